@@ -1,0 +1,56 @@
+//! Newtypes for every number that travels.
+
+use std::fmt;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            pub const ZERO: Self = Self(0);
+            pub const MAX: Self = Self(u64::MAX);
+
+            /// `self + n`, saturating: positions never wrap.
+            #[must_use]
+            pub const fn plus(self, n: u64) -> Self {
+                Self(self.0.saturating_add(n))
+            }
+
+            /// How far `self` is past `earlier`; zero if it is not.
+            #[must_use]
+            pub const fn since(self, earlier: Self) -> u64 {
+                self.0.saturating_sub(earlier.0)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+number!(
+    /// A byte position in the journal. It never repeats, not even after a crash or in a recycled segment.
+    Lsn
+);
+number!(
+    /// One log, for ever: never reused, and larger than every id given out before it.
+    LogId
+);
+number!(
+    /// A byte position in one log.
+    Offset
+);
+number!(
+    /// One immutable object in storage, never reused.
+    ObjectId
+);
+number!(
+    /// Milliseconds since the Unix epoch. Time is always a parameter.
+    Millis
+);

@@ -1,0 +1,13 @@
+//! Ids, positions, checksums, codecs and tickets.
+//!
+//! Everything here is a value or a pure function: no IO, no async, no clock. Every other crate may use it.
+
+mod checksum;
+mod codec;
+mod ids;
+mod ticket;
+
+pub use checksum::{Crc, crc};
+pub use codec::{DecodeError, Decoder, Encoder};
+pub use ids::{LogId, Lsn, Millis, ObjectId, Offset};
+pub use ticket::{Completer, Ticket};

@@ -1,0 +1,45 @@
+//! Files of one data folder.
+//!
+//! The file backends of the journal, the storage and the manifest see the world only through [`Disk`] and [`File`], so that the
+//! code that ships also runs on `thalweg-sim`'s disk, which loses, tears and reorders what was not synced. Paths are relative to
+//! the data folder, with `/` between parts.
+
+use std::io;
+use std::sync::Arc;
+
+/// The files of one data folder. Names become durable with [`Disk::sync_dir`], contents with [`File::sync`].
+pub trait Disk: Send + Sync + 'static {
+    /// Creates an empty file and its missing parent folders; fails if it exists.
+    fn create(&self, path: &str) -> io::Result<Arc<dyn File>>;
+    /// Opens an existing file for reading and writing.
+    fn open(&self, path: &str) -> io::Result<Arc<dyn File>>;
+    /// Replaces `to` by `from`, atomically.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    fn remove(&self, path: &str) -> io::Result<()>;
+    /// The file names in a folder, sorted; empty if the folder does not exist.
+    fn list(&self, dir: &str) -> io::Result<Vec<String>>;
+    /// Makes creations, renames and removals in `dir` durable.
+    fn sync_dir(&self, dir: &str) -> io::Result<()>;
+    /// Bytes that an unprivileged writer could still allocate.
+    fn free(&self) -> io::Result<u64>;
+}
+
+/// One open file. All positions are explicit: a file has no cursor and may be shared by threads.
+pub trait File: Send + Sync + 'static {
+    /// Reads until `buf` is full or the file ends; the number of bytes read.
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize>;
+    /// Like `read_at`, but `None` where the answer would have to wait for a device (`RWF_NOWAIT`).
+    fn try_read_at(&self, buf: &mut [u8], at: u64) -> io::Result<Option<usize>>;
+    /// Writes all of `buf`.
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()>;
+    /// Makes the contents durable (`fdatasync`). After an error nothing may be assumed about what is durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Reserves space for `len` bytes from the start, and grows the file to it; new bytes read as zero.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+    /// Cuts or extends the file to `len` bytes, without reserving.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    fn len(&self) -> io::Result<u64>;
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+}

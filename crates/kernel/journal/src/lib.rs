@@ -1,0 +1,125 @@
+//! Ordered, durable frames: the only place where anything becomes durable.
+//!
+//! Vocabulary. A *frame* is one payload with its header; it is what callers append and read. A *batch* is what one write and one
+//! sync make durable: a batch header and the frames that gathered while the batch before was being synced. A *segment* is one
+//! file of fixed size with its own *generation*. *Accepted* means ordered and in memory; *durable* means it survives a crash at
+//! the journal's promised level.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use thalweg_base::{Lsn, Ticket};
+use thiserror::Error;
+
+/// Where one frame stands: `lsn` of its first byte and the length of its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameRef {
+    pub lsn: Lsn,
+    pub len: u32,
+}
+
+/// An accepted frame. It is durable once [`Journal::durable`] has reached `end`: that is the append's ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    pub frame: FrameRef,
+    /// The position just after the frame.
+    pub end: Lsn,
+}
+
+/// Who may use the space that is held back for when the disk or the journal is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// New data of users: refused first.
+    User,
+    /// What frees space or only moves it: deletes, checkpoints, settling. May use the reserve.
+    Upkeep,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AppendError {
+    #[error("a frame of {len} bytes is over the limit of {max}")]
+    TooLarge { len: usize, max: usize },
+    #[error("the journal holds {held} of at most {bound} bytes that are not settled yet; retry when settling has caught up")]
+    Full { held: u64, bound: u64 },
+    #[error("the disk has no space for another journal segment; delete data or add space")]
+    NoSpace,
+    #[error("{0}")]
+    Poisoned(#[from] Poisoned),
+}
+
+/// A write or sync failed: what is durable beyond the last acknowledgement is unknown, so nothing more is accepted until restart.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the journal stopped after a failed {operation}: {cause}; restart after the cause is mended")]
+pub struct Poisoned {
+    pub operation: &'static str,
+    pub cause: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReadError {
+    #[error("journal position {0} is trimmed")]
+    Trimmed(Lsn),
+    #[error("journal frame at {0} is not written yet")]
+    NotWritten(Lsn),
+    #[error("journal frame at {at} is damaged: {what}")]
+    Corrupt { at: Lsn, what: String },
+    #[error("reading the journal at {at} failed: {cause}")]
+    Io { at: Lsn, cause: String },
+}
+
+/// Counters for metrics; all monotonic except `held_bytes` and `window_bytes`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JournalStats {
+    pub frames: u64,
+    pub batches: u64,
+    /// Bytes written to segments, headers included.
+    pub written_bytes: u64,
+    pub syncs: u64,
+    /// Time spent in sync, in nanoseconds. Zero where the journal has no clock (simulation).
+    pub sync_nanos: u64,
+    /// From the trim point to the end.
+    pub held_bytes: u64,
+    pub window_bytes: u64,
+}
+
+/// An ordered sequence of frames that becomes durable in order.
+///
+/// `append` never waits for a device. Whoever appended calls [`Journal::kick`] once per round of work, so that a batch holds what
+/// a round produced; a subscriber learns of every advance of the durable position.
+pub trait Journal: Send + Sync + 'static {
+    /// Accepts one frame whose payload is the concatenation of `parts`.
+    fn append(&self, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError>;
+
+    /// Lets the writer start on what was accepted, if it is idle.
+    fn kick(&self);
+
+    /// Everything below is durable at the promised level. Never goes back.
+    fn durable(&self) -> Lsn;
+
+    /// The position that the next frame will get.
+    fn end(&self) -> Lsn;
+
+    /// Set once a write or sync has failed.
+    fn poisoned(&self) -> Option<Poisoned>;
+
+    /// `f` is called from the writer after every advance of `durable` and once on poisoning. It must not block.
+    fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>);
+
+    /// Kicks, and blocks until `upto` is durable. Never call it on a reactor.
+    fn wait(&self, upto: Lsn) -> Result<(), Poisoned>;
+
+    /// The payloads of frames, in the order asked, if none of them needs a device; each is checked. Frames need not be durable,
+    /// but must be written: one still in the filling batch is `NotWritten`.
+    fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>>;
+
+    /// Like `try_read`, but may wait for a device. A local journal blocks the caller and returns a resolved ticket: call it from
+    /// an I/O thread.
+    fn read(&self, frames: &[FrameRef]) -> Ticket<Result<Vec<Bytes>, ReadError>>;
+
+    /// Frees everything below `upto`. Space comes back segment by segment, never under a reader.
+    fn trim(&self, upto: Lsn);
+
+    /// The oldest position that is still readable.
+    fn start(&self) -> Lsn;
+
+    fn stats(&self) -> JournalStats;
+}

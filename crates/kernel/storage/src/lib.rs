@@ -1,0 +1,50 @@
+//! Immutable objects with a name, written once, read by ranges.
+
+use bytes::Bytes;
+use std::ops::Range;
+use thalweg_base::{ObjectId, Ticket};
+use thiserror::Error;
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StorageError {
+    #[error("object {0} does not exist")]
+    Missing(ObjectId),
+    #[error("object {0} exists already: objects are written once")]
+    Exists(ObjectId),
+    #[error("range {start}..{end} is outside object {object} of {len} bytes")]
+    Range { object: ObjectId, start: u64, end: u64, len: u64 },
+    #[error("no space left for object {0}")]
+    NoSpace(ObjectId),
+    #[error("{operation} of object {object} failed: {cause}")]
+    Io { object: ObjectId, operation: &'static str, cause: String },
+}
+
+/// A set of immutable objects.
+pub trait Storage: Send + Sync + 'static {
+    /// Starts a new object. It does not exist for readers, or after a crash, until [`ObjectWriter::finish`] has returned.
+    fn create(&self, object: ObjectId) -> Result<Box<dyn ObjectWriter>, StorageError>;
+
+    /// The bytes of one range if no device has to be waited for.
+    fn try_read(&self, object: ObjectId, range: Range<u64>) -> Option<Result<Bytes, StorageError>>;
+
+    /// The bytes of one range. A local backend blocks the caller and returns a resolved ticket: call it from an I/O thread.
+    fn read(&self, object: ObjectId, range: Range<u64>) -> Ticket<Result<Bytes, StorageError>>;
+
+    /// The object's length in bytes.
+    fn len(&self, object: ObjectId) -> Result<u64, StorageError>;
+
+    /// Removes an object; its space returns when its last reader is done. Removing a missing object is not an error.
+    fn remove(&self, object: ObjectId) -> Result<(), StorageError>;
+
+    /// Every finished object, in order of id. Unfinished ones of an earlier run are removed on opening.
+    fn list(&self) -> Result<Vec<ObjectId>, StorageError>;
+}
+
+/// Writes one object from front to back. Dropping it unfinished removes what was written.
+pub trait ObjectWriter: Send {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), StorageError>;
+    /// How much was written so far, in bytes.
+    fn written(&self) -> u64;
+    /// Makes the object durable and visible; its length in bytes.
+    fn finish(self: Box<Self>) -> Result<u64, StorageError>;
+}
