@@ -1,1 +1,3 @@
-//! Under way.
+//! Bytes to types and back. No engine knowledge lives here: a wire crate module knows a protocol's framing, never its meaning.
+
+pub mod http;

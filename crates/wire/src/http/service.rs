@@ -1,0 +1,256 @@
+//! The border between the event loop and whoever answers requests.
+//!
+//! A reactor calls [`Service::handle`] for every request found in one round of its event loop, then [`Service::round_done`] once.
+//! Nothing called from here may block: not on a device, and not on a lock whose holder waits for one.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method<'a> {
+    Get,
+    Head,
+    Put,
+    Post,
+    Delete,
+    Options,
+    Other(&'a str),
+}
+
+/// One whole request; framing and transfer coding are gone.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub method: Method<'a>,
+    /// As sent, percent-encoding included, without the query.
+    pub path: &'a str,
+    /// What follows the first `?`.
+    pub query: Option<&'a str>,
+    pub headers: Headers<'a>,
+    pub body: &'a [u8],
+}
+
+/// The request's header fields, names compared without case.
+#[derive(Clone, Copy, Debug)]
+pub struct Headers<'a>(pub &'a [(&'a str, &'a [u8])]);
+
+impl<'a> Headers<'a> {
+    /// The first field of that name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'a [u8]> {
+        self.0.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| *v)
+    }
+
+    #[must_use]
+    pub fn count(&self, name: &str) -> usize {
+        self.0.iter().filter(|(n, _)| n.eq_ignore_ascii_case(name)).count()
+    }
+}
+
+/// What a handler says at once.
+pub enum Reply {
+    Now(Response),
+    /// Sent once the server's [`Gate`] has reached the position; if the gate fails first, [`Service::gate_failed`] is sent instead.
+    Held(u64, Response),
+    /// Polled until it has an answer; dropped early if the client goes away.
+    Later(Box<dyn Pending>),
+}
+
+/// A response. The event loop adds `Content-Length` or `Transfer-Encoding`, `Date` and `Connection`; for a HEAD request it sends
+/// the length but not the body.
+pub struct Response {
+    pub status: u16,
+    /// Complete header lines, each ended by CR LF.
+    pub head: Vec<u8>,
+    pub body: Body,
+}
+
+pub enum Body {
+    Empty,
+    Bytes(Bytes),
+    /// Sent one after the other, without joining them first.
+    Parts(Vec<Bytes>),
+    /// Chunked (HTTP/1.0: until close), pulled as the socket takes it.
+    Stream(Box<dyn BodySource>),
+}
+
+impl Response {
+    #[must_use]
+    pub fn new(status: u16) -> Self {
+        Self { status, head: Vec::with_capacity(256), body: Body::Empty }
+    }
+
+    /// Adds a header line. `value` must not hold CR or LF: they are dropped, so that nothing can be injected.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self.head.extend_from_slice(name.as_bytes());
+        self.head.extend_from_slice(b": ");
+        self.head.extend(value.as_ref().iter().filter(|b| !matches!(b, b'\r' | b'\n')));
+        self.head.extend_from_slice(b"\r\n");
+        self
+    }
+
+    #[must_use]
+    pub fn body(mut self, bytes: impl Into<Bytes>) -> Self {
+        self.body = Body::Bytes(bytes.into());
+        self
+    }
+}
+
+/// An answer that is not there yet: a long-poll, or a read that needs a device.
+pub trait Pending: Send {
+    /// Called once right after it was returned, then after every wake, when its deadline has passed, and when the server stops.
+    /// Wakes may be spurious.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll;
+}
+
+pub enum Poll {
+    Ready(Reply),
+    Wait,
+}
+
+/// A response body that is made while it is sent, such as an SSE stream. Dropped early if the client goes away.
+pub trait BodySource: Send {
+    /// Puts more into the sink. Called when the socket has room, after a wake, when the deadline has passed, and when the server
+    /// stops.
+    fn pull(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Pull;
+}
+
+pub enum Pull {
+    /// There is more right away; call again when there is room.
+    More,
+    /// Call again after a wake or at the deadline.
+    Wait,
+    /// The body is complete.
+    End,
+    /// Something went wrong midway: cut the connection, so that the client cannot take the body for whole.
+    Abort,
+}
+
+/// Where a body source puts its bytes.
+pub struct Sink<'a> {
+    pub(crate) parts: &'a mut Vec<Bytes>,
+    pub(crate) len: usize,
+}
+
+impl Sink<'_> {
+    pub fn push(&mut self, bytes: Bytes) {
+        self.len += bytes.len();
+        self.parts.push(bytes);
+    }
+
+    /// How many bytes were put in during this call.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// What a handler may know of its reactor and connection.
+pub struct Context<'a> {
+    /// One reading per round of the event loop, in milliseconds since the Unix epoch.
+    pub now_ms: u64,
+    pub(crate) now: Instant,
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) stopping: bool,
+    pub(crate) waker: &'a dyn Fn() -> Waker,
+}
+
+impl Context<'_> {
+    /// Calls `poll` or `pull` of this request again, from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        (self.waker)()
+    }
+
+    /// Asks for a call after `delay` at the latest, in place of an earlier wish of this request. Holds until changed.
+    pub fn wake_after(&mut self, delay: Duration) {
+        self.deadline = Some(self.now + delay);
+    }
+
+    /// The server is stopping: answer with what there is.
+    #[must_use]
+    pub fn stopping(&self) -> bool {
+        self.stopping
+    }
+}
+
+/// Wakes one request's [`Pending`] or [`BodySource`]. Cheap to clone; harmless after the request is gone.
+#[derive(Clone)]
+pub struct Waker(pub(crate) Arc<dyn Fn() + Send + Sync>);
+
+impl Waker {
+    pub fn wake(&self) {
+        (self.0)();
+    }
+
+    /// A waker from a function: for tests and for services that run outside a server.
+    #[must_use]
+    pub fn from_fn(f: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Arc::new(f))
+    }
+}
+
+/// Answers requests.
+pub trait Service: Send + Sync + 'static {
+    fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply;
+
+    /// All requests of one round were handled: the place to start work once per batch.
+    fn round_done(&self);
+
+    /// Stands in for held replies when the gate has failed.
+    fn gate_failed(&self) -> Response;
+
+    /// The answer to a request that the framing layer refused (400, 408, 413, 414, 417, 431, 501, 503, 505); it adds headers that
+    /// every answer must carry. The connection closes after it.
+    fn refused(&self, status: u16, reason: &str) -> Response {
+        Response::new(status).header("content-type", "text/plain; charset=utf-8").body(reason.to_owned())
+    }
+}
+
+/// A position that only grows, and the event loops that wait for it.
+///
+/// Replies held at a position cost no task, lock or wake-up of their own: whoever advances the gate wakes each waiting event loop
+/// once, however many replies it releases.
+#[derive(Default)]
+pub struct Gate {
+    position: AtomicU64,
+    failed: AtomicBool,
+    pub(crate) loops: parking_lot::RwLock<Vec<Arc<dyn Fn() + Send + Sync>>>,
+}
+
+impl Gate {
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position.load(Ordering::Acquire)
+    }
+
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Releases every reply held at or below `position`.
+    pub fn advance(&self, position: u64) {
+        self.position.fetch_max(position, Ordering::AcqRel);
+        self.wake();
+    }
+
+    /// The position will never advance again.
+    pub fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        for wake in self.loops.read().iter() {
+            wake();
+        }
+    }
+}
