@@ -1,1 +1,3 @@
 //! Under way.
+
+pub mod lengths;
