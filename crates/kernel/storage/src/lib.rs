@@ -1,4 +1,14 @@
 //! Immutable objects with a name, written once, read by ranges.
+//!
+//! [`FileStorage`] keeps one file per object; [`MemoryStorage`] keeps none. Both give the same answers: `tests/storage/contract.rs`
+//! asks them the same questions.
+
+mod file;
+mod handles;
+mod memory;
+
+pub use file::FileStorage;
+pub use memory::MemoryStorage;
 
 use bytes::Bytes;
 use std::ops::Range;
@@ -15,6 +25,8 @@ pub enum StorageError {
     Range { object: ObjectId, start: u64, end: u64, len: u64 },
     #[error("no space left for object {0}")]
     NoSpace(ObjectId),
+    #[error("{operation} of the folder of objects failed: {cause}")]
+    Folder { operation: &'static str, cause: String },
     #[error("{operation} of object {object} failed: {cause}")]
     Io { object: ObjectId, operation: &'static str, cause: String },
 }
@@ -33,7 +45,8 @@ pub trait Storage: Send + Sync + 'static {
     /// The object's length in bytes.
     fn len(&self, object: ObjectId) -> Result<u64, StorageError>;
 
-    /// Removes an object; its space returns when its last reader is done. Removing a missing object is not an error.
+    /// Removes an object; its space returns when its last reader is done. Removing a missing object is not an error. After a
+    /// crash a removed object may be there again: whoever names objects removes those that it does not name.
     fn remove(&self, object: ObjectId) -> Result<(), StorageError>;
 
     /// Every finished object, in order of id. Unfinished ones of an earlier run are removed on opening.
@@ -47,4 +60,12 @@ pub trait ObjectWriter: Send {
     fn written(&self) -> u64;
     /// Makes the object durable and visible; its length in bytes.
     fn finish(self: Box<Self>) -> Result<u64, StorageError>;
+}
+
+fn check_range(object: ObjectId, range: &Range<u64>, len: u64) -> Result<(), StorageError> {
+    if range.start <= range.end && range.end <= len {
+        Ok(())
+    } else {
+        Err(StorageError::Range { object, start: range.start, end: range.end, len })
+    }
 }

@@ -1,0 +1,121 @@
+//! What every storage promises, asked of each backend.
+
+use crate::support::RamDisk;
+use std::sync::Arc;
+use thalweg_base::ObjectId;
+use thalweg_storage::{FileStorage, MemoryStorage, Storage, StorageError};
+
+fn backends() -> Vec<(&'static str, Arc<dyn Storage>)> {
+    let file = FileStorage::open(RamDisk::new(), "objects").unwrap();
+    vec![("memory", Arc::new(MemoryStorage::new())), ("file", Arc::new(file))]
+}
+
+fn put(storage: &dyn Storage, id: u64, pieces: &[&[u8]]) -> Result<u64, StorageError> {
+    let mut writer = storage.create(ObjectId(id))?;
+    for piece in pieces {
+        writer.write(piece)?;
+    }
+    writer.finish()
+}
+
+#[test]
+fn what_was_written_is_what_is_read() {
+    let large: Vec<u8> = (0..20_000_000u32).map(|n| (n % 251) as u8).collect();
+    for (name, storage) in backends() {
+        let id = ObjectId(7);
+        assert_eq!(put(&*storage, 7, &[b"head", &large, b"tail"]), Ok(20_000_008), "{name}");
+        assert_eq!(storage.len(id), Ok(20_000_008));
+        assert_eq!(storage.read(id, 0..6).wait().unwrap(), &b"head\0\x01"[..]);
+        assert_eq!(storage.read(id, 4..20_000_004).wait().unwrap(), large);
+        assert_eq!(storage.read(id, 20_000_004..20_000_008).wait().unwrap(), &b"tail"[..]);
+        assert_eq!(storage.try_read(id, 1..3).unwrap().unwrap(), &b"ea"[..]);
+        assert!(storage.read(id, 5..5).wait().unwrap().is_empty());
+    }
+}
+
+#[test]
+fn many_small_writes_are_one_object() {
+    for (name, storage) in backends() {
+        let mut writer = storage.create(ObjectId(1)).unwrap();
+        for n in 0..100_000u32 {
+            writer.write(&n.to_le_bytes()).unwrap();
+        }
+        assert_eq!(writer.written(), 400_000, "{name}");
+        assert_eq!(writer.finish(), Ok(400_000));
+        let bytes = storage.read(ObjectId(1), 0..400_000).wait().unwrap();
+        assert!(bytes.chunks(4).enumerate().all(|(n, four)| four == (n as u32).to_le_bytes()));
+    }
+}
+
+#[test]
+fn an_object_does_not_exist_before_it_is_finished() {
+    for (name, storage) in backends() {
+        let mut writer = storage.create(ObjectId(1)).unwrap();
+        writer.write(b"abc").unwrap();
+        let missing = StorageError::Missing(ObjectId(1));
+        assert_eq!(storage.len(ObjectId(1)), Err(missing.clone()), "{name}");
+        assert_eq!(storage.try_read(ObjectId(1), 0..1), Some(Err(missing.clone())));
+        assert_eq!(storage.read(ObjectId(1), 0..1).wait(), Err(missing));
+        assert_eq!(storage.list(), Ok(vec![]));
+        writer.finish().unwrap();
+        assert_eq!(storage.list(), Ok(vec![ObjectId(1)]));
+    }
+}
+
+#[test]
+fn an_unfinished_object_leaves_no_trace() {
+    for (name, storage) in backends() {
+        let mut writer = storage.create(ObjectId(1)).unwrap();
+        writer.write(b"abc").unwrap();
+        drop(writer);
+        assert_eq!(storage.list(), Ok(vec![]), "{name}");
+        assert_eq!(put(&*storage, 1, &[b"again"]), Ok(5));
+    }
+}
+
+#[test]
+fn an_object_is_written_once() {
+    for (name, storage) in backends() {
+        let exists = StorageError::Exists(ObjectId(1));
+        let writer = storage.create(ObjectId(1)).unwrap();
+        assert_eq!(storage.create(ObjectId(1)).err(), Some(exists.clone()), "{name}");
+        writer.finish().unwrap();
+        assert_eq!(storage.create(ObjectId(1)).err(), Some(exists));
+        assert_eq!(storage.len(ObjectId(1)), Ok(0));
+    }
+}
+
+#[test]
+fn a_range_outside_is_refused() {
+    for (name, storage) in backends() {
+        put(&*storage, 1, &[b"abc"]).unwrap();
+        #[expect(clippy::reversed_empty_ranges, reason = "a reversed range is one of the questions")]
+        for range in [2..4, 4..5, 3..2, u64::MAX..u64::MAX] {
+            let refused = StorageError::Range { object: ObjectId(1), start: range.start, end: range.end, len: 3 };
+            assert_eq!(storage.read(ObjectId(1), range.clone()).wait(), Err(refused), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_removed_object_is_missing_and_removing_it_again_is_no_error() {
+    for (name, storage) in backends() {
+        put(&*storage, 1, &[b"abc"]).unwrap();
+        put(&*storage, 2, &[b"def"]).unwrap();
+        assert_eq!(storage.len(ObjectId(1)), Ok(3));
+        storage.remove(ObjectId(1)).unwrap();
+        storage.remove(ObjectId(1)).unwrap();
+        assert_eq!(storage.try_read(ObjectId(1), 0..1), Some(Err(StorageError::Missing(ObjectId(1)))), "{name}");
+        assert_eq!(storage.list(), Ok(vec![ObjectId(2)]));
+    }
+}
+
+#[test]
+fn objects_are_listed_in_order_of_id() {
+    for (name, storage) in backends() {
+        for id in [300, 2, u64::MAX, 17] {
+            put(&*storage, id, &[b"x"]).unwrap();
+        }
+        assert_eq!(storage.list(), Ok([2, 17, 300, u64::MAX].map(ObjectId).to_vec()), "{name}");
+    }
+}

@@ -1,0 +1,6 @@
+//! The promises of storage.
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
+
+mod contract;
+mod file;
+mod support;

@@ -1,0 +1,145 @@
+//! A disk in memory with a bound on its size, which counts the files that are open.
+
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use thalweg_disk::{Disk, File};
+
+type Content = Arc<Mutex<Vec<u8>>>;
+
+#[derive(Default)]
+pub(crate) struct RamDisk {
+    files: Mutex<BTreeMap<String, Content>>,
+    counters: Arc<Counters>,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) open: AtomicUsize,
+    pub(crate) syncs: AtomicUsize,
+    /// Bytes that may still be written; zero means no bound.
+    pub(crate) room: AtomicU64,
+}
+
+impl RamDisk {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.files.lock().keys().cloned().collect()
+    }
+
+    fn file(&self, content: &Content) -> Arc<dyn File> {
+        self.counters.open.fetch_add(1, Ordering::Relaxed);
+        Arc::new(RamFile { content: Arc::clone(content), counters: Arc::clone(&self.counters) })
+    }
+}
+
+impl Disk for RamDisk {
+    fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        let mut files = self.files.lock();
+        if files.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let content = Content::default();
+        files.insert(path.to_owned(), Arc::clone(&content));
+        Ok(self.file(&content))
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        let files = self.files.lock();
+        let content = files.get(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(self.file(content))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut files = self.files.lock();
+        let content = files.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        files.insert(to.to_owned(), content);
+        Ok(())
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.files.lock().remove(path).map(|_| ()).ok_or(io::ErrorKind::NotFound.into())
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let prefix = format!("{dir}/");
+        Ok(self.files.lock().keys().filter_map(|path| path.strip_prefix(&prefix)).map(str::to_owned).collect())
+    }
+
+    fn sync_dir(&self, _: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn free(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+}
+
+struct RamFile {
+    content: Content,
+    counters: Arc<Counters>,
+}
+
+impl Drop for RamFile {
+    fn drop(&mut self) {
+        self.counters.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl File for RamFile {
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        let content = self.content.lock();
+        let from = content.get(at as usize..).unwrap_or_default();
+        let n = from.len().min(buf.len());
+        buf[..n].copy_from_slice(&from[..n]);
+        Ok(n)
+    }
+
+    fn try_read_at(&self, buf: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+        self.read_at(buf, at).map(Some)
+    }
+
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        let room = self.counters.room.load(Ordering::Relaxed);
+        if room > 0 {
+            if buf.len() as u64 >= room {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.counters.room.fetch_sub(buf.len() as u64, Ordering::Relaxed);
+        }
+        let mut content = self.content.lock();
+        let end = at as usize + buf.len();
+        if content.len() < end {
+            content.resize(end, 0);
+        }
+        content[at as usize..end].copy_from_slice(buf);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.set_len(len.max(self.len()?))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.content.lock().resize(len as usize, 0);
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.content.lock().len() as u64)
+    }
+}
