@@ -3,6 +3,13 @@
 //! Every stored body carries a version that only grows, the owner's epoch and a writer's nonce, so that two bodies are never
 //! equal by accident (an object store's ETag is a content hash: without these, compare-and-swap would have an ABA hole).
 
+mod file;
+mod frame;
+mod memory;
+
+pub use file::FileManifest;
+pub use memory::MemoryManifest;
+
 use bytes::Bytes;
 use thiserror::Error;
 
@@ -19,6 +26,8 @@ pub struct Root {
 pub enum ManifestError {
     #[error("the manifest is at version {found}, not at {expected}: another writer owns it now")]
     Conflict { expected: u64, found: u64 },
+    #[error("the manifest belongs to an owner of epoch {found}; this one has epoch {epoch}")]
+    Fenced { epoch: u64, found: u64 },
     #[error("the manifest has format {found}; this program reads up to {known}")]
     Newer { found: u32, known: u32 },
     #[error("the manifest is damaged: {0}")]
@@ -38,4 +47,12 @@ pub trait Manifest: Send + Sync + 'static {
     ///
     /// After an `Io` error it is unknown which of the two roots a restart will find.
     fn commit(&self, expected: u64, body: &[u8]) -> Result<u64, ManifestError>;
+}
+
+/// The version after `found`, if that is what the writer expected.
+fn next_version(expected: u64, found: u64) -> Result<u64, ManifestError> {
+    if expected != found {
+        return Err(ManifestError::Conflict { expected, found });
+    }
+    found.checked_add(1).ok_or_else(|| ManifestError::Corrupt("its version cannot grow".to_owned()))
 }

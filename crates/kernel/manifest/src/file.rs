@@ -1,0 +1,125 @@
+//! A root in one file, replaced as a whole: written beside it, synced, renamed over it, and the folder synced.
+
+use crate::frame::Frame;
+use crate::{Manifest, ManifestError, Root, next_version};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use thalweg_disk::Disk;
+
+/// A root in one file of a [`Disk`]. The data folder's lock keeps other processes away; the version check on every commit tells
+/// if it did not.
+pub struct FileManifest {
+    disk: Arc<dyn Disk>,
+    path: String,
+    /// Held during a commit: there is one writer at a time.
+    writer: Mutex<Writer>,
+}
+
+struct Writer {
+    epoch: u64,
+    nonce: u64,
+    /// What the folder shows is durable. Not so after a failed commit, or when an earlier process died during one.
+    settled: bool,
+}
+
+impl FileManifest {
+    /// The root at `path`, for an owner of epoch 0. A root that cannot be read is refused here already.
+    pub fn open(disk: Arc<dyn Disk>, path: &str) -> Result<Self, ManifestError> {
+        Self::open_as(disk, path, 0, 0)
+    }
+
+    /// Like [`FileManifest::open`], for an owner of `epoch`. Its first body carries `nonce`, and each later one the number after;
+    /// two owners should start far apart, at random.
+    pub fn open_as(disk: Arc<dyn Disk>, path: &str, epoch: u64, nonce: u64) -> Result<Self, ManifestError> {
+        let writer = Mutex::new(Writer { epoch, nonce, settled: false });
+        let manifest = Self { disk, path: path.to_owned(), writer };
+        manifest.load()?;
+        Ok(manifest)
+    }
+
+    /// The root that a restart would find.
+    fn settle(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
+        let found = self.read()?;
+        // Nobody may act on a root that a power failure could take back.
+        if !writer.settled {
+            if found.is_some() {
+                self.sync_folder()?;
+            }
+            writer.settled = true;
+        }
+        Ok(found)
+    }
+
+    fn sync_folder(&self) -> Result<(), ManifestError> {
+        let dir = self.path.rsplit_once('/').map_or("", |(dir, _)| dir);
+        self.disk.sync_dir(dir).map_err(|error| failed("syncing the folder", &error))
+    }
+
+    fn read(&self) -> Result<Option<Frame>, ManifestError> {
+        let file = match self.disk.open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed("opening", &error)),
+        };
+        let len = file.len().map_err(|error| failed("measuring", &error))?;
+        let mut stored = vec![0; usize::try_from(len).map_err(|_| ManifestError::Corrupt(format!("{len} bytes")))?];
+        let read = file.read_at(&mut stored, 0).map_err(|error| failed("reading", &error))?;
+        Frame::decode(&stored[..read]).map(Some)
+    }
+
+    fn replace(&self, frame: &Frame) -> Result<(), ManifestError> {
+        let beside = format!("{}.tmp", self.path);
+        let file = match self.disk.create(&beside) {
+            // Left over from a crash or a failed commit.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.disk.remove(&beside).map_err(|error| failed("removing a leftover", &error))?;
+                self.disk.create(&beside)
+            }
+            created => created,
+        }
+        .map_err(|error| failed("creating", &error))?;
+        let written = file
+            .write_at(&frame.encode(), 0)
+            .map_err(|error| failed("writing", &error))
+            .and_then(|()| file.sync().map_err(|error| failed("syncing", &error)));
+        drop(file);
+        if let Err(error) = written {
+            // The old root still stands. A leftover that cannot be removed is harmless.
+            let _ = self.disk.remove(&beside);
+            return Err(error);
+        }
+        self.disk.rename(&beside, &self.path).map_err(|error| failed("renaming", &error))?;
+        self.sync_folder()
+    }
+}
+
+fn failed(operation: &'static str, error: &io::Error) -> ManifestError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ManifestError::NoSpace,
+        _ => ManifestError::Io { operation, cause: error.to_string() },
+    }
+}
+
+impl Manifest for FileManifest {
+    fn load(&self) -> Result<Option<Root>, ManifestError> {
+        let mut writer = self.writer.lock();
+        Ok(self.settle(&mut writer)?.map(|frame| frame.root()))
+    }
+
+    fn commit(&self, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
+        let mut writer = self.writer.lock();
+        let found = self.settle(&mut writer)?;
+        let version = next_version(expected, found.as_ref().map_or(0, |frame| frame.version))?;
+        if let Some(newer) = found.filter(|frame| frame.epoch > writer.epoch) {
+            return Err(ManifestError::Fenced { epoch: writer.epoch, found: newer.epoch });
+        }
+        let frame = Frame { version, epoch: writer.epoch, nonce: writer.nonce, body: Bytes::copy_from_slice(body) };
+        writer.nonce = writer.nonce.wrapping_add(1);
+        writer.settled = false;
+        self.replace(&frame)?;
+        writer.settled = true;
+        Ok(version)
+    }
+}

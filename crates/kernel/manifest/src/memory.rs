@@ -1,0 +1,32 @@
+//! A root in memory: for tests, simulations and data that need not survive.
+
+use crate::{Manifest, ManifestError, Root, next_version};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// A root in memory. Clones share it.
+#[derive(Clone, Default)]
+pub struct MemoryManifest {
+    root: Arc<Mutex<Option<Root>>>,
+}
+
+impl MemoryManifest {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Manifest for MemoryManifest {
+    fn load(&self) -> Result<Option<Root>, ManifestError> {
+        Ok(self.root.lock().clone())
+    }
+
+    fn commit(&self, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
+        let mut root = self.root.lock();
+        let version = next_version(expected, root.as_ref().map_or(0, |root| root.version))?;
+        *root = Some(Root { version, body: Bytes::copy_from_slice(body) });
+        Ok(version)
+    }
+}
