@@ -1,0 +1,99 @@
+//! What a server says when it is ready, and where.
+
+use crate::config::{Config, Durability};
+use anyhow::Context;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The announcement of a serving address; withdrawn when dropped.
+#[derive(Debug)]
+pub(crate) struct Announcement {
+    ready_file: Option<PathBuf>,
+}
+
+/// Says on standard output that requests are served at `address`, and writes it to the ready file, if one is asked for.
+pub(crate) fn ready(config: &Config, address: SocketAddr) -> anyhow::Result<Announcement> {
+    println!("{}", banner(config, address));
+    if let Some(path) = config.ready_file() {
+        write_whole(path, &format!("{address}\n"))
+            .with_context(|| format!("cannot write the ready file {}", path.display()))?;
+    }
+    Ok(Announcement {
+        ready_file: config.ready_file().map(Path::to_owned),
+    })
+}
+
+impl Drop for Announcement {
+    fn drop(&mut self) {
+        if let Some(path) = &self.ready_file
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::warn!(path = %path.display(), %error, "the ready file could not be removed");
+        }
+    }
+}
+
+/// Under another name first, so that nobody reads half an address.
+fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let unfinished = PathBuf::from(name);
+    std::fs::write(&unfinished, text)?;
+    std::fs::rename(&unfinished, path)
+}
+
+fn banner(config: &Config, address: SocketAddr) -> String {
+    let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
+    let promise = match config.durability {
+        Durability::Durable => "durable: an append is answered when it is on the disk",
+        Durability::Buffered => {
+            "buffered: an append is answered when it is accepted; a crash may lose the newest"
+        }
+    };
+    // Any address is reachable under the loopback one, and a person cannot type `0.0.0.0` into every client.
+    let mut reachable = address;
+    if address.ip().is_unspecified() {
+        reachable.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+    }
+    format!(
+        "thalweg {version} listens on http://{address}\n  \
+           data        {data}\n  \
+           durability  {promise}\n  \
+           try         curl -X PUT http://{reachable}/v1/stream/hello -H 'content-type: text/plain' -d 'first words'\n              \
+                       curl 'http://{reachable}/v1/stream/hello?offset=-1'",
+        version = env!("CARGO_PKG_VERSION"),
+        data = data.display(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Settings, load};
+
+    #[test]
+    fn the_banner_names_address_folder_durability_and_a_line_to_try() {
+        let config = load(Settings::default(), None).unwrap();
+        let text = banner(&config, "0.0.0.0:4437".parse().unwrap());
+        for part in [
+            "http://0.0.0.0:4437",
+            "/data",
+            "durable:",
+            "curl -X PUT http://127.0.0.1:4437/v1/stream/hello",
+        ] {
+            assert!(text.contains(part), "{part} is missing in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_ready_file_holds_the_address_while_it_is_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ready");
+        let mut config = load(Settings::default(), None).unwrap();
+        config.ready_file.clone_from(&path);
+        let announcement = ready(&config, "127.0.0.1:4437".parse().unwrap()).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "127.0.0.1:4437\n");
+        drop(announcement);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,221 @@
+//! Settings: flags win over the environment, the environment over the file, the file over the defaults.
+//!
+//! There is one table of settings, below; flags, `THALWEG_…` variables, keys of the file, `--help` and the defaults come from it.
+
+mod file;
+mod values;
+
+pub(crate) use values::{Durability, Listen, LogFormat, Size, Span, Switch};
+
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+
+macro_rules! settings {
+    ($($heading:literal { $($key:ident: $type:ty = $default:literal, $env:literal, $value:literal, $help:literal;)+ })+) => {
+        /// One layer of settings: what it does not set is left to the layer below.
+        #[derive(Clone, Debug, Default, clap::Args, serde::Deserialize)]
+        #[serde(default)]
+        pub(crate) struct Settings {
+            $($(
+                #[doc = $help]
+                #[arg(long, env = $env, value_name = $value, help_heading = $heading, hide_env = true,
+                      help = concat!($help, " [default: ", $default, "]"))]
+                #[serde(deserialize_with = "file::value")]
+                pub(crate) $key: Option<$type>,
+            )+)+
+        }
+
+        impl Settings {
+            /// The keys of the file.
+            const KEYS: &'static [&'static str] = &[$($(stringify!($key)),+),+];
+
+            /// These settings, and those of `below` where these say nothing.
+            fn over(self, below: Self) -> Self {
+                Self { $($($key: self.$key.or(below.$key)),+),+ }
+            }
+
+            fn resolve(self) -> anyhow::Result<Config> {
+                Ok(Config {
+                    $($($key: match self.$key {
+                        Some(value) => value,
+                        None => match $default.parse() {
+                            Ok(value) => value,
+                            Err(error) => bail!("the default of {} is wrong: {error}", stringify!($key)),
+                        },
+                    },)+)+
+                })
+            }
+        }
+
+        /// Every setting, with its value.
+        #[derive(Clone, Debug)]
+        pub(crate) struct Config {
+            $($(#[doc = $help] pub(crate) $key: $type,)+)+
+        }
+    };
+}
+
+settings! {
+    "Serving" {
+        listen: Listen = "127.0.0.1:4437", "THALWEG_LISTEN", "HOST:PORT",
+            "Where to listen; port 0 takes a free one";
+        data: PathBuf = "./data", "THALWEG_DATA", "DIR",
+            "The data folder; one server at a time may use it";
+        durability: Durability = "durable", "THALWEG_DURABILITY", "durable|buffered",
+            "When an append is acknowledged: `durable` once it is on the disk, `buffered` once it is accepted";
+        long_poll_timeout: Span = "30s", "THALWEG_LONG_POLL_TIMEOUT", "TIME",
+            "How long a long-poll waits for data before it answers 204";
+        sse_lifetime: Span = "60s", "THALWEG_SSE_LIFETIME", "TIME",
+            "How long one SSE connection lives before the client is asked to reconnect";
+        ready_file: PathBuf = "", "THALWEG_READY_FILE", "PATH",
+            "Write the address to this file once requests are served; removed on a graceful stop";
+    }
+    "Limits" {
+        max_body: Size = "64MiB", "THALWEG_MAX_BODY", "SIZE",
+            "The largest request body; a larger one is refused with 413";
+        max_connections: usize = "10000", "THALWEG_MAX_CONNECTIONS", "N",
+            "Connections at a time; one more is refused with 503";
+        reactors: usize = "0", "THALWEG_REACTORS", "N",
+            "Threads that serve requests; 0 is one per core";
+        io_threads: usize = "4", "THALWEG_IO_THREADS", "N",
+            "Threads that wait for the disk on behalf of reads";
+    }
+    "Journal and settling" {
+        journal_segment_bytes: Size = "64MiB", "THALWEG_JOURNAL_SEGMENT_BYTES", "SIZE",
+            "Size of one journal file";
+        journal_bound_bytes: Size = "1GiB", "THALWEG_JOURNAL_BOUND_BYTES", "SIZE",
+            "How much may wait in the journal to be settled before writers are refused";
+        window_bytes: Size = "64MiB", "THALWEG_WINDOW_BYTES", "SIZE",
+            "How much of the journal's end is kept in memory for readers";
+        settle: Switch = "on", "THALWEG_SETTLE", "on|off",
+            "Move data from the journal into objects; off is for measurements only";
+        settle_bytes: Size = "64MiB", "THALWEG_SETTLE_BYTES", "SIZE",
+            "Settle when this much has gathered in the journal";
+        settle_after: Span = "10s", "THALWEG_SETTLE_AFTER", "TIME",
+            "Settle what has been in the journal for this long";
+        merge_fan_in: usize = "8", "THALWEG_MERGE_FAN_IN", "N",
+            "How many runs of one size are merged into one of the next";
+        purge_after: Span = "5min", "THALWEG_PURGE_AFTER", "TIME",
+            "Deleted data is physically gone after this long";
+        reserve_bytes: Size = "64MiB", "THALWEG_RESERVE_BYTES", "SIZE",
+            "Disk space held back so that deletes and settling work on a full disk";
+    }
+    "Logging" {
+        log: String = "info", "THALWEG_LOG", "FILTER",
+            "What to log: error, warn, info, debug or trace, also per module, such as info,thalweg_log=debug";
+        log_format: LogFormat = "text", "THALWEG_LOG_FORMAT", "text|json",
+            "How log lines on standard error are written";
+    }
+}
+
+/// The settings of a server: the flags and the environment, then the file, then the defaults; checked.
+pub(crate) fn load(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
+    let below = match file {
+        Some(path) => file::read(path)?,
+        None => Settings::default(),
+    };
+    let config = flags.over(below).resolve()?;
+    check(&config).context("these settings do not fit together")?;
+    Ok(config)
+}
+
+fn check(config: &Config) -> anyhow::Result<()> {
+    let segment = config.journal_segment_bytes.0;
+    if segment < 64 << 10 {
+        bail!(
+            "--journal-segment-bytes {} is under the least size of 64KiB",
+            config.journal_segment_bytes
+        );
+    }
+    if config.journal_bound_bytes.0 < 2 * segment {
+        bail!(
+            "--journal-bound-bytes {} must hold at least two segments of --journal-segment-bytes {}",
+            config.journal_bound_bytes,
+            config.journal_segment_bytes
+        );
+    }
+    if config.merge_fan_in < 2 {
+        bail!("--merge-fan-in {} must be at least 2", config.merge_fan_in);
+    }
+    if config.io_threads == 0 || config.max_connections == 0 {
+        bail!("--io-threads and --max-connections must be at least 1");
+    }
+    if config.long_poll_timeout.0.is_zero() || config.sse_lifetime.0.is_zero() {
+        bail!("--long-poll-timeout and --sse-lifetime must be longer than 0");
+    }
+    Ok(())
+}
+
+impl Config {
+    /// Where to announce readiness, if anywhere.
+    pub(crate) fn ready_file(&self) -> Option<&Path> {
+        (!self.ready_file.as_os_str().is_empty()).then_some(self.ready_file.as_path())
+    }
+
+    pub(crate) fn is_durable(&self) -> bool {
+        self.durability == Durability::Durable
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use std::time::Duration;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        settings: Settings,
+    }
+
+    fn flags(line: &str) -> Settings {
+        Flags::parse_from(std::iter::once("test").chain(line.split_whitespace())).settings
+    }
+
+    #[test]
+    fn every_default_is_a_value_that_is_shown_as_written() {
+        let config = Settings::default().resolve().unwrap();
+        check(&config).unwrap();
+        assert_eq!(config.listen.to_string(), "127.0.0.1:4437");
+        assert_eq!(config.long_poll_timeout.to_string(), "30s");
+        assert_eq!(config.journal_segment_bytes.to_string(), "64MiB");
+        assert!(config.is_durable());
+        assert!(config.ready_file().is_none());
+    }
+
+    #[test]
+    fn flags_win_over_the_file_and_the_file_over_the_defaults() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("thalweg.toml");
+        std::fs::write(&path, "data = \"/from/file\"\nlong_poll_timeout = \"7s\"\n").unwrap();
+        let config = load(flags("--long-poll-timeout 500ms"), Some(&path)).unwrap();
+        assert_eq!(config.long_poll_timeout.0, Duration::from_millis(500));
+        assert_eq!(config.data, PathBuf::from("/from/file"));
+        assert_eq!(config.settle_after.0, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn settings_that_contradict_each_other_are_refused() {
+        for line in [
+            "--journal-segment-bytes 1KiB",
+            "--journal-segment-bytes 64MiB --journal-bound-bytes 64MiB",
+            "--merge-fan-in 1",
+            "--io-threads 0",
+            "--long-poll-timeout 0",
+        ] {
+            assert!(load(flags(line), None).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_list_of_settings_in_the_documentation_is_complete() {
+        let page = include_str!("../../../docs/ops/configuration.md");
+        for key in Settings::KEYS {
+            assert!(
+                page.contains(&format!("`{key}`")),
+                "docs/ops/configuration.md does not mention `{key}`"
+            );
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! The routes of the binary: its own few, and the streams' for everything under `/v1/stream/`.
+
+use crate::metrics::{self, Snapshot};
+use thalweg_wire::http::{Context, Method, Reply, Request, Response, Service};
+
+/// What the process can say about itself at any moment, without waiting.
+pub(crate) trait Vitals: Send + Sync + 'static {
+    /// Whether requests can be served; if not, why.
+    fn health(&self) -> Result<(), String>;
+    fn metrics(&self) -> Snapshot;
+}
+
+/// The service in front: answers for the binary itself and passes the rest on to the engine.
+pub(crate) struct Front<S, V> {
+    streams: S,
+    vitals: V,
+}
+
+impl<S, V> Front<S, V> {
+    pub(crate) fn new(streams: S, vitals: V) -> Self {
+        Self { streams, vitals }
+    }
+}
+
+impl<S: Service, V: Vitals> Service for Front<S, V> {
+    fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+        if is_stream(request.path) {
+            return self.streams.handle(request, cx);
+        }
+        Reply::Now(answer(request.method, request.path, &self.vitals))
+    }
+
+    fn round_done(&self) {
+        self.streams.round_done();
+    }
+
+    fn gate_failed(&self) -> Response {
+        self.streams.gate_failed()
+    }
+
+    fn refused(&self, status: u16, reason: &str) -> Response {
+        self.streams.refused(status, reason)
+    }
+}
+
+fn is_stream(path: &str) -> bool {
+    path.strip_prefix("/v1/stream")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+const ROUTES: &str = "\
+  /v1/stream/NAME   streams: PUT creates, POST appends, GET reads, HEAD asks, DELETE removes
+  /health           200 while requests can be served
+  /metrics          counters, in the Prometheus text format
+";
+
+fn answer(method: Method<'_>, path: &str, vitals: &dyn Vitals) -> Response {
+    let respond: fn(&dyn Vitals) -> Response = match path {
+        "/" => |_| {
+            text(
+                200,
+                &format!(
+                    "This is thalweg {}: durable streams over HTTP.\n\n{ROUTES}",
+                    env!("CARGO_PKG_VERSION")
+                ),
+            )
+        },
+        "/health" => |vitals| match vitals.health() {
+            Ok(()) => text(200, "ok\n"),
+            Err(why) => text(503, &format!("{why}\n")),
+        },
+        "/metrics" => |vitals| {
+            plain(200, "text/plain; version=0.0.4; charset=utf-8")
+                .body(metrics::render(&vitals.metrics()))
+        },
+        _ => {
+            return text(
+                404,
+                &format!("There is nothing here. What there is:\n\n{ROUTES}"),
+            );
+        }
+    };
+    match method {
+        Method::Get | Method::Head => respond(vitals),
+        Method::Options => plain(204, "text/plain").header("allow", "GET, HEAD, OPTIONS"),
+        _ => text(405, "Only GET and HEAD work here.\n").header("allow", "GET, HEAD, OPTIONS"),
+    }
+}
+
+fn text(status: u16, body: &str) -> Response {
+    plain(status, "text/plain; charset=utf-8").body(body.to_owned())
+}
+
+/// The headers that every answer carries.
+fn plain(status: u16, content_type: &str) -> Response {
+    Response::new(status)
+        .header("content-type", content_type)
+        .header("cache-control", "no-store")
+        .header("x-content-type-options", "nosniff")
+        .header("cross-origin-resource-policy", "cross-origin")
+        .header("access-control-allow-origin", "*")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use thalweg_wire::http::Body;
+
+    struct Patient(Result<(), String>);
+
+    impl Vitals for Patient {
+        fn health(&self) -> Result<(), String> {
+            self.0.clone()
+        }
+
+        fn metrics(&self) -> Snapshot {
+            Snapshot::default()
+        }
+    }
+
+    fn get(path: &str, health: Result<(), String>) -> (u16, String) {
+        let response = answer(Method::Get, path, &Patient(health));
+        match response.body {
+            Body::Bytes(bytes) => (response.status, String::from_utf8(bytes.to_vec()).unwrap()),
+            _ => (response.status, String::new()),
+        }
+    }
+
+    #[test]
+    fn health_follows_the_process() {
+        assert_eq!(get("/health", Ok(())), (200, "ok\n".to_owned()));
+        let (status, why) = get("/health", Err("the journal stopped".to_owned()));
+        assert_eq!(status, 503);
+        assert!(why.contains("the journal stopped"));
+    }
+
+    #[test]
+    fn the_root_says_what_this_is_and_an_unknown_path_what_there_is() {
+        assert!(get("/", Ok(())).1.contains("durable streams over HTTP"));
+        let (status, text) = get("/nonsense", Ok(()));
+        assert_eq!(status, 404);
+        assert!(text.contains("/v1/stream/NAME"));
+    }
+
+    #[test]
+    fn only_reading_works_on_the_binarys_own_pages() {
+        assert_eq!(
+            answer(Method::Post, "/health", &Patient(Ok(()))).status,
+            405
+        );
+        assert_eq!(
+            answer(Method::Head, "/metrics", &Patient(Ok(()))).status,
+            200
+        );
+    }
+
+    #[test]
+    fn streams_are_what_is_below_their_root() {
+        assert!(is_stream("/v1/stream/a"));
+        assert!(is_stream("/v1/stream"));
+        assert!(!is_stream("/v1/streams"));
+        assert!(!is_stream("/health"));
+    }
+}

@@ -1,0 +1,181 @@
+//! The Prometheus text page, made from one snapshot of the process's counters.
+//!
+//! Names and meanings are documented in `docs/ops/metrics.md`; a test keeps the two in step.
+
+use std::fmt::Write;
+
+/// The counters of a process at one moment. Whoever wires the parts together fills it in.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Snapshot {
+    pub(crate) streams: Streams,
+    pub(crate) journal: Journal,
+    pub(crate) settling: Settling,
+    pub(crate) connections: Connections,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Streams {
+    /// Streams that exist.
+    pub(crate) count: u64,
+    /// Append requests that were accepted, since the start.
+    pub(crate) appends: u64,
+    /// Bytes of content that were accepted, since the start.
+    pub(crate) appended_bytes: u64,
+    /// Retries of idempotent producers that were recognised, since the start.
+    pub(crate) duplicates: u64,
+    /// Bytes of content that were read, since the start.
+    pub(crate) read_bytes: u64,
+    /// Long-polls and SSE connections that wait for data now.
+    pub(crate) waiters: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Journal {
+    pub(crate) frames: u64,
+    pub(crate) batches: u64,
+    pub(crate) written_bytes: u64,
+    pub(crate) syncs: u64,
+    pub(crate) sync_nanos: u64,
+    /// Bytes between the trim point and the end.
+    pub(crate) held_bytes: u64,
+    pub(crate) window_bytes: u64,
+    /// The journal stopped for good after a failed write or sync.
+    pub(crate) poisoned: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Settling {
+    /// Bytes of content in the journal that are in no object yet.
+    pub(crate) lag_bytes: u64,
+    /// Age of the oldest of them.
+    pub(crate) lag_seconds: f64,
+    /// Bytes of content that were moved from the journal into objects, since the start.
+    pub(crate) settled_bytes: u64,
+    /// Bytes written to objects by settling, merging and rewriting, since the start.
+    pub(crate) object_written_bytes: u64,
+    /// Objects that exist, and their size.
+    pub(crate) objects: u64,
+    pub(crate) object_bytes: u64,
+    /// Bytes in objects that some stream can still read.
+    pub(crate) live_bytes: u64,
+    /// The largest number of runs of any one stream.
+    pub(crate) runs_max: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Connections {
+    pub(crate) open: u64,
+    pub(crate) accepted: u64,
+    /// Turned away at the limit.
+    pub(crate) refused: u64,
+    pub(crate) requests: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// The page for a snapshot.
+pub(crate) fn render(snapshot: &Snapshot) -> String {
+    let mut page = String::with_capacity(4096);
+    for (name, kind, help, value) in families(snapshot) {
+        let kind = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            page,
+            "# HELP thalweg_{name} {help}\n# TYPE thalweg_{name} {kind}\nthalweg_{name} {value}"
+        );
+    }
+    page
+}
+
+/// One row per metric: what Prometheus is told about it and its value.
+#[rustfmt::skip]
+#[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
+fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
+    use Kind::{Counter, Gauge};
+    let f = |n: u64| n as f64;
+    let (streams, journal, settling, connections) = (&s.streams, &s.journal, &s.settling, &s.connections);
+    vec![
+        ("streams", Gauge, "Streams that exist.", f(streams.count)),
+        ("appends_total", Counter, "Append requests accepted.", f(streams.appends)),
+        ("append_bytes_total", Counter, "Bytes of content accepted.", f(streams.appended_bytes)),
+        ("append_duplicates_total", Counter, "Retries of idempotent producers recognised.", f(streams.duplicates)),
+        ("read_bytes_total", Counter, "Bytes of content read.", f(streams.read_bytes)),
+        ("waiters", Gauge, "Long-polls and SSE connections waiting for data.", f(streams.waiters)),
+        ("journal_frames_total", Counter, "Frames appended to the journal.", f(journal.frames)),
+        ("journal_batches_total", Counter, "Batches written to the journal.", f(journal.batches)),
+        ("journal_written_bytes_total", Counter, "Bytes written to the journal, headers included.", f(journal.written_bytes)),
+        ("journal_syncs_total", Counter, "Syncs of the journal.", f(journal.syncs)),
+        ("journal_sync_seconds_total", Counter, "Time spent in syncs of the journal.", f(journal.sync_nanos) / 1e9),
+        ("journal_batch_frames", Gauge, "Frames per batch, on average since the start.", ratio(journal.frames, journal.batches)),
+        ("journal_held_bytes", Gauge, "Bytes the journal holds, from its trim point to its end.", f(journal.held_bytes)),
+        ("journal_window_bytes", Gauge, "Bytes of the journal's end kept in memory.", f(journal.window_bytes)),
+        ("journal_poisoned", Gauge, "1 after a failed write or sync: nothing more is accepted until a restart.", f(journal.poisoned.into())),
+        ("settle_lag_bytes", Gauge, "Bytes of content in the journal that are in no object yet.", f(settling.lag_bytes)),
+        ("settle_lag_seconds", Gauge, "Age of the oldest content that is in no object yet.", settling.lag_seconds),
+        ("settled_bytes_total", Counter, "Bytes of content moved from the journal into objects.", f(settling.settled_bytes)),
+        ("object_written_bytes_total", Counter, "Bytes written to objects by settling, merging and rewriting.", f(settling.object_written_bytes)),
+        ("objects", Gauge, "Objects that exist.", f(settling.objects)),
+        ("object_bytes", Gauge, "Size of all objects.", f(settling.object_bytes)),
+        ("live_bytes", Gauge, "Bytes in objects that some stream can read.", f(settling.live_bytes)),
+        ("runs_max", Gauge, "The largest number of runs of any one stream.", f(settling.runs_max)),
+        ("write_amplification", Gauge, "Bytes written to journal and objects per byte of content accepted.",
+            ratio(journal.written_bytes + settling.object_written_bytes, streams.appended_bytes)),
+        ("space_amplification", Gauge, "Size of all objects per byte in them that some stream can read.",
+            ratio(settling.object_bytes, settling.live_bytes)),
+        ("connections", Gauge, "Connections open.", f(connections.open)),
+        ("connections_accepted_total", Counter, "Connections accepted.", f(connections.accepted)),
+        ("connections_refused_total", Counter, "Connections turned away at the limit.", f(connections.refused)),
+        ("requests_total", Counter, "Requests answered.", f(connections.requests)),
+    ]
+}
+
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "a ratio of two large counters is approximate anyway"
+)]
+fn ratio(of: u64, per: u64) -> f64 {
+    if per == 0 {
+        0.0
+    } else {
+        of as f64 / per as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_has_help_type_and_value() {
+        let mut snapshot = Snapshot::default();
+        snapshot.streams.appended_bytes = 100;
+        snapshot.journal.written_bytes = 150;
+        snapshot.settling.object_written_bytes = 100;
+        let page = render(&snapshot);
+        assert!(page.contains("# TYPE thalweg_appends_total counter\nthalweg_appends_total 0\n"));
+        assert!(page.contains("thalweg_write_amplification 2.5\n"));
+        assert!(
+            page.contains("thalweg_space_amplification 0\n"),
+            "nothing is not a number"
+        );
+        assert_eq!(page.lines().count(), families(&snapshot).len() * 3);
+    }
+
+    #[test]
+    fn the_documentation_lists_every_metric() {
+        let page = include_str!("../../../docs/ops/metrics.md");
+        for (name, ..) in families(&Snapshot::default()) {
+            assert!(
+                page.contains(&format!("`thalweg_{name}`")),
+                "docs/ops/metrics.md does not mention thalweg_{name}"
+            );
+        }
+    }
+}
