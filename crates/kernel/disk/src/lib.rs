@@ -4,6 +4,12 @@
 //! code that ships also runs on `thalweg-sim`'s disk, which loses, tears and reorders what was not synced. Paths are relative to
 //! the data folder, with `/` between parts.
 
+mod path;
+mod real;
+
+pub use path::{check_path, folder_of};
+pub use real::RealDisk;
+
 use std::io;
 use std::sync::Arc;
 

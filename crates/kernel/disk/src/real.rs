@@ -1,0 +1,234 @@
+//! The operating system's files under one root folder.
+
+use crate::{Disk, File, check_path, folder_of};
+use rustix::fs::FallocateFlags;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::fs;
+use std::io::{self, IoSliceMut};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Zeros are written in pieces of this size where the file system cannot reserve space.
+const ZEROS: usize = 1 << 20;
+
+/// The data folder on a real file system.
+#[derive(Clone, Debug)]
+pub struct RealDisk {
+    root: PathBuf,
+}
+
+struct RealFile {
+    file: fs::File,
+}
+
+impl RealDisk {
+    /// The data folder at `root`, which is created if it is missing.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        if !root.is_dir() {
+            fs::create_dir_all(root)?;
+            if let Some(parent) = root.parent().filter(|p| !p.as_os_str().is_empty()) {
+                sync_folder(parent)?;
+            }
+        }
+        Ok(Self {
+            root: root.canonicalize()?,
+        })
+    }
+
+    fn path(&self, path: &str) -> io::Result<PathBuf> {
+        check_path(path)?;
+        Ok(self.root.join(path))
+    }
+
+    fn folder(&self, dir: &str) -> io::Result<PathBuf> {
+        if dir.is_empty() {
+            Ok(self.root.clone())
+        } else {
+            self.path(dir)
+        }
+    }
+
+    /// Creates missing folders from the root down, and makes each one's name durable.
+    fn make_folders(&self, dir: &str) -> io::Result<()> {
+        let mut at = self.root.clone();
+        for part in dir.split('/').filter(|part| !part.is_empty()) {
+            let parent = at.clone();
+            at.push(part);
+            match fs::create_dir(&at) {
+                Ok(()) => sync_folder(&parent)?,
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    fs::File::open(folder)?.sync_all()
+}
+
+impl Disk for RealDisk {
+    fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        let full = self.path(path)?;
+        let create = || {
+            fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .open(&full)
+        };
+        let file = match create() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.make_folders(folder_of(path))?;
+                create()?
+            }
+            other => other?,
+        };
+        Ok(Arc::new(RealFile { file }))
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.path(path)?)?;
+        Ok(Arc::new(RealFile { file }))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from)?, self.path(to)?)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        fs::remove_file(self.path(path)?)
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.folder(dir)?) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(e),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            // A name that is not UTF-8 is not ours.
+            if let (true, Ok(name)) = (
+                entry.file_type()?.is_file(),
+                entry.file_name().into_string(),
+            ) {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        sync_folder(&self.folder(dir)?)
+    }
+
+    fn free(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+}
+
+impl File for RealFile {
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.file.read_at(&mut buf[done..], at + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn try_read_at(&self, buf: &mut [u8], at: u64) -> io::Result<Option<usize>> {
+        let wanted = buf.len();
+        match rustix::io::preadv2(
+            &self.file,
+            &mut [IoSliceMut::new(buf)],
+            at,
+            ReadWriteFlags::NOWAIT,
+        ) {
+            Ok(n) if n == wanted => Ok(Some(n)),
+            // Short: either the file ends here, or the next page is not in memory.
+            Ok(n) => Ok((at + n as u64 >= self.len()?).then_some(n)),
+            Err(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                Ok(None)
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        self.file.write_all_at(buf, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        // Not retried: after an error the kernel may have dropped the dirty pages, and a second call would lie.
+        Ok(rustix::fs::fdatasync(&self.file)?)
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        let old = self.len()?;
+        match rustix::io::retry_on_intr(|| {
+            rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len)
+        }) {
+            Ok(()) => Ok(()),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(&self.file, old, len),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+}
+
+/// Grows the file to `len` by writing zeros, so that later writes cannot run out of space.
+fn write_zeros(file: &fs::File, from: u64, len: u64) -> io::Result<()> {
+    let zeros = vec![0; ZEROS];
+    let mut at = from;
+    while at < len {
+        let n = (len - at).min(ZEROS as u64);
+        file.write_all_at(&zeros[..n as usize], at)?;
+        at += n;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_written_in_place_of_a_reservation_keep_old_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = RealDisk::open(dir.path()).unwrap();
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(dir.path().join("f"))
+            .unwrap();
+        file.write_all_at(b"old", 0).unwrap();
+        write_zeros(&file, 3, (2 << 20) + 5).unwrap();
+        let file = disk.open("f").unwrap();
+        assert_eq!(file.len().unwrap(), (2 << 20) + 5);
+        let mut head = [1; 6];
+        assert_eq!(file.read_at(&mut head, 0).unwrap(), 6);
+        assert_eq!(&head, b"old\0\0\0");
+    }
+}

@@ -1,0 +1,183 @@
+//! The bytes of one file: what the cache shows, what the medium holds, and the writes in between.
+//!
+//! A write is remembered as the whole sectors that it left in the cache, so that any one of a sector's successive states may be what
+//! a power cut leaves, but never a state that no moment had.
+
+use oorandom::Rand64;
+use std::ops::Range;
+
+pub(crate) const SECTOR: usize = 512;
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) cached: Vec<u8>,
+    pub(crate) durable: Vec<u8>,
+    pending: Vec<Pending>,
+}
+
+#[derive(Clone, Debug)]
+enum Pending {
+    Len(usize),
+    /// Whole sectors from `first` on. Those not in `alive` were dropped by a failed sync.
+    Write {
+        first: usize,
+        bytes: Vec<u8>,
+        alive: Vec<bool>,
+    },
+}
+
+impl Content {
+    pub(crate) fn write(&mut self, buf: &[u8], at: usize) {
+        if buf.is_empty() {
+            return;
+        }
+        let end = at + buf.len();
+        if end > self.cached.len() {
+            self.set_len(end);
+        }
+        self.cached[at..end].copy_from_slice(buf);
+        let (first, last) = (at / SECTOR, end.div_ceil(SECTOR));
+        let mut bytes = self.cached[first * SECTOR..self.cached.len().min(last * SECTOR)].to_vec();
+        bytes.resize((last - first) * SECTOR, 0);
+        self.pending.push(Pending::Write {
+            first,
+            bytes,
+            alive: vec![true; last - first],
+        });
+    }
+
+    pub(crate) fn set_len(&mut self, len: usize) {
+        if len != self.cached.len() {
+            self.cached.resize(len, 0);
+            self.pending.push(Pending::Len(len));
+        }
+    }
+
+    /// Everything that is still on its way reaches the medium.
+    pub(crate) fn sync(&mut self) {
+        for pending in std::mem::take(&mut self.pending) {
+            match pending {
+                Pending::Len(len) => self.durable.resize(len, 0),
+                Pending::Write {
+                    first,
+                    bytes,
+                    alive,
+                } => place(&mut self.durable, first, &bytes, &alive),
+            }
+        }
+    }
+
+    /// A sync that fails: of what was on its way, some reaches the medium, some stays dirty, and some is dropped. The cache goes on
+    /// showing what was dropped, but no later sync writes it.
+    pub(crate) fn fail_sync(&mut self, rng: &mut Rand64) {
+        for pending in std::mem::take(&mut self.pending) {
+            match pending {
+                Pending::Len(len) => {
+                    if chance(rng, 0.5) {
+                        self.durable.resize(len, 0);
+                    } else {
+                        self.pending.push(Pending::Len(len));
+                    }
+                }
+                Pending::Write {
+                    first,
+                    bytes,
+                    alive,
+                } => {
+                    let mut reached = vec![false; alive.len()];
+                    let mut stays = vec![false; alive.len()];
+                    for i in (0..alive.len()).filter(|i| alive[*i]) {
+                        match rng.rand_range(0..3) {
+                            0 => reached[i] = true,
+                            1 => stays[i] = true,
+                            _ => {}
+                        }
+                    }
+                    place(&mut self.durable, first, &bytes, &reached);
+                    self.pending.push(Pending::Write {
+                        first,
+                        bytes,
+                        alive: stays,
+                    });
+                }
+            }
+        }
+    }
+
+    /// The power goes: each write survives, or not, or in part. Lengths survive in order.
+    pub(crate) fn crash_power(&mut self, rng: &mut Rand64) {
+        let lens = self
+            .pending
+            .iter()
+            .filter(|p| matches!(p, Pending::Len(_)))
+            .count();
+        let mut lens = rng.rand_range(0..lens as u64 + 1);
+        for pending in std::mem::take(&mut self.pending) {
+            match pending {
+                Pending::Len(to) if lens > 0 => {
+                    lens -= 1;
+                    self.durable.resize(to, 0);
+                }
+                Pending::Len(_) => {}
+                Pending::Write {
+                    first,
+                    bytes,
+                    mut alive,
+                } => {
+                    match rng.rand_range(0..10) {
+                        0..4 => {}
+                        4..8 => alive.fill(false),
+                        _ => alive
+                            .iter_mut()
+                            .for_each(|sector| *sector &= chance(rng, 0.5)),
+                    }
+                    place(&mut self.durable, first, &bytes, &alive);
+                }
+            }
+        }
+        self.cached = self.durable.clone();
+    }
+
+    /// Flips one bit that is the same in cache and medium and not about to be overwritten; its byte position.
+    pub(crate) fn flip(&mut self, within: Range<usize>, rng: &mut Rand64) -> Option<usize> {
+        let within = within.start..within.end.min(self.durable.len()).min(self.cached.len());
+        if within.is_empty() {
+            return None;
+        }
+        for _ in 0..64 {
+            let at = rng.rand_range(within.start as u64..within.end as u64) as usize;
+            if self.durable[at] == self.cached[at] && !self.is_pending(at / SECTOR) {
+                let bit = 1 << rng.rand_range(0..8);
+                self.durable[at] ^= bit;
+                self.cached[at] ^= bit;
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    fn is_pending(&self, sector: usize) -> bool {
+        self.pending.iter().any(|p| match p {
+            Pending::Len(_) => false,
+            Pending::Write { first, alive, .. } => sector
+                .checked_sub(*first)
+                .and_then(|i| alive.get(i))
+                .is_some_and(|alive| *alive),
+        })
+    }
+}
+
+/// Writes the chosen sectors, as far as they lie within the length.
+fn place(durable: &mut [u8], first: usize, bytes: &[u8], chosen: &[bool]) {
+    for (i, _) in chosen.iter().enumerate().filter(|(_, chosen)| **chosen) {
+        let at = (first + i) * SECTOR;
+        let end = durable.len().min(at + SECTOR);
+        if at < end {
+            durable[at..end].copy_from_slice(&bytes[i * SECTOR..i * SECTOR + end - at]);
+        }
+    }
+}
+
+pub(crate) fn chance(rng: &mut Rand64, p: f64) -> bool {
+    p > 0.0 && rng.rand_float() < p
+}
