@@ -32,6 +32,16 @@ impl Run {
     pub fn bytes(self) -> u64 {
         u64::from(self.count) * u64::from(self.length)
     }
+
+    fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let head = from.varint()?;
+        let length = u32::try_from(head >> 1).map_err(|_| DecodeError::Range("message length"))?;
+        let count = if head & 1 == 1 { from.varint_u32()? } else { 1 };
+        if count == 0 || length == 0 {
+            return Err(DecodeError::Range("message length"));
+        }
+        Ok(Self { count, length })
+    }
 }
 
 impl Lengths {
@@ -233,6 +243,17 @@ impl Lengths {
         }
     }
 
+    /// Takes an encoded list off the front without keeping it: its bytes and its messages.
+    pub fn skip(from: &mut Decoder<'_>) -> Result<(u64, u64), DecodeError> {
+        let (mut bytes, mut messages) = (0u64, 0u64);
+        for _ in 0..from.varint()? {
+            let run = Run::decode(from)?;
+            bytes = bytes.checked_add(run.bytes()).ok_or(DecodeError::Range("sum of message lengths"))?;
+            messages += u64::from(run.count);
+        }
+        Ok((bytes, messages))
+    }
+
     /// Takes an encoded list off the front. Its memory is bounded by the bytes that it takes.
     pub fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let mut lengths = Self::new();
@@ -241,13 +262,7 @@ impl Lengths {
             return Err(DecodeError::Range("number of runs"));
         }
         for _ in 0..runs {
-            let head = from.varint()?;
-            let length = u32::try_from(head >> 1).map_err(|_| DecodeError::Range("message length"))?;
-            let count = if head & 1 == 1 { from.varint_u32()? } else { 1 };
-            let run = Run { count, length };
-            if count == 0 || length == 0 {
-                return Err(DecodeError::Range("message length"));
-            }
+            let run = Run::decode(from)?;
             lengths.bytes.checked_add(run.bytes()).ok_or(DecodeError::Range("sum of message lengths"))?;
             lengths.push_run(run);
         }
@@ -306,6 +321,7 @@ mod tests {
             let mut decoder = Decoder::new(&out);
             prop_assert_eq!(Lengths::decode(&mut decoder), Ok(lengths.clone()));
             prop_assert_eq!(decoder.end(), Ok(()));
+            prop_assert_eq!(Lengths::skip(&mut Decoder::new(&out)), Ok((lengths.bytes(), lengths.count())));
             for cut in 0..out.len() {
                 prop_assert!(Lengths::decode(&mut Decoder::new(&out[..cut])).is_err());
             }

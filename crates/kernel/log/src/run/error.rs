@@ -1,0 +1,45 @@
+//! What can go wrong with runs.
+
+use thalweg_base::{LogId, ObjectId, Offset};
+use thalweg_storage::StorageError;
+use thiserror::Error;
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    #[error("object {object} is damaged at byte {at}: {what}")]
+    Corrupt { object: ObjectId, at: u64, what: String },
+    #[error("object {object} has format {found}; this program reads up to {known}")]
+    Newer { object: ObjectId, found: u32, known: u32 },
+    #[error("two runs both hold log {log} at {at}")]
+    Overlap { log: LogId, at: Offset },
+    /// Our own bug: extents must come in key order.
+    #[error("an extent of log {log} at {start} does not come after the one before it")]
+    Order { log: LogId, start: Offset },
+    /// Our own bug: the lengths of an extent must add up to its bytes, and its end must be a position.
+    #[error("an extent of log {log} at {start} has {bytes} bytes, but lengths for {lengths}")]
+    Lengths { log: LogId, start: Offset, bytes: u64, lengths: u64 },
+}
+
+impl RunError {
+    pub(crate) fn corrupt(object: ObjectId, at: u64, what: impl ToString) -> Self {
+        Self::Corrupt { object, at, what: what.to_string() }
+    }
+}
+
+/// Why a lookup gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Fetch {
+    /// Only in [`super::Mode::NoWait`]: ask again in [`super::Mode::Wait`], on an I/O thread.
+    #[error("the answer has to wait for a device")]
+    WouldWait,
+    #[error(transparent)]
+    Failed(#[from] RunError),
+}
+
+impl From<StorageError> for Fetch {
+    fn from(error: StorageError) -> Self {
+        Self::Failed(error.into())
+    }
+}

@@ -1,0 +1,85 @@
+//! What a run knows of an object without opening it.
+
+use thalweg_base::{DecodeError, Decoder, Encoder, LogId, ObjectId, Offset};
+
+/// One object of a run. Whoever names objects (the manifest) stores this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectMeta {
+    pub id: ObjectId,
+    /// Where its first extent starts.
+    pub first: (LogId, Offset),
+    /// The log of its last extent.
+    pub last: LogId,
+    /// Where its last extent ends, in `last`.
+    pub end: Offset,
+    /// Bytes of messages that it holds.
+    pub data_bytes: u64,
+    /// Bytes of other logs that it refers to.
+    pub reference_bytes: u64,
+    /// Everything that is not data.
+    pub index_bytes: u64,
+    pub entries: u64,
+    /// Distinct logs.
+    pub logs: u64,
+    pub messages: u64,
+}
+
+impl ObjectMeta {
+    /// The length of the object.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.data_bytes.saturating_add(self.index_bytes)
+    }
+
+    /// The positions of logs that it covers, in bytes: data that it holds and data that it refers to.
+    #[must_use]
+    pub fn covered_bytes(&self) -> u64 {
+        self.data_bytes.saturating_add(self.reference_bytes)
+    }
+
+    /// May it hold something of `log` at or after `offset`?
+    #[must_use]
+    pub fn reaches(&self, log: LogId, offset: Offset) -> bool {
+        self.first.0 <= log && (log, offset) < (self.last, self.end)
+    }
+
+    /// Is there a key between the first and the last of both?
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.first < (other.last, other.end) && other.first < (self.last, self.end)
+    }
+
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let numbers = [
+            self.id.0,
+            self.first.0.0,
+            self.first.1.0,
+            self.last.0,
+            self.end.0,
+            self.data_bytes,
+            self.reference_bytes,
+            self.index_bytes,
+            self.entries,
+            self.logs,
+            self.messages,
+        ];
+        for number in numbers {
+            out.put_varint(number);
+        }
+    }
+
+    pub fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            id: ObjectId(from.varint()?),
+            first: (LogId(from.varint()?), Offset(from.varint()?)),
+            last: LogId(from.varint()?),
+            end: Offset(from.varint()?),
+            data_bytes: from.varint()?,
+            reference_bytes: from.varint()?,
+            index_bytes: from.varint()?,
+            entries: from.varint()?,
+            logs: from.varint()?,
+            messages: from.varint()?,
+        })
+    }
+}

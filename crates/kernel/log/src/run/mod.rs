@@ -1,0 +1,39 @@
+//! Sealed runs: the settled data of many logs, sorted by (log, offset), in immutable objects.
+//!
+//! Vocabulary. An *extent* is a contiguous piece of one log, with its bytes or with a reference to another log. An *entry* is what
+//! the index holds of an extent: where it stands and how long its messages are. An *object* holds extents in key order:
+//! contiguous data first, its index after. A *run* is a list of objects in key order that do not overlap. Runs are ordered by
+//! time; two runs never hold the same position of a log.
+//!
+//! Every byte of an object is under a checksum, and none is believed before its checksum was looked at. Objects are read back
+//! in full before a run that names them is handed out. `docs/format/objects.md` has the bytes; `plan` decides what is merged or
+//! rewritten and when, without doing it.
+//!
+//! Nothing here knows the journal, the manifest, or what a log's bytes mean.
+
+mod block;
+mod build;
+mod error;
+mod extent;
+mod filter;
+mod footer;
+mod live;
+mod merge;
+mod meta;
+pub mod plan;
+mod read;
+mod scan;
+mod verify;
+
+pub use build::{ENTRY_BYTES_MAX, ENTRY_MESSAGES_MAX, ObjectBuilder, RunBuilder, RunOptions};
+pub use error::{Fetch, RunError};
+pub use extent::{Content, Entry, Extent, Place};
+pub use live::{Live, live_bytes};
+pub use merge::{MergeStats, merge};
+pub use meta::ObjectMeta;
+pub use read::{Mode, RunReader};
+pub use scan::{ObjectScan, RunScan};
+pub use verify::verify;
+
+#[cfg(test)]
+mod tests;
