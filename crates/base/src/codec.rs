@@ -85,8 +85,7 @@ impl<'a> Decoder<'a> {
     }
 
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], DecodeError> {
-        let (head, rest) =
-            self.rest.split_at_checked(n).ok_or_else(|| DecodeError::Truncated(n - self.rest.len()))?;
+        let (head, rest) = self.rest.split_at_checked(n).ok_or_else(|| DecodeError::Truncated(n - self.rest.len()))?;
         self.rest = rest;
         Ok(head)
     }

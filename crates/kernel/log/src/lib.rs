@@ -1,3 +1,40 @@
-//! Under way.
+//! Many named append-only logs multiplexed over one journal.
+//!
+//! No file, descriptor, task or timer per log: a log at rest is one compact record in memory. A transaction on one or many logs is
+//! one journal frame ([`Op`], [`Guard::commit`]). Content stands in the journal until a *round* settles it into a *run*: objects
+//! that hold pieces of many logs, sorted by (log, offset). Runs of like size are merged, so the number of runs per log stays
+//! bounded. The *directory* (names, positions, engine state) is checkpointed in the same rounds, and the manifest names runs and
+//! directory objects, not logs. See `README.md` beside this crate for states, invariants and failure cases.
+//!
+//! This crate knows nothing of protocols: what a log means is its engine's business, kept as an [`Attachment`].
 
+mod attachment;
+mod checkpoint;
+pub mod directory;
+mod error;
+mod frame;
+mod guard;
 pub mod lengths;
+mod log;
+mod logs;
+mod op;
+mod read;
+mod recovery;
+mod root;
+pub mod run;
+mod runs;
+mod settle;
+mod shard;
+mod upkeep;
+
+pub use attachment::Attachment;
+pub use error::{CommitError, OpenError, ReadError};
+pub use frame::fuzz_frame;
+pub use guard::{Committed, Guard, LogView, NAME_BYTES_MAX};
+pub use lengths::Lengths;
+pub use logs::{Logs, LogsOptions, ReadFrom, SweepCursor};
+pub use op::{Append, Op, Origin};
+pub use read::{Chunk, Seek, SeekError};
+pub use recovery::{JournalBounds, Replay};
+pub use settle::When;
+pub use upkeep::{LogsStats, UpkeepError};

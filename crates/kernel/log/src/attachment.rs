@@ -1,0 +1,21 @@
+//! An engine's own state of one log.
+
+use thalweg_base::{DecodeError, Lsn};
+
+/// What an engine keeps with each log. It changes only by notes, which stand in the journal: what recovery does is what happened
+/// live, by the same code.
+pub trait Attachment: Sized + Send + 'static {
+    /// The state of a log just created with `note` in the frame that ends at `at`.
+    fn create(note: &[u8], at: Lsn) -> Result<Self, DecodeError>;
+
+    /// Changes the state as `note` says. An empty note never comes here.
+    fn apply(&mut self, note: &[u8], at: Lsn) -> Result<(), DecodeError>;
+
+    /// The state for the checkpoint and for logs at rest. What is not encoded is lost when the log comes to rest.
+    fn encode(&self, out: &mut Vec<u8>);
+
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
+
+    /// Whether the state may come to rest in its encoded form, now that everything below `durable` is durable.
+    fn may_rest(&self, durable: Lsn) -> bool;
+}

@@ -1,0 +1,53 @@
+//! Errors, one enum per public operation.
+
+use thalweg_base::{DecodeError, LogId, Lsn, Offset};
+use thalweg_journal::AppendError;
+use thiserror::Error;
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CommitError {
+    /// The journal refused; nothing has changed.
+    #[error(transparent)]
+    Refused(#[from] AppendError),
+    #[error("log {0} does not exist")]
+    Missing(LogId),
+    #[error("a log of that name exists: {0}")]
+    Exists(LogId),
+    #[error("offset {offset} of log {log} is outside {start}..={tail}")]
+    Range { log: LogId, offset: Offset, start: Offset, tail: Offset },
+    #[error("a name of {len} bytes is over the limit of {max}")]
+    Name { len: usize, max: usize },
+    /// A bug of the engine: its note is not one that it can read back.
+    #[error("note of log {log} cannot be applied: {error}")]
+    Note { log: LogId, error: DecodeError },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReadError {
+    #[error("log {0} does not exist")]
+    Missing(LogId),
+    #[error("offset {offset} is inside a message; the next message starts at {next}")]
+    InsideMessage { offset: Offset, next: Offset },
+    #[error("offset {offset} is beyond the tail {tail}")]
+    BeyondTail { offset: Offset, tail: Offset },
+    #[error("offset {offset} is before the earliest retained position {start}")]
+    Trimmed { offset: Offset, start: Offset },
+    #[error("log {log} is damaged at {offset}: {what}")]
+    Corrupt { log: LogId, offset: Offset, what: String },
+    #[error("reading log {log} at {offset} failed: {cause}; a retry may help")]
+    Io { log: LogId, offset: Offset, cause: String },
+}
+
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error("journal frame at {at} cannot be replayed: {what}")]
+    Frame { at: Lsn, what: String },
+    #[error("the manifest cannot be read: {0}")]
+    Manifest(#[from] thalweg_manifest::ManifestError),
+    #[error("directory checkpoint: {0}")]
+    Directory(String),
+    #[error("journal: {0}")]
+    Journal(String),
+    #[error("storage: {0}")]
+    Storage(#[from] thalweg_storage::StorageError),
+}

@@ -1,0 +1,350 @@
+//! The bytes of a transaction: what stands in one journal frame.
+//!
+//! Form: a version byte, a varint count of operations, then each operation: a tag byte and its fields. An append's bytes stand
+//! where the operation stands, so a frame is written by parts and read without copying. See `docs/format/log.md`.
+
+use crate::lengths::Lengths;
+use bytes::Bytes;
+use thalweg_base::{DecodeError, Decoder, Encoder, LogId, Offset};
+
+const VERSION: u8 = 1;
+
+const CREATE: u8 = 1;
+const WRITE: u8 = 2;
+const TRIM: u8 = 3;
+const UNPIN: u8 = 4;
+const DELETE: u8 = 5;
+
+const APPEND_NONE: u8 = 0;
+const APPEND_BYTES: u8 = 1;
+const APPEND_REFERENCE: u8 = 2;
+
+/// Below `upto`, a log's content is that of log `id` (and not below the ancestor before it).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ancestor {
+    pub(crate) upto: Offset,
+    pub(crate) id: LogId,
+}
+
+pub(crate) fn put_lineage(lineage: &[Ancestor], out: &mut Vec<u8>) {
+    out.put_varint(lineage.len() as u64);
+    for ancestor in lineage {
+        out.put_varint(ancestor.upto.0);
+        out.put_varint(ancestor.id.0);
+    }
+}
+
+pub(crate) fn lineage(d: &mut Decoder<'_>) -> Result<Box<[Ancestor]>, DecodeError> {
+    let count = d.varint()?;
+    // Two bytes an ancestor at least: a count that the bytes cannot hold is refused before anything is allocated.
+    if count > d.rest().len() as u64 / 2 {
+        return Err(DecodeError::Truncated(1));
+    }
+    (0..count).map(|_| Ok(Ancestor { upto: Offset(d.varint()?), id: LogId(d.varint()?) })).collect()
+}
+
+/// Builds a frame as a list of parts: heads of operations from one scratch buffer, payloads as they lie with the caller.
+pub(crate) struct FrameBuilder<'a> {
+    heads: Vec<u8>,
+    /// Where each head ends, and the payload parts that follow it.
+    cuts: Vec<(usize, &'a [&'a [u8]])>,
+}
+
+impl<'a> FrameBuilder<'a> {
+    pub(crate) fn new(ops: usize) -> Self {
+        let mut heads = Vec::with_capacity(96);
+        heads.put_u8(VERSION);
+        heads.put_varint(ops as u64);
+        Self { heads, cuts: Vec::with_capacity(ops) }
+    }
+
+    pub(crate) fn create(
+        &mut self,
+        log: LogId,
+        name: &str,
+        start: Offset,
+        lineage: &[Ancestor],
+        note: &[u8],
+        append: Option<(Offset, &crate::op::Append<'a>)>,
+    ) {
+        self.heads.put_u8(CREATE);
+        self.heads.put_varint(log.0);
+        self.heads.put_bytes(name.as_bytes());
+        self.heads.put_varint(start.0);
+        put_lineage(lineage, &mut self.heads);
+        self.heads.put_bytes(note);
+        self.append(append);
+    }
+
+    pub(crate) fn write(&mut self, log: LogId, note: &[u8], append: Option<(Offset, &crate::op::Append<'a>)>) {
+        self.heads.put_u8(WRITE);
+        self.heads.put_varint(log.0);
+        self.heads.put_bytes(note);
+        self.append(append);
+    }
+
+    pub(crate) fn trim(&mut self, log: LogId, start: Offset) {
+        self.heads.put_u8(TRIM);
+        self.heads.put_varint(log.0);
+        self.heads.put_varint(start.0);
+    }
+
+    pub(crate) fn unpin(&mut self, log: LogId) {
+        self.heads.put_u8(UNPIN);
+        self.heads.put_varint(log.0);
+    }
+
+    pub(crate) fn delete(&mut self, log: LogId) {
+        self.heads.put_u8(DELETE);
+        self.heads.put_varint(log.0);
+    }
+
+    fn append(&mut self, append: Option<(Offset, &crate::op::Append<'a>)>) {
+        use crate::op::Append;
+        match append {
+            None => self.heads.put_u8(APPEND_NONE),
+            Some((start, Append::Bytes { parts, lengths })) => {
+                self.heads.put_u8(APPEND_BYTES);
+                self.heads.put_varint(start.0);
+                lengths.encode(&mut self.heads);
+                self.cuts.push((self.heads.len(), parts));
+            }
+            Some((start, Append::Reference { source, from, lengths })) => {
+                self.heads.put_u8(APPEND_REFERENCE);
+                self.heads.put_varint(start.0);
+                self.heads.put_varint(source.0);
+                self.heads.put_varint(from.0);
+                lengths.encode(&mut self.heads);
+            }
+        }
+    }
+
+    /// Calls `f` with the frame's parts.
+    pub(crate) fn finish<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> R {
+        if let [(end, [payload])] = self.cuts[..]
+            && end == self.heads.len()
+        {
+            // The one append of most frames, without a list.
+            return f(&[&self.heads, payload]);
+        }
+        let mut parts = Vec::with_capacity(2 * self.cuts.len() + 1);
+        let mut at = 0;
+        for (end, payload) in &self.cuts {
+            parts.push(&self.heads[at..*end]);
+            parts.extend_from_slice(payload);
+            at = *end;
+        }
+        parts.push(&self.heads[at..]);
+        f(&parts)
+    }
+}
+
+/// An append as it stands in a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Appended {
+    pub(crate) start: Offset,
+    pub(crate) lengths: Lengths,
+    pub(crate) content: Content,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Bytes(Bytes),
+    Reference { source: LogId, from: Offset },
+}
+
+/// An operation as it stands in a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Create { log: LogId, name: String, start: Offset, lineage: Box<[Ancestor]>, note: Bytes, append: Option<Appended> },
+    Write { log: LogId, note: Bytes, append: Option<Appended> },
+    Trim { log: LogId, start: Offset },
+    Unpin { log: LogId },
+    Delete { log: LogId },
+}
+
+impl Entry {
+    pub(crate) fn log(&self) -> LogId {
+        match self {
+            Entry::Create { log, .. }
+            | Entry::Write { log, .. }
+            | Entry::Trim { log, .. }
+            | Entry::Unpin { log }
+            | Entry::Delete { log } => *log,
+        }
+    }
+
+    pub(crate) fn into_append(self) -> Option<Appended> {
+        match self {
+            Entry::Create { append, .. } | Entry::Write { append, .. } => append,
+            _ => None,
+        }
+    }
+}
+
+/// Every operation of a frame, in order. Payloads are slices of `frame`, not copies.
+pub(crate) fn entries(frame: &Bytes) -> Result<Vec<Entry>, DecodeError> {
+    let mut d = Decoder::new(frame);
+    let count = header(&mut d)?;
+    let mut entries = Vec::with_capacity(count.min(64) as usize);
+    for _ in 0..count {
+        entries.push(entry(frame, &mut d)?);
+    }
+    d.end()?;
+    Ok(entries)
+}
+
+/// The append of `log` that starts at `start`, without decoding what follows it.
+pub(crate) fn find_append(frame: &Bytes, log: LogId, start: Offset) -> Result<Option<Appended>, DecodeError> {
+    let mut d = Decoder::new(frame);
+    for _ in 0..header(&mut d)? {
+        let entry = entry(frame, &mut d)?;
+        if entry.log() == log
+            && let Some(append) = entry.into_append()
+            && append.start == start
+        {
+            return Ok(Some(append));
+        }
+    }
+    Ok(None)
+}
+
+fn header(d: &mut Decoder<'_>) -> Result<u64, DecodeError> {
+    match d.u8()? {
+        VERSION => d.varint(),
+        got => Err(DecodeError::Unknown { what: "frame version", got: got.into() }),
+    }
+}
+
+fn entry(frame: &Bytes, d: &mut Decoder<'_>) -> Result<Entry, DecodeError> {
+    let tag = d.u8()?;
+    let log = LogId(d.varint()?);
+    Ok(match tag {
+        CREATE => Entry::Create {
+            log,
+            name: d.str()?.to_owned(),
+            start: Offset(d.varint()?),
+            lineage: lineage(d)?,
+            note: frame.slice_ref(d.bytes()?),
+            append: append(frame, d)?,
+        },
+        WRITE => Entry::Write { log, note: frame.slice_ref(d.bytes()?), append: append(frame, d)? },
+        TRIM => Entry::Trim { log, start: Offset(d.varint()?) },
+        UNPIN => Entry::Unpin { log },
+        DELETE => Entry::Delete { log },
+        got => {
+            return Err(DecodeError::Unknown { what: "operation", got: got.into() });
+        }
+    })
+}
+
+fn append(frame: &Bytes, d: &mut Decoder<'_>) -> Result<Option<Appended>, DecodeError> {
+    let kind = d.u8()?;
+    if kind == APPEND_NONE {
+        return Ok(None);
+    }
+    let start = Offset(d.varint()?);
+    match kind {
+        APPEND_BYTES => {
+            let lengths = Lengths::decode(d)?;
+            let n = usize::try_from(lengths.bytes()).map_err(|_| DecodeError::Range("append"))?;
+            let content = Content::Bytes(frame.slice_ref(d.take(n)?));
+            Ok(Some(Appended { start, lengths, content }))
+        }
+        APPEND_REFERENCE => {
+            let (source, from) = (LogId(d.varint()?), Offset(d.varint()?));
+            let lengths = Lengths::decode(d)?;
+            Ok(Some(Appended { start, lengths, content: Content::Reference { source, from } }))
+        }
+        got => Err(DecodeError::Unknown { what: "append", got: got.into() }),
+    }
+}
+
+/// A fuzz target's way in: decodes anything without panicking.
+#[doc(hidden)]
+pub fn fuzz_frame(data: &[u8]) {
+    let frame = Bytes::copy_from_slice(data);
+    if let Ok(entries) = entries(&frame) {
+        for entry in entries {
+            let log = entry.log();
+            if let Some(append) = entry.into_append() {
+                let found = find_append(&frame, log, append.start);
+                assert!(matches!(found, Ok(Some(_))));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Append;
+    use proptest::prelude::*;
+
+    fn sample() -> Bytes {
+        let lengths = Lengths::repeated(2, 3);
+        let lineage = [Ancestor { upto: Offset(9), id: LogId(64) }];
+        let parts: [&[u8]; 2] = [b"ab", b"cdef"];
+        let bytes = Append::Bytes { parts: &parts, lengths: &lengths };
+        let reference = Append::Reference { source: LogId(64), from: Offset(3), lengths: &lengths };
+        let mut builder = FrameBuilder::new(5);
+        builder.create(LogId(128), "a/b", Offset(2), &lineage, b"config", Some((Offset(9), &bytes)));
+        builder.write(LogId(65), b"", Some((Offset(700), &reference)));
+        builder.trim(LogId(64), Offset(5));
+        builder.unpin(LogId(64));
+        builder.delete(LogId(66));
+        builder.finish(|parts| Bytes::from(parts.concat()))
+    }
+
+    #[test]
+    fn a_frame_round_trips() {
+        let frame = sample();
+        let entries = entries(&frame).unwrap();
+        assert_eq!(entries.len(), 5);
+        let Entry::Create { log, name, start: Offset(2), lineage, note, append } = &entries[0] else {
+            panic!("{entries:?}")
+        };
+        assert_eq!((*log, name.as_str(), &note[..]), (LogId(128), "a/b", &b"config"[..]));
+        assert_eq!(lineage[..], [Ancestor { upto: Offset(9), id: LogId(64) }]);
+        assert_eq!(append.as_ref().unwrap().content, Content::Bytes(Bytes::from_static(b"abcdef")));
+        assert_eq!(entries[4], Entry::Delete { log: LogId(66) });
+        let found = find_append(&frame, LogId(65), Offset(700)).unwrap().unwrap();
+        assert_eq!(found.content, Content::Reference { source: LogId(64), from: Offset(3) });
+        assert_eq!(find_append(&frame, LogId(65), Offset(0)).unwrap(), None);
+    }
+
+    #[test]
+    fn the_bytes_are_pinned() {
+        let hex: String = sample().iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex,
+            "010501800103612f6202010940".to_owned()
+                + "06636f6e666967"
+                + "0109"
+                + "010702"
+                + "616263646566"
+                + "02410002bc054003010702"
+                + "034005"
+                + "0440"
+                + "0542"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(data: Vec<u8>) {
+            fuzz_frame(&data);
+        }
+
+        #[test]
+        fn a_damaged_frame_never_panics(at in 0usize..60, bit in 0u8..8, cut in 0usize..60) {
+            let mut bytes = sample().to_vec();
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= 1 << bit;
+            }
+            fuzz_frame(&bytes);
+            bytes.truncate(cut);
+            fuzz_frame(&bytes);
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Locked shards: where state is looked at and transactions are committed.
+//!
+//! Check, assign offsets, reserve the frame, apply: one step under the shards' locks, so journal order is log order. The locks are
+//! held for microseconds and never across IO: appending to the journal only copies into its filling batch.
+
+use crate::attachment::Attachment;
+use crate::error::CommitError;
+use crate::frame::{Ancestor, FrameBuilder};
+use crate::log::{Log, Piece};
+use crate::logs::{Logs, shard_of_log, shard_of_name};
+use crate::op::{Append, Op, Origin};
+use crate::shard::Shard;
+use parking_lot::MutexGuard;
+use thalweg_base::{LogId, Lsn, Offset};
+use thalweg_journal::{Class, FrameRef};
+
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 4096;
+
+/// Some locked shards of [`Logs`].
+pub struct Guard<'a, A: Attachment> {
+    logs: &'a Logs<A>,
+    /// In order of shard number, so that two guards never wait for each other.
+    shards: Locked<'a, A>,
+}
+
+/// Almost always one shard: no allocation then.
+enum Locked<'a, A> {
+    One(usize, MutexGuard<'a, Shard<A>>),
+    Many(Vec<(usize, MutexGuard<'a, Shard<A>>)>),
+}
+
+/// A committed transaction. It is durable once [`Logs::durable`] has reached `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    pub end: Lsn,
+    /// What the last `Create` made.
+    pub created: Option<LogId>,
+}
+
+/// A log's state at this moment.
+#[derive(Clone, Copy)]
+pub struct LogView<'a, A> {
+    pub id: LogId,
+    pub name: &'a str,
+    /// The earliest retained position.
+    pub start: Offset,
+    /// Where the next append goes: accepted, perhaps not durable.
+    pub tail: Offset,
+    /// The durable tail: what readers may see.
+    pub published: Offset,
+    /// When this is durable, everything in this view is.
+    pub changed: Lsn,
+    /// End of the frame that created the log; zero if that was before the last start.
+    pub created: Lsn,
+    pub attachment: &'a A,
+    lineage: &'a [Ancestor],
+    /// Incarnations below this one may have lost positions in a crash (see [`Logs::loss_mark`]).
+    loss_mark: LogId,
+}
+
+impl<A> LogView<'_, A> {
+    /// The incarnation that positions carry at `offset`: an ancestor's inside what a fork inherited, else the log's own. It never
+    /// decreases with `offset`, and one pair of incarnation and offset never names two different byte histories.
+    #[must_use]
+    pub fn incarnation(&self, offset: Offset) -> u64 {
+        let owner = self.lineage.iter().find(|a| offset <= a.upto).map_or(self.id, |a| a.id);
+        owner.max(self.loss_mark).0
+    }
+
+    /// The parent of a fork and the fork point.
+    #[must_use]
+    pub fn origin(&self) -> Option<Origin> {
+        self.lineage.last().map(|a| Origin { source: a.id, at: a.upto })
+    }
+}
+
+impl<'a, A: Attachment> Guard<'a, A> {
+    pub(crate) fn lock(logs: &'a Logs<A>, mut shards: Vec<usize>) -> Self {
+        shards.sort_unstable();
+        shards.dedup();
+        let shards = shards.into_iter().map(|s| (s, logs.shards[s].lock())).collect();
+        Self { logs, shards: Locked::Many(shards) }
+    }
+
+    pub(crate) fn lock_one(logs: &'a Logs<A>, shard: usize) -> Self {
+        Self { logs, shards: Locked::One(shard, logs.shards[shard].lock()) }
+    }
+
+    fn shard(&self, number: usize) -> Option<&Shard<A>> {
+        match &self.shards {
+            Locked::One(n, shard) => (*n == number).then_some(&**shard),
+            Locked::Many(shards) => shards.iter().find(|(n, _)| *n == number).map(|(_, s)| &**s),
+        }
+    }
+
+    fn shard_mut(&mut self, number: usize) -> Option<&mut Shard<A>> {
+        match &mut self.shards {
+            Locked::One(n, shard) => (*n == number).then_some(&mut **shard),
+            Locked::Many(shards) => shards.iter_mut().find(|(n, _)| *n == number).map(|(_, s)| &mut **s),
+        }
+    }
+
+    pub(crate) fn awake(&mut self, log: LogId) -> Option<&mut Log<A>> {
+        match self.shard_mut(shard_of_log(log))?.wake(log) {
+            Ok(log) => log,
+            Err(error) => {
+                tracing::error!(%log, %error, "a log's record is damaged in memory");
+                None
+            }
+        }
+    }
+
+    /// The log of that name, if its shard is locked and it exists.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<LogId> {
+        let shard = self.shard(shard_of_name(name))?;
+        shard.id_at(shard.find(name)?)
+    }
+
+    /// Before `name` is called absent, this position must be durable: that of its delete. Zero if nothing is pending.
+    #[must_use]
+    pub fn absent_since(&self, name: &str) -> Lsn {
+        self.shard(shard_of_name(name)).map_or(Lsn::ZERO, |shard| shard.absent_since(name))
+    }
+
+    /// A log's state, if its shard is locked and it exists.
+    pub fn view(&mut self, log: LogId) -> Option<LogView<'_, A>> {
+        let (durable, loss_mark) = (self.logs.durable(), self.logs.loss_mark());
+        let log = self.awake(log)?;
+        Some(LogView {
+            id: log.id,
+            name: &log.name,
+            start: log.start,
+            tail: log.tail,
+            published: log.published(durable),
+            changed: log.changed,
+            created: log.created,
+            attachment: &log.attachment,
+            lineage: &log.lineage,
+            loss_mark,
+        })
+    }
+
+    /// The engine's state, to change what it does not encode. Everything else changes by notes.
+    pub fn attachment_mut(&mut self, log: LogId) -> Option<&mut A> {
+        self.awake(log).map(|log| &mut log.attachment)
+    }
+
+    /// Commits one transaction: one frame, all or nothing. On an error nothing has changed.
+    pub fn commit(&mut self, class: Class, ops: &[Op<'_>]) -> Result<Committed, CommitError> {
+        let mut plan = Plan { builder: FrameBuilder::new(ops.len()), steps: Vec::with_capacity(ops.len()) };
+        for op in ops {
+            self.plan(op, &mut plan)?;
+        }
+        let appended = plan.builder.finish(|parts| self.logs.journal().append(class, parts))?;
+        let mut created = None;
+        for (step, op) in plan.steps.into_iter().zip(ops) {
+            if let Step::Create { log, .. } = step {
+                created = Some(log);
+            }
+            self.apply(step, op, appended.frame, appended.end)?;
+        }
+        Ok(Committed { end: appended.end, created })
+    }
+
+    /// Checks one operation against the state before the transaction, and puts it into the frame.
+    fn plan<'b>(&mut self, op: &'b Op<'b>, plan: &mut Plan<'b>) -> Result<(), CommitError> {
+        match op {
+            Op::Create { name, note, origin, append } => {
+                if name.is_empty() || name.len() > NAME_BYTES_MAX {
+                    return Err(CommitError::Name { len: name.len(), max: NAME_BYTES_MAX });
+                }
+                if let Some(exists) = self.find(name) {
+                    return Err(CommitError::Exists(exists));
+                }
+                let (start, lineage) = match origin {
+                    Some(origin) => self.inherited(*origin)?,
+                    None => (Offset::ZERO, Box::default()),
+                };
+                let tail = lineage.last().map_or(Offset::ZERO, |a| a.upto);
+                let log = self.logs.new_id(shard_of_name(name));
+                plan.builder.create(log, name, start, &lineage, note, append.as_ref().map(|a| (tail, a)));
+                plan.steps.push(Step::Create { log, start, lineage });
+            }
+            Op::Write { log, note, append } => {
+                let tail = self.must(*log)?.tail;
+                // An operation before this one may append to the same log.
+                let before: u64 = plan.steps.iter().map(|step| step.appended_to(*log)).sum();
+                let start = tail.plus(before);
+                plan.builder.write(*log, note, append.as_ref().map(|a| (start, a)));
+                let bytes = append.as_ref().map_or(0, |a| a.lengths().bytes());
+                plan.steps.push(Step::Write { log: *log, bytes });
+            }
+            Op::Trim { log, start } => {
+                let found = self.must(*log)?;
+                if *start > found.tail {
+                    return Err(CommitError::Range { log: *log, offset: *start, start: found.start, tail: found.tail });
+                }
+                plan.builder.trim(*log, *start);
+                plan.steps.push(Step::Other);
+            }
+            Op::Unpin { log } => {
+                self.must(*log)?;
+                plan.builder.unpin(*log);
+                plan.steps.push(Step::Other);
+            }
+            Op::Delete { log } => {
+                self.must(*log)?;
+                plan.builder.delete(*log);
+                plan.steps.push(Step::Other);
+            }
+        }
+        Ok(())
+    }
+
+    fn must(&mut self, log: LogId) -> Result<&mut Log<A>, CommitError> {
+        self.awake(log).ok_or(CommitError::Missing(log))
+    }
+
+    /// What a fork inherits: the source's earliest position, its ancestors below the fork point, then the source.
+    fn inherited(&mut self, origin: Origin) -> Result<(Offset, Box<[Ancestor]>), CommitError> {
+        let source = self.must(origin.source)?;
+        if origin.at > source.tail || origin.at < source.start {
+            return Err(CommitError::Range {
+                log: origin.source,
+                offset: origin.at,
+                start: source.start,
+                tail: source.tail,
+            });
+        }
+        let mut lineage: Vec<Ancestor> = source.lineage.iter().copied().take_while(|a| a.upto < origin.at).collect();
+        if origin.at > Offset::ZERO {
+            let owner = source.lineage.get(lineage.len()).map_or(origin.source, |a| a.id);
+            lineage.push(Ancestor { upto: origin.at, id: owner });
+        }
+        Ok((source.start, lineage.into_boxed_slice()))
+    }
+
+    fn apply(&mut self, step: Step, op: &Op<'_>, frame: FrameRef, end: Lsn) -> Result<(), CommitError> {
+        match (step, op) {
+            (Step::Create { log, start, lineage }, Op::Create { name, note, append, .. }) => {
+                let attachment = A::create(note, end).map_err(|error| CommitError::Note { log, error })?;
+                let fresh = fresh_log(log, name, start, lineage, attachment, end);
+                for ancestor in &fresh.lineage {
+                    self.pin(ancestor.id, ancestor.upto, end);
+                }
+                if let Some(shard) = self.shard_mut(shard_of_log(log)) {
+                    shard.insert(fresh);
+                }
+                self.extend(log, append.as_ref(), frame, end);
+            }
+            (Step::Write { log, .. }, Op::Write { note, append, .. }) => {
+                self.extend(log, append.as_ref(), frame, end);
+                if let Some(found) = self.touched(log, end)
+                    && !note.is_empty()
+                {
+                    found.attachment.apply(note, end).map_err(|error| CommitError::Note { log, error })?;
+                }
+            }
+            (_, Op::Trim { log, start }) => {
+                if let Some(found) = self.touched(*log, end) {
+                    found.start = found.start.max(*start);
+                }
+                self.logs.note_death();
+            }
+            (_, Op::Unpin { log }) => {
+                if let Some(found) = self.touched(*log, end) {
+                    found.pinned = Offset::ZERO;
+                }
+                self.logs.note_death();
+            }
+            (_, Op::Delete { log }) => {
+                let durable = self.logs.durable();
+                if let Some(shard) = self.shard_mut(shard_of_log(*log)) {
+                    shard.forget_vanished(durable);
+                    shard.remove(*log, end);
+                }
+                self.logs.note_death();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A log that the frame ending at `end` changes.
+    fn touched(&mut self, log: LogId, end: Lsn) -> Option<&mut Log<A>> {
+        let shard = self.shard_mut(shard_of_log(log))?;
+        let slot = shard.slot_of(log)?;
+        let found = shard.awake_at(slot)?;
+        found.changed = end;
+        found.dirty = true;
+        if !found.active {
+            found.active = true;
+            shard.active.push(slot);
+        }
+        shard.awake_at(slot)
+    }
+
+    fn pin(&mut self, log: LogId, upto: Offset, end: Lsn) {
+        // An ancestor whose shard is not locked is pinned already: by the fork through which it is inherited.
+        if self.awake(log).is_some_and(|found| found.pinned < upto)
+            && let Some(found) = self.touched(log, end)
+        {
+            found.pinned = upto;
+        }
+    }
+
+    fn extend(&mut self, log: LogId, append: Option<&Append<'_>>, frame: FrameRef, end: Lsn) {
+        let Some(append) = append else { return };
+        let bytes = append.lengths().bytes();
+        if bytes == 0 {
+            return;
+        }
+        if let Append::Reference { source, from, .. } = append {
+            self.pin(*source, from.plus(bytes), end);
+        }
+        if let Some(found) = self.touched(log, end) {
+            found.pieces.push_back(Piece { start: found.tail, frame });
+            found.tail = found.tail.plus(bytes);
+        }
+        self.logs.note_append(bytes);
+    }
+}
+
+/// A log that a `Create` made, before its first append.
+pub(crate) fn fresh_log<A>(
+    id: LogId,
+    name: &str,
+    start: Offset,
+    lineage: Box<[Ancestor]>,
+    attachment: A,
+    end: Lsn,
+) -> Log<A> {
+    let tail = lineage.last().map_or(Offset::ZERO, |a| a.upto);
+    Log {
+        id,
+        name: name.into(),
+        start,
+        tail,
+        settled: tail,
+        pieces: std::collections::VecDeque::new(),
+        pinned: Offset::ZERO,
+        lineage,
+        created: end,
+        changed: end,
+        dirty: true,
+        active: true,
+        attachment,
+    }
+}
+
+/// A transaction that was checked: its frame, and what is left to do for each operation.
+struct Plan<'a> {
+    builder: FrameBuilder<'a>,
+    steps: Vec<Step>,
+}
+
+enum Step {
+    Create { log: LogId, start: Offset, lineage: Box<[Ancestor]> },
+    Write { log: LogId, bytes: u64 },
+    Other,
+}
+
+impl Step {
+    fn appended_to(&self, target: LogId) -> u64 {
+        match self {
+            Step::Write { log, bytes, .. } if *log == target => *bytes,
+            _ => 0,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! One log: what is known of it while it is awake, and the compact record that it becomes at rest and in checkpoints.
+
+use crate::attachment::Attachment;
+use crate::frame::{self, Ancestor};
+use std::collections::VecDeque;
+use thalweg_base::{DecodeError, Decoder, Encoder, LogId, Lsn, Offset};
+use thalweg_journal::FrameRef;
+
+/// Content that is not settled yet: it stands in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) start: Offset,
+    pub(crate) frame: FrameRef,
+}
+
+/// A log that is awake.
+pub(crate) struct Log<A> {
+    pub(crate) id: LogId,
+    pub(crate) name: Box<str>,
+    /// The earliest position that its own readers may read.
+    pub(crate) start: Offset,
+    /// Where the next append goes.
+    pub(crate) tail: Offset,
+    /// Content below stands in runs, content from here on in `pieces`.
+    pub(crate) settled: Offset,
+    /// In order; the first starts at `settled`.
+    pub(crate) pieces: VecDeque<Piece>,
+    /// Forks or references may need the content below, whatever `start` says.
+    pub(crate) pinned: Offset,
+    /// Oldest first; what a fork inherited.
+    pub(crate) lineage: Box<[Ancestor]>,
+    /// End of the frame that created it, zero if that was before the last start.
+    pub(crate) created: Lsn,
+    /// End of the last frame that changed it.
+    pub(crate) changed: Lsn,
+    /// The directory does not know its present state.
+    pub(crate) dirty: bool,
+    /// It stands in its shard's list of active logs.
+    pub(crate) active: bool,
+    pub(crate) attachment: A,
+}
+
+impl<A: Attachment> Log<A> {
+    /// The durable tail. Frames are durable in order, so it is where the first piece that is not durable starts.
+    pub(crate) fn published(&self, durable: Lsn) -> Offset {
+        if self.changed <= durable {
+            return self.tail;
+        }
+        let first = self.pieces.partition_point(|piece| piece.frame.lsn < durable);
+        self.pieces.get(first).map_or(self.tail, |piece| piece.start)
+    }
+
+    /// Where content will be settled up to, once everything in the journal below `floor` is.
+    pub(crate) fn settled_at(&self, floor: Lsn) -> Offset {
+        let first = self.pieces.partition_point(|piece| piece.frame.lsn < floor);
+        self.pieces.get(first).map_or(self.tail, |piece| piece.start)
+    }
+
+    /// The pieces that stand below `floor` in the journal.
+    pub(crate) fn pieces_below(&self, floor: Lsn) -> impl Iterator<Item = Piece> + '_ {
+        self.pieces.iter().copied().take_while(move |piece| piece.frame.lsn < floor)
+    }
+
+    pub(crate) fn drop_pieces_below(&mut self, floor: Lsn) {
+        self.settled = self.settled_at(floor);
+        let first = self.pieces.partition_point(|piece| piece.frame.lsn < floor);
+        self.pieces.drain(..first);
+        if self.pieces.is_empty() {
+            self.pieces = VecDeque::new();
+        }
+    }
+
+    /// Nothing about it is only in memory or only in the journal.
+    pub(crate) fn may_rest(&self, durable: Lsn) -> bool {
+        !self.dirty && self.pieces.is_empty() && self.changed <= durable && self.attachment.may_rest(durable)
+    }
+
+    /// Its record, as it is true once everything in the journal below `floor` is settled.
+    pub(crate) fn record(&self, floor: Lsn) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.name.len() + 64);
+        Head {
+            name: &self.name,
+            start: self.start,
+            tail: self.tail,
+            settled: self.settled_at(floor),
+            pinned: self.pinned,
+            changed: self.changed,
+        }
+        .encode(&mut out);
+        frame::put_lineage(&self.lineage, &mut out);
+        self.attachment.encode(&mut out);
+        out
+    }
+
+    pub(crate) fn from_record(id: LogId, record: &[u8]) -> Result<Self, DecodeError> {
+        let mut d = Decoder::new(record);
+        let head = Head::decode(&mut d)?;
+        let lineage = frame::lineage(&mut d)?;
+        Ok(Self {
+            id,
+            name: head.name.into(),
+            start: head.start,
+            tail: head.tail,
+            settled: head.settled,
+            pieces: VecDeque::new(),
+            pinned: head.pinned,
+            lineage,
+            created: Lsn::ZERO,
+            changed: head.changed,
+            dirty: false,
+            active: false,
+            attachment: A::decode(d.rest())?,
+        })
+    }
+}
+
+/// The fixed part of a record. Positions are coded as distances, most of which are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) start: Offset,
+    pub(crate) tail: Offset,
+    pub(crate) settled: Offset,
+    pub(crate) pinned: Offset,
+    pub(crate) changed: Lsn,
+}
+
+impl<'a> Head<'a> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.put_bytes(self.name.as_bytes());
+        out.put_varint(self.tail.0);
+        out.put_varint(self.tail.since(self.settled));
+        out.put_varint(self.start.0);
+        out.put_varint(self.pinned.0);
+        out.put_varint(self.changed.0);
+    }
+
+    pub(crate) fn decode(d: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        let name = d.str()?;
+        let tail = d.varint()?;
+        let settled = tail.checked_sub(d.varint()?).ok_or(DecodeError::Range("settled"))?;
+        let (start, pinned, changed) = (d.varint()?, d.varint()?, d.varint()?);
+        if start > tail {
+            return Err(DecodeError::Range("start"));
+        }
+        Ok(Self {
+            name,
+            start: Offset(start),
+            tail: Offset(tail),
+            settled: Offset(settled),
+            pinned: Offset(pinned),
+            changed: Lsn(changed),
+        })
+    }
+}
+
+/// The name of a record, without decoding the rest.
+pub(crate) fn record_name(record: &[u8]) -> &[u8] {
+    Decoder::new(record).bytes().unwrap_or(&[])
+}

@@ -1,0 +1,205 @@
+//! All logs of one unit, over one journal.
+
+use crate::attachment::Attachment;
+use crate::guard::Guard;
+use crate::runs::Sealed;
+use crate::shard::{Bounds, Shard, Slot};
+use crate::upkeep::Pace;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use thalweg_base::{Decoder, LogId, Lsn, Offset, crc};
+use thalweg_journal::Journal;
+
+/// How many shards the table of logs has. A shard's number is part of the ids of its logs, so this never changes.
+pub(crate) const SHARDS: usize = 64;
+const SHARD_BITS: u32 = SHARDS.trailing_zeros();
+
+pub(crate) fn shard_of_name(name: &str) -> usize {
+    crc(name.as_bytes()) as usize % SHARDS
+}
+
+pub(crate) fn shard_of_log(log: LogId) -> usize {
+    log.0 as usize % SHARDS
+}
+
+/// What may be tuned. Answers never depend on it, except for `chunk_bytes`, which the first start of a data folder fixes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogsOptions {
+    /// A read ends at the first message boundary at or after the next multiple of this many bytes of the log.
+    pub chunk_bytes: u64,
+    /// A round of settling takes at most about this much of the journal, and starts when as much has gathered.
+    pub settle_bytes: u64,
+    /// A round of settling starts at the latest when the oldest unsettled frame is this old, in milliseconds.
+    pub settle_after_ms: u64,
+    /// How many runs of about the same size are merged into one.
+    pub fan_in: usize,
+    /// Objects are closed when they hold this much data.
+    pub object_bytes: u64,
+    /// Deleted data is physically gone after this time, in milliseconds.
+    pub purge_after_ms: u64,
+    /// How often dead data is looked for, in milliseconds.
+    pub reclaim_every_ms: u64,
+    /// Bounded memory for index blocks of sealed data.
+    pub index_cache_bytes: u64,
+}
+
+impl Default for LogsOptions {
+    fn default() -> Self {
+        Self {
+            chunk_bytes: 4 << 20,
+            settle_bytes: 64 << 20,
+            settle_after_ms: 10_000,
+            fan_in: 8,
+            object_bytes: 64 << 20,
+            purge_after_ms: 300_000,
+            reclaim_every_ms: 5_000,
+            index_cache_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Many named append-only logs. See the crate's documentation.
+pub struct Logs<A: Attachment> {
+    pub(crate) shards: Box<[Mutex<Shard<A>>]>,
+    pub(crate) journal: Arc<dyn Journal>,
+    pub(crate) sealed: Sealed,
+    pub(crate) options: LogsOptions,
+    /// The next log's id, without the shard's bits.
+    pub(crate) next_id: AtomicU64,
+    pub(crate) loss_mark: LogId,
+    pub(crate) counters: Counters,
+    pub(crate) pace: Pace,
+}
+
+/// Monotonic counters.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) appended_bytes: AtomicU64,
+    /// Deletes, trims and unpins: a change says that sealed data may have died.
+    pub(crate) deaths: AtomicU64,
+}
+
+impl<A: Attachment> Logs<A> {
+    /// Locks the shards of these names. Short: never hold it across a read or a wait.
+    pub fn lock(&self, names: &[&str]) -> Guard<'_, A> {
+        match names {
+            [name] => Guard::lock_one(self, shard_of_name(name)),
+            _ => Guard::lock(self, names.iter().map(|name| shard_of_name(name)).collect()),
+        }
+    }
+
+    /// Locks the shards of these logs and of these names.
+    pub fn lock_logs(&self, logs: &[LogId], names: &[&str]) -> Guard<'_, A> {
+        match (logs, names) {
+            ([log], []) => Guard::lock_one(self, shard_of_log(*log)),
+            _ => {
+                let of_logs = logs.iter().map(|log| shard_of_log(*log));
+                Guard::lock(self, of_logs.chain(names.iter().map(|name| shard_of_name(name))).collect())
+            }
+        }
+    }
+
+    /// Everything below is durable at the promised level.
+    pub fn durable(&self) -> Lsn {
+        self.journal.durable()
+    }
+
+    pub fn journal(&self) -> &Arc<dyn Journal> {
+        &self.journal
+    }
+
+    pub fn options(&self) -> &LogsOptions {
+        &self.options
+    }
+
+    /// Incarnations below this one may have lost positions: a crash of the machine took what was acknowledged as buffered only.
+    /// Positions carry at least this incarnation, so that none from before the crash is ever taken for one of now.
+    pub fn loss_mark(&self) -> LogId {
+        self.loss_mark
+    }
+
+    /// How many logs there are.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().len()).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn new_id(&self, shard: usize) -> LogId {
+        LogId(self.next_id.fetch_add(1, Ordering::Relaxed) << SHARD_BITS | shard as u64)
+    }
+
+    pub(crate) fn note_append(&self, bytes: u64) {
+        self.counters.appended_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_death(&self) {
+        self.counters.deaths.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Which of a log's content is still wanted; `None` if the log is gone.
+    pub(crate) fn bounds(&self, log: LogId) -> Option<Bounds> {
+        self.shards[shard_of_log(log)].lock().head(log)
+    }
+
+    /// Visits logs without waking them: at most `count` slots from `cursor` on. The next cursor, or `None` when all were seen.
+    /// Logs that come or go meanwhile may be missed or seen twice; `f` runs under the shard's lock.
+    pub fn sweep(
+        &self,
+        mut cursor: SweepCursor,
+        count: usize,
+        f: &mut dyn FnMut(LogId, &str, &A),
+    ) -> Option<SweepCursor> {
+        let mut left = count;
+        while left > 0 {
+            let shard = self.shards.get(cursor.shard)?.lock();
+            for slot in shard.slots().iter().skip(cursor.slot).take(left) {
+                cursor.slot += 1;
+                left -= 1;
+                match slot {
+                    Slot::Vacant => {}
+                    Slot::Awake(log) => f(log.id, &log.name, &log.attachment),
+                    Slot::Rest { id, record } => {
+                        if let Ok((name, attachment)) = resting_attachment::<A>(record) {
+                            f(*id, name, &attachment);
+                        }
+                    }
+                }
+            }
+            if cursor.slot >= shard.slots().len() {
+                cursor = SweepCursor { shard: cursor.shard + 1, slot: 0 };
+                if cursor.shard == SHARDS {
+                    return None;
+                }
+            }
+        }
+        Some(cursor)
+    }
+}
+
+/// A place in a sweep over all logs; the default is the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SweepCursor {
+    shard: usize,
+    slot: usize,
+}
+
+fn resting_attachment<A: Attachment>(record: &[u8]) -> Result<(&str, A), thalweg_base::DecodeError> {
+    let mut d = Decoder::new(record);
+    let head = crate::log::Head::decode(&mut d)?;
+    crate::frame::lineage(&mut d)?;
+    Ok((head.name, A::decode(d.rest())?))
+}
+
+/// A read's wish: content of `log` from `from` on, to the end of the chunk that `from` lies in, never past `upto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadFrom {
+    pub log: LogId,
+    /// A message boundary.
+    pub from: Offset,
+    /// A published tail.
+    pub upto: Offset,
+}

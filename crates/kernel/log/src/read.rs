@@ -1,0 +1,530 @@
+//! Reading: from a position to the end of its chunk.
+//!
+//! A log's content lies in up to three places: what a fork inherited lies with its ancestors, what is settled in runs, the rest in
+//! journal frames. A read takes a snapshot of where its range lies, then fetches. Settling and merging move content meanwhile:
+//! a fetch that finds its place gone starts over with a new snapshot.
+//!
+//! Chunks end by content alone: at the first message boundary at or after the next multiple of `chunk_bytes`. So everyone who
+//! reads from one position gets the same bytes, before and after settling, on a fork, after a restart.
+
+use crate::attachment::Attachment;
+use crate::error::ReadError;
+use crate::frame::{self, Ancestor};
+use crate::lengths::Lengths;
+use crate::log::Piece;
+use crate::logs::{Logs, ReadFrom, shard_of_log};
+use crate::root::{Root, Run};
+use crate::run::{Entry, Fetch, Mode, Place, RunError};
+use bytes::Bytes;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use thalweg_base::{LogId, ObjectId, Offset};
+use thalweg_storage::StorageError;
+use thiserror::Error;
+
+/// What a read gave: whole messages, except where a fork cut its last inherited one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// They concatenate to the content.
+    pub parts: Vec<Bytes>,
+    /// Where the next read starts.
+    pub end: Offset,
+}
+
+impl Chunk {
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.parts.iter().map(Bytes::len).sum()
+    }
+}
+
+/// A distance from a message boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    Messages(u64),
+    /// Not past the next message boundary; equal to it is allowed.
+    Bytes(u64),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SeekError {
+    #[error("the distance goes past the next boundary or the tail")]
+    Overshoot,
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl<A: Attachment> Logs<A> {
+    /// Reads a chunk if no device has to be waited for; else `None`: then call [`Logs::read`] from an I/O thread.
+    pub fn try_read(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
+        self.reader(Mode::NoWait).again(|reader| reader.chunk(from))
+    }
+
+    /// Reads a chunk; may wait for a device.
+    pub fn read(&self, from: ReadFrom) -> Result<Chunk, ReadError> {
+        let read = self.reader(Mode::Wait).again(|reader| reader.chunk(from));
+        read.unwrap_or_else(|| Err(restless(from.log, from.from)))
+    }
+
+    /// The position at a distance from a message boundary, if no device has to be waited for.
+    pub fn try_seek(&self, log: LogId, from: Offset, upto: Offset, by: Seek) -> Option<Result<Offset, SeekError>> {
+        let found = self.reader(Mode::NoWait).again(|reader| reader.seek(log, from, upto, by))?;
+        Some(found.map_err(SeekError::Read).and_then(|found| found.ok_or(SeekError::Overshoot)))
+    }
+
+    /// The position at a distance from a message boundary; may wait for a device.
+    pub fn seek(&self, log: LogId, from: Offset, upto: Offset, by: Seek) -> Result<Offset, SeekError> {
+        let found = self.reader(Mode::Wait).again(|reader| reader.seek(log, from, upto, by));
+        found.unwrap_or_else(|| Err(restless(log, from)))?.ok_or(SeekError::Overshoot)
+    }
+
+    fn reader(&self, mode: Mode) -> Reader<'_, A> {
+        Reader { logs: self, mode }
+    }
+}
+
+/// A reader's place was gone this often in a row. Content moves a few times in its life, not during one read.
+const TRIES: usize = 16;
+
+/// References may lead to references, but not without end.
+const REFERENCE_DEPTH_MAX: usize = 8;
+
+/// Frames fetched from the journal in one go: this many, or this many bytes.
+const FRAMES_PER_FETCH: usize = 1024;
+const FRAME_BYTES_PER_FETCH: usize = 8 << 20;
+
+fn restless(log: LogId, offset: Offset) -> ReadError {
+    ReadError::Io { log, offset, cause: format!("content moved away {TRIES} times while it was read") }
+}
+
+enum Stop {
+    WouldWait,
+    /// Content has moved since the snapshot.
+    Moved,
+    Failed(ReadError),
+}
+
+impl From<ReadError> for Stop {
+    fn from(error: ReadError) -> Self {
+        Stop::Failed(error)
+    }
+}
+
+struct Reader<'a, A: Attachment> {
+    logs: &'a Logs<A>,
+    mode: Mode,
+}
+
+/// Where a log's content lies, as far as one read wants to know.
+struct Snapshot {
+    start: Offset,
+    tail: Offset,
+    settled: Offset,
+    lineage: Box<[Ancestor]>,
+    pieces: Vec<Piece>,
+}
+
+/// Consecutive messages of one log.
+struct Found {
+    start: Offset,
+    lengths: Lengths,
+    place: FoundPlace,
+}
+
+enum FoundPlace {
+    Frame(Bytes),
+    Data { object: ObjectId, at: u64 },
+    Reference { source: LogId, from: Offset },
+}
+
+impl Found {
+    fn end(&self) -> Offset {
+        self.start.plus(self.lengths.bytes())
+    }
+}
+
+impl<A: Attachment> Reader<'_, A> {
+    /// Tries until content holds still. `None`: it would have to wait.
+    fn again<T>(&self, read: impl Fn(&Self) -> Result<T, Stop>) -> Option<Result<T, ReadError>> {
+        for _ in 0..TRIES {
+            match read(self) {
+                Ok(value) => return Some(Ok(value)),
+                Err(Stop::Failed(error)) => return Some(Err(error)),
+                Err(Stop::WouldWait) => return None,
+                Err(Stop::Moved) => {}
+            }
+        }
+        None
+    }
+
+    fn chunk(&self, want: ReadFrom) -> Result<Chunk, Stop> {
+        let ReadFrom { log, from, upto } = want;
+        let chunk = self.logs.options.chunk_bytes;
+        let target = Offset((from.0 / chunk + 1).saturating_mul(chunk));
+        let mut collected = Collected::new(self);
+        let mut end = from;
+        self.walk(log, from, upto, target, &mut |owner, found, span| {
+            let inside = found.lengths.boundary_at_or_after(target.since(found.start));
+            let stop = inside.map_or(span.end, |at| found.start.plus(at).min(span.end));
+            collected.take(owner, &found, span.start..stop)?;
+            end = stop;
+            Ok(if stop >= target { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(Chunk { parts: collected.finish(log, from)?, end })
+    }
+
+    fn seek(&self, log: LogId, from: Offset, upto: Offset, by: Seek) -> Result<Option<Offset>, Stop> {
+        let mut at = from;
+        let mut left = match by {
+            Seek::Messages(0) | Seek::Bytes(0) => return Ok(Some(from)),
+            Seek::Messages(n) | Seek::Bytes(n) => n,
+        };
+        self.walk(log, from, upto, upto, &mut |_, found, span| {
+            let relative = span.start.since(found.start);
+            let end = found.start.plus(found.lengths.bytes()).min(span.end);
+            match by {
+                Seek::Bytes(n) => {
+                    let next = found.lengths.boundary_at_or_after(relative + 1);
+                    let next = next.map_or(end, |next| found.start.plus(next).min(end));
+                    if at.plus(n) <= next {
+                        at = at.plus(n);
+                        left = 0;
+                    }
+                    Ok(ControlFlow::Break(()))
+                }
+                Seek::Messages(_) => match found.lengths.nth_after(relative, left) {
+                    Some(place) if found.start.plus(place) <= end => {
+                        at = found.start.plus(place);
+                        left = 0;
+                        Ok(ControlFlow::Break(()))
+                    }
+                    _ => {
+                        let before = found.lengths.messages_before(relative).unwrap_or(0);
+                        let upto = found.lengths.messages_before(end.since(found.start)).unwrap_or(0);
+                        left -= (upto - before).min(left);
+                        // A message that a fork has cut counts as one.
+                        left -= u64::from(!found.lengths.is_boundary(end.since(found.start))).min(left);
+                        at = end;
+                        Ok(if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                    }
+                },
+            }
+        })?;
+        Ok((left == 0).then_some(at))
+    }
+
+    /// Visits what covers `from..upto` of `log`, in order, until told to stop. `from` must be a message boundary. The visitor gets
+    /// the log that owns the content and the span that it is asked for, which lies inside what was found.
+    fn walk(
+        &self,
+        log: LogId,
+        from: Offset,
+        upto: Offset,
+        target: Offset,
+        visit: &mut dyn FnMut(LogId, Found, Range<Offset>) -> Result<ControlFlow<()>, Stop>,
+    ) -> Result<(), Stop> {
+        let own = self.snapshot(log, from, target)?.ok_or(ReadError::Missing(log))?;
+        if from < own.start {
+            return Err(ReadError::Trimmed { offset: from, start: own.start }.into());
+        }
+        if from > upto || upto > own.tail {
+            return Err(ReadError::BeyondTail { offset: from.max(upto), tail: own.tail }.into());
+        }
+        let mut checked = false;
+        let mut at = from;
+        while at < upto {
+            // The span of one owner: an ancestor below its bound, else the log itself.
+            let inherited = own.lineage.iter().find(|a| at < a.upto).copied();
+            let end = inherited.map_or(upto, |a| a.upto.min(upto));
+            let flow = match inherited {
+                Some(ancestor) => {
+                    let snapshot = self.snapshot(ancestor.id, at, target)?.ok_or_else(|| ReadError::Corrupt {
+                        log,
+                        offset: at,
+                        what: format!("its ancestor {} is gone", ancestor.id),
+                    })?;
+                    self.walk_owner(ancestor.id, &snapshot, &mut at, end, &mut checked, visit)?
+                }
+                None => self.walk_owner(log, &own, &mut at, end, &mut checked, visit)?,
+            };
+            if flow.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits `at..end` of what `owner` itself holds; `at` moves along.
+    fn walk_owner(
+        &self,
+        owner: LogId,
+        snapshot: &Snapshot,
+        at: &mut Offset,
+        end: Offset,
+        checked: &mut bool,
+        visit: &mut dyn FnMut(LogId, Found, Range<Offset>) -> Result<ControlFlow<()>, Stop>,
+    ) -> Result<ControlFlow<()>, Stop> {
+        let mut step = |found: Found, at: &mut Offset| -> Result<ControlFlow<()>, Stop> {
+            let span = *at..found.end().min(end);
+            if !std::mem::replace(checked, true) {
+                must_be_boundary(&found, *at, end)?;
+            }
+            *at = span.end;
+            visit(owner, found, span)
+        };
+        if *at < snapshot.settled {
+            let root = self.logs.sealed.root();
+            let mut run = 0;
+            while *at < end.min(snapshot.settled) {
+                let found = self.sealed(&root, &mut run, owner, *at)?;
+                if step(found, at)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        let mut pieces = &snapshot.pieces[snapshot.pieces.partition_point(|p| p.start <= *at).saturating_sub(1)..];
+        while *at < end && !pieces.is_empty() {
+            let (now, later) = pieces.split_at(fetch_count(pieces));
+            pieces = later;
+            for found in self.frames(owner, now)? {
+                if *at >= end || step(found, at)?.is_break() {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        if *at < end && pieces.is_empty() {
+            // The snapshot reaches no further: the read wanted no more.
+            return Ok(ControlFlow::Break(()));
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn snapshot(&self, log: LogId, from: Offset, target: Offset) -> Result<Option<Snapshot>, Stop> {
+        let shard = self.logs.shards[shard_of_log(log)].lock();
+        shard.locate(log, from, target).map_err(|error| {
+            Stop::Failed(ReadError::Corrupt { log, offset: from, what: format!("its record: {error}") })
+        })
+    }
+
+    /// What covers `at` in the runs, from run `first` on. Runs are ordered by time, and so are a log's positions.
+    fn sealed(&self, root: &Arc<Root>, first: &mut usize, log: LogId, at: Offset) -> Result<Found, Stop> {
+        for (number, run) in root.runs.iter().enumerate().skip(*first) {
+            if let Some(entry) = self.in_run(run, log, at)? {
+                *first = number;
+                let place = match entry.place {
+                    Place::Data { object, at } => FoundPlace::Data { object, at },
+                    Place::Reference { source, from } => FoundPlace::Reference { source, from },
+                };
+                return Ok(Found { start: entry.start, lengths: entry.lengths, place });
+            }
+        }
+        if Arc::ptr_eq(root, &self.logs.sealed.root()) {
+            let what = "no run holds it".to_owned();
+            return Err(ReadError::Corrupt { log, offset: at, what }.into());
+        }
+        Err(Stop::Moved)
+    }
+
+    fn in_run(&self, run: &Run, log: LogId, at: Offset) -> Result<Option<Entry>, Stop> {
+        let after = run.objects.partition_point(|object| object.meta.first <= (log, at));
+        let Some(object) = after.checked_sub(1).and_then(|i| run.objects.get(i)) else {
+            return Ok(None);
+        };
+        if !object.meta.reaches(log, at) {
+            return Ok(None);
+        }
+        let found = self.logs.sealed.reader.find(object.meta.id, log, at, self.mode);
+        let found = found.map_err(|error| stop(error, log, at))?;
+        Ok(found.filter(|entry| entry.log == log && entry.start <= at && at < entry.end()))
+    }
+
+    fn frames(&self, log: LogId, pieces: &[Piece]) -> Result<Vec<Found>, Stop> {
+        let frames: Vec<_> = pieces.iter().map(|piece| piece.frame).collect();
+        let journal = &self.logs.journal;
+        let payloads = match self.mode {
+            Mode::NoWait => journal.try_read(&frames).ok_or(Stop::WouldWait)?,
+            Mode::Wait => journal.read(&frames).wait(),
+        };
+        use thalweg_journal::ReadError as J;
+        let offset = pieces.first().map_or(Offset::ZERO, |piece| piece.start);
+        let payloads = payloads.map_err(|error| match error {
+            J::Trimmed(_) => Stop::Moved,
+            J::Corrupt { .. } | J::NotWritten(_) => {
+                Stop::Failed(ReadError::Corrupt { log, offset, what: error.to_string() })
+            }
+            J::Io { .. } => Stop::Failed(ReadError::Io { log, offset, cause: error.to_string() }),
+        })?;
+        pieces.iter().zip(&payloads).map(|(piece, payload)| found_in_frame(log, *piece, payload)).collect()
+    }
+
+    /// The bytes that a reference stands for.
+    fn reference(
+        &self,
+        source: LogId,
+        from: Offset,
+        upto: Offset,
+        depth: usize,
+        out: &mut Vec<Bytes>,
+    ) -> Result<(), Stop> {
+        if depth == REFERENCE_DEPTH_MAX {
+            let what = format!("references lead over more than {REFERENCE_DEPTH_MAX} logs");
+            return Err(ReadError::Corrupt { log: source, offset: from, what }.into());
+        }
+        let mut collected = Collected { reader: self, parts: Vec::new(), pending: None, depth: depth + 1 };
+        let snapshot = self.snapshot(source, from, upto)?.ok_or(ReadError::Missing(source))?;
+        let mut at = from;
+        while at < upto {
+            let inherited = snapshot.lineage.iter().find(|a| at < a.upto).copied();
+            let (owner, end) = inherited.map_or((source, upto), |a| (a.id, a.upto.min(upto)));
+            let before = at;
+            let other = if owner == source { None } else { self.snapshot(owner, at, upto)? };
+            // A reference may start and end inside a message: nothing to check.
+            let mut checked = true;
+            let place = other.as_ref().unwrap_or(&snapshot);
+            let flow = self.walk_owner(owner, place, &mut at, end, &mut checked, &mut |owner, found, span| {
+                collected.take(owner, &found, span)?;
+                Ok(ControlFlow::Continue(()))
+            })?;
+            if at == before || (flow.is_break() && at < upto) {
+                let what = "what it refers to is gone".to_owned();
+                return Err(ReadError::Corrupt { log: source, offset: at, what }.into());
+            }
+        }
+        out.extend(collected.finish(source, from)?);
+        Ok(())
+    }
+}
+
+/// How many of the pieces to fetch in one go: at least one.
+fn fetch_count(pieces: &[Piece]) -> usize {
+    let mut bytes = 0;
+    let within = pieces.iter().take(FRAMES_PER_FETCH).take_while(|piece| {
+        bytes += piece.frame.len as usize;
+        bytes <= FRAME_BYTES_PER_FETCH
+    });
+    within.count().max(1)
+}
+
+fn must_be_boundary(found: &Found, at: Offset, end: Offset) -> Result<(), Stop> {
+    let next = found.lengths.boundary_at_or_after(at.since(found.start)).map_or(end, |next| found.start.plus(next));
+    if next == at {
+        return Ok(());
+    }
+    Err(ReadError::InsideMessage { offset: at, next: next.min(end) }.into())
+}
+
+fn found_in_frame(log: LogId, piece: Piece, payload: &Bytes) -> Result<Found, Stop> {
+    let corrupt = |what: String| Stop::Failed(ReadError::Corrupt { log, offset: piece.start, what });
+    let append = frame::find_append(payload, log, piece.start)
+        .map_err(|error| corrupt(format!("the frame at {}: {error}", piece.frame.lsn)))?
+        .ok_or_else(|| corrupt(format!("the frame at {} does not append here", piece.frame.lsn)))?;
+    let place = match append.content {
+        frame::Content::Bytes(bytes) => FoundPlace::Frame(bytes),
+        frame::Content::Reference { source, from } => FoundPlace::Reference { source, from },
+    };
+    Ok(Found { start: piece.start, lengths: append.lengths, place })
+}
+
+fn stop(error: Fetch, log: LogId, offset: Offset) -> Stop {
+    match error {
+        Fetch::WouldWait => Stop::WouldWait,
+        Fetch::Failed(RunError::Storage(StorageError::Missing(_))) => Stop::Moved,
+        Fetch::Failed(RunError::Storage(error)) => {
+            Stop::Failed(ReadError::Io { log, offset, cause: error.to_string() })
+        }
+        Fetch::Failed(error) => Stop::Failed(ReadError::Corrupt { log, offset, what: error.to_string() }),
+    }
+}
+
+/// Gathers parts; neighbouring ranges of one object become one fetch.
+struct Collected<'a, A: Attachment> {
+    reader: &'a Reader<'a, A>,
+    parts: Vec<Bytes>,
+    pending: Option<(ObjectId, Range<u64>)>,
+    depth: usize,
+}
+
+/// The most that is fetched from an object in one go.
+const FETCH_BYTES_MAX: u64 = 1 << 20;
+
+impl<'a, A: Attachment> Collected<'a, A> {
+    fn new(reader: &'a Reader<'a, A>) -> Self {
+        Self { reader, parts: Vec::new(), pending: None, depth: 0 }
+    }
+
+    fn take(&mut self, owner: LogId, found: &Found, span: Range<Offset>) -> Result<(), Stop> {
+        let relative = span.start.since(found.start)..span.end.since(found.start);
+        if relative.is_empty() {
+            return Ok(());
+        }
+        match &found.place {
+            FoundPlace::Data { object, at } => {
+                let range = at + relative.start..at + relative.end;
+                if let Some((pending, before)) = &mut self.pending
+                    && pending == object
+                    && before.end == range.start
+                    && range.end - before.start <= FETCH_BYTES_MAX
+                {
+                    before.end = range.end;
+                    return Ok(());
+                }
+                self.fetch(owner, span.start)?;
+                self.pending = Some((*object, range));
+            }
+            FoundPlace::Frame(bytes) => {
+                self.fetch(owner, span.start)?;
+                self.parts.push(bytes.slice(relative.start as usize..relative.end as usize));
+            }
+            FoundPlace::Reference { source, from } => {
+                self.fetch(owner, span.start)?;
+                let (from, upto) = (from.plus(relative.start), from.plus(relative.end));
+                self.reader.reference(*source, from, upto, self.depth, &mut self.parts)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch(&mut self, log: LogId, at: Offset) -> Result<(), Stop> {
+        if let Some((object, range)) = self.pending.take() {
+            let data = self.reader.logs.sealed.reader.data(object, range, self.reader.mode);
+            self.parts.push(data.map_err(|error| stop(error, log, at))?);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, log: LogId, at: Offset) -> Result<Vec<Bytes>, Stop> {
+        self.fetch(log, at)?;
+        Ok(self.parts)
+    }
+}
+
+impl<A: Attachment> crate::shard::Shard<A> {
+    /// Where `from` and what follows it up to about `target` lies, without waking the log.
+    fn locate(&self, log: LogId, from: Offset, target: Offset) -> Result<Option<Snapshot>, thalweg_base::DecodeError> {
+        use crate::shard::Slot;
+        let Some(slot) = self.slot_of(log) else {
+            return Ok(None);
+        };
+        Ok(match &self.slots()[slot as usize] {
+            Slot::Vacant => None,
+            Slot::Rest { record, .. } => {
+                let mut d = thalweg_base::Decoder::new(record);
+                let head = crate::log::Head::decode(&mut d)?;
+                let lineage = frame::lineage(&mut d)?;
+                let (start, tail, settled) = (head.start, head.tail, head.settled);
+                Some(Snapshot { start, tail, settled, lineage, pieces: Vec::new() })
+            }
+            Slot::Awake(log) => {
+                let first = log.pieces.partition_point(|p| p.start <= from).saturating_sub(1);
+                let last = log.pieces.partition_point(|p| p.start < target);
+                Some(Snapshot {
+                    start: log.start,
+                    tail: log.tail,
+                    settled: log.settled,
+                    lineage: log.lineage.clone(),
+                    pieces: log.pieces.range(first..last.max(first)).copied().collect(),
+                })
+            }
+        })
+    }
+}

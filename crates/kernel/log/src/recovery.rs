@@ -1,0 +1,268 @@
+//! Opening: one directory checkpoint read sequentially, then one journal tail.
+//!
+//! Checkpoints are fuzzy: records are taken while writers go on. Each record says by `changed` which frames it knows already, and
+//! the journal is replayed from the manifest's floor, so a frame may meet a record that is older or newer than itself:
+//!
+//! - a record newer than the frame keeps its state; an append only adds its piece, if the piece is not settled;
+//! - a log that is not there although the frame writes to it was deleted later: its `Delete` must follow in the journal.
+
+use crate::attachment::Attachment;
+use crate::error::OpenError;
+use crate::frame::{self, Ancestor, Entry};
+use crate::guard::fresh_log;
+use crate::log::{Log, Piece};
+use crate::logs::{Counters, Logs, LogsOptions, SHARDS, shard_of_log};
+use crate::root::Root;
+use crate::runs::Sealed;
+use crate::shard::Shard;
+use crate::upkeep::Pace;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use thalweg_base::{LogId, Lsn, Offset};
+use thalweg_journal::{FrameRef, Journal};
+use thalweg_manifest::Manifest;
+use thalweg_storage::Storage;
+
+/// Takes the frames that a journal found when it was opened, in order.
+pub type Replay<'a> = dyn FnMut(FrameRef, Bytes) -> Result<(), String> + 'a;
+
+/// What a journal must know when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalBounds {
+    /// Frames from here on are wanted.
+    pub floor: Lsn,
+    /// This was durable for certain: damage below it is corruption.
+    pub known_durable: Lsn,
+}
+
+impl<A: Attachment> Logs<A> {
+    /// Opens all logs. `open_journal` opens the journal and replays its frames; `lossy` says that acknowledged positions may have
+    /// been lost since the last start (see [`Logs::loss_mark`]).
+    pub fn open(
+        options: LogsOptions,
+        storage: Arc<dyn Storage>,
+        manifest: Arc<dyn Manifest>,
+        lossy: bool,
+        open_journal: impl FnOnce(JournalBounds, &mut Replay<'_>) -> Result<Arc<dyn Journal>, String>,
+    ) -> Result<Self, OpenError> {
+        let (version, mut root) = match manifest.load()? {
+            Some(found) => (found.version, Root::decode(&found.body).map_err(|e| OpenError::Directory(e.to_string()))?),
+            None => (0, Root::new(options.chunk_bytes)),
+        };
+        let mut tables =
+            Tables { shards: (0..SHARDS).map(|_| Shard::new()).collect(), missed: HashSet::new(), touched: Vec::new() };
+        tables.load(&root, &storage)?;
+
+        let bounds = JournalBounds { floor: root.floor, known_durable: root.known_durable };
+        let journal = open_journal(bounds, &mut |at, bytes| tables.replay(at, &bytes)).map_err(OpenError::Journal)?;
+        tables.finish()?;
+
+        let next_id = root.id_ceiling;
+        root.id_ceiling += ID_RESERVE;
+        if lossy {
+            root.loss_mark = LogId(next_id << SHARDS.trailing_zeros());
+        }
+        root.known_durable = journal.durable();
+        let loss_mark = root.loss_mark;
+        let options = LogsOptions { chunk_bytes: root.chunk_bytes, ..options };
+        let sealed = Sealed::open(&options, storage, manifest, version, root)?;
+        Ok(Self {
+            shards: tables.shards.into_iter().map(Mutex::new).collect(),
+            journal,
+            sealed,
+            options,
+            next_id: AtomicU64::new(next_id + 1),
+            loss_mark,
+            counters: Counters::default(),
+            pace: Pace::default(),
+        })
+    }
+}
+
+/// Ids that are given out before the next manifest says so. Each start skips this many, so that an id which was given out but
+/// lost before it was durable is not given out again.
+pub(crate) const ID_RESERVE: u64 = 1 << 24;
+
+struct Tables<A> {
+    shards: Vec<Shard<A>>,
+    /// Logs that frames wrote to although they are not there: their deletes must follow.
+    missed: HashSet<LogId>,
+    /// Logs that the present frame has changed.
+    touched: Vec<LogId>,
+}
+
+/// Does the log's state include the frame already? A frame in replay sets `changed` to its position + 1, and to + 2 when it is
+/// done; what the log learnt live, or from a replay before, is further. Every frame is longer than that.
+fn knows<A>(log: &Log<A>, at: FrameRef) -> bool {
+    log.changed > at.lsn.plus(1)
+}
+
+impl<A: Attachment> Tables<A> {
+    /// Reads the directory's objects, newest first: the first record of a log is its newest.
+    fn load(&mut self, root: &Root, storage: &Arc<dyn Storage>) -> Result<(), OpenError> {
+        let mut gone = HashSet::new();
+        for object in root.directory.iter().rev() {
+            crate::checkpoint::read(storage, object, |id, record| {
+                let shard = &mut self.shards[shard_of_log(id)];
+                if shard.slot_of(id).is_some() || gone.contains(&id) {
+                    return;
+                }
+                match record {
+                    Some(record) => shard.insert_at_rest(id, record.into()),
+                    None => {
+                        gone.insert(id);
+                    }
+                }
+            })
+            .map_err(|error| OpenError::Directory(error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, at: FrameRef, bytes: &Bytes) -> Result<(), String> {
+        let entries = frame::entries(bytes).map_err(|e| format!("the frame at {}: {e}", at.lsn))?;
+        for entry in entries {
+            let log = entry.log();
+            self.replay_entry(at, entry).map_err(|what| format!("the frame at {}, log {log}: {what}", at.lsn))?;
+        }
+        for id in std::mem::take(&mut self.touched) {
+            if let Some(log) = self.log(id)? {
+                log.changed = log.changed.max(at.lsn.plus(2));
+            }
+        }
+        Ok(())
+    }
+
+    fn replay_entry(&mut self, at: FrameRef, entry: Entry) -> Result<(), String> {
+        // Only compared with positions of other frames: any position inside the frame will do (see `knows`).
+        let end = at.lsn.plus(1);
+        let id = entry.log();
+        match entry {
+            Entry::Create { name, start, lineage, note, append, .. } => {
+                if !self.is_there(id) && !self.missed.contains(&id) {
+                    let attachment = A::create(&note, end).map_err(|e| e.to_string())?;
+                    let mut log = fresh_log(id, &name, start, lineage, attachment, end);
+                    log.created = Lsn::ZERO;
+                    self.pin_ancestors(&log.lineage, at)?;
+                    self.shards[shard_of_log(id)].insert(log);
+                    self.touched.push(id);
+                }
+                self.extend(id, at, append)
+            }
+            Entry::Write { note, append, .. } => {
+                let known = match self.log(id)? {
+                    None => {
+                        self.missed.insert(id);
+                        return Ok(());
+                    }
+                    Some(log) => knows(log, at),
+                };
+                self.extend(id, at, append)?;
+                if !known && !note.is_empty() {
+                    let Some(log) = self.touched(id, end)? else {
+                        return Ok(());
+                    };
+                    log.attachment.apply(&note, end).map_err(|e| e.to_string())?;
+                }
+                Ok(())
+            }
+            Entry::Trim { start, .. } => self.change(id, at, |log| log.start = log.start.max(start)),
+            Entry::Unpin { .. } => self.change(id, at, |log| log.pinned = Offset::ZERO),
+            Entry::Delete { .. } => {
+                self.missed.remove(&id);
+                self.shards[shard_of_log(id)].remove(id, Lsn::ZERO);
+                Ok(())
+            }
+        }
+    }
+
+    fn is_there(&self, id: LogId) -> bool {
+        self.shards[shard_of_log(id)].slot_of(id).is_some()
+    }
+
+    fn log(&mut self, id: LogId) -> Result<Option<&mut Log<A>>, String> {
+        self.shards[shard_of_log(id)].wake(id).map_err(|e| e.to_string())
+    }
+
+    fn touched(&mut self, id: LogId, end: Lsn) -> Result<Option<&mut Log<A>>, String> {
+        self.touched.push(id);
+        let Some(log) = self.log(id)? else {
+            return Ok(None);
+        };
+        log.changed = log.changed.max(end);
+        log.dirty = true;
+        Ok(Some(log))
+    }
+
+    /// A change of state other than an append, unless the record knows it.
+    fn change(&mut self, id: LogId, at: FrameRef, f: impl FnOnce(&mut Log<A>)) -> Result<(), String> {
+        match self.log(id)? {
+            None => {
+                self.missed.insert(id);
+            }
+            Some(log) if knows(log, at) => {}
+            Some(_) => {
+                if let Some(log) = self.touched(id, at.lsn.plus(1))? {
+                    f(log);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pin_ancestors(&mut self, lineage: &[Ancestor], at: FrameRef) -> Result<(), String> {
+        for ancestor in lineage {
+            // An ancestor that is gone was deleted later, with every fork of it.
+            let Some(log) = self.log(ancestor.id)? else {
+                continue;
+            };
+            if !knows(log, at)
+                && log.pinned < ancestor.upto
+                && let Some(log) = self.touched(ancestor.id, at.lsn.plus(1))?
+            {
+                log.pinned = ancestor.upto;
+            }
+        }
+        Ok(())
+    }
+
+    fn extend(&mut self, id: LogId, at: FrameRef, append: Option<frame::Appended>) -> Result<(), String> {
+        let Some(append) = append else { return Ok(()) };
+        let bytes = append.lengths.bytes();
+        if bytes == 0 {
+            return Ok(());
+        }
+        if let frame::Content::Reference { source, from } = append.content {
+            self.pin_ancestors(&[Ancestor { id: source, upto: from.plus(bytes) }], at)?;
+        }
+        let Some(log) = self.log(id)? else {
+            return Ok(());
+        };
+        let end = append.start.plus(bytes);
+        let known = knows(log, at);
+        let expected = if known { log.pieces.back().map_or(log.settled, |p| p.start.plus(1)) } else { log.tail };
+        if append.start < expected || (!known && append.start != expected) {
+            return Err(format!("an append at {} where {expected} was expected", append.start));
+        }
+        log.pieces.push_back(Piece { start: append.start, frame: at });
+        if !known {
+            log.tail = end;
+            self.touched(id, at.lsn.plus(1))?;
+        }
+        Ok(())
+    }
+
+    /// What must hold once every frame was seen.
+    fn finish(&mut self) -> Result<(), OpenError> {
+        if let Some(log) = self.missed.iter().min() {
+            return Err(OpenError::Directory(format!("frames write to log {log}, which is not there")));
+        }
+        for shard in &mut self.shards {
+            shard.forget_vanished(Lsn::MAX);
+        }
+        Ok(())
+    }
+}

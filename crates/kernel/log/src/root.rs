@@ -1,0 +1,148 @@
+//! The content of the manifest: the one root from which everything else is found.
+
+use crate::run::ObjectMeta;
+use thalweg_base::{DecodeError, Decoder, Encoder, LogId, Lsn, Millis, ObjectId};
+
+const VERSION: u8 = 1;
+
+/// One sealed object of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) meta: ObjectMeta,
+    /// Data that is still wanted, as last counted.
+    pub(crate) live_bytes: u64,
+    /// When dead data was first seen in it.
+    pub(crate) dead_since: Option<Millis>,
+}
+
+/// Objects that one round or merge made; their key ranges do not overlap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// Unique and growing; runs are ordered by time, and merging keeps the newest one's id.
+    pub(crate) id: u64,
+    pub(crate) objects: Vec<Sealed>,
+}
+
+impl Run {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.objects.iter().map(|object| object.meta.data_bytes).sum()
+    }
+}
+
+/// One object of the directory checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirectoryObject {
+    pub(crate) id: ObjectId,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+}
+
+/// The root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Root {
+    /// Fixed when the data folder was made: clients and caches see it.
+    pub(crate) chunk_bytes: u64,
+    /// Everything in the journal below is settled and checkpointed.
+    pub(crate) floor: Lsn,
+    /// Durable for certain when this root was written.
+    pub(crate) known_durable: Lsn,
+    /// No log id (without shard bits) at or above was ever given out.
+    pub(crate) id_ceiling: u64,
+    pub(crate) next_object: u64,
+    pub(crate) next_run: u64,
+    pub(crate) loss_mark: LogId,
+    /// Oldest first.
+    pub(crate) runs: Vec<Run>,
+    /// Oldest first: a newer record hides an older one.
+    pub(crate) directory: Vec<DirectoryObject>,
+}
+
+impl Root {
+    pub(crate) fn new(chunk_bytes: u64) -> Self {
+        Self {
+            chunk_bytes,
+            floor: Lsn::ZERO,
+            known_durable: Lsn::ZERO,
+            id_ceiling: 0,
+            next_object: 1,
+            next_run: 1,
+            loss_mark: LogId::ZERO,
+            runs: Vec::new(),
+            directory: Vec::new(),
+        }
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![VERSION];
+        for n in [
+            self.chunk_bytes,
+            self.floor.0,
+            self.known_durable.0,
+            self.id_ceiling,
+            self.next_object,
+            self.next_run,
+            self.loss_mark.0,
+        ] {
+            out.put_varint(n);
+        }
+        out.put_varint(self.runs.len() as u64);
+        for run in &self.runs {
+            out.put_varint(run.id);
+            out.put_varint(run.objects.len() as u64);
+            for object in &run.objects {
+                object.meta.encode(&mut out);
+                out.put_varint(object.live_bytes);
+                out.put_varint(object.dead_since.map_or(0, |at| at.0));
+            }
+        }
+        out.put_varint(self.directory.len() as u64);
+        for object in &self.directory {
+            out.put_varint(object.id.0);
+            out.put_varint(object.records);
+            out.put_varint(object.bytes);
+        }
+        out
+    }
+
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        let mut d = Decoder::new(body);
+        match d.u8()? {
+            VERSION => {}
+            got => {
+                return Err(DecodeError::Unknown { what: "root version", got: got.into() });
+            }
+        }
+        let mut root = Self::new(d.varint()?);
+        root.floor = Lsn(d.varint()?);
+        root.known_durable = Lsn(d.varint()?);
+        root.id_ceiling = d.varint()?;
+        root.next_object = d.varint()?;
+        root.next_run = d.varint()?;
+        root.loss_mark = LogId(d.varint()?);
+        for _ in 0..d.varint()? {
+            let mut run = Run { id: d.varint()?, objects: Vec::new() };
+            for _ in 0..d.varint()? {
+                let meta = ObjectMeta::decode(&mut d)?;
+                let live_bytes = d.varint()?;
+                let dead_since = Some(Millis(d.varint()?)).filter(|at| at.0 > 0);
+                run.objects.push(Sealed { meta, live_bytes, dead_since });
+            }
+            root.runs.push(run);
+        }
+        for _ in 0..d.varint()? {
+            root.directory.push(DirectoryObject {
+                id: ObjectId(d.varint()?),
+                records: d.varint()?,
+                bytes: d.varint()?,
+            });
+        }
+        d.end()?;
+        Ok(root)
+    }
+
+    /// Every object that the root names.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|object| object.meta.id));
+        sealed.chain(self.directory.iter().map(|object| object.id))
+    }
+}

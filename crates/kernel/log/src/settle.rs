@@ -1,0 +1,249 @@
+//! Settling: one round moves a stretch of the journal into a run and a directory object, and the root's floor past it.
+//!
+//! A round, with `floor` the journal position that it moves the floor to:
+//!
+//! 1. `floor` is durable, and at most about `settle_bytes` past the old one.
+//! 2. Under short locks: the records of logs that changed, and the pieces that stand below `floor`. Writers go on between.
+//! 3. The pieces are read in journal order and written in (log, offset) order.
+//! 4. The records are written. What they say must be durable first: the directory must never be ahead of the journal.
+//! 5. One edit names the new objects and moves the floor. Before it nothing has happened, after it everything has.
+//! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The journal is trimmed.
+
+use crate::attachment::Attachment;
+use crate::checkpoint::{self, Records};
+use crate::frame;
+use crate::log::Piece;
+use crate::logs::{Logs, shard_of_log};
+use crate::recovery::ID_RESERVE;
+use crate::root::Run;
+use crate::run::{Content, Extent};
+use crate::shard::Shard;
+use crate::upkeep::{UpkeepError, sealed};
+use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
+use thalweg_base::{LogId, Lsn, Millis};
+
+/// Logs looked at under one lock.
+const LOGS_PER_LOCK: usize = 256;
+
+/// Bytes of frames fetched from the journal in one go.
+const FETCH_BYTES: usize = 8 << 20;
+
+/// How often logs that were only looked at are put to rest.
+const REST_EVERY_MS: u64 = 1_000;
+
+/// When to settle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// When enough has gathered or has waited long enough.
+    Due,
+    /// Whatever there is.
+    Now,
+}
+
+/// What a round took up, shard by shard.
+#[derive(Default)]
+struct Taken {
+    /// The lists of active slots, to be given back.
+    active: Vec<Vec<u32>>,
+    graves: Vec<Vec<LogId>>,
+    records: Records,
+    pieces: Vec<(LogId, Piece)>,
+    /// Logs whose record was taken.
+    clean: Vec<LogId>,
+    newest: Lsn,
+}
+
+impl<A: Attachment> Logs<A> {
+    /// Runs one round if it is time; whether it did.
+    pub fn settle(&self, now: Millis, when: When) -> Result<bool, UpkeepError> {
+        let Some(floor) = self.due(now, when) else {
+            self.rest(now);
+            return Ok(false);
+        };
+        let mut taken = self.take(floor);
+        let done = self.round(floor, &mut taken);
+        match &done {
+            Ok(()) => self.release(taken, floor),
+            Err(_) => self.give_back(taken),
+        }
+        done.map(|()| true)
+    }
+
+    /// Where the next floor is to be, if a round is due.
+    fn due(&self, now: Millis, when: When) -> Option<Lsn> {
+        let (old, durable) = (self.sealed.root().floor, self.durable());
+        let mut since = self.pace.unsettled_since.lock();
+        if durable <= old {
+            *since = None;
+            return None;
+        }
+        let first_seen = match *since {
+            Some((floor, at)) if floor == old => at,
+            _ => now,
+        };
+        *since = Some((old, first_seen));
+        let lag = durable.since(old);
+        let due = when == When::Now
+            || lag >= self.options.settle_bytes
+            || now.since(first_seen) >= self.options.settle_after_ms;
+        due.then(|| old.plus(lag.min(self.options.settle_bytes)))
+    }
+
+    fn take(&self, floor: Lsn) -> Taken {
+        let mut taken = Taken::default();
+        for shard in &self.shards {
+            let (mut active, graves) = {
+                let mut shard = shard.lock();
+                (std::mem::take(&mut shard.active), std::mem::take(&mut shard.graves))
+            };
+            // A slot that was freed and used again may be listed twice.
+            active.sort_unstable();
+            active.dedup();
+            for slots in active.chunks(LOGS_PER_LOCK) {
+                let mut shard = shard.lock();
+                for slot in slots {
+                    let Some(log) = shard.awake_at(*slot) else {
+                        continue;
+                    };
+                    let before = taken.pieces.len();
+                    taken.pieces.extend(log.pieces_below(floor).map(|piece| (log.id, piece)));
+                    if log.dirty || taken.pieces.len() > before {
+                        taken.records.push((log.id, Some(log.record(floor))));
+                        taken.newest = taken.newest.max(log.changed);
+                        taken.clean.push(log.id);
+                        log.dirty = false;
+                    }
+                }
+            }
+            taken.records.extend(graves.iter().map(|log| (*log, None)));
+            taken.active.push(active);
+            taken.graves.push(graves);
+        }
+        // No log is there twice: one that died after its record was taken gets its tombstone in the next round.
+        taken.records.sort_unstable_by_key(|(log, _)| *log);
+        taken
+    }
+
+    fn round(&self, floor: Lsn, taken: &mut Taken) -> Result<(), UpkeepError> {
+        let objects = self.build_run(&mut taken.pieces)?;
+        let settled: u64 = objects.iter().map(|meta| meta.bytes()).sum();
+        let fresh: Vec<_> = objects.iter().map(|meta| meta.id).collect();
+        let directory = self.journal.wait(taken.newest).map_err(UpkeepError::from).and_then(|()| {
+            if taken.records.is_empty() {
+                return Ok(None);
+            }
+            Ok(Some(checkpoint::write(&self.sealed, &taken.records)?))
+        });
+        let directory = directory.inspect_err(|_| self.sealed.discard(&fresh))?;
+        let made = fresh.into_iter().chain(directory.iter().map(|object| object.id)).collect();
+        let next_id = self.next_id.load(Ordering::Relaxed);
+        self.sealed.edit(made, |root| {
+            root.floor = floor;
+            root.known_durable = root.known_durable.max(self.durable());
+            root.id_ceiling = root.id_ceiling.max(next_id + ID_RESERVE);
+            root.directory.extend(directory);
+            if !objects.is_empty() {
+                root.runs.push(Run { id: root.next_run, objects: objects.into_iter().map(sealed).collect() });
+                root.next_run += 1;
+            }
+        })?;
+        let pace = &self.pace;
+        pace.settled_bytes.fetch_add(settled, Ordering::Relaxed);
+        pace.directory_bytes.fetch_add(directory.map_or(0, |object| object.bytes), Ordering::Relaxed);
+        pace.rounds.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Reads pieces in journal order, writes them in key order.
+    fn build_run(&self, pieces: &mut [(LogId, Piece)]) -> Result<Vec<crate::run::ObjectMeta>, UpkeepError> {
+        pieces.sort_unstable_by_key(|(_, piece)| piece.frame.lsn);
+        let mut extents = Vec::with_capacity(pieces.len());
+        let mut rest = &*pieces;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let count = rest.iter().take_while(|(_, piece)| {
+                let fits = bytes < FETCH_BYTES;
+                bytes += piece.frame.len as usize;
+                fits
+            });
+            let (now, later) = rest.split_at(count.count());
+            rest = later;
+            let frames: Vec<_> = now.iter().map(|(_, piece)| piece.frame).collect();
+            let payloads = self.journal.read(&frames).wait().map_err(|e| UpkeepError::Read(e.to_string()))?;
+            for ((log, piece), payload) in now.iter().zip(&payloads) {
+                extents.push(extent(*log, *piece, payload)?);
+            }
+        }
+        extents.sort_unstable_by_key(|extent| (extent.log, extent.start));
+        let mut builder = self.run_builder();
+        for extent in &extents {
+            builder.push(extent)?;
+        }
+        Ok(builder.finish()?)
+    }
+
+    fn release(&self, taken: Taken, floor: Lsn) {
+        for (shard, active) in self.shards.iter().zip(taken.active) {
+            self.settle_down(shard, &active, floor);
+        }
+        self.journal.trim(floor);
+    }
+
+    /// Drops what is settled of these logs and puts those to rest that nothing keeps awake; the others stay listed.
+    fn settle_down(&self, shard: &Mutex<Shard<A>>, active: &[u32], floor: Lsn) {
+        let durable = self.durable();
+        for slots in active.chunks(LOGS_PER_LOCK) {
+            let mut shard = shard.lock();
+            for slot in slots {
+                if let Some(log) = shard.awake_at(*slot) {
+                    log.drop_pieces_below(floor);
+                }
+                if shard.settle_down(*slot, durable) {
+                    shard.active.push(*slot);
+                }
+            }
+        }
+        shard.lock().forget_vanished(durable);
+    }
+
+    /// The round failed: everything is as it was before.
+    fn give_back(&self, taken: Taken) {
+        for ((shard, active), graves) in self.shards.iter().zip(taken.active).zip(taken.graves) {
+            let mut shard = shard.lock();
+            shard.active.extend(active);
+            shard.graves.extend(graves);
+        }
+        for log in taken.clean {
+            let mut shard = self.shards[shard_of_log(log)].lock();
+            if let Some(log) = shard.slot_of(log).and_then(|slot| shard.awake_at(slot)) {
+                log.dirty = true;
+            }
+        }
+    }
+
+    /// Puts logs to rest that were only looked at.
+    fn rest(&self, now: Millis) {
+        let mut rested = self.pace.rested.lock();
+        if now.since(*rested) < REST_EVERY_MS {
+            return;
+        }
+        *rested = now;
+        for shard in &self.shards {
+            let active = std::mem::take(&mut shard.lock().active);
+            self.settle_down(shard, &active, Lsn::ZERO);
+        }
+    }
+}
+
+fn extent(log: LogId, piece: Piece, payload: &bytes::Bytes) -> Result<Extent, UpkeepError> {
+    let damaged = |what: String| UpkeepError::Read(format!("the frame at {}: {what}", piece.frame.lsn));
+    let append = frame::find_append(payload, log, piece.start)
+        .map_err(|error| damaged(error.to_string()))?
+        .ok_or_else(|| damaged(format!("it does not append to log {log} at {}", piece.start)))?;
+    let content = match append.content {
+        frame::Content::Bytes(bytes) => Content::Bytes { parts: vec![bytes], lengths: append.lengths },
+        frame::Content::Reference { source, from } => Content::Reference { source, from, lengths: append.lengths },
+    };
+    Ok(Extent { log, start: piece.start, content })
+}

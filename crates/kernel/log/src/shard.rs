@@ -1,0 +1,218 @@
+//! One shard of the table of logs: slots, and two indexes into them.
+//!
+//! A log is *awake* while something about it is in memory only or in the journal only, and *at rest* otherwise: then one compact
+//! record is all there is of it. Both indexes hold slot numbers, not keys, so a log at rest costs its record and about 40 bytes.
+
+use crate::attachment::Attachment;
+use crate::log::{Head, Log, record_name};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::hash::BuildHasher;
+use thalweg_base::{DecodeError, Decoder, LogId, Lsn};
+
+pub(crate) enum Slot<A> {
+    Vacant,
+    Rest { id: LogId, record: Box<[u8]> },
+    Awake(Box<Log<A>>),
+}
+
+impl<A> Slot<A> {
+    fn id(&self) -> Option<LogId> {
+        match self {
+            Slot::Vacant => None,
+            Slot::Rest { id, .. } => Some(*id),
+            Slot::Awake(log) => Some(log.id),
+        }
+    }
+
+    fn name(&self) -> &[u8] {
+        match self {
+            Slot::Vacant => &[],
+            Slot::Rest { record, .. } => record_name(record),
+            Slot::Awake(log) => log.name.as_bytes(),
+        }
+    }
+}
+
+/// A name that is free, but not durably so.
+struct Vanished {
+    name: Box<str>,
+    at: Lsn,
+}
+
+pub(crate) struct Shard<A> {
+    slots: Vec<Slot<A>>,
+    vacant: Vec<u32>,
+    by_name: HashTable<u32>,
+    by_id: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+    /// Slots of awake logs that the next round must look at. A slot may have been reused since: its log says if it is listed.
+    pub(crate) active: Vec<u32>,
+    /// Logs removed since the last checkpoint.
+    pub(crate) graves: Vec<LogId>,
+    vanished: Vec<Vanished>,
+}
+
+impl<A: Attachment> Shard<A> {
+    pub(crate) fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            vacant: Vec::new(),
+            by_name: HashTable::new(),
+            by_id: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
+            active: Vec::new(),
+            graves: Vec::new(),
+            vanished: Vec::new(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+
+    /// How many slots there are, vacant ones included.
+    pub(crate) fn slots(&self) -> &[Slot<A>] {
+        &self.slots
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<u32> {
+        let hash = self.hasher.hash_one(name.as_bytes());
+        self.by_name.find(hash, |slot| self.slots[*slot as usize].name() == name.as_bytes()).copied()
+    }
+
+    pub(crate) fn slot_of(&self, id: LogId) -> Option<u32> {
+        self.by_id.find(self.hasher.hash_one(id), |slot| self.slots[*slot as usize].id() == Some(id)).copied()
+    }
+
+    /// The id in a slot, if it is not vacant.
+    pub(crate) fn id_at(&self, slot: u32) -> Option<LogId> {
+        self.slots.get(slot as usize)?.id()
+    }
+
+    /// The log in a slot, if it is awake.
+    pub(crate) fn awake_at(&mut self, slot: u32) -> Option<&mut Log<A>> {
+        match self.slots.get_mut(slot as usize)? {
+            Slot::Awake(log) => Some(log),
+            _ => None,
+        }
+    }
+
+    /// The log, woken if it was at rest.
+    pub(crate) fn wake(&mut self, id: LogId) -> Result<Option<&mut Log<A>>, DecodeError> {
+        let Some(slot) = self.slot_of(id) else {
+            return Ok(None);
+        };
+        let place = &mut self.slots[slot as usize];
+        if let Slot::Rest { id, record } = place {
+            let mut log = Log::from_record(*id, record)?;
+            // Listed, so that it goes back to rest.
+            log.active = true;
+            self.active.push(slot);
+            *place = Slot::Awake(Box::new(log));
+        }
+        match place {
+            Slot::Awake(log) => Ok(Some(log)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The fixed part of a log's state, without waking it: start, tail, settled and pinned positions.
+    pub(crate) fn head(&self, id: LogId) -> Option<Bounds> {
+        match &self.slots[self.slot_of(id)? as usize] {
+            Slot::Vacant => None,
+            Slot::Rest { record, .. } => {
+                let head = Head::decode(&mut Decoder::new(record)).ok()?;
+                Some(Bounds { start: head.start.0, pinned: head.pinned.0 })
+            }
+            Slot::Awake(log) => Some(Bounds { start: log.start.0, pinned: log.pinned.0 }),
+        }
+    }
+
+    /// Puts a log in. The caller has checked that its name is free.
+    pub(crate) fn insert(&mut self, log: Log<A>) {
+        self.place(Slot::Awake(Box::new(log)));
+    }
+
+    pub(crate) fn insert_at_rest(&mut self, id: LogId, record: Box<[u8]>) {
+        self.place(Slot::Rest { id, record });
+    }
+
+    fn place(&mut self, content: Slot<A>) {
+        let (Some(id), hasher) = (content.id(), &self.hasher) else {
+            return;
+        };
+        let (by_id, by_name) = (hasher.hash_one(id), hasher.hash_one(content.name()));
+        let slot = match self.vacant.pop() {
+            Some(slot) => {
+                self.slots[slot as usize] = content;
+                slot
+            }
+            None => {
+                self.slots.push(content);
+                (self.slots.len() - 1) as u32
+            }
+        };
+        let slots = &self.slots;
+        self.by_id.insert_unique(by_id, slot, |s| hasher.hash_one(slots[*s as usize].id().unwrap_or_default()));
+        self.by_name.insert_unique(by_name, slot, |s| hasher.hash_one(slots[*s as usize].name()));
+        if let Slot::Awake(log) = &self.slots[slot as usize]
+            && log.active
+        {
+            self.active.push(slot);
+        }
+    }
+
+    /// Takes a log out. Its name stays known as vanished until `at` is durable.
+    pub(crate) fn remove(&mut self, id: LogId, at: Lsn) {
+        let Some(slot) = self.slot_of(id) else { return };
+        let by_id = self.hasher.hash_one(id);
+        let name: Box<[u8]> = self.slots[slot as usize].name().into();
+        let by_name = self.hasher.hash_one(&name[..]);
+        if let Ok(entry) = self.by_id.find_entry(by_id, |s| *s == slot) {
+            entry.remove();
+        }
+        if let Ok(entry) = self.by_name.find_entry(by_name, |s| *s == slot) {
+            entry.remove();
+        }
+        self.slots[slot as usize] = Slot::Vacant;
+        self.vacant.push(slot);
+        self.graves.push(id);
+        if let Ok(name) = std::str::from_utf8(&name) {
+            self.vanished.push(Vanished { name: name.into(), at });
+        }
+    }
+
+    /// The position that must be durable before `name` may be called absent.
+    pub(crate) fn absent_since(&self, name: &str) -> Lsn {
+        self.vanished.iter().filter(|v| &*v.name == name).map(|v| v.at).max().unwrap_or(Lsn::ZERO)
+    }
+
+    pub(crate) fn forget_vanished(&mut self, durable: Lsn) {
+        if !self.vanished.is_empty() {
+            self.vanished.retain(|v| v.at > durable);
+        }
+    }
+
+    /// Puts the log in `slot` to rest if nothing speaks against it; whether it still has to be looked at later.
+    pub(crate) fn settle_down(&mut self, slot: u32, durable: Lsn) -> bool {
+        let Some(Slot::Awake(log)) = self.slots.get_mut(slot as usize) else {
+            return false;
+        };
+        if !log.active {
+            return false;
+        }
+        if !log.may_rest(durable) {
+            return true;
+        }
+        let rest = Slot::Rest { id: log.id, record: log.record(Lsn::MAX).into_boxed_slice() };
+        self.slots[slot as usize] = rest;
+        false
+    }
+}
+
+/// Which of a log's content is still wanted: below `pinned`, and from `start` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    pub(crate) start: u64,
+    pub(crate) pinned: u64,
+}

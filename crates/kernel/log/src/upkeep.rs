@@ -1,0 +1,280 @@
+//! Background work besides settling: merging runs, and freeing what nobody reads any more.
+//!
+//! Plans are pure functions ([`crate::run::plan`]); the work reads immutable objects and ends in one edit of the root. Killed at
+//! any moment it leaves objects that no root names, which the next start removes.
+
+use crate::attachment::Attachment;
+use crate::directory::DirectoryError;
+use crate::logs::Logs;
+use crate::root::{DirectoryObject, Root, Run, Sealed};
+use crate::run::plan::{Liveness, Rewrite, RunShape, plan_merge, plan_rewrite};
+use crate::run::{Live, ObjectMeta, RunBuilder, RunError, RunOptions, live_bytes, merge};
+use crate::shard::Bounds;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use thalweg_base::{LogId, Lsn, Millis, ObjectId, Offset};
+use thalweg_journal::Poisoned;
+use thalweg_manifest::ManifestError;
+use thalweg_storage::StorageError;
+use thiserror::Error;
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum UpkeepError {
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    #[error(transparent)]
+    Journal(#[from] Poisoned),
+    #[error("reading what is to be settled: {0}")]
+    Read(String),
+}
+
+impl UpkeepError {
+    /// The disk is full: the work can be tried again when there is space.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        matches!(
+            self,
+            Self::Directory(DirectoryError::Storage(StorageError::NoSpace(_)))
+                | Self::Run(RunError::Storage(StorageError::NoSpace(_)))
+                | Self::Manifest(ManifestError::NoSpace)
+        )
+    }
+}
+
+/// Where background work stands. Only its own thread changes it.
+#[derive(Default)]
+pub(crate) struct Pace {
+    /// When the oldest unsettled frame was first seen, and where the floor was.
+    pub(crate) unsettled_since: Mutex<Option<(Lsn, Millis)>>,
+    pub(crate) rested: Mutex<Millis>,
+    reclaim: Mutex<Reclaim>,
+    pub(crate) settled_bytes: AtomicU64,
+    pub(crate) merged_bytes: AtomicU64,
+    pub(crate) directory_bytes: AtomicU64,
+    pub(crate) rounds: AtomicU64,
+    pub(crate) merges: AtomicU64,
+}
+
+#[derive(Default)]
+struct Reclaim {
+    /// The count of deaths that the last pass knew.
+    deaths: u64,
+    last: Millis,
+    /// Dead data is left somewhere, waiting for its time.
+    waiting: bool,
+}
+
+/// Numbers for metrics and for whoever wants to know how settling keeps up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogsStats {
+    pub logs: u64,
+    /// Payload bytes that were appended since the start.
+    pub appended_bytes: u64,
+    /// Bytes of objects written by settling, by merging and rewriting, and for the directory, since the start.
+    pub settled_bytes: u64,
+    pub merged_bytes: u64,
+    pub directory_bytes: u64,
+    pub rounds: u64,
+    pub merges: u64,
+    /// Runs there are: no log's content is spread over more.
+    pub runs: u64,
+    pub objects: u64,
+    /// Bytes of all objects, and how many of their data are still wanted as last counted.
+    pub object_bytes: u64,
+    pub data_bytes: u64,
+    pub live_bytes: u64,
+    /// Durable bytes in the journal that are not settled yet.
+    pub lag_bytes: u64,
+}
+
+impl<A: Attachment> Logs<A> {
+    pub fn stats(&self) -> LogsStats {
+        let (root, pace) = (self.sealed.root(), &self.pace);
+        let sealed = || root.runs.iter().flat_map(|run| &run.objects);
+        let directory: u64 = root.directory.iter().map(|object| object.bytes).sum();
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        LogsStats {
+            logs: self.len() as u64,
+            appended_bytes: get(&self.counters.appended_bytes),
+            settled_bytes: get(&pace.settled_bytes),
+            merged_bytes: get(&pace.merged_bytes),
+            directory_bytes: get(&pace.directory_bytes),
+            rounds: get(&pace.rounds),
+            merges: get(&pace.merges),
+            runs: root.runs.len() as u64,
+            objects: root.objects().count() as u64,
+            object_bytes: sealed().map(|o| o.meta.bytes()).sum::<u64>() + directory,
+            data_bytes: sealed().map(|o| o.meta.data_bytes).sum(),
+            live_bytes: sealed().map(|o| o.live_bytes).sum(),
+            lag_bytes: self.durable().since(root.floor),
+        }
+    }
+
+    /// Merges the runs that a plan names, or directory objects; whether there was something to do.
+    pub fn merge(&self) -> Result<bool, UpkeepError> {
+        Ok(self.merge_directory()? || self.merge_runs()?)
+    }
+
+    fn merge_runs(&self) -> Result<bool, UpkeepError> {
+        let root = self.sealed.root();
+        let shapes: Vec<_> = root.runs.iter().map(|run| RunShape { bytes: run.bytes() }).collect();
+        let Some(range) = plan_merge(&shapes, self.options.fan_in) else {
+            return Ok(false);
+        };
+        let inputs = &root.runs[range];
+        self.replace_runs(inputs)?;
+        self.pace.merges.fetch_add(1, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// Puts one run in the place of `inputs`, which stand next to each other.
+    fn replace_runs(&self, inputs: &[Run]) -> Result<(), UpkeepError> {
+        let metas: Vec<Vec<ObjectMeta>> =
+            inputs.iter().map(|run| run.objects.iter().map(|object| object.meta).collect()).collect();
+        let (merged, copied) = self.rebuild(&metas)?;
+        self.pace.merged_bytes.fetch_add(copied, Ordering::Relaxed);
+        let before: HashMap<ObjectId, Sealed> =
+            inputs.iter().flat_map(|run| &run.objects).map(|object| (object.meta.id, object.clone())).collect();
+        let objects: Vec<Sealed> =
+            merged.iter().map(|meta| before.get(&meta.id).cloned().unwrap_or_else(|| sealed(*meta))).collect();
+        let ids: Vec<u64> = inputs.iter().map(|run| run.id).collect();
+        self.sealed.edit(merged.iter().map(|m| m.id).filter(|id| !before.contains_key(id)).collect(), |root| {
+            let Some(at) = root.runs.iter().position(|run| ids.contains(&run.id)) else {
+                return;
+            };
+            root.runs.retain(|run| !ids.contains(&run.id));
+            if !objects.is_empty() {
+                root.runs.insert(at, Run { id: ids[ids.len() - 1], objects });
+            }
+        })?;
+        Ok(())
+    }
+
+    /// Copies what is live of the inputs, oldest first, into new objects; these, and how many bytes were copied.
+    fn rebuild(&self, inputs: &[Vec<ObjectMeta>]) -> Result<(Vec<ObjectMeta>, u64), UpkeepError> {
+        let mut builder = self.run_builder();
+        let stats = merge(inputs, &|log| self.live(log), &mut builder)?;
+        Ok((builder.finish()?, stats.copied_bytes))
+    }
+
+    pub(crate) fn run_builder(&self) -> RunBuilder {
+        let ids = self.sealed.object_ids();
+        let options = RunOptions { object_bytes: self.options.object_bytes };
+        RunBuilder::new(std::sync::Arc::clone(&self.sealed.storage), ids, options)
+    }
+
+    fn live(&self, log: LogId) -> Option<Live> {
+        let Bounds { start, pinned } = self.bounds(log)?;
+        Some(Live::new([Offset::ZERO..Offset(pinned), Offset(start)..Offset::MAX]))
+    }
+
+    fn merge_directory(&self) -> Result<bool, UpkeepError> {
+        let root = self.sealed.root();
+        let shapes: Vec<_> = root.directory.iter().map(|object| RunShape { bytes: object.bytes }).collect();
+        let Some(range) = plan_merge(&shapes, self.options.fan_in) else {
+            return Ok(false);
+        };
+        // Below the oldest object there is nothing that a tombstone could hide.
+        let oldest = range.start == 0;
+        let inputs = root.directory[range].to_vec();
+        let merged = crate::checkpoint::merge(&self.sealed, &inputs, oldest)?;
+        self.pace.directory_bytes.fetch_add(merged.bytes, Ordering::Relaxed);
+        let replaced = |object: &DirectoryObject| inputs.iter().any(|input| input.id == object.id);
+        self.sealed.edit(vec![merged.id], |root| {
+            let Some(at) = root.directory.iter().position(replaced) else {
+                return;
+            };
+            root.directory.retain(|object| !replaced(object));
+            root.directory.insert(at, merged);
+        })?;
+        Ok(true)
+    }
+
+    /// Looks for dead data if something died since the last look, and frees it: objects that are wholly dead at once, those less
+    /// than half alive by a rewrite, and every other dead byte when it has been dead for `purge_after_ms`. Whether it did anything.
+    pub fn reclaim(&self, now: Millis) -> Result<bool, UpkeepError> {
+        {
+            let reclaim = self.pace.reclaim.lock();
+            let deaths = self.counters.deaths.load(Ordering::Relaxed);
+            if (deaths == reclaim.deaths && !reclaim.waiting) || now.since(reclaim.last) < self.options.reclaim_every_ms
+            {
+                return Ok(false);
+            }
+        }
+        let deaths = self.counters.deaths.load(Ordering::Relaxed);
+        let dead = self.count_dead(now)?;
+        let mut did = false;
+        for run in &dead {
+            did |= self.rewrite(run, now)?;
+        }
+        let root = self.sealed.root();
+        let waiting = root.runs.iter().flat_map(|run| &run.objects).any(|o| o.dead_since.is_some());
+        *self.pace.reclaim.lock() = Reclaim { deaths, last: now, waiting };
+        Ok(did)
+    }
+
+    /// Counts live bytes in every object and notes them in the root; the runs that hold dead data.
+    fn count_dead(&self, now: Millis) -> Result<Vec<Run>, UpkeepError> {
+        let root = self.sealed.root();
+        let mut counted: HashMap<ObjectId, u64> = HashMap::new();
+        for object in root.runs.iter().flat_map(|run| &run.objects) {
+            let live = live_bytes(&self.sealed.storage, &object.meta, &|log| self.live(log))?;
+            counted.insert(object.meta.id, live);
+        }
+        let note = |root: &mut Root| {
+            for object in root.runs.iter_mut().flat_map(|run| &mut run.objects) {
+                let Some(live) = counted.get(&object.meta.id) else {
+                    continue;
+                };
+                object.live_bytes = *live;
+                object.dead_since =
+                    if *live < object.meta.covered_bytes() { object.dead_since.or(Some(now)) } else { None };
+            }
+        };
+        let mut after = Root::clone(&root);
+        note(&mut after);
+        if after.runs != root.runs {
+            self.sealed.edit(Vec::new(), note)?;
+        }
+        let root = self.sealed.root();
+        let dead = root.runs.iter().filter(|run| run.objects.iter().any(|object| object.dead_since.is_some()));
+        Ok(dead.cloned().collect())
+    }
+
+    /// Rewrites or drops objects of one run, as planned; whether any was.
+    fn rewrite(&self, run: &Run, now: Millis) -> Result<bool, UpkeepError> {
+        let liveness = |o: &Sealed| Liveness { meta: o.meta, live_bytes: o.live_bytes, dead_since: o.dead_since };
+        let objects: Vec<Liveness> = run.objects.iter().map(liveness).collect();
+        let planned = plan_rewrite(&objects, now, self.options.purge_after_ms);
+        for rewrite in &planned {
+            let (id, fresh) = match rewrite {
+                Rewrite::Drop(id) => (*id, Vec::new()),
+                Rewrite::Rewrite(id) => {
+                    let metas = run.objects.iter().map(|object| object.meta).filter(|meta| meta.id == *id).collect();
+                    let (fresh, copied) = self.rebuild(&[metas])?;
+                    self.pace.merged_bytes.fetch_add(copied, Ordering::Relaxed);
+                    (*id, fresh)
+                }
+            };
+            self.sealed.edit(fresh.iter().map(|meta| meta.id).collect(), |root| {
+                for run in &mut root.runs {
+                    if let Some(at) = run.objects.iter().position(|object| object.meta.id == id) {
+                        run.objects.splice(at..=at, fresh.iter().copied().map(sealed));
+                    }
+                }
+                root.runs.retain(|run| !run.objects.is_empty());
+            })?;
+        }
+        Ok(!planned.is_empty())
+    }
+}
+
+/// An object that was just built: all of it is live.
+pub(crate) fn sealed(meta: ObjectMeta) -> Sealed {
+    Sealed { meta, live_bytes: meta.covered_bytes(), dead_since: None }
+}
