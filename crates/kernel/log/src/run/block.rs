@@ -108,7 +108,9 @@ impl<'a> Entries<'a> {
         let place = match self.from.u8()? {
             DATA => Place::Data { object: self.object, at: self.data },
             REFERENCE => Place::Reference { source: LogId(self.from.varint()?), from: Offset(self.from.varint()?) },
-            got => return Err(DecodeError::Unknown { what: "kind of entry", got: u64::from(got) }),
+            got => {
+                return Err(DecodeError::Unknown { what: "kind of entry", got: u64::from(got) });
+            }
         };
         let lengths = self.from;
         let (bytes, messages) = Lengths::skip(&mut self.from)?;
@@ -130,7 +132,9 @@ impl<'a> Entries<'a> {
     }
 
     pub(super) fn next_entry(&mut self) -> Result<Option<Entry>, DecodeError> {
-        let Some((head, lengths)) = self.next_head()? else { return Ok(None) };
+        let Some((head, lengths)) = self.next_head()? else {
+            return Ok(None);
+        };
         head.entry(lengths).map(Some)
     }
 }

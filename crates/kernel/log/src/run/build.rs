@@ -182,7 +182,9 @@ impl ObjectBuilder {
     }
 
     fn flush_entry(&mut self) {
-        let Some(entry) = self.pending.take() else { return };
+        let Some(entry) = self.pending.take() else {
+            return;
+        };
         // Data positions follow from the order, so only a block's first one is stored: where data stood before this entry.
         let data = match entry.place {
             Place::Data { at, .. } => at,
@@ -313,7 +315,9 @@ impl RunBuilder {
     }
 
     fn close(&mut self) -> Result<(), RunError> {
-        let Some(object) = self.object.take() else { return Ok(()) };
+        let Some(object) = self.object.take() else {
+            return Ok(());
+        };
         self.written.push(object.id);
         let meta = object.finish()?;
         let read_back = verify(&self.storage, meta.id)?;

@@ -135,6 +135,10 @@ impl Footer {
     pub(super) fn decode_map(&self, map: &[u8]) -> Result<Map, RunError> {
         let range = self.map_range();
         let damaged = |what: &str| RunError::corrupt(self.meta.id, range.start, what);
+        // Only then do the counts below fit the bytes at hand.
+        if map.len() as u64 != range.end - range.start {
+            return Err(damaged("the block directory is cut"));
+        }
         let (content, sum) = map.split_last_chunk::<{ CRC_BYTES as usize }>().ok_or_else(|| damaged("cut"))?;
         if crc(content) != u32::from_le_bytes(*sum) {
             return Err(damaged("the block directory's checksum differs"));

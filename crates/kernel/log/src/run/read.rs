@@ -100,7 +100,9 @@ impl RunReader {
     /// The bytes of an entry in `range`, relative to its start and clipped to it. Empty for a reference: its bytes are in
     /// another log.
     pub fn entry_data(&self, entry: &Entry, range: Range<u64>, mode: Mode) -> Result<Bytes, Fetch> {
-        let Place::Data { object, at } = entry.place else { return Ok(Bytes::new()) };
+        let Place::Data { object, at } = entry.place else {
+            return Ok(Bytes::new());
+        };
         let end = range.end.min(entry.lengths.bytes());
         let start = range.start.min(end);
         self.data(object, at + start..at + end, mode)

@@ -174,7 +174,9 @@ impl RunScan {
             {
                 return Ok(Some(entry));
             }
-            let Some(object) = self.objects.pop_front() else { return Ok(None) };
+            let Some(object) = self.objects.pop_front() else {
+                return Ok(None);
+            };
             let scan = ObjectScan::open(&self.storage, object.id)?;
             if *scan.meta() != object {
                 return Err(RunError::corrupt(object.id, 0, "it is not the object that the run names"));

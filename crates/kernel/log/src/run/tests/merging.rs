@@ -1,0 +1,90 @@
+//! Merging equals filtering a plain map.
+
+use super::super::*;
+use super::model::*;
+use proptest::prelude::*;
+use thalweg_base::{LogId, ObjectId, Offset};
+
+fn everything(_: LogId) -> Option<Live> {
+    Some(Live::all())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+    #[test]
+    fn a_merge_equals_its_model(
+        batches in prop::collection::vec(arrivals(), 1..5),
+        input_bytes in 1..2000u64,
+        output_bytes in 1..4000u64,
+        ranges in prop::collection::vec(prop::option::of(prop::collection::vec((0..400u64, 0..300u64), 0..3)), 6),
+    ) {
+        let storage = memory();
+        let runs = runs_of(&batches);
+        let inputs: Vec<_> =
+            runs.iter().enumerate().map(|(n, run)| write(&storage, 1 + n as u64 * 1000, input_bytes, run)).collect();
+        let live = |log: LogId| {
+            let ranges = ranges.get(log.0 as usize)?.as_ref()?;
+            // The last logs live wholly, so that some objects are adopted.
+            if log.0 >= 4 { return Some(Live::all()); }
+            Some(Live::new(ranges.iter().map(|(start, len)| Offset(*start)..Offset(start + len))))
+        };
+        let mut out = builder(&storage, 100_000, output_bytes);
+        let stats = merge(&inputs, &live, &mut out).unwrap();
+        let merged = out.finish().unwrap();
+        let expected = Model::of(runs.iter().flatten()).live(&live);
+        prop_assert_eq!(Model::of(&read(&storage, &merged)), expected);
+        for meta in &merged {
+            prop_assert_eq!(live_bytes(&storage, meta, &live), Ok(meta.covered_bytes()), "all of it is live");
+        }
+        prop_assert_eq!(stats.input_bytes, stats.copied_bytes + stats.adopted_bytes + stats.dropped_bytes);
+        let out_bytes: u64 = merged.iter().map(|meta| meta.data_bytes).sum();
+        prop_assert_eq!(out_bytes, stats.copied_bytes + stats.adopted_bytes);
+    }
+}
+
+#[test]
+fn an_object_apart_and_wholly_live_is_adopted() {
+    let storage = memory();
+    let old = write(&storage, 1, 1000, &[bytes_extent(1, 0, &[600; 4]), bytes_extent(5, 0, &[600; 4])]);
+    let new = write(&storage, 11, 1000, &[bytes_extent(3, 0, &[900; 2]), bytes_extent(5, 2400, &[5])]);
+    assert_eq!((old.len(), new.len()), (2, 2));
+    let mut out = builder(&storage, 21, 1000);
+    let stats = merge(&[old.clone(), new.clone()], &everything, &mut out).unwrap();
+    let merged: Vec<_> = out.finish().unwrap();
+    assert_eq!(stats.adopted_objects, 3);
+    // The last one is too small to be left alone.
+    assert_eq!(merged.iter().map(|meta| meta.id.0).collect::<Vec<_>>(), [1, 11, 2, 21]);
+    let partly = |log: LogId| (log.0 != 1).then(|| Live::new([Offset(0)..Offset(1800)]));
+    let mut out = builder(&storage, 31, 1000);
+    let stats = merge(&[old, new], &partly, &mut out).unwrap();
+    assert_eq!((stats.adopted_objects, stats.dropped_bytes), (1, 2400 + 600 + 5));
+    assert_eq!(out.finish().unwrap().iter().map(|meta| meta.id.0).collect::<Vec<_>>(), [11, 31]);
+}
+
+#[test]
+fn positions_in_two_runs_are_reported() {
+    let storage = memory();
+    let one = write(&storage, 1, 1000, &[bytes_extent(1, 0, &[10, 10])]);
+    for (id, start) in [(2, 0), (3, 5), (4, 19)] {
+        let two = write(&storage, id, 1000, &[bytes_extent(1, start, &[10, 10])]);
+        for live in [&everything as &dyn Fn(LogId) -> Option<Live>, &|_| None] {
+            for inputs in [[one.clone(), two.clone()], [two.clone(), one.clone()]] {
+                let mut out = builder(&storage, 100, 10);
+                let merged = merge(&inputs, live, &mut out);
+                assert!(matches!(merged, Err(RunError::Overlap { log: LogId(1), .. })), "{merged:?}");
+            }
+        }
+    }
+    assert_eq!(storage.list().unwrap().last(), Some(&ObjectId(4)), "what a failed merge wrote is gone");
+}
+
+#[test]
+fn the_data_of_dead_extents_is_not_read() {
+    let inner = memory();
+    let run = write(&inner, 1, 64 << 20, &[bytes_extent(1, 0, &[4 << 20]), bytes_extent(2, 0, &[100])]);
+    let (storage, reads) = Counted::around(&inner, true);
+    let mut out = builder(&storage, 10, 64 << 20);
+    merge(&[run], &|log| (log.0 == 2).then(Live::all), &mut out).unwrap();
+    // Footer, map, index, one page of data: nothing of the four megabytes.
+    assert!(reads.load(std::sync::atomic::Ordering::Relaxed) <= 4);
+}
