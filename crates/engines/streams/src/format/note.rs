@@ -1,0 +1,238 @@
+//! Notes: small changes of a stream's state, as they stand in journal frames. See `docs/format/streams.md`.
+//!
+//! A stream's first note is its configuration. Every later one is a list of entries, each a tag byte and its fields.
+
+use super::attachment::{decode_fork, decode_lifetime, encode_fork, encode_lifetime};
+use super::content_type::ContentType;
+use crate::state::Config;
+use crate::state::lifetime::Lifetime;
+use thalweg_base::{DecodeError, Decoder, Encoder, Millis};
+
+const VERSION: u8 = 1;
+
+const NEW_PRODUCER: u8 = 1;
+const ACCEPTED: u8 = 2;
+const CLOSED: u8 = 3;
+const TOUCHED: u8 = 4;
+const SEQ: u8 = 5;
+const SOFT_DELETED: u8 = 6;
+const FORKED: u8 = 7;
+const RELEASED: u8 = 8;
+
+/// One change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Note<'a> {
+    /// A producer's first append. It takes the next place.
+    NewProducer { id: &'a [u8], epoch: u64, seq: u64 },
+    /// An append of the producer in that place.
+    Accepted { place: u32, epoch: u64, seq: u64 },
+    /// Closed, perhaps by the producer in that place.
+    Closed { by: Option<u32> },
+    /// Used at that time.
+    Touched(Millis),
+    /// The last `Stream-Seq`.
+    Seq(&'a [u8]),
+    SoftDeleted,
+    /// One more live fork.
+    Forked,
+    /// One live fork fewer.
+    Released,
+}
+
+impl Note<'_> {
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            Note::NewProducer { id, epoch, seq } => {
+                out.put_u8(NEW_PRODUCER);
+                out.put_bytes(id);
+                out.put_varint(epoch);
+                out.put_varint(seq);
+            }
+            Note::Accepted { place, epoch, seq } => {
+                out.put_u8(ACCEPTED);
+                out.put_varint(place.into());
+                out.put_varint(epoch);
+                out.put_varint(seq);
+            }
+            Note::Closed { by } => {
+                out.put_u8(CLOSED);
+                out.put_varint(by.map_or(0, |place| u64::from(place) + 1));
+            }
+            Note::Touched(when) => {
+                out.put_u8(TOUCHED);
+                out.put_varint(when.0);
+            }
+            Note::Seq(seq) => {
+                out.put_u8(SEQ);
+                out.put_bytes(seq);
+            }
+            Note::SoftDeleted => out.put_u8(SOFT_DELETED),
+            Note::Forked => out.put_u8(FORKED),
+            Note::Released => out.put_u8(RELEASED),
+        }
+    }
+}
+
+/// Calls `f` with every entry of a note.
+pub fn decode(
+    note: &[u8],
+    mut f: impl FnMut(Note<'_>) -> Result<(), DecodeError>,
+) -> Result<(), DecodeError> {
+    let mut d = Decoder::new(note);
+    while !d.is_empty() {
+        f(match d.u8()? {
+            NEW_PRODUCER => Note::NewProducer { id: d.bytes()?, epoch: d.varint()?, seq: d.varint()? },
+            ACCEPTED => Note::Accepted { place: d.varint_u32()?, epoch: d.varint()?, seq: d.varint()? },
+            CLOSED => Note::Closed { by: d.varint_u32()?.checked_sub(1) },
+            TOUCHED => Note::Touched(Millis(d.varint()?)),
+            SEQ => Note::Seq(d.bytes()?),
+            SOFT_DELETED => Note::SoftDeleted,
+            FORKED => Note::Forked,
+            RELEASED => Note::Released,
+            got => return Err(DecodeError::Unknown { what: "note", got: got.into() }),
+        })?;
+    }
+    Ok(())
+}
+
+const CONFIG_CLOSED: u8 = 1;
+const CONFIG_FORK: u8 = 2;
+
+pub fn encode_config(config: &Config, out: &mut Vec<u8>) {
+    out.put_u8(VERSION);
+    config.content_type.encode(out);
+    encode_lifetime(config.lifetime, out);
+    if config.lifetime.is_sliding() {
+        out.put_varint(config.created.0);
+    }
+    out.put_u8(if config.closed { CONFIG_CLOSED } else { 0 } | if config.fork.is_some() { CONFIG_FORK } else { 0 });
+    if let Some(fork) = &config.fork {
+        encode_fork(fork, out);
+    }
+}
+
+pub fn decode_config(note: &[u8]) -> Result<Config, DecodeError> {
+    let mut d = Decoder::new(note);
+    match d.u8()? {
+        VERSION => {}
+        got => return Err(DecodeError::Unknown { what: "configuration version", got: got.into() }),
+    }
+    let content_type = ContentType::decode(&mut d)?;
+    let lifetime = decode_lifetime(&mut d)?;
+    let created = if matches!(lifetime, Lifetime::Idle { .. }) { Millis(d.varint()?) } else { Millis::ZERO };
+    let flags = d.u8()?;
+    if flags & !(CONFIG_CLOSED | CONFIG_FORK) != 0 {
+        return Err(DecodeError::Unknown { what: "configuration flags", got: flags.into() });
+    }
+    let fork = if flags & CONFIG_FORK != 0 { Some(Box::new(decode_fork(&mut d)?)) } else { None };
+    d.end()?;
+    Ok(Config { content_type, lifetime, created, closed: flags & CONFIG_CLOSED != 0, fork })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::offset::Position;
+    use crate::state::{Fork, StreamState};
+    use proptest::prelude::*;
+    use thalweg_base::{Lsn, Offset};
+    use thalweg_log::Attachment;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    fn encoded(notes: &[Note<'_>]) -> Vec<u8> {
+        let mut out = Vec::new();
+        notes.iter().for_each(|note| note.encode(&mut out));
+        out
+    }
+
+    fn config() -> Config {
+        Config {
+            content_type: ContentType::parse(b"application/json").unwrap(),
+            lifetime: Lifetime::Idle { secs: 60 },
+            created: Millis(1_000),
+            closed: true,
+            fork: Some(Box::new(Fork {
+                source: "a/b".into(),
+                at: Position { incarnation: 64, offset: Offset(300) },
+                sub_offset: 2,
+                inherited_lifetime: true,
+            })),
+        }
+    }
+
+    #[test]
+    fn the_bytes_are_pinned() {
+        let notes = [
+            Note::NewProducer { id: b"p1", epoch: 0, seq: 0 },
+            Note::Accepted { place: 0, epoch: 0, seq: 300 },
+            Note::Closed { by: Some(0) },
+            Note::Closed { by: None },
+            Note::Touched(Millis(1_000)),
+            Note::Seq(b"09"),
+            Note::SoftDeleted,
+            Note::Forked,
+            Note::Released,
+        ];
+        assert_eq!(hex(&encoded(&notes)), "010270310000020000ac020301030004e80705023039060708");
+        let mut out = Vec::new();
+        encode_config(&config(), &mut out);
+        assert_eq!(hex(&out), "0101013ce807030103612f6240ac0202");
+    }
+
+    #[test]
+    fn a_configuration_round_trips() {
+        for config in [config(), Config { fork: None, closed: false, lifetime: Lifetime::Until(Millis(5)), created: Millis(0), ..config() }] {
+            let mut out = Vec::new();
+            encode_config(&config, &mut out);
+            assert_eq!(decode_config(&out), Ok(config));
+            for cut in 0..out.len() {
+                assert!(decode_config(&out[..cut]).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_note_that_does_not_fit_the_state_is_an_error() {
+        let mut state = StreamState::new(config(), Lsn(1));
+        assert!(state.apply(&encoded(&[Note::Accepted { place: 0, epoch: 0, seq: 0 }]), Lsn(2)).is_err());
+        assert!(state.apply(&encoded(&[Note::Closed { by: Some(3) }]), Lsn(2)).is_err());
+        assert!(state.apply(&encoded(&[Note::Released]), Lsn(2)).is_err());
+        assert!(state.apply(&[99], Lsn(2)).is_err());
+    }
+
+    fn note() -> impl Strategy<Value = (u8, Vec<u8>, u64, u64, u32)> {
+        (1u8..9, prop::collection::vec(any::<u8>(), 0..9), any::<u64>(), any::<u64>(), 0u32..u32::MAX)
+    }
+
+    proptest! {
+        #[test]
+        fn notes_round_trip(list in prop::collection::vec(note(), 0..6)) {
+            let notes: Vec<Note<'_>> = list.iter().map(|(tag, bytes, a, b, place)| match tag {
+                1 => Note::NewProducer { id: bytes, epoch: *a, seq: *b },
+                2 => Note::Accepted { place: *place, epoch: *a, seq: *b },
+                3 => Note::Closed { by: (*a > u64::MAX / 2).then_some(*place) },
+                4 => Note::Touched(Millis(*a)),
+                5 => Note::Seq(bytes),
+                6 => Note::SoftDeleted,
+                7 => Note::Forked,
+                _ => Note::Released,
+            }).collect();
+            let mut at = 0;
+            decode(&encoded(&notes), |note| {
+                assert_eq!(note, notes[at]);
+                at += 1;
+                Ok(())
+            }).unwrap();
+            prop_assert_eq!(at, notes.len());
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes: Vec<u8>) {
+            let _ = decode_config(&bytes);
+            let _ = StreamState::new(config(), Lsn(1)).apply(&bytes, Lsn(2));
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Whether a stream that exists is the one that a PUT asks for (protocol sections 4.2 and 5.1).
+
+use super::lifetime::Lifetime;
+use super::{Fork, StreamState};
+use crate::format::offset::Given;
+use thalweg_base::Offset;
+
+/// What a PUT asks for, before its source is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    pub content_type: Option<&'a [u8]>,
+    pub lifetime: Option<Lifetime>,
+    pub closed: bool,
+    pub fork: Option<ForkWish<'a>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ForkWish<'a> {
+    pub source: &'a str,
+    /// `None` for the source's tail.
+    pub at: Option<Given>,
+    pub sub_offset: u64,
+}
+
+/// The first difference between a stream and what a PUT asks for.
+#[must_use]
+pub fn difference(state: &StreamState, wish: &Wish<'_>) -> Option<&'static str> {
+    let fork = state.fork.as_deref();
+    match (fork, wish.fork) {
+        (None, None) => {}
+        (Some(fork), Some(wish)) if *fork.source == *wish.source => {
+            if wish.at.is_some_and(|at| !is_at(fork, at)) {
+                return Some("Stream-Fork-Offset");
+            }
+            if wish.sub_offset != fork.sub_offset {
+                return Some("Stream-Fork-Sub-Offset");
+            }
+        }
+        _ => return Some("Stream-Forked-From"),
+    }
+    let same_type = match wish.content_type {
+        Some(given) => state.content_type.matches(given),
+        None => fork.is_some() || state.content_type.matches(b"application/octet-stream"),
+    };
+    if !same_type {
+        return Some("Content-Type");
+    }
+    let same_lifetime = match wish.lifetime {
+        Some(lifetime) => lifetime == state.lifetime,
+        None => state.lifetime == Lifetime::Unlimited || fork.is_some_and(|fork| fork.inherited_lifetime),
+    };
+    if !same_lifetime {
+        return Some("Stream-TTL or Stream-Expires-At");
+    }
+    if wish.closed != state.closed.is_some() {
+        return Some("Stream-Closed");
+    }
+    None
+}
+
+fn is_at(fork: &Fork, at: Given) -> bool {
+    match at {
+        Given::Start => fork.at.offset == Offset::ZERO,
+        Given::At(at) => at == fork.at || (at.offset == Offset::ZERO && fork.at.offset == Offset::ZERO),
+        Given::Tail => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::content_type::ContentType;
+    use crate::format::offset::Position;
+    use crate::state::Config;
+    use thalweg_base::{Lsn, Millis};
+
+    const SAME: Wish<'static> =
+        Wish { content_type: Some(b"Text/Plain"), lifetime: None, closed: false, fork: None };
+
+    fn stream(fork: Option<Fork>) -> StreamState {
+        let content_type = ContentType::parse(b"text/plain").unwrap();
+        let lifetime = if fork.is_some() { Lifetime::Idle { secs: 5 } } else { Lifetime::Unlimited };
+        let fork = fork.map(Box::new);
+        StreamState::new(Config { content_type, lifetime, created: Millis(0), closed: false, fork }, Lsn(1))
+    }
+
+    #[test]
+    fn equal_configuration_is_the_same_stream() {
+        assert_eq!(difference(&stream(None), &SAME), None);
+        assert_eq!(difference(&stream(None), &Wish { content_type: None, ..SAME }), Some("Content-Type"));
+        assert_eq!(difference(&stream(None), &Wish { closed: true, ..SAME }), Some("Stream-Closed"));
+        let timed = Wish { lifetime: Some(Lifetime::Idle { secs: 1 }), ..SAME };
+        assert_eq!(difference(&stream(None), &timed), Some("Stream-TTL or Stream-Expires-At"));
+    }
+
+    #[test]
+    fn forks_compare_what_was_asked_for() {
+        let at = Position { incarnation: 64, offset: Offset(7) };
+        let state = stream(Some(Fork { source: "s".into(), at, sub_offset: 2, inherited_lifetime: true }));
+        let wish = |source, at, sub_offset| Wish {
+            content_type: None,
+            fork: Some(ForkWish { source, at, sub_offset }),
+            ..SAME
+        };
+        assert_eq!(difference(&state, &wish("s", Some(Given::At(at)), 2)), None);
+        assert_eq!(difference(&state, &wish("s", None, 2)), None);
+        assert_eq!(difference(&state, &wish("s", None, 3)), Some("Stream-Fork-Sub-Offset"));
+        assert_eq!(difference(&state, &wish("s", Some(Given::Start), 2)), Some("Stream-Fork-Offset"));
+        assert_eq!(difference(&state, &wish("t", None, 2)), Some("Stream-Forked-From"));
+        assert_eq!(difference(&state, &SAME), Some("Stream-Forked-From"));
+    }
+}

@@ -1,0 +1,57 @@
+//! Cursors: numbers of 20-second intervals, so that readers at the same place share one cached answer, and never loop on it
+//! (protocol section 10.1).
+
+use thalweg_base::Millis;
+
+/// 2024-10-09T00:00:00Z.
+const EPOCH_MS: u64 = 1_728_432_000_000;
+const INTERVAL_MS: u64 = 20_000;
+/// An hour of jitter at most, in intervals.
+const JITTER_MAX: u64 = 3_600_000 / INTERVAL_MS;
+/// The largest cursor that is taken seriously.
+const CURSOR_MAX: u64 = (1 << 53) - 1;
+
+/// The cursor to answer with: the present interval, or one past what the client echoed by a jitter taken from `random`.
+#[must_use]
+pub fn next(now: Millis, echoed: Option<u64>, random: u64) -> u64 {
+    let present = now.0.saturating_sub(EPOCH_MS) / INTERVAL_MS;
+    match echoed {
+        Some(echoed) if echoed >= present && echoed <= CURSOR_MAX => echoed + 1 + random % JITTER_MAX,
+        _ => present,
+    }
+}
+
+/// A cursor that a client echoes. What is none is ignored, as cursors only help caches.
+#[must_use]
+pub fn parse(text: &[u8]) -> Option<u64> {
+    let digits = !text.is_empty() && text.len() <= 16 && text.iter().all(u8::is_ascii_digit);
+    digits.then(|| text.iter().fold(0, |n, b| n * 10 + u64::from(b - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn intervals_count_from_the_epoch() {
+        assert_eq!(next(Millis(EPOCH_MS), None, 0), 0);
+        assert_eq!(next(Millis(EPOCH_MS + 59_999), None, 0), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn an_echoed_cursor_never_comes_back(now in 0..u64::MAX / 2, ahead in 0..1_000u64, random: u64) {
+            let now = Millis(now);
+            let echoed = next(now, None, 0).saturating_add(ahead);
+            prop_assume!(echoed <= CURSOR_MAX);
+            let answer = next(now, Some(echoed), random);
+            prop_assert!(answer > echoed && answer <= echoed + JITTER_MAX);
+        }
+
+        #[test]
+        fn garbage_is_ignored(text: Vec<u8>) {
+            let _ = next(Millis(0), parse(&text), 1);
+        }
+    }
+}

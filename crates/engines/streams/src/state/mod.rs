@@ -1,0 +1,165 @@
+//! The synchronous core: what a stream is, and what follows from a request. No clock, no IO, no randomness.
+
+pub mod append;
+pub mod create;
+pub mod cursor;
+pub mod lifetime;
+pub mod producers;
+
+use crate::format::content_type::ContentType;
+use crate::format::note::{self, Note};
+use crate::format::offset::Position;
+use crate::format::attachment;
+use lifetime::Lifetime;
+use producers::{Producer, Producers};
+use thalweg_base::{DecodeError, Lsn, Millis};
+use thalweg_log::Attachment;
+
+/// What the engine keeps with each log. It changes only by notes, except for what is marked as transient.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StreamState {
+    pub content_type: ContentType,
+    pub lifetime: Lifetime,
+    /// The last recorded use; only kept if the lifetime slides.
+    pub touched: Millis,
+    pub closed: Option<Closed>,
+    /// The last `Stream-Seq`: one per stream, whoever wrote it.
+    pub last_seq: Option<Box<[u8]>>,
+    pub producers: Producers,
+    pub fork: Option<Box<Fork>>,
+    /// How many live streams were forked from this one directly.
+    pub forks: u32,
+    /// Deleted, but forks still need it.
+    pub soft_deleted: bool,
+
+    /// Transient: the last use, recorded or not.
+    pub seen: Millis,
+    /// Transient: end of the last frame that created, closed or soft-deleted the stream.
+    pub configured: Lsn,
+    /// Transient: somebody waits for news.
+    pub watched: bool,
+    /// Transient: queued to have its last use recorded.
+    pub touch_queued: bool,
+}
+
+/// How a stream was closed. A closed stream's producers do not change any more, so the place of the one that closed it also tells
+/// the epoch and sequence number that it closed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    pub by: Option<u32>,
+}
+
+/// Where a fork comes from, as asked for when it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fork {
+    /// The source's name. It cannot change hands while this fork lives.
+    pub source: Box<str>,
+    /// `Stream-Fork-Offset`, or the source's tail at that time.
+    pub at: Position,
+    /// `Stream-Fork-Sub-Offset`
+    pub sub_offset: u64,
+    /// The lifetime was the source's.
+    pub inherited_lifetime: bool,
+}
+
+/// The configuration that a stream is made with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    pub content_type: ContentType,
+    pub lifetime: Lifetime,
+    pub created: Millis,
+    pub closed: bool,
+    pub fork: Option<Box<Fork>>,
+}
+
+impl StreamState {
+    #[must_use]
+    pub fn new(config: Config, at: Lsn) -> Self {
+        let touched = if config.lifetime.is_sliding() { config.created } else { Millis::ZERO };
+        Self {
+            content_type: config.content_type,
+            lifetime: config.lifetime,
+            touched,
+            closed: config.closed.then_some(Closed { by: None }),
+            last_seq: None,
+            producers: Producers::default(),
+            fork: config.fork,
+            forks: 0,
+            soft_deleted: false,
+            seen: touched,
+            configured: at,
+            watched: false,
+            touch_queued: false,
+        }
+    }
+
+    /// Past its time. A soft-deleted stream does not expire: its forks keep it.
+    #[must_use]
+    pub fn expired(&self, now: Millis) -> bool {
+        !self.soft_deleted && self.lifetime.deadline(self.seen).is_some_and(|deadline| now >= deadline)
+    }
+
+    /// The producer that closed the stream, as it was then.
+    #[must_use]
+    pub fn closer(&self) -> Option<&Producer> {
+        self.producers.get(self.closed?.by?)
+    }
+
+    /// Whether the last use has moved far enough from the recorded one to be recorded.
+    #[must_use]
+    pub fn touch_is_due(&self) -> bool {
+        self.lifetime.is_sliding() && self.seen.since(self.touched) > self.lifetime.slack_ms()
+    }
+
+    fn apply_note(&mut self, note: Note<'_>, at: Lsn) -> Result<(), DecodeError> {
+        match note {
+            Note::NewProducer { id, epoch, seq } => self.producers.add(id, epoch, seq),
+            Note::Accepted { place, epoch, seq } => {
+                if !self.producers.accept(place, epoch, seq) {
+                    return Err(DecodeError::Range("producer"));
+                }
+            }
+            Note::Closed { by } => {
+                if by.is_some_and(|place| self.producers.get(place).is_none()) {
+                    return Err(DecodeError::Range("producer"));
+                }
+                self.closed = Some(Closed { by });
+                self.configured = at;
+            }
+            Note::Touched(when) => {
+                self.touched = self.touched.max(when);
+                self.seen = self.seen.max(when);
+            }
+            Note::Seq(seq) => self.last_seq = Some(seq.into()),
+            Note::SoftDeleted => {
+                self.soft_deleted = true;
+                self.configured = at;
+            }
+            Note::Forked => self.forks = self.forks.checked_add(1).ok_or(DecodeError::Range("forks"))?,
+            Note::Released => self.forks = self.forks.checked_sub(1).ok_or(DecodeError::Range("forks"))?,
+        }
+        Ok(())
+    }
+}
+
+impl Attachment for StreamState {
+    fn create(note: &[u8], at: Lsn) -> Result<Self, DecodeError> {
+        Ok(Self::new(note::decode_config(note)?, at))
+    }
+
+    fn apply(&mut self, note: &[u8], at: Lsn) -> Result<(), DecodeError> {
+        note::decode(note, |note| self.apply_note(note, at))
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        attachment::encode(self, out);
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        attachment::decode(bytes)
+    }
+
+    fn may_rest(&self, durable: Lsn) -> bool {
+        !self.watched && !self.touch_queued && !self.touch_is_due() && self.configured <= durable
+    }
+}
