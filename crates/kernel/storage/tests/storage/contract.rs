@@ -1,13 +1,24 @@
 //! What every storage promises, asked of each backend.
 
-use crate::support::RamDisk;
 use std::sync::Arc;
+use tempfile::TempDir;
 use thalweg_base::ObjectId;
+use thalweg_disk::RealDisk;
+use thalweg_sim::SimDisk;
 use thalweg_storage::{FileStorage, MemoryStorage, Storage, StorageError};
 
-fn backends() -> Vec<(&'static str, Arc<dyn Storage>)> {
-    let file = FileStorage::open(RamDisk::new(), "objects").unwrap();
-    vec![("memory", Arc::new(MemoryStorage::new())), ("file", Arc::new(file))]
+type Backend = (&'static str, Arc<dyn Storage>, Option<TempDir>);
+
+fn backends() -> Vec<Backend> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |disk| Arc::new(FileStorage::open(disk, "objects").unwrap());
+    let real = file(Arc::new(RealDisk::open(folder.path()).unwrap()));
+    let simulated = file(Arc::new(SimDisk::new(1)));
+    vec![
+        ("memory", Arc::new(MemoryStorage::new()), None),
+        ("files on a simulated disk", simulated, None),
+        ("files", real, Some(folder)),
+    ]
 }
 
 fn put(storage: &dyn Storage, id: u64, pieces: &[&[u8]]) -> Result<u64, StorageError> {
@@ -21,21 +32,22 @@ fn put(storage: &dyn Storage, id: u64, pieces: &[&[u8]]) -> Result<u64, StorageE
 #[test]
 fn what_was_written_is_what_is_read() {
     let large: Vec<u8> = (0..20_000_000u32).map(|n| (n % 251) as u8).collect();
-    for (name, storage) in backends() {
+    for (name, storage, _folder) in backends() {
         let id = ObjectId(7);
         assert_eq!(put(&*storage, 7, &[b"head", &large, b"tail"]), Ok(20_000_008), "{name}");
         assert_eq!(storage.len(id), Ok(20_000_008));
         assert_eq!(storage.read(id, 0..6).wait().unwrap(), &b"head\0\x01"[..]);
         assert_eq!(storage.read(id, 4..20_000_004).wait().unwrap(), large);
         assert_eq!(storage.read(id, 20_000_004..20_000_008).wait().unwrap(), &b"tail"[..]);
-        assert_eq!(storage.try_read(id, 1..3).unwrap().unwrap(), &b"ea"[..]);
+        // It may always have to wait; if it answers, then rightly.
+        assert!(storage.try_read(id, 1..3).is_none_or(|read| read.unwrap() == b"ea"[..]), "{name}");
         assert!(storage.read(id, 5..5).wait().unwrap().is_empty());
     }
 }
 
 #[test]
 fn many_small_writes_are_one_object() {
-    for (name, storage) in backends() {
+    for (name, storage, _folder) in backends() {
         let mut writer = storage.create(ObjectId(1)).unwrap();
         for n in 0..100_000u32 {
             writer.write(&n.to_le_bytes()).unwrap();
@@ -49,7 +61,7 @@ fn many_small_writes_are_one_object() {
 
 #[test]
 fn an_object_does_not_exist_before_it_is_finished() {
-    for (name, storage) in backends() {
+    for (name, storage, _folder) in backends() {
         let mut writer = storage.create(ObjectId(1)).unwrap();
         writer.write(b"abc").unwrap();
         let missing = StorageError::Missing(ObjectId(1));
@@ -64,7 +76,7 @@ fn an_object_does_not_exist_before_it_is_finished() {
 
 #[test]
 fn an_unfinished_object_leaves_no_trace() {
-    for (name, storage) in backends() {
+    for (name, storage, _folder) in backends() {
         let mut writer = storage.create(ObjectId(1)).unwrap();
         writer.write(b"abc").unwrap();
         drop(writer);
@@ -75,7 +87,7 @@ fn an_unfinished_object_leaves_no_trace() {
 
 #[test]
 fn an_object_is_written_once() {
-    for (name, storage) in backends() {
+    for (name, storage, _folder) in backends() {
         let exists = StorageError::Exists(ObjectId(1));
         let writer = storage.create(ObjectId(1)).unwrap();
         assert_eq!(storage.create(ObjectId(1)).err(), Some(exists.clone()), "{name}");
@@ -87,7 +99,7 @@ fn an_object_is_written_once() {
 
 #[test]
 fn a_range_outside_is_refused() {
-    for (name, storage) in backends() {
+    for (name, storage, _folder) in backends() {
         put(&*storage, 1, &[b"abc"]).unwrap();
         #[expect(clippy::reversed_empty_ranges, reason = "a reversed range is one of the questions")]
         for range in [2..4, 4..5, 3..2, u64::MAX..u64::MAX] {
@@ -99,7 +111,7 @@ fn a_range_outside_is_refused() {
 
 #[test]
 fn a_removed_object_is_missing_and_removing_it_again_is_no_error() {
-    for (name, storage) in backends() {
+    for (name, storage, _folder) in backends() {
         put(&*storage, 1, &[b"abc"]).unwrap();
         put(&*storage, 2, &[b"def"]).unwrap();
         assert_eq!(storage.len(ObjectId(1)), Ok(3));
@@ -112,7 +124,7 @@ fn a_removed_object_is_missing_and_removing_it_again_is_no_error() {
 
 #[test]
 fn objects_are_listed_in_order_of_id() {
-    for (name, storage) in backends() {
+    for (name, storage, _folder) in backends() {
         for id in [300, 2, u64::MAX, 17] {
             put(&*storage, id, &[b"x"]).unwrap();
         }
