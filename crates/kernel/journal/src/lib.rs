@@ -5,6 +5,32 @@
 //! file of fixed size with its own *generation*. *Accepted* means ordered and in memory; *durable* means it survives a crash at
 //! the journal's promised level.
 
+mod faults;
+mod file;
+mod fill;
+mod format;
+mod memory;
+mod options;
+mod prepare;
+mod published;
+mod read;
+mod recovery;
+mod scan;
+mod segments;
+mod shell;
+mod verify;
+mod window;
+mod writer;
+
+#[cfg(feature = "faults")]
+pub use faults::Faults;
+pub use file::FileJournal;
+pub use memory::MemoryJournal;
+pub use options::{Durability, Options};
+pub use read::Held;
+pub use recovery::OpenError;
+pub use verify::{Report, verify};
+
 use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_base::{Lsn, Ticket};
@@ -38,7 +64,9 @@ pub enum Class {
 pub enum AppendError {
     #[error("a frame of {len} bytes is over the limit of {max}")]
     TooLarge { len: usize, max: usize },
-    #[error("the journal holds {held} of at most {bound} bytes that are not settled yet; retry when settling has caught up")]
+    #[error(
+        "the journal holds {held} of at most {bound} bytes that are not settled yet; retry when settling has caught up"
+    )]
     Full { held: u64, bound: u64 },
     #[error("the disk has no space for another journal segment; delete data or add space")]
     NoSpace,
@@ -95,7 +123,8 @@ pub trait Journal: Send + Sync + 'static {
     /// Everything below is durable at the promised level. Never goes back.
     fn durable(&self) -> Lsn;
 
-    /// The position that the next frame will get.
+    /// The position just after the last accepted frame. The next frame stands here or, where a header comes between, a little
+    /// further on; no later frame stands before it. Everything accepted is durable once `durable` has reached it.
     fn end(&self) -> Lsn;
 
     /// Set once a write or sync has failed.

@@ -1,0 +1,46 @@
+//! Planted faults. They exist only with the feature `faults`, so that tests can prove that the simulation would find such a bug.
+
+#[cfg(feature = "faults")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// A sync answers without syncing.
+    pub sync_skipped: bool,
+    /// A batch is published as durable when it is written.
+    pub acknowledged_before_sync: bool,
+    /// Checksums do not know the generation of their segment.
+    pub crc_without_generation: bool,
+    /// Anything behind the last valid frame is reported as corruption.
+    pub torn_tail_is_corruption: bool,
+    /// Damage is cut off even where something proves that the place was durable.
+    pub corruption_is_torn_tail: bool,
+    /// A trimmed segment is reused although a reader holds it.
+    pub recycled_under_reader: bool,
+}
+
+#[cfg(not(feature = "faults"))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Faults;
+
+macro_rules! planted {
+    ($($name:ident),*) => {
+        /// Whether each fault is planted: never, without the feature.
+        impl Faults {
+            $(
+                #[cfg(feature = "faults")]
+                pub(crate) fn $name(self) -> bool { self.$name }
+                #[cfg(not(feature = "faults"))]
+                #[allow(clippy::unused_self)]
+                pub(crate) fn $name(self) -> bool { false }
+            )*
+        }
+    };
+}
+
+planted!(
+    sync_skipped,
+    acknowledged_before_sync,
+    crc_without_generation,
+    torn_tail_is_corruption,
+    corruption_is_torn_tail,
+    recycled_under_reader
+);

@@ -1,0 +1,168 @@
+//! The journal in segment files: its parts, and the trait in terms of them.
+//!
+//! Locks, from the outside in: `writer` (held over IO, by whoever drives), then `fill`, then `segments`; `window` and those inside
+//! `published` stand alone. None but `writer` and `preparing` is held over IO.
+
+use crate::fill::Fill;
+use crate::format::{BATCH_HEADER, FRAME_HEADER};
+use crate::options::Options;
+use crate::published::Published;
+use crate::segments::Segments;
+use crate::shell::Shell;
+use crate::window::Window;
+use crate::writer::Writer;
+use crate::{AppendError, Appended, Class, FrameRef, Journal, JournalStats, Poisoned, ReadError};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use thalweg_base::{Crc, Lsn, Ticket};
+use thalweg_disk::Disk;
+
+/// The journal in segment files.
+///
+/// Somebody must drive it: [`FileJournal::start_writer`] starts a thread, or a single thread calls [`FileJournal::begin`],
+/// [`FileJournal::finish`] and [`FileJournal::mark`] itself. Somebody should call [`FileJournal::prepare`] in the background, so
+/// that no batch waits for a new segment.
+pub struct FileJournal {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) options: Options,
+    pub(crate) fill: Mutex<Fill>,
+    pub(crate) segments: Mutex<Segments>,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) window: Mutex<Window>,
+    /// One preparation at a time.
+    pub(crate) preparing: Mutex<()>,
+    pub(crate) published: Published,
+    pub(crate) shell: Shell,
+    pub(crate) counters: Counters,
+    /// Nothing below is readable.
+    pub(crate) start: AtomicU64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) frames: AtomicU64,
+    pub(crate) batches: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) sync_nanos: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Ordering::Relaxed);
+    }
+}
+
+impl FileJournal {
+    fn check_bound(&self, class: Class, head: Lsn, len: usize) -> Result<(), AppendError> {
+        let bound = match class {
+            Class::User => self.options.bound_bytes,
+            Class::Upkeep => {
+                let reserve = self.options.reserve_segments as u64 * self.options.segment_bytes;
+                self.options.bound_bytes.saturating_add(reserve)
+            }
+        };
+        let held = head.since(self.start());
+        if held + (BATCH_HEADER + FRAME_HEADER + len) as u64 > bound {
+            return Err(AppendError::Full { held, bound });
+        }
+        Ok(())
+    }
+
+    /// Everything below survives loss of power. With [`crate::Durability::Buffered`] it lags behind [`Journal::durable`]; a floor
+    /// for the next [`FileJournal::open`] must not lie beyond it.
+    #[must_use]
+    pub fn synced(&self) -> Lsn {
+        self.published.synced()
+    }
+}
+
+impl Journal for FileJournal {
+    fn append(&self, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
+        let len = parts.iter().map(|part| part.len()).sum();
+        let max = self.options.payload_max();
+        if len > max {
+            return Err(AppendError::TooLarge { len, max });
+        }
+        let payload = parts.iter().fold(Crc::new(), |crc, part| crc.bytes(part));
+        self.published.sound()?;
+        let mut fill = self.fill.lock();
+        if fill.closed {
+            return Err(Poisoned { operation: "close", cause: "the journal is closed".into() }.into());
+        }
+        self.check_bound(class, fill.head(), len)?;
+        if fill.needs_segment(len, &self.options) {
+            let generation = self.segments.lock().assign(class, self.options.reserve_segments);
+            fill.roll(generation.ok_or(AppendError::NoSpace)?);
+        }
+        let appended = fill.append(parts, len, payload, &self.options);
+        Counters::add(&self.counters.frames, 1);
+        Ok(appended)
+    }
+
+    fn kick(&self) {
+        self.shell.kick();
+    }
+
+    fn durable(&self) -> Lsn {
+        self.published.durable()
+    }
+
+    fn end(&self) -> Lsn {
+        self.fill.lock().end()
+    }
+
+    fn poisoned(&self) -> Option<Poisoned> {
+        self.published.poisoned()
+    }
+
+    fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>) {
+        self.published.subscribe(f);
+    }
+
+    /// Without a writer thread the caller drives.
+    fn wait(&self, upto: Lsn) -> Result<(), Poisoned> {
+        if !self.shell.is_running() {
+            while self.durable() < upto && self.step()? {}
+        }
+        self.kick();
+        self.published.wait(upto)
+    }
+
+    fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>> {
+        self.read_frames(frames, false)
+    }
+
+    fn read(&self, frames: &[FrameRef]) -> Ticket<Result<Vec<Bytes>, ReadError>> {
+        Ticket::ready(self.read_frames(frames, true).unwrap_or_else(|| {
+            let at = frames.first().map_or(Lsn::ZERO, |frame| frame.lsn);
+            Err(ReadError::Io { at, cause: "a waiting read did not wait".into() })
+        }))
+    }
+
+    /// What is not synced cannot be trimmed: until then the call has no effect on it.
+    fn trim(&self, upto: Lsn) {
+        let synced = self.published.synced();
+        self.start.fetch_max(upto.min(synced).0, Ordering::AcqRel);
+        self.segments.lock().trim(self.start(), synced);
+    }
+
+    fn start(&self) -> Lsn {
+        Lsn(self.start.load(Ordering::Acquire))
+    }
+
+    fn stats(&self) -> JournalStats {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        JournalStats {
+            frames: load(&self.counters.frames),
+            batches: load(&self.counters.batches),
+            written_bytes: load(&self.counters.written_bytes),
+            syncs: load(&self.counters.syncs),
+            sync_nanos: load(&self.counters.sync_nanos),
+            held_bytes: self.end().since(self.start()),
+            window_bytes: self.window.lock().held() as u64,
+        }
+    }
+}

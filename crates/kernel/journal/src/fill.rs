@@ -1,0 +1,136 @@
+//! The batch that is filling, and those that wait for the writer.
+//!
+//! A frame's checksum needs its generation and position, so both are given when it is appended: what does not fit the rest of the
+//! segment opens a batch in the next one, whose base is where this one ends. The lock around a `Fill` is never held over IO.
+
+use crate::format::{BATCH_HEADER, BatchHeader, FRAME_HEADER, frame_header};
+use crate::options::Options;
+use crate::{Appended, FrameRef};
+use std::collections::VecDeque;
+use thalweg_base::{Crc, Lsn};
+
+pub(crate) struct Fill {
+    /// Where batches go now.
+    segment: Place,
+    /// Where the next batch starts.
+    next: Lsn,
+    /// Just after the last frame.
+    end: Lsn,
+    open: Option<Batch>,
+    waiting: VecDeque<Batch>,
+    pub(crate) closed: bool,
+    /// Size of the last batch taken: a guess at the next one's.
+    guess: usize,
+}
+
+/// One segment as the fill sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) generation: u64,
+    pub(crate) base: Lsn,
+}
+
+pub(crate) struct Batch {
+    pub(crate) place: Place,
+    pub(crate) lsn: Lsn,
+    pub(crate) frames: u32,
+    bytes: Vec<u8>,
+}
+
+impl Batch {
+    pub(crate) fn end(&self) -> Lsn {
+        self.lsn.plus(self.bytes.len() as u64)
+    }
+
+    /// The batch's bytes, with its header in place.
+    pub(crate) fn sealed(mut self, seal: u64, known_durable: Lsn) -> Vec<u8> {
+        let header = BatchHeader { frames: self.frames, bytes: self.bytes.len() as u32, known_durable };
+        self.bytes[..BATCH_HEADER].copy_from_slice(&header.encode(seal, self.lsn));
+        self.bytes
+    }
+}
+
+impl Fill {
+    pub(crate) fn new(segment: Place) -> Self {
+        let next = segment.base;
+        Self { segment, next, end: next, open: None, waiting: VecDeque::new(), closed: false, guess: 0 }
+    }
+
+    pub(crate) fn end(&self) -> Lsn {
+        self.end
+    }
+
+    /// Where the next batch would start, or the open one ends.
+    pub(crate) fn head(&self) -> Lsn {
+        self.next
+    }
+
+    fn fits(&self, bytes: usize, options: &Options) -> bool {
+        self.next.plus(bytes as u64) <= self.segment.base.plus(options.room())
+    }
+
+    /// Whether a frame of `len` bytes needs another segment than the one in use.
+    pub(crate) fn needs_segment(&self, len: usize, options: &Options) -> bool {
+        let frame = FRAME_HEADER + len;
+        let opens = !self.open.as_ref().is_some_and(|b| b.bytes.len() < options.batch_bytes);
+        !self.fits(if opens { frame + BATCH_HEADER } else { frame }, options)
+    }
+
+    /// The next batch opens a segment of this generation.
+    pub(crate) fn roll(&mut self, generation: u64) {
+        self.waiting.extend(self.open.take());
+        self.segment = Place { generation, base: self.next };
+    }
+
+    /// Accepts a frame, which must fit. `payload` is the CRC state after its payload.
+    pub(crate) fn append(&mut self, parts: &[&[u8]], len: usize, payload: Crc, options: &Options) -> Appended {
+        if self.open.as_ref().is_some_and(|b| b.bytes.len() >= options.batch_bytes) {
+            self.waiting.extend(self.open.take());
+        }
+        let (segment, start) = (self.segment, self.next);
+        let guess = self.guess.max(BATCH_HEADER + FRAME_HEADER + len);
+        let batch = self.open.get_or_insert_with(|| {
+            let mut bytes = Vec::with_capacity(guess);
+            bytes.resize(BATCH_HEADER, 0);
+            Batch { place: segment, lsn: start, frames: 0, bytes }
+        });
+        let lsn = batch.end();
+        let header = frame_header(payload, len as u32, options.seal(segment.generation), lsn);
+        batch.bytes.extend_from_slice(&header);
+        for part in parts {
+            batch.bytes.extend_from_slice(part);
+        }
+        batch.frames += 1;
+        self.next = batch.end();
+        self.end = self.next;
+        Appended { frame: FrameRef { lsn, len: len as u32 }, end: self.end }
+    }
+
+    /// The oldest batch that is not written.
+    pub(crate) fn take(&mut self) -> Option<Batch> {
+        let batch = self.waiting.pop_front().or_else(|| self.open.take())?;
+        self.guess = batch.bytes.len().min(1 << 20);
+        Some(batch)
+    }
+
+    /// Gives back what [`Fill::take`] gave, because it cannot be written now.
+    pub(crate) fn put_back(&mut self, batch: Batch) {
+        self.waiting.push_front(batch);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_none() && self.waiting.is_empty()
+    }
+
+    /// The position of a batch without frames, if nothing waits and the segment has room.
+    pub(crate) fn mark(&mut self, generation: u64, options: &Options) -> Option<Lsn> {
+        let limit = self.segment.base.plus(options.room() + BATCH_HEADER as u64);
+        let at = self.next;
+        let possible =
+            self.is_empty() && self.segment.generation == generation && at.plus(BATCH_HEADER as u64) <= limit;
+        possible.then(|| {
+            self.next = at.plus(BATCH_HEADER as u64);
+            at
+        })
+    }
+}

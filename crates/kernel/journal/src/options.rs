@@ -1,0 +1,89 @@
+//! What an owner may choose about a journal.
+
+use crate::faults::Faults;
+use crate::format::{BATCH_HEADER, FRAME_HEADER, SEGMENT_HEADER};
+use std::time::Duration;
+
+/// What "durable" promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Survives loss of power: synced.
+    Durable,
+    /// Survives death of the process: written. A sync follows after so many bytes or, if a writer thread runs, so much time.
+    Buffered { sync_bytes: u64, sync_after: Duration },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Size of a segment file, header included.
+    pub segment_bytes: u64,
+    /// Largest payload of a frame.
+    pub max_payload: usize,
+    /// A batch that has reached this size is closed, so that a write and its sync stay bounded.
+    pub batch_bytes: usize,
+    /// Users are refused when the journal would hold more than this.
+    pub bound_bytes: u64,
+    /// Segments that only [`crate::Class::Upkeep`] may use once no more can be allocated.
+    pub reserve_segments: usize,
+    /// Trimmed segments kept for reuse, besides the reserve.
+    pub spare_segments: usize,
+    /// How much of the journal's end stays in memory for readers.
+    pub window_bytes: usize,
+    /// How many batches stay in memory for readers.
+    pub window_batches: usize,
+    pub durability: Durability,
+    #[cfg(feature = "faults")]
+    pub faults: Faults,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 << 20,
+            max_payload: 48 << 20,
+            batch_bytes: 8 << 20,
+            bound_bytes: 1 << 30,
+            reserve_segments: 1,
+            spare_segments: 2,
+            window_bytes: 64 << 20,
+            window_batches: 1 << 16,
+            durability: Durability::Durable,
+            #[cfg(feature = "faults")]
+            faults: Faults::default(),
+        }
+    }
+}
+
+impl Options {
+    /// Bytes of a segment that batches may fill, but for the room that one idle mark needs at the end.
+    pub(crate) fn room(&self) -> u64 {
+        self.segment_bytes - SEGMENT_HEADER - BATCH_HEADER as u64
+    }
+
+    /// The largest payload that is allowed and fits a segment.
+    pub(crate) fn payload_max(&self) -> usize {
+        self.max_payload.min(self.room() as usize - BATCH_HEADER - FRAME_HEADER)
+    }
+
+    pub(crate) fn faults(&self) -> Faults {
+        #[cfg(feature = "faults")]
+        return self.faults;
+        #[cfg(not(feature = "faults"))]
+        Faults
+    }
+
+    /// What checksums know of a segment.
+    pub(crate) fn seal(&self, generation: u64) -> u64 {
+        if self.faults().crc_without_generation() { 0 } else { generation }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        if self.segment_bytes < 2 * SEGMENT_HEADER || self.segment_bytes > 2 << 30 {
+            return Err("segment_bytes must be from 8 KiB to 2 GiB");
+        }
+        if self.batch_bytes == 0 {
+            return Err("batch_bytes must not be zero");
+        }
+        Ok(())
+    }
+}

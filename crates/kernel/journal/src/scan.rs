@@ -1,0 +1,96 @@
+//! Walking the bytes of one segment: frame by frame until its end or the first thing that is not whole.
+
+use crate::FrameRef;
+use crate::format::{BATCH_HEADER, BATCH_MAGIC, BatchHeader, FRAME_HEADER, SEGMENT_HEADER, check_frame};
+use bytes::Bytes;
+use memchr::memmem;
+use std::io;
+use thalweg_base::Lsn;
+use thalweg_disk::File;
+
+/// What lies behind the header of one segment.
+pub(crate) struct Body {
+    pub(crate) bytes: Bytes,
+    pub(crate) base: Lsn,
+    pub(crate) seal: u64,
+}
+
+/// Where a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Walk {
+    pub(crate) end: Lsn,
+    /// The largest position that a batch header on the way said was durable.
+    pub(crate) known: Lsn,
+    /// What stopped it, if it did not reach its limit.
+    pub(crate) damage: Option<&'static str>,
+}
+
+impl Body {
+    pub(crate) fn read(file: &dyn File, base: Lsn, seal: u64) -> io::Result<Self> {
+        let len = file.len()?.saturating_sub(SEGMENT_HEADER);
+        let mut bytes = vec![0; usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?];
+        let n = file.read_at(&mut bytes, SEGMENT_HEADER)?;
+        bytes.truncate(n);
+        Ok(Self { bytes: bytes.into(), base, seal })
+    }
+
+    fn at(&self, lsn: Lsn) -> &[u8] {
+        self.bytes.get(lsn.since(self.base) as usize..).unwrap_or_default()
+    }
+
+    /// Calls `f` for each frame from the base on. Ends at `limit` exactly, or at the first header or frame that is not whole.
+    pub(crate) fn walk<E>(
+        &self,
+        limit: Option<Lsn>,
+        mut f: impl FnMut(FrameRef, Bytes) -> Result<(), E>,
+    ) -> Result<Walk, E> {
+        let mut walk = Walk { end: self.base, known: Lsn::ZERO, damage: None };
+        while limit != Some(walk.end) {
+            let start = walk.end;
+            let Some(header) = BatchHeader::decode(self.at(start), self.seal, start) else {
+                walk.damage = Some("no batch starts there");
+                return Ok(walk);
+            };
+            walk.known = walk.known.max(header.known_durable);
+            walk.end = start.plus(BATCH_HEADER as u64);
+            let batch_end = start.plus(u64::from(header.bytes));
+            for _ in 0..header.frames {
+                if limit == Some(walk.end) {
+                    return Ok(walk);
+                }
+                let lsn = walk.end;
+                let len = match check_frame(self.at(lsn), self.seal, lsn) {
+                    Ok(len) => len,
+                    Err(what) => {
+                        walk.damage = Some(what);
+                        return Ok(walk);
+                    }
+                };
+                let end = lsn.plus(FRAME_HEADER as u64 + u64::from(len));
+                if end > batch_end || limit.is_some_and(|limit| end > limit) {
+                    walk.damage = Some("a frame runs over the end of its batch or segment");
+                    return Ok(walk);
+                }
+                let from = lsn.since(self.base) as usize + FRAME_HEADER;
+                f(FrameRef { lsn, len }, self.bytes.slice(from..from + len as usize))?;
+                walk.end = end;
+            }
+            if walk.end != batch_end {
+                walk.damage = Some("a batch is longer than its frames");
+                return Ok(walk);
+            }
+        }
+        Ok(walk)
+    }
+
+    /// Looks behind `at` for a batch that was written when `at` was durable already: its position, and what it knew.
+    pub(crate) fn proof(&self, at: Lsn) -> Option<(Lsn, Lsn)> {
+        let from = at.since(self.base) as usize;
+        let rest = self.bytes.get(from..)?;
+        memmem::find_iter(rest, BATCH_MAGIC).find_map(|found| {
+            let lsn = self.base.plus((from + found) as u64);
+            let header = BatchHeader::decode(&rest[found..], self.seal, lsn)?;
+            (header.known_durable > at).then_some((lsn, header.known_durable))
+        })
+    }
+}
