@@ -287,7 +287,10 @@ impl<A: Attachment> Reader<'_, A> {
             let (now, later) = pieces.split_at(fetch_count(pieces));
             pieces = later;
             for found in self.frames(owner, now)? {
-                if *at >= end || step(found, at)?.is_break() {
+                if *at >= end {
+                    break;
+                }
+                if step(found, at)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }

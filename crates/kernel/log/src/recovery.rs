@@ -142,11 +142,12 @@ impl<A: Attachment> Tables<A> {
         let id = entry.log();
         match entry {
             Entry::Create { name, start, lineage, note, append, .. } => {
+                // Whether or not the fork is known already: its ancestors' records may be older than it.
+                self.pin_ancestors(&lineage, at)?;
                 if !self.is_there(id) && !self.missed.contains(&id) {
                     let attachment = A::create(&note, end).map_err(|e| e.to_string())?;
                     let mut log = fresh_log(id, &name, start, lineage, attachment, end);
                     log.created = Lsn::ZERO;
-                    self.pin_ancestors(&log.lineage, at)?;
                     self.shards[shard_of_log(id)].insert(log);
                     self.touched.push(id);
                 }

@@ -159,7 +159,13 @@ impl<A: Attachment> Logs<A> {
     fn rebuild(&self, inputs: &[Vec<ObjectMeta>]) -> Result<(Vec<ObjectMeta>, u64), UpkeepError> {
         let mut builder = self.run_builder();
         let stats = merge(inputs, &|log| self.live(log), &mut builder)?;
+        self.deaths_are_durable()?;
         Ok((builder.finish()?, stats.copied_bytes))
+    }
+
+    /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is gone.
+    fn deaths_are_durable(&self) -> Result<(), Poisoned> {
+        self.journal.wait(self.journal.end())
     }
 
     pub(crate) fn run_builder(&self) -> RunBuilder {
@@ -238,6 +244,7 @@ impl<A: Attachment> Logs<A> {
         };
         let mut after = Root::clone(&root);
         note(&mut after);
+        self.deaths_are_durable()?;
         if after.runs != root.runs {
             self.sealed.edit(Vec::new(), note)?;
         }

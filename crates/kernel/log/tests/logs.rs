@@ -1,0 +1,323 @@
+//! What many logs over one journal promise.
+
+mod support;
+
+use support::{ScriptedJournal, Unit};
+use thalweg_base::{LogId, Lsn, Millis, Offset};
+use thalweg_journal::Class;
+use thalweg_log::{
+    Append, CommitError, Lengths, Logs, LogsOptions, Op, Origin, ReadError, ReadFrom, Seek, SeekError, When,
+};
+
+type Unlocked = Logs<support::Notes>;
+
+fn options() -> LogsOptions {
+    LogsOptions { chunk_bytes: 64, object_bytes: 4096, fan_in: 3, settle_after_ms: 0, ..LogsOptions::default() }
+}
+
+fn create(logs: &Unlocked, name: &str) -> LogId {
+    let op = Op::Create { name, note: b"new", origin: None, append: None };
+    logs.lock(&[name]).commit(Class::User, &[op]).unwrap().created.unwrap()
+}
+
+fn append(logs: &Unlocked, log: LogId, message: &[u8]) -> Lsn {
+    let lengths = Lengths::one(message.len() as u32);
+    let parts = [message];
+    let append = Append::Bytes { parts: &parts, lengths: &lengths };
+    let op = Op::Write { log, note: b"", append: Some(append) };
+    logs.lock_logs(&[log], &[]).commit(Class::User, &[op]).unwrap().end
+}
+
+fn fork(logs: &Unlocked, name: &str, source: LogId, at: u64) -> LogId {
+    let op = Op::Create { name, note: b"fork", origin: Some(Origin { source, at: Offset(at) }), append: None };
+    logs.lock_logs(&[source], &[name]).commit(Class::User, &[op]).unwrap().created.unwrap()
+}
+
+fn tail(logs: &Unlocked, log: LogId) -> Offset {
+    logs.lock_logs(&[log], &[]).view(log).unwrap().tail
+}
+
+/// Everything from `from` on, chunk by chunk; and where the chunks ended.
+fn read_from(logs: &Unlocked, log: LogId, from: u64) -> Result<(Vec<u8>, Vec<u64>), ReadError> {
+    let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+    let upto = tail(logs, log);
+    let mut from = Offset(from);
+    loop {
+        let chunk = logs.read(ReadFrom { log, from, upto })?;
+        bytes.extend(chunk.parts.concat());
+        if chunk.end == from || chunk.end == upto {
+            ends.push(chunk.end.0);
+            return Ok((bytes, ends));
+        }
+        ends.push(chunk.end.0);
+        from = chunk.end;
+    }
+}
+
+fn read(logs: &Unlocked, log: LogId) -> Vec<u8> {
+    read_from(logs, log, 0).unwrap().0
+}
+
+fn settle_all(logs: &Unlocked) {
+    while logs.settle(Millis(1), When::Now).unwrap() {}
+    while logs.merge().unwrap() {}
+}
+
+#[test]
+fn what_was_appended_is_read_back_before_and_after_settling_and_reopening() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    let expected: Vec<u8> = (0..50u8).flat_map(|n| vec![n; usize::from(n) + 1]).collect();
+    for n in 0..50u8 {
+        append(&logs, log, &vec![n; usize::from(n) + 1]);
+        if n % 7 == 0 {
+            logs.settle(Millis(1), When::Now).unwrap();
+        }
+    }
+    let (bytes, ends) = read_from(&logs, log, 0).unwrap();
+    assert_eq!(bytes, expected);
+    settle_all(&logs);
+    assert_eq!(read_from(&logs, log, 0).unwrap(), (bytes.clone(), ends.clone()), "chunks end where they did");
+    let logs = unit.open();
+    assert_eq!(read_from(&logs, log, 0).unwrap(), (bytes, ends));
+    assert_eq!(logs.lock(&["a"]).find("a"), Some(log));
+}
+
+#[test]
+fn only_durable_content_is_published() {
+    let journal = ScriptedJournal::lazy();
+    let unit = Unit::new(journal.clone(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    journal.sync();
+    append(&logs, log, b"one");
+    let published = || logs.lock_logs(&[log], &[]).view(log).unwrap().published;
+    assert_eq!(published(), Offset(0));
+    journal.sync();
+    append(&logs, log, b"two");
+    assert_eq!(published(), Offset(3));
+    journal.crash();
+    let logs = unit.open();
+    assert_eq!(read(&logs, log), b"one");
+}
+
+#[test]
+fn a_message_cannot_be_entered_and_the_tail_cannot_be_passed() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    append(&logs, log, b"hello");
+    append(&logs, log, b"world");
+    for settled in [false, true] {
+        if settled {
+            settle_all(&logs);
+        }
+        assert_eq!(read_from(&logs, log, 5).unwrap().0, b"world");
+        let inside = read_from(&logs, log, 3).unwrap_err();
+        assert_eq!(inside, ReadError::InsideMessage { offset: Offset(3), next: Offset(5) });
+        let beyond = logs.read(ReadFrom { log, from: Offset(11), upto: Offset(10) }).unwrap_err();
+        assert!(matches!(beyond, ReadError::BeyondTail { .. }));
+        let seek = |by| logs.seek(log, Offset(0), Offset(10), by);
+        assert_eq!(seek(Seek::Messages(2)), Ok(Offset(10)));
+        assert_eq!(seek(Seek::Messages(3)), Err(SeekError::Overshoot));
+        assert_eq!(seek(Seek::Bytes(5)), Ok(Offset(5)));
+        assert_eq!(seek(Seek::Bytes(6)), Err(SeekError::Overshoot));
+    }
+}
+
+#[test]
+fn forks_share_what_they_inherit_and_outlive_trimming() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let a = create(&logs, "a");
+    append(&logs, a, b"abc");
+    append(&logs, a, b"def");
+    let b = fork(&logs, "b", a, 3);
+    append(&logs, b, b"B1");
+    let c = fork(&logs, "c", b, 5);
+    append(&logs, c, b"C1");
+    let cut = fork(&logs, "cut", c, 2);
+    append(&logs, cut, b"Z");
+    append(&logs, a, b"ghi");
+    let check = |logs: &Unlocked| {
+        assert_eq!(read(logs, a), b"abcdefghi");
+        assert_eq!(read(logs, b), b"abcB1");
+        assert_eq!(read(logs, c), b"abcB1C1");
+        assert_eq!(read(logs, cut), b"abZ");
+        let mut guard = logs.lock_logs(&[c], &[]);
+        let view = guard.view(c).unwrap();
+        assert_eq!([0, 3, 4, 5, 6].map(|at| view.incarnation(Offset(at))), [a.0, a.0, b.0, b.0, c.0]);
+        assert_eq!(view.origin(), Some(Origin { source: b, at: Offset(5) }));
+    };
+    check(&logs);
+    settle_all(&logs);
+    check(&logs);
+    let logs = unit.open();
+    check(&logs);
+    // The source forgets everything: what forks need stays.
+    let at = tail(&logs, a);
+    logs.lock(&["a"]).commit(Class::Upkeep, &[Op::Trim { log: a, start: at }]).unwrap();
+    settle_all(&logs);
+    while logs.reclaim(Millis(1_000_000_000)).unwrap() {}
+    assert!(matches!(read_from(&logs, a, 0), Err(ReadError::Trimmed { .. })));
+    for (log, content) in [(b, &b"abcB1"[..]), (c, b"abcB1C1"), (cut, b"abZ")] {
+        assert_eq!(read(&logs, log), content);
+    }
+}
+
+#[test]
+fn one_frame_appends_to_many_logs_by_bytes_and_by_reference() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let (bodies, x, y) = (create(&logs, "bodies"), create(&logs, "x"), create(&logs, "y"));
+    append(&logs, bodies, b"zero;");
+    let lengths: Lengths = {
+        let mut lengths = Lengths::one(4);
+        lengths.push(4);
+        lengths
+    };
+    let parts: [&[u8]; 2] = [b"one;", b"two;"];
+    let bytes = Append::Bytes { parts: &parts, lengths: &lengths };
+    let reference = Append::Reference { source: bodies, from: Offset(5), lengths: &lengths };
+    let write = |log, append| Op::Write { log, note: b"n", append: Some(append) };
+    let ops = [write(bodies, bytes), write(x, reference), write(y, reference), write(y, bytes)];
+    logs.lock_logs(&[bodies, x, y], &[]).commit(Class::User, &ops).unwrap();
+    let check = |logs: &Unlocked| {
+        assert_eq!(read(logs, bodies), b"zero;one;two;");
+        assert_eq!(read(logs, x), b"one;two;");
+        assert_eq!(read(logs, y), b"one;two;one;two;");
+        assert_eq!(read_from(logs, x, 4).unwrap().0, b"two;");
+        assert!(matches!(read_from(logs, x, 3), Err(ReadError::InsideMessage { .. })));
+    };
+    check(&logs);
+    settle_all(&logs);
+    check(&logs);
+    check(&unit.open());
+}
+
+#[test]
+fn a_refused_transaction_changes_nothing() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let a = create(&logs, "a");
+    append(&logs, a, b"abc");
+    let lengths = Lengths::one(1);
+    let parts: [&[u8]; 1] = [b"x"];
+    let write = Op::Write { log: a, note: b"n", append: Some(Append::Bytes { parts: &parts, lengths: &lengths }) };
+    let twice = Op::Create { name: "a", note: b"", origin: None, append: None };
+    let refused = logs.lock(&["a"]).commit(Class::User, &[write, twice]);
+    assert_eq!(refused, Err(CommitError::Exists(a)));
+    let beyond = Op::Create { name: "f", note: b"", origin: Some(Origin { source: a, at: Offset(4) }), append: None };
+    assert!(matches!(logs.lock(&["a", "f"]).commit(Class::User, &[beyond]), Err(CommitError::Range { .. })));
+    assert_eq!(read(&logs, a), b"abc");
+    assert_eq!(unit.open().len(), 1);
+}
+
+#[test]
+fn a_name_is_free_again_after_its_delete_and_incarnations_never_repeat() {
+    let journal = ScriptedJournal::lazy();
+    let unit = Unit::new(journal.clone(), options());
+    let logs = unit.open();
+    let mut last = 0;
+    for _ in 0..3 {
+        let log = create(&logs, "a");
+        assert!(log.0 > last);
+        last = log.0;
+        append(&logs, log, b"abc");
+        journal.sync();
+        let mut guard = logs.lock(&["a"]);
+        let end = guard.commit(Class::Upkeep, &[Op::Delete { log }]).unwrap().end;
+        assert_eq!(guard.find("a"), None);
+        assert_eq!(guard.absent_since("a"), end);
+        drop(guard);
+        settle_all(&logs);
+        assert_eq!(logs.lock(&["a"]).absent_since("a"), Lsn::ZERO);
+    }
+    // An id that was given out but never durable is not given out again.
+    let lost = create(&logs, "lost");
+    journal.crash();
+    let logs = unit.open();
+    assert!(logs.is_empty());
+    assert!(create(&logs, "b") > lost);
+}
+
+#[test]
+fn after_a_lossy_crash_no_old_incarnation_is_left() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let a = create(&logs, "a");
+    append(&logs, a, b"abc");
+    let incarnation = |logs: &Unlocked| logs.lock(&["a"]).view(a).unwrap().incarnation(Offset(3));
+    assert_eq!(incarnation(&logs), a.0);
+    let logs = unit.open_after(true);
+    let after = incarnation(&logs);
+    assert!(after > a.0 + 1000);
+    assert!(create(&logs, "b").0 > after);
+    assert_eq!(incarnation(&unit.open()), after);
+}
+
+#[test]
+fn space_of_deleted_logs_comes_back() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let ids: Vec<_> = (0..40).map(|n| create(&logs, &format!("log {n}"))).collect();
+    for log in &ids {
+        append(&logs, *log, &[7; 500]);
+    }
+    settle_all(&logs);
+    let full = logs.stats();
+    assert!(full.data_bytes >= 20_000, "{full:?}");
+    for log in ids.iter().step_by(2) {
+        logs.lock_logs(&[*log], &[]).commit(Class::Upkeep, &[Op::Delete { log: *log }]).unwrap();
+    }
+    settle_all(&logs);
+    while logs.reclaim(Millis(10_000)).unwrap() {}
+    // Half dead objects wait for their time, and go then.
+    while logs.reclaim(Millis(10_000_000)).unwrap() {}
+    let half = logs.stats();
+    assert_eq!((half.data_bytes, half.live_bytes), (10_000, 10_000), "{half:?}");
+    for log in ids.iter().skip(1).step_by(2) {
+        assert_eq!(read(&logs, *log), [7; 500]);
+    }
+    let objects = thalweg_storage::Storage::list(&*unit.storage).unwrap();
+    assert_eq!(objects.len() as u64, half.objects, "no object is left behind");
+    assert_eq!(unit.open().len(), 20);
+}
+
+#[test]
+fn runs_stay_few_however_often_logs_are_settled() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    for n in 0..200u8 {
+        append(&logs, log, &[n; 100]);
+        logs.settle(Millis(1), When::Now).unwrap();
+        while logs.merge().unwrap() {}
+        assert!(logs.stats().runs < 8, "{:?}", logs.stats());
+    }
+    assert_eq!(read(&logs, log).len(), 20_000);
+}
+
+#[test]
+fn logs_at_rest_are_found_swept_and_woken() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    for n in 0..500 {
+        let log = create(&logs, &format!("log {n}"));
+        append(&logs, log, b"content");
+    }
+    settle_all(&logs);
+    let mut seen = std::collections::BTreeSet::new();
+    let mut cursor = Some(Default::default());
+    while let Some(at) = cursor {
+        cursor = logs.sweep(at, 64, &mut |_, name, notes| {
+            assert_eq!(notes.0, [b"new"]);
+            seen.insert(name.to_owned());
+        });
+    }
+    assert_eq!(seen.len(), 500);
+    let id = logs.lock(&["log 77"]).find("log 77").unwrap();
+    append(&logs, id, b"!");
+    assert_eq!(read(&logs, id), b"content!");
+}

@@ -1,0 +1,328 @@
+//! Random histories against a model: appends, forks, references, trims, deletes, rounds that are interrupted by writers, merges,
+//! reclaiming and crashes. `SEED=n` replays one; `SEEDS=n` says how many.
+
+mod support;
+
+use oorandom::Rand32;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use support::{Interrupted, Notes, ScriptedJournal, Unit};
+use thalweg_base::{LogId, Lsn, Millis, Offset};
+use thalweg_journal::{Class, Journal};
+use thalweg_log::{Append, Lengths, Logs, LogsOptions, Op, Origin, ReadError, ReadFrom, When};
+
+const CHUNK: u64 = 100;
+
+#[derive(Clone, Debug, Default)]
+struct Modelled {
+    name: String,
+    bytes: Vec<u8>,
+    /// Positions where messages end, 0 included.
+    boundaries: Vec<u64>,
+    start: u64,
+    notes: Vec<Vec<u8>>,
+    /// Logs whose content this one needs.
+    needs: Vec<LogId>,
+}
+
+type Model = BTreeMap<LogId, Modelled>;
+type Change = Box<dyn Fn(&mut Model) + Send>;
+
+struct World {
+    random: Rand32,
+    logs: Arc<Logs<Notes>>,
+    /// What was committed, and what of it is durable for certain.
+    now: Model,
+    durable: Model,
+    pending: Vec<(Lsn, Change)>,
+    names: u32,
+}
+
+impl World {
+    fn upto(&mut self, n: usize) -> usize {
+        self.random.rand_range(0..n.max(1) as u32) as usize
+    }
+
+    fn pick(&mut self) -> Option<LogId> {
+        let at = self.upto(self.now.len());
+        self.now.keys().nth(at).copied()
+    }
+
+    fn commit(&mut self, locked: &[LogId], names: &[&str], ops: &[Op<'_>]) -> (Lsn, Option<LogId>) {
+        let done = self.logs.lock_logs(locked, names).commit(Class::User, ops).expect("the commit is valid");
+        (done.end, done.created)
+    }
+
+    fn changed(&mut self, end: Lsn, change: impl Fn(&mut Model) + Send + 'static) {
+        change(&mut self.now);
+        self.pending.push((end, Box::new(change)));
+    }
+
+    fn became_durable(&mut self, durable: Lsn) {
+        while self.pending.first().is_some_and(|(end, _)| *end <= durable) {
+            let (_, change) = self.pending.remove(0);
+            change(&mut self.durable);
+        }
+    }
+
+    fn write(&mut self) {
+        match self.upto(14) {
+            0..2 => self.create(),
+            2 => self.fork(),
+            3 => self.delete(),
+            4 => self.trim(),
+            5 => self.refer(),
+            6 => self.note(),
+            _ => self.append(),
+        }
+    }
+
+    fn create(&mut self) {
+        // Names come back, so that a log can take the place of a deleted one.
+        let name = format!("log {}", self.names % 13);
+        self.names += 1;
+        if self.now.values().any(|log| log.name == name) {
+            return;
+        }
+        let note = self.random.rand_u32().to_le_bytes().to_vec();
+        let op = Op::Create { name: &name, note: &note, origin: None, append: None };
+        let (end, id) = self.commit(&[], &[&name], &[op]);
+        let id = id.unwrap();
+        self.changed(end, move |model| {
+            let (name, notes) = (name.clone(), vec![note.clone()]);
+            model.insert(id, Modelled { name, notes, boundaries: vec![0], ..Modelled::default() });
+        });
+    }
+
+    fn fork(&mut self) {
+        let Some(source) = self.pick() else { return };
+        let name = format!("fork {}", self.names);
+        self.names += 1;
+        let (start, tail) = (self.now[&source].start, self.now[&source].bytes.len() as u64);
+        let at = start + self.upto((tail - start) as usize + 1) as u64;
+        let origin = Some(Origin { source, at: Offset(at) });
+        let op = Op::Create { name: &name, note: b"f", origin, append: None };
+        let (end, id) = self.commit(&[source], &[&name], &[op]);
+        let id = id.unwrap();
+        self.changed(end, move |model| {
+            let mut log = model[&source].clone();
+            log.name = name.clone();
+            log.bytes.truncate(at as usize);
+            log.boundaries.retain(|b| *b < at);
+            log.boundaries.push(at);
+            log.notes = vec![b"f".to_vec()];
+            log.needs.push(source);
+            model.insert(id, log);
+        });
+    }
+
+    fn delete(&mut self) {
+        let Some(log) = self.pick() else { return };
+        if self.now.values().any(|other| other.needs.contains(&log)) {
+            return;
+        }
+        let (end, _) = self.commit(&[log], &[], &[Op::Delete { log }]);
+        self.changed(end, move |model| {
+            model.remove(&log);
+        });
+    }
+
+    fn trim(&mut self) {
+        let Some(log) = self.pick() else { return };
+        let Modelled { start, boundaries, .. } = &self.now[&log];
+        let later: Vec<u64> = boundaries.iter().copied().filter(|b| b >= start).collect();
+        let start = later[self.upto(later.len())];
+        let (end, _) = self.commit(&[log], &[], &[Op::Trim { log, start: Offset(start) }]);
+        self.changed(end, move |model| {
+            if let Some(log) = model.get_mut(&log) {
+                log.start = log.start.max(start);
+            }
+        });
+    }
+
+    fn messages(&mut self) -> (Vec<u8>, Lengths) {
+        let (mut bytes, mut lengths) = (Vec::new(), Lengths::new());
+        for _ in 0..=self.upto(4) {
+            let len = match self.upto(12) {
+                0 => 300,
+                n => n + self.upto(20),
+            };
+            let byte = self.random.rand_u32() as u8;
+            bytes.extend((0..len).map(|i| byte.wrapping_add(i as u8)));
+            lengths.push(len as u32);
+        }
+        (bytes, lengths)
+    }
+
+    fn append(&mut self) {
+        let Some(log) = self.pick() else { return };
+        let (bytes, lengths) = self.messages();
+        let parts = [&bytes[..]];
+        let append = Append::Bytes { parts: &parts, lengths: &lengths };
+        let (end, _) = self.commit(&[log], &[], &[Op::Write { log, note: b"", append: Some(append) }]);
+        self.changed(end, move |model| extend(model, log, &bytes, &lengths));
+    }
+
+    /// One frame: bytes into one log, a reference to them from another.
+    fn refer(&mut self) {
+        let (Some(source), Some(log)) = (self.pick(), self.pick()) else { return };
+        if source == log {
+            return;
+        }
+        let from = Offset(self.now[&source].bytes.len() as u64);
+        let (bytes, lengths) = self.messages();
+        let parts = [&bytes[..]];
+        let ops = [
+            Op::Write { log: source, note: b"", append: Some(Append::Bytes { parts: &parts, lengths: &lengths }) },
+            Op::Write { log, note: b"r", append: Some(Append::Reference { source, from, lengths: &lengths }) },
+        ];
+        let (end, _) = self.commit(&[source, log], &[], &ops);
+        self.changed(end, move |model| {
+            extend(model, source, &bytes, &lengths);
+            extend(model, log, &bytes, &lengths);
+            if let Some(log) = model.get_mut(&log) {
+                log.notes.push(b"r".to_vec());
+                log.needs.push(source);
+            }
+        });
+    }
+
+    fn note(&mut self) {
+        let Some(log) = self.pick() else { return };
+        let note = self.random.rand_u32().to_le_bytes().to_vec();
+        let (end, _) = self.commit(&[log], &[], &[Op::Write { log, note: &note, append: None }]);
+        self.changed(end, move |model| {
+            if let Some(log) = model.get_mut(&log) {
+                log.notes.push(note.clone());
+            }
+        });
+    }
+
+    fn check(&mut self, log: LogId) {
+        let model = self.now[&log].clone();
+        let tail = model.bytes.len() as u64;
+        {
+            let mut guard = self.logs.lock(&[&model.name]);
+            assert_eq!(guard.find(&model.name), Some(log));
+            let view = guard.view(log).expect("the log is there");
+            assert_eq!((view.start.0, view.tail.0), (model.start, tail), "log {log}");
+            assert_eq!(view.attachment.0, model.notes, "log {log}");
+        }
+        let from = if tail == 0 { 0 } else { self.upto(tail as usize) as u64 };
+        let got = self.logs.read(ReadFrom { log, from: Offset(from), upto: Offset(tail) });
+        if from < model.start {
+            assert!(matches!(got, Err(ReadError::Trimmed { .. })), "{got:?}");
+        } else if !model.boundaries.contains(&from) {
+            assert!(matches!(got, Err(ReadError::InsideMessage { .. })), "log {log} at {from}: {got:?}");
+        } else {
+            let target = (from / CHUNK + 1) * CHUNK;
+            let end = model.boundaries.iter().copied().find(|b| *b >= target).unwrap_or(tail);
+            let chunk = got.expect("a read at a boundary gives content");
+            assert_eq!(chunk.end.0, end, "the chunk of log {log} from {from}");
+            assert!(chunk.parts.concat() == model.bytes[from as usize..end as usize], "log {log} from {from}");
+        }
+    }
+}
+
+fn extend(model: &mut Model, log: LogId, bytes: &[u8], lengths: &Lengths) {
+    let Some(log) = model.get_mut(&log) else { return };
+    for length in lengths.iter() {
+        let last = *log.boundaries.last().unwrap();
+        log.boundaries.push(last + u64::from(length));
+    }
+    log.bytes.extend(bytes);
+}
+
+fn run(seed: u64) -> u64 {
+    let journal = ScriptedJournal::lazy();
+    let options = LogsOptions {
+        chunk_bytes: CHUNK,
+        settle_bytes: 2_000,
+        object_bytes: 1_500,
+        fan_in: 2 + (seed % 3) as usize,
+        reclaim_every_ms: 0,
+        ..LogsOptions::default()
+    };
+    let unit = Unit::new(journal.clone(), options);
+    let storage = Arc::new(Interrupted::new(unit.storage.clone()));
+    let world = Arc::new(Mutex::new(World {
+        random: Rand32::new(seed),
+        logs: unit.open_on(storage.clone(), false),
+        now: Model::new(),
+        durable: Model::new(),
+        pending: Vec::new(),
+        names: 0,
+    }));
+    // Writers go on while a round or a merge is under way.
+    let inside = Arc::clone(&world);
+    *storage.before_create.lock() = Some(Box::new(move || {
+        let mut world = inside.lock();
+        for _ in 0..world.upto(4) {
+            world.write();
+        }
+    }));
+    let mut hash = 0u64;
+    for step in 0..400u64 {
+        let action = world.lock().upto(40);
+        let logs = Arc::clone(&world.lock().logs);
+        match action {
+            0..2 => {
+                logs.settle(Millis(step), When::Now).expect("a round");
+            }
+            2 => {
+                logs.merge().expect("a merge");
+            }
+            3 => {
+                logs.reclaim(Millis(step * 10_000)).expect("reclaiming");
+            }
+            4..7 => journal.sync(),
+            7 if step % 3 == 0 => {
+                journal.crash();
+                let mut world = world.lock();
+                world.became_durable(journal.durable());
+                world.now = world.durable.clone();
+                world.pending.clear();
+                drop(logs);
+                world.logs = unit.open_on(storage.clone(), false);
+                assert_eq!(world.logs.len(), world.now.len(), "logs after a crash");
+                for log in world.now.keys().copied().collect::<Vec<_>>() {
+                    world.check(log);
+                }
+            }
+            8..14 => {
+                let mut world = world.lock();
+                if let Some(log) = world.pick() {
+                    world.check(log);
+                }
+            }
+            _ => world.lock().write(),
+        }
+        let mut world = world.lock();
+        world.became_durable(journal.durable());
+        hash = hash.wrapping_mul(31).wrapping_add(world.logs.journal().end().0 + world.logs.stats().objects);
+    }
+    *storage.before_create.lock() = None;
+    hash
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn simulation_of_random_histories_equals_the_model() {
+    if let Some(seed) = number("SEED") {
+        run(seed);
+        return;
+    }
+    for seed in 0..number("SEEDS").unwrap_or(300) {
+        let done = std::panic::catch_unwind(|| run(seed));
+        assert!(done.is_ok(), "replay with: SEED={seed} cargo test -p thalweg-log --test model");
+    }
+}
+
+#[test]
+fn one_seed_gives_one_history() {
+    assert_eq!(run(7), run(7));
+}

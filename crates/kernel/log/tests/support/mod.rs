@@ -1,0 +1,245 @@
+//! A unit of logs in memory whose parts survive reopening.
+
+#![allow(dead_code)]
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use thalweg_base::{DecodeError, Lsn, Ticket};
+use thalweg_journal::{AppendError, Appended, Class, FrameRef, Journal, JournalStats, Poisoned, ReadError};
+use thalweg_log::{Attachment, Logs, LogsOptions};
+use thalweg_manifest::MemoryManifest;
+use thalweg_storage::MemoryStorage;
+
+/// An attachment that remembers every note: live and replayed state must be the same list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Notes(pub(crate) Vec<Vec<u8>>);
+
+impl Attachment for Notes {
+    fn create(note: &[u8], _: Lsn) -> Result<Self, DecodeError> {
+        Ok(Self(vec![note.to_vec()]))
+    }
+
+    fn apply(&mut self, note: &[u8], _: Lsn) -> Result<(), DecodeError> {
+        self.0.push(note.to_vec());
+        Ok(())
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        use thalweg_base::Encoder;
+        for note in &self.0 {
+            out.put_bytes(note);
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut d = thalweg_base::Decoder::new(bytes);
+        let mut notes = Vec::new();
+        while !d.is_empty() {
+            notes.push(d.bytes()?.to_vec());
+        }
+        Ok(Self(notes))
+    }
+
+    fn may_rest(&self, _: Lsn) -> bool {
+        true
+    }
+}
+
+/// A journal whose durable position moves only when told to.
+#[derive(Default)]
+pub(crate) struct ScriptedJournal {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    frames: BTreeMap<Lsn, Bytes>,
+    end: Lsn,
+    durable: Lsn,
+    start: Lsn,
+    /// `durable` follows `end` by itself.
+    eager: bool,
+}
+
+const HEADER: u64 = 8;
+
+impl ScriptedJournal {
+    pub(crate) fn eager() -> Arc<Self> {
+        let journal = Arc::new(Self::default());
+        journal.state.lock().eager = true;
+        journal
+    }
+
+    pub(crate) fn lazy() -> Arc<Self> {
+        Arc::default()
+    }
+
+    pub(crate) fn sync(&self) {
+        let mut state = self.state.lock();
+        state.durable = state.end;
+    }
+
+    /// What a crash leaves: frames that were durable.
+    pub(crate) fn crash(&self) {
+        let mut state = self.state.lock();
+        let durable = state.durable;
+        state.frames.retain(|lsn, _| *lsn < durable);
+        state.end = durable;
+    }
+}
+
+impl Journal for ScriptedJournal {
+    fn append(&self, _: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
+        let mut state = self.state.lock();
+        let payload = Bytes::from(parts.concat());
+        let frame = FrameRef { lsn: state.end, len: payload.len() as u32 };
+        state.end = frame.lsn.plus(HEADER + payload.len() as u64);
+        state.frames.insert(frame.lsn, payload);
+        if state.eager {
+            state.durable = state.end;
+        }
+        Ok(Appended { frame, end: state.end })
+    }
+
+    fn kick(&self) {}
+
+    fn durable(&self) -> Lsn {
+        self.state.lock().durable
+    }
+
+    fn end(&self) -> Lsn {
+        self.state.lock().end
+    }
+
+    fn poisoned(&self) -> Option<Poisoned> {
+        None
+    }
+
+    fn subscribe(&self, _: Arc<dyn Fn() + Send + Sync>) {}
+
+    fn wait(&self, _: Lsn) -> Result<(), Poisoned> {
+        self.sync();
+        Ok(())
+    }
+
+    fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>> {
+        Some(self.read(frames).wait())
+    }
+
+    fn read(&self, frames: &[FrameRef]) -> Ticket<Result<Vec<Bytes>, ReadError>> {
+        let state = self.state.lock();
+        let one = |frame: &FrameRef| {
+            if frame.lsn < state.start {
+                return Err(ReadError::Trimmed(frame.lsn));
+            }
+            state.frames.get(&frame.lsn).cloned().ok_or(ReadError::NotWritten(frame.lsn))
+        };
+        Ticket::ready(frames.iter().map(one).collect())
+    }
+
+    fn trim(&self, upto: Lsn) {
+        let mut state = self.state.lock();
+        state.start = state.start.max(upto);
+        state.frames.retain(|lsn, _| *lsn >= upto);
+    }
+
+    fn start(&self) -> Lsn {
+        self.state.lock().start
+    }
+
+    fn stats(&self) -> JournalStats {
+        JournalStats::default()
+    }
+}
+
+/// The parts that survive.
+pub(crate) struct Unit {
+    pub(crate) journal: Arc<ScriptedJournal>,
+    pub(crate) storage: Arc<MemoryStorage>,
+    pub(crate) manifest: Arc<MemoryManifest>,
+    pub(crate) options: LogsOptions,
+}
+
+impl Unit {
+    pub(crate) fn new(journal: Arc<ScriptedJournal>, options: LogsOptions) -> Self {
+        let manifest = Arc::new(MemoryManifest::new());
+        Self { journal, storage: Arc::new(MemoryStorage::new()), manifest, options }
+    }
+
+    pub(crate) fn open(&self) -> Arc<Logs<Notes>> {
+        self.open_after(false)
+    }
+
+    pub(crate) fn open_after(&self, lossy: bool) -> Arc<Logs<Notes>> {
+        self.open_on(Arc::clone(&self.storage) as _, lossy)
+    }
+
+    pub(crate) fn open_on(&self, storage: Arc<dyn thalweg_storage::Storage>, lossy: bool) -> Arc<Logs<Notes>> {
+        let journal = Arc::clone(&self.journal);
+        let logs = Logs::open(self.options, storage, Arc::clone(&self.manifest) as _, lossy, |bounds, replay| {
+            let frames: Vec<_> =
+                journal.state.lock().frames.range(bounds.floor..).map(|(lsn, b)| (*lsn, b.clone())).collect();
+            for (lsn, bytes) in frames {
+                replay(FrameRef { lsn, len: bytes.len() as u32 }, bytes)?;
+            }
+            Ok(journal as _)
+        });
+        Arc::new(logs.expect("the unit opens"))
+    }
+}
+
+/// Storage that lets a test act in the middle of a round: before an object is made.
+pub(crate) struct Interrupted {
+    inner: Arc<MemoryStorage>,
+    pub(crate) before_create: Mutex<Option<Box<dyn FnMut() + Send>>>,
+}
+
+impl Interrupted {
+    pub(crate) fn new(inner: Arc<MemoryStorage>) -> Self {
+        Self { inner, before_create: Mutex::new(None) }
+    }
+}
+
+impl thalweg_storage::Storage for Interrupted {
+    fn create(
+        &self,
+        object: thalweg_base::ObjectId,
+    ) -> Result<Box<dyn thalweg_storage::ObjectWriter>, thalweg_storage::StorageError> {
+        let hook = self.before_create.lock().take();
+        if let Some(mut hook) = hook {
+            hook();
+            *self.before_create.lock() = Some(hook);
+        }
+        self.inner.create(object)
+    }
+
+    fn try_read(
+        &self,
+        object: thalweg_base::ObjectId,
+        range: std::ops::Range<u64>,
+    ) -> Option<Result<Bytes, thalweg_storage::StorageError>> {
+        self.inner.try_read(object, range)
+    }
+
+    fn read(
+        &self,
+        object: thalweg_base::ObjectId,
+        range: std::ops::Range<u64>,
+    ) -> Ticket<Result<Bytes, thalweg_storage::StorageError>> {
+        self.inner.read(object, range)
+    }
+
+    fn len(&self, object: thalweg_base::ObjectId) -> Result<u64, thalweg_storage::StorageError> {
+        self.inner.len(object)
+    }
+
+    fn remove(&self, object: thalweg_base::ObjectId) -> Result<(), thalweg_storage::StorageError> {
+        self.inner.remove(object)
+    }
+
+    fn list(&self) -> Result<Vec<thalweg_base::ObjectId>, thalweg_storage::StorageError> {
+        self.inner.list()
+    }
+}
