@@ -1,0 +1,101 @@
+//! The journal that ships, on a disk that loses, tears, fails, fills up and rots, against a model of what was acknowledged.
+//!
+//! `SEED=n` replays one history, `SEEDS=n` sets how many are run.
+#![allow(clippy::unwrap_used)]
+
+mod world;
+
+use thalweg_journal::Faults;
+use world::{Plan, run};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|n| n.parse().unwrap())
+}
+
+fn replay(seed: u64, why: &str) -> String {
+    format!("seed {seed}: {why}\nreplay: SEED={seed} cargo test -p thalweg-journal --test simulation whatever")
+}
+
+#[test]
+fn whatever_the_disk_does_acknowledged_frames_survive() {
+    let seeds = match number("SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SEEDS").unwrap_or(300),
+    };
+    let mut tally = std::collections::BTreeMap::new();
+    for seed in seeds.clone() {
+        match run(&Plan::new(seed, Faults::default())) {
+            Ok(history) => {
+                for (event, n) in history.events {
+                    *tally.entry(event).or_insert(0u64) += n;
+                }
+            }
+            Err(why) => panic!("{}", replay(seed, &why)),
+        }
+    }
+    println!("{tally:#?}");
+    if seeds.end - seeds.start >= 300 {
+        for event in [
+            "power",
+            "kill",
+            "failed sync",
+            "failed write",
+            "no space",
+            "flip",
+            "corrupt",
+            "unreadable",
+            "clean",
+            "held",
+            "recycled",
+        ] {
+            assert!(tally.get(event).is_some_and(|n| *n > 0), "no seed had the event {event:?}: {tally:#?}");
+        }
+    }
+}
+
+#[test]
+fn one_seed_gives_one_history() {
+    for seed in 0..20 {
+        let first = run(&Plan::new(seed, Faults::default())).unwrap();
+        let second = run(&Plan::new(seed, Faults::default())).unwrap();
+        assert_eq!(first.trace, second.trace, "seed {seed}");
+        assert_eq!(first.files, second.files, "seed {seed}");
+    }
+}
+
+/// How many seeds it takes to notice a planted fault.
+fn caught(name: &str, faults: Faults, within: u64) {
+    let found = (0..within).find_map(|seed| run(&Plan::new(seed, faults)).err().map(|why| (seed, why)));
+    let (seed, why) = found.unwrap_or_else(|| panic!("{name} was not noticed in {within} seeds"));
+    println!("{name}: seed {seed}: {why}");
+}
+
+#[test]
+fn a_skipped_sync_is_noticed() {
+    caught("sync skipped", Faults { sync_skipped: true, ..Faults::default() }, 100);
+}
+
+#[test]
+fn an_early_acknowledgement_is_noticed() {
+    caught("acknowledged before sync", Faults { acknowledged_before_sync: true, ..Faults::default() }, 200);
+}
+
+#[test]
+fn checksums_without_generation_are_noticed() {
+    caught("no generation", Faults { crc_without_generation: true, ..Faults::default() }, 3000);
+}
+
+#[test]
+fn a_torn_tail_taken_for_corruption_is_noticed() {
+    caught("torn tail is corruption", Faults { torn_tail_is_corruption: true, ..Faults::default() }, 100);
+}
+
+#[test]
+fn corruption_taken_for_a_torn_tail_is_noticed() {
+    caught("corruption is torn tail", Faults { corruption_is_torn_tail: true, ..Faults::default() }, 500);
+}
+
+#[test]
+fn a_segment_recycled_under_its_reader_is_noticed() {
+    caught("recycled under reader", Faults { recycled_under_reader: true, ..Faults::default() }, 300);
+}

@@ -1,0 +1,470 @@
+//! One history: random steps on one journal, checked against a model at each of them.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use thalweg_base::Lsn;
+use thalweg_disk::Disk;
+use thalweg_journal::{
+    AppendError, Class, Durability, Faults, FileJournal, FrameRef, Held, Journal, OpenError, Options, ReadError, verify,
+};
+use thalweg_sim::{Rand64, SimDisk};
+
+pub(crate) struct Plan {
+    seed: u64,
+    steps: u64,
+    options: Options,
+}
+
+#[derive(Default)]
+pub(crate) struct History {
+    pub(crate) trace: Vec<String>,
+    pub(crate) events: BTreeMap<&'static str, u64>,
+    pub(crate) files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Plan {
+    pub(crate) fn new(seed: u64, faults: Faults) -> Self {
+        let mut rng = Rand64::new(u128::from(seed) << 1 | 1);
+        let mut pick = |n: u64| rng.rand_range(0..n);
+        let buffered = Durability::Buffered { sync_bytes: 500 + pick(8000), sync_after: Duration::ZERO };
+        let options = Options {
+            segment_bytes: 8192 + 4096 * pick(3),
+            max_payload: 3000,
+            batch_bytes: [200, 2000, 100_000][pick(3) as usize],
+            bound_bytes: 40_000 + pick(100_000),
+            reserve_segments: pick(2) as usize,
+            spare_segments: pick(3) as usize,
+            window_bytes: [0, 3000, 1 << 20][pick(3) as usize],
+            window_batches: 1 + pick(50) as usize,
+            durability: if pick(3) == 0 { buffered } else { Durability::Durable },
+            faults,
+        };
+        Self { seed, steps: 60 + pick(200), options }
+    }
+}
+
+struct Entry {
+    frame: FrameRef,
+    end: Lsn,
+    payload: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Crash {
+    Power,
+    Kill,
+    /// Closed before; nothing may be missing.
+    Clean,
+}
+
+struct World {
+    rng: Rand64,
+    disk: SimDisk,
+    options: Options,
+    journal: Arc<FileJournal>,
+    /// Every frame accepted and not known to be lost, from the floor on.
+    model: Vec<Entry>,
+    /// What must survive loss of power, and death of the process.
+    synced: Lsn,
+    durable: Lsn,
+    floor: Lsn,
+    held: Vec<(Held, Vec<usize>)>,
+    /// The number of entries that were dropped from the model's front.
+    dropped: usize,
+    /// A fault was injected that may poison; space was limited; a bit was flipped.
+    sick: bool,
+    tight: bool,
+    flipped: bool,
+    counter: u64,
+    history: History,
+}
+
+type Check = Result<(), String>;
+
+pub(crate) fn run(plan: &Plan) -> Result<History, String> {
+    let disk = SimDisk::new(plan.seed);
+    let rng = Rand64::new(u128::from(plan.seed));
+    let nothing = &mut |_: FrameRef, _: Bytes| Ok::<(), Infallible>(());
+    let journal = FileJournal::open(Arc::new(disk.clone()), plan.options, Lsn::ZERO, Lsn::ZERO, nothing);
+    let mut world = World {
+        rng,
+        disk,
+        options: plan.options,
+        journal: Arc::new(journal.map_err(|e| e.to_string())?),
+        model: Vec::new(),
+        synced: Lsn::ZERO,
+        durable: Lsn::ZERO,
+        floor: Lsn::ZERO,
+        held: Vec::new(),
+        dropped: 0,
+        sick: false,
+        tight: false,
+        flipped: false,
+        counter: 0,
+        history: History::default(),
+    };
+    for step in 0..plan.steps {
+        let goes_on = world.step().map_err(|why| format!("step {step}: {why}"))?;
+        world.acknowledge();
+        if !goes_on {
+            break;
+        }
+    }
+    world.history.files = world.disk.cached();
+    Ok(world.history)
+}
+
+impl World {
+    fn pick(&mut self, n: u64) -> u64 {
+        self.rng.rand_range(0..n)
+    }
+
+    fn event(&mut self, name: &'static str) {
+        *self.history.events.entry(name).or_default() += 1;
+    }
+
+    fn note(&mut self, what: String) {
+        self.history.trace.push(what);
+    }
+
+    fn acknowledge(&mut self) {
+        let durable = self.journal.durable();
+        self.durable = self.durable.max(durable);
+        self.synced = match self.options.durability {
+            Durability::Durable => self.durable,
+            Durability::Buffered { .. } => self.synced.max(self.journal.synced()),
+        };
+        self.note(format!("durable {} synced {} end {}", self.durable, self.synced, self.journal.end()));
+    }
+
+    /// `false` where the history ends early, as it should.
+    fn step(&mut self) -> Result<bool, String> {
+        match self.pick(100) {
+            0..34 => self.append()?,
+            34..46 => self.drive(|j| j.begin())?,
+            46..56 => self.drive(|j| j.finish())?,
+            56..62 => self.drive(|j| j.step())?,
+            62..66 => self.drive(|j| j.mark())?,
+            66..68 => self.drive(|j| j.sync().map(|_| true))?,
+            68..76 => self.read()?,
+            76..79 => self.hold(),
+            79..82 => self.read_held()?,
+            82..83 => self.held.clear(),
+            83..87 => self.trim(),
+            87..92 => self.prepare()?,
+            92 => self.spoil(),
+            93 => self.squeeze(),
+            94 => self.flip(),
+            95..97 => return self.crash(Crash::Power),
+            97..99 => return self.crash(Crash::Kill),
+            _ => return self.close(),
+        }
+        Ok(true)
+    }
+
+    fn append(&mut self) -> Check {
+        let sizes = [0, 8, 64, 64, 64, 64, 64, 500, 700, 3000];
+        for _ in 0..1 + self.pick(3) {
+            let len = sizes[self.pick(sizes.len() as u64) as usize];
+            self.counter += 1;
+            let payload: Vec<u8> = self.counter.to_le_bytes().into_iter().cycle().take(len).collect();
+            let class = if self.pick(5) == 0 { Class::Upkeep } else { Class::User };
+            let (head, tail) = payload.split_at(len / 2);
+            match self.journal.append(class, &[head, tail]) {
+                Ok(appended) => {
+                    self.note(format!("appended {appended:?}"));
+                    if self.model.last().is_some_and(|last| last.end > appended.frame.lsn) {
+                        return Err(format!("{appended:?} overlaps the frame before"));
+                    }
+                    self.model.push(Entry { frame: appended.frame, end: appended.end, payload });
+                }
+                Err(AppendError::NoSpace) if self.tight => self.event("no space"),
+                Err(AppendError::Full { .. }) => self.event("full"),
+                Err(AppendError::Poisoned(_)) if self.sick => {}
+                Err(e) => return Err(format!("append: {e}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn drive(&mut self, f: impl Fn(&FileJournal) -> Result<bool, thalweg_journal::Poisoned>) -> Check {
+        match f(&self.journal) {
+            Ok(worked) => self.note(format!("drove {worked}")),
+            Err(_) if self.sick => {
+                let what = if self.journal.poisoned().is_some_and(|p| p.operation == "write") {
+                    "failed write"
+                } else {
+                    "failed sync"
+                };
+                self.event(what);
+            }
+            Err(e) => return Err(e.to_string()),
+        }
+        Ok(())
+    }
+
+    fn some_frames(&mut self) -> Vec<usize> {
+        if self.model.is_empty() {
+            return Vec::new();
+        }
+        let len = self.model.len() as u64;
+        let first = self.pick(len) as usize;
+        let mut chosen: Vec<usize> = (first..self.model.len()).take(1 + self.rng.rand_range(0..6) as usize).collect();
+        if self.pick(4) == 0 {
+            chosen.push(self.pick(len) as usize);
+        }
+        chosen
+    }
+
+    fn read(&mut self) -> Check {
+        let chosen = self.some_frames();
+        let frames: Vec<FrameRef> = chosen.iter().map(|i| self.model[*i].frame).collect();
+        let waits = if self.pick(2) == 0 { 0.5 } else { 0.0 };
+        self.disk.waits(waits);
+        let tried = self.journal.try_read(&frames);
+        let waited = self.journal.read(&frames).wait();
+        if tried.as_ref().is_some_and(|tried| tried.is_ok() != waited.is_ok()) {
+            return Err(format!("try_read and read differ for {frames:?}"));
+        }
+        for answer in tried.into_iter().chain([waited]) {
+            let wanted: Vec<&Entry> = chosen.iter().map(|i| &self.model[*i]).collect();
+            let (start, durable) = (self.journal.start(), self.durable);
+            match answer {
+                Ok(payloads) => {
+                    if !payloads.iter().eq(wanted.iter().map(|entry| &entry.payload)) {
+                        return Err(format!("{frames:?} were read as other bytes"));
+                    }
+                }
+                Err(ReadError::Trimmed(at)) if at < start => {}
+                Err(ReadError::NotWritten(at)) if wanted.iter().any(|e| e.frame.lsn == at && e.end > durable) => {}
+                Err(ReadError::Corrupt { .. }) if self.flipped => self.event("unreadable"),
+                Err(e) => return Err(format!("read: {e}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self) {
+        let Some(i) = self.some_frames().first().copied() else { return };
+        if let Some(held) = self.journal.hold(self.model[i].frame.lsn) {
+            let inside = |e: &Entry| e.frame.lsn >= held.start() && e.end <= held.end();
+            let ids = (0..self.model.len()).filter(|i| inside(&self.model[*i])).map(|i| i + self.dropped).collect();
+            self.held.push((held, ids));
+        }
+    }
+
+    /// What a reader holds stays what it was, trimmed or not. Entries that left the model are not compared.
+    fn read_held(&mut self) -> Check {
+        for n in 0..self.held.len() {
+            let (held, ids) = &self.held[n];
+            let entries: Vec<&Entry> =
+                ids.iter().filter_map(|id| id.checked_sub(self.dropped)).map(|i| &self.model[i]).collect();
+            let frames: Vec<FrameRef> = entries.iter().map(|e| e.frame).collect();
+            match held.read(&frames) {
+                Ok(payloads) if payloads.iter().eq(entries.iter().map(|e| &e.payload)) => self.event("held"),
+                Err(_) if self.flipped => {}
+                Ok(_) => return Err("a held segment has other bytes".into()),
+                Err(e) => return Err(format!("a held segment: {e}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The floor is committed elsewhere before the journal is trimmed.
+    fn trim(&mut self) {
+        let far = self.pick(3) == 0;
+        let synced: Vec<Lsn> = self.model.iter().map(|e| e.end).filter(|end| *end <= self.synced).collect();
+        if synced.is_empty() {
+            return;
+        }
+        let at = if far { synced.len() - 1 } else { self.pick(synced.len() as u64) as usize };
+        self.floor = self.floor.max(synced[at]);
+        self.journal.trim(self.floor);
+        self.note(format!("trim {}", self.floor));
+        if self.held.is_empty() {
+            let gone = self.model.partition_point(|e| e.frame.lsn < self.floor);
+            self.model.drain(..gone);
+            self.dropped += gone;
+        }
+    }
+
+    fn prepare(&mut self) -> Check {
+        let before = self.disk.files();
+        let answer = self.journal.prepare();
+        let after = self.disk.files();
+        if before.iter().any(|f| !after.contains(f)) && after.iter().any(|f| !before.contains(f)) {
+            self.event("recycled");
+        }
+        match answer {
+            Err(e) if !self.sick && !self.tight => Err(format!("prepare: {e}")),
+            answer => {
+                self.note(format!("prepare {}", answer.is_ok()));
+                Ok(())
+            }
+        }
+    }
+
+    fn spoil(&mut self) {
+        self.sick = true;
+        if self.pick(2) == 0 { self.disk.fail_next_sync() } else { self.disk.fail_next_write() }
+    }
+
+    fn squeeze(&mut self) {
+        self.tight = true;
+        let used: usize = self.disk.cached().values().map(Vec::len).sum();
+        let more = self.pick(3) * self.options.segment_bytes;
+        let capacity = if self.pick(3) == 0 { u64::MAX } else { used as u64 + more };
+        self.disk.capacity(capacity);
+    }
+
+    fn flip(&mut self) {
+        if self.pick(3) != 0 {
+            return;
+        }
+        let files = self.disk.files();
+        if files.is_empty() {
+            return;
+        }
+        let file = files[self.pick(files.len() as u64) as usize].clone();
+        if let Some(at) = self.disk.flip_bit(&file, &mut self.rng) {
+            self.flipped = true;
+            self.event("flip");
+            self.note(format!("flip {file} {at}"));
+        }
+    }
+
+    fn close(&mut self) -> Result<bool, String> {
+        self.disk.capacity(u64::MAX);
+        let mut closed = self.journal.close();
+        // A batch without a segment waited for space, of which there is enough now.
+        if closed.is_ok() && self.journal.durable() < self.journal.end() {
+            closed = self.journal.close();
+        }
+        self.acknowledge();
+        if closed.is_err() {
+            return if self.sick { self.crash(Crash::Kill) } else { Err("close failed".into()) };
+        }
+        if self.durable < self.journal.end() {
+            return Err("a closed journal is not durable".into());
+        }
+        self.event("clean");
+        if self.pick(2) == 0 {
+            self.flip();
+        }
+        if self.pick(2) == 0 {
+            self.disk.crash_power();
+        }
+        self.crash(Crash::Clean)
+    }
+
+    fn crash(&mut self, crash: Crash) -> Result<bool, String> {
+        self.held.clear();
+        self.event(match crash {
+            Crash::Power => "power",
+            Crash::Kill => "kill",
+            Crash::Clean => "reopen",
+        });
+        match crash {
+            Crash::Power => self.disk.crash_power(),
+            Crash::Kill | Crash::Clean => self.disk.crash_kill(),
+        }
+        let survives = if crash == Crash::Kill { self.durable } else { self.synced };
+        self.recover(survives, crash == Crash::Clean)
+    }
+
+    fn recover(&mut self, survives: Lsn, clean: bool) -> Result<bool, String> {
+        let tight = self.disk.free().unwrap_or(0) < u64::MAX >> 1;
+        self.disk.heal();
+        if tight && self.pick(2) == 0 {
+            let used: usize = self.disk.cached().values().map(Vec::len).sum();
+            self.disk.capacity(used as u64);
+        }
+        let known = if self.pick(2) == 0 { self.synced } else { Lsn::ZERO };
+        let report = verify(&self.disk, self.floor);
+        loop {
+            let broken = self.pick(6) == 0;
+            match self.pick(3) {
+                _ if !broken => {}
+                0 => self.disk.fail_next_sync(),
+                1 => self.disk.fail_next_write(),
+                _ => self.disk.fail_next_dir_sync(),
+            }
+            let mut replayed = Vec::new();
+            let opened = FileJournal::open(
+                Arc::new(self.disk.clone()),
+                self.options,
+                self.floor,
+                known,
+                &mut |frame, payload| {
+                    replayed.push((frame, payload));
+                    Ok::<(), Infallible>(())
+                },
+            );
+            match opened {
+                Ok(journal) => {
+                    self.disk.heal();
+                    self.journal = Arc::new(journal);
+                    self.compare(&replayed, survives, known, clean)?;
+                    return Ok(true);
+                }
+                Err(OpenError::Corrupt { at, proof }) if self.flipped => {
+                    self.event("corrupt");
+                    self.note(format!("corrupt at {at}: {proof}"));
+                    let planted = self.options.faults != Faults::default();
+                    if known == Lsn::ZERO && report.problem.is_none() && !planted {
+                        return Err("open found corruption that verify had not".into());
+                    }
+                    return Ok(false);
+                }
+                Err(OpenError::Io { .. }) if broken || tight => {
+                    self.event("crash in recovery");
+                    self.disk.heal();
+                    if self.pick(2) == 0 && survives == self.synced {
+                        self.disk.crash_power();
+                    } else {
+                        self.disk.crash_kill();
+                    }
+                }
+                Err(e) => return Err(format!("open: {e}")),
+            }
+        }
+    }
+
+    fn compare(&mut self, replayed: &[(FrameRef, Bytes)], survives: Lsn, known: Lsn, clean: bool) -> Check {
+        let below = self.model.partition_point(|e| e.frame.lsn < self.floor);
+        self.model.drain(..below);
+        self.dropped = 0;
+        for (n, (frame, payload)) in replayed.iter().enumerate() {
+            match self.model.get(n) {
+                None => return Err(format!("recovery invented {frame:?}")),
+                Some(e) if e.frame != *frame => {
+                    return Err(format!("recovery gave {frame:?} in place of {:?}", e.frame));
+                }
+                Some(e) if e.payload != *payload => return Err(format!("recovery gave other bytes at {}", frame.lsn)),
+                Some(_) => {}
+            }
+        }
+        // A flipped bit in the last batch cannot always be told from a torn tail; but it can after a close, or by who knows better.
+        let provable = !self.flipped || clean || known >= survives;
+        if let Some(lost) = self.model.get(replayed.len())
+            && lost.end <= survives
+        {
+            if provable {
+                return Err(format!("{:?} was acknowledged and is gone (durable {survives})", lost.frame));
+            }
+            self.event("unprovable loss");
+        }
+        self.model.truncate(replayed.len());
+        self.note(format!("recovered {} frames, end {}", replayed.len(), self.journal.end()));
+        let end = self.journal.durable();
+        if self.model.last().is_some_and(|last| last.end > end) {
+            return Err("what was recovered is not durable".into());
+        }
+        (self.synced, self.durable) = (end, end);
+        (self.sick, self.tight, self.flipped) = (false, false, false);
+        Ok(())
+    }
+}
