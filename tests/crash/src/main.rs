@@ -1,0 +1,236 @@
+//! Kills the server at random moments and checks it against a model of everything that was acknowledged.
+//!
+//! Workers ([`owner`], [`shared`], [`expiry`]) talk to the server through its protocol and note what it answered. The main thread
+//! kills it, also during recovery, and starts it again. After each start, and at the end, what the server says is compared with
+//! the notes: an acknowledged operation must be there, one without an answer may be there whole or not at all, and nothing else
+//! may be there. `--self-test` spoils the notes or the data on purpose and demands that this is noticed.
+
+mod content;
+mod expiry;
+mod http;
+mod model;
+mod owner;
+mod report;
+mod server;
+mod session;
+mod shared;
+mod world;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use world::{Sabotage, World};
+
+/// Kill the server at random moments; check that nothing acknowledged is lost, doubled or invented.
+#[derive(Parser, Clone)]
+struct Options {
+    /// The server's binary.
+    #[arg(long)]
+    binary: PathBuf,
+    /// How to start it: `thalweg`, or `peer` for the reference server's flags.
+    #[arg(long, default_value = "thalweg")]
+    kind: server::Kind,
+    /// A setting for the server, as KEY=VALUE; repeat it for more (passed as THALWEG_KEY).
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    #[arg(long, default_value_t = 15)]
+    kills: u32,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The longest time between two kills, in milliseconds.
+    #[arg(long, default_value_t = 4000)]
+    calm_ms: u64,
+    /// Threads that own streams of their own.
+    #[arg(long, default_value_t = 4)]
+    owners: u32,
+    /// Where data and logs go; a temporary folder if absent. Kept if something is found.
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// Known faults of a server that are not to be reported (for work on this tool): stale, expiry, producer, fork.
+    #[arg(long)]
+    tolerate: Vec<String>,
+    /// Spoil the notes or the data in one way; this must be noticed.
+    #[arg(long)]
+    sabotage: Option<Sabotage>,
+    /// Run once with each kind of sabotage; succeed only if all of them are noticed.
+    #[arg(long)]
+    self_test: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let outcome = if options.self_test { self_test(&options) } else { run(&options) };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("crash: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Every sabotage must be found; whether it was.
+fn self_test(options: &Options) -> anyhow::Result<bool> {
+    let (mut found, mut missed) = (0, 0);
+    for sabotage in Sabotage::ALL {
+        let options = Options {
+            sabotage: Some(sabotage),
+            kills: 3,
+            calm_ms: 1500,
+            folder: options.folder.as_ref().map(|folder| folder.join(format!("{sabotage:?}"))),
+            ..options.clone()
+        };
+        if run(&options)? {
+            missed += 1;
+            println!("SELF-TEST {sabotage:?}: NOT NOTICED");
+        } else {
+            found += 1;
+            println!("SELF-TEST {sabotage:?}: noticed");
+        }
+    }
+    println!("SELF-TEST {found} noticed, {missed} not noticed");
+    Ok(missed == 0)
+}
+
+/// One run; whether everything held.
+fn run(options: &Options) -> anyhow::Result<bool> {
+    let temporary = match &options.folder {
+        Some(folder) => {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            None
+        }
+        None => Some(tempfile::Builder::new().prefix("thalweg-crash-").tempdir()?),
+    };
+    let folder: PathBuf = match (&options.folder, &temporary) {
+        (Some(folder), _) => folder.clone(),
+        (None, Some(temporary)) => temporary.path().to_owned(),
+        (None, None) => bail!("no folder"),
+    };
+    println!("crash: seed {}, {} kills, in {}", options.seed, options.kills, folder.display());
+    let spec = server::Spec::new(&options.binary, options.kind, &options.settings, &folder)?;
+    let world = Arc::new(World::new(spec, &options.tolerate, options.sabotage));
+    let began = Instant::now();
+    world.server.start().context("the first start failed")?;
+
+    let mut threads = Vec::new();
+    for number in 0..options.owners {
+        let (world, seed) = (Arc::clone(&world), options.seed);
+        threads.push(std::thread::spawn(move || owner::work(&world, number, seed)));
+    }
+    threads.extend(shared::start(&world, options.seed));
+    let (shared_world, seed) = (Arc::clone(&world), options.seed);
+    threads.push(std::thread::spawn(move || expiry::work(&shared_world, seed)));
+
+    let mut chaos = Chaos { rng: oorandom::Rand64::new(u128::from(options.seed) + 77), slowest: Duration::ZERO };
+    chaos.run(&world, options);
+    world.finish();
+    for thread in threads {
+        if thread.join().is_err() {
+            world.violation("a thread of this tool panicked".to_owned());
+        }
+    }
+    if world.report.clean() {
+        match world.server.terminate() {
+            Ok(()) => world.report.count("graceful stops"),
+            Err(error) => world.violation(format!("the last graceful stop: {error:#}")),
+        }
+        check_folder(&world, options, &folder);
+    } else {
+        world.server.kill();
+    }
+
+    let clean = world.report.clean();
+    println!("{}", world.report.summary());
+    println!(
+        "CRASH seed={} kills={} restarts={} slowest_restart_ms={} seconds={:.0} {}",
+        options.seed,
+        world.report.get("kills"),
+        world.report.get("restarts"),
+        chaos.slowest.as_millis(),
+        began.elapsed().as_secs_f64(),
+        if clean { "passed" } else { "FAILED" }
+    );
+    if !clean && options.sabotage.is_none() {
+        let kept = temporary.map_or(folder, tempfile::TempDir::keep);
+        println!(
+            "replay: --seed {} --kills {}; data and logs are kept in {}",
+            options.seed,
+            options.kills,
+            kept.display()
+        );
+    }
+    Ok(clean)
+}
+
+/// The server's own checker must agree.
+fn check_folder(world: &World, options: &Options, folder: &Path) {
+    if options.kind != server::Kind::Thalweg {
+        return;
+    }
+    match std::process::Command::new(&options.binary).arg("check").arg(folder.join("data")).output() {
+        Ok(output) if output.status.success() => world.report.count("folder checks"),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            world.violation(format!("`check` of the data folder fails: {}", said.trim()));
+        }
+        Err(error) => world.violation(format!("`check` cannot be run: {error}")),
+    }
+}
+
+struct Chaos {
+    rng: oorandom::Rand64,
+    slowest: Duration,
+}
+
+impl Chaos {
+    fn run(&mut self, world: &World, options: &Options) {
+        for _ in 0..options.kills {
+            // Mostly short lives: what is young is where most code paths meet a crash.
+            let calm = if self.rng.rand_float() < 0.3 { options.calm_ms / 8 } else { options.calm_ms };
+            let mut left = self.rng.rand_range(50..calm.max(51));
+            while left > 0 && world.report.clean() {
+                let step = left.min(100);
+                std::thread::sleep(Duration::from_millis(step));
+                left -= step;
+            }
+            if !world.report.clean() {
+                return;
+            }
+            if self.rng.rand_float() < 0.1 {
+                match world.server.terminate() {
+                    Ok(()) => world.report.count("graceful stops"),
+                    Err(error) => {
+                        world.violation(format!("graceful stop: {error:#}"));
+                        return;
+                    }
+                }
+            } else {
+                world.server.kill();
+                world.report.count("kills");
+            }
+            if world.sabotage(Sabotage::Disk) {
+                world.server.spoil_disk();
+            }
+            while self.rng.rand_float() < 0.25 {
+                let after = Duration::from_micros(self.rng.rand_range(500..80_000));
+                if let Err(error) = world.server.start_and_kill(after) {
+                    world.violation(format!("start during recovery: {error:#}"));
+                    return;
+                }
+                world.report.count("kills");
+                world.report.count("kills during recovery");
+            }
+            let began = Instant::now();
+            if let Err(error) = world.server.start() {
+                world.violation(format!("the server does not start again: {error:#}"));
+                return;
+            }
+            self.slowest = self.slowest.max(began.elapsed());
+            world.report.count("restarts");
+        }
+    }
+}

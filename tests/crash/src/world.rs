@@ -1,0 +1,95 @@
+//! What all workers share.
+
+use crate::report::Report;
+use crate::server::{Server, Spec};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A way to spoil the notes, the requests or the data, so that a checker that works must notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Sabotage {
+    /// The notes hold an append that was never sent: an acknowledged append was lost.
+    Lost,
+    /// An append was sent twice.
+    Doubled,
+    /// An append was sent without its last byte: a partial message.
+    Torn,
+    /// Two appends stand in the wrong order.
+    Reordered,
+    /// A stream was deleted behind the notes' back.
+    Vanished,
+    /// The notes hold a delete that was never sent: a deleted stream is there again.
+    Revived,
+    /// The notes hold a close that was never sent: a closed stream is open again.
+    Reopened,
+    /// The notes hold a producer's append that was never sent: its retry is taken for new.
+    Forgotten,
+    /// A position of the living stream is noted as one of its deleted predecessor: an old position is answered with new bytes.
+    Stale,
+    /// A shared stream got a line that no writer wrote.
+    Invented,
+    /// The newest bytes in the data folder are overwritten while the server is down.
+    Disk,
+}
+
+impl Sabotage {
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Lost,
+        Self::Doubled,
+        Self::Torn,
+        Self::Reordered,
+        Self::Vanished,
+        Self::Revived,
+        Self::Reopened,
+        Self::Forgotten,
+        Self::Stale,
+        Self::Invented,
+        Self::Disk,
+    ];
+}
+
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) report: Report,
+    tolerated: Vec<String>,
+    sabotage: Option<Sabotage>,
+    done: AtomicBool,
+    over: AtomicBool,
+}
+
+impl World {
+    pub(crate) fn new(spec: Spec, tolerated: &[String], sabotage: Option<Sabotage>) -> Self {
+        Self {
+            server: Server::new(spec),
+            report: Report::default(),
+            tolerated: tolerated.to_vec(),
+            sabotage,
+            done: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether workers stop operating and go over to their last checks.
+    pub(crate) fn over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn finish(&self) {
+        self.over.store(true, Ordering::Release);
+    }
+
+    /// Something that must not be. Ends the run.
+    pub(crate) fn violation(&self, what: String) {
+        self.report.violation(what);
+        self.finish();
+        self.server.abandon();
+    }
+
+    pub(crate) fn tolerates(&self, what: &str) -> bool {
+        self.tolerated.iter().any(|known| known == what)
+    }
+
+    /// Whether this sabotage is to be done now; true once.
+    pub(crate) fn sabotage(&self, kind: Sabotage) -> bool {
+        self.sabotage == Some(kind) && !self.done.swap(true, Ordering::AcqRel)
+    }
+}
