@@ -147,6 +147,8 @@ impl Journal for FileJournal {
         let synced = self.published.synced();
         self.start.fetch_max(upto.min(synced).0, Ordering::AcqRel);
         self.segments.lock().trim(self.start(), synced);
+        // A batch may be waiting for a file.
+        self.kick_if_waiting();
     }
 
     fn start(&self) -> Lsn {

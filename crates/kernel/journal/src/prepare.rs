@@ -59,14 +59,22 @@ impl FileJournal {
     pub fn prepare(&self) -> io::Result<()> {
         let done = {
             let _one = self.preparing.lock();
-            self.reclaim().and_then(|()| self.make_ahead())
+            let done = self.reclaim().and_then(|()| self.make_ahead());
+            self.allow();
+            done
         };
         // A batch may have been waiting for a file.
         self.kick_if_waiting();
         done
     }
 
-    fn kick_if_waiting(&self) {
+    /// Asks the disk how many segments may still be promised.
+    pub(crate) fn allow(&self) {
+        let free = self.disk.free().unwrap_or(0);
+        self.segments.lock().allow(free / self.options.segment_bytes);
+    }
+
+    pub(crate) fn kick_if_waiting(&self) {
         if !self.fill.lock().is_empty() {
             self.shell.kick();
         }
@@ -87,7 +95,6 @@ impl FileJournal {
                 None => {
                     self.disk.remove(&segment_path(segment.number))?;
                     self.disk.sync_dir(FOLDER)?;
-                    self.segments.lock().full = false;
                 }
             }
         }
@@ -101,13 +108,8 @@ impl FileJournal {
     fn make_ahead(&self) -> io::Result<()> {
         while self.segments.lock().ready_len() <= self.options.reserve_segments {
             let number = self.segments.lock().fresh_number();
-            match create_blank(self.disk.as_ref(), number, self.options.segment_bytes) {
-                Ok(file) => self.offer(Blank { number, file })?,
-                Err(e) => {
-                    self.segments.lock().full |= e.kind() == ErrorKind::StorageFull;
-                    return Err(e);
-                }
-            }
+            let file = create_blank(self.disk.as_ref(), number, self.options.segment_bytes)?;
+            self.offer(Blank { number, file })?;
         }
         Ok(())
     }
@@ -132,6 +134,14 @@ impl FileJournal {
         if let Some(blank) = self.segments.lock().take_assigned(number) {
             return Ok(Some(blank.file));
         }
+        let file = self.make_deferred(number)?;
+        if file.is_some() {
+            self.segments.lock().made_deferred();
+        }
+        Ok(file)
+    }
+
+    fn make_deferred(&self, number: u64) -> io::Result<Option<Arc<dyn File>>> {
         let retired = self.segments.lock().take_retired(self.options.faults().recycled_under_reader());
         if let Some(segment) = retired {
             if segment.bytes == self.options.segment_bytes {
@@ -145,7 +155,7 @@ impl FileJournal {
             Err(e) if e.kind() == ErrorKind::StorageFull => {
                 let ready = {
                     let mut segments = self.segments.lock();
-                    segments.full = true;
+                    segments.allow(0);
                     segments.take_ready()
                 };
                 let Some(ready) = ready else { return Ok(None) };

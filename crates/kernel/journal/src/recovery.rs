@@ -299,7 +299,7 @@ impl FileJournal {
         let active = Arc::new(Segment { number, base: end, bytes: options.segment_bytes, file });
         segments.push_live(Arc::clone(&active));
         restock(disk.as_ref(), &options, pool, &mut segments)?;
-        Ok(Self {
+        let journal = Self {
             disk,
             options,
             fill: Mutex::new(Fill::new(Place { generation: number, base: end })),
@@ -311,7 +311,9 @@ impl FileJournal {
             shell: Shell::default(),
             counters: Counters::default(),
             start: AtomicU64::new(floor.0),
-        })
+        };
+        journal.allow();
+        Ok(journal)
     }
 }
 

@@ -39,8 +39,10 @@ pub(crate) struct Segments {
     assigned: Vec<Blank>,
     next_number: u64,
     last_assigned: u64,
-    /// The last attempt to allocate found no space.
-    pub(crate) full: bool,
+    /// How many more segments the disk had room for when it was last asked, less those promised since.
+    allowance: u64,
+    /// Numbers promised without a file, which is made when their first batch is written.
+    deferred: u64,
 }
 
 impl Segments {
@@ -71,19 +73,29 @@ impl Segments {
         if blank.number < self.last_assigned {
             return Some(blank);
         }
-        self.full = false;
         self.ready.push_back(blank);
         None
     }
 
+    /// The disk has room for so many more segments.
+    pub(crate) fn allow(&mut self, room: u64) {
+        self.allowance = room.saturating_sub(self.deferred);
+    }
+
+    /// A file was made, or found, for a number that was promised without one.
+    pub(crate) fn made_deferred(&mut self) {
+        self.deferred = self.deferred.saturating_sub(1);
+    }
+
     /// The generation of the next segment for `class`, or `None` where only the reserve is left and no more can be allocated.
+    /// Nothing is promised here that the disk had no room for.
     pub(crate) fn assign(&mut self, class: Class, reserve: usize) -> Option<u64> {
         let spare = match class {
             Class::User => self.ready.len() > reserve,
             Class::Upkeep => !self.ready.is_empty(),
         };
-        if self.full && !spare {
-            return None;
+        if !spare {
+            self.allowance = self.allowance.checked_sub(1)?;
         }
         let number = match self.ready.pop_front() {
             Some(blank) => {
@@ -91,7 +103,10 @@ impl Segments {
                 self.assigned.push(blank);
                 number
             }
-            None => self.fresh_number(),
+            None => {
+                self.deferred += 1;
+                self.fresh_number()
+            }
         };
         self.last_assigned = number;
         Some(number)

@@ -41,6 +41,7 @@ fn whatever_the_disk_does_acknowledged_frames_survive() {
             "failed sync",
             "failed write",
             "no space",
+            "full",
             "flip",
             "corrupt",
             "unreadable",

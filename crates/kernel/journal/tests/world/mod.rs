@@ -15,6 +15,8 @@ use thalweg_sim::{Rand64, SimDisk};
 pub(crate) struct Plan {
     seed: u64,
     steps: u64,
+    /// Of so many crashes only one happens: longer lives fill more segments.
+    calm: u64,
     options: Options,
 }
 
@@ -34,7 +36,7 @@ impl Plan {
             segment_bytes: 8192 + 4096 * pick(3),
             max_payload: 3000,
             batch_bytes: [200, 2000, 100_000][pick(3) as usize],
-            bound_bytes: 40_000 + pick(100_000),
+            bound_bytes: [15_000, 30_000, 200_000][pick(3) as usize],
             reserve_segments: pick(2) as usize,
             spare_segments: pick(3) as usize,
             window_bytes: [0, 3000, 1 << 20][pick(3) as usize],
@@ -42,7 +44,7 @@ impl Plan {
             durability: if pick(3) == 0 { buffered } else { Durability::Durable },
             faults,
         };
-        Self { seed, steps: 60 + pick(200), options }
+        Self { seed, steps: 60 + pick(200), calm: [1, 1, 5][pick(3) as usize], options }
     }
 }
 
@@ -64,6 +66,7 @@ struct World {
     rng: Rand64,
     disk: SimDisk,
     options: Options,
+    calm: u64,
     journal: Arc<FileJournal>,
     /// Every frame accepted and not known to be lost, from the floor on.
     model: Vec<Entry>,
@@ -93,6 +96,7 @@ pub(crate) fn run(plan: &Plan) -> Result<History, String> {
         rng,
         disk,
         options: plan.options,
+        calm: plan.calm,
         journal: Arc::new(journal.map_err(|e| e.to_string())?),
         model: Vec::new(),
         synced: Lsn::ZERO,
@@ -143,6 +147,7 @@ impl World {
     /// `false` where the history ends early, as it should.
     fn step(&mut self) -> Result<bool, String> {
         match self.pick(100) {
+            95..100 if self.pick(self.calm) != 0 => self.append()?,
             0..34 => self.append()?,
             34..46 => self.drive(|j| j.begin())?,
             46..56 => self.drive(|j| j.finish())?,
@@ -408,6 +413,8 @@ impl World {
                     self.disk.heal();
                     self.journal = Arc::new(journal);
                     self.compare(&replayed, survives, known, clean)?;
+                    // What the disk said of its space when the journal was opened stands until the next preparation.
+                    self.tight = tight;
                     return Ok(true);
                 }
                 Err(OpenError::Corrupt { at, proof }) if self.flipped => {

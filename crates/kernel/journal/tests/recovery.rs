@@ -1,0 +1,235 @@
+//! What opening makes of what it finds.
+#![allow(clippy::unwrap_used)]
+
+use bytes::Bytes;
+use std::convert::Infallible;
+use std::sync::Arc;
+use thalweg_base::Lsn;
+use thalweg_disk::Disk;
+use thalweg_journal::{Appended, Class, FileJournal, FrameRef, Journal, OpenError, Options, verify};
+use thalweg_sim::SimDisk;
+
+const HEADER: u64 = 4096;
+
+fn options() -> Options {
+    Options { segment_bytes: 16 << 10, max_payload: 4 << 10, ..Options::default() }
+}
+
+type Frames = Vec<(FrameRef, Bytes)>;
+
+fn open_at(disk: &SimDisk, floor: Lsn, known: Lsn) -> Result<(FileJournal, Frames), OpenError<Infallible>> {
+    let mut frames = Vec::new();
+    let journal = FileJournal::open(Arc::new(disk.clone()), options(), floor, known, &mut |frame, payload| {
+        frames.push((frame, payload));
+        Ok(())
+    })?;
+    Ok((journal, frames))
+}
+
+fn open(disk: &SimDisk) -> (FileJournal, Frames) {
+    open_at(disk, Lsn::ZERO, Lsn::ZERO).unwrap()
+}
+
+fn append(journal: &FileJournal, payload: &[u8]) -> Appended {
+    let appended = journal.append(Class::User, &[payload]).unwrap();
+    journal.wait(appended.end).unwrap();
+    appended
+}
+
+fn newest(disk: &SimDisk) -> String {
+    disk.files().into_iter().filter(|f| disk.cached()[f].starts_with(b"THALWEGJ")).max().unwrap()
+}
+
+/// Flips a bit of the byte that `lsn` stands at, in the segment `path` with this base.
+fn damage(disk: &SimDisk, path: &str, at: u64) {
+    let file = disk.open(path).unwrap();
+    let mut byte = [0];
+    file.read_at(&mut byte, at).unwrap();
+    file.write_at(&[byte[0] ^ 4], at).unwrap();
+    file.sync().unwrap();
+}
+
+fn corrupt_at(disk: &SimDisk) -> Lsn {
+    let report = verify(disk, Lsn::ZERO);
+    match open_at(disk, Lsn::ZERO, Lsn::ZERO) {
+        Err(OpenError::Corrupt { at, .. }) => {
+            assert!(report.problem.is_some(), "the checker agrees");
+            at
+        }
+        Ok((_, frames)) => panic!("opened with {} frames", frames.len()),
+        Err(e) => panic!("{e}"),
+    }
+}
+
+#[test]
+fn a_new_journal_is_empty_and_reopens() {
+    let disk = SimDisk::new(1);
+    for _ in 0..5 {
+        let (journal, frames) = open(&disk);
+        assert!(frames.is_empty());
+        assert_eq!((journal.end(), journal.durable(), journal.start()), (Lsn::ZERO, Lsn::ZERO, Lsn::ZERO));
+        disk.crash_power();
+    }
+    assert!(disk.files().len() <= 5, "restarts leave no files behind: {:?}", disk.files());
+}
+
+#[test]
+fn frames_come_back_from_the_floor_on() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    let appended: Vec<_> = (0..60u8).map(|n| append(&journal, &[n; 900])).collect();
+    journal.close().unwrap();
+    let (_, frames) = open(&disk);
+    assert_eq!(frames.len(), 60);
+    assert!(frames.iter().zip(&appended).enumerate().all(|(n, (f, a))| f.0 == a.frame && f.1 == [n as u8; 900][..]));
+    let (_, frames) = open_at(&disk, appended[40].frame.lsn, appended[59].end).unwrap();
+    assert_eq!(frames.len(), 20);
+    assert_eq!(frames[0].0, appended[40].frame);
+}
+
+#[test]
+fn recovered_frames_are_durable_even_after_a_failed_sync() {
+    for seed in 0..50 {
+        let disk = SimDisk::new(seed);
+        let (journal, _) = open(&disk);
+        journal.append(Class::User, &[&[7; 3000]]).unwrap();
+        disk.fail_next_sync();
+        journal.step().unwrap_err();
+        disk.crash_kill();
+        let (_, frames) = open(&disk);
+        assert_eq!(frames.len(), 1, "the page cache shows it");
+        disk.crash_power();
+        assert_eq!(open(&disk).1.len(), 1, "and recovery wrote it again");
+    }
+}
+
+#[test]
+fn damage_to_the_last_batch_is_a_torn_tail_until_a_mark_says_otherwise() {
+    for marked in [false, true] {
+        let disk = SimDisk::new(1);
+        let (journal, _) = open(&disk);
+        append(&journal, b"one");
+        let last = append(&journal, b"two").frame.lsn;
+        if marked {
+            assert!(journal.mark().unwrap());
+            assert!(!journal.mark().unwrap(), "once per pause");
+        }
+        disk.crash_kill();
+        damage(&disk, &newest(&disk), HEADER + last.0 + 9);
+        if marked {
+            assert_eq!(corrupt_at(&disk), last);
+        } else {
+            assert_eq!(open(&disk).1.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn who_knows_better_is_believed() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    let one = append(&journal, b"one");
+    let two = append(&journal, b"two");
+    disk.crash_kill();
+    damage(&disk, &newest(&disk), HEADER + two.frame.lsn.0 + 9);
+    let at = |floor, known| match open_at(&disk, floor, known) {
+        Err(OpenError::Corrupt { at, .. }) => Some(at),
+        _ => None,
+    };
+    assert_eq!(at(Lsn::ZERO, two.end), Some(two.frame.lsn));
+    assert_eq!(at(two.end, Lsn::ZERO), Some(two.frame.lsn));
+    assert_eq!(at(Lsn::ZERO, one.end), None);
+}
+
+#[test]
+fn a_floor_beyond_the_end_is_corruption() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    append(&journal, b"one");
+    journal.close().unwrap();
+    assert!(matches!(open_at(&disk, Lsn(5000), Lsn::ZERO), Err(OpenError::Corrupt { .. })));
+    assert!(matches!(open_at(&SimDisk::new(1), Lsn(1), Lsn::ZERO), Err(OpenError::Corrupt { .. })));
+    assert!(matches!(open_at(&SimDisk::new(1), Lsn::ZERO, Lsn(1)), Err(OpenError::Corrupt { .. })));
+}
+
+#[test]
+fn damage_in_the_middle_is_corruption_wherever_it_is() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    let frames: Vec<_> = (0..40u8).map(|n| append(&journal, &[n; 900]).frame).collect();
+    journal.close().unwrap();
+    let segments: Vec<_> = disk.files().into_iter().filter(|f| open_base(&disk, f).is_some()).collect();
+    assert!(segments.len() >= 3);
+    for frame in &frames {
+        let fork = disk.fork();
+        let path = segments.iter().rfind(|f| open_base(&disk, f).unwrap() <= frame.lsn.0).unwrap();
+        damage(&fork, path, HEADER + frame.lsn.0 - open_base(&disk, path).unwrap() + 100);
+        assert_eq!(corrupt_at(&fork), frame.lsn);
+    }
+    for path in &segments {
+        let fork = disk.fork();
+        damage(&fork, path, 30);
+        corrupt_at(&fork);
+        let fork = disk.fork();
+        fork.remove(path).unwrap();
+        if path != segments.last().unwrap() {
+            corrupt_at(&fork);
+        }
+    }
+}
+
+/// The base of a segment whose name agrees with its header.
+fn open_base(disk: &SimDisk, path: &str) -> Option<u64> {
+    let bytes = &disk.cached()[path];
+    let field = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    (bytes.starts_with(b"THALWEGJ") && path.contains(&format!("{:016}", field(16)))).then(|| field(24))
+}
+
+#[test]
+fn a_torn_tail_is_discarded_even_if_whole_frames_follow() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    append(&journal, b"one");
+    // Two batches, of which neither was acknowledged: the second one is whole, the first one is not.
+    let torn = journal.append(Class::User, &[&[1; 600]]).unwrap();
+    assert!(journal.begin().unwrap());
+    disk.crash_kill();
+    damage(&disk, &newest(&disk), HEADER + torn.frame.lsn.0 + 20);
+    let (journal, frames) = open(&disk);
+    assert_eq!(frames.len(), 1);
+    let two = append(&journal, b"two");
+    assert!(two.frame.lsn >= torn.frame.lsn.plus(0) && journal.start() == Lsn::ZERO);
+    disk.crash_kill();
+    let (_, frames) = open(&disk);
+    assert_eq!(frames.iter().map(|f| &f.1[..]).collect::<Vec<_>>(), [&b"one"[..], b"two"]);
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    journal.close().unwrap();
+    let path = newest(&disk);
+    let mut head = disk.cached()[&path][..40].to_vec();
+    head[8] = 9;
+    head.extend(thalweg_base::crc(&head).to_le_bytes());
+    disk.open(&path).unwrap().write_at(&head, 0).unwrap();
+    assert!(matches!(open_at(&disk, Lsn::ZERO, Lsn::ZERO), Err(OpenError::Version { found: 9, .. })));
+}
+
+#[test]
+fn a_refusing_owner_stops_recovery() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    let at = append(&journal, b"one").frame.lsn;
+    journal.close().unwrap();
+    let refused = FileJournal::open(Arc::new(disk), options(), Lsn::ZERO, Lsn::ZERO, &mut |_, _| Err("no"));
+    assert!(matches!(refused, Err(OpenError::Replay { at: a, error: "no" }) if a == at));
+}
+
+#[test]
+fn a_closed_journal_accepts_nothing() {
+    let (journal, _) = open(&SimDisk::new(1));
+    journal.close().unwrap();
+    journal.append(Class::Upkeep, &[b"x"]).unwrap_err();
+}
