@@ -39,11 +39,7 @@ impl Content {
         let (first, last) = (at / SECTOR, end.div_ceil(SECTOR));
         let mut bytes = self.cached[first * SECTOR..self.cached.len().min(last * SECTOR)].to_vec();
         bytes.resize((last - first) * SECTOR, 0);
-        self.pending.push(Pending::Write {
-            first,
-            bytes,
-            alive: vec![true; last - first],
-        });
+        self.pending.push(Pending::Write { first, bytes, alive: vec![true; last - first] });
     }
 
     pub(crate) fn set_len(&mut self, len: usize) {
@@ -58,11 +54,7 @@ impl Content {
         for pending in std::mem::take(&mut self.pending) {
             match pending {
                 Pending::Len(len) => self.durable.resize(len, 0),
-                Pending::Write {
-                    first,
-                    bytes,
-                    alive,
-                } => place(&mut self.durable, first, &bytes, &alive),
+                Pending::Write { first, bytes, alive } => place(&mut self.durable, first, &bytes, &alive),
             }
         }
     }
@@ -79,11 +71,7 @@ impl Content {
                         self.pending.push(Pending::Len(len));
                     }
                 }
-                Pending::Write {
-                    first,
-                    bytes,
-                    alive,
-                } => {
+                Pending::Write { first, bytes, alive } => {
                     let mut reached = vec![false; alive.len()];
                     let mut stays = vec![false; alive.len()];
                     for i in (0..alive.len()).filter(|i| alive[*i]) {
@@ -94,11 +82,7 @@ impl Content {
                         }
                     }
                     place(&mut self.durable, first, &bytes, &reached);
-                    self.pending.push(Pending::Write {
-                        first,
-                        bytes,
-                        alive: stays,
-                    });
+                    self.pending.push(Pending::Write { first, bytes, alive: stays });
                 }
             }
         }
@@ -106,11 +90,7 @@ impl Content {
 
     /// The power goes: each write survives, or not, or in part. Lengths survive in order.
     pub(crate) fn crash_power(&mut self, rng: &mut Rand64) {
-        let lens = self
-            .pending
-            .iter()
-            .filter(|p| matches!(p, Pending::Len(_)))
-            .count();
+        let lens = self.pending.iter().filter(|p| matches!(p, Pending::Len(_))).count();
         let mut lens = rng.rand_range(0..lens as u64 + 1);
         for pending in std::mem::take(&mut self.pending) {
             match pending {
@@ -119,17 +99,11 @@ impl Content {
                     self.durable.resize(to, 0);
                 }
                 Pending::Len(_) => {}
-                Pending::Write {
-                    first,
-                    bytes,
-                    mut alive,
-                } => {
+                Pending::Write { first, bytes, mut alive } => {
                     match rng.rand_range(0..10) {
                         0..4 => {}
                         4..8 => alive.fill(false),
-                        _ => alive
-                            .iter_mut()
-                            .for_each(|sector| *sector &= chance(rng, 0.5)),
+                        _ => alive.iter_mut().for_each(|sector| *sector &= chance(rng, 0.5)),
                     }
                     place(&mut self.durable, first, &bytes, &alive);
                 }
@@ -159,10 +133,9 @@ impl Content {
     fn is_pending(&self, sector: usize) -> bool {
         self.pending.iter().any(|p| match p {
             Pending::Len(_) => false,
-            Pending::Write { first, alive, .. } => sector
-                .checked_sub(*first)
-                .and_then(|i| alive.get(i))
-                .is_some_and(|alive| *alive),
+            Pending::Write { first, alive, .. } => {
+                sector.checked_sub(*first).and_then(|i| alive.get(i)).is_some_and(|alive| *alive)
+            }
         })
     }
 }

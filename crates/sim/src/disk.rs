@@ -25,37 +25,23 @@ struct SimFile {
 fn split(path: &str) -> io::Result<(&str, &str)> {
     check_path(path)?;
     let folder = folder_of(path);
-    Ok((
-        folder,
-        if folder.is_empty() {
-            path
-        } else {
-            &path[folder.len() + 1..]
-        },
-    ))
+    Ok((folder, if folder.is_empty() { path } else { &path[folder.len() + 1..] }))
 }
 
 fn missing(path: &str) -> Error {
-    Error::new(
-        ErrorKind::NotFound,
-        format!("{path} does not exist on the simulated disk"),
-    )
+    Error::new(ErrorKind::NotFound, format!("{path} does not exist on the simulated disk"))
 }
 
 impl SimDisk {
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self {
-            state: Arc::new(Mutex::new(State::new(seed))),
-        }
+        Self { state: Arc::new(Mutex::new(State::new(seed))) }
     }
 
     /// An independent disk with the same state, the same faults and the same future.
     #[must_use]
     pub fn fork(&self) -> Self {
-        Self {
-            state: Arc::new(Mutex::new(self.state.lock().clone())),
-        }
+        Self { state: Arc::new(Mutex::new(self.state.lock().clone())) }
     }
 
     /// The power goes: unsynced sectors survive, get lost or tear, one by one; unsynced names survive in a prefix per folder.
@@ -125,23 +111,15 @@ impl SimDisk {
         let mut state = self.state.lock();
         let (folder, name) = split(path).ok()?;
         let inode = state.lookup(folder, name)?;
-        let within =
-            usize::try_from(within.start).ok()?..usize::try_from(within.end).unwrap_or(usize::MAX);
-        state
-            .files
-            .get_mut(&inode)?
-            .flip(within, rng)
-            .map(|at| at as u64)
+        let within = usize::try_from(within.start).ok()?..usize::try_from(within.end).unwrap_or(usize::MAX);
+        state.files.get_mut(&inode)?.flip(within, rng).map(|at| at as u64)
     }
 
     /// All paths, sorted by folder.
     #[must_use]
     pub fn files(&self) -> Vec<String> {
         let state = self.state.lock();
-        let paths = state
-            .folders
-            .iter()
-            .flat_map(|(dir, f)| f.cached.keys().map(move |name| join(dir, name)));
+        let paths = state.folders.iter().flat_map(|(dir, f)| f.cached.keys().map(move |name| join(dir, name)));
         paths.collect()
     }
 
@@ -175,20 +153,12 @@ impl SimDisk {
     }
 
     fn file(&self, inode: u64, life: u64) -> Arc<dyn File> {
-        Arc::new(SimFile {
-            state: Arc::clone(&self.state),
-            inode,
-            life,
-        })
+        Arc::new(SimFile { state: Arc::clone(&self.state), inode, life })
     }
 }
 
 fn join(dir: &str, name: &str) -> String {
-    if dir.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{dir}/{name}")
-    }
+    if dir.is_empty() { name.to_owned() } else { format!("{dir}/{name}") }
 }
 
 impl Disk for SimDisk {
@@ -196,10 +166,7 @@ impl Disk for SimDisk {
         let (folder, name) = split(path)?;
         let mut state = self.state.lock();
         if state.lookup(folder, name).is_some() {
-            return Err(Error::new(
-                ErrorKind::AlreadyExists,
-                format!("{path} exists on the simulated disk"),
-            ));
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("{path} exists on the simulated disk")));
         }
         state.room(1)?;
         let inode = state.fresh();
@@ -218,9 +185,7 @@ impl Disk for SimDisk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let ((from_folder, from_name), (to_folder, to_name)) = (split(from)?, split(to)?);
         let mut state = self.state.lock();
-        let inode = state
-            .lookup(from_folder, from_name)
-            .ok_or_else(|| missing(from))?;
+        let inode = state.lookup(from_folder, from_name).ok_or_else(|| missing(from))?;
         if from == to {
             return Ok(());
         }
@@ -247,11 +212,7 @@ impl Disk for SimDisk {
             check_path(dir)?;
         }
         let state = self.state.lock();
-        Ok(state
-            .folders
-            .get(dir)
-            .map(|f| f.cached.keys().cloned().collect())
-            .unwrap_or_default())
+        Ok(state.folders.get(dir).map(|f| f.cached.keys().cloned().collect()).unwrap_or_default())
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
@@ -278,29 +239,20 @@ impl SimFile {
     }
 
     fn grow(&self, state: &mut State, to: u64) -> io::Result<()> {
-        let len = state
-            .files
-            .get(&self.inode)
-            .map_or(0, |c| c.cached.len() as u64);
+        let len = state.files.get(&self.inode).map_or(0, |c| c.cached.len() as u64);
         state.room(to.saturating_sub(len))
     }
 }
 
 fn content(state: &mut State, inode: u64) -> io::Result<&mut Content> {
-    state
-        .files
-        .get_mut(&inode)
-        .ok_or_else(|| Error::other("a simulated file without contents"))
+    state.files.get_mut(&inode).ok_or_else(|| Error::other("a simulated file without contents"))
 }
 
 impl File for SimFile {
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
         self.with(|state| {
             let bytes = &content(state, self.inode)?.cached;
-            let rest = usize::try_from(at)
-                .ok()
-                .and_then(|at| bytes.get(at..))
-                .unwrap_or_default();
+            let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
             let n = rest.len().min(buf.len());
             buf[..n].copy_from_slice(&rest[..n]);
             Ok(n)
@@ -312,29 +264,17 @@ impl File for SimFile {
             let p = state.faults.waits;
             Ok(chance(&mut state.rng, p))
         })?;
-        if waits {
-            Ok(None)
-        } else {
-            self.read_at(buf, at).map(Some)
-        }
+        if waits { Ok(None) } else { self.read_at(buf, at).map(Some) }
     }
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
         self.with(|state| {
             self.grow(state, at + buf.len() as u64)?;
             let fails = state.write_fails();
-            let n = if fails {
-                state.rng.rand_range(0..buf.len() as u64 + 1) as usize
-            } else {
-                buf.len()
-            };
+            let n = if fails { state.rng.rand_range(0..buf.len() as u64 + 1) as usize } else { buf.len() };
             let at = usize::try_from(at).map_err(|_| Error::from(ErrorKind::InvalidInput))?;
             content(state, self.inode)?.write(&buf[..n], at);
-            if fails {
-                Err(Error::other("simulated failure of a write"))
-            } else {
-                Ok(())
-            }
+            if fails { Err(Error::other("simulated failure of a write")) } else { Ok(()) }
         })
     }
 

@@ -42,44 +42,28 @@ enum Change {
 impl Folder {
     pub(crate) fn link(&mut self, name: &str, inode: Inode) {
         self.cached.insert(name.to_owned(), inode);
-        self.pending.push(Change::Link {
-            name: name.to_owned(),
-            inode,
-        });
+        self.pending.push(Change::Link { name: name.to_owned(), inode });
     }
 
     pub(crate) fn unlink(&mut self, name: &str) {
         self.cached.remove(name);
-        self.pending.push(Change::Unlink {
-            name: name.to_owned(),
-        });
+        self.pending.push(Change::Unlink { name: name.to_owned() });
     }
 
     pub(crate) fn rename(&mut self, from: &str, to: &str, inode: Inode) {
         self.cached.remove(from);
         self.cached.insert(to.to_owned(), inode);
-        self.pending.push(Change::Rename {
-            from: from.to_owned(),
-            to: to.to_owned(),
-            inode,
-        });
+        self.pending.push(Change::Rename { from: from.to_owned(), to: to.to_owned(), inode });
     }
 
     pub(crate) fn arrive(&mut self, name: &str, inode: Inode, id: MoveId) {
         self.cached.insert(name.to_owned(), inode);
-        self.pending.push(Change::Arrive {
-            name: name.to_owned(),
-            inode,
-            id,
-        });
+        self.pending.push(Change::Arrive { name: name.to_owned(), inode, id });
     }
 
     pub(crate) fn leave(&mut self, name: &str, id: MoveId) {
         self.cached.remove(name);
-        self.pending.push(Change::Leave {
-            name: name.to_owned(),
-            id,
-        });
+        self.pending.push(Change::Leave { name: name.to_owned(), id });
     }
 
     pub(crate) fn pending_len(&self) -> usize {
@@ -103,10 +87,7 @@ impl Folder {
 
     /// How many changes must become durable for this arrival to be.
     pub(crate) fn upto_arrival(&self, wanted: MoveId) -> Option<usize> {
-        self.pending
-            .iter()
-            .position(|c| matches!(c, Change::Arrive { id, .. } if *id == wanted))
-            .map(|i| i + 1)
+        self.pending.iter().position(|c| matches!(c, Change::Arrive { id, .. } if *id == wanted)).map(|i| i + 1)
     }
 
     /// Makes the first `n` changes durable. A departure in `undone` did not happen.

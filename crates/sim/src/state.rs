@@ -65,16 +65,8 @@ impl State {
     }
 
     pub(crate) fn used(&self) -> u64 {
-        let linked: BTreeSet<Inode> = self
-            .folders
-            .values()
-            .flat_map(|f| f.cached.values().copied())
-            .collect();
-        linked
-            .iter()
-            .filter_map(|inode| self.files.get(inode))
-            .map(|file| file.cached.len() as u64)
-            .sum()
+        let linked: BTreeSet<Inode> = self.folders.values().flat_map(|f| f.cached.values().copied()).collect();
+        linked.iter().filter_map(|inode| self.files.get(inode)).map(|file| file.cached.len() as u64).sum()
     }
 
     pub(crate) fn free(&self) -> u64 {
@@ -84,22 +76,17 @@ impl State {
     /// Fails if a file cannot grow by `more`.
     pub(crate) fn room(&self, more: u64) -> io::Result<()> {
         if more > 0 && (self.faults.capacity != u64::MAX && more > self.free()) {
-            return Err(io::Error::new(
-                io::ErrorKind::StorageFull,
-                "no space left on the simulated disk",
-            ));
+            return Err(io::Error::new(io::ErrorKind::StorageFull, "no space left on the simulated disk"));
         }
         Ok(())
     }
 
     pub(crate) fn write_fails(&mut self) -> bool {
-        std::mem::take(&mut self.faults.fail_next_write)
-            || chance(&mut self.rng, self.faults.write_failures)
+        std::mem::take(&mut self.faults.fail_next_write) || chance(&mut self.rng, self.faults.write_failures)
     }
 
     pub(crate) fn sync_fails(&mut self) -> bool {
-        std::mem::take(&mut self.faults.fail_next_sync)
-            || chance(&mut self.rng, self.faults.sync_failures)
+        std::mem::take(&mut self.faults.fail_next_sync) || chance(&mut self.rng, self.faults.sync_failures)
     }
 
     /// Syncs one folder. A move out of it becomes durable together with its arrival elsewhere.
@@ -135,11 +122,7 @@ impl State {
             folder.settle(survive[name], &undone);
             folder.forget_pending();
         }
-        let linked: BTreeSet<Inode> = self
-            .folders
-            .values()
-            .flat_map(|f| f.durable.values().copied())
-            .collect();
+        let linked: BTreeSet<Inode> = self.folders.values().flat_map(|f| f.durable.values().copied()).collect();
         self.files.retain(|inode, _| linked.contains(inode));
         for file in self.files.values_mut() {
             file.crash_power(&mut self.rng);

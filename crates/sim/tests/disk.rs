@@ -1,4 +1,5 @@
 //! What the simulated disk may do to its user, and what it may not.
+#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 use thalweg_disk::{Disk, File};
@@ -67,15 +68,10 @@ fn unsynced_sectors_are_lost_torn_and_reordered() {
         disk.crash_power();
         let bytes = &disk.cached()["d/a"];
         for sector in bytes.chunks(512) {
-            assert!(
-                sector.iter().all(|b| *b == sector[0]),
-                "a sector is never torn"
-            );
+            assert!(sector.iter().all(|b| *b == sector[0]), "a sector is never torn");
         }
-        let (first, second) = (
-            bytes[..4096].iter().filter(|b| **b == 1).count(),
-            bytes[4096..].iter().filter(|b| **b == 2).count(),
-        );
+        let (first, second) =
+            (bytes[..4096].iter().filter(|b| **b == 1).count(), bytes[4096..].iter().filter(|b| **b == 2).count());
         match (first, second) {
             (4096, 4096) => all += 1,
             (0, 0) => none += 1,
@@ -84,10 +80,7 @@ fn unsynced_sectors_are_lost_torn_and_reordered() {
             _ => torn += 1,
         }
     }
-    assert!(
-        all > 20 && none > 20 && torn > 20 && reordered > 20,
-        "{all} {none} {torn} {reordered}"
-    );
+    assert!(all > 20 && none > 20 && torn > 20 && reordered > 20, "{all} {none} {torn} {reordered}");
 }
 
 #[test]
@@ -169,14 +162,8 @@ fn space_runs_out_and_comes_back() {
     let file = disk.create("d/a").unwrap();
     file.allocate(900).unwrap();
     assert_eq!(disk.free().unwrap(), 100);
-    assert_eq!(
-        file.write_at(&[1; 200], 850).unwrap_err().kind(),
-        std::io::ErrorKind::StorageFull
-    );
-    assert_eq!(
-        file.allocate(2000).unwrap_err().kind(),
-        std::io::ErrorKind::StorageFull
-    );
+    assert_eq!(file.write_at(&[1; 200], 850).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(file.allocate(2000).unwrap_err().kind(), std::io::ErrorKind::StorageFull);
     file.write_at(&[1; 100], 800).unwrap();
     disk.remove("d/a").unwrap();
     assert_eq!(disk.free().unwrap(), 1000);
@@ -189,16 +176,10 @@ fn a_flipped_bit_is_one_bit_of_durable_data() {
     let file = file_with(&disk, "d/a", &[0; 2048]);
     file.write_at(&[1; 512], 0).unwrap();
     for _ in 0..20 {
-        assert!(
-            disk.flip_bit("d/a", &mut rng).unwrap() >= 512,
-            "what is on its way is not durable"
-        );
+        assert!(disk.flip_bit("d/a", &mut rng).unwrap() >= 512, "what is on its way is not durable");
     }
     disk.crash_power();
-    let ones: u32 = disk.cached()["d/a"][512..]
-        .iter()
-        .map(|b| b.count_ones())
-        .sum();
+    let ones: u32 = disk.cached()["d/a"][512..].iter().map(|b| b.count_ones()).sum();
     assert!(ones > 0 && ones <= 20);
     assert_eq!(disk.flip_bit("d/none", &mut rng), None);
 }

@@ -4,15 +4,11 @@ use std::io;
 
 /// Refuses absolute paths, empty parts, `.`, `..` and NUL.
 pub fn check_path(path: &str) -> io::Result<()> {
-    let plain =
-        |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
+    let plain = |part: &str| !part.is_empty() && part != "." && part != ".." && !part.contains('\0');
     if path.split('/').all(plain) {
         Ok(())
     } else {
-        Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("{path:?} is not a path inside the data folder"),
-        ))
+        Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{path:?} is not a path inside the data folder")))
     }
 }
 

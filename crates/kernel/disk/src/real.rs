@@ -31,9 +31,7 @@ impl RealDisk {
                 sync_folder(parent)?;
             }
         }
-        Ok(Self {
-            root: root.canonicalize()?,
-        })
+        Ok(Self { root: root.canonicalize()? })
     }
 
     fn path(&self, path: &str) -> io::Result<PathBuf> {
@@ -42,11 +40,7 @@ impl RealDisk {
     }
 
     fn folder(&self, dir: &str) -> io::Result<PathBuf> {
-        if dir.is_empty() {
-            Ok(self.root.clone())
-        } else {
-            self.path(dir)
-        }
+        if dir.is_empty() { Ok(self.root.clone()) } else { self.path(dir) }
     }
 
     /// Creates missing folders from the root down, and makes each one's name durable.
@@ -72,13 +66,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 impl Disk for RealDisk {
     fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let full = self.path(path)?;
-        let create = || {
-            fs::OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .open(&full)
-        };
+        let create = || fs::OpenOptions::new().read(true).write(true).create_new(true).open(&full);
         let file = match create() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 self.make_folders(folder_of(path))?;
@@ -90,10 +78,7 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.path(path)?)?;
+        let file = fs::OpenOptions::new().read(true).write(true).open(self.path(path)?)?;
         Ok(Arc::new(RealFile { file }))
     }
 
@@ -115,10 +100,7 @@ impl Disk for RealDisk {
         for entry in entries {
             let entry = entry?;
             // A name that is not UTF-8 is not ours.
-            if let (true, Ok(name)) = (
-                entry.file_type()?.is_file(),
-                entry.file_name().into_string(),
-            ) {
+            if let (true, Ok(name)) = (entry.file_type()?.is_file(), entry.file_name().into_string()) {
                 names.push(name);
             }
         }
@@ -152,18 +134,11 @@ impl File for RealFile {
 
     fn try_read_at(&self, buf: &mut [u8], at: u64) -> io::Result<Option<usize>> {
         let wanted = buf.len();
-        match rustix::io::preadv2(
-            &self.file,
-            &mut [IoSliceMut::new(buf)],
-            at,
-            ReadWriteFlags::NOWAIT,
-        ) {
+        match rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(buf)], at, ReadWriteFlags::NOWAIT) {
             Ok(n) if n == wanted => Ok(Some(n)),
             // Short: either the file ends here, or the next page is not in memory.
             Ok(n) => Ok((at + n as u64 >= self.len()?).then_some(n)),
-            Err(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                Ok(None)
-            }
+            Err(Errno::AGAIN | Errno::INTR | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(None),
             Err(e) => Err(e.into()),
         }
     }
@@ -179,9 +154,7 @@ impl File for RealFile {
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         let old = self.len()?;
-        match rustix::io::retry_on_intr(|| {
-            rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len)
-        }) {
+        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len)) {
             Ok(()) => Ok(()),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(&self.file, old, len),
             Err(e) => Err(e.into()),
@@ -217,12 +190,7 @@ mod tests {
     fn zeros_written_in_place_of_a_reservation_keep_old_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let disk = RealDisk::open(dir.path()).unwrap();
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(dir.path().join("f"))
-            .unwrap();
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(dir.path().join("f")).unwrap();
         file.write_all_at(b"old", 0).unwrap();
         write_zeros(&file, 3, (2 << 20) + 5).unwrap();
         let file = disk.open("f").unwrap();

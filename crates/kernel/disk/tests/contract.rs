@@ -1,4 +1,5 @@
 //! What every disk promises: the same claims against the operating system's and the simulated one.
+#![allow(clippy::unwrap_used)]
 
 use std::io::ErrorKind;
 use thalweg_disk::{Disk, RealDisk};
@@ -42,22 +43,13 @@ fn a_read_that_need_not_wait_gives_the_same_or_nothing(disk: &dyn Disk) {
 
 fn a_second_create_fails(disk: &dyn Disk) {
     disk.create("d/one").unwrap();
-    assert_eq!(
-        disk.create("d/one").err().unwrap().kind(),
-        ErrorKind::AlreadyExists
-    );
+    assert_eq!(disk.create("d/one").err().unwrap().kind(), ErrorKind::AlreadyExists);
 }
 
 fn a_missing_file_is_not_found(disk: &dyn Disk) {
     assert_eq!(disk.open("one").err().unwrap().kind(), ErrorKind::NotFound);
-    assert_eq!(
-        disk.remove("one").err().unwrap().kind(),
-        ErrorKind::NotFound
-    );
-    assert_eq!(
-        disk.rename("one", "two").err().unwrap().kind(),
-        ErrorKind::NotFound
-    );
+    assert_eq!(disk.remove("one").err().unwrap().kind(), ErrorKind::NotFound);
+    assert_eq!(disk.rename("one", "two").err().unwrap().kind(), ErrorKind::NotFound);
 }
 
 fn rename_replaces(disk: &dyn Disk) {
@@ -89,16 +81,8 @@ fn lists_are_sorted_and_hold_files_only(disk: &dyn Disk) {
 
 fn paths_cannot_lead_out(disk: &dyn Disk) {
     for path in ["/etc/hostname", "../x", "a/../../x", "", "a//b"] {
-        assert_eq!(
-            disk.create(path).err().unwrap().kind(),
-            ErrorKind::InvalidInput,
-            "{path:?}"
-        );
-        assert_eq!(
-            disk.open(path).err().unwrap().kind(),
-            ErrorKind::InvalidInput,
-            "{path:?}"
-        );
+        assert_eq!(disk.create(path).err().unwrap().kind(), ErrorKind::InvalidInput, "{path:?}");
+        assert_eq!(disk.open(path).err().unwrap().kind(), ErrorKind::InvalidInput, "{path:?}");
     }
 }
 

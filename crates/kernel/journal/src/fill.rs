@@ -72,7 +72,7 @@ impl Fill {
     /// Whether a frame of `len` bytes needs another segment than the one in use.
     pub(crate) fn needs_segment(&self, len: usize, options: &Options) -> bool {
         let frame = FRAME_HEADER + len;
-        let opens = !self.open.as_ref().is_some_and(|b| b.bytes.len() < options.batch_bytes);
+        let opens = self.open.as_ref().is_none_or(|b| b.bytes.len() >= options.batch_bytes);
         !self.fits(if opens { frame + BATCH_HEADER } else { frame }, options)
     }
 

@@ -125,8 +125,8 @@ impl FileJournal {
         let mut out = Vec::with_capacity(frames.len());
         let mut rest = frames;
         while !rest.is_empty() {
-            let taken = match self.from_window(rest, &mut out) {
-                Ok(0) => match self.from_segment(rest, may_wait, &mut out) {
+            let taken = match self.take_from_window(rest, &mut out) {
+                Ok(0) => match self.take_from_segment(rest, may_wait, &mut out) {
                     Ok(0) => return None,
                     other => other,
                 },
@@ -151,7 +151,7 @@ impl FileJournal {
     }
 
     /// How many of the first frames the window had.
-    fn from_window(&self, frames: &[FrameRef], out: &mut Vec<Bytes>) -> Result<usize, ReadError> {
+    fn take_from_window(&self, frames: &[FrameRef], out: &mut Vec<Bytes>) -> Result<usize, ReadError> {
         let window = self.window.lock();
         let mut last = 0;
         for (n, frame) in frames.iter().enumerate() {
@@ -166,7 +166,7 @@ impl FileJournal {
     }
 
     /// How many of the first frames one read of a segment gave; none if it would have to wait.
-    fn from_segment(&self, frames: &[FrameRef], may_wait: bool, out: &mut Vec<Bytes>) -> Result<usize, ReadError> {
+    fn take_from_segment(&self, frames: &[FrameRef], may_wait: bool, out: &mut Vec<Bytes>) -> Result<usize, ReadError> {
         let Some(first) = frames.first() else { return Ok(0) };
         let (segment, limit) = {
             let segments = self.segments.lock();

@@ -178,11 +178,16 @@ impl FileJournal {
         Ok(true)
     }
 
-    /// Writes and syncs all that was accepted, says so in a last batch, and stops. A closed journal accepts nothing.
+    /// Writes and syncs all that was accepted, says so in a last batch, and stops. A closed journal accepts nothing. If frames are
+    /// left for which the disk has no space, it may be called again.
     pub fn close(&self) -> Result<(), Poisoned> {
         self.shell.stop();
         self.fill.lock().closed = true;
         self.sync()?;
+        if !self.fill.lock().is_empty() {
+            let cause = "accepted frames still wait for space on the disk".into();
+            return Err(Poisoned { operation: "close", cause });
+        }
         self.mark()?;
         self.sync()?;
         Ok(())

@@ -129,6 +129,7 @@ fn a_batch_without_space_waits_and_is_written_later() {
     let last = (0..20).map(|_| journal.append(Class::User, &[&[7; 1000]]).unwrap()).last().unwrap();
     while journal.step().unwrap() {}
     assert!(journal.durable() < last.end && journal.poisoned().is_none());
+    assert_eq!(journal.close().unwrap_err().operation, "close");
     disk.capacity(u64::MAX);
     journal.wait(last.end).unwrap();
     assert!(disk.free().unwrap() > 0);

@@ -343,11 +343,7 @@ impl World {
 
     fn close(&mut self) -> Result<bool, String> {
         self.disk.capacity(u64::MAX);
-        let mut closed = self.journal.close();
-        // A batch without a segment waited for space, of which there is enough now.
-        if closed.is_ok() && self.journal.durable() < self.journal.end() {
-            closed = self.journal.close();
-        }
+        let closed = self.journal.close();
         self.acknowledge();
         if closed.is_err() {
             return if self.sick { self.crash(Crash::Kill) } else { Err("close failed".into()) };
