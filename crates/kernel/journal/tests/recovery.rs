@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use thalweg_base::Lsn;
 use thalweg_disk::Disk;
-use thalweg_journal::{Appended, Class, FileJournal, FrameRef, Journal, OpenError, Options, verify};
+use thalweg_journal::{Appended, Class, FileJournal, FrameRef, Journal, OpenError, Options, ReadError, verify};
 use thalweg_sim::SimDisk;
 
 const HEADER: u64 = 4096;
@@ -190,15 +190,18 @@ fn a_torn_tail_is_discarded_even_if_whole_frames_follow() {
     let disk = SimDisk::new(1);
     let (journal, _) = open(&disk);
     append(&journal, b"one");
-    // Two batches, of which neither was acknowledged: the second one is whole, the first one is not.
-    let torn = journal.append(Class::User, &[&[1; 600]]).unwrap();
+    // A batch that was not acknowledged: its first frame is damaged, the second one is whole.
+    let torn = journal.append(Class::User, &[&[1; 600]]).unwrap().frame;
+    let whole = journal.append(Class::User, &[&[2; 600]]).unwrap().frame;
     assert!(journal.begin().unwrap());
     disk.crash_kill();
-    damage(&disk, &newest(&disk), HEADER + torn.frame.lsn.0 + 20);
+    damage(&disk, &newest(&disk), HEADER + torn.lsn.0 + 20);
     let (journal, frames) = open(&disk);
     assert_eq!(frames.len(), 1);
+    assert_eq!(journal.end(), torn.lsn);
+    assert!(matches!(journal.read(&[whole]).wait(), Err(ReadError::NotWritten(_))));
     let two = append(&journal, b"two");
-    assert!(two.frame.lsn >= torn.frame.lsn.plus(0) && journal.start() == Lsn::ZERO);
+    assert!(two.frame.lsn >= torn.lsn);
     disk.crash_kill();
     let (_, frames) = open(&disk);
     assert_eq!(frames.iter().map(|f| &f.1[..]).collect::<Vec<_>>(), [&b"one"[..], b"two"]);
