@@ -3,8 +3,11 @@
 //! [`service`] is what an engine sees: a request comes in whole, a reply goes out at once, when a position is durable, later from
 //! another thread, or as a stream with back-pressure. The rest of the module is framing and sockets.
 
+mod framing;
 mod service;
 
+#[doc(hidden)]
+pub use framing::fuzz_framing;
 pub use service::{
     Body, BodySource, Context, Gate, Headers, Method, Pending, Poll, Pull, Reply, Request, Response, Service, Sink, Waker,
 };

@@ -1,0 +1,177 @@
+//! HTTP/1.1 framing without sockets: bytes in, whole requests out.
+//!
+//! Owns the question where a request ends. Promises that the answer does not depend on how the bytes were split into reads, that
+//! whatever two readers could understand differently is refused rather than guessed, and that no input panics. Knows nothing of
+//! sockets, time or what a request means.
+
+mod body;
+mod chunked;
+mod fuzz;
+mod head;
+mod refusal;
+mod scan;
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod refused;
+
+pub use fuzz::fuzz_framing;
+pub(crate) use refusal::Refusal;
+
+use crate::http::{Headers, Method, Request};
+use body::BodyLength;
+use chunked::Chunked;
+use head::Head;
+use scan::Scan;
+
+/// How large a request may be, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) head: usize,
+    pub(crate) body: usize,
+}
+
+/// What the connection needs to know of a request, beside the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Manner {
+    pub(crate) keep_alive: bool,
+    pub(crate) http11: bool,
+    /// The answer has no body, whatever the service says.
+    pub(crate) bodiless: bool,
+}
+
+/// How far a step came.
+#[derive(Debug)]
+pub(crate) enum Step<T> {
+    /// The request is not whole yet. If known: how many bytes it has in all.
+    More(Option<usize>),
+    /// The client waits for `100 Continue`, and its body is wanted. Step again for the rest.
+    Continue,
+    /// A request, this many bytes long, was handed over, and this is what came of it.
+    Request(usize, Manner, T),
+}
+
+/// Where one request stands between two reads.
+#[derive(Debug)]
+pub(crate) struct Framer {
+    scan: Scan,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Head,
+    /// The length of the head, and of the whole request.
+    Body { head: usize, whole: usize },
+    Chunks { head: usize, decoded: usize, chunked: Chunked },
+}
+
+/// What became clear when a head was read.
+enum Opened<T> {
+    Done(usize, Manner, T),
+    Stage(Stage, bool),
+}
+
+impl Framer {
+    pub(crate) fn new() -> Self {
+        Self { scan: Scan::default(), stage: Stage::Head }
+    }
+
+    /// The head is complete, only (more of) the body is missing.
+    pub(crate) fn in_body(&self) -> bool {
+        !matches!(self.stage, Stage::Head)
+    }
+
+    /// Looks at `buf[at..]`, where the request begins. If it is whole, `f` gets it; a body that came in one piece is a slice of
+    /// `buf`. Chunked bodies are decoded in place, which may shorten `buf` behind `at`. After `Request` or an error, a new framer
+    /// is needed.
+    pub(crate) fn step<T>(
+        &mut self,
+        buf: &mut Vec<u8>,
+        at: usize,
+        limits: Limits,
+        f: impl FnOnce(&Request<'_>, Manner) -> T,
+    ) -> Result<Step<T>, Refusal> {
+        let mut f = Some(f);
+        if let Stage::Head = self.stage {
+            let Some(end) = self.scan.end_of_head(&buf[at..], limits.head)? else { return Ok(Step::More(None)) };
+            let bytes = &buf[at..];
+            let opened = head::read(&bytes[..end], self.scan.lines, |head| open(head, bytes, end, limits, &mut f))??;
+            match opened {
+                Opened::Done(used, manner, out) => return Ok(Step::Request(used, manner, out)),
+                Opened::Stage(stage, wants_continue) => {
+                    self.stage = stage;
+                    if wants_continue && bytes.len() == end {
+                        return Ok(Step::Continue);
+                    }
+                }
+            }
+        }
+        let (head, body_end, used) = match &mut self.stage {
+            Stage::Head => return Ok(Step::More(None)),
+            Stage::Body { head, whole } => {
+                if buf.len() - at < *whole {
+                    return Ok(Step::More(Some(*whole)));
+                }
+                (*head, at + *whole, *whole)
+            }
+            Stage::Chunks { head, decoded, chunked } => {
+                let from = at + *head + *decoded;
+                let pass = chunked.decode(buf, from, from, limits.body - *decoded, limits.head)?;
+                *decoded = pass.write - at - *head;
+                if !pass.whole {
+                    buf.truncate(pass.write);
+                    return Ok(Step::More(None));
+                }
+                (*head, pass.write, pass.read - at)
+            }
+        };
+        let Some(f) = f.take() else { return Ok(Step::More(None)) };
+        let body = &buf[at + head..body_end];
+        let (manner, out) = head::read(&buf[at..at + head], self.scan.lines, |head| hand_over(head, body, f))?;
+        Ok(Step::Request(used, manner, out))
+    }
+}
+
+/// Decides how the body will be had, and hands the request over if it is there already.
+fn open<T, F: FnOnce(&Request<'_>, Manner) -> T>(
+    head: &Head<'_>,
+    bytes: &[u8],
+    end: usize,
+    limits: Limits,
+    f: &mut Option<F>,
+) -> Result<Opened<T>, Refusal> {
+    let expects = head.message.expects_continue;
+    match head.message.body {
+        BodyLength::Chunked => {
+            let chunked = Chunked::new();
+            Ok(Opened::Stage(Stage::Chunks { head: end, decoded: 0, chunked }, expects))
+        }
+        BodyLength::Known(length) => {
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            if length > limits.body {
+                return Err(Refusal::BODY_TOO_LARGE);
+            }
+            match bytes.get(end..end + length) {
+                Some(body) => {
+                    let Some(f) = f.take() else { return Err(Refusal::bad("the head is malformed")) };
+                    let (manner, out) = hand_over(head, body, f);
+                    Ok(Opened::Done(end + length, manner, out))
+                }
+                None => Ok(Opened::Stage(Stage::Body { head: end, whole: end + length }, expects)),
+            }
+        }
+    }
+}
+
+fn hand_over<T>(head: &Head<'_>, body: &[u8], f: impl FnOnce(&Request<'_>, Manner) -> T) -> (Manner, T) {
+    let manner = Manner {
+        keep_alive: head.message.keep_alive,
+        http11: head.minor == 1,
+        bodiless: head.method == Method::Head,
+    };
+    let request =
+        Request { method: head.method, path: head.path, query: head.query, headers: Headers(head.fields), body };
+    (manner, f(&request, manner))
+}
