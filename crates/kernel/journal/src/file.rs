@@ -131,6 +131,14 @@ impl Journal for FileJournal {
         self.published.wait(upto)
     }
 
+    fn harden(&self, upto: Lsn) -> Result<(), Poisoned> {
+        self.wait(upto)?;
+        while self.published.synced() < upto {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
     fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>> {
         self.read_frames(frames, false)
     }

@@ -136,6 +136,10 @@ pub trait Journal: Send + Sync + 'static {
     /// Kicks, and blocks until `upto` is durable. Never call it on a reactor.
     fn wait(&self, upto: Lsn) -> Result<(), Poisoned>;
 
+    /// Kicks, and blocks until `upto` survives loss of power, whatever level is promised to users. What is written elsewhere and
+    /// must not be ahead of the journal waits here. Never call it on a reactor.
+    fn harden(&self, upto: Lsn) -> Result<(), Poisoned>;
+
     /// The payloads of frames, in the order asked, if none of them needs a device; each is checked. Frames need not be durable,
     /// but must be written: one still in the filling batch is `NotWritten`.
     fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>>;

@@ -109,6 +109,10 @@ impl Journal for MemoryJournal {
         self.published.wait(upto)
     }
 
+    fn harden(&self, upto: Lsn) -> Result<(), Poisoned> {
+        self.wait(upto)
+    }
+
     fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>> {
         let written = self.published.written();
         let all = self.frames.lock();

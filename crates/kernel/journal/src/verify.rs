@@ -18,11 +18,11 @@ pub struct Report {
     pub problem: Option<String>,
 }
 
-/// Reads every frame from `floor` on and changes nothing.
+/// Reads every frame from `floor` on and changes nothing. What lies below `known_durable` must be there.
 #[must_use]
-pub fn verify(disk: &dyn Disk, floor: Lsn) -> Report {
+pub fn verify(disk: &dyn Disk, floor: Lsn, known_durable: Lsn) -> Report {
     let mut report = Report::default();
-    let scanned = scan::<Infallible>(disk, &Options::default(), floor, floor, &mut |frame, _| {
+    let scanned = scan::<Infallible>(disk, &Options::default(), floor, known_durable.max(floor), &mut |frame, _| {
         report.frames += 1;
         report.payload_bytes += u64::from(frame.len);
         report.end = crate::read::end_of(frame);

@@ -59,7 +59,7 @@ fn many_writers_share_syncs_and_everything_comes_back() {
         let stats = journal.stats();
         assert_eq!(stats.frames, 1200);
         assert!(stats.batches <= 1200 && stats.syncs <= stats.batches + 20, "{stats:?}");
-        let report = verify(disk.as_ref(), Lsn::ZERO);
+        let report = verify(disk.as_ref(), Lsn::ZERO, Lsn::ZERO);
         assert_eq!((report.frames, report.problem), (1200, None));
         let mut frames = 0;
         let known = journal.durable();

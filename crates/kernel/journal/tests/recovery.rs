@@ -50,7 +50,7 @@ fn damage(disk: &SimDisk, path: &str, at: u64) {
 }
 
 fn corrupt_at(disk: &SimDisk) -> Lsn {
-    let report = verify(disk, Lsn::ZERO);
+    let report = verify(disk, Lsn::ZERO, Lsn::ZERO);
     match open_at(disk, Lsn::ZERO, Lsn::ZERO) {
         Err(OpenError::Corrupt { at, .. }) => {
             assert!(report.problem.is_some(), "the checker agrees");

@@ -12,7 +12,7 @@ use crate::op::{Append, Op, Origin};
 use crate::shard::Shard;
 use parking_lot::MutexGuard;
 use thalweg_base::{LogId, Lsn, Offset};
-use thalweg_journal::{Class, FrameRef};
+use thalweg_journal::{AppendError, Class, FrameRef};
 
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;
@@ -149,6 +149,9 @@ impl<'a, A: Attachment> Guard<'a, A> {
 
     /// Commits one transaction: one frame, all or nothing. On an error nothing has changed.
     pub fn commit(&mut self, class: Class, ops: &[Op<'_>]) -> Result<Committed, CommitError> {
+        if class == Class::User && self.logs.is_low_on_space() {
+            return Err(AppendError::NoSpace.into());
+        }
         let mut plan = Plan { builder: FrameBuilder::new(ops.len()), steps: Vec::with_capacity(ops.len()) };
         for op in ops {
             self.plan(op, &mut plan)?;

@@ -9,6 +9,7 @@
 //! This crate knows nothing of protocols: what a log means is its engine's business, kept as an [`Attachment`].
 
 mod attachment;
+mod check;
 mod checkpoint;
 pub mod directory;
 mod error;
@@ -28,6 +29,7 @@ mod shard;
 mod upkeep;
 
 pub use attachment::Attachment;
+pub use check::{CheckError, Checked, check};
 pub use error::{CommitError, OpenError, ReadError};
 pub use frame::fuzz_frame;
 pub use guard::{Committed, Guard, LogView, NAME_BYTES_MAX};

@@ -7,7 +7,7 @@ use crate::shard::{Bounds, Shard, Slot};
 use crate::upkeep::Pace;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thalweg_base::{Decoder, LogId, Lsn, Offset, crc};
 use thalweg_journal::Journal;
 
@@ -68,6 +68,7 @@ pub struct Logs<A: Attachment> {
     /// The next log's id, without the shard's bits.
     pub(crate) next_id: AtomicU64,
     pub(crate) loss_mark: LogId,
+    pub(crate) low_on_space: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) pace: Pace,
 }
@@ -117,6 +118,16 @@ impl<A: Attachment> Logs<A> {
     /// Positions carry at least this incarnation, so that none from before the crash is ever taken for one of now.
     pub fn loss_mark(&self) -> LogId {
         self.loss_mark
+    }
+
+    /// While the disk is low on space, transactions of [`thalweg_journal::Class::User`] are refused, so that what is left serves
+    /// deletes, checkpoints and settling.
+    pub fn set_low_on_space(&self, low: bool) {
+        self.low_on_space.store(low, Ordering::Relaxed);
+    }
+
+    pub fn is_low_on_space(&self) -> bool {
+        self.low_on_space.load(Ordering::Relaxed)
     }
 
     /// How many logs there are.

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use thalweg_base::{LogId, Lsn, Offset};
 use thalweg_journal::{FrameRef, Journal};
 use thalweg_manifest::Manifest;
@@ -76,6 +76,7 @@ impl<A: Attachment> Logs<A> {
             options,
             next_id: AtomicU64::new(next_id + 1),
             loss_mark,
+            low_on_space: AtomicBool::new(false),
             counters: Counters::default(),
             pace: Pace::default(),
         })

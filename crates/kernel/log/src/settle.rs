@@ -129,7 +129,8 @@ impl<A: Attachment> Logs<A> {
         let objects = self.build_run(&mut taken.pieces)?;
         let settled: u64 = objects.iter().map(|meta| meta.bytes()).sum();
         let fresh: Vec<_> = objects.iter().map(|meta| meta.id).collect();
-        let directory = self.journal.wait(taken.newest).map_err(UpkeepError::from).and_then(|()| {
+        let known_durable = floor.max(taken.newest);
+        let directory = self.journal.harden(known_durable).map_err(UpkeepError::from).and_then(|()| {
             if taken.records.is_empty() {
                 return Ok(None);
             }
@@ -140,7 +141,7 @@ impl<A: Attachment> Logs<A> {
         let next_id = self.next_id.load(Ordering::Relaxed);
         self.sealed.edit(made, |root| {
             root.floor = floor;
-            root.known_durable = root.known_durable.max(self.durable());
+            root.known_durable = root.known_durable.max(known_durable);
             root.id_ceiling = root.id_ceiling.max(next_id + ID_RESERVE);
             root.directory.extend(directory);
             if !objects.is_empty() {

@@ -384,7 +384,7 @@ impl World {
             self.disk.capacity(used as u64);
         }
         let known = if self.pick(2) == 0 { self.synced } else { Lsn::ZERO };
-        let report = verify(&self.disk, self.floor);
+        let report = verify(&self.disk, self.floor, self.floor);
         loop {
             let broken = self.pick(6) == 0;
             match self.pick(3) {

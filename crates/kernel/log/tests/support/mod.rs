@@ -124,6 +124,10 @@ impl Journal for ScriptedJournal {
         Ok(())
     }
 
+    fn harden(&self, upto: Lsn) -> Result<(), Poisoned> {
+        self.wait(upto)
+    }
+
     fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>> {
         Some(self.read(frames).wait())
     }

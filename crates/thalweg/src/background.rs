@@ -1,0 +1,176 @@
+//! Work beside the requests: one thread per kind, so that none waits for another.
+
+use crate::kernel::Kernel;
+use crate::reserve::Reserve;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use thalweg_base::Millis;
+use thalweg_log::{UpkeepError, When};
+use thalweg_streams::Streams;
+
+/// How often each kind looks for work.
+const SETTLE_EVERY: Duration = Duration::from_millis(50);
+const MERGE_EVERY: Duration = Duration::from_millis(100);
+const PREPARE_EVERY: Duration = Duration::from_millis(20);
+const TICK_EVERY: Duration = Duration::from_millis(100);
+/// How long a kind rests after an error.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+pub(crate) fn now() -> Millis {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// The threads; stopping waits for what each is in.
+pub(crate) struct Background {
+    stop: Arc<Stop>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Stop {
+    stopped: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Stop {
+    /// Sleeps; whether to stop.
+    fn sleep(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut stopped = self.stopped.lock();
+        while !*stopped && !self.changed.wait_until(&mut stopped, until).timed_out() {}
+        *stopped
+    }
+}
+
+impl Background {
+    pub(crate) fn start(
+        kernel: &Kernel,
+        streams: &Arc<Streams>,
+        reserve: Reserve,
+        settle: bool,
+    ) -> std::io::Result<Self> {
+        let mut background = Self { stop: Arc::default(), threads: Vec::new() };
+        let journal = Arc::clone(&kernel.journal);
+        background.every("prepare", PREPARE_EVERY, move || {
+            if journal.wants_prepare() { journal.prepare().map(|()| Done::Nothing) } else { Ok(Done::Nothing) }
+        })?;
+        let ticking = Arc::clone(streams);
+        background.every("tick", TICK_EVERY, move || {
+            ticking.tick(now());
+            Ok::<_, UpkeepError>(Done::Nothing)
+        })?;
+        if settle {
+            let logs = Arc::clone(&kernel.logs);
+            background.every("settle", SETTLE_EVERY, move || {
+                if logs.is_low_on_space() {
+                    return Ok(Done::Nothing);
+                }
+                let done = logs.settle(now(), When::Due);
+                if done.as_ref().is_err_and(UpkeepError::is_no_space) {
+                    logs.set_low_on_space(true);
+                }
+                done.map(Done::from)
+            })?;
+            let mut space = Space { logs: Arc::clone(&kernel.logs), reserve };
+            background.every("merge", MERGE_EVERY, move || space.step())?;
+        }
+        Ok(background)
+    }
+
+    /// Starts a thread that calls `work` again and again: at once after it did something, else after `pause`.
+    fn every<E: std::fmt::Display>(
+        &mut self,
+        name: &'static str,
+        pause: Duration,
+        mut work: impl FnMut() -> Result<Done, E> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let stop = Arc::clone(&self.stop);
+        let run = move || {
+            loop {
+                let rest = match work() {
+                    Ok(Done::Something) => Duration::ZERO,
+                    Ok(Done::Nothing) => pause,
+                    Err(error) => {
+                        tracing::warn!(work = name, %error, "background work failed and is tried again");
+                        RETRY_AFTER
+                    }
+                };
+                if stop.sleep(rest) {
+                    return;
+                }
+            }
+        };
+        self.threads.push(std::thread::Builder::new().name(name.into()).spawn(run)?);
+        Ok(())
+    }
+
+    pub(crate) fn stop(self) {
+        *self.stop.stopped.lock() = true;
+        self.stop.changed.notify_all();
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a background thread panicked");
+            }
+        }
+    }
+}
+
+enum Done {
+    Something,
+    Nothing,
+}
+
+impl From<bool> for Done {
+    fn from(did: bool) -> Self {
+        if did { Self::Something } else { Self::Nothing }
+    }
+}
+
+/// Merging and reclaiming, and what happens when the disk is full.
+struct Space {
+    logs: Arc<thalweg_log::Logs<thalweg_streams::StreamState>>,
+    reserve: Reserve,
+}
+
+impl Space {
+    fn step(&mut self) -> Result<Done, UpkeepError> {
+        if self.logs.is_low_on_space() {
+            return self.relieve();
+        }
+        if !self.reserve.hold() {
+            self.logs.set_low_on_space(true);
+            return Ok(Done::Nothing);
+        }
+        // Reclaiming first: it may need no space, and merging needs less after it.
+        let did = self.logs.reclaim(now()).and_then(|reclaimed| Ok(self.logs.merge()? || reclaimed));
+        match did {
+            Err(error) if error.is_no_space() => {
+                tracing::warn!("the disk is full: appends are refused until there is space; deletes work");
+                self.logs.set_low_on_space(true);
+                Ok(Done::Nothing)
+            }
+            other => other.map(Done::from),
+        }
+    }
+
+    /// Reclaims with the reserve's space, takes the reserve back, and lets users in when settling works again.
+    fn relieve(&mut self) -> Result<Done, UpkeepError> {
+        self.reserve.release();
+        let reclaimed = self.logs.reclaim(now());
+        if !self.reserve.hold() {
+            return reclaimed.map(|_| Done::Nothing);
+        }
+        match self.logs.settle(now(), When::Due) {
+            Err(error) if error.is_no_space() => Ok(Done::Nothing),
+            Err(error) => Err(error),
+            Ok(_) => {
+                self.logs.set_low_on_space(false);
+                tracing::info!("there is space again: appends are accepted");
+                Ok(Done::Something)
+            }
+        }
+    }
+}

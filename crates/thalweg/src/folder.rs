@@ -1,0 +1,157 @@
+//! The data folder: who may use it, which format it has, and how the last server left it.
+//!
+//! Beside what the kernel keeps there, a folder holds `FORMAT` (one line, refused if newer than this program), `LOCK` (held
+//! exclusively while a server or `thalweg check` runs) and `RUN` (how the last server ran, so that the next one knows whether a
+//! crash may have lost what was acknowledged as buffered).
+
+use crate::config::Durability;
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The format of data folders that this program writes; it reads this one and older ones.
+const FORMAT: u32 = 1;
+
+/// A data folder that this process has for itself until this is dropped.
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// Dropping it gives the lock back.
+    _lock: File,
+}
+
+impl Folder {
+    /// Takes a folder, making it if there is none.
+    pub(crate) fn take(path: &Path) -> anyhow::Result<Self> {
+        fs::create_dir_all(path).with_context(|| format!("cannot make the data folder {}", path.display()))?;
+        let folder = Self::lock(path)?;
+        if !path.join("FORMAT").exists() {
+            if path.join("manifest").exists() || path.join("journal").exists() {
+                bail!("{} holds data but no FORMAT file: it is not a whole data folder", path.display());
+            }
+            folder.write("FORMAT", &format!("{FORMAT}\n"))?;
+        }
+        folder.check_format()?;
+        Ok(folder)
+    }
+
+    /// Takes a folder that must be there.
+    pub(crate) fn take_existing(path: &Path) -> anyhow::Result<Self> {
+        if !path.join("FORMAT").exists() {
+            bail!("{} is not a data folder: it has no FORMAT file", path.display());
+        }
+        let folder = Self::lock(path)?;
+        folder.check_format()?;
+        Ok(folder)
+    }
+
+    fn lock(path: &Path) -> anyhow::Result<Self> {
+        let file = path.join("LOCK");
+        let lock = File::options().create(true).truncate(false).write(true).open(&file);
+        let lock = lock.with_context(|| format!("cannot open {}", file.display()))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            bail!(
+                "the data folder {} is in use by another thalweg process; stop that one, or give each its own --data",
+                path.display()
+            );
+        }
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+
+    fn check_format(&self) -> anyhow::Result<()> {
+        let text = fs::read_to_string(self.path.join("FORMAT"))
+            .with_context(|| format!("cannot read the format of {}", self.path.display()))?;
+        match text.trim().parse::<u32>() {
+            Ok(found) if found <= FORMAT => Ok(()),
+            Ok(found) => bail!(
+                "the data folder {} has format {found}; this program knows formats up to {FORMAT}: use a newer thalweg",
+                self.path.display()
+            ),
+            Err(_) => bail!("{} does not hold a format number", self.path.join("FORMAT").display()),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether acknowledged data may be gone: the last server ran buffered, did not stop by itself, and the machine was started
+    /// anew since, so that what had reached only the operating system may be lost.
+    pub(crate) fn may_have_lost(&self) -> bool {
+        let Ok(last) = fs::read_to_string(self.path.join("RUN")) else { return false };
+        let mut words = last.split_whitespace();
+        words.next() == Some("buffered") && words.next() != Some(boot().as_str())
+    }
+
+    /// Notes that a server runs from now on.
+    pub(crate) fn note_running(&self, durability: Durability) -> anyhow::Result<()> {
+        let word = match durability {
+            Durability::Durable => "durable",
+            Durability::Buffered => "buffered",
+        };
+        self.write("RUN", &format!("{word} {}\n", boot()))
+    }
+
+    /// Notes that the server stopped by itself, with everything on the disk.
+    pub(crate) fn note_stopped(&self) -> anyhow::Result<()> {
+        self.write("RUN", "stopped\n")
+    }
+
+    /// Replaces a small file, durably and as a whole.
+    fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let unfinished = self.path.join(format!("{name}.tmp"));
+        let done = (|| {
+            let mut file = File::create(&unfinished)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&unfinished, self.path.join(name))?;
+            File::open(&self.path)?.sync_all()
+        })();
+        done.with_context(|| format!("cannot write {} in {}", name, self.path.display()))
+    }
+}
+
+/// The machine's present boot; empty where the system does not say.
+fn boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_used_by_one_process_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::take(dir.path()).unwrap();
+        let refused = Folder::take(dir.path()).err().unwrap().to_string();
+        assert!(refused.contains("in use by another thalweg process"), "{refused}");
+        drop(folder);
+        Folder::take(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_newer_format_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Folder::take(dir.path()).unwrap());
+        fs::write(dir.path().join("FORMAT"), "2\n").unwrap();
+        let refused = Folder::take(dir.path()).err().unwrap().to_string();
+        assert!(refused.contains("format 2"), "{refused}");
+    }
+
+    #[test]
+    fn only_a_buffered_server_that_a_boot_has_cut_off_may_have_lost_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::take(dir.path()).unwrap();
+        assert!(!folder.may_have_lost());
+        folder.note_running(Durability::Buffered).unwrap();
+        assert!(!folder.may_have_lost(), "the machine has not been started anew");
+        fs::write(dir.path().join("RUN"), "buffered another-boot\n").unwrap();
+        assert!(folder.may_have_lost());
+        fs::write(dir.path().join("RUN"), "durable another-boot\n").unwrap();
+        assert!(!folder.may_have_lost());
+        folder.note_stopped().unwrap();
+        assert!(!folder.may_have_lost());
+    }
+}

@@ -1,0 +1,84 @@
+//! Opens the kernel of a data folder: disk, journal, storage, manifest, and the logs on them.
+
+use crate::config::{Config, Durability};
+use crate::folder::Folder;
+use anyhow::Context;
+use std::sync::Arc;
+use std::time::Duration;
+use thalweg_disk::{Disk, RealDisk};
+use thalweg_journal::{FileJournal, Journal, Options};
+use thalweg_log::{Logs, LogsOptions};
+use thalweg_manifest::FileManifest;
+use thalweg_storage::FileStorage;
+use thalweg_streams::StreamState;
+
+/// With `--durability buffered`, what was acknowledged reaches the disk after this time or these bytes at the latest.
+const BUFFERED_SYNC_AFTER: Duration = Duration::from_millis(200);
+const BUFFERED_SYNC_BYTES: u64 = 16 << 20;
+
+/// Where the kernel's parts lie in a data folder.
+pub(crate) const OBJECTS: &str = "objects";
+pub(crate) const MANIFEST: &str = "manifest/root";
+
+pub(crate) struct Kernel {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) journal: Arc<FileJournal>,
+    pub(crate) logs: Arc<Logs<StreamState>>,
+}
+
+impl Kernel {
+    /// Opens what is there, or makes it, and recovers.
+    pub(crate) fn open(folder: &Folder, config: &Config) -> anyhow::Result<Self> {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder.path()).context("cannot open the data folder")?);
+        let storage = FileStorage::open(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?;
+        let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("cannot open the manifest")?;
+        let mut opened: Option<Arc<FileJournal>> = None;
+        let lossy = folder.may_have_lost();
+        if lossy {
+            tracing::warn!("the machine went down under a buffered server: every stream gets a new incarnation");
+        }
+        let logs = Logs::open(logs_options(config), Arc::new(storage), Arc::new(manifest), lossy, |bounds, replay| {
+            let options = journal_options(config);
+            let journal =
+                FileJournal::open(Arc::clone(&disk), options, bounds.floor, bounds.known_durable, &mut |at, bytes| {
+                    replay(at, bytes)
+                });
+            let journal = Arc::new(journal.map_err(|error| error.to_string())?);
+            opened = Some(Arc::clone(&journal));
+            Ok(journal as Arc<dyn Journal>)
+        })
+        .context("cannot recover the data folder; `thalweg check` reads all of it and says what is wrong")?;
+        let journal = opened.context("the journal was not opened")?;
+        journal.start_writer().context("cannot start the journal's writer")?;
+        Ok(Self { disk, journal, logs: Arc::new(logs) })
+    }
+}
+
+fn logs_options(config: &Config) -> LogsOptions {
+    LogsOptions {
+        settle_bytes: config.settle_bytes.0,
+        settle_after_ms: config.settle_after.millis(),
+        fan_in: config.merge_fan_in,
+        purge_after_ms: config.purge_after.millis(),
+        reclaim_every_ms: (config.purge_after.millis() / 10).clamp(100, 5_000),
+        ..LogsOptions::default()
+    }
+}
+
+fn journal_options(config: &Config) -> Options {
+    let durability = match config.durability {
+        Durability::Durable => thalweg_journal::Durability::Durable,
+        Durability::Buffered => thalweg_journal::Durability::Buffered {
+            sync_bytes: BUFFERED_SYNC_BYTES,
+            sync_after: BUFFERED_SYNC_AFTER,
+        },
+    };
+    Options {
+        segment_bytes: config.journal_segment_bytes.0,
+        max_payload: config.journal_segment_bytes.0 as usize,
+        bound_bytes: config.journal_bound_bytes.0,
+        window_bytes: config.window_bytes.0 as usize,
+        durability,
+        ..Options::default()
+    }
+}

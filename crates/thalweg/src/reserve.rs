@@ -1,0 +1,42 @@
+//! Space held back for a full disk.
+//!
+//! A file of fixed size keeps space allocated. When background work meets a full disk, user transactions are refused, the file is
+//! let go, and deleted data is reclaimed in its place, which needs a little space itself. The file is taken again before anything
+//! else may use what was freed, and only then are users let in again.
+
+use std::sync::Arc;
+use thalweg_disk::{Disk, File};
+
+const NAME: &str = "reserve";
+
+pub(crate) struct Reserve {
+    file: Arc<dyn File>,
+    bytes: u64,
+    held: bool,
+}
+
+impl Reserve {
+    pub(crate) fn open(disk: &dyn Disk, bytes: u64) -> std::io::Result<Self> {
+        let file = disk.open(NAME).or_else(|_| disk.create(NAME))?;
+        let mut reserve = Self { file, bytes, held: false };
+        if reserve.file.len()? > bytes {
+            reserve.file.set_len(bytes)?;
+        }
+        reserve.hold();
+        Ok(reserve)
+    }
+
+    /// Takes the space if it is to be had; whether it is held now.
+    pub(crate) fn hold(&mut self) -> bool {
+        if !self.held {
+            self.held = self.bytes == 0 || self.file.allocate(self.bytes).is_ok();
+        }
+        self.held
+    }
+
+    pub(crate) fn release(&mut self) {
+        if self.bytes > 0 && self.held {
+            self.held = self.file.set_len(0).is_err();
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What a server says about itself: its health, and the numbers of all its parts.
+
+use crate::http::Vitals;
+use crate::kernel::Kernel;
+use crate::metrics::{self, Snapshot};
+use std::sync::{Arc, OnceLock};
+use thalweg_journal::{FileJournal, Journal};
+use thalweg_log::Logs;
+use thalweg_streams::{StreamState, Streams};
+use thalweg_wire::http::ServerCounters;
+
+pub(crate) struct ServerVitals {
+    journal: Arc<FileJournal>,
+    logs: Arc<Logs<StreamState>>,
+    streams: Arc<Streams>,
+    server: OnceLock<Arc<ServerCounters>>,
+}
+
+impl ServerVitals {
+    pub(crate) fn new(kernel: &Kernel, streams: &Arc<Streams>) -> Self {
+        Self {
+            journal: Arc::clone(&kernel.journal),
+            logs: Arc::clone(&kernel.logs),
+            streams: Arc::clone(streams),
+            server: OnceLock::new(),
+        }
+    }
+
+    /// The server is there once it serves; its counters come later than the vitals.
+    pub(crate) fn watch(&self, server: Arc<ServerCounters>) {
+        let _ = self.server.set(server);
+    }
+}
+
+impl Vitals for Arc<ServerVitals> {
+    fn health(&self) -> Result<(), String> {
+        if let Some(poisoned) = self.journal.poisoned() {
+            return Err(poisoned.to_string());
+        }
+        if self.logs.is_low_on_space() {
+            return Err("the disk is full: appends are refused, reads and deletes work".to_owned());
+        }
+        Ok(())
+    }
+
+    fn metrics(&self) -> Snapshot {
+        let (journal, logs, streams) = (self.journal.stats(), self.logs.stats(), self.streams.stats());
+        let server = self.server.get().map(|counters| counters.snapshot()).unwrap_or_default();
+        Snapshot {
+            streams: metrics::Streams {
+                count: logs.logs,
+                appends: streams.appends,
+                appended_bytes: logs.appended_bytes,
+                duplicates: streams.duplicates,
+                read_bytes: streams.read_bytes,
+                waiters: streams.long_poll_waiters + streams.sse_waiters,
+            },
+            journal: metrics::Journal {
+                frames: journal.frames,
+                batches: journal.batches,
+                written_bytes: journal.written_bytes,
+                syncs: journal.syncs,
+                sync_nanos: journal.sync_nanos,
+                held_bytes: journal.held_bytes,
+                window_bytes: journal.window_bytes,
+                poisoned: self.journal.poisoned().is_some(),
+            },
+            settling: metrics::Settling {
+                lag_bytes: logs.lag_bytes,
+                lag_seconds: 0.0,
+                settled_bytes: logs.settled_bytes,
+                object_written_bytes: logs.settled_bytes + logs.merged_bytes + logs.directory_bytes,
+                objects: logs.objects,
+                object_bytes: logs.object_bytes,
+                live_bytes: logs.live_bytes,
+                runs_max: logs.runs,
+            },
+            connections: metrics::Connections {
+                open: server.connections_active,
+                accepted: server.connections_accepted,
+                refused: server.connections_refused,
+                requests: server.requests,
+            },
+        }
+    }
+}
