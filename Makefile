@@ -1,0 +1,56 @@
+# make run    serve streams from ./data on 127.0.0.1:4437
+# make test   all tests; needs node >= 20 for the conformance suite and the clients, else these are reported as skipped
+# make check  formatting, lints, documentation, the layer rule
+# make soak   the long forms: simulations, kills, fuzzing
+# make bench  measurements against the reference server; writes bench/RESULTS.md
+#
+# Build output stays outside the clone, so that a fresh clone on the same machine builds fast.
+
+SHELL := /bin/bash
+CACHE := $(or $(THALWEG_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/thalweg)
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+
+.PHONY: help run test check soak bench bench-streams bench-settle bench-scale bench-fulldisk dist tools
+
+help:
+	@sed -n 's/^# \(make.*\)/\1/p' Makefile
+
+tools:
+	@command -v cargo >/dev/null || { echo "cargo is not here: install Rust 1.95 or newer (rustup, or the package rustup)"; exit 1; }
+	@command -v cc >/dev/null || { echo "a C compiler is not here: install the package build-essential"; exit 1; }
+	@cargo --version | awk '{split($$2, v, "."); if (v[1] * 1000 + v[2] < 1095) {print "cargo " $$2 " is too old: Rust 1.95 or newer is needed (rustup update)"; exit 1}}'
+
+run: tools
+	cargo run --release --locked -p thalweg -- dev $(ARGS)
+
+test: tools
+	tests/run.sh $(STEPS)
+
+check: tools
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
+	tests/layers.sh
+
+# SEEDS: simulated histories per test; KILLS: kills per run; FUZZ_SECONDS: per fuzz target.
+soak: tools
+	tests/soak.sh
+
+bench: bench-streams
+
+bench-streams: tools
+	bench/streams/run.sh
+
+bench-settle: tools
+	bench/streams/settle.sh
+
+bench-scale: tools
+	bench/streams/scale.sh
+
+bench-fulldisk: tools
+	bench/streams/fulldisk.sh
+
+# The binary that is shipped: slower to build, a little faster to run.
+dist: tools
+	cargo build --profile dist --locked -p thalweg
+	@echo "$(CARGO_TARGET_DIR)/dist/thalweg"

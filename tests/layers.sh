@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# The layer rule: arrows point down only.
+#
+#   thalweg -> engines -> log -> journal | storage | manifest -> disk -> base      wire -> base
+#   engines -> wire; engines never on engines; sim only as a dev-dependency; tests/ and bench/ on none of our crates
+. "$(dirname "$0")/lib.sh"
+
+# edges: `from to kind`, of our own crates, from cargo metadata on standard input.
+edges() {
+  python3 -c '
+import json, sys
+meta = json.load(sys.stdin)
+ours = {p["name"] for p in meta["packages"]}
+for p in meta["packages"]:
+    for d in p["dependencies"]:
+        if d["name"] in ours:
+            print(p["name"], d["name"], d["kind"] or "normal")
+'
+}
+
+# judge: prints every edge that points the wrong way, and every crate without a layer.
+judge() {
+  awk '
+    BEGIN {
+      split("thalweg-base 0 thalweg-disk 1 thalweg-journal 2 thalweg-storage 2 thalweg-manifest 2 thalweg-log 3 thalweg-lsm 3 thalweg-streams 5 thalweg-shapes 5 thalweg-structures 5 thalweg-lakebase 5 thalweg 6", t, " ")
+      for (i = 1; i in t; i += 2) layer[t[i]] = t[i + 1]
+      split("thalweg-crash thalweg-loadgen thalweg-fuzz", o, " "); for (i in o) outside[o[i]] = 1
+    }
+    function bad(why) { print $1 " -> " $2 " (" $3 "): " why; found = 1 }
+    $1 == "thalweg-fuzz" { next }
+    $1 in outside { bad("tests and benches know only the binary"); next }
+    $2 in outside { bad("nothing depends on tests and benches"); next }
+    $2 == "thalweg-sim" { if ($3 != "dev") bad("the simulator is for tests only"); next }
+    $1 == "thalweg-sim" { if ($2 == "thalweg" || layer[$2] > 1) bad("the simulator knows the lowest layers only"); next }
+    $3 == "dev" { if ($2 in layer && $1 in layer && layer[$2] > layer[$1]) bad("points up"); next }
+    $1 == "thalweg-wire" { if ($2 != "thalweg-base") bad("wire knows no kernel and no engine"); next }
+    $2 == "thalweg-wire" { if (!($1 in layer) || layer[$1] < 5) bad("the kernel knows no wire"); next }
+    !($1 in layer) || !($2 in layer) { bad("a crate without a layer: name it in tests/layers.sh"); next }
+    layer[$1] <= layer[$2] { bad(layer[$1] == layer[$2] ? "siblings do not know each other" : "points up") }
+    END { exit found }'
+}
+
+command -v python3 >/dev/null || { skip "layer rule (needs python3)"; finish layers; }
+EDGES=$(cd "$ROOT" && cargo metadata --no-deps --format-version 1 | edges) || fail "cargo metadata"
+check "the crates' dependencies point down only" judge <<<"$EDGES"
+
+# The rule can say no.
+refuses() { local found; found=$(judge <<<"$1") && { echo "  accepted: $1"; return 1; }; return 0; }
+check "a kernel crate on an engine is refused" refuses "thalweg-log thalweg-streams normal"
+check "a sibling is refused" refuses "thalweg-journal thalweg-storage normal"
+check "an engine on an engine is refused" refuses "thalweg-shapes thalweg-streams normal"
+check "wire on the kernel is refused" refuses "thalweg-wire thalweg-log normal"
+check "the kernel on wire is refused" refuses "thalweg-log thalweg-wire normal"
+check "the simulator in a shipping crate is refused" refuses "thalweg-journal thalweg-sim normal"
+check "a test on our crates is refused" refuses "thalweg-crash thalweg-base normal"
+check "a crate without a layer is refused" refuses "thalweg-utils thalweg-base normal"
+finish layers

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# What somebody does in the first five minutes: the README's lines, wrong flags, stopping, starting twice.
+. "$(dirname "$0")/lib.sh"
+workspace
+
+# run the README's curl lines as they stand there, against our address
+readme_lines() { sed -n '/<!-- first five minutes -->/,/<!-- end -->/p' "$ROOT/README.md" | grep -E '^curl ' | sed "s#http://127.0.0.1:4437#$BASE#g"; }
+says() { local want=$1; shift; local got; got=$("$@" 2>&1) || true; case $got in *"$want"*) return 0 ;; *) echo "  wanted: $want"; echo "  got:    $got"; return 1 ;; esac; }
+refuses() { local want=$1; shift; local got code=0; got=$(timeout 20 "$@" 2>&1) || code=$?; case $code:$got in 0:* | 124:*) echo "  not refused: $*"; return 1 ;; *"$want"*) return 0 ;; *) echo "  wanted: $want"; echo "  got:    $got"; return 1 ;; esac; }
+
+check "--help shows examples" says "curl -X PUT" "$THALWEG_BIN" --help
+check "serve --help explains the order of settings" says "Flags win over the environment" "$THALWEG_BIN" serve --help
+check "--version says the version" says "thalweg " "$THALWEG_BIN" --version
+check "a wrong flag is refused with the right one" refuses "--listen" "$THALWEG_BIN" serve --lissten 127.0.0.1:0
+check "a bad duration says how to write one" refuses '`30s`' "$THALWEG_BIN" serve --long-poll-timeout 30
+check "a bad address says how to write one" refuses "HOST:PORT" "$THALWEG_BIN" serve --listen 4437
+check "a bad choice names the choices" refuses "buffered" "$THALWEG_BIN" serve --durability fast
+printf 'listn = "127.0.0.1:0"\n' >"$WORK/bad.toml"
+check "a wrong key in the file is refused with the right one" refuses 'did you mean `listen`' "$THALWEG_BIN" serve --config "$WORK/bad.toml"
+check "a missing file is named" refuses "nowhere.toml" "$THALWEG_BIN" serve --config "$WORK/nowhere.toml"
+
+if start_server --long-poll-timeout 500ms; then
+  pass "the server starts"
+  check "it prints its address" says "$BASE" cat "$WORK/server.out"
+  check "it prints its data folder" says "$WORK/data" cat "$WORK/server.out"
+  check "it prints its durability" says "durable" cat "$WORK/server.out"
+  check "it prints a line to try" says "curl" cat "$WORK/server.out"
+  check "/health answers" says "ok" curl -fsS "$BASE/health"
+  check "/metrics answers" says "thalweg_appends_total" curl -fsS "$BASE/metrics"
+  check "/ says what this is" says "durable streams" curl -fsS "$BASE/"
+  number=0
+  while IFS= read -r line; do
+    number=$((number + 1))
+    out=$(timeout 20 bash -c "$line" 2>&1); code=$?
+    # A live tail ends only when it is cut.
+    if [ $code = 0 ] || { [ $code = 124 ] && [[ $line == *live=sse* ]]; }; then pass "README line $number works: ${line:0:60}…"; else fail "README line $number: $line: $out"; fi
+    last=$out
+  done < <(readme_lines | sed 's#^curl #curl -fsS #; s#^curl -fsS -N#timeout 3 curl -fsS -N#')
+  check "README has lines to try" test "$number" -ge 5
+  check "the README's stream reads back" says "hello" curl -fsS "$BASE/v1/stream/hello?offset=-1"
+  check "a second server on the same folder is refused" refuses "in use" "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/data"
+  check "a second server on the same address is refused" refuses "${BASE#http://}" "$THALWEG_BIN" serve --listen "${BASE#http://}" --data "$WORK/other"
+  check "check refuses a folder in use" refuses "in use" "$THALWEG_BIN" check "$WORK/data"
+  check "SIGTERM stops it with code 0" stop_server TERM
+  check "the ready file is gone after a graceful stop" test ! -e "$WORK/ready"
+  check "check finds nothing wrong" "$THALWEG_BIN" check "$WORK/data"
+  check "it starts again" start_server
+  check "what was appended is still there" says "hello" curl -fsS "$BASE/v1/stream/hello?offset=-1"
+  check "SIGINT stops it with code 0" stop_server INT
+else
+  fail "the server starts"
+fi
+check "check says that a folder is missing" refuses "nowhere" "$THALWEG_BIN" check "$WORK/nowhere"
+finish newcomer

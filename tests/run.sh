@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# All tests, or the steps named on the command line. Ends with `N passed, N failed[, N skipped]`.
+#   tests/run.sh [cargo] [newcomer] [conformance] [clients] [crash]
+. "$(dirname "$0")/lib.sh"
+cd "$ROOT" || exit 1
+LOGS=$(mktemp -d "${TMPDIR:-/tmp}/thalweg-run-XXXXXX"); trap 'rm -rf "$LOGS"' EXIT
+STEPS=${*:-cargo newcomer conformance clients crash}
+SUMMARY=
+
+# step NAME COMMAND...: adds up its `STEP` line; a step that dies without one has failed.
+step() {
+  local name=$1 began=$SECONDS line p f s; shift
+  echo; echo "== $name"
+  "$@" 2>&1 | tee "$LOGS/$name"
+  line=$(grep -E '^STEP ' "$LOGS/$name" | tail -1)
+  if [ -n "$line" ]; then
+    read -r p f s < <(sed -E 's/.*: ([0-9]+) passed, ([0-9]+) failed, ([0-9]+) skipped.*/\1 \2 \3/' <<<"$line")
+  else
+    p=0 f=1 s=0
+  fi
+  PASSED=$((PASSED + p)) FAILED=$((FAILED + f)) SKIPPED=$((SKIPPED + s))
+  SUMMARY+=$(printf '%-12s %6d passed %4d failed %4d skipped %6d s' "$name" "$p" "$f" "$s" $((SECONDS - began)))$'\n'
+}
+
+cargo_tests() {
+  cargo test --workspace --locked --no-fail-fast 2>&1
+  local code=$?
+  # The counts are read back from what was just printed.
+  return $code
+}
+
+cargo_step() {
+  local out=$LOGS/cargo.out code
+  cargo_tests | tee "$out"; code=${PIPESTATUS[0]}
+  local p f
+  p=$(grep -E '^test result' "$out" | sed -E 's/.* ([0-9]+) passed.*/\1/' | awk '{n += $1} END {print n + 0}')
+  f=$(grep -E '^test result' "$out" | sed -E 's/.* ([0-9]+) failed.*/\1/' | awk '{n += $1} END {print n + 0}')
+  [ "$code" != 0 ] && [ "$f" = 0 ] && { f=1; echo "cargo test failed without naming a test"; }
+  echo "STEP cargo: $p passed, $f failed, 0 skipped"
+}
+
+# Everything after cargo's own tests is black box, on the binary that `make run` starts.
+if [ "$STEPS" != cargo ] && [ "$THALWEG_KIND" = thalweg ]; then
+  echo "== build"
+  cargo build --release --locked -p thalweg -p thalweg-crash || { echo "0 passed, 1 failed"; exit 1; }
+fi
+
+for name in $STEPS; do
+  case $name in
+    cargo) step cargo cargo_step ;;
+    newcomer) step newcomer tests/newcomer.sh ;;
+    *) step "$name" "tests/$name/run.sh" ;;
+  esac
+done
+
+printf '\n%s' "$SUMMARY"
+if [ "$SKIPPED" = 0 ]; then echo "$PASSED passed, $FAILED failed"; else echo "$PASSED passed, $FAILED failed, $SKIPPED skipped"; fi
+[ "$FAILED" = 0 ]

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The long forms. SEEDS=10000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [fuzz]
+. "$(dirname "$0")/lib.sh"
+cd "$ROOT" || exit 1
+SEEDS=${SEEDS:-10000} KILLS=${KILLS:-200} FUZZ_SECONDS=${FUZZ_SECONDS:-600}
+STEPS=${*:-simulation crash fuzz}
+cargo build --release --locked -p thalweg -p thalweg-crash || exit 1
+for step in $STEPS; do
+  case $step in
+    simulation)
+      check "simulations, $SEEDS seeds" env SEEDS="$SEEDS" cargo test --release --workspace --locked simulation -- --nocapture
+      ;;
+    crash)
+      check "$KILLS kills" env KILLS="$KILLS" SEED="${SEED:-$RANDOM}" SELF_TEST=1 tests/crash/run.sh
+      ;;
+    fuzz)
+      if [ -x fuzz/run.sh ]; then
+        check "fuzz targets, $FUZZ_SECONDS s each" fuzz/run.sh "$FUZZ_SECONDS"
+      else
+        skip "fuzz targets (no fuzz/run.sh)"
+      fi
+      ;;
+    *) fail "no such step: $step" ;;
+  esac
+done
+finish soak
