@@ -1,3 +1,20 @@
 //! Durable append-only HTTP streams: the Durable Streams protocol.
+//!
+//! [`state`] decides, [`format`] writes bytes, [`serve`] performs, and [`error`] says no. A stream is one log of `thalweg-log`;
+//! what the protocol knows of it beyond bytes is the log's attachment, [`state::StreamState`], which changes by notes in the same
+//! frames as the content. So an append, its producer's state and the stream's closure become durable together or not at all.
+//!
+//! Nothing is told before it is durable: an answer that follows from newer state is held until the journal has caught up.
+
+pub mod error;
 pub mod format;
+pub mod serve;
 pub mod state;
+
+pub use serve::{Stats, Streams, StreamsConfig};
+pub use state::StreamState;
+
+#[doc(hidden)]
+pub use format::json::fuzz_json;
+#[doc(hidden)]
+pub use serve::fuzz_query_and_headers;

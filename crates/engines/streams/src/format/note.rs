@@ -23,11 +23,21 @@ const RELEASED: u8 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note<'a> {
     /// A producer's first append. It takes the next place.
-    NewProducer { id: &'a [u8], epoch: u64, seq: u64 },
+    NewProducer {
+        id: &'a [u8],
+        epoch: u64,
+        seq: u64,
+    },
     /// An append of the producer in that place.
-    Accepted { place: u32, epoch: u64, seq: u64 },
+    Accepted {
+        place: u32,
+        epoch: u64,
+        seq: u64,
+    },
     /// Closed, perhaps by the producer in that place.
-    Closed { by: Option<u32> },
+    Closed {
+        by: Option<u32>,
+    },
     /// Used at that time.
     Touched(Millis),
     /// The last `Stream-Seq`.
@@ -74,10 +84,7 @@ impl Note<'_> {
 }
 
 /// Calls `f` with every entry of a note.
-pub fn decode(
-    note: &[u8],
-    mut f: impl FnMut(Note<'_>) -> Result<(), DecodeError>,
-) -> Result<(), DecodeError> {
+pub fn decode(note: &[u8], mut f: impl FnMut(Note<'_>) -> Result<(), DecodeError>) -> Result<(), DecodeError> {
     let mut d = Decoder::new(note);
     while !d.is_empty() {
         f(match d.u8()? {
@@ -184,7 +191,10 @@ mod tests {
 
     #[test]
     fn a_configuration_round_trips() {
-        for config in [config(), Config { fork: None, closed: false, lifetime: Lifetime::Until(Millis(5)), created: Millis(0), ..config() }] {
+        for config in [
+            config(),
+            Config { fork: None, closed: false, lifetime: Lifetime::Until(Millis(5)), created: Millis(0), ..config() },
+        ] {
             let mut out = Vec::new();
             encode_config(&config, &mut out);
             assert_eq!(decode_config(&out), Ok(config));

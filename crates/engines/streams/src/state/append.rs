@@ -19,9 +19,13 @@ pub struct Attempt<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Take it. `producer` is the place of the one that it comes from.
-    Accept { producer: Option<u32> },
+    Accept {
+        producer: Option<u32>,
+    },
     /// It was accepted before; the highest sequence number accepted from the producer.
-    Duplicate { seq: u64 },
+    Duplicate {
+        seq: u64,
+    },
     /// The stream is closed already, and nothing more was asked for.
     AlreadyClosed,
     Refuse(Conflict),

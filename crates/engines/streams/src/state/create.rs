@@ -74,8 +74,7 @@ mod tests {
     use crate::state::Config;
     use thalweg_base::{Lsn, Millis};
 
-    const SAME: Wish<'static> =
-        Wish { content_type: Some(b"Text/Plain"), lifetime: None, closed: false, fork: None };
+    const SAME: Wish<'static> = Wish { content_type: Some(b"Text/Plain"), lifetime: None, closed: false, fork: None };
 
     fn stream(fork: Option<Fork>) -> StreamState {
         let content_type = ContentType::parse(b"text/plain").unwrap();

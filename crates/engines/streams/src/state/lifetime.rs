@@ -11,7 +11,9 @@ pub enum Lifetime {
     #[default]
     Unlimited,
     /// So many seconds after the last read or write.
-    Idle { secs: u64 },
+    Idle {
+        secs: u64,
+    },
     Until(Millis),
 }
 

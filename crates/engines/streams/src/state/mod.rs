@@ -6,10 +6,10 @@ pub mod cursor;
 pub mod lifetime;
 pub mod producers;
 
+use crate::format::attachment;
 use crate::format::content_type::ContentType;
 use crate::format::note::{self, Note};
 use crate::format::offset::Position;
-use crate::format::attachment;
 use lifetime::Lifetime;
 use producers::{Producer, Producers};
 use thalweg_base::{DecodeError, Lsn, Millis};
@@ -34,6 +34,8 @@ pub struct StreamState {
 
     /// Transient: the last use, recorded or not.
     pub seen: Millis,
+    /// Transient: end of the frame that recorded `touched`; zero if the state was decoded.
+    pub touched_at: Lsn,
     /// Transient: end of the last frame that created, closed or soft-deleted the stream.
     pub configured: Lsn,
     /// Transient: somebody waits for news.
@@ -87,16 +89,21 @@ impl StreamState {
             forks: 0,
             soft_deleted: false,
             seen: touched,
+            touched_at: at,
             configured: at,
             watched: false,
             touch_queued: false,
         }
     }
 
-    /// Past its time. A soft-deleted stream does not expire: its forks keep it.
+    /// Past its time, if everything up to `recovered` was learnt from the journal at the last start. A soft-deleted stream does
+    /// not expire: its forks keep it.
     #[must_use]
-    pub fn expired(&self, now: Millis) -> bool {
-        !self.soft_deleted && self.lifetime.deadline(self.seen).is_some_and(|deadline| now >= deadline)
+    pub fn expired(&self, now: Millis, recovered: Lsn) -> bool {
+        // A use from before the start that was not recorded may have come after the one that was.
+        let replayed = self.touched_at > Lsn::ZERO && self.touched_at <= recovered && self.seen == self.touched;
+        let slack = if replayed { self.lifetime.slack_ms() } else { 0 };
+        !self.soft_deleted && self.lifetime.deadline(self.seen.plus(slack)).is_some_and(|deadline| now >= deadline)
     }
 
     /// The producer that closed the stream, as it was then.
@@ -129,6 +136,7 @@ impl StreamState {
             Note::Touched(when) => {
                 self.touched = self.touched.max(when);
                 self.seen = self.seen.max(when);
+                self.touched_at = at;
             }
             Note::Seq(seq) => self.last_seq = Some(seq.into()),
             Note::SoftDeleted => {

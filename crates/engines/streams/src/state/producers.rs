@@ -31,11 +31,19 @@ pub struct Producer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// New data, of a known producer or of the next one.
-    New { known: Option<u32> },
+    New {
+        known: Option<u32>,
+    },
     /// Accepted before; `seq` is the highest accepted.
-    Duplicate { seq: u64 },
-    Stale { epoch: u64 },
-    Gap { expected: u64 },
+    Duplicate {
+        seq: u64,
+    },
+    Stale {
+        epoch: u64,
+    },
+    Gap {
+        expected: u64,
+    },
     /// A new epoch must start at sequence number 0.
     MidEpoch,
     TooMany,

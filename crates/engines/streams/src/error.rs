@@ -1,0 +1,286 @@
+//! Every refusal, and the one place that maps it to HTTP. `docs/protocol/refusals.md` is the table of this file.
+
+use crate::format::content_type::CONTENT_TYPE_BYTES_MAX;
+use crate::format::json::JsonError;
+use crate::format::offset::Position;
+use crate::state::producers::{PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
+use thalweg_base::{Lsn, Offset};
+use thalweg_journal::AppendError;
+use thalweg_log::{CommitError, ReadError};
+use thiserror::Error;
+
+/// The longest `Stream-Seq`, in bytes.
+pub const SEQ_BYTES_MAX: usize = 256;
+
+/// Why a request was refused: what was wrong, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    // 400: the request is malformed, whatever the stream.
+    #[error("the stream's name is not valid: {0}")]
+    Name(&'static str),
+    #[error("`{0}` stands more than once in the query; send it once")]
+    RepeatedParameter(&'static str),
+    #[error("header `{0}` stands more than once; send it once")]
+    RepeatedHeader(&'static str),
+    #[error("`live` must be `long-poll` or `sse`")]
+    Live,
+    #[error("live reads need an `offset`: `-1`, `now`, or a Stream-Next-Offset")]
+    OffsetRequired,
+    #[error("`offset` is not an offset; send `-1`, `now`, or a Stream-Next-Offset as it was received")]
+    Offset,
+    #[error(
+        "the offset belongs to another incarnation of this stream, which was deleted or lost; start again from `-1`"
+    )]
+    OffsetStale,
+    #[error("the offset lies beyond the stream's end, {tail}", tail = text(*tail))]
+    OffsetBeyond { tail: Position },
+    #[error("the offset lies inside a message; offsets must be used as they were received")]
+    OffsetInside,
+    #[error(
+        "Stream-TTL must be a whole number of seconds up to {PRODUCER_NUMBER_MAX}, in digits without leading zeros"
+    )]
+    Ttl,
+    #[error("Stream-Expires-At must be an RFC 3339 timestamp, such as 2030-01-31T12:00:00Z")]
+    ExpiresAt,
+    #[error("Stream-TTL and Stream-Expires-At exclude each other; send one of them")]
+    TtlAndExpiresAt,
+    #[error("an append with a body needs a Content-Type, the stream's")]
+    NoContentType,
+    #[error("the Content-Type is not a media type of at most {CONTENT_TYPE_BYTES_MAX} visible characters")]
+    BadContentType,
+    #[error("an append needs a body, unless it closes the stream with `Stream-Closed: true`")]
+    EmptyBody,
+    #[error("the body is not valid JSON: {0}")]
+    Json(#[from] JsonError),
+    #[error("an empty JSON array holds no messages to append")]
+    EmptyArray,
+    #[error("Stream-Seq must have 1 to {SEQ_BYTES_MAX} bytes")]
+    Seq,
+    #[error("Producer-Id, Producer-Epoch and Producer-Seq go together: send all three or none")]
+    ProducerIncomplete,
+    #[error("Producer-Id must have 1 to {PRODUCER_ID_BYTES_MAX} bytes")]
+    ProducerId,
+    #[error("{0} must be a whole number up to {PRODUCER_NUMBER_MAX}, in digits")]
+    ProducerNumber(&'static str),
+    #[error("a new producer epoch must start at Producer-Seq 0, not {0}")]
+    MidEpoch(u64),
+    #[error("Stream-Forked-From must be the path of a stream under `{prefix}`: {why}")]
+    ForkedFrom { prefix: Box<str>, why: &'static str },
+    #[error("{0} needs Stream-Forked-From")]
+    ForkHeaderAlone(&'static str),
+    #[error("Stream-Fork-Offset is not an offset of the source; send a Stream-Next-Offset that the source gave")]
+    ForkOffset,
+    #[error("Stream-Fork-Sub-Offset must be a whole number, in digits without leading zeros")]
+    SubOffset,
+    #[error("Stream-Fork-Sub-Offset above 0 needs a Stream-Fork-Offset")]
+    SubOffsetAlone,
+    #[error("Stream-Fork-Sub-Offset goes past the next message, or past the source's end")]
+    SubOffsetOvershoot,
+
+    // 403
+    #[error("Producer-Epoch {given} is stale: epoch {current} has begun")]
+    StaleEpoch { given: u64, current: u64 },
+
+    // 404, 405, 410
+    #[error("there is no stream of that name")]
+    NotFound,
+    #[error("there is no stream that Stream-Forked-From names")]
+    SourceNotFound,
+    #[error("streams stand under `{0}`")]
+    NotUnderPrefix(Box<str>),
+    #[error("streams take GET, HEAD, PUT, POST, DELETE and OPTIONS")]
+    Method,
+    #[error("the stream was deleted; its forks live on")]
+    Gone,
+    #[error("the offset is before the earliest retained position, {start}", start = text(*start))]
+    Trimmed { start: Position },
+
+    // 409
+    #[error("the stream is closed")]
+    Closed { tail: Position },
+    #[error("the stream's content type is {0}")]
+    ContentType(Box<str>),
+    #[error("Stream-Seq must be greater than the last one, comparing bytes")]
+    SeqRegression,
+    #[error("Producer-Seq {received} leaves a gap: {expected} is expected")]
+    Gap { expected: u64, received: u64 },
+    #[error("the stream exists with another configuration: {0} differs")]
+    Exists(&'static str),
+    #[error("the name belongs to a deleted stream that still has forks; delete them first")]
+    NameKept,
+    #[error("the source was deleted; fork one of its forks instead")]
+    SourceGone,
+
+    // 413, 429
+    #[error("the body is too large: {len} bytes in one frame, at most {max} are possible")]
+    TooLarge { len: usize, max: usize },
+    #[error("the stream knows {0} producers already, which is the limit; reuse an id or use another stream")]
+    TooManyProducers(usize),
+
+    // 500, 501
+    #[error("stored content is damaged: {0}")]
+    Corrupt(String),
+    #[error("internal error: {0}")]
+    Internal(String),
+    #[error("`__ds` is reserved for subscriptions, which are not served here")]
+    Reserved,
+
+    // 503
+    #[error("too many reads wait for a device; retry in a second")]
+    Busy,
+    #[error("{0}")]
+    JournalFull(String),
+    #[error("{0}")]
+    NoSpace(String),
+    #[error("{0}")]
+    Stopped(String),
+    #[error("{0}")]
+    Io(String),
+    #[error("the stream changes hands too often just now; retry in a second")]
+    Contended,
+}
+
+fn text(position: Position) -> String {
+    String::from_utf8_lossy(&position.to_text()).into_owned()
+}
+
+impl Refusal {
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.mapping().0
+    }
+
+    /// Short and stable, for programs.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        self.mapping().1
+    }
+
+    fn mapping(&self) -> (u16, &'static str) {
+        use Refusal as R;
+        match self {
+            R::Name(_) => (400, "bad_name"),
+            R::RepeatedParameter(_) => (400, "repeated_parameter"),
+            R::RepeatedHeader(_) => (400, "repeated_header"),
+            R::Live => (400, "bad_live"),
+            R::OffsetRequired => (400, "offset_required"),
+            R::Offset => (400, "bad_offset"),
+            R::OffsetStale => (400, "stale_offset"),
+            R::OffsetBeyond { .. } => (400, "offset_beyond_tail"),
+            R::OffsetInside => (400, "offset_inside_message"),
+            R::Ttl => (400, "bad_ttl"),
+            R::ExpiresAt => (400, "bad_expires_at"),
+            R::TtlAndExpiresAt => (400, "ttl_and_expires_at"),
+            R::NoContentType => (400, "content_type_required"),
+            R::BadContentType => (400, "bad_content_type"),
+            R::EmptyBody => (400, "empty_body"),
+            R::Json(_) => (400, "bad_json"),
+            R::EmptyArray => (400, "empty_array"),
+            R::Seq => (400, "bad_seq"),
+            R::ProducerIncomplete => (400, "producer_headers_incomplete"),
+            R::ProducerId => (400, "bad_producer_id"),
+            R::ProducerNumber(_) => (400, "bad_producer_number"),
+            R::MidEpoch(_) => (400, "epoch_starts_at_zero"),
+            R::ForkedFrom { .. } => (400, "bad_forked_from"),
+            R::ForkHeaderAlone(_) => (400, "forked_from_required"),
+            R::ForkOffset => (400, "bad_fork_offset"),
+            R::SubOffset => (400, "bad_fork_sub_offset"),
+            R::SubOffsetAlone => (400, "fork_offset_required"),
+            R::SubOffsetOvershoot => (400, "fork_sub_offset_overshoot"),
+            R::StaleEpoch { .. } => (403, "stale_epoch"),
+            R::NotFound => (404, "not_found"),
+            R::SourceNotFound => (404, "source_not_found"),
+            R::NotUnderPrefix(_) => (404, "not_a_stream"),
+            R::Method => (405, "method_not_allowed"),
+            R::Gone => (410, "gone"),
+            R::Trimmed { .. } => (410, "offset_trimmed"),
+            R::Closed { .. } => (409, "closed"),
+            R::ContentType(_) => (409, "content_type_mismatch"),
+            R::SeqRegression => (409, "seq_regression"),
+            R::Gap { .. } => (409, "producer_gap"),
+            R::Exists(_) => (409, "exists_differently"),
+            R::NameKept => (409, "name_kept_by_forks"),
+            R::SourceGone => (409, "source_gone"),
+            R::TooLarge { .. } => (413, "too_large"),
+            R::TooManyProducers(_) => (429, "too_many_producers"),
+            R::Corrupt(_) => (500, "corrupt"),
+            R::Internal(_) => (500, "internal"),
+            R::Reserved => (501, "reserved"),
+            R::Busy => (503, "busy"),
+            R::JournalFull(_) => (503, "journal_full"),
+            R::NoSpace(_) => (503, "disk_full"),
+            R::Stopped(_) => (503, "journal_stopped"),
+            R::Io(_) => (503, "read_failed"),
+            R::Contended => (503, "contended"),
+        }
+    }
+
+    /// Calls `put` with the header lines that belong to this refusal alone.
+    pub(crate) fn headers(&self, mut put: impl FnMut(&'static [u8], &[u8])) {
+        let mut digits = itoa::Buffer::new();
+        match self {
+            Self::StaleEpoch { current, .. } => put(b"Producer-Epoch: ", digits.format(*current).as_bytes()),
+            Self::Gap { expected, received } => {
+                put(b"Producer-Expected-Seq: ", digits.format(*expected).as_bytes());
+                put(b"Producer-Received-Seq: ", digits.format(*received).as_bytes());
+            }
+            Self::Closed { tail } => {
+                put(b"Stream-Closed: ", b"true");
+                put(b"Stream-Next-Offset: ", &tail.to_text());
+            }
+            Self::Method => put(b"Allow: ", b"GET, HEAD, PUT, POST, DELETE, OPTIONS"),
+            _ => {}
+        }
+        match self.status() {
+            429 => put(b"Retry-After: ", b"60"),
+            503 => put(b"Retry-After: ", b"1"),
+            _ => {}
+        }
+    }
+}
+
+impl From<CommitError> for Refusal {
+    fn from(error: CommitError) -> Self {
+        match error {
+            CommitError::Refused(AppendError::TooLarge { len, max }) => Self::TooLarge { len, max },
+            CommitError::Refused(full @ AppendError::Full { .. }) => Self::JournalFull(full.to_string()),
+            CommitError::Refused(AppendError::NoSpace) => Self::NoSpace(AppendError::NoSpace.to_string()),
+            CommitError::Refused(AppendError::Poisoned(poisoned)) => Self::Stopped(poisoned.to_string()),
+            other => Self::Internal(other.to_string()),
+        }
+    }
+}
+
+impl Refusal {
+    /// What a failed read means to whoever asked, `at` giving the incarnation of a position.
+    pub(crate) fn of_read(error: &ReadError, at: impl Fn(Offset) -> Position) -> Self {
+        match error {
+            ReadError::Missing(_) => Self::NotFound,
+            ReadError::InsideMessage { .. } => Self::OffsetInside,
+            ReadError::BeyondTail { tail, .. } => Self::OffsetBeyond { tail: at(*tail) },
+            ReadError::Trimmed { start, .. } => Self::Trimmed { start: at(*start) },
+            ReadError::Corrupt { .. } => Self::Corrupt(error.to_string()),
+            ReadError::Io { .. } => Self::Io(error.to_string()),
+        }
+    }
+}
+
+/// A refusal, and the position that must be durable before it may be told: the state that it follows from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    pub refusal: Refusal,
+    pub after: Lsn,
+}
+
+impl Refusal {
+    #[must_use]
+    pub fn after(self, after: Lsn) -> Refused {
+        Refused { refusal: self, after }
+    }
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        refusal.after(Lsn::ZERO)
+    }
+}

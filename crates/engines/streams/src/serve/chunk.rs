@@ -1,0 +1,214 @@
+//! Content for one answer: where it lies, how it is fetched, and what it looks like.
+
+use super::engine::{Engine, position};
+use super::etag::{etag, matches};
+use super::head::Head;
+use super::pool::Fetch;
+use super::stats::add;
+use super::turn::{Answer, Task, Turn};
+use crate::error::{Refusal, Refused};
+use crate::format::content_type::{ContentType, Kind};
+use crate::format::offset::Position;
+use crate::state::StreamState;
+use crate::state::cursor;
+use bytes::Bytes;
+use std::sync::Arc;
+use thalweg_base::{LogId, Lsn, Millis, Offset};
+use thalweg_log::{Chunk, LogView, ReadError, ReadFrom};
+use thalweg_wire::http::{Body, Response};
+
+/// A range of one stream as readers may see it now.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) log: LogId,
+    pub(crate) name: Box<str>,
+    pub(crate) content_type: ContentType,
+    pub(crate) from: Position,
+    /// The published tail.
+    pub(crate) upto: Position,
+    /// The stream is closed, and `upto` is its end.
+    pub(crate) closed: bool,
+    /// When the stream will be gone.
+    pub(crate) deadline: Option<Millis>,
+    /// The answer must wait for this: the stream's own making.
+    pub(crate) after: Lsn,
+}
+
+/// Which read a chunk answers.
+#[derive(Clone, Copy)]
+pub(crate) enum Mode {
+    CatchUp,
+    LongPoll { echoed: Option<u64> },
+}
+
+impl Place {
+    pub(crate) fn new(view: &LogView<'_, StreamState>, from: Offset, closed: bool, durable: Lsn) -> Self {
+        let state = view.attachment;
+        Self {
+            log: view.id,
+            name: view.name.into(),
+            content_type: state.content_type.clone(),
+            from: position(view, from),
+            upto: position(view, view.published),
+            closed,
+            deadline: state.lifetime.deadline(state.seen),
+            after: if view.created > durable { view.created } else { Lsn::ZERO },
+        }
+    }
+
+    pub(crate) fn read_from(&self) -> ReadFrom {
+        ReadFrom { log: self.log, from: self.from.offset, upto: self.upto.offset }
+    }
+}
+
+/// A read under way on another thread.
+pub(crate) type Reading = Fetch<Result<Chunk, ReadError>>;
+
+/// What came of asking for a chunk.
+pub(crate) enum Asked {
+    Here(Chunk),
+    Reading(Reading),
+}
+
+impl Engine {
+    /// Reads a chunk if no device has to be waited for, else has it read.
+    pub(crate) fn ask(&self, place: &Place) -> Result<Asked, Refused> {
+        if place.from.offset == place.upto.offset {
+            return Ok(Asked::Here(Chunk { parts: Vec::new(), end: place.upto.offset }));
+        }
+        let from = place.read_from();
+        match self.logs.try_read(from) {
+            Some(Ok(chunk)) => Ok(Asked::Here(chunk)),
+            Some(Err(error)) => Err(self.read_failed(place, &error)),
+            None => {
+                let logs = Arc::clone(&self.logs);
+                let reading = self.pool.run(move || logs.read(from)).ok_or(Refusal::Busy)?;
+                Ok(Asked::Reading(reading))
+            }
+        }
+    }
+
+    pub(crate) fn read_failed(&self, place: &Place, error: &ReadError) -> Refused {
+        if matches!(error, ReadError::Missing(_)) {
+            return self.vanished(&place.name);
+        }
+        Refusal::of_read(error, |offset| self.position_in(place, offset)).into()
+    }
+
+    /// The position as clients see it, at an offset of the place.
+    pub(crate) fn position_in(&self, place: &Place, offset: Offset) -> Position {
+        if offset == place.upto.offset || place.from.incarnation == place.upto.incarnation {
+            return Position { offset, ..place.upto };
+        }
+        // A fork has inherited some of it.
+        let mut guard = self.logs.lock_logs(&[place.log], &[]);
+        guard.view(place.log).map_or(Position { offset, ..place.upto }, |view| position(&view, offset))
+    }
+
+    /// Answers with the chunk of the place: at once, or when it was read.
+    pub(crate) fn chunk(
+        self: &Arc<Self>,
+        place: Place,
+        mode: Mode,
+        if_none_match: Option<&[u8]>,
+        now: Millis,
+    ) -> Result<Answer, Refused> {
+        match self.ask(&place)? {
+            Asked::Here(chunk) => {
+                Ok(Answer::Response(place.after, self.respond(&place, mode, chunk, if_none_match, now)))
+            }
+            Asked::Reading(reading) => Ok(Answer::Later(Box::new(LateChunk {
+                engine: Arc::clone(self),
+                place,
+                mode,
+                if_none_match: if_none_match.map(Into::into),
+                reading,
+            }))),
+        }
+    }
+
+    fn respond(&self, place: &Place, mode: Mode, chunk: Chunk, if_none_match: Option<&[u8]>, now: Millis) -> Response {
+        let next = self.position_in(place, chunk.end);
+        let up_to_date = chunk.end == place.upto.offset;
+        let closed = place.closed && up_to_date;
+        let tag = etag(place.from.offset, next, closed);
+        let unchanged = if_none_match.is_some_and(|given| matches(given, &tag));
+        let mut head = Head::new(if unchanged { 304 } else { 200 })
+            .line(b"ETag: ", &tag)
+            .next_offset(next)
+            .up_to_date(up_to_date)
+            .closed(closed);
+        match mode {
+            Mode::CatchUp if up_to_date => head.put(b"Cache-Control: ", b"no-cache"),
+            Mode::LongPoll { echoed } => {
+                if !closed {
+                    head = head.number(b"Stream-Cursor: ", cursor::next(now, echoed, self.random()));
+                }
+                head = cacheable(head, place, now);
+            }
+            Mode::CatchUp => head = cacheable(head, place, now),
+        }
+        if unchanged {
+            return head.finish(Body::Empty);
+        }
+        add(&self.counters.reads, 1);
+        add(&self.counters.read_bytes, chunk.end.since(place.from.offset));
+        head.content_type(place.content_type.as_str()).finish(body(place.content_type.kind(), chunk.parts))
+    }
+}
+
+/// What lies between two offsets never changes. What lives for a while must not be kept for longer.
+fn cacheable(mut head: Head, place: &Place, now: Millis) -> Head {
+    const FOR_A_MINUTE: &[u8] = b"public, max-age=60, stale-while-revalidate=300";
+    const WHOLE_MS: u64 = 360_000;
+    match place.deadline.map(|deadline| deadline.since(now)) {
+        Some(left) if left < WHOLE_MS => {
+            let mut value = b"public, max-age=".to_vec();
+            value.extend_from_slice(itoa::Buffer::new().format((left / 1_000).min(60)).as_bytes());
+            head.put(b"Cache-Control: ", &value);
+        }
+        _ => head.put(b"Cache-Control: ", FOR_A_MINUTE),
+    }
+    head
+}
+
+/// Content as a body: JSON messages become one array.
+pub(crate) fn body(kind: Kind, mut parts: Vec<Bytes>) -> Body {
+    if kind == Kind::Json {
+        let mut array = Vec::with_capacity(parts.len() + 2);
+        array.push(Bytes::from_static(b"["));
+        if let Some(last) = parts.last_mut() {
+            last.truncate(last.len().saturating_sub(1));
+        }
+        array.append(&mut parts);
+        array.push(Bytes::from_static(b"]"));
+        return if array.len() == 2 { Body::Bytes(Bytes::from_static(b"[]")) } else { Body::Parts(array) };
+    }
+    match parts.len() {
+        0 => Body::Empty,
+        1 => parts.pop().map_or(Body::Empty, Body::Bytes),
+        _ => Body::Parts(parts),
+    }
+}
+
+/// A read that waits for a device.
+struct LateChunk {
+    engine: Arc<Engine>,
+    place: Place,
+    mode: Mode,
+    if_none_match: Option<Box<[u8]>>,
+    reading: Reading,
+}
+
+impl Task for LateChunk {
+    fn step(&mut self, turn: &mut Turn<'_>) -> Option<Answer> {
+        let read = self.reading.take(|| turn.waker())?;
+        Some(match read {
+            Ok(chunk) => {
+                let given = self.if_none_match.as_deref();
+                Answer::Response(self.place.after, self.engine.respond(&self.place, self.mode, chunk, given, turn.now))
+            }
+            Err(error) => self.engine.refuse(&self.engine.read_failed(&self.place, &error)),
+        })
+    }
+}

@@ -1,0 +1,45 @@
+//! What may be set.
+
+use std::time::Duration;
+
+/// The engine's settings.
+#[derive(Clone, Debug)]
+pub struct StreamsConfig {
+    /// Streams stand at paths that start with this.
+    pub prefix: String,
+    /// After this time without news a long-poll is answered.
+    pub long_poll_timeout: Duration,
+    /// After this time an SSE response ends, and the client comes back: so that caches can gather readers.
+    pub sse_lifetime: Duration,
+    /// A comment is sent on an SSE response that was silent for this long.
+    pub sse_keep_alive: Duration,
+    /// How many idempotent producers one stream remembers.
+    pub max_producers: usize,
+    /// Threads for reads that wait for a device.
+    pub io_threads: usize,
+    /// How many such reads may queue.
+    pub io_queue_max: usize,
+    /// How many streams one tick looks at for expiry.
+    pub sweep_per_tick: usize,
+    /// How many expired streams one tick deletes.
+    pub expire_per_tick: usize,
+    /// Seed of the cursors' jitter.
+    pub seed: u64,
+}
+
+impl Default for StreamsConfig {
+    fn default() -> Self {
+        Self {
+            prefix: "/v1/stream/".into(),
+            long_poll_timeout: Duration::from_secs(30),
+            sse_lifetime: Duration::from_secs(60),
+            sse_keep_alive: Duration::from_secs(15),
+            max_producers: crate::state::producers::PRODUCERS_MAX,
+            io_threads: 4,
+            io_queue_max: 1_024,
+            sweep_per_tick: 20_000,
+            expire_per_tick: 4_096,
+            seed: 0,
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! What all requests share, and which of them goes where.
+
+use super::config::StreamsConfig;
+use super::frames::FrameCache;
+use super::head;
+use super::name::of_path;
+use super::pool::Pool;
+use super::stats::{Counters, add};
+use super::turn::Answer;
+use super::upkeep::Upkeep;
+use super::watch::{WatchKey, Watchers};
+use crate::error::{Refusal, Refused};
+use crate::format::offset::Position;
+use crate::state::StreamState;
+use oorandom::Rand64;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use thalweg_base::{LogId, Lsn, Millis, Offset};
+use thalweg_log::{Guard, LogView, Logs};
+use thalweg_wire::http::{Method, Request, Waker};
+
+/// How often a request looks again at a stream that changed under it.
+pub(crate) const TRIES: usize = 8;
+
+pub(crate) struct Engine {
+    pub(crate) logs: Arc<Logs<StreamState>>,
+    pub(crate) config: StreamsConfig,
+    pub(crate) watchers: Watchers,
+    pub(crate) pool: Pool,
+    pub(crate) frames: FrameCache,
+    pub(crate) counters: Counters,
+    pub(crate) upkeep: Upkeep,
+    /// The journal's end at the start: what stands before it was replayed.
+    recovered: Lsn,
+    random: Mutex<Rand64>,
+}
+
+impl Engine {
+    pub(crate) fn new(logs: Arc<Logs<StreamState>>, config: StreamsConfig) -> Arc<Self> {
+        Arc::new(Self {
+            recovered: logs.journal().end(),
+            logs,
+            watchers: Watchers::default(),
+            pool: Pool::new(config.io_threads, config.io_queue_max),
+            frames: FrameCache::default(),
+            counters: Counters::default(),
+            upkeep: Upkeep::default(),
+            random: Mutex::new(Rand64::new(config.seed.into())),
+            config,
+        })
+    }
+
+    pub(crate) fn answer(self: &Arc<Self>, request: &Request<'_>, now: Millis) -> Answer {
+        let answer = match request.method {
+            Method::Post => self.append(request, now),
+            Method::Get => self.get(request, now),
+            Method::Head => self.metadata(request, now),
+            Method::Put => self.create(request, now),
+            Method::Delete => self.delete(request, now),
+            Method::Options => Ok(Answer::Response(Lsn::ZERO, head::preflight())),
+            Method::Other(_) => Err(Refusal::Method.into()),
+        };
+        answer.unwrap_or_else(|refused| self.refuse(&refused))
+    }
+
+    pub(crate) fn refuse(&self, refused: &Refused) -> Answer {
+        let counters = &self.counters;
+        add(if refused.refusal.status() < 500 { &counters.refused_4xx } else { &counters.refused_5xx }, 1);
+        if let Refusal::Corrupt(what) | Refusal::Internal(what) = &refused.refusal {
+            tracing::error!(%what, "a request failed");
+        }
+        Answer::Response(refused.after, head::refusal(&refused.refusal))
+    }
+
+    pub(crate) fn name<'a>(&self, request: &Request<'a>) -> Result<std::borrow::Cow<'a, str>, Refusal> {
+        of_path(request.path, &self.config.prefix)
+    }
+
+    /// The stream of that name, if it lives; its shard stays locked. One that has expired is deleted first.
+    pub(crate) fn find_live(&self, name: &str, now: Millis) -> Result<(Guard<'_, StreamState>, LogId), Refused> {
+        for _ in 0..TRIES {
+            let mut guard = self.logs.lock(&[name]);
+            let log = guard.find(name);
+            let Some(view) = log.and_then(|log| guard.view(log)) else {
+                return Err(Refusal::NotFound.after(guard.absent_since(name)));
+            };
+            let (state, log) = (view.attachment, view.id);
+            if state.soft_deleted {
+                return Err(Refusal::Gone.after(state.configured));
+            }
+            if !self.expired(state, now) {
+                return Ok((guard, log));
+            }
+            drop(guard);
+            self.expire(name, now)?;
+        }
+        Err(Refusal::Contended.into())
+    }
+
+    pub(crate) fn expired(&self, state: &StreamState, now: Millis) -> bool {
+        state.expired(now, self.recovered)
+    }
+
+    /// What to say of a stream that was there a moment ago.
+    pub(crate) fn vanished(&self, name: &str) -> Refused {
+        Refusal::NotFound.after(self.logs.lock(&[name]).absent_since(name))
+    }
+
+    /// Counts a use of a stream whose lifetime slides: at once in memory, in the journal when it has moved far enough.
+    pub(crate) fn renew(&self, guard: &mut Guard<'_, StreamState>, log: LogId, now: Millis) {
+        let Some(state) = guard.attachment_mut(log) else { return };
+        if !state.lifetime.is_sliding() {
+            return;
+        }
+        state.seen = state.seen.max(now);
+        if state.touch_is_due() && !state.touch_queued {
+            state.touch_queued = self.upkeep.queue_touch(log);
+        }
+    }
+
+    pub(crate) fn random(&self) -> u64 {
+        self.random.lock().rand_u64()
+    }
+
+    /// Wakes the watchers of what is durable.
+    pub(crate) fn wake(&self) {
+        self.watchers.wake(self.logs.durable());
+    }
+
+    /// A watched log has changed by a frame that ends at `end`: its watchers are woken when that is durable. If it is already,
+    /// nobody else would wake them.
+    pub(crate) fn announce(&self, end: Lsn, log: LogId) {
+        self.watchers.changed(end, log);
+        if self.logs.durable() >= end {
+            self.wake();
+        }
+    }
+
+    /// Watches a log whose shard is locked.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        guard: &mut Guard<'_, StreamState>,
+        log: LogId,
+        waker: Waker,
+    ) -> Option<Watch> {
+        let changed = guard.view(log)?.changed;
+        guard.attachment_mut(log)?.watched = true;
+        let key = self.watchers.add(log, waker);
+        // What changed before anybody watched may become visible only now.
+        if changed > self.logs.durable() {
+            self.announce(changed, log);
+        }
+        Some(Watch { engine: Arc::clone(self), log, key })
+    }
+}
+
+/// A watcher of one log, for as long as it lives. Must not be dropped under a guard.
+pub(crate) struct Watch {
+    engine: Arc<Engine>,
+    log: LogId,
+    key: WatchKey,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut guard = self.engine.logs.lock_logs(&[self.log], &[]);
+        let watched = self.engine.watchers.remove(self.log, self.key);
+        if !watched && let Some(state) = guard.attachment_mut(self.log) {
+            state.watched = false;
+        }
+    }
+}
+
+/// The position as clients see it.
+pub(crate) fn position(view: &LogView<'_, StreamState>, offset: Offset) -> Position {
+    Position { incarnation: view.incarnation(offset), offset }
+}
+
+/// Closed, and readers may know it. Then all content is published too.
+pub(crate) fn closed_visibly(view: &LogView<'_, StreamState>, durable: Lsn) -> bool {
+    view.attachment.closed.is_some() && view.attachment.configured <= durable && view.published == view.tail
+}

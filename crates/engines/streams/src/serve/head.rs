@@ -1,0 +1,110 @@
+//! Response heads: what every answer carries, and the lines of the protocol.
+
+use crate::error::Refusal;
+use crate::format::offset::Position;
+use crate::state::lifetime::Lifetime;
+use thalweg_base::Millis;
+use thalweg_wire::http::{Body, Response};
+
+/// What every answer carries: nobody may guess a type, everybody may read, and scripts may read the protocol's headers.
+const COMMON: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
+Cross-Origin-Resource-Policy: cross-origin\r\n\
+Access-Control-Allow-Origin: *\r\n\
+Access-Control-Expose-Headers: ETag, Location, Retry-After, Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, \
+Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, \
+Producer-Expected-Seq, Producer-Received-Seq\r\n";
+
+const PREFLIGHT: &[u8] = b"Access-Control-Allow-Methods: GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n\
+Access-Control-Allow-Headers: Authorization, Content-Type, If-None-Match, Cache-Control, Last-Event-ID, Stream-Seq, \
+Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Cursor, Stream-Forked-From, Stream-Fork-Offset, \
+Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq\r\n\
+Access-Control-Max-Age: 86400\r\n";
+
+/// A response head under construction.
+pub(crate) struct Head(Response);
+
+impl Head {
+    pub(crate) fn new(status: u16) -> Self {
+        let mut head = Vec::with_capacity(COMMON.len() + 256);
+        head.extend_from_slice(COMMON);
+        Self(Response { status, head, body: Body::Empty })
+    }
+
+    /// Adds a line: `name` ends with a colon and a space. `value` must hold no line breaks: ours never do, and those that come
+    /// from requests were cut at line breaks by the parser; they are dropped all the same.
+    pub(crate) fn line(mut self, name: &'static [u8], value: &[u8]) -> Self {
+        self.put(name, value);
+        self
+    }
+
+    pub(crate) fn put(&mut self, name: &'static [u8], value: &[u8]) {
+        let head = &mut self.0.head;
+        head.extend_from_slice(name);
+        if memchr::memchr2(b'\r', b'\n', value).is_none() {
+            head.extend_from_slice(value);
+        }
+        head.extend_from_slice(b"\r\n");
+    }
+
+    pub(crate) fn number(self, name: &'static [u8], value: u64) -> Self {
+        self.line(name, itoa::Buffer::new().format(value).as_bytes())
+    }
+
+    pub(crate) fn next_offset(self, next: Position) -> Self {
+        self.line(b"Stream-Next-Offset: ", &next.to_text())
+    }
+
+    pub(crate) fn closed(self, closed: bool) -> Self {
+        if closed { self.line(b"Stream-Closed: ", b"true") } else { self }
+    }
+
+    pub(crate) fn up_to_date(self, up_to_date: bool) -> Self {
+        if up_to_date { self.line(b"Stream-Up-To-Date: ", b"true") } else { self }
+    }
+
+    pub(crate) fn content_type(self, content_type: &str) -> Self {
+        self.line(b"Content-Type: ", content_type.as_bytes())
+    }
+
+    pub(crate) fn no_store(self) -> Self {
+        self.line(b"Cache-Control: ", b"no-store")
+    }
+
+    pub(crate) fn lifetime(self, lifetime: Lifetime) -> Self {
+        match lifetime {
+            Lifetime::Unlimited => self,
+            Lifetime::Idle { secs } => self.number(b"Stream-TTL: ", secs),
+            Lifetime::Until(at) => match timestamp(at) {
+                Some(text) => self.line(b"Stream-Expires-At: ", text.as_bytes()),
+                None => self,
+            },
+        }
+    }
+
+    pub(crate) fn finish(self, body: Body) -> Response {
+        Response { body, ..self.0 }
+    }
+}
+
+fn timestamp(at: Millis) -> Option<String> {
+    let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
+    Some(at.to_string())
+}
+
+pub(crate) fn preflight() -> Response {
+    let mut head = Head::new(204);
+    head.0.head.extend_from_slice(PREFLIGHT);
+    head.finish(Body::Empty)
+}
+
+pub(crate) fn refusal(refusal: &Refusal) -> Response {
+    let mut head = Head::new(refusal.status());
+    refusal.headers(|name, value| head.put(name, value));
+    explained(head, refusal.code(), &refusal.to_string())
+}
+
+/// `{"error":{"code":…,"message":…}}`, never to be cached.
+pub(crate) fn explained(head: Head, code: &str, message: &str) -> Response {
+    let body = serde_json::json!({ "error": { "code": code, "message": message } });
+    head.no_store().content_type("application/json").finish(Body::Bytes(body.to_string().into()))
+}

@@ -1,0 +1,126 @@
+//! The thin shell: takes requests, looks at streams under their lock, asks the core what follows, commits, and answers.
+//!
+//! One request locks one shard of the logs (a fork two, a delete of a fork its chain), never across a read or a wait.
+
+mod append;
+mod chunk;
+mod config;
+mod create;
+mod engine;
+mod etag;
+mod fields;
+mod frames;
+mod head;
+mod long_poll;
+pub(crate) mod name;
+mod pool;
+mod query;
+mod read;
+mod remove;
+mod sse;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod turn;
+mod upkeep;
+mod watch;
+
+pub use config::StreamsConfig;
+pub use stats::Stats;
+
+use crate::state::StreamState;
+use engine::Engine;
+use std::sync::Arc;
+use thalweg_base::Millis;
+use thalweg_log::Logs;
+use thalweg_wire::http::{Context, Reply, Request, Response, Service};
+
+/// Serves the protocol for the streams in `logs`.
+pub struct Streams {
+    engine: Arc<Engine>,
+}
+
+impl Streams {
+    /// The owner subscribes [`Streams::on_durable`] to the journal and calls [`Streams::tick`] about every 100 ms.
+    #[must_use]
+    pub fn new(logs: Arc<Logs<StreamState>>, config: StreamsConfig) -> Arc<Self> {
+        Arc::new(Self { engine: Engine::new(logs, config) })
+    }
+
+    /// Answers one request. Never waits for a device.
+    pub fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+        let answer = self.engine.answer(request, Millis(cx.now_ms));
+        turn::reply(answer, self.engine.logs.durable())
+    }
+
+    /// The journal's durable position has moved: wakes who waits for what became visible. Never blocks.
+    pub fn on_durable(&self) {
+        self.engine.wake();
+    }
+
+    /// Upkeep: expires streams and records uses, a bounded amount per call. Call it from a background thread.
+    pub fn tick(&self, now: Millis) {
+        self.engine.tick(now);
+    }
+
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.engine.counters.snapshot()
+    }
+}
+
+impl Service for Streams {
+    fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+        Self::handle(self, request, cx)
+    }
+
+    fn round_done(&self) {
+        self.engine.logs.journal().kick();
+    }
+
+    fn gate_failed(&self) -> Response {
+        let head = head::Head::new(503).line(b"Retry-After: ", b"1");
+        let text = "the journal stopped before this could be confirmed: it may or may not have happened; ask again after a restart";
+        head::explained(head, "unconfirmed", text)
+    }
+
+    fn refused(&self, status: u16, reason: &str) -> Response {
+        stats::add(if status < 500 { &self.engine.counters.refused_4xx } else { &self.engine.counters.refused_5xx }, 1);
+        let head = head::Head::new(status);
+        let head = if status == 503 { head.line(b"Retry-After: ", b"1") } else { head };
+        head::explained(head, "bad_request_framing", reason)
+    }
+}
+
+/// A fuzz target's way in: reads a query, a path and headers from any bytes.
+#[doc(hidden)]
+pub fn fuzz_query_and_headers(data: &[u8]) {
+    let mut lines = data.split(|b| *b == b'\n');
+    let text = |line: Option<&[u8]>| String::from_utf8_lossy(line.unwrap_or_default()).into_owned();
+    let (path, query) = (text(lines.next()), text(lines.next()));
+    if let Ok(name) = name::of_path(&path, "/") {
+        assert_eq!(name::of_path(&format!("/{name}"), "/").as_deref(), Ok(&*name));
+    }
+    let _ = query::Query::parse(&query);
+    let names = [
+        "stream-ttl",
+        "stream-seq",
+        "stream-closed",
+        "stream-expires-at",
+        "content-type",
+        "producer-id",
+        "producer-epoch",
+        "producer-seq",
+        "stream-forked-from",
+        "stream-fork-offset",
+        "stream-fork-sub-offset",
+        "if-none-match",
+    ];
+    let headers: Vec<(&str, &[u8])> =
+        lines.filter_map(|line| Some((*names.get(usize::from(*line.first()?) % names.len())?, &line[1..]))).collect();
+    if let Ok(fields) = fields::Fields::find(thalweg_wire::http::Headers(&headers)) {
+        let _ = (fields.closes(), fields.seq(), fields.claim(), fields.lifetime(), fields.fork_place());
+        let _ = fields.content_type.and_then(crate::format::content_type::ContentType::parse);
+        let _ = fields.if_none_match.is_some_and(|given| etag::matches(given, b"\"1:2:3\""));
+    }
+}

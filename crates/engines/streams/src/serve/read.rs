@@ -1,0 +1,103 @@
+//! GET and HEAD (protocol sections 5.5 to 5.8).
+
+use super::chunk::{Mode, Place, body};
+use super::engine::{Engine, closed_visibly, position};
+use super::etag::{etag, matches};
+use super::fields::Fields;
+use super::head::Head;
+use super::long_poll::LongPoll;
+use super::query::{Live, Query};
+use super::sse;
+use super::turn::Answer;
+use crate::error::{Refusal, Refused};
+use crate::format::offset::Given;
+use crate::state::StreamState;
+use std::sync::Arc;
+use thalweg_base::{Millis, Offset};
+use thalweg_log::LogView;
+use thalweg_wire::http::{Body, Request};
+
+impl Engine {
+    /// HEAD: what is known of a stream. It does not count as a use.
+    pub(crate) fn metadata(&self, request: &Request<'_>, now: Millis) -> Result<Answer, Refused> {
+        let name = self.name(request)?;
+        let (mut guard, log) = self.find_live(&name, now)?;
+        let view = guard.view(log).ok_or(Refusal::NotFound)?;
+        let head = Head::new(200)
+            .next_offset(position(&view, view.published))
+            .closed(closed_visibly(&view, self.logs.durable()))
+            .lifetime(view.attachment.lifetime)
+            .no_store()
+            .content_type(view.attachment.content_type.as_str());
+        Ok(Answer::Response(view.created, head.finish(Body::Empty)))
+    }
+
+    pub(crate) fn get(self: &Arc<Self>, request: &Request<'_>, now: Millis) -> Result<Answer, Refused> {
+        let name = self.name(request)?;
+        let query = request.query.map_or(Ok(Query::default()), Query::parse)?;
+        let fields = Fields::find(request.headers)?;
+        let (mut guard, log) = self.find_live(&name, now)?;
+        self.renew(&mut guard, log, now);
+        let view = guard.view(log).ok_or(Refusal::NotFound)?;
+        let durable = self.logs.durable();
+        let closed = closed_visibly(&view, durable);
+        let place = Place::new(&view, start(&view, query.offset)?, closed, durable);
+        drop(guard);
+
+        let at_tail = place.from.offset == place.upto.offset;
+        match query.live {
+            Some(Live::Sse) => Ok(sse::open(self, place, query.cursor, now)),
+            Some(Live::LongPoll) if at_tail => {
+                Ok(Answer::Later(Box::new(LongPoll::new(self, place, query.cursor, now))))
+            }
+            Some(Live::LongPoll) => {
+                self.chunk(place, Mode::LongPoll { echoed: query.cursor }, fields.if_none_match, now)
+            }
+            None if query.offset == Some(Given::Tail) => Ok(tail(&place)),
+            None => {
+                // Nothing but what the client has: no need to read it.
+                let whole = etag(place.from.offset, place.upto, place.closed);
+                if !at_tail && fields.if_none_match.is_some_and(|given| matches(given, &whole)) {
+                    let head = Head::new(304)
+                        .line(b"ETag: ", &whole)
+                        .next_offset(place.upto)
+                        .up_to_date(true)
+                        .closed(place.closed)
+                        .line(b"Cache-Control: ", b"no-cache");
+                    return Ok(Answer::Response(place.after, head.finish(Body::Empty)));
+                }
+                self.chunk(place, Mode::CatchUp, fields.if_none_match, now)
+            }
+        }
+    }
+}
+
+/// Where a read starts. Offsets that we never gave are refused rather than guessed around.
+fn start(view: &LogView<'_, StreamState>, given: Option<Given>) -> Result<Offset, Refused> {
+    let at = match given {
+        None | Some(Given::Start) => return Ok(view.start),
+        Some(Given::Tail) => return Ok(view.published),
+        Some(Given::At(at)) => at,
+    };
+    let refusal = if at.offset > view.published {
+        Refusal::OffsetBeyond { tail: position(view, view.published) }
+    } else if at.incarnation != view.incarnation(at.offset) {
+        Refusal::OffsetStale
+    } else if at.offset < view.start {
+        Refusal::Trimmed { start: position(view, view.start) }
+    } else {
+        return Ok(at.offset);
+    };
+    Err(refusal.after(view.created))
+}
+
+/// `offset=now`: nothing, and where the next read starts.
+fn tail(place: &Place) -> Answer {
+    let head = Head::new(200)
+        .next_offset(place.upto)
+        .up_to_date(true)
+        .closed(place.closed)
+        .no_store()
+        .content_type(place.content_type.as_str());
+    Answer::Response(place.after, head.finish(body(place.content_type.kind(), Vec::new())))
+}

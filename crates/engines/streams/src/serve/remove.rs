@@ -1,0 +1,194 @@
+//! The end of streams: DELETE, expiry, and the cascade along forks (protocol sections 4.2 and 5.4).
+//!
+//! A stream with live forks is only marked: its name stays taken and its content stays for them. When the last fork of such a
+//! stream goes, it goes too, and so on up the chain, all in one frame. So a crash never leaves half of a cascade.
+
+use super::engine::{Engine, TRIES};
+use super::head::Head;
+use super::stats::add;
+use super::turn::Answer;
+use crate::error::{Refusal, Refused};
+use crate::format::note::Note;
+use crate::state::StreamState;
+use thalweg_base::{LogId, Lsn, Millis, Offset};
+use thalweg_journal::Class;
+use thalweg_log::{Guard, Op};
+use thalweg_wire::http::{Body, Request};
+
+/// Why a stream goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    Request,
+    Expired,
+}
+
+/// What a removal does to one log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Delete {
+        log: LogId,
+    },
+    /// Marked as deleted; content below `tail` stays only as far as forks need it.
+    Mark {
+        log: LogId,
+        tail: Offset,
+    },
+    /// One fork fewer; `last`: none is left.
+    Release {
+        log: LogId,
+        last: bool,
+    },
+}
+
+impl Deed {
+    fn log(self) -> LogId {
+        match self {
+            Self::Delete { log } | Self::Mark { log, .. } | Self::Release { log, .. } => log,
+        }
+    }
+}
+
+/// What a removal comes to.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub(crate) deeds: Vec<Deed>,
+    /// Logs among them that somebody watches.
+    watched: Vec<LogId>,
+}
+
+pub(crate) enum Planned {
+    Removed,
+    /// It has been used meanwhile, or is marked already.
+    Alive,
+    /// More of its chain must be locked: up to this name.
+    Lock(Box<str>),
+}
+
+impl Engine {
+    pub(crate) fn delete(&self, request: &Request<'_>, now: Millis) -> Result<Answer, Refused> {
+        let name = self.name(request)?;
+        drop(self.find_live(&name, now)?);
+        let end = self.remove(&name, Why::Request, now)?;
+        add(&self.counters.deletes, 1);
+        Ok(Answer::Response(end, Head::new(204).finish(Body::Empty)))
+    }
+
+    /// Removes a stream that is past its time, if it still is.
+    pub(crate) fn expire(&self, name: &str, now: Millis) -> Result<Lsn, Refused> {
+        self.remove(name, Why::Expired, now)
+    }
+
+    /// Removes a stream; when this is durable, it is gone.
+    fn remove(&self, name: &str, why: Why, now: Millis) -> Result<Lsn, Refused> {
+        let mut chain: Vec<Box<str>> = vec![name.into()];
+        for _ in 0..TRIES * 8 {
+            let names: Vec<&str> = chain.iter().map(|name| &**name).collect();
+            let mut guard = self.logs.lock(&names);
+            let Some(log) = guard.find(name) else {
+                return Err(Refusal::NotFound.after(guard.absent_since(name)));
+            };
+            let mut plan = Plan::default();
+            match plan.add(&mut guard, log, &names, why, |state| self.expired(state, now))? {
+                Planned::Removed => {
+                    let end = plan.commit(&mut guard)?;
+                    drop(guard);
+                    if why == Why::Expired {
+                        add(&self.counters.expired, 1);
+                    }
+                    self.announce_all(&plan, end);
+                    return Ok(end);
+                }
+                Planned::Alive => return Ok(Lsn::ZERO),
+                Planned::Lock(more) => {
+                    drop(guard);
+                    chain.push(more);
+                }
+            }
+        }
+        Err(Refusal::Contended.into())
+    }
+
+    pub(crate) fn announce_all(&self, plan: &Plan, end: Lsn) {
+        plan.watched.iter().for_each(|log| self.announce(end, *log));
+    }
+}
+
+impl Plan {
+    /// Plans the removal of one stream. `locked` are the names whose shards the guard holds.
+    pub(crate) fn add(
+        &mut self,
+        guard: &mut Guard<'_, StreamState>,
+        log: LogId,
+        locked: &[&str],
+        why: Why,
+        expired: impl Fn(&StreamState) -> bool,
+    ) -> Result<Planned, Refused> {
+        let Some(view) = guard.view(log) else { return Ok(Planned::Alive) };
+        let state = view.attachment;
+        match why {
+            Why::Request if state.soft_deleted => return Err(Refusal::Gone.after(state.configured)),
+            Why::Expired if !expired(state) => return Ok(Planned::Alive),
+            _ => {}
+        }
+        let mut deeds = Vec::new();
+        let mut watched = Vec::new();
+        if state.watched {
+            watched.push(log);
+        }
+        if state.forks > 0 {
+            deeds.push(Deed::Mark { log, tail: view.tail });
+        } else {
+            deeds.push(Deed::Delete { log });
+            let mut source: Option<Box<str>> = state.fork.as_ref().map(|fork| fork.source.clone());
+            while let Some(name) = source.take() {
+                if !locked.contains(&&*name) {
+                    return Ok(Planned::Lock(name));
+                }
+                let Some(view) = guard.find(&name).and_then(|log| guard.view(log)) else {
+                    return Err(Refusal::Internal(format!("the source of a fork, {name}, is not there")).into());
+                };
+                let state = view.attachment;
+                let last = state.forks <= 1;
+                if last && state.soft_deleted {
+                    deeds.push(Deed::Delete { log: view.id });
+                    source = state.fork.as_ref().map(|fork| fork.source.clone());
+                } else {
+                    deeds.push(Deed::Release { log: view.id, last });
+                }
+            }
+        }
+        self.deeds.append(&mut deeds);
+        self.watched.append(&mut watched);
+        Ok(Planned::Removed)
+    }
+
+    /// Whether a removal is planned that concerns this log.
+    pub(crate) fn concerns(&self, log: LogId) -> bool {
+        self.deeds.iter().any(|deed| deed.log() == log)
+    }
+
+    /// Commits what was planned as one frame.
+    pub(crate) fn commit(&self, guard: &mut Guard<'_, StreamState>) -> Result<Lsn, Refused> {
+        let (mut marked, mut released) = (Vec::new(), Vec::new());
+        Note::SoftDeleted.encode(&mut marked);
+        Note::Released.encode(&mut released);
+        let mut ops = Vec::with_capacity(self.deeds.len() * 2);
+        for deed in &self.deeds {
+            match *deed {
+                Deed::Delete { log } => ops.push(Op::Delete { log }),
+                Deed::Mark { log, tail } => {
+                    ops.push(Op::Write { log, note: &marked, append: None });
+                    ops.push(Op::Trim { log, start: tail });
+                }
+                Deed::Release { log, last } => {
+                    ops.push(Op::Write { log, note: &released, append: None });
+                    if last {
+                        ops.push(Op::Unpin { log });
+                    }
+                }
+            }
+        }
+        let committed = guard.commit(Class::Upkeep, &ops).map_err(Refusal::from)?;
+        Ok(committed.end)
+    }
+}

@@ -1,0 +1,55 @@
+//! Counters for metrics. The binary renders them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        #[derive(Default)]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: AtomicU64,)*
+        }
+
+        /// What the engine has done since it started. All but the waiters only grow.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            pub(crate) fn snapshot(&self) -> Stats {
+                Stats { $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Accepted appends, those of bodies of creates included.
+    appends,
+    append_bytes,
+    /// Answered reads with content, catch-up and long-poll; data events of SSE.
+    reads,
+    read_bytes,
+    creates,
+    /// By request; soft deletes included.
+    deletes,
+    expired,
+    /// Long-polls that wait now.
+    long_poll_waiters,
+    /// Open SSE responses.
+    sse_waiters,
+    /// Appends that were accepted before.
+    duplicates,
+    /// Refusals with a status of 400 to 499.
+    refused_4xx,
+    /// Refusals with a status of 500 and above.
+    refused_5xx,
+}
+
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+pub(crate) fn sub(counter: &AtomicU64, n: u64) {
+    counter.fetch_sub(n, Ordering::Relaxed);
+}

@@ -1,0 +1,9 @@
+//! The engine on a journal and storage in memory, driven request by request.
+
+mod durability;
+mod expiry;
+mod forks;
+mod live;
+mod reads;
+mod refusals;
+mod support;

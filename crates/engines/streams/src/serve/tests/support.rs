@@ -1,0 +1,348 @@
+//! A unit of streams in memory, and requests by hand.
+
+use crate::serve::turn::{Answer, Feed, Task, Turn};
+use crate::serve::{Streams, StreamsConfig};
+use crate::state::StreamState;
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+use thalweg_base::{Lsn, Millis, Ticket};
+use thalweg_journal::{
+    AppendError, Appended, Class, FrameRef, Journal, JournalStats, MemoryJournal, Options, Poisoned,
+};
+use thalweg_log::{Logs, LogsOptions};
+use thalweg_manifest::MemoryManifest;
+use thalweg_storage::MemoryStorage;
+use thalweg_wire::http::{Body, Headers, Method, Pull, Request, Response, Waker};
+
+/// A journal in memory that can be replayed.
+pub(crate) struct Recorded {
+    inner: MemoryJournal,
+    frames: Mutex<Vec<(FrameRef, Bytes)>>,
+    refuse: Mutex<Option<AppendError>>,
+}
+
+impl Journal for Recorded {
+    fn append(&self, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
+        if let Some(error) = self.refuse.lock().clone() {
+            return Err(error);
+        }
+        let appended = self.inner.append(class, parts)?;
+        self.frames.lock().push((appended.frame, parts.concat().into()));
+        Ok(appended)
+    }
+
+    fn kick(&self) {
+        self.inner.kick();
+    }
+
+    fn durable(&self) -> Lsn {
+        self.inner.durable()
+    }
+
+    fn end(&self) -> Lsn {
+        self.inner.end()
+    }
+
+    fn poisoned(&self) -> Option<Poisoned> {
+        self.inner.poisoned()
+    }
+
+    fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>) {
+        self.inner.subscribe(f);
+    }
+
+    fn wait(&self, upto: Lsn) -> Result<(), Poisoned> {
+        self.inner.wait(upto)
+    }
+
+    fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, thalweg_journal::ReadError>> {
+        self.inner.try_read(frames)
+    }
+
+    fn read(&self, frames: &[FrameRef]) -> Ticket<Result<Vec<Bytes>, thalweg_journal::ReadError>> {
+        self.inner.read(frames)
+    }
+
+    fn harden(&self, upto: Lsn) -> Result<(), Poisoned> {
+        self.inner.harden(upto)
+    }
+
+    fn trim(&self, upto: Lsn) {
+        self.inner.trim(upto);
+    }
+
+    fn start(&self) -> Lsn {
+        self.inner.start()
+    }
+
+    fn stats(&self) -> JournalStats {
+        self.inner.stats()
+    }
+}
+
+pub(crate) struct Rig {
+    pub(crate) journal: Arc<Recorded>,
+    storage: Arc<MemoryStorage>,
+    manifest: Arc<MemoryManifest>,
+    pub(crate) logs: Arc<Logs<StreamState>>,
+    pub(crate) streams: Arc<Streams>,
+    config: StreamsConfig,
+    pub(crate) now: Cell<u64>,
+}
+
+/// What a client sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Got {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Got {
+    pub(crate) fn of(response: Response) -> Self {
+        let body = match response.body {
+            Body::Empty => Vec::new(),
+            Body::Bytes(bytes) => bytes.to_vec(),
+            Body::Parts(parts) => parts.concat(),
+            Body::Stream(_) => panic!("a stream has no whole body"),
+        };
+        Self { status: response.status, head: String::from_utf8(response.head).unwrap(), body }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.head
+            .split("\r\n")
+            .filter_map(|line| line.split_once(": "))
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v)
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+
+    pub(crate) fn next(&self) -> String {
+        self.get("Stream-Next-Offset").unwrap().to_owned()
+    }
+
+    /// The machine-readable code of a refusal.
+    pub(crate) fn code(&self) -> String {
+        let body: serde_json::Value = serde_json::from_slice(&self.body).unwrap();
+        assert!(body["error"]["message"].as_str().unwrap().len() > 10);
+        body["error"]["code"].as_str().unwrap().to_owned()
+    }
+}
+
+pub(crate) const T0: u64 = 1_800_000_000_000;
+
+impl Rig {
+    pub(crate) fn new() -> Self {
+        Self::with(StreamsConfig { long_poll_timeout: Duration::from_millis(500), ..StreamsConfig::default() })
+    }
+
+    pub(crate) fn with(config: StreamsConfig) -> Self {
+        let inner = MemoryJournal::new(Options::default());
+        let journal = Arc::new(Recorded { inner, frames: Mutex::default(), refuse: Mutex::default() });
+        let (storage, manifest) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryManifest::new()));
+        Self::open(journal, storage, manifest, config)
+    }
+
+    fn open(
+        journal: Arc<Recorded>,
+        storage: Arc<MemoryStorage>,
+        manifest: Arc<MemoryManifest>,
+        config: StreamsConfig,
+    ) -> Self {
+        let opened = Arc::clone(&journal);
+        let options = LogsOptions { chunk_bytes: 4_096, ..LogsOptions::default() };
+        let logs =
+            Logs::open(options, Arc::clone(&storage) as _, Arc::clone(&manifest) as _, false, |bounds, replay| {
+                for (frame, bytes) in opened.frames.lock().iter() {
+                    if frame.lsn >= bounds.floor {
+                        replay(*frame, bytes.clone())?;
+                    }
+                }
+                Ok(Arc::clone(&opened) as _)
+            });
+        let logs = Arc::new(logs.unwrap());
+        let streams = Streams::new(Arc::clone(&logs), config.clone());
+        let weak = Arc::downgrade(&streams);
+        journal.subscribe(Arc::new(move || {
+            if let Some(streams) = weak.upgrade() {
+                streams.on_durable();
+            }
+        }));
+        Self { journal, storage, manifest, logs, streams, config, now: Cell::new(T0) }
+    }
+
+    /// Starts again with what is durable.
+    pub(crate) fn reopen(self) -> Self {
+        let durable = self.journal.durable();
+        self.journal.frames.lock().retain(|(frame, _)| frame.lsn < durable);
+        let now = self.now.get();
+        let rig = Self::open(self.journal, self.storage, self.manifest, self.config);
+        rig.now.set(now);
+        rig
+    }
+
+    pub(crate) fn refuse(&self, error: Option<AppendError>) {
+        *self.journal.refuse.lock() = error;
+    }
+
+    pub(crate) fn pass(&self, ms: u64) {
+        self.now.set(self.now.get() + ms);
+    }
+
+    /// The answer as the engine gives it, before anything new is durable.
+    pub(crate) fn ask(&self, method: Method<'_>, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let (name, query) = target.split_once('?').map_or((target, None), |(name, query)| (name, Some(query)));
+        let path = if name.starts_with('/') { name.to_owned() } else { format!("/v1/stream/{name}") };
+        let headers: Vec<(&str, &[u8])> = headers.iter().map(|(n, v)| (*n, v.as_bytes())).collect();
+        let request = Request { method, path: &path, query, headers: Headers(&headers), body };
+        self.streams.engine.answer(&request, Millis(self.now.get()))
+    }
+
+    /// The answer once everything is durable.
+    pub(crate) fn send(&self, method: Method<'_>, target: &str, headers: &[(&str, &str)], body: &[u8]) -> Got {
+        match self.ask(method, target, headers, body) {
+            Answer::Response(after, response) => {
+                self.journal.kick();
+                assert!(after <= self.logs.durable());
+                Got::of(response)
+            }
+            Answer::Later(task) => {
+                let mut waiting = Waiting::new(task);
+                loop {
+                    if let Some(got) = self.step(&mut waiting) {
+                        return got;
+                    }
+                    // A read on another thread: it wakes us.
+                    waiting.woken.wait();
+                }
+            }
+            Answer::Live(..) => panic!("an SSE response"),
+        }
+    }
+
+    pub(crate) fn put(&self, name: &str, content_type: &str, body: &str) -> Got {
+        self.send(Method::Put, name, &[("Content-Type", content_type)], body.as_bytes())
+    }
+
+    pub(crate) fn post(&self, name: &str, content_type: &str, body: &str) -> Got {
+        self.send(Method::Post, name, &[("Content-Type", content_type)], body.as_bytes())
+    }
+
+    pub(crate) fn get(&self, target: &str) -> Got {
+        self.send(Method::Get, target, &[], b"")
+    }
+
+    pub(crate) fn head(&self, name: &str) -> Got {
+        self.send(Method::Head, name, &[], b"")
+    }
+
+    pub(crate) fn delete(&self, name: &str) -> Got {
+        self.send(Method::Delete, name, &[], b"")
+    }
+
+    /// A long-poll, stepped once.
+    pub(crate) fn wait(&self, target: &str) -> Box<Waiting> {
+        let Answer::Later(task) = self.ask(Method::Get, target, &[], b"") else { panic!("an answer at once") };
+        let mut waiting = Waiting::new(task);
+        assert!(self.step(&mut waiting).is_none());
+        waiting
+    }
+
+    pub(crate) fn step(&self, waiting: &mut Waiting) -> Option<Got> {
+        let waker = || waiting.waker.clone();
+        let mut turn = Turn::new(Millis(self.now.get()), false, &waker);
+        match waiting.task.step(&mut turn)? {
+            Answer::Response(after, response) => {
+                self.journal.kick();
+                assert!(after <= self.logs.durable());
+                Some(Got::of(response))
+            }
+            _ => panic!("not a response"),
+        }
+    }
+
+    /// An SSE response, pulled until it waits.
+    pub(crate) fn live(&self, target: &str) -> Live {
+        let Answer::Live(_, response, feed) = self.ask(Method::Get, target, &[], b"") else { panic!("no SSE") };
+        let (woken, waker) = counting();
+        Live { got: Got::of(response), feed, woken, waker }
+    }
+
+    /// What an SSE response sends now, and whether it has ended.
+    pub(crate) fn pull(&self, live: &mut Live) -> (String, bool) {
+        let waker = || live.waker.clone();
+        let mut out = Vec::new();
+        loop {
+            let mut turn = Turn::new(Millis(self.now.get()), false, &waker);
+            match live.feed.pull(&mut turn, &mut out) {
+                Pull::More => {}
+                Pull::Wait => return (String::from_utf8(out.concat()).unwrap(), false),
+                Pull::End => return (String::from_utf8(out.concat()).unwrap(), true),
+                Pull::Abort => panic!("aborted"),
+            }
+        }
+    }
+}
+
+/// How often a waker was used.
+#[derive(Default)]
+struct Wakes {
+    count: Mutex<u64>,
+    more: Condvar,
+}
+
+impl Wakes {
+    fn wait(&self) {
+        let mut count = self.count.lock();
+        let timed_out = *count == 0 && self.more.wait_for(&mut count, Duration::from_secs(10)).timed_out();
+        assert!(!timed_out, "still waiting");
+        *count = 0;
+    }
+}
+
+fn counting() -> (Arc<Wakes>, Waker) {
+    let wakes = Arc::new(Wakes::default());
+    let counted = Arc::clone(&wakes);
+    let waker = Waker::from_fn(move || {
+        *counted.count.lock() += 1;
+        counted.more.notify_all();
+    });
+    (wakes, waker)
+}
+
+pub(crate) struct Waiting {
+    task: Box<dyn Task>,
+    woken: Arc<Wakes>,
+    waker: Waker,
+}
+
+impl Waiting {
+    fn new(task: Box<dyn Task>) -> Box<Self> {
+        let (woken, waker) = counting();
+        Box::new(Self { task, woken, waker })
+    }
+
+    pub(crate) fn wakes(&self) -> u64 {
+        *self.woken.count.lock()
+    }
+}
+
+pub(crate) struct Live {
+    pub(crate) got: Got,
+    feed: Box<dyn Feed>,
+    woken: Arc<Wakes>,
+    waker: Waker,
+}
+
+impl Live {
+    pub(crate) fn wakes(&self) -> u64 {
+        *self.woken.count.lock()
+    }
+}

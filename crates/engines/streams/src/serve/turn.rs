@@ -1,0 +1,100 @@
+//! What the engine says to the event loop, and the loop's turns for what is not done yet.
+//!
+//! The engine speaks in [`Answer`]s, [`Task`]s and [`Feed`]s, which tests can drive without an event loop; [`reply`] is the thin
+//! shell around them.
+
+use bytes::Bytes;
+use std::time::Duration;
+use thalweg_base::{Lsn, Millis};
+use thalweg_wire::http::{Body, BodySource, Context, Pending, Poll, Pull, Reply, Response, Sink, Waker};
+
+/// An answer to a request.
+pub(crate) enum Answer {
+    /// Sent once the position is durable: at once if it is zero.
+    Response(Lsn, Response),
+    /// Not there yet.
+    Later(Box<dyn Task>),
+    /// A head, sent once the position is durable, and a body that goes on.
+    Live(Lsn, Response, Box<dyn Feed>),
+}
+
+/// An answer in the making.
+pub(crate) trait Task: Send {
+    /// Called once at first, then after each wake and at the time wished for. `None`: still waiting.
+    fn step(&mut self, turn: &mut Turn<'_>) -> Option<Answer>;
+}
+
+/// A body in the making.
+pub(crate) trait Feed: Send {
+    fn pull(&mut self, turn: &mut Turn<'_>, out: &mut Vec<Bytes>) -> Pull;
+}
+
+/// One call of a task or feed.
+pub(crate) struct Turn<'a> {
+    pub(crate) now: Millis,
+    pub(crate) stopping: bool,
+    /// When to be called again at the latest.
+    pub(crate) wake_after: Option<Duration>,
+    waker: &'a dyn Fn() -> Waker,
+}
+
+impl<'a> Turn<'a> {
+    pub(crate) fn new(now: Millis, stopping: bool, waker: &'a dyn Fn() -> Waker) -> Self {
+        Self { now, stopping, wake_after: None, waker }
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        (self.waker)()
+    }
+}
+
+/// Runs `f` with the turn that an event loop gives.
+fn turn<T>(cx: &mut Context<'_>, f: impl FnOnce(&mut Turn<'_>) -> T) -> T {
+    let (result, wake_after) = {
+        let waker = || cx.waker();
+        let mut turn = Turn::new(Millis(cx.now_ms), cx.stopping(), &waker);
+        (f(&mut turn), turn.wake_after)
+    };
+    if let Some(delay) = wake_after {
+        cx.wake_after(delay);
+    }
+    result
+}
+
+/// The answer as the event loop takes it, `durable` being the journal's durable position.
+pub(crate) fn reply(answer: Answer, durable: Lsn) -> Reply {
+    match answer {
+        Answer::Response(after, response) => hold(after, response, durable),
+        Answer::Later(task) => Reply::Later(Box::new(Running(task, durable))),
+        Answer::Live(after, mut response, feed) => {
+            response.body = Body::Stream(Box::new(Flowing(feed, Vec::new())));
+            hold(after, response, durable)
+        }
+    }
+}
+
+fn hold(after: Lsn, response: Response, durable: Lsn) -> Reply {
+    if after <= durable { Reply::Now(response) } else { Reply::Held(after.0, response) }
+}
+
+/// A task, and the durable position that was known when it began: an older one only holds a reply for no reason.
+struct Running(Box<dyn Task>, Lsn);
+
+impl Pending for Running {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
+        match turn(cx, |turn| self.0.step(turn)) {
+            Some(answer) => Poll::Ready(reply(answer, self.1)),
+            None => Poll::Wait,
+        }
+    }
+}
+
+struct Flowing(Box<dyn Feed>, Vec<Bytes>);
+
+impl BodySource for Flowing {
+    fn pull(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Pull {
+        let pull = turn(cx, |turn| self.0.pull(turn, &mut self.1));
+        self.1.drain(..).for_each(|bytes| sink.push(bytes));
+        pull
+    }
+}
