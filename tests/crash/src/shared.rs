@@ -115,12 +115,18 @@ pub(crate) fn start(world: &Arc<World>, seed: u64) -> Vec<JoinHandle<()>> {
     let mut threads = Vec::new();
     for writer in 0..WRITERS {
         let (world, round) = (Arc::clone(world), Arc::clone(&round));
-        let rng = oorandom::Rand64::new(u128::from(seed) * 31 + u128::from(writer));
+        let mut rng = oorandom::Rand64::new(u128::from(seed) * 31 + u128::from(writer));
         threads.push(std::thread::spawn(move || {
             while !world.over() {
                 let stream = round.join(|stream| &stream.writers);
                 let mut session = Session::new(&world);
-                Writer { session: &mut session, stream: &stream, writer, rng: rng.clone() }.write();
+                Writer {
+                    session: &mut session,
+                    stream: &stream,
+                    writer,
+                    rng: oorandom::Rand64::new(u128::from(rng.rand_u64())),
+                }
+                .write();
                 stream.writers.fetch_sub(1, Ordering::AcqRel);
             }
         }));
