@@ -3,49 +3,28 @@
 use super::append::Content;
 use super::engine::{Engine, TRIES, position};
 use super::fields::Fields;
+use super::fork::{InheritLater, Inheritance, Step, walk_failed};
 use super::head::Head;
-use super::name::of_path;
-use super::pool::Fetch;
 use super::stats::add;
-use super::turn::{Answer, Task, Turn};
+use super::turn::Answer;
 use crate::error::{Refusal, Refused};
 use crate::format::content_type::{ContentType, Kind};
 use crate::format::note::{Note, encode_config};
-use crate::format::offset::{Given, Position};
 use crate::state::create::{ForkWish, Wish, difference};
-use crate::state::lifetime::Lifetime;
-use crate::state::{Config, Fork, StreamState};
+use crate::state::{Config, StreamState};
 use std::sync::Arc;
-use thalweg_base::{LogId, Millis, Offset};
+use thalweg_base::{Millis, Offset};
 use thalweg_journal::Class;
-use thalweg_log::{Guard, LogView, Op, Origin, Seek, SeekError};
+use thalweg_log::{Guard, LogView, Op, Origin};
 use thalweg_wire::http::{Body, Request};
 
 /// A PUT as read from the request.
-struct Put<'a> {
-    name: &'a str,
-    wish: Wish<'a>,
-    content_type: Option<ContentType>,
-    body: &'a [u8],
-    location: &'a [u8],
-}
-
-/// A distance past a message boundary of a source, and where it leads. Content never changes, so this stays true as long as the
-/// source is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
-    source: LogId,
-    anchor: Offset,
-    upto: Offset,
-    by: Seek,
-}
-
-/// What a fork takes from its source.
-struct Inheritance {
-    origin: Origin,
-    content_type: ContentType,
-    lifetime: Lifetime,
-    fork: Fork,
+pub(super) struct Put<'a> {
+    pub(super) name: &'a str,
+    pub(super) wish: Wish<'a>,
+    pub(super) content_type: Option<ContentType>,
+    pub(super) body: &'a [u8],
+    pub(super) location: &'a [u8],
 }
 
 /// What one look at the streams gave.
@@ -75,19 +54,8 @@ impl Engine {
         self.put(&put, None, now)
     }
 
-    fn source_name(&self, path: &[u8]) -> Result<String, Refusal> {
-        let prefix = &self.config.prefix;
-        let wrong = |why| Refusal::ForkedFrom { prefix: prefix.as_str().into(), why };
-        let path = std::str::from_utf8(path).map_err(|_| wrong("it is not UTF-8"))?;
-        match of_path(path, prefix) {
-            Ok(name) => Ok(name.into_owned()),
-            Err(Refusal::Name(why)) => Err(wrong(why)),
-            Err(_) => Err(wrong("it is another path")),
-        }
-    }
-
     /// Creates, or says what is there. `walked`: a step that was taken before, and where it led.
-    fn put(
+    pub(super) fn put(
         self: &Arc<Self>,
         put: &Put<'_>,
         mut walked: Option<(Step, Offset)>,
@@ -165,59 +133,6 @@ impl Engine {
         }
     }
 
-    fn inherit(
-        &self,
-        guard: &mut Guard<'_, StreamState>,
-        wish: ForkWish<'_>,
-        put: &Put<'_>,
-        walked: Option<(Step, Offset)>,
-        now: Millis,
-    ) -> Result<Result<Inheritance, InheritLater>, Refused> {
-        let Some(view) = guard.find(wish.source).and_then(|log| guard.view(log)) else {
-            return Err(Refusal::SourceNotFound.after(guard.absent_since(wish.source)));
-        };
-        let state = view.attachment;
-        if state.soft_deleted {
-            return Err(Refusal::SourceGone.after(state.configured));
-        }
-        if self.expired(state, now) {
-            return Ok(Err(InheritLater::Expire));
-        }
-        if put.wish.content_type.is_some_and(|given| !state.content_type.matches(given)) {
-            return Err(Refusal::ContentType(state.content_type.as_str().into()).after(view.changed));
-        }
-        let anchor = anchor(&view, wish.at)?;
-        let by = match (wish.sub_offset, state.content_type.kind()) {
-            // Any byte past the anchor: it only has to be a boundary.
-            (0, _) if wish.at.is_some() && anchor > view.start && anchor < view.published => Some(Seek::Bytes(1)),
-            (0, _) => None,
-            (n, Kind::Json) => Some(Seek::Messages(n)),
-            (n, _) => Some(Seek::Bytes(n)),
-        };
-        let at = match (by, walked) {
-            (None, _) => anchor,
-            (Some(by), Some((step, to))) if step.source == view.id && step.anchor == anchor && step.by == by => {
-                if wish.sub_offset == 0 { anchor } else { to }
-            }
-            (Some(by), _) => {
-                let step = Step { source: view.id, anchor, upto: view.published, by };
-                return Ok(Err(InheritLater::Walk(step)));
-            }
-        };
-        let fork = Fork {
-            source: wish.source.into(),
-            at: position(&view, anchor),
-            sub_offset: wish.sub_offset,
-            inherited_lifetime: put.wish.lifetime.is_none(),
-        };
-        Ok(Ok(Inheritance {
-            origin: Origin { source: view.id, at },
-            content_type: state.content_type.clone(),
-            lifetime: state.lifetime,
-            fork,
-        }))
-    }
-
     fn commit_create(
         &self,
         guard: &mut Guard<'_, StreamState>,
@@ -267,58 +182,6 @@ impl Engine {
         }
         Ok(Answer::Response(committed.end, head.finish(Body::Empty)))
     }
-
-    /// Finds the fork point on a thread that may wait for a device, then goes on.
-    fn walk_elsewhere(self: &Arc<Self>, put: &Put<'_>, step: Step) -> Result<Answer, Refused> {
-        let logs = Arc::clone(&self.logs);
-        let Step { source, anchor, upto, by } = step;
-        let walk = self.pool.run(move || logs.seek(source, anchor, upto, by)).ok_or(Refusal::Busy)?;
-        let fork = put.wish.fork.map(|fork| (Box::from(fork.source), fork.at, fork.sub_offset));
-        Ok(Answer::Later(Box::new(LatePut {
-            engine: Arc::clone(self),
-            name: put.name.into(),
-            content_type: put.wish.content_type.map(Into::into),
-            lifetime: put.wish.lifetime,
-            closed: put.wish.closed,
-            fork,
-            body: put.body.into(),
-            location: put.location.into(),
-            step,
-            walk,
-        })))
-    }
-}
-
-enum InheritLater {
-    /// The source is past its time.
-    Expire,
-    Walk(Step),
-}
-
-/// The boundary that a fork point is counted from.
-fn anchor(view: &LogView<'_, StreamState>, at: Option<Given>) -> Result<Offset, Refused> {
-    let at = match at {
-        None | Some(Given::Tail) => return Ok(view.tail),
-        Some(Given::Start) => return Ok(view.start),
-        Some(Given::At(at)) => at,
-    };
-    let refusal = if at.offset > view.published {
-        Refusal::OffsetBeyond { tail: position(view, view.published) }
-    } else if at.incarnation != view.incarnation(at.offset) {
-        Refusal::OffsetStale
-    } else if at.offset < view.start {
-        Refusal::ForkOffset
-    } else {
-        return Ok(at.offset);
-    };
-    Err(refusal.after(view.created))
-}
-
-fn walk_failed(error: &SeekError) -> Refused {
-    match error {
-        SeekError::Overshoot => Refusal::SubOffsetOvershoot.into(),
-        SeekError::Read(error) => Refusal::of_read(error, |offset| Position { incarnation: 0, offset }).into(),
-    }
 }
 
 /// The answer to a PUT of a stream that is there.
@@ -348,49 +211,4 @@ fn location(fields: &Fields<'_>, path: &str) -> Vec<u8> {
     }
     url.extend_from_slice(path.as_bytes());
     url
-}
-
-/// A PUT that waits until its fork point is found.
-struct LatePut {
-    engine: Arc<Engine>,
-    name: Box<str>,
-    content_type: Option<Box<[u8]>>,
-    lifetime: Option<Lifetime>,
-    closed: bool,
-    fork: Option<(Box<str>, Option<Given>, u64)>,
-    body: Box<[u8]>,
-    location: Box<[u8]>,
-    step: Step,
-    walk: Fetch<Result<Offset, SeekError>>,
-}
-
-impl Task for LatePut {
-    fn step(&mut self, turn: &mut Turn<'_>) -> Option<Answer> {
-        let to = match self.walk.take(|| turn.waker())? {
-            Ok(to) => to,
-            Err(error) => return Some(self.engine.refuse(&walk_failed(&error))),
-        };
-        let fork =
-            self.fork.as_ref().map(|(source, at, sub_offset)| ForkWish { source, at: *at, sub_offset: *sub_offset });
-        let content_type = self.content_type.as_deref();
-        let put = Put {
-            name: &self.name,
-            wish: Wish { content_type, lifetime: self.lifetime, closed: self.closed, fork },
-            content_type: content_type.and_then(ContentType::parse),
-            body: &self.body,
-            location: &self.location,
-        };
-        let answer = self.engine.put(&put, Some((self.step, to)), turn.now);
-        match answer.unwrap_or_else(|refused| self.engine.refuse(&refused)) {
-            // The source was replaced meanwhile: the walk begins anew.
-            Answer::Later(mut task) => {
-                let answer = task.step(turn);
-                if answer.is_none() {
-                    return Some(Answer::Later(task));
-                }
-                answer
-            }
-            answer => Some(answer),
-        }
-    }
 }

@@ -9,6 +9,7 @@ mod create;
 mod engine;
 mod etag;
 mod fields;
+mod fork;
 mod frames;
 mod head;
 mod long_poll;

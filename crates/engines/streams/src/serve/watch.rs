@@ -100,7 +100,12 @@ mod tests {
     fn counting() -> (Arc<AtomicU64>, Waker) {
         let count = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&count);
-        (count, Waker::from_fn(move || drop(counted.fetch_add(1, Ordering::Relaxed))))
+        (
+            count,
+            Waker::from_fn(move || {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }),
+        )
     }
 
     #[test]

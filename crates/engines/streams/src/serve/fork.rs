@@ -1,0 +1,197 @@
+//! Forks: where they begin, and what they take from their source (protocol section 4.2).
+
+use super::create::Put;
+use super::engine::{Engine, position};
+use super::name::of_path;
+use super::pool::Fetch;
+use super::turn::{Answer, Task, Turn};
+use crate::error::{Refusal, Refused};
+use crate::format::content_type::{ContentType, Kind};
+use crate::format::offset::{Given, Position};
+use crate::state::create::{ForkWish, Wish};
+use crate::state::lifetime::Lifetime;
+use crate::state::{Fork, StreamState};
+use std::sync::Arc;
+use thalweg_base::{LogId, Millis, Offset};
+use thalweg_log::{Guard, LogView, Origin, Seek, SeekError};
+
+/// A distance past a message boundary of a source, and where it leads. Content never changes, so this stays true as long as the
+/// source is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) source: LogId,
+    pub(super) anchor: Offset,
+    pub(super) upto: Offset,
+    pub(super) by: Seek,
+}
+
+/// What a fork takes from its source.
+pub(super) struct Inheritance {
+    pub(super) origin: Origin,
+    pub(super) content_type: ContentType,
+    pub(super) lifetime: Lifetime,
+    pub(super) fork: Fork,
+}
+
+pub(super) enum InheritLater {
+    /// The source is past its time.
+    Expire,
+    Walk(Step),
+}
+
+impl Engine {
+    pub(super) fn source_name(&self, path: &[u8]) -> Result<String, Refusal> {
+        let prefix = &self.config.prefix;
+        let wrong = |why| Refusal::ForkedFrom { prefix: prefix.as_str().into(), why };
+        let path = std::str::from_utf8(path).map_err(|_| wrong("it is not UTF-8"))?;
+        match of_path(path, prefix) {
+            Ok(name) => Ok(name.into_owned()),
+            Err(Refusal::Name(why)) => Err(wrong(why)),
+            Err(_) => Err(wrong("it is another path")),
+        }
+    }
+
+    pub(super) fn inherit(
+        &self,
+        guard: &mut Guard<'_, StreamState>,
+        wish: ForkWish<'_>,
+        put: &Put<'_>,
+        walked: Option<(Step, Offset)>,
+        now: Millis,
+    ) -> Result<Result<Inheritance, InheritLater>, Refused> {
+        let Some(view) = guard.find(wish.source).and_then(|log| guard.view(log)) else {
+            return Err(Refusal::SourceNotFound.after(guard.absent_since(wish.source)));
+        };
+        let state = view.attachment;
+        if state.soft_deleted {
+            return Err(Refusal::SourceGone.after(state.configured));
+        }
+        if self.expired(state, now) {
+            return Ok(Err(InheritLater::Expire));
+        }
+        if put.wish.content_type.is_some_and(|given| !state.content_type.matches(given)) {
+            return Err(Refusal::ContentType(state.content_type.as_str().into()).after(view.changed));
+        }
+        let anchor = anchor(&view, wish.at)?;
+        let by = match (wish.sub_offset, state.content_type.kind()) {
+            // Any byte past the anchor: it only has to be a boundary.
+            (0, _) if wish.at.is_some() && anchor > view.start && anchor < view.published => Some(Seek::Bytes(1)),
+            (0, _) => None,
+            (n, Kind::Json) => Some(Seek::Messages(n)),
+            (n, _) => Some(Seek::Bytes(n)),
+        };
+        let at = match (by, walked) {
+            (None, _) => anchor,
+            (Some(by), Some((step, to))) if step.source == view.id && step.anchor == anchor && step.by == by => {
+                if wish.sub_offset == 0 { anchor } else { to }
+            }
+            (Some(by), _) => {
+                let step = Step { source: view.id, anchor, upto: view.published, by };
+                return Ok(Err(InheritLater::Walk(step)));
+            }
+        };
+        let fork = Fork {
+            source: wish.source.into(),
+            at: position(&view, anchor),
+            sub_offset: wish.sub_offset,
+            inherited_lifetime: put.wish.lifetime.is_none(),
+        };
+        Ok(Ok(Inheritance {
+            origin: Origin { source: view.id, at },
+            content_type: state.content_type.clone(),
+            lifetime: state.lifetime,
+            fork,
+        }))
+    }
+
+    /// Finds the fork point on a thread that may wait for a device, then goes on.
+    pub(super) fn walk_elsewhere(self: &Arc<Self>, put: &Put<'_>, step: Step) -> Result<Answer, Refused> {
+        let logs = Arc::clone(&self.logs);
+        let Step { source, anchor, upto, by } = step;
+        let walk = self.pool.run(move || logs.seek(source, anchor, upto, by)).ok_or(Refusal::Busy)?;
+        let fork = put.wish.fork.map(|fork| (Box::from(fork.source), fork.at, fork.sub_offset));
+        Ok(Answer::Later(Box::new(LatePut {
+            engine: Arc::clone(self),
+            name: put.name.into(),
+            content_type: put.wish.content_type.map(Into::into),
+            lifetime: put.wish.lifetime,
+            closed: put.wish.closed,
+            fork,
+            body: put.body.into(),
+            location: put.location.into(),
+            step,
+            walk,
+        })))
+    }
+}
+
+/// The boundary that a fork point is counted from.
+fn anchor(view: &LogView<'_, StreamState>, at: Option<Given>) -> Result<Offset, Refused> {
+    let at = match at {
+        None | Some(Given::Tail) => return Ok(view.tail),
+        Some(Given::Start) => return Ok(view.start),
+        Some(Given::At(at)) => at,
+    };
+    let refusal = if at.offset > view.published {
+        Refusal::OffsetBeyond { tail: position(view, view.published) }
+    } else if at.incarnation != view.incarnation(at.offset) {
+        Refusal::OffsetStale
+    } else if at.offset < view.start {
+        Refusal::ForkOffset
+    } else {
+        return Ok(at.offset);
+    };
+    Err(refusal.after(view.created))
+}
+
+pub(super) fn walk_failed(error: &SeekError) -> Refused {
+    match error {
+        SeekError::Overshoot => Refusal::SubOffsetOvershoot.into(),
+        SeekError::Read(error) => Refusal::of_read(error, |offset| Position { incarnation: 0, offset }).into(),
+    }
+}
+
+/// A PUT that waits until its fork point is found.
+struct LatePut {
+    engine: Arc<Engine>,
+    name: Box<str>,
+    content_type: Option<Box<[u8]>>,
+    lifetime: Option<Lifetime>,
+    closed: bool,
+    fork: Option<(Box<str>, Option<Given>, u64)>,
+    body: Box<[u8]>,
+    location: Box<[u8]>,
+    step: Step,
+    walk: Fetch<Result<Offset, SeekError>>,
+}
+
+impl Task for LatePut {
+    fn step(&mut self, turn: &mut Turn<'_>) -> Option<Answer> {
+        let to = match self.walk.take(|| turn.waker())? {
+            Ok(to) => to,
+            Err(error) => return Some(self.engine.refuse(&walk_failed(&error))),
+        };
+        let fork =
+            self.fork.as_ref().map(|(source, at, sub_offset)| ForkWish { source, at: *at, sub_offset: *sub_offset });
+        let content_type = self.content_type.as_deref();
+        let put = Put {
+            name: &self.name,
+            wish: Wish { content_type, lifetime: self.lifetime, closed: self.closed, fork },
+            content_type: content_type.and_then(ContentType::parse),
+            body: &self.body,
+            location: &self.location,
+        };
+        let answer = self.engine.put(&put, Some((self.step, to)), turn.now);
+        match answer.unwrap_or_else(|refused| self.engine.refuse(&refused)) {
+            // The source was replaced meanwhile: the walk begins anew.
+            Answer::Later(mut task) => {
+                let answer = task.step(turn);
+                if answer.is_none() {
+                    return Some(Answer::Later(task));
+                }
+                answer
+            }
+            answer => Some(answer),
+        }
+    }
+}
