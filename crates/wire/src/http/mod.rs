@@ -4,10 +4,12 @@
 //! another thread, or as a stream with back-pressure. The rest of the module is framing and sockets.
 
 mod framing;
+mod server;
 mod service;
 
 #[doc(hidden)]
 pub use framing::fuzz_framing;
+pub use server::{Server, ServerConfig, ServerStats};
 pub use service::{
     Body, BodySource, Context, Gate, Headers, Method, Pending, Poll, Pull, Reply, Request, Response, Service, Sink, Waker,
 };

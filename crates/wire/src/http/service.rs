@@ -162,6 +162,14 @@ pub struct Context<'a> {
     pub(crate) waker: &'a dyn Fn() -> Waker,
 }
 
+impl<'a> Context<'a> {
+    /// A context outside of a server: for tests and for services that are called directly.
+    #[must_use]
+    pub fn detached(now_ms: u64, waker: &'a dyn Fn() -> Waker) -> Self {
+        Self { now_ms, now: Instant::now(), deadline: None, stopping: false, waker }
+    }
+}
+
 impl Context<'_> {
     /// Calls `poll` or `pull` of this request again, from any thread.
     #[must_use]
@@ -183,17 +191,30 @@ impl Context<'_> {
 
 /// Wakes one request's [`Pending`] or [`BodySource`]. Cheap to clone; harmless after the request is gone.
 #[derive(Clone)]
-pub struct Waker(pub(crate) Arc<dyn Fn() + Send + Sync>);
+pub struct Waker(pub(crate) Arc<dyn Wake>);
+
+/// What a [`Waker`] does. The event loop queues the very allocation that the waker points at.
+pub(crate) trait Wake: Send + Sync {
+    fn wake(self: Arc<Self>);
+}
+
+struct FromFn<F>(F);
+
+impl<F: Fn() + Send + Sync> Wake for FromFn<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
 
 impl Waker {
     pub fn wake(&self) {
-        (self.0)();
+        Arc::clone(&self.0).wake();
     }
 
     /// A waker from a function: for tests and for services that run outside a server.
     #[must_use]
     pub fn from_fn(f: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Arc::new(f))
+        Self(Arc::new(FromFn(f)))
     }
 }
 

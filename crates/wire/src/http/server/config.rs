@@ -1,0 +1,58 @@
+//! The bounds of a server.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// What a server listens on, and the bounds it keeps. Sizes are in bytes.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Port 0 takes any free port.
+    pub listen: SocketAddr,
+    /// Event loops, one thread each.
+    pub reactors: usize,
+    /// Connections beyond are answered 503.
+    pub max_connections: usize,
+    /// Request line and header fields; 414 or 431 beyond.
+    pub max_head: usize,
+    /// One request's body; 413 beyond.
+    pub max_body: usize,
+    /// Incomplete requests of all connections together; 503 beyond.
+    pub max_buffered: usize,
+    /// Requests of one connection that were handled but not answered; more are not read.
+    pub max_pipeline: usize,
+    /// Output of one connection that the socket does not take. Beyond, no body source is pulled and no request is handled. A single
+    /// response may be larger.
+    pub max_output: usize,
+    /// From the first byte of a head to its last; 408 beyond.
+    pub header_timeout: Duration,
+    /// Between two reads of a body; 408 beyond.
+    pub body_timeout: Duration,
+    /// Between two requests.
+    pub idle_timeout: Duration,
+    /// How long a client may take nothing of what is there for it.
+    pub write_timeout: Duration,
+    /// After a refusal, what the client still sends is discarded for so long and up to so many bytes, so that it sees the answer.
+    pub linger_time: Duration,
+    pub linger_bytes: usize,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            reactors: std::thread::available_parallelism().map_or(1, usize::from),
+            max_connections: 65_536,
+            max_head: 16 * 1024,
+            max_body: 32 * 1024 * 1024,
+            max_buffered: 1024 * 1024 * 1024,
+            max_pipeline: 64,
+            max_output: 256 * 1024,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            write_timeout: Duration::from_secs(30),
+            linger_time: Duration::from_secs(2),
+            linger_bytes: 8 * 1024 * 1024,
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! One connection: requests in, replies out in their order. Its calls to the socket are one receive or one send at a time; when to make
+//! them is the event loop's business.
+
+use super::env::Env;
+use super::input::Input;
+use super::mailbox::Token;
+use super::output::{Backlog, Gather};
+use super::reply::{Replies, Slot, State, render, render_parts};
+use super::timers::{NEVER, Tick};
+use crate::http::framing::{Manner, Refusal, Step};
+use crate::http::{Body, Pull};
+use bytes::Bytes;
+use rustix::event::epoll::EventFlags;
+use std::os::fd::OwnedFd;
+
+pub(super) struct Connection {
+    pub(super) socket: OwnedFd,
+    pub(super) serial: u32,
+    pub(super) interest: EventFlags,
+    /// Present while a request is incomplete, or waits because of a bound.
+    pub(super) input: Option<Box<Input>>,
+    /// Present while the socket is full.
+    pub(super) backlog: Option<Box<Backlog>>,
+    pub(super) replies: Replies,
+    /// When it became idle, its incomplete head began, its body last grew, or it began to linger.
+    pub(super) since: Tick,
+    /// When the socket last took something of the backlog.
+    pub(super) write_since: Tick,
+    /// The time of its entry among the timers that counts.
+    pub(super) armed: Tick,
+    /// While lingering: how much was discarded.
+    pub(super) discarded: usize,
+    pub(super) flags: Flags,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flags {
+    /// In the event loop's list of connections to look at in this round.
+    pub(super) dirty: bool,
+    /// The socket said that it has room again.
+    pub(super) writable: bool,
+    /// In the list of those that wait for the gate.
+    pub(super) at_gate: bool,
+    /// Reading has stopped because of a bound; input may be left.
+    pub(super) paused: bool,
+    /// The client said that it will send no more.
+    pub(super) eof: bool,
+    /// The client closed its side, perhaps with bytes before that are not read yet.
+    pub(super) hung_up: bool,
+    /// No request is taken any more: the last reply is in the list, or sent.
+    pub(super) last: bool,
+    /// The last reply is rendered.
+    pub(super) finished: bool,
+    /// What still comes in after the last reply is to be discarded for a while, since closing at once could take the reply with it.
+    pub(super) linger: bool,
+    pub(super) lingering: bool,
+    /// Beyond the bound on connections.
+    pub(super) extra: bool,
+}
+
+/// How filling ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fill {
+    /// Nothing more can be sent now.
+    Dry,
+    /// There may be more once this is sent.
+    Full,
+    /// The next reply waits for the gate to reach this position.
+    AtGate(u64),
+    /// A body source failed midway.
+    Abort,
+}
+
+const REFUSED: Manner = Manner { keep_alive: false, http11: true, bodiless: false };
+
+impl Connection {
+    pub(super) fn new(socket: OwnedFd, serial: u32, now: Tick) -> Self {
+        Self {
+            socket,
+            serial,
+            interest: EventFlags::IN.union(EventFlags::RDHUP),
+            input: None,
+            backlog: None,
+            replies: Replies::default(),
+            since: now,
+            write_since: now,
+            armed: NEVER,
+            discarded: 0,
+            flags: Flags::default(),
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.replies.is_empty() && self.backlog.is_none() && self.input.is_none()
+    }
+
+    /// Whether a bound allows to handle one more request.
+    pub(super) fn has_room(&self, env: &Env) -> bool {
+        self.backlog.is_none() && self.replies.len() < env.config.max_pipeline
+    }
+
+    /// Handles the whole requests in `input`; gives how many.
+    pub(super) fn serve(&mut self, token: Token, input: &mut Input, env: &Env) -> usize {
+        let mut handled = 0;
+        while input.rest() > 0 && !self.flags.last {
+            if !self.has_room(env) {
+                self.flags.paused = true;
+                break;
+            }
+            let step = input.framer.step(&mut input.buf, input.at, env.limits(), |request, _| env.handle(token, request));
+            match step {
+                Ok(Step::More(whole)) => {
+                    input.whole = whole;
+                    break;
+                }
+                Ok(Step::Continue) => self.replies.push(Slot::new(State::Interim, REFUSED)),
+                Ok(Step::Request(used, manner, (reply, deadline))) => {
+                    input.request_done(used);
+                    handled += 1;
+                    let mut slot = Slot::new(env.admit(reply), manner);
+                    slot.deadline = deadline;
+                    env.poll(token, &mut slot);
+                    self.replies.push(slot);
+                    self.flags.last = !manner.keep_alive;
+                }
+                Err(refusal) => self.refuse(refusal, env),
+            }
+        }
+        handled
+    }
+
+    /// Puts the last reply in the list.
+    pub(super) fn refuse(&mut self, refusal: Refusal, env: &Env) {
+        let Refusal { status, reason } = refusal;
+        let mut response = env.service.refused(status, reason);
+        if status == 503 {
+            response = response.header("retry-after", "1");
+        }
+        let mut slot = Slot::new(State::Ready(response), REFUSED);
+        slot.refusal = true;
+        self.replies.push(slot);
+        self.flags.last = true;
+        env.counters.requests_refused.add(1);
+    }
+
+    /// Everything that was pending is looked at again: after a wake, or when the server stops.
+    pub(super) fn wake(&mut self, token: Token, env: &Env) {
+        for slot in self.replies.iter_mut() {
+            slot.due = true;
+            env.poll(token, slot);
+        }
+    }
+
+    /// Looks again at what wished to be looked at by now.
+    pub(super) fn wake_due(&mut self, token: Token, env: &Env) {
+        for slot in self.replies.iter_mut().filter(|slot| slot.deadline <= env.clock.tick) {
+            (slot.deadline, slot.due) = (NEVER, true);
+            env.poll(token, slot);
+        }
+    }
+
+    /// Puts into `out` what can be sent now, as far as the bound on output goes.
+    pub(super) fn fill(&mut self, token: Token, env: &Env, out: &mut Gather, parts: &mut Vec<Bytes>) -> Fill {
+        while !self.flags.finished {
+            if out.len() >= env.config.max_output {
+                return Fill::Full;
+            }
+            let only = self.replies.len() == 1 && self.input.is_none();
+            let Some(slot) = self.replies.first() else { return Fill::Dry };
+            match &mut slot.state {
+                State::Later(_) => return Fill::Dry,
+                State::Interim => {
+                    out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                    self.replies.pop();
+                }
+                State::Held(position, response) => {
+                    let position = *position;
+                    // Asked in this order: what was released before the failure is seen with it.
+                    let failed = env.gate.failed();
+                    if position > env.gate.position() {
+                        if !failed {
+                            return Fill::AtGate(position);
+                        }
+                        *response = env.service.gate_failed();
+                    }
+                    env.counters.held.sub(1);
+                    let response = std::mem::replace(response, crate::http::Response { status: 0, head: Vec::new(), body: Body::Empty });
+                    slot.state = State::Ready(response);
+                }
+                State::Ready(_) => self.send_ready(only, env, out),
+                State::Streaming(source) => {
+                    if !slot.due {
+                        return Fill::Dry;
+                    }
+                    slot.due = false;
+                    let (pull, len) = env.pull(token, source.as_mut(), &mut slot.deadline, parts);
+                    let chunked = slot.manner.http11;
+                    render_parts(parts, len, chunked, out);
+                    match pull {
+                        Pull::More => slot.due = true,
+                        Pull::Wait => {}
+                        Pull::Abort => return Fill::Abort,
+                        Pull::End => {
+                            if chunked {
+                                out.text().extend_from_slice(b"0\r\n\r\n");
+                            }
+                            env.counters.pending.sub(1);
+                            self.flags.finished = !slot.manner.keep_alive;
+                            self.replies.pop();
+                        }
+                    }
+                    // A source that has more but gives nothing must not hold up the event loop.
+                    if matches!(pull, Pull::More) && len == 0 {
+                        return Fill::Full;
+                    }
+                }
+            }
+        }
+        Fill::Dry
+    }
+
+    /// Renders the first reply, which is ready.
+    fn send_ready(&mut self, only: bool, env: &Env, out: &mut Gather) {
+        let Some(Slot { state: State::Ready(response), mut manner, refusal, deadline, .. }) = self.replies.pop() else {
+            return;
+        };
+        let until_close = !manner.http11 && matches!(response.body, Body::Stream(_));
+        if until_close || (env.stopping && only) {
+            manner.keep_alive = false;
+            self.flags.last = true;
+        }
+        match render(response, manner, !manner.keep_alive, &env.clock, out) {
+            None => {
+                self.flags.finished = !manner.keep_alive;
+                self.flags.linger |= refusal;
+            }
+            Some(source) => {
+                env.counters.pending.add(1);
+                let mut slot = Slot::new(State::Streaming(source), manner);
+                (slot.due, slot.deadline) = (true, deadline);
+                self.replies.push_first(slot);
+            }
+        }
+    }
+
+    /// When to look at this connection again at the latest.
+    pub(super) fn deadline(&self, env: &Env) -> Tick {
+        let (config, clock) = (&env.config, &env.clock);
+        if self.flags.lingering {
+            return clock.tick_after(self.since, config.linger_time);
+        }
+        let mut deadline = self.replies.iter().map(|slot| slot.deadline).min().unwrap_or(NEVER);
+        if self.backlog.is_some() {
+            deadline = deadline.min(clock.tick_after(self.write_since, config.write_timeout));
+        }
+        match &self.input {
+            _ if self.flags.last || self.flags.paused => deadline,
+            Some(input) if input.framer.in_body() => deadline.min(clock.tick_after(self.since, config.body_timeout)),
+            Some(_) => deadline.min(clock.tick_after(self.since, config.header_timeout)),
+            None if self.is_idle() => deadline.min(clock.tick_after(self.since, config.idle_timeout)),
+            None => deadline,
+        }
+    }
+
+    /// Which events matter in its present state.
+    pub(super) fn wanted(&self) -> EventFlags {
+        let Flags { lingering, last, eof, paused, hung_up, .. } = self.flags;
+        let mut wanted = EventFlags::empty();
+        wanted.set(EventFlags::IN, lingering || !(last || eof || paused));
+        wanted.set(EventFlags::RDHUP, !(eof || hung_up));
+        wanted.set(EventFlags::OUT, self.backlog.is_some());
+        wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_small() {
+        let size = size_of::<Connection>();
+        println!("Connection: {size} B, of which Slot: {} B; Input: {} B; Backlog: {} B", size_of::<Slot>(), size_of::<Input>(), size_of::<Backlog>());
+        // A slab that has just doubled has as many empty places as taken ones; one timer entry is 16 bytes, twice for the same reason.
+        assert!(2 * (size + 16) + 32 <= 480, "{size}");
+        assert!(size <= 224, "{size}");
+    }
+}

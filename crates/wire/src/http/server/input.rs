@@ -1,0 +1,124 @@
+//! Bytes of requests that are not whole yet.
+//!
+//! Every first read goes to a buffer of the event loop. Only what is left of it when the whole requests in it are handled moves to
+//! a buffer of the connection's own, which is charged to the budget of the server, and goes away with its last byte.
+
+use crate::http::framing::{Framer, Refusal};
+use rustix::buffer::spare_capacity;
+use rustix::net::{RecvFlags, recv};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What is read at most at a time for a connection without a buffer.
+const SCRATCH: usize = 64 * 1024;
+const ROOM_MIN: usize = 4 * 1024;
+
+/// Memory for incomplete requests, of all event loops together.
+#[derive(Debug)]
+pub(super) struct Budget {
+    used: AtomicUsize,
+    max: usize,
+}
+
+impl Budget {
+    pub(super) const fn new(max: usize) -> Self {
+        Self { used: AtomicUsize::new(0), max }
+    }
+
+    fn take(&self, bytes: usize) -> Result<(), Refusal> {
+        if self.used.fetch_add(bytes, Ordering::Relaxed) + bytes > self.max {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(Refusal::NO_ROOM);
+        }
+        Ok(())
+    }
+}
+
+/// A buffer, and the request in it that is being framed.
+pub(super) struct Input {
+    pub(super) buf: Vec<u8>,
+    /// Where that request begins.
+    pub(super) at: usize,
+    pub(super) framer: Framer,
+    /// How many bytes that request has, if known.
+    pub(super) whole: Option<usize>,
+    /// The budget this is charged to; the event loop's own buffer is charged to none.
+    budget: Option<Arc<Budget>>,
+    charged: usize,
+}
+
+impl Input {
+    pub(super) fn scratch() -> Self {
+        Self { buf: Vec::with_capacity(SCRATCH), at: 0, framer: Framer::new(), whole: None, budget: None, charged: 0 }
+    }
+
+    pub(super) fn is_scratch(&self) -> bool {
+        self.budget.is_none()
+    }
+
+    /// Bytes that are not handled yet.
+    pub(super) fn rest(&self) -> usize {
+        self.buf.len() - self.at
+    }
+
+    pub(super) fn request_done(&mut self, used: usize) {
+        (self.at, self.framer, self.whole) = (self.at + used, Framer::new(), None);
+    }
+
+    /// Forgets everything.
+    pub(super) fn reset(&mut self) {
+        (self.at, self.framer, self.whole) = (0, Framer::new(), None);
+        self.buf.clear();
+    }
+
+    /// Moves what is left, with the state of its framing, to a buffer of its own.
+    pub(super) fn split_rest(&mut self, budget: &Arc<Budget>) -> Result<Box<Self>, Refusal> {
+        let rest = self.rest();
+        budget.take(rest)?;
+        let kept = Self {
+            buf: self.buf[self.at..].to_vec(),
+            at: 0,
+            framer: std::mem::replace(&mut self.framer, Framer::new()),
+            whole: self.whole.take(),
+            budget: Some(Arc::clone(budget)),
+            charged: rest,
+        };
+        self.reset();
+        Ok(Box::new(kept))
+    }
+
+    /// Makes sure that there is room to read into. The buffer grows with what has arrived, not with what was announced.
+    pub(super) fn make_room(&mut self) -> Result<(), Refusal> {
+        let Some(budget) = &self.budget else { return Ok(()) };
+        let (len, capacity) = (self.buf.len(), self.buf.capacity());
+        let missing = self.whole.map_or(usize::MAX, |whole| whole.saturating_sub(len)).max(1);
+        if capacity - len >= missing.min(ROOM_MIN) {
+            return Ok(());
+        }
+        let step = if self.framer.in_body() { len.max(SCRATCH) } else { ROOM_MIN };
+        let target = len + missing.min(step);
+        budget.take(target - self.charged)?;
+        self.charged = target;
+        self.buf.reserve_exact(target - len);
+        Ok(())
+    }
+
+    /// Reads once. `None`: nothing is there; `Some(0)`: nothing will come any more.
+    pub(super) fn receive(&mut self, socket: &OwnedFd) -> io::Result<Option<usize>> {
+        match recv(socket, spare_capacity(&mut self.buf), RecvFlags::DONTWAIT) {
+            Ok((_, received)) => Ok(Some(received)),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        if let Some(budget) = &self.budget {
+            budget.used.fetch_sub(self.charged, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Listening sockets: one per event loop on the same port, so that the kernel spreads the connections.
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, bind, getsockname, listen, socket_with, sockopt};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+const BACKLOG: i32 = 4096;
+
+/// One listener of many on `address`.
+pub(super) fn open(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, true)?;
+    bind(&socket, &address)?;
+    listen(&socket, BACKLOG)?;
+    let bound = SocketAddr::try_from(getsockname(&socket)?)?;
+    Ok((socket, bound))
+}
+
+/// What came of asking for the next connection.
+pub(super) enum Accepted {
+    Connection(OwnedFd),
+    Nobody,
+    /// That one is gone already, ask for the next.
+    Lost,
+    /// No descriptor or memory is free: not before some time has passed.
+    Exhausted,
+}
+
+pub(super) fn accept(listener: &OwnedFd) -> Accepted {
+    use rustix::io::Errno;
+    match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        Ok(socket) => {
+            // Fails only if the peer is gone, which reading will tell.
+            let _ = sockopt::set_tcp_nodelay(&socket, true);
+            Accepted::Connection(socket)
+        }
+        Err(Errno::AGAIN) => Accepted::Nobody,
+        Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Accepted::Exhausted,
+        Err(_) => Accepted::Lost,
+    }
+}

@@ -1,0 +1,149 @@
+//! How other threads reach an event loop: a list of connections to look at, and a bell that rings only if the loop sleeps.
+
+use crate::http::service::{Wake, Waker};
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+/// Which connection of an event loop is meant. The serial tells it from an earlier one in the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Token {
+    pub(super) index: u32,
+    pub(super) serial: u32,
+}
+
+const AWAKE: u8 = 0;
+const ASLEEP: u8 = 1;
+/// Asleep, and holding replies that the gate can release.
+const ASLEEP_AT_GATE: u8 = 2;
+
+/// Ends an event loop's sleep, with at most one system call per sleep.
+///
+/// No wake-up is lost: the sleeper stores its state and then looks once more for work; the waker adds work and then looks at the
+/// state; both with a full fence in between, so at least one of them sees the other.
+pub(super) struct Bell {
+    state: AtomicU8,
+    event: OwnedFd,
+}
+
+impl Bell {
+    fn new() -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { state: AtomicU8::new(AWAKE), event })
+    }
+
+    /// To be watched edge-triggered: it is never read.
+    pub(super) fn event(&self) -> &OwnedFd {
+        &self.event
+    }
+
+    /// Work came in.
+    pub(super) fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.state.load(Ordering::Relaxed) != AWAKE && self.state.swap(AWAKE, Ordering::AcqRel) != AWAKE {
+            self.sound();
+        }
+    }
+
+    /// The gate moved.
+    pub(super) fn ring_at_gate(&self) {
+        fence(Ordering::SeqCst);
+        let state = &self.state;
+        if state.load(Ordering::Relaxed) == ASLEEP_AT_GATE
+            && state.compare_exchange(ASLEEP_AT_GATE, AWAKE, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            self.sound();
+        }
+    }
+
+    fn sound(&self) {
+        // It fails only if the counter is full, and then the event is there already.
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+
+    /// To be followed by another look for work, before sleeping.
+    pub(super) fn fall_asleep(&self, at_gate: bool) {
+        self.state.store(if at_gate { ASLEEP_AT_GATE } else { ASLEEP }, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(super) fn awake(&self) {
+        self.state.store(AWAKE, Ordering::Release);
+    }
+}
+
+/// Wakes for the connections of one event loop.
+pub(super) struct Mailbox {
+    pub(super) bell: Bell,
+    wakes: Mutex<Vec<Arc<Target>>>,
+    stopping: AtomicBool,
+    grace_ms: AtomicU64,
+    closed: AtomicBool,
+}
+
+/// What a [`Waker`] points at: queued at most once at a time.
+pub(super) struct Target {
+    pub(super) token: Token,
+    queued: AtomicBool,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Wake for Target {
+    fn wake(self: Arc<Self>) {
+        if self.queued.swap(true, Ordering::AcqRel) || self.mailbox.closed.load(Ordering::Acquire) {
+            return;
+        }
+        let mailbox = Arc::clone(&self.mailbox);
+        mailbox.wakes.lock().push(self);
+        mailbox.bell.ring();
+    }
+}
+
+impl Mailbox {
+    pub(super) fn new() -> io::Result<Self> {
+        let (stopping, closed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Self { bell: Bell::new()?, wakes: Mutex::new(Vec::new()), stopping, grace_ms: AtomicU64::new(0), closed })
+    }
+
+    pub(super) fn waker(self: &Arc<Self>, token: Token) -> Waker {
+        Waker(Arc::new(Target { token, queued: AtomicBool::new(false), mailbox: Arc::clone(self) }))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.wakes.lock().is_empty()
+    }
+
+    /// Takes all wakes. Each may be queued again from here on, even before it is acted on.
+    pub(super) fn drain(&self, into: &mut Vec<Token>) {
+        let wakes = std::mem::take(&mut *self.wakes.lock());
+        into.extend(wakes.iter().map(|target| {
+            target.queued.store(false, Ordering::Release);
+            target.token
+        }));
+    }
+
+    pub(super) fn stop(&self, grace: Duration) {
+        self.grace_ms.store(u64::try_from(grace.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.stopping.store(true, Ordering::Release);
+        self.bell.ring();
+    }
+
+    pub(super) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// How long what is in flight may take once `stopping`.
+    pub(super) fn grace(&self) -> Duration {
+        Duration::from_millis(self.grace_ms.load(Ordering::Relaxed))
+    }
+
+    /// Nobody will look any more.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.wakes.lock().clear();
+    }
+}

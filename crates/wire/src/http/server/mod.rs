@@ -1,0 +1,126 @@
+//! The server: event loops, one per core, on one port.
+//!
+//! Owns sockets, threads, buffers and timers. Promises that replies leave in the order of their requests, that everything a client
+//! can make the server hold has a bound, and that an idle connection holds no buffer. Knows nothing of what requests mean.
+
+mod clock;
+mod config;
+mod connection;
+mod env;
+mod held;
+mod input;
+mod listener;
+mod mailbox;
+mod output;
+mod reactor;
+mod reply;
+mod stats;
+mod status;
+mod timers;
+
+pub use config::ServerConfig;
+pub use stats::ServerStats;
+
+use super::{Gate, Service};
+use clock::Clock;
+use env::Env;
+use input::Budget;
+use mailbox::Mailbox;
+use parking_lot::Mutex;
+use reactor::Reactor;
+use stats::Counters;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A running server. Dropping it stops it without grace.
+pub struct Server {
+    address: SocketAddr,
+    gate: Arc<Gate>,
+    loops: Vec<EventLoop>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the server keeps of an event loop that runs.
+struct EventLoop {
+    mailbox: Arc<Mailbox>,
+    counters: Arc<Counters>,
+    /// What the gate calls.
+    wake: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Server {
+    /// Binds the port and starts the event loops. Replies that `service` holds are released by `gate`.
+    pub fn start(config: ServerConfig, service: Arc<dyn Service>, gate: Arc<Gate>) -> io::Result<Self> {
+        let mut address = config.listen;
+        let budget = Arc::new(Budget::new(config.max_buffered));
+        let connected = Arc::new(AtomicUsize::new(0));
+        let mut server = Self { address, gate, loops: Vec::new(), threads: Mutex::new(Vec::new()) };
+        let mut reactors = Vec::new();
+        for _ in 0..config.reactors.max(1) {
+            let (listener, bound) = listener::open(address)?;
+            address = bound;
+            let mailbox = Arc::new(Mailbox::new()?);
+            let counters = Arc::new(Counters::default());
+            let env = Env {
+                service: Arc::clone(&service),
+                gate: Arc::clone(&server.gate),
+                mailbox: Arc::clone(&mailbox),
+                counters: Arc::clone(&counters),
+                budget: Arc::clone(&budget),
+                config: config.clone(),
+                clock: Clock::new(),
+                stopping: false,
+            };
+            reactors.push(Reactor::new(listener, env, Arc::clone(&connected))?);
+            let bell = Arc::clone(&mailbox);
+            let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || bell.bell.ring_at_gate());
+            server.loops.push(EventLoop { mailbox, counters, wake });
+        }
+        server.address = address;
+        server.gate.loops.write().extend(server.loops.iter().map(|one| Arc::clone(&one.wake)));
+        for (number, reactor) in reactors.into_iter().enumerate() {
+            let thread = std::thread::Builder::new().name(format!("http-{number}")).spawn(move || reactor.run())?;
+            server.threads.lock().push(thread);
+        }
+        Ok(server)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops accepting, closes idle connections, tells pending answers and body sources, and waits until everything in flight is
+    /// answered, or `grace` has passed and the rest is cut. Later calls wait for nothing more.
+    pub fn stop(&self, grace: Duration) {
+        let mut threads = self.threads.lock();
+        for one in &self.loops {
+            one.mailbox.stop(grace);
+        }
+        for thread in threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("an event loop has panicked");
+            }
+        }
+        self.gate.loops.write().retain(|wake| !self.loops.iter().any(|one| Arc::ptr_eq(&one.wake, wake)));
+    }
+
+    /// The counters as they are now.
+    #[must_use]
+    pub fn stats(&self) -> ServerStats {
+        let mut sum = ServerStats::default();
+        self.loops.iter().for_each(|one| one.counters.add_to(&mut sum));
+        sum
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+}

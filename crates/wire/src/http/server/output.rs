@@ -1,0 +1,175 @@
+//! Bytes on their way to a socket.
+//!
+//! A [`Gather`] is what one turn of a connection has to send; it belongs to the event loop and is empty between turns. What the
+//! socket does not take goes to the connection's own [`Backlog`].
+
+use bytes::Bytes;
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+/// Most pieces that one system call takes (`UIO_MAXIOV`).
+const PIECES_MAX: usize = 1024;
+/// Pieces up to here are copied: cheaper than an element of their own in the call.
+const COPY_MAX: usize = 256;
+const FEW: usize = 8;
+const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
+
+/// Head text and small pieces, copied one after the other, interleaved with large shared pieces.
+#[derive(Debug, Default)]
+pub(super) struct Gather {
+    text: Vec<u8>,
+    /// Where the text begins that no piece stands for yet.
+    open: usize,
+    pieces: Vec<Piece>,
+    shared: usize,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Text(Range<usize>),
+    Shared(Bytes),
+}
+
+impl Gather {
+    pub(super) fn text(&mut self) -> &mut Vec<u8> {
+        &mut self.text
+    }
+
+    pub(super) fn push(&mut self, bytes: Bytes) {
+        if bytes.len() <= COPY_MAX {
+            return self.text.extend_from_slice(&bytes);
+        }
+        self.end_text();
+        self.shared += bytes.len();
+        self.pieces.push(Piece::Shared(bytes));
+    }
+
+    fn end_text(&mut self) {
+        if self.open < self.text.len() {
+            self.pieces.push(Piece::Text(self.open..self.text.len()));
+            self.open = self.text.len();
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.text.len() + self.shared
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.text.clear();
+        self.pieces.clear();
+        (self.open, self.shared) = (0, 0);
+        self.text.shrink_to(64 * 1024);
+        self.pieces.shrink_to(1024);
+    }
+
+    /// Sends what the socket takes; gives what it took.
+    pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<usize> {
+        if self.pieces.is_empty() {
+            return retry(|| send(socket, &self.text, FLAGS));
+        }
+        self.end_text();
+        let slices = self.pieces.iter().map(|piece| match piece {
+            Piece::Text(range) => &self.text[range.clone()],
+            Piece::Shared(bytes) => bytes,
+        });
+        send_all(socket, slices, self.pieces.len())
+    }
+
+    /// Moves all but the first `sent` bytes to `backlog`.
+    pub(super) fn keep(&mut self, mut sent: usize, backlog: &mut Backlog) {
+        self.end_text();
+        for piece in self.pieces.drain(..) {
+            let len = match &piece {
+                Piece::Text(range) => range.len(),
+                Piece::Shared(bytes) => bytes.len(),
+            };
+            let skip = sent.min(len);
+            sent -= skip;
+            if skip < len {
+                backlog.push(match piece {
+                    Piece::Text(range) => Bytes::copy_from_slice(&self.text[range.start + skip..range.end]),
+                    Piece::Shared(bytes) => bytes.slice(skip..),
+                });
+            }
+        }
+        self.clear();
+    }
+}
+
+/// Output of one connection that waits for its socket.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    pieces: VecDeque<Bytes>,
+    len: usize,
+}
+
+impl Backlog {
+    fn push(&mut self, bytes: Bytes) {
+        self.len += bytes.len();
+        self.pieces.push_back(bytes);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Sends what the socket takes; gives what it took.
+    pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<usize> {
+        let sent = send_all(socket, self.pieces.iter().map(|bytes| &bytes[..]), self.pieces.len())?;
+        self.len -= sent;
+        let mut left = sent;
+        while let Some(first) = self.pieces.front_mut() {
+            if first.len() > left {
+                bytes::Buf::advance(first, left);
+                break;
+            }
+            left -= first.len();
+            self.pieces.pop_front();
+        }
+        Ok(sent)
+    }
+}
+
+/// Calls until everything is sent or the socket is full.
+fn send_all<'a>(socket: &OwnedFd, mut slices: impl Iterator<Item = &'a [u8]>, count: usize) -> io::Result<usize> {
+    let mut total = 0;
+    // The few pieces of a live reader's event need no allocation.
+    let mut few = [IoSlice::new(&[]); FEW];
+    let mut many = if count > FEW { Vec::with_capacity(count.min(PIECES_MAX)) } else { Vec::new() };
+    loop {
+        many.clear();
+        let batch = if count > FEW {
+            many.extend(slices.by_ref().take(PIECES_MAX).map(IoSlice::new));
+            &many[..]
+        } else {
+            let filled = few.iter_mut().zip(slices.by_ref()).map(|(slot, slice)| *slot = IoSlice::new(slice)).count();
+            &few[..filled]
+        };
+        if batch.is_empty() {
+            return Ok(total);
+        }
+        let asked: usize = batch.iter().map(|slice| slice.len()).sum();
+        let sent = retry(|| sendmsg(socket, batch, &mut SendAncillaryBuffer::default(), FLAGS))?;
+        total += sent;
+        // A call that takes less than it was given has filled the socket.
+        if sent < asked || count <= FEW {
+            return Ok(total);
+        }
+    }
+}
+
+/// A full socket takes 0.
+fn retry(mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match call() {
+            Ok(sent) => return Ok(sent),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => return Ok(0),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,576 @@
+//! One event loop: a thread, its listener, its connections.
+//!
+//! A round: wait; read and handle what is ready; act on wakes and timers; tell the service that the round is done; send what is
+//! ready. Nothing here waits for anything but `epoll`.
+
+use super::connection::{Connection, Fill};
+use super::env::Env;
+use super::held::Held;
+use super::input::Input;
+use super::listener::{self, Accepted};
+use super::mailbox::Token;
+use super::output::{Backlog, Gather};
+use super::timers::{NEVER, Tick, Timers};
+use crate::http::framing::Refusal;
+use bytes::Bytes;
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown, sockopt};
+use slab::Slab;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+const EVENTS_MAX: usize = 1024;
+const ACCEPTS_PER_ROUND: usize = 256;
+/// Connections beyond the bound that are answered rather than dropped, per event loop.
+const EXTRA_MAX: usize = 256;
+/// How long no connection is accepted after descriptors ran out.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Sends of one connection per round.
+const SENDS_PER_ROUND: usize = 4;
+
+const LISTENER: Token = Token { index: u32::MAX, serial: u32::MAX };
+const BELL: Token = Token { index: u32::MAX, serial: u32::MAX - 1 };
+
+impl Token {
+    const fn data(self) -> EventData {
+        EventData::new_u64((self.index as u64) << 32 | self.serial as u64)
+    }
+
+    fn of(data: EventData) -> Self {
+        Self { index: (data.u64() >> 32) as u32, serial: data.u64() as u32 }
+    }
+}
+
+pub(super) struct Reactor {
+    epoll: OwnedFd,
+    listener: Option<OwnedFd>,
+    env: Env,
+    /// Connections of all event loops.
+    connected: Arc<AtomicUsize>,
+    connections: Slab<Connection>,
+    extras: usize,
+    next_serial: u32,
+    timers: Timers,
+    held: Held,
+    stop_at: Tick,
+    /// A request was handled in this round.
+    handled: bool,
+    scratch: Option<Box<Input>>,
+    gather: Gather,
+    parts: Vec<Bytes>,
+    wakes: Vec<Token>,
+    /// To be sent to, or otherwise brought into order, at the end of this round.
+    dirty: Vec<Token>,
+    /// To go on with in the next round, which is not to wait.
+    again: Vec<Token>,
+}
+
+impl Reactor {
+    pub(super) fn new(listener: OwnedFd, env: Env, connected: Arc<AtomicUsize>) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, LISTENER.data(), EventFlags::IN)?;
+        epoll::add(&epoll, env.mailbox.bell.event(), BELL.data(), EventFlags::IN | EventFlags::ET)?;
+        Ok(Self {
+            epoll,
+            listener: Some(listener),
+            env,
+            connected,
+            connections: Slab::new(),
+            extras: 0,
+            next_serial: 0,
+            timers: Timers::default(),
+            held: Held::default(),
+            stop_at: NEVER,
+            handled: false,
+            scratch: None,
+            gather: Gather::default(),
+            parts: Vec::new(),
+            wakes: Vec::new(),
+            dirty: Vec::new(),
+            again: Vec::new(),
+        })
+    }
+
+    /// Runs until the server has stopped.
+    pub(super) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        while !self.stopped() {
+            if let Err(error) = self.round(&mut events) {
+                tracing::error!(%error, "the event loop cannot wait for events");
+                break;
+            }
+        }
+        self.env.mailbox.close();
+        let left: Vec<_> = self.connections.iter().map(|(index, _)| index).collect();
+        left.into_iter().for_each(|index| self.close(index));
+    }
+
+    fn stopped(&self) -> bool {
+        self.env.stopping && (self.connections.is_empty() || self.env.clock.tick >= self.stop_at)
+    }
+
+    fn round(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+        events.clear();
+        let timeout = self.sleep();
+        match epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.env.mailbox.bell.awake();
+        self.env.clock.read();
+        if !self.env.stopping && self.env.mailbox.stopping() {
+            self.begin_stop();
+        }
+        for event in events.iter() {
+            match Token::of(event.data) {
+                BELL => {}
+                LISTENER => self.accept(),
+                token => self.ready(token, event.flags),
+            }
+        }
+        self.act_on_wakes();
+        self.act_on_timers();
+        self.go_on();
+        if std::mem::take(&mut self.handled) {
+            self.env.service.round_done();
+        }
+        self.pass_gate();
+        self.send();
+        Ok(())
+    }
+
+    /// How long to wait for events; `None` is for ever. Arms the bell if at all.
+    fn sleep(&mut self) -> Option<Timespec> {
+        const NOT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !self.again.is_empty() {
+            return Some(NOT);
+        }
+        let Env { mailbox, gate, stopping, clock, .. } = &self.env;
+        let held = self.held.next();
+        mailbox.bell.fall_asleep(held.is_some());
+        let passable = held.is_some_and(|position| position <= gate.position() || gate.failed());
+        if passable || !mailbox.is_empty() || (mailbox.stopping() && !stopping) {
+            mailbox.bell.awake();
+            return Some(NOT);
+        }
+        let wait = self.timers.next()?.saturating_sub(clock.tick).min(60_000);
+        Some(Timespec { tv_sec: (wait / 1000) as _, tv_nsec: (wait % 1000 * 1_000_000) as _ })
+    }
+
+    fn get(&mut self, token: Token) -> Option<&mut Connection> {
+        self.connections.get_mut(token.index as usize).filter(|connection| connection.serial == token.serial)
+    }
+
+    fn mark_dirty(&mut self, token: Token) {
+        if let Some(connection) = self.connections.get_mut(token.index as usize)
+            && connection.serial == token.serial
+            && !std::mem::replace(&mut connection.flags.dirty, true)
+        {
+            self.dirty.push(token);
+        }
+    }
+
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTS_PER_ROUND {
+            let Some(listener) = &self.listener else { return };
+            match listener::accept(listener) {
+                Accepted::Connection(socket) => self.welcome(socket),
+                Accepted::Lost => {}
+                Accepted::Nobody => return,
+                Accepted::Exhausted => {
+                    tracing::warn!("no file descriptor or memory is left for a connection");
+                    if epoll::modify(&self.epoll, listener, LISTENER.data(), EventFlags::empty()).is_ok() {
+                        self.timers.add(self.env.clock.tick_after(self.env.clock.tick, ACCEPT_PAUSE), LISTENER);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn welcome(&mut self, socket: OwnedFd) {
+        let extra = self.connected.fetch_add(1, Ordering::Relaxed) >= self.env.config.max_connections;
+        if extra {
+            self.connected.fetch_sub(1, Ordering::Relaxed);
+            self.env.counters.refused.add(1);
+            if self.extras >= EXTRA_MAX {
+                return;
+            }
+            self.extras += 1;
+        } else {
+            self.env.counters.accepted.add(1);
+            self.env.counters.active.add(1);
+        }
+        self.next_serial = self.next_serial.wrapping_add(1);
+        let serial = self.next_serial;
+        let mut connection = Connection::new(socket, serial, self.env.clock.tick);
+        connection.flags.extra = extra;
+        if extra {
+            connection.refuse(Refusal::NO_CONNECTION, &self.env);
+        }
+        let index = self.connections.insert(connection);
+        let token = Token { index: index as u32, serial };
+        let connection = &self.connections[index];
+        if epoll::add(&self.epoll, &connection.socket, token.data(), connection.interest).is_err() {
+            return self.close(index);
+        }
+        self.mark_dirty(token);
+    }
+
+    fn close(&mut self, index: usize) {
+        let Some(mut connection) = self.connections.try_remove(index) else { return };
+        while let Some(slot) = connection.replies.pop() {
+            self.env.forget(slot);
+        }
+        if connection.flags.extra {
+            self.extras -= 1;
+        } else {
+            self.connected.fetch_sub(1, Ordering::Relaxed);
+            self.env.counters.active.sub(1);
+        }
+    }
+
+    /// Something happened at a socket.
+    fn ready(&mut self, token: Token, events: EventFlags) {
+        let index = token.index as usize;
+        let Some(connection) = self.get(token) else { return };
+        if events.intersects(EventFlags::ERR | EventFlags::HUP) {
+            return self.close(index);
+        }
+        if events.contains(EventFlags::OUT) {
+            connection.flags.writable = true;
+            self.mark_dirty(token);
+        }
+        let Some(connection) = self.get(token) else { return };
+        if events.contains(EventFlags::IN) {
+            match connection.flags.lingering {
+                true => self.discard(token),
+                false => self.read(token),
+            }
+        } else if events.contains(EventFlags::RDHUP) {
+            connection.flags.hung_up = true;
+            connection.flags.eof |= connection.flags.last;
+            if connection.replies.iter().any(|slot| slot.is_pending()) {
+                return self.close(index);
+            }
+            self.mark_dirty(token);
+        }
+    }
+
+    fn read(&mut self, token: Token) {
+        let index = token.index as usize;
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        let mut input = match connection.input.take() {
+            Some(input) => input,
+            None => self.scratch.take().unwrap_or_else(|| Box::new(Input::scratch())),
+        };
+        if let Err(refusal) = input.make_room() {
+            connection.refuse(refusal, &self.env);
+            return self.mark_dirty(token);
+        }
+        match input.receive(&connection.socket) {
+            Ok(None) => self.keep(token, input, 0),
+            Ok(Some(0)) => {
+                connection.flags.eof = true;
+                if input.is_scratch() {
+                    self.scratch = Some(input);
+                }
+                // Replies that come soon are still sent, to clients that shut down their side after the request.
+                if connection.replies.iter().any(|slot| slot.is_pending()) {
+                    return self.close(index);
+                }
+                self.mark_dirty(token);
+            }
+            Ok(Some(received)) => {
+                self.env.counters.bytes_in.add(received);
+                let handled = connection.serve(token, &mut input, &self.env);
+                self.keep(token, input, handled);
+                self.mark_dirty(token);
+            }
+            Err(_) => {
+                if input.is_scratch() {
+                    self.scratch = Some(input);
+                }
+                self.close(index);
+            }
+        }
+    }
+
+    /// Lets the connection keep what is left of its input, in a buffer of its own.
+    fn keep(&mut self, token: Token, mut input: Box<Input>, handled: usize) {
+        self.handled |= handled > 0;
+        self.env.counters.requests.add(handled);
+        let Some(connection) = self.connections.get_mut(token.index as usize) else { return };
+        let begun = handled > 0 || input.is_scratch();
+        if connection.flags.last {
+            connection.flags.linger |= input.rest() > 0;
+        } else if input.rest() > 0 {
+            if begun || input.framer.in_body() {
+                connection.since = self.env.clock.tick;
+            }
+            if !begun {
+                connection.input = Some(input);
+                return;
+            }
+            match input.split_rest(&self.env.budget) {
+                Ok(rest) => connection.input = Some(rest),
+                Err(refusal) => connection.refuse(refusal, &self.env),
+            }
+        }
+        if input.is_scratch() {
+            input.reset();
+            self.scratch = Some(input);
+        }
+    }
+
+    /// Reads on only so that the client gets to see the answer.
+    fn discard(&mut self, token: Token) {
+        let index = token.index as usize;
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        let mut input = self.scratch.take().unwrap_or_else(|| Box::new(Input::scratch()));
+        let received = recv(&connection.socket, spare_capacity(&mut input.buf), RecvFlags::DONTWAIT);
+        input.reset();
+        self.scratch = Some(input);
+        match received {
+            Ok((_, received)) if received > 0 => {
+                connection.discarded += received;
+                if connection.discarded > self.env.config.linger_bytes {
+                    self.close(index);
+                }
+            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            _ => self.close(index),
+        }
+    }
+
+    fn act_on_wakes(&mut self) {
+        let mut wakes = std::mem::take(&mut self.wakes);
+        self.env.mailbox.drain(&mut wakes);
+        for token in wakes.drain(..) {
+            if let Some(connection) = self.connections.get_mut(token.index as usize)
+                && connection.serial == token.serial
+            {
+                connection.wake(token, &self.env);
+                self.mark_dirty(token);
+            }
+        }
+        self.wakes = wakes;
+    }
+
+    fn act_on_timers(&mut self) {
+        let now = self.env.clock.tick;
+        while let Some((at, token)) = self.timers.pop(now) {
+            if token == LISTENER {
+                if let Some(listener) = &self.listener {
+                    let _ = epoll::modify(&self.epoll, listener, LISTENER.data(), EventFlags::IN);
+                }
+                continue;
+            }
+            let Some(connection) = self.get(token) else { continue };
+            if connection.armed == at {
+                connection.armed = NEVER;
+                self.expire(token);
+            }
+        }
+        let connections = &self.connections;
+        let alive = |token: Token| connections.get(token.index as usize).filter(|c| c.serial == token.serial);
+        self.timers.sweep(connections.len(), |at, token| token == LISTENER || alive(token).is_some_and(|c| c.armed == at));
+        self.held.sweep(connections.len(), |token| alive(token).is_some());
+    }
+
+    /// Looks which of its deadlines a connection has passed, if any.
+    fn expire(&mut self, token: Token) {
+        let index = token.index as usize;
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        let Env { config, clock, counters, .. } = &self.env;
+        let passed = |since: Tick, time: Duration| clock.tick_after(since, time) <= clock.tick;
+        let stalled = connection.backlog.is_some() && passed(connection.write_since, config.write_timeout);
+        let gone = match &connection.input {
+            _ if connection.flags.lingering => passed(connection.since, config.linger_time),
+            None => connection.is_idle() && passed(connection.since, config.idle_timeout),
+            Some(input) => {
+                let time = if input.framer.in_body() { config.body_timeout } else { config.header_timeout };
+                if passed(connection.since, time) && !connection.flags.paused && !connection.flags.last {
+                    counters.timeouts.add(1);
+                    connection.input = None;
+                    connection.refuse(Refusal::TOO_SLOW, &self.env);
+                }
+                false
+            }
+        };
+        if stalled || gone {
+            counters.timeouts.add(usize::from(stalled));
+            return self.close(index);
+        }
+        connection.wake_due(token, &self.env);
+        self.mark_dirty(token);
+    }
+
+    /// Handles input that a bound had kept back.
+    fn go_on(&mut self) {
+        for token in std::mem::take(&mut self.again) {
+            let Some(connection) = self.connections.get_mut(token.index as usize) else { continue };
+            if connection.serial != token.serial {
+                continue;
+            }
+            if connection.flags.paused && connection.has_room(&self.env) {
+                connection.flags.paused = false;
+                if let Some(mut input) = connection.input.take() {
+                    let handled = connection.serve(token, &mut input, &self.env);
+                    self.keep(token, input, handled);
+                }
+            }
+            self.mark_dirty(token);
+        }
+    }
+
+    /// Releases what the gate has reached.
+    fn pass_gate(&mut self) {
+        if self.held.next().is_none() {
+            return;
+        }
+        let position = if self.env.gate.failed() { u64::MAX } else { self.env.gate.position() };
+        while let Some(token) = self.held.release(position) {
+            if let Some(connection) = self.get(token) {
+                connection.flags.at_gate = false;
+                self.mark_dirty(token);
+            }
+        }
+    }
+
+    /// Sends what is ready, on every connection that something happened to.
+    fn send(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for token in dirty.drain(..) {
+            let Some(connection) = self.get(token) else { continue };
+            connection.flags.dirty = false;
+            match self.flush(token) {
+                Ok(()) => self.settle(token),
+                Err(_) => self.close(token.index as usize),
+            }
+        }
+        self.dirty = dirty;
+    }
+
+    fn flush(&mut self, token: Token) -> io::Result<()> {
+        let Some(connection) = self.connections.get_mut(token.index as usize) else { return Ok(()) };
+        let Env { counters, clock, .. } = &self.env;
+        if let Some(backlog) = &mut connection.backlog {
+            if !std::mem::take(&mut connection.flags.writable) {
+                return Ok(());
+            }
+            let sent = backlog.send(&connection.socket)?;
+            counters.bytes_out.add(sent);
+            if sent > 0 {
+                connection.write_since = clock.tick;
+            }
+            if !backlog.is_empty() {
+                return Ok(());
+            }
+            connection.backlog = None;
+            connection.since = clock.tick;
+        }
+        for _ in 0..SENDS_PER_ROUND {
+            self.gather.clear();
+            let fill = connection.fill(token, &self.env, &mut self.gather, &mut self.parts);
+            if fill == Fill::Abort {
+                self.parts.clear();
+                self.gather.clear();
+                // A reset, which no client takes for the end of a body.
+                let _ = sockopt::set_socket_linger(&connection.socket, Some(Duration::ZERO));
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            let len = self.gather.len();
+            if len > 0 {
+                let sent = self.gather.send(&connection.socket)?;
+                counters.bytes_out.add(sent);
+                connection.since = if connection.input.is_none() { clock.tick } else { connection.since };
+                if sent < len {
+                    let mut backlog = Box::<Backlog>::default();
+                    self.gather.keep(sent, &mut backlog);
+                    connection.backlog = Some(backlog);
+                    connection.write_since = clock.tick;
+                }
+            }
+            match fill {
+                Fill::AtGate(position) if !connection.flags.at_gate => {
+                    connection.flags.at_gate = true;
+                    self.held.add(position, token);
+                    return Ok(());
+                }
+                Fill::Full if connection.backlog.is_none() && len > 0 => {}
+                Fill::Full if connection.backlog.is_none() => break,
+                _ => return Ok(()),
+            }
+        }
+        self.again.push(token);
+        Ok(())
+    }
+
+    /// After sending: closes the connection if it is done, and sees to its interest and timer if not.
+    fn settle(&mut self, token: Token) {
+        let index = token.index as usize;
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        let env = &self.env;
+        let sent = connection.backlog.is_none();
+        if connection.flags.finished && sent && !connection.flags.lingering {
+            if !connection.flags.linger || connection.flags.eof || shutdown(&connection.socket, Shutdown::Write).is_err() {
+                return self.close(index);
+            }
+            connection.flags.lingering = true;
+            connection.since = env.clock.tick;
+            connection.input = None;
+        }
+        let idle = connection.is_idle() && !connection.flags.lingering;
+        if idle && (connection.flags.eof || env.stopping) {
+            return self.close(index);
+        }
+        if connection.flags.paused && connection.has_room(env) {
+            self.again.push(token);
+        }
+        let wanted = connection.wanted();
+        if wanted != connection.interest {
+            connection.interest = wanted;
+            if epoll::modify(&self.epoll, &connection.socket, token.data(), wanted).is_err() {
+                return self.close(index);
+            }
+        }
+        let deadline = connection.deadline(env);
+        if deadline < connection.armed {
+            connection.armed = deadline;
+            self.timers.add(deadline, token);
+        }
+    }
+
+    /// Stops accepting and lets everything that waits know.
+    fn begin_stop(&mut self) {
+        self.env.stopping = true;
+        // Connections that the kernel has established already would be reset with the listener.
+        self.accept();
+        self.listener = None;
+        self.stop_at = self.env.clock.tick_after(self.env.clock.tick, self.env.mailbox.grace());
+        self.timers.add(self.stop_at, LISTENER);
+        let tokens: Vec<_> = self
+            .connections
+            .iter()
+            .map(|(index, connection)| Token { index: index as u32, serial: connection.serial })
+            .collect();
+        for token in tokens {
+            // A request may have arrived that this round has not looked at yet.
+            if self.get(token).is_some_and(|connection| connection.is_idle()) {
+                self.read(token);
+            }
+            if let Some(connection) = self.connections.get_mut(token.index as usize)
+                && connection.serial == token.serial
+            {
+                connection.wake(token, &self.env);
+                self.mark_dirty(token);
+            }
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Replies of one connection, in the order of their requests.
+
+use super::clock::Clock;
+use super::output::Gather;
+use super::status;
+use super::timers::{NEVER, Tick};
+use crate::http::framing::Manner;
+use crate::http::{Body, BodySource, Pending, Response};
+use std::collections::VecDeque;
+
+/// The place of one reply in the order.
+pub(super) struct Slot {
+    pub(super) state: State,
+    /// When the pending answer or the body source wishes to be called.
+    pub(super) deadline: Tick,
+    pub(super) manner: Manner,
+    /// The body source is to be called: it was woken, or has more.
+    pub(super) due: bool,
+    /// The client is to be shown out after this answer, since where its next request begins is not known.
+    pub(super) refusal: bool,
+}
+
+pub(super) enum State {
+    Ready(Response),
+    Held(u64, Response),
+    Later(Box<dyn Pending>),
+    /// The head is sent, the body is under way.
+    Streaming(Box<dyn BodySource>),
+    /// `100 Continue`.
+    Interim,
+}
+
+impl Slot {
+    pub(super) const fn new(state: State, manner: Manner) -> Self {
+        Self { state, deadline: NEVER, manner, due: false, refusal: false }
+    }
+
+    /// Somebody waits at the other end for something that may never come.
+    pub(super) const fn is_pending(&self) -> bool {
+        matches!(self.state, State::Later(_) | State::Streaming(_))
+    }
+}
+
+/// The replies that are not sent yet. The first is in place: most connections never have two.
+#[derive(Default)]
+pub(super) struct Replies {
+    first: Option<Slot>,
+    rest: Option<Box<VecDeque<Slot>>>,
+}
+
+impl Replies {
+    pub(super) fn push(&mut self, slot: Slot) {
+        match &mut self.first {
+            None => self.first = Some(slot),
+            Some(_) => self.rest.get_or_insert_default().push_back(slot),
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Slot> {
+        let popped = self.first.take();
+        if let Some(rest) = &mut self.rest {
+            self.first = rest.pop_front();
+            if rest.is_empty() {
+                self.rest = None;
+            }
+        }
+        popped
+    }
+
+    /// Puts back the one that was popped last.
+    pub(super) fn push_first(&mut self, slot: Slot) {
+        if let Some(second) = self.first.replace(slot) {
+            self.rest.get_or_insert_default().push_front(second);
+        }
+    }
+
+    pub(super) fn first(&mut self) -> Option<&mut Slot> {
+        self.first.as_mut()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.rest.as_ref().map_or(0, |rest| rest.len())
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.first.iter().chain(self.rest.iter().flat_map(|rest| rest.iter()))
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.first.iter_mut().chain(self.rest.iter_mut().flat_map(|rest| rest.iter_mut()))
+    }
+}
+
+/// Puts a response into `out`. A body that is made while it is sent is given back, and is still to be sent.
+pub(super) fn render(
+    response: Response,
+    manner: Manner,
+    close: bool,
+    clock: &Clock,
+    out: &mut Gather,
+) -> Option<Box<dyn BodySource>> {
+    let Response { status, head, body } = response;
+    let text = out.text();
+    match status::line(status) {
+        Some(line) => text.extend_from_slice(line),
+        None => {
+            text.extend_from_slice(b"HTTP/1.1 ");
+            text.extend_from_slice(itoa::Buffer::new().format(status.clamp(200, 999)).as_bytes());
+            text.extend_from_slice(b" \r\n");
+        }
+    }
+    text.extend_from_slice(&head);
+    text.extend_from_slice(clock.date_line());
+    if close {
+        text.extend_from_slice(b"connection: close\r\n");
+    } else if !manner.http11 {
+        text.extend_from_slice(b"connection: keep-alive\r\n");
+    }
+    // RFC 9110 §8.6: these two have no body, and so no length either.
+    let never = matches!(status, 204 | 304);
+    let len = match &body {
+        Body::Empty => Some(0),
+        Body::Bytes(bytes) => Some(bytes.len()),
+        Body::Parts(parts) => Some(parts.iter().map(bytes::Bytes::len).sum()),
+        Body::Stream(_) => None,
+    };
+    match len {
+        _ if never => {}
+        Some(len) => {
+            text.extend_from_slice(b"content-length: ");
+            text.extend_from_slice(itoa::Buffer::new().format(len).as_bytes());
+            text.extend_from_slice(b"\r\n");
+        }
+        None if manner.http11 => text.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+        None => {}
+    }
+    text.extend_from_slice(b"\r\n");
+    if never || manner.bodiless {
+        return None;
+    }
+    match body {
+        Body::Empty => {}
+        Body::Bytes(bytes) => out.push(bytes),
+        Body::Parts(parts) => parts.into_iter().for_each(|part| out.push(part)),
+        Body::Stream(source) => return Some(source),
+    }
+    None
+}
+
+/// Puts what a body source gave into `out`: one chunk, if the version has chunks.
+pub(super) fn render_parts(parts: &mut Vec<bytes::Bytes>, len: usize, chunked: bool, out: &mut Gather) {
+    if len > 0 && chunked {
+        let mut hex = [0_u8; 18];
+        let (mut at, mut rest) = (hex.len() - 2, len);
+        hex[at..].copy_from_slice(b"\r\n");
+        while rest > 0 {
+            at -= 1;
+            hex[at] = b"0123456789abcdef"[rest % 16];
+            rest /= 16;
+        }
+        out.text().extend_from_slice(&hex[at..]);
+    }
+    parts.drain(..).for_each(|part| out.push(part));
+    if len > 0 && chunked {
+        out.text().extend_from_slice(b"\r\n");
+    }
+}

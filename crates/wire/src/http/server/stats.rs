@@ -1,0 +1,70 @@
+//! Counters of the event loops.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the server has done and holds, summed over its event loops.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServerStats {
+    pub connections_accepted: u64,
+    pub connections_active: u64,
+    /// Connections beyond the bound, answered 503 or dropped.
+    pub connections_refused: u64,
+    pub requests: u64,
+    /// Requests refused before the service saw them.
+    pub requests_refused: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// Replies that wait for the gate.
+    pub replies_held: u64,
+    /// Replies that are being made: pending answers and body sources.
+    pub replies_pending: u64,
+    /// Connections closed because the client took or sent nothing for too long.
+    pub timeouts: u64,
+}
+
+/// One event loop's counters. Only its thread writes them, so that counting needs no locked instruction.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) accepted: Counter,
+    pub(super) active: Counter,
+    pub(super) refused: Counter,
+    pub(super) requests: Counter,
+    pub(super) requests_refused: Counter,
+    pub(super) bytes_in: Counter,
+    pub(super) bytes_out: Counter,
+    pub(super) held: Counter,
+    pub(super) pending: Counter,
+    pub(super) timeouts: Counter,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(super) fn add(&self, n: usize) {
+        self.0.store(self.get().wrapping_add(n as u64), Ordering::Relaxed);
+    }
+
+    pub(super) fn sub(&self, n: usize) {
+        self.0.store(self.get().wrapping_sub(n as u64), Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Counters {
+    pub(super) fn add_to(&self, sum: &mut ServerStats) {
+        sum.connections_accepted += self.accepted.get();
+        sum.connections_active += self.active.get();
+        sum.connections_refused += self.refused.get();
+        sum.requests += self.requests.get();
+        sum.requests_refused += self.requests_refused.get();
+        sum.bytes_in += self.bytes_in.get();
+        sum.bytes_out += self.bytes_out.get();
+        sum.replies_held += self.held.get();
+        sum.replies_pending += self.pending.get();
+        sum.timeouts += self.timeouts.get();
+    }
+}
