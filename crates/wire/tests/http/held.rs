@@ -1,0 +1,79 @@
+use crate::client::{Client, eventually, get};
+use crate::service::{stand, stand_with};
+use std::thread;
+
+#[test]
+fn a_held_reply_waits_for_its_position() {
+    let stand = stand();
+    let mut client = Client::new(&stand.server);
+    client.send(get("/held?7"));
+    assert!(client.is_silent());
+    assert_eq!(stand.server.stats().replies_held, 1);
+    stand.gate.advance(6);
+    assert!(client.is_silent());
+    stand.gate.advance(9);
+    assert_eq!(client.answer().text(), "held 7");
+    assert_eq!(client.get("/held?8").text(), "held 8");
+    assert_eq!(stand.server.stats().replies_held, 0);
+}
+
+#[test]
+fn one_advance_releases_all_connections() {
+    let stand = stand_with(|config| config.reactors = 2);
+    let mut clients: Vec<_> = (0..100).map(|_| Client::new(&stand.server)).collect();
+    for (n, client) in clients.iter_mut().enumerate() {
+        client.send(get(&format!("/held?{}", 100 - n)));
+    }
+    eventually(|| stand.server.stats().replies_held == 100);
+    stand.gate.advance(100);
+    for (n, client) in clients.iter_mut().enumerate() {
+        assert_eq!(client.answer().text(), format!("held {}", 100 - n));
+    }
+}
+
+#[test]
+fn when_the_gate_fails_held_replies_are_replaced() {
+    let stand = stand();
+    let (mut early, mut late) = (Client::new(&stand.server), Client::new(&stand.server));
+    early.send(get("/held?3"));
+    late.send([get("/held?4"), get("/now")].concat());
+    eventually(|| stand.server.stats().replies_held == 2);
+    stand.gate.advance(3);
+    assert_eq!(early.answer().text(), "held 3");
+    stand.gate.fail();
+    let answer = late.answer();
+    assert_eq!((answer.status, answer.text().as_str()), (503, "the gate failed"));
+    assert_eq!(late.answer().text(), "/now");
+    assert_eq!(early.get("/held?5").status, 503);
+    assert_eq!(early.get("/held?2").status, 200);
+}
+
+#[test]
+fn no_wake_up_is_lost_between_holding_and_sleeping() {
+    let stand = stand_with(|config| config.reactors = 2);
+    let gate = std::sync::Arc::clone(&stand.gate);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // The gate moves as soon as the request is on its way, so that holding and releasing meet.
+    let mover = thread::spawn(move || receiver.iter().for_each(|position| gate.advance(position)));
+    let mut client = Client::new(&stand.server);
+    for n in 1..=5000 {
+        client.send(get(&format!("/held?{n}")));
+        sender.send(n).unwrap();
+        assert_eq!(client.answer().text(), format!("held {n}"));
+    }
+    drop(sender);
+    mover.join().unwrap();
+}
+
+#[test]
+fn a_client_that_shut_down_its_side_still_gets_a_held_reply() {
+    let stand = stand();
+    let mut client = Client::new(&stand.server);
+    client.send(get("/held?1"));
+    client.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    eventually(|| stand.server.stats().replies_held == 1);
+    assert!(client.is_silent());
+    stand.gate.advance(1);
+    assert_eq!(client.answer().text(), "held 1");
+    client.assert_closed();
+}
