@@ -11,5 +11,6 @@ mod service;
 pub use framing::fuzz_framing;
 pub use server::{Server, ServerConfig, ServerStats};
 pub use service::{
-    Body, BodySource, Context, Gate, Headers, Method, Pending, Poll, Pull, Reply, Request, Response, Service, Sink, Waker,
+    Body, BodySource, Context, Gate, Headers, Method, Pending, Poll, Pull, Reply, Request, Response, Service, Sink,
+    Waker,
 };

@@ -27,7 +27,10 @@ fn chunked_bodies_of_any_chunk_size_arrive_whole() {
     for size in [1, 7, 4096, 100_000] {
         client.send("POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
         let body = if size == 1 { &body[..20_000] } else { &body };
-        let chunks: Vec<u8> = body.chunks(size).flat_map(|chunk| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat()).collect();
+        let chunks: Vec<u8> = body
+            .chunks(size)
+            .flat_map(|chunk| [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat())
+            .collect();
         client.send(chunks);
         client.send("0\r\n\r\n");
         assert!(client.answer().body == body, "{size}");

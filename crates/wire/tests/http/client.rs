@@ -19,7 +19,9 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| line.split_once(": ").filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v))
+        self.head
+            .lines()
+            .find_map(|line| line.split_once(": ").filter(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, v)| v))
     }
 
     pub(crate) fn text(&self) -> String {

@@ -1,5 +1,7 @@
 //! The server's promises, over real sockets.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are not marked as tests")]
+
 mod client;
 mod service;
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use thalweg_wire::http::{
-    Body, BodySource, Context, Gate, Pending, Poll, Pull, Reply, Request, Response, Server, ServerConfig, Service, Sink, Waker,
+    Body, BodySource, Context, Gate, Pending, Poll, Pull, Reply, Request, Response, Server, ServerConfig, Service,
+    Sink, Waker,
 };
 
 #[derive(Default)]
@@ -159,7 +160,8 @@ impl Service for Paths {
             "/timeout" => later(Reply::Now(Response::new(200)), Some(Duration::from_millis(number()))),
             "/parts" => {
                 let mut response = Response::new(200);
-                response.body = Body::Parts((0..number()).map(|n| Bytes::from(vec![b'a' + (n % 26) as u8; 1000])).collect());
+                response.body =
+                    Body::Parts((0..number()).map(|n| Bytes::from(vec![b'a' + (n % 26) as u8; 1000])).collect());
                 Reply::Now(response)
             }
             "/large" => Reply::Now(Response::new(200).body(vec![b'l'; number() as usize])),

@@ -42,7 +42,8 @@ impl Message {
                     }
                 }
                 14 if name.eq_ignore_ascii_case("content-length") => {
-                    if length.replace(content_length(value)?).is_some() {
+                    let before = length.replace(content_length(value)?);
+                    if before.is_some() {
                         return Err(Refusal::bad("more than one Content-Length"));
                     }
                 }
@@ -83,6 +84,7 @@ fn content_length(value: &[u8]) -> Result<u64, Refusal> {
 
 /// Only what could make two readers see two hosts, or a host where there is none, is looked for.
 fn check_host(value: &[u8]) -> Result<(), Refusal> {
-    let bad = |b: &u8| !b.is_ascii_graphic() || matches!(b, b',' | b'/' | b'?' | b'#' | b'@' | b'\\' | b'<' | b'>' | b'"');
+    let bad =
+        |b: &u8| !b.is_ascii_graphic() || matches!(b, b',' | b'/' | b'?' | b'#' | b'@' | b'\\' | b'<' | b'>' | b'"');
     if value.iter().any(bad) { Err(Refusal::bad("Host is malformed")) } else { Ok(()) }
 }

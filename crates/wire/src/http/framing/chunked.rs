@@ -127,7 +127,9 @@ impl Chunked {
             }
             (At::ValueLf, b'\n') => At::Line,
             (At::EndLf, b'\n') => At::End,
-            (At::Line | At::Name | At::Value | At::ValueLf | At::EndLf | At::Data | At::End, _) => return Err(BAD_TRAILER),
+            (At::Line | At::Name | At::Value | At::ValueLf | At::EndLf | At::Data | At::End, _) => {
+                return Err(BAD_TRAILER);
+            }
         })
     }
 }

@@ -23,8 +23,8 @@ const MANY: usize = 128;
 /// Reads `bytes`, which end with the empty line and have this many lines, and gives the head to `f`.
 pub(super) fn read<T>(bytes: &[u8], lines: usize, f: impl FnOnce(&Head<'_>) -> T) -> Result<T, Refusal> {
     match lines.saturating_sub(1) {
-        0..=FEW => read_up_to::<FEW, T>(bytes, f),
-        ..=MANY => read_up_to::<MANY, T>(bytes, f),
+        fields if fields <= FEW => read_up_to::<FEW, T>(bytes, f),
+        fields if fields <= MANY => read_up_to::<MANY, T>(bytes, f),
         _ => Err(Refusal::new(431, "too many header fields")),
     }
 }

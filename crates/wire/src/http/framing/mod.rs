@@ -63,8 +63,15 @@ pub(crate) struct Framer {
 enum Stage {
     Head,
     /// The length of the head, and of the whole request.
-    Body { head: usize, whole: usize },
-    Chunks { head: usize, decoded: usize, chunked: Chunked },
+    Body {
+        head: usize,
+        whole: usize,
+    },
+    Chunks {
+        head: usize,
+        decoded: usize,
+        chunked: Chunked,
+    },
 }
 
 /// What became clear when a head was read.
@@ -166,11 +173,8 @@ fn open<T, F: FnOnce(&Request<'_>, Manner) -> T>(
 }
 
 fn hand_over<T>(head: &Head<'_>, body: &[u8], f: impl FnOnce(&Request<'_>, Manner) -> T) -> (Manner, T) {
-    let manner = Manner {
-        keep_alive: head.message.keep_alive,
-        http11: head.minor == 1,
-        bodiless: head.method == Method::Head,
-    };
+    let manner =
+        Manner { keep_alive: head.message.keep_alive, http11: head.minor == 1, bodiless: head.method == Method::Head };
     let request =
         Request { method: head.method, path: head.path, query: head.query, headers: Headers(head.fields), body };
     (manner, f(&request, manner))

@@ -1,7 +1,7 @@
 //! Properties of the framing.
 
-use super::fuzz::{Said, Seen, fuzz_framing, listen};
 use super::Limits;
+use super::fuzz::{Said, Seen, fuzz_framing, listen};
 use proptest::prelude::*;
 
 const LIMITS: Limits = Limits { head: 4096, body: 64 * 1024 };
@@ -15,7 +15,11 @@ struct Made {
 }
 
 fn body() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![Just(Vec::new()), prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(any::<u8>(), 0..3000)]
+    prop_oneof![
+        Just(Vec::new()),
+        prop::collection::vec(any::<u8>(), 0..40),
+        prop::collection::vec(any::<u8>(), 0..3000)
+    ]
 }
 
 /// The body in chunks of these sizes, with what the grammar allows around them.
@@ -35,22 +39,24 @@ fn in_chunks(body: &[u8], sizes: &[usize], decorated: bool) -> Vec<u8> {
 
 fn made() -> impl Strategy<Value = Made> {
     let sizes = prop::collection::vec(1_usize..200, 1..5);
-    (("[a-z0-9/%]{0,20}", body()), prop::option::of(sizes), any::<bool>()).prop_map(|((path, body), sizes, decorated)| {
-        let path = format!("/{path}");
-        let mut bytes = if decorated { b"\r\n".to_vec() } else { Vec::new() };
-        bytes.extend_from_slice(format!("POST {path} HTTP/1.1\r\nhost: h\r\nX-A: \t b \r\n").as_bytes());
-        match sizes {
-            Some(sizes) => {
-                bytes.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
-                bytes.extend_from_slice(&in_chunks(&body, &sizes, decorated));
+    (("[a-z0-9/%]{0,20}", body()), prop::option::of(sizes), any::<bool>()).prop_map(
+        |((path, body), sizes, decorated)| {
+            let path = format!("/{path}");
+            let mut bytes = if decorated { b"\r\n".to_vec() } else { Vec::new() };
+            bytes.extend_from_slice(format!("POST {path} HTTP/1.1\r\nhost: h\r\nX-A: \t b \r\n").as_bytes());
+            match sizes {
+                Some(sizes) => {
+                    bytes.extend_from_slice(b"transfer-encoding: chunked\r\n\r\n");
+                    bytes.extend_from_slice(&in_chunks(&body, &sizes, decorated));
+                }
+                None => {
+                    bytes.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
+                    bytes.extend_from_slice(&body);
+                }
             }
-            None => {
-                bytes.extend_from_slice(format!("content-length: {}\r\n\r\n", body.len()).as_bytes());
-                bytes.extend_from_slice(&body);
-            }
-        }
-        Made { bytes, path, body }
-    })
+            Made { bytes, path, body }
+        },
+    )
 }
 
 fn pieces(bytes: &[u8], cuts: &[prop::sample::Index]) -> Said {

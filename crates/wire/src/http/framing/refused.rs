@@ -44,7 +44,8 @@ fn more_than_one_content_length_is_refused() {
 
 #[test]
 fn a_content_length_that_is_no_number_is_refused() {
-    for bad in ["+3", "-3", "3 3", "0x3", "3.", "", "18446744073709551616", "99999999999999999999999", "3;", "\u{0663}"] {
+    for bad in ["+3", "-3", "3 3", "0x3", "3.", "", "18446744073709551616", "99999999999999999999999", "3;", "\u{0663}"]
+    {
         refused(post(&format!("Content-Length: {bad}"), "abc"), 400);
     }
 }
@@ -163,7 +164,20 @@ fn host_is_needed_once() {
 
 #[test]
 fn a_malformed_target_is_refused() {
-    for bad in ["a", "*", "host:80", "//\u{e9}", "/\u{e9}", "/a\x7f", "/a\tb", "/a#b", "ftp://h/", "http:///a", "http:/a", "?a"] {
+    for bad in [
+        "a",
+        "*",
+        "host:80",
+        "//\u{e9}",
+        "/\u{e9}",
+        "/a\x7f",
+        "/a\tb",
+        "/a#b",
+        "ftp://h/",
+        "http:///a",
+        "http:/a",
+        "?a",
+    ] {
         refused(format!("GET {bad} HTTP/1.1\r\nHost: h\r\n\r\n"), 400);
     }
     refused("CONNECT h:80 HTTP/1.1\r\nHost: h\r\n\r\n", 400);
@@ -223,7 +237,11 @@ fn only_100_continue_can_be_expected() {
     refused(post("Expect: 200-ok", ""), 417);
     assert_eq!(say(post("Content-Length: 3\r\nExpect: 100-Continue", "")).continues, 1);
     assert_eq!(say(chunked("").replace("Host: h", "Host: h\r\nExpect: 100-continue")).continues, 1);
-    assert_eq!(say(post("Content-Length: 3\r\nExpect: 100-continue", "a")).continues, 0, "its body is on the way already");
+    assert_eq!(
+        say(post("Content-Length: 3\r\nExpect: 100-continue", "a")).continues,
+        0,
+        "its body is on the way already"
+    );
     assert_eq!(say(post("Content-Length: 0\r\nExpect: 100-continue", "")).continues, 0);
     assert_eq!(say("POST / HTTP/1.0\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n").continues, 0);
 }

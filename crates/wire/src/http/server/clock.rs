@@ -21,8 +21,7 @@ const DATE_LEN: usize = 37;
 impl Clock {
     pub(super) fn new() -> Self {
         let now = Instant::now();
-        let mut clock =
-            Self { start: now, now, tick: 0, unix_ms: 0, date_second: u64::MAX, date: [0; DATE_LEN] };
+        let mut clock = Self { start: now, now, tick: 0, unix_ms: 0, date_second: u64::MAX, date: [0; DATE_LEN] };
         clock.read();
         clock
     }
@@ -69,7 +68,8 @@ fn date_line(unix_s: u64) -> [u8; DATE_LEN] {
     let year = year_of_era + era * 400 + u64::from(month <= 2);
 
     let mut line = *b"date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
-    let mut two = |at: usize, n: u64| line[at..at + 2].copy_from_slice(&[b'0' + (n / 10 % 10) as u8, b'0' + (n % 10) as u8]);
+    let mut two =
+        |at: usize, n: u64| line[at..at + 2].copy_from_slice(&[b'0' + (n / 10 % 10) as u8, b'0' + (n % 10) as u8]);
     two(11, day);
     two(18, year / 100);
     two(20, year % 100);

@@ -107,7 +107,8 @@ impl Connection {
                 self.flags.paused = true;
                 break;
             }
-            let step = input.framer.step(&mut input.buf, input.at, env.limits(), |request, _| env.handle(token, request));
+            let step =
+                input.framer.step(&mut input.buf, input.at, env.limits(), |request, _| env.handle(token, request));
             match step {
                 Ok(Step::More(whole)) => {
                     input.whole = whole;
@@ -184,7 +185,10 @@ impl Connection {
                         *response = env.service.gate_failed();
                     }
                     env.counters.held.sub(1);
-                    let response = std::mem::replace(response, crate::http::Response { status: 0, head: Vec::new(), body: Body::Empty });
+                    let response = std::mem::replace(
+                        response,
+                        crate::http::Response { status: 0, head: Vec::new(), body: Body::Empty },
+                    );
                     slot.state = State::Ready(response);
                 }
                 State::Ready(_) => self.send_ready(only, env, out),
@@ -280,7 +284,12 @@ mod tests {
     #[test]
     fn an_idle_connection_is_small() {
         let size = size_of::<Connection>();
-        println!("Connection: {size} B, of which Slot: {} B; Input: {} B; Backlog: {} B", size_of::<Slot>(), size_of::<Input>(), size_of::<Backlog>());
+        println!(
+            "Connection: {size} B, of which Slot: {} B; Input: {} B; Backlog: {} B",
+            size_of::<Slot>(),
+            size_of::<Input>(),
+            size_of::<Backlog>()
+        );
         // A slab that has just doubled has as many empty places as taken ones; one timer entry is 16 bytes, twice for the same reason.
         assert!(2 * (size + 16) + 32 <= 480, "{size}");
         assert!(size <= 224, "{size}");

@@ -49,7 +49,8 @@ mod tests {
         for (index, position) in [5, 9, 7, 7, 1, 9].into_iter().enumerate() {
             held.add(position, Token { index: index as u32, serial: 0 });
         }
-        let mut released = |position| std::iter::from_fn(|| held.release(position)).map(|t| t.index).collect::<Vec<_>>();
+        let mut released =
+            |position| std::iter::from_fn(|| held.release(position)).map(|t| t.index).collect::<Vec<_>>();
         assert_eq!(released(0), []);
         assert_eq!(released(7), [4, 0, 2, 3]);
         assert_eq!(released(9), [1, 5]);

@@ -1,6 +1,8 @@
 //! Listening sockets: one per event loop on the same port, so that the kernel spreads the connections.
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, bind, getsockname, listen, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, accept_with, bind, getsockname, listen, socket_with, sockopt,
+};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

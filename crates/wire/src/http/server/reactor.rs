@@ -379,7 +379,8 @@ impl Reactor {
         }
         let connections = &self.connections;
         let alive = |token: Token| connections.get(token.index as usize).filter(|c| c.serial == token.serial);
-        self.timers.sweep(connections.len(), |at, token| token == LISTENER || alive(token).is_some_and(|c| c.armed == at));
+        self.timers
+            .sweep(connections.len(), |at, token| token == LISTENER || alive(token).is_some_and(|c| c.armed == at));
         self.held.sweep(connections.len(), |token| alive(token).is_some());
     }
 
@@ -519,7 +520,10 @@ impl Reactor {
         let env = &self.env;
         let sent = connection.backlog.is_none();
         if connection.flags.finished && sent && !connection.flags.lingering {
-            if !connection.flags.linger || connection.flags.eof || shutdown(&connection.socket, Shutdown::Write).is_err() {
+            if !connection.flags.linger
+                || connection.flags.eof
+                || shutdown(&connection.socket, Shutdown::Write).is_err()
+            {
                 return self.close(index);
             }
             connection.flags.lingering = true;
