@@ -151,10 +151,6 @@ impl Config {
     pub(crate) fn ready_file(&self) -> Option<&Path> {
         (!self.ready_file.as_os_str().is_empty()).then_some(self.ready_file.as_path())
     }
-
-    pub(crate) fn is_durable(&self) -> bool {
-        self.durability == Durability::Durable
-    }
 }
 
 #[cfg(test)]
@@ -180,7 +176,7 @@ mod tests {
         assert_eq!(config.listen.to_string(), "127.0.0.1:4437");
         assert_eq!(config.long_poll_timeout.to_string(), "30s");
         assert_eq!(config.journal_segment_bytes.to_string(), "64MiB");
-        assert!(config.is_durable());
+        assert_eq!(config.durability, Durability::Durable);
         assert!(config.ready_file().is_none());
     }
 

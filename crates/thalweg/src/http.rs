@@ -1,6 +1,7 @@
 //! The routes of the binary: its own few, and the streams' for everything under `/v1/stream/`.
 
 use crate::metrics::{self, Snapshot};
+use std::sync::Arc;
 use thalweg_wire::http::{Context, Method, Reply, Request, Response, Service};
 
 /// What the process can say about itself at any moment, without waiting.
@@ -12,12 +13,12 @@ pub(crate) trait Vitals: Send + Sync + 'static {
 
 /// The service in front: answers for the binary itself and passes the rest on to the engine.
 pub(crate) struct Front<S, V> {
-    streams: S,
+    streams: Arc<S>,
     vitals: V,
 }
 
 impl<S, V> Front<S, V> {
-    pub(crate) fn new(streams: S, vitals: V) -> Self {
+    pub(crate) fn new(streams: Arc<S>, vitals: V) -> Self {
         Self { streams, vitals }
     }
 }

@@ -1,6 +1,6 @@
 //! Opens the kernel of a data folder: disk, journal, storage, manifest, and the logs on them.
 
-use crate::config::{Config, Durability};
+use crate::config::{Config, Durability, Span};
 use crate::folder::Folder;
 use anyhow::Context;
 use std::sync::Arc;
@@ -57,10 +57,10 @@ impl Kernel {
 fn logs_options(config: &Config) -> LogsOptions {
     LogsOptions {
         settle_bytes: config.settle_bytes.0,
-        settle_after_ms: config.settle_after.millis(),
+        settle_after_ms: millis(config.settle_after),
         fan_in: config.merge_fan_in,
-        purge_after_ms: config.purge_after.millis(),
-        reclaim_every_ms: (config.purge_after.millis() / 10).clamp(100, 5_000),
+        purge_after_ms: millis(config.purge_after),
+        reclaim_every_ms: (millis(config.purge_after) / 10).clamp(100, 5_000),
         ..LogsOptions::default()
     }
 }
@@ -81,4 +81,8 @@ fn journal_options(config: &Config) -> Options {
         durability,
         ..Options::default()
     }
+}
+
+fn millis(span: Span) -> u64 {
+    u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX)
 }

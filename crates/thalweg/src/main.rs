@@ -1,13 +1,18 @@
 //! The one binary: configuration, wiring, routes and `check`.
 
 mod announce;
+mod background;
 mod check;
 mod config;
+mod folder;
 mod http;
+mod kernel;
 mod logs;
 mod metrics;
+mod reserve;
 mod serve;
 mod shutdown;
+mod vitals;
 
 use clap::{Args, Parser, Subcommand};
 use config::{Config, LogFormat, Settings};

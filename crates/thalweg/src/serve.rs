@@ -2,7 +2,7 @@
 
 use crate::announce;
 use crate::background::Background;
-use crate::config::Config;
+use crate::config::{Config, Switch};
 use crate::folder::Folder;
 use crate::http::Front;
 use crate::kernel::Kernel;
@@ -30,13 +30,13 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config));
     let gate = Arc::new(Gate::default());
     open_gate(&kernel, &gate, &streams);
-    let background = Background::start(&kernel, &streams, reserve, config.settle.is_on())?;
+    let background = Background::start(&kernel, &streams, reserve, config.settle == Switch::On)?;
 
     let vitals = Arc::new(ServerVitals::new(&kernel, &streams));
     let front = Arc::new(Front::new(Arc::clone(&streams), Arc::clone(&vitals)));
-    let server = Server::start(server_config(config)?, front, gate)
-        .with_context(|| format!("cannot listen on {}", config.listen))?;
-    vitals.watch(server.counters());
+    let server = Server::start(server_config(config), front, gate);
+    let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
+    vitals.watch(&server);
     let announcement = announce::ready(config, server.local_addr())?;
 
     let signal = stop.wait();
@@ -74,9 +74,9 @@ fn streams_config(config: &Config) -> StreamsConfig {
     }
 }
 
-fn server_config(config: &Config) -> anyhow::Result<ServerConfig> {
+fn server_config(config: &Config) -> ServerConfig {
     let mut server = ServerConfig {
-        listen: config.listen.resolve()?,
+        listen: config.listen.0,
         max_connections: config.max_connections,
         max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
         ..ServerConfig::default()
@@ -84,5 +84,5 @@ fn server_config(config: &Config) -> anyhow::Result<ServerConfig> {
     if config.reactors > 0 {
         server.reactors = config.reactors;
     }
-    Ok(server)
+    server
 }

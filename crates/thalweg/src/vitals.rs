@@ -3,17 +3,17 @@
 use crate::http::Vitals;
 use crate::kernel::Kernel;
 use crate::metrics::{self, Snapshot};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use thalweg_journal::{FileJournal, Journal};
 use thalweg_log::Logs;
 use thalweg_streams::{StreamState, Streams};
-use thalweg_wire::http::ServerCounters;
+use thalweg_wire::http::Server;
 
 pub(crate) struct ServerVitals {
     journal: Arc<FileJournal>,
     logs: Arc<Logs<StreamState>>,
     streams: Arc<Streams>,
-    server: OnceLock<Arc<ServerCounters>>,
+    server: OnceLock<Weak<Server>>,
 }
 
 impl ServerVitals {
@@ -26,9 +26,9 @@ impl ServerVitals {
         }
     }
 
-    /// The server is there once it serves; its counters come later than the vitals.
-    pub(crate) fn watch(&self, server: Arc<ServerCounters>) {
-        let _ = self.server.set(server);
+    /// The server is there once it serves, later than the vitals that it shows.
+    pub(crate) fn watch(&self, server: &Arc<Server>) {
+        let _ = self.server.set(Arc::downgrade(server));
     }
 }
 
@@ -45,7 +45,7 @@ impl Vitals for Arc<ServerVitals> {
 
     fn metrics(&self) -> Snapshot {
         let (journal, logs, streams) = (self.journal.stats(), self.logs.stats(), self.streams.stats());
-        let server = self.server.get().map(|counters| counters.snapshot()).unwrap_or_default();
+        let server = self.server.get().and_then(Weak::upgrade).map(|server| server.stats()).unwrap_or_default();
         Snapshot {
             streams: metrics::Streams {
                 count: logs.logs,

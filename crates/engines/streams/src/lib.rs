@@ -11,6 +11,8 @@ pub mod format;
 pub mod serve;
 pub mod state;
 
+#[cfg(feature = "faults")]
+pub use serve::Faults;
 pub use serve::{Stats, Streams, StreamsConfig};
 pub use state::StreamState;
 

@@ -83,7 +83,8 @@ impl Engine {
                 return Err(refusal.after(view.changed));
             }
             Outcome::Duplicate { seq } => {
-                let (changed, closed) = (view.changed, state.closed.is_some());
+                let closed = state.closed.is_some();
+                let changed = if self.config.acknowledges_retries_early() { Lsn::ZERO } else { view.changed };
                 self.renew(&mut guard, log, now);
                 add(&self.counters.duplicates, 1);
                 return Ok(accepted(204, changed, tail, closed, attempt.claim.map(|claim| (claim.epoch, seq))));
@@ -109,6 +110,11 @@ impl Engine {
                 0 => tail,
                 n => Position { incarnation: beyond, offset: tail.offset.plus(n) },
             };
+            if self.config.splits_producer_state() && !note.is_empty() {
+                guard.commit(Class::User, &[Op::Write { log, note: b"", append }])?;
+                let committed = guard.commit(Class::User, &[Op::Write { log, note: &note, append: None }])?;
+                return Ok((committed.end, next, added));
+            }
             let committed = guard.commit(Class::User, &[Op::Write { log, note: &note, append }])?;
             Ok((committed.end, next, added))
         });

@@ -25,6 +25,34 @@ pub struct StreamsConfig {
     pub expire_per_tick: usize,
     /// Seed of the cursors' jitter.
     pub seed: u64,
+    #[cfg(feature = "faults")]
+    pub faults: Faults,
+}
+
+/// Planted faults. They exist only with the feature `faults`, so that tests can prove that the simulation would find such a bug.
+#[cfg(feature = "faults")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// A duplicate is answered before its original is durable.
+    pub retry_acknowledged_early: bool,
+    /// What is known of a producer stands in a frame of its own, behind the content.
+    pub producer_state_in_another_frame: bool,
+}
+
+impl StreamsConfig {
+    pub(crate) fn acknowledges_retries_early(&self) -> bool {
+        #[cfg(feature = "faults")]
+        return self.faults.retry_acknowledged_early;
+        #[cfg(not(feature = "faults"))]
+        false
+    }
+
+    pub(crate) fn splits_producer_state(&self) -> bool {
+        #[cfg(feature = "faults")]
+        return self.faults.producer_state_in_another_frame;
+        #[cfg(not(feature = "faults"))]
+        false
+    }
 }
 
 impl Default for StreamsConfig {
@@ -40,6 +68,8 @@ impl Default for StreamsConfig {
             sweep_per_tick: 20_000,
             expire_per_tick: 4_096,
             seed: 0,
+            #[cfg(feature = "faults")]
+            faults: Faults::default(),
         }
     }
 }

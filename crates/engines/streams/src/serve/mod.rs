@@ -26,6 +26,8 @@ mod turn;
 mod upkeep;
 mod watch;
 
+#[cfg(feature = "faults")]
+pub use config::Faults;
 pub use config::StreamsConfig;
 pub use stats::Stats;
 

@@ -1,0 +1,68 @@
+//! Requests as the engine gets them, and what comes back.
+
+use std::sync::Arc;
+use thalweg_streams::Streams;
+use thalweg_wire::http::{Body, Context, Headers, Method, Reply, Request, Response};
+
+pub(crate) const ROOT: &str = "/v1/stream/";
+
+/// A reply, and the journal position that it is held at (zero: sent at once).
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) held: u64,
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    fn of(held: u64, response: Response) -> Self {
+        let body = match response.body {
+            Body::Empty => Vec::new(),
+            Body::Bytes(bytes) => bytes.to_vec(),
+            Body::Parts(parts) => parts.iter().flat_map(|part| part.to_vec()).collect(),
+            Body::Stream(_) => panic!("no request here asks for a stream"),
+        };
+        let head = String::from_utf8_lossy(&response.head).to_ascii_lowercase();
+        Self { held, status: response.status, head, body }
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
+/// Sends one request and waits for its reply, however long the engine's I/O threads take.
+pub(crate) fn send(
+    streams: &Arc<Streams>,
+    now_ms: u64,
+    method: Method<'_>,
+    name: &str,
+    query: Option<&str>,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
+    let path = format!("{ROOT}{name}");
+    let headers: Vec<(&str, &[u8])> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
+    let request = Request { method, path: &path, query, headers: Headers(&headers), body };
+    let (woken, wakes) = std::sync::mpsc::channel();
+    let waker = thalweg_wire::http::Waker::from_fn(move || {
+        let _ = woken.send(());
+    });
+    let make = || waker.clone();
+    let mut cx = Context::detached(now_ms, &make);
+    let mut reply = streams.handle(&request, &mut cx);
+    loop {
+        match reply {
+            Reply::Now(response) => return Answer::of(0, response),
+            Reply::Held(at, response) => return Answer::of(at, response),
+            Reply::Later(mut pending) => loop {
+                if let thalweg_wire::http::Poll::Ready(ready) = pending.poll(&mut cx) {
+                    reply = ready;
+                    break;
+                }
+                wakes.recv_timeout(std::time::Duration::from_secs(10)).expect("the engine wakes who waits");
+            },
+        }
+    }
+}

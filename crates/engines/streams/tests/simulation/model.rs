@@ -1,0 +1,151 @@
+//! What the protocol says, in as few words as possible: the state of all streams, and what each request must be answered.
+
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stream {
+    pub(crate) json: bool,
+    pub(crate) messages: Vec<Vec<u8>>,
+    pub(crate) closed: bool,
+    /// Epoch and highest sequence number.
+    pub(crate) producers: BTreeMap<String, (u64, u64)>,
+    /// The producer request that closed it.
+    pub(crate) closed_by: Option<(String, u64, u64)>,
+    pub(crate) parent: Option<String>,
+    pub(crate) children: u64,
+    pub(crate) soft_deleted: bool,
+    /// Position of the last change: an answer that depends on the state must wait for it.
+    pub(crate) changed: u64,
+}
+
+pub(crate) type Streams = BTreeMap<String, Stream>;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    Create { name: String, json: bool, body: Vec<Vec<u8>>, closed: bool },
+    Fork { name: String, source: String },
+    Append { name: String, body: Vec<Vec<u8>>, producer: Option<(String, u64, u64)>, close: bool },
+    Delete { name: String },
+}
+
+impl Request {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Request::Create { name, .. }
+            | Request::Fork { name, .. }
+            | Request::Append { name, .. }
+            | Request::Delete { name } => name,
+        }
+    }
+}
+
+/// The status that a request must get, and whether it changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub(crate) status: u16,
+    pub(crate) changes: bool,
+}
+
+fn says(status: u16) -> Verdict {
+    Verdict { status, changes: false }
+}
+
+fn does(status: u16) -> Verdict {
+    Verdict { status, changes: true }
+}
+
+/// Applies a request; `at` is the position that the change will have.
+pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdict {
+    match request {
+        Request::Create { name, json, body, closed } => {
+            if let Some(there) = streams.get(name) {
+                let same = !there.soft_deleted
+                    && there.json == *json
+                    && there.closed == *closed
+                    && there.parent.is_none();
+                return says(if same { 200 } else { 409 });
+            }
+            let messages = body.clone();
+            let stream = Stream { json: *json, messages, closed: *closed, changed: at, ..Stream::default() };
+            streams.insert(name.clone(), stream);
+            does(201)
+        }
+        Request::Fork { name, source } => {
+            let Some(from) = streams.get(source) else { return says(404) };
+            if from.soft_deleted || streams.contains_key(name) {
+                return says(409);
+            }
+            let (json, messages, parent) = (from.json, from.messages.clone(), Some(source.clone()));
+            streams.insert(name.clone(), Stream { json, messages, parent, changed: at, ..Stream::default() });
+            if let Some(from) = streams.get_mut(source) {
+                from.children += 1;
+                from.changed = at;
+            }
+            does(201)
+        }
+        Request::Append { name, body, producer, close } => append(streams, name, body, producer.as_ref(), *close, at),
+        Request::Delete { name } => delete(streams, name, at),
+    }
+}
+
+fn append(
+    streams: &mut Streams,
+    name: &str,
+    body: &[Vec<u8>],
+    producer: Option<&(String, u64, u64)>,
+    close: bool,
+    at: u64,
+) -> Verdict {
+    let Some(stream) = streams.get_mut(name) else { return says(404) };
+    if stream.soft_deleted {
+        return says(410);
+    }
+    if stream.closed {
+        let again = producer.is_some() && stream.closed_by.as_ref() == producer;
+        return says(if again || (close && body.is_empty() && producer.is_none()) { 204 } else { 409 });
+    }
+    let mut status = 204;
+    if let Some((id, epoch, seq)) = producer {
+        match stream.producers.get(id) {
+            None if *seq != 0 => return says(409),
+            Some((known, _)) if epoch < known => return says(403),
+            Some((known, _)) if epoch > known && *seq != 0 => return says(400),
+            Some((known, last)) if epoch == known && seq <= last => return says(204),
+            Some((known, last)) if epoch == known && *seq > last + 1 => return says(409),
+            _ => {}
+        }
+        stream.producers.insert(id.clone(), (*epoch, *seq));
+        if !body.is_empty() {
+            status = 200;
+        }
+    }
+    stream.messages.extend(body.iter().cloned());
+    if close {
+        stream.closed = true;
+        stream.closed_by = producer.cloned();
+    }
+    stream.changed = at;
+    does(status)
+}
+
+fn delete(streams: &mut Streams, name: &str, at: u64) -> Verdict {
+    let Some(stream) = streams.get_mut(name) else { return says(404) };
+    if stream.soft_deleted {
+        return says(410);
+    }
+    if stream.children > 0 {
+        stream.soft_deleted = true;
+        stream.changed = at;
+        return does(204);
+    }
+    let mut parent = streams.remove(name).and_then(|stream| stream.parent);
+    while let Some(name) = parent.take() {
+        let Some(stream) = streams.get_mut(&name) else { break };
+        stream.children -= 1;
+        stream.changed = at;
+        if stream.soft_deleted && stream.children == 0 {
+            parent = streams.remove(&name).and_then(|stream| stream.parent);
+        }
+    }
+    does(204)
+}

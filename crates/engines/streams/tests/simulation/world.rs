@@ -1,0 +1,463 @@
+//! One history: the system under test, its disk, and the model beside it.
+
+use crate::client::{Answer, send};
+use crate::model::{self, Request, Streams as Modelled, Verdict};
+use oorandom::Rand32;
+use std::sync::Arc;
+use thalweg_base::{Lsn, Millis};
+use thalweg_journal::{FileJournal, Journal, Options};
+use thalweg_log::{Logs, LogsOptions, When};
+use thalweg_manifest::FileManifest;
+use thalweg_sim::SimDisk;
+use thalweg_storage::FileStorage;
+use thalweg_streams::{StreamState, Streams, StreamsConfig};
+use thalweg_wire::http::Method;
+
+/// Which fault is planted, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) sync_lies: bool,
+    pub(crate) acknowledged_before_sync: bool,
+    pub(crate) retry_acknowledged_early: bool,
+    pub(crate) producer_state_in_another_frame: bool,
+}
+
+impl Plan {
+    pub(crate) fn faulty() -> [Self; 4] {
+        let none = Self::default();
+        [
+            Self { sync_lies: true, ..none },
+            Self { acknowledged_before_sync: true, ..none },
+            Self { retry_acknowledged_early: true, ..none },
+            Self { producer_state_in_another_frame: true, ..none },
+        ]
+    }
+}
+
+struct System {
+    journal: Arc<FileJournal>,
+    logs: Arc<Logs<StreamState>>,
+    streams: Arc<Streams>,
+}
+
+/// A request whose reply is not sent yet.
+struct Waiting {
+    held: u64,
+    request: Request,
+    answer: Answer,
+}
+
+pub(crate) struct World {
+    plan: Plan,
+    random: Rand32,
+    disk: SimDisk,
+    system: System,
+    now_ms: u64,
+    /// The model after everything that was accepted.
+    accepted: Modelled,
+    /// The model as it is once everything below a position is durable, and the changes that follow, in order.
+    durable: Modelled,
+    pending: Vec<(u64, Request)>,
+    waiting: Vec<Waiting>,
+    /// The highest position that a sent reply has depended on.
+    promised: u64,
+    names: u32,
+    seen: u64,
+}
+
+const CHUNK_BYTES: u64 = 200;
+
+impl World {
+    pub(crate) fn new(seed: u64, plan: Plan) -> Self {
+        let disk = SimDisk::new(seed);
+        disk.lie_on_sync(plan.sync_lies);
+        disk.waits(0.2);
+        let system = open(&disk, plan);
+        Self {
+            plan,
+            random: Rand32::new(seed),
+            disk,
+            system,
+            now_ms: 1_800_000_000_000,
+            accepted: Modelled::new(),
+            durable: Modelled::new(),
+            pending: Vec::new(),
+            waiting: Vec::new(),
+            promised: 0,
+            names: 0,
+            seen: 0,
+        }
+    }
+
+    fn upto(&mut self, n: u32) -> u32 {
+        self.random.rand_range(0..n.max(1))
+    }
+
+    fn note(&mut self, n: u64) {
+        self.seen = self.seen.wrapping_mul(0x100_0000_01b3).wrapping_add(n);
+    }
+
+    pub(crate) fn step(&mut self) {
+        self.now_ms += u64::from(self.upto(50));
+        match self.upto(100) {
+            0..55 => self.request(),
+            55..65 => self.begin(),
+            65..77 => self.finish_batch(),
+            77..80 => self.settle(),
+            80..82 => self.upkeep(),
+            82..85 => self.prepare(),
+            85..93 => self.read(),
+            93..95 => self.disk.fail_next_sync(),
+            95 => self.full_disk(),
+            _ => self.crash(),
+        }
+        let now = Millis(self.now_ms);
+        self.system.streams.tick(now);
+        self.release();
+    }
+
+    /// The last look: everything that was promised is there.
+    pub(crate) fn finish(&mut self) -> u64 {
+        self.disk.heal();
+        self.crash();
+        self.seen
+    }
+
+    fn request(&mut self) {
+        let request = self.make_request();
+        let answer = self.send(&request);
+        self.note(u64::from(answer.status) + answer.held);
+        if matches!(answer.status, 500..=599) {
+            // Refused for want of space or after a failed sync: it must have changed nothing.
+            return;
+        }
+        let mut after = self.accepted.clone();
+        let verdict = model::apply(&mut after, &request, answer.held);
+        assert_eq!(answer.status, verdict.status, "{request:?} was answered {answer:?}");
+        self.check_position(&request, &answer, verdict);
+        if verdict.changes {
+            self.pending.push((answer.held, request.clone()));
+            self.accepted = after;
+        }
+        self.waiting.push(Waiting { held: answer.held, request, answer });
+    }
+
+    /// A reply depends on the last change of its stream: it must be held until that is durable.
+    fn check_position(&self, request: &Request, answer: &Answer, verdict: Verdict) {
+        let durable = self.system.journal.durable().0;
+        if verdict.changes {
+            assert!(answer.held > durable, "{request:?} changed the state, but its reply is not held: {answer:?}");
+            return;
+        }
+        let needed = self.accepted.get(request.name()).map_or(0, |stream| stream.changed);
+        assert!(
+            needed <= durable.max(answer.held),
+            "{request:?} depends on {needed}, durable is {durable}, and its reply was {answer:?}"
+        );
+    }
+
+    /// Sends replies whose position is durable.
+    fn release(&mut self) {
+        let durable = self.system.journal.durable().0;
+        let mut promised = self.promised;
+        self.waiting.retain(|waiting| {
+            if waiting.held <= durable {
+                promised = promised.max(waiting.held);
+            }
+            waiting.held > durable
+        });
+        self.promised = promised;
+        self.became_durable(durable);
+    }
+
+    fn became_durable(&mut self, durable: u64) {
+        while self.pending.first().is_some_and(|(at, _)| *at <= durable) {
+            let (at, request) = self.pending.remove(0);
+            model::apply(&mut self.durable, &request, at);
+        }
+    }
+
+    fn make_request(&mut self) -> Request {
+        let name = self.name();
+        match self.upto(20) {
+            0..4 => Request::Create {
+                name,
+                json: self.upto(2) == 0,
+                body: if self.upto(2) == 0 { self.one_message() } else { Vec::new() },
+                closed: self.upto(8) == 0,
+            },
+            4 => {
+                self.names += 1;
+                Request::Fork { name: format!("fork{}", self.names % 7), source: name }
+            }
+            5 => Request::Delete { name },
+            6 => Request::Append { name, body: Vec::new(), producer: self.producer(), close: true },
+            n => Request::Append {
+                name,
+                body: self.one_message(),
+                producer: if n < 14 { self.producer() } else { None },
+                close: self.upto(30) == 0,
+            },
+        }
+    }
+
+    fn name(&mut self) -> String {
+        match self.upto(8) {
+            0 => format!("fork{}", self.upto(7)),
+            n => format!("stream{n}"),
+        }
+    }
+
+    /// Often a retry, now and then a gap or a new epoch.
+    fn producer(&mut self) -> Option<(String, u64, u64)> {
+        let id = format!("p{}", self.upto(2));
+        let known: Vec<(u64, u64)> =
+            self.accepted.values().filter_map(|stream| stream.producers.get(&id).copied()).collect();
+        let (epoch, last) = match known.len() {
+            0 => return Some((id, 0, 0)),
+            n => known[self.upto(n as u32) as usize],
+        };
+        Some(match self.upto(12) {
+            0 => (id, epoch + 1, 0),
+            1 => (id, epoch, last + 2),
+            2..6 => (id, epoch, last),
+            6 => (id, 0, 0),
+            _ => (id, epoch, last + 1),
+        })
+    }
+
+    fn one_message(&mut self) -> Vec<Vec<u8>> {
+        let length = if self.upto(10) == 0 { 1 + self.upto(700) } else { 1 + self.upto(40) };
+        // A JSON string without anything to escape is a message of either kind.
+        let letter = b'a' + self.upto(26) as u8;
+        let mut text = vec![b'"'];
+        text.extend(std::iter::repeat_n(letter, length as usize));
+        text.push(b'"');
+        vec![text]
+    }
+
+    fn send(&mut self, request: &Request) -> Answer {
+        let streams = Arc::clone(&self.system.streams);
+        let type_of = |json: bool| if json { "application/json" } else { "text/plain" };
+        let now = self.now_ms;
+        match request {
+            Request::Create { name, json, body, closed } => {
+                let mut headers = vec![("content-type", type_of(*json))];
+                headers.extend(closed.then_some(("stream-closed", "true")));
+                send(&streams, now, Method::Put, name, None, &headers, &body.concat())
+            }
+            Request::Fork { name, source } => {
+                let source = format!("{}{source}", crate::client::ROOT);
+                send(&streams, now, Method::Put, name, None, &[("stream-forked-from", &source)], b"")
+            }
+            Request::Append { name, body, producer, close } => {
+                let json = self.accepted.get(name).is_some_and(|stream| stream.json);
+                let mut headers = vec![("content-type", type_of(json))];
+                headers.extend(close.then_some(("stream-closed", "true")));
+                let numbers = producer.as_ref().map(|(_, epoch, seq)| (epoch.to_string(), seq.to_string()));
+                if let (Some((id, ..)), Some((epoch, seq))) = (producer, &numbers) {
+                    headers.extend([("producer-id", id.as_str()), ("producer-epoch", epoch), ("producer-seq", seq)]);
+                }
+                send(&streams, now, Method::Post, name, None, &headers, &body.concat())
+            }
+            Request::Delete { name } => send(&streams, now, Method::Delete, name, None, &[], b""),
+        }
+    }
+
+    fn begin(&mut self) {
+        // A failure poisons the journal; the next crash restarts it.
+        let _ = self.system.journal.begin();
+    }
+
+    fn finish_batch(&mut self) {
+        let _ = self.system.journal.begin();
+        let _ = self.system.journal.finish();
+        self.system.streams.on_durable();
+    }
+
+    fn settle(&mut self) {
+        let done = self.system.logs.settle(Millis(self.now_ms), When::Now);
+        self.note(u64::from(done.is_ok()));
+    }
+
+    fn upkeep(&mut self) {
+        let _ = self.system.logs.merge();
+        let _ = self.system.logs.reclaim(Millis(self.now_ms + 1_000_000));
+    }
+
+    fn prepare(&mut self) {
+        let _ = self.system.journal.prepare();
+    }
+
+    fn full_disk(&mut self) {
+        let full = self.upto(2) == 0;
+        let used: u64 = self.disk.cached().values().map(|bytes| bytes.len() as u64).sum();
+        self.disk.capacity(if full { used + 2_000 } else { 1 << 40 });
+    }
+
+    /// Reads some stream whole and compares it with the durable model: readers see what is durable and nothing else.
+    fn read(&mut self) {
+        let name = self.name();
+        self.release();
+        let expected = self.durable.get(&name).cloned();
+        let newest = self.accepted.get(&name).cloned();
+        if expected.as_ref().map(|s| (s.soft_deleted, s.closed)) != newest.as_ref().map(|s| (s.soft_deleted, s.closed)) {
+            // Its life is about to change: the reply would be held.
+            return;
+        }
+        self.check_stream(&name, expected.as_ref());
+    }
+
+    fn check_stream(&mut self, name: &str, expected: Option<&model::Stream>) {
+        let streams = Arc::clone(&self.system.streams);
+        let mut content = Vec::new();
+        let mut offset = "-1".to_owned();
+        for _ in 0..10_000 {
+            let query = format!("offset={offset}");
+            let answer = send(&streams, self.now_ms, Method::Get, name, Some(&query), &[], b"");
+            let Some(expected) = expected else {
+                assert_eq!(answer.status, 404, "{name} is not there: {answer:?}");
+                return;
+            };
+            if expected.soft_deleted {
+                assert_eq!(answer.status, 410, "{name} is soft deleted: {answer:?}");
+                return;
+            }
+            assert_eq!(answer.status, 200, "reading {name} at {offset}: {answer:?}");
+            content.extend(unwrapped(&answer.body, expected.json));
+            offset = answer.header("stream-next-offset").expect("every read has a next offset").to_owned();
+            if answer.header("stream-up-to-date").is_some() {
+                assert_eq!(answer.header("stream-closed").is_some(), expected.closed, "closure of {name}");
+                break;
+            }
+        }
+        let wanted: Vec<u8> = match expected {
+            Some(expected) if expected.json => expected.messages.join(&b','),
+            Some(expected) => expected.messages.concat(),
+            None => Vec::new(),
+        };
+        let content = content.strip_suffix(b",").map(<[u8]>::to_vec).unwrap_or(content);
+        assert!(
+            content == wanted,
+            "{name} holds {} bytes, {} were expected: {:?} / {:?}",
+            content.len(),
+            wanted.len(),
+            String::from_utf8_lossy(&content),
+            String::from_utf8_lossy(&wanted)
+        );
+    }
+
+    /// Producer state, seen from outside: a retry of the newest request is a duplicate, one with a gap is refused.
+    fn check_producers(&mut self, name: &str, expected: &model::Stream) {
+        if expected.closed || expected.soft_deleted {
+            return;
+        }
+        let streams = Arc::clone(&self.system.streams);
+        for (id, (epoch, last)) in &expected.producers {
+            for (seq, status) in [(*last, 204), (last + 2, 409)] {
+                let (epoch, seq) = (epoch.to_string(), seq.to_string());
+                let content_type = if expected.json { "application/json" } else { "text/plain" };
+                let headers = [
+                    ("content-type", content_type),
+                    ("producer-id", id.as_str()),
+                    ("producer-epoch", epoch.as_str()),
+                    ("producer-seq", seq.as_str()),
+                ];
+                let answer = send(&streams, self.now_ms, Method::Post, name, None, &headers, b"\"retry\"");
+                assert_eq!(answer.status, status, "{name}: {id} retries {epoch}/{seq}: {answer:?}");
+            }
+        }
+    }
+
+    fn crash(&mut self) {
+        self.release();
+        let power = self.upto(3) > 0;
+        if power {
+            self.disk.crash_power();
+        } else {
+            self.disk.crash_kill();
+        }
+        self.disk.heal();
+        self.disk.lie_on_sync(self.plan.sync_lies);
+        self.waiting.clear();
+        self.system = open(&self.disk, self.plan);
+        let end = self.system.journal.durable().0;
+        self.note(end);
+        assert!(self.promised <= end, "replies up to {} were sent, but only {end} has survived", self.promised);
+        self.became_durable(end);
+        self.pending.clear();
+        self.accepted = self.durable.clone();
+        assert_eq!(self.system.logs.len(), self.accepted.len(), "as many streams as the model has");
+        for (name, stream) in self.accepted.clone() {
+            self.check_stream(&name, Some(&stream));
+            self.check_producers(&name, &stream);
+        }
+        assert_eq!(self.system.journal.end(), Lsn(end), "looking has changed nothing");
+    }
+}
+
+/// The messages of an answer as they lie in the stream: JSON without its brackets.
+fn unwrapped(body: &[u8], json: bool) -> Vec<u8> {
+    if !json {
+        return body.to_vec();
+    }
+    let inner = body.strip_prefix(b"[").and_then(|b| b.strip_suffix(b"]")).expect("a JSON read is an array");
+    let mut inner = inner.to_vec();
+    if !inner.is_empty() {
+        inner.push(b',');
+    }
+    inner
+}
+
+fn open(disk: &SimDisk, plan: Plan) -> System {
+    let shared: Arc<dyn thalweg_disk::Disk> = Arc::new(disk.clone());
+    let storage = FileStorage::open(Arc::clone(&shared), "objects").expect("the storage opens");
+    let manifest = FileManifest::open(Arc::clone(&shared), "manifest/root").expect("the manifest opens");
+    let options = LogsOptions {
+        chunk_bytes: CHUNK_BYTES,
+        settle_bytes: 6_000,
+        object_bytes: 4_000,
+        fan_in: 3,
+        reclaim_every_ms: 0,
+        ..LogsOptions::default()
+    };
+    let mut opened = None;
+    let logs = Logs::open(options, Arc::new(storage), Arc::new(manifest), false, |bounds, replay| {
+        let journal = FileJournal::open(
+            Arc::clone(&shared),
+            journal_options(plan),
+            bounds.floor,
+            bounds.known_durable,
+            &mut |at, bytes| replay(at, bytes),
+        );
+        let journal = Arc::new(journal.map_err(|error| error.to_string())?);
+        opened = Some(Arc::clone(&journal));
+        Ok(journal as Arc<dyn Journal>)
+    });
+    let logs = Arc::new(logs.expect("what a crash left opens"));
+    let config = StreamsConfig {
+        io_threads: 1,
+        #[cfg(feature = "faults")]
+        faults: thalweg_streams::Faults {
+            retry_acknowledged_early: plan.retry_acknowledged_early,
+            producer_state_in_another_frame: plan.producer_state_in_another_frame,
+        },
+        ..StreamsConfig::default()
+    };
+    let streams = Streams::new(Arc::clone(&logs), config);
+    System { journal: opened.expect("the journal was opened"), logs, streams }
+}
+
+fn journal_options(plan: Plan) -> Options {
+    let options = Options { segment_bytes: 16 << 10, bound_bytes: 1 << 20, window_bytes: 4 << 10, ..Options::default() };
+    #[cfg(feature = "faults")]
+    let options = Options {
+        faults: thalweg_journal::Faults {
+            acknowledged_before_sync: plan.acknowledged_before_sync,
+            ..Default::default()
+        },
+        ..options
+    };
+    let _ = plan;
+    options
+}
