@@ -82,7 +82,7 @@ table() {
       printf ' %s |' "$(awk -v o="$(value ops)" -v c="$(value cpu)" -v a="$(value p50)" -v b="$(value p99)" -v bad="$(value bad)" 'BEGIN {
         if (o == "" && c == "") {print "-"; exit}
         if (o != "") printf "%.1fk", o / 1000
-        if (c != "") {printf " (%s µs", c; if (a != "") printf "; %.2f / %.2f", a / 1000, b / 1000; printf ")"}
+        if (c != "") {printf "%s(%s µs", (o != "" ? " " : ""), c; if (a != "") printf "; %.2f / %.2f", a / 1000, b / 1000; printf ")"}
         if (bad > 0) printf " **%d bad**", bad}')"
     done
     echo

@@ -4,7 +4,7 @@
 KILLS=${KILLS:-15} SEED=${SEED:-1} RUNS=${RUNS:-1}
 CRASH=${CRASH_BIN:-$CARGO_TARGET_DIR/release/thalweg-crash}
 # Small sizes, so that segments are recycled and data settles many times within a run.
-SMALL="--set journal_segment_bytes=1MiB --set journal_bound_bytes=64MiB --set window_bytes=1MiB --set settle_bytes=1MiB --set settle_after=500ms --set purge_after=2s --set reserve_bytes=4MiB"
+SMALL="--set journal_segment_bytes=4MiB --set journal_bound_bytes=64MiB --set window_bytes=1MiB --set settle_bytes=1MiB --set settle_after=500ms --set purge_after=2s --set reserve_bytes=4MiB"
 EXTRA=${CRASH_FLAGS:-}
 [ "$THALWEG_KIND" = peer ] && SMALL=
 
