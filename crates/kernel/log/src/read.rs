@@ -282,7 +282,10 @@ impl<A: Attachment> Reader<'_, A> {
                 }
             }
         }
-        let mut pieces = &snapshot.pieces[snapshot.pieces.partition_point(|p| p.start <= *at).saturating_sub(1)..];
+        // Not past the end: what follows may be accepted, but not written yet.
+        let last = snapshot.pieces.partition_point(|piece| piece.start < end);
+        let first = snapshot.pieces.partition_point(|piece| piece.start <= *at).saturating_sub(1);
+        let mut pieces = &snapshot.pieces[first.min(last)..last];
         while *at < end && !pieces.is_empty() {
             let (now, later) = pieces.split_at(fetch_count(pieces));
             pieces = later;

@@ -97,6 +97,8 @@ fn only_durable_content_is_published() {
     journal.sync();
     append(&logs, log, b"two");
     assert_eq!(published(), Offset(3));
+    let chunk = logs.read(ReadFrom { log, from: Offset(0), upto: published() }).unwrap();
+    assert_eq!((chunk.parts.concat(), chunk.end), (b"one".to_vec(), Offset(3)));
     journal.crash();
     let logs = unit.open();
     assert_eq!(read(&logs, log), b"one");

@@ -292,6 +292,7 @@ fn run(seed: u64) -> u64 {
             }
             8..14 => {
                 let mut world = world.lock();
+                journal.sync();
                 if let Some(log) = world.pick() {
                     world.check(log);
                 }

@@ -86,7 +86,12 @@ impl Response {
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.head.extend_from_slice(name.as_bytes());
         self.head.extend_from_slice(b": ");
-        self.head.extend(value.as_ref().iter().filter(|b| !matches!(b, b'\r' | b'\n')));
+        let value = value.as_ref();
+        if memchr::memchr2(b'\r', b'\n', value).is_none() {
+            self.head.extend_from_slice(value);
+        } else {
+            self.head.extend(value.iter().filter(|b| !matches!(b, b'\r' | b'\n')));
+        }
         self.head.extend_from_slice(b"\r\n");
         self
     }

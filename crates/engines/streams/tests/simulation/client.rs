@@ -7,12 +7,18 @@ use thalweg_wire::http::{Body, Context, Headers, Method, Reply, Request, Respons
 pub(crate) const ROOT: &str = "/v1/stream/";
 
 /// A reply, and the journal position that it is held at (zero: sent at once).
-#[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) held: u64,
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let body = String::from_utf8_lossy(&self.body[..self.body.len().min(200)]);
+        write!(f, "{} held at {}: {body}", self.status, self.held)
+    }
 }
 
 impl Answer {

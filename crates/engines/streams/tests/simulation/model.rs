@@ -71,8 +71,12 @@ pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdic
             does(201)
         }
         Request::Fork { name, source } => {
+            if let Some(there) = streams.get(name) {
+                let same = !there.soft_deleted && !there.closed && there.parent.as_ref() == Some(source);
+                return says(if same { 200 } else { 409 });
+            }
             let Some(from) = streams.get(source) else { return says(404) };
-            if from.soft_deleted || streams.contains_key(name) {
+            if from.soft_deleted {
                 return says(409);
             }
             let (json, messages, parent) = (from.json, from.messages.clone(), Some(source.clone()));

@@ -138,6 +138,9 @@ impl Journal for ScriptedJournal {
             if frame.lsn < state.start {
                 return Err(ReadError::Trimmed(frame.lsn));
             }
+            if frame.lsn >= state.durable {
+                return Err(ReadError::NotWritten(frame.lsn));
+            }
             state.frames.get(&frame.lsn).cloned().ok_or(ReadError::NotWritten(frame.lsn))
         };
         Ticket::ready(frames.iter().map(one).collect())
