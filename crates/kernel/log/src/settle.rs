@@ -46,7 +46,7 @@ pub enum When {
 struct Taken {
     /// The lists of active slots, to be given back.
     active: Vec<Vec<u32>>,
-    graves: Vec<Vec<LogId>>,
+    graves: Vec<Vec<(LogId, Lsn)>>,
     records: Records,
     pieces: Vec<(LogId, Piece)>,
     /// Logs whose record was taken.
@@ -116,7 +116,10 @@ impl<A: Attachment> Logs<A> {
                     }
                 }
             }
-            taken.records.extend(graves.iter().map(|log| (*log, None)));
+            for (log, at) in &graves {
+                taken.records.push((*log, None));
+                taken.newest = taken.newest.max(*at);
+            }
             taken.active.push(active);
             taken.graves.push(graves);
         }
