@@ -111,7 +111,9 @@ impl Engine {
                 n => Position { incarnation: beyond, offset: tail.offset.plus(n) },
             };
             if self.config.splits_producer_state() && !note.is_empty() {
-                guard.commit(Class::User, &[Op::Write { log, note: b"", append }])?;
+                // The planted fault: the content may be durable without what is known of its producer.
+                let first = guard.commit(Class::User, &[Op::Write { log, note: b"", append }])?;
+                let _ = self.logs.journal().wait(first.end);
                 let committed = guard.commit(Class::User, &[Op::Write { log, note: &note, append: None }])?;
                 return Ok((committed.end, next, added));
             }
