@@ -123,6 +123,7 @@ describe.each(["long-poll", "sse"] as const)("live by %s", (live) => {
     await until(() => seen.length >= 1)
     await handle.close({ body: JSON.stringify({ n: 1 }) })
     await response.closed
+    await until(() => seen.length >= 2)
     expect(seen).toEqual(numbers(2))
     expect(response.streamClosed).toBe(true)
   })

@@ -88,6 +88,11 @@ impl World {
         self.tolerated.iter().any(|known| known == what)
     }
 
+    /// Whether the sabotage was done: from then on nothing may be deleted that shows it.
+    pub(crate) fn is_spoiled(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
     /// Whether this sabotage is to be done now; true once.
     pub(crate) fn sabotage(&self, kind: Sabotage) -> bool {
         self.sabotage == Some(kind) && !self.done.swap(true, Ordering::AcqRel)
