@@ -280,3 +280,14 @@ impl Gate {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_value_cannot_end_its_line() {
+        let response = Response::new(200).header("a", "b\r\nc: d\n").header("e", [0x80, b'f']);
+        assert_eq!(response.head, b"a: bc: d\r\ne: \x80f\r\n");
+    }
+}

@@ -147,3 +147,58 @@ impl Mailbox {
         self.wakes.lock().clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rung(mailbox: &Mailbox) -> u64 {
+        let mut count = [0; 8];
+        rustix::io::read(mailbox.bell.event(), &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+    }
+
+    const TOKEN: Token = Token { index: 1, serial: 2 };
+
+    #[test]
+    fn a_loop_that_is_awake_is_not_rung() {
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        mailbox.waker(TOKEN).wake();
+        mailbox.bell.ring_at_gate();
+        assert_eq!(rung(&mailbox), 0);
+        assert!(!mailbox.is_empty());
+    }
+
+    #[test]
+    fn a_sleeping_loop_is_rung_once() {
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        mailbox.bell.fall_asleep(true);
+        (0..10).for_each(|_| mailbox.bell.ring_at_gate());
+        (0..10).for_each(|_| mailbox.waker(TOKEN).wake());
+        assert_eq!(rung(&mailbox), 1);
+    }
+
+    #[test]
+    fn a_loop_that_holds_nothing_is_not_rung_by_the_gate() {
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        mailbox.bell.fall_asleep(false);
+        mailbox.bell.ring_at_gate();
+        assert_eq!(rung(&mailbox), 0);
+        mailbox.waker(TOKEN).wake();
+        assert_eq!(rung(&mailbox), 1);
+    }
+
+    #[test]
+    fn a_waker_is_queued_once_until_it_is_taken() {
+        let mailbox = Arc::new(Mailbox::new().unwrap());
+        let (waker, mut taken) = (mailbox.waker(TOKEN), Vec::new());
+        (0..5).for_each(|_| waker.clone().wake());
+        mailbox.drain(&mut taken);
+        assert_eq!(taken, [TOKEN]);
+        waker.wake();
+        mailbox.drain(&mut taken);
+        assert_eq!(taken, [TOKEN, TOKEN]);
+        mailbox.close();
+        waker.wake();
+        assert!(mailbox.is_empty());
+    }
+}
