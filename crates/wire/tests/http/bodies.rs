@@ -1,4 +1,4 @@
-use crate::client::{Client, post};
+use crate::client::{Client, eventually, post};
 use crate::service::{stand, stand_with};
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -97,6 +97,7 @@ fn bodies_of_all_connections_share_a_budget() {
     let bytes = post("/echo", &body);
     let (most, last) = bytes.split_at(240_000);
     first.send(most);
+    eventually(|| stand.server.stats().bytes_in >= 240_000);
     second.send(most);
     let answer = second.answer();
     assert_eq!((answer.status, answer.field("retry-after")), (503, Some("1")));
