@@ -8,7 +8,7 @@ SCRATCH=${SCRATCH:-$CACHE/bench}
 ulimit -n "$(ulimit -Hn)" 2>/dev/null || true
 
 need() { command -v "$1" >/dev/null || { echo "$1 is not here: install the package ${2:-$1}"; exit 1; }; }
-build() { (cd "$ROOT" && cargo build --release --locked -p thalweg -p thalweg-loadgen) || exit 1; }
+build() { [ -n "${NO_BUILD:-}" ] && return; (cd "$ROOT" && cargo build --release --locked -p thalweg -p thalweg-loadgen) || exit 1; }
 need_peer() {
   [ -x "$PEER" ] || cargo install durable-streams --version 0.1.5 --locked --root "$CACHE/peer" || { echo "the reference server cannot be installed"; return 1; }
 }

@@ -5,6 +5,8 @@
 SECS=${SECS:-600} RATE=${RATE:-20000} STREAMS=${STREAMS:-10000} PURGE=${PURGE:-10s} MODES=${MODES:-on off}
 build; mkdir -p "$SCRATCH"; WORK=$(mktemp -d "$SCRATCH/settle-XXXXXX")
 trap 'stop_server KILL; rm -rf "$WORK"' EXIT
+# What content takes: the journal's segments are allocated in advance and reused.
+used() { du -sm --exclude=journal --exclude=reserve "$1" | cut -f1; }
 machine
 P99=
 for mode in $MODES; do
@@ -17,17 +19,17 @@ for mode in $MODES; do
   while kill -0 $load 2>/dev/null; do
     for _ in $(seq 10); do kill -0 $load 2>/dev/null && sleep 1; done
     tail -1 "$WORK/$mode.latency"
-    echo "  lag_bytes=$(metric settle_lag_bytes) lag_s=$(metric settle_lag_seconds) journal=$(metric journal_held_bytes) runs_max=$(metric runs_max) write_amp=$(metric write_amplification) space_amp=$(metric space_amplification) objects=$(metric objects) rss_mb=$(($(rss_kb) / 1024)) disk_mb=$(du -sm "$WORK/$mode" | cut -f1)"
+    echo "  lag_bytes=$(metric settle_lag_bytes) lag_s=$(metric settle_lag_seconds) journal=$(metric journal_held_bytes) runs_max=$(metric runs_max) write_amp=$(metric write_amplification) space_amp=$(metric space_amplification) objects=$(metric objects) rss_mb=$(($(rss_kb) / 1024)) objects_mb=$(used "$WORK/$mode")"
   done
   wait $load || { echo "the load failed"; tail -3 "$WORK/$mode.log"; exit 1; }
   last=$(tail -1 "$WORK/$mode.latency")
   P99+="$mode $(sed -E 's/.* p99_us=([0-9]+).*/\1/' <<<"$last")"$'\n'
   if [ "$mode" = on ]; then
-    before=$(du -sm "$WORK/$mode" | cut -f1)
+    sleep 15; before=$(used "$WORK/$mode")
     "$LOADGEN" --server "$ADDRESS" --connections 16 delete --streams "$STREAMS" --step 2
     began=$SECONDS
-    until [ "$(du -sm "$WORK/$mode" | cut -f1)" -le $((before * 6 / 10)) ] || [ $((SECONDS - began)) -gt 900 ]; do sleep 1; done
-    echo "half of the streams deleted: $before MB before, $(du -sm "$WORK/$mode" | cut -f1) MB after $((SECONDS - began)) s (purge after $PURGE)"
+    until [ "$(used "$WORK/$mode")" -le $((before * 6 / 10)) ] || [ $((SECONDS - began)) -gt 900 ]; do sleep 1; done
+    echo "half of the streams deleted: $before MB before, $(used "$WORK/$mode") MB after $((SECONDS - began)) s (purge after $PURGE)"
   fi
   stop_server KILL; rm -rf "${WORK:?}/$mode"
 done

@@ -244,6 +244,9 @@ impl Owner<'_> {
             .collect();
         let requests: Vec<Request> = doubtful.iter().map(|i| produced(model, &model.pieces[*i])).collect();
         let (answers, down) = self.session.pipeline(&requests);
+        // Appends that were done before the close that came with the last of them: on a closed stream only the closing one is
+        // recognised, and all others are refused. That the close is known proves that they were taken.
+        let mut before_close: Vec<usize> = Vec::new();
         for ((i, answer), request) in doubtful.into_iter().zip(answers).zip(&requests) {
             let model = &mut self.streams[which];
             let piece = &mut model.pieces[i];
@@ -255,6 +258,9 @@ impl Owner<'_> {
                     }
                     if piece.closes {
                         model.closed = Truth::Yes;
+                        for earlier in before_close.drain(..) {
+                            model.pieces[earlier].there = Truth::Yes;
+                        }
                     }
                     let highest = answer.header("producer-seq").and_then(|seq| seq.parse::<u64>().ok());
                     if highest.is_none_or(|highest| highest < stamp.seq) {
@@ -264,6 +270,7 @@ impl Owner<'_> {
                     }
                     self.count(if answer.status == 200 { "producer appends" } else { "producer retries found done" });
                 }
+                (409, _) if answer.is_true("stream-closed") && model.closed == Truth::Maybe => before_close.push(i),
                 _ => {
                     // Whatever the reason, an append in order with a valid stamp must be taken.
                     let what = format!(
