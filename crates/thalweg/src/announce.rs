@@ -18,9 +18,7 @@ pub(crate) fn ready(config: &Config, address: SocketAddr) -> anyhow::Result<Anno
         write_whole(path, &format!("{address}\n"))
             .with_context(|| format!("cannot write the ready file {}", path.display()))?;
     }
-    Ok(Announcement {
-        ready_file: config.ready_file().map(Path::to_owned),
-    })
+    Ok(Announcement { ready_file: config.ready_file().map(Path::to_owned) })
 }
 
 impl Drop for Announcement {
@@ -46,9 +44,7 @@ fn banner(config: &Config, address: SocketAddr) -> String {
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     let promise = match config.durability {
         Durability::Durable => "durable: an append is answered when it is on the disk",
-        Durability::Buffered => {
-            "buffered: an append is answered when it is accepted; a crash may lose the newest"
-        }
+        Durability::Buffered => "buffered: an append is answered when it is accepted; a crash may lose the newest",
     };
     // Any address is reachable under the loopback one, and a person cannot type `0.0.0.0` into every client.
     let mut reachable = address;
@@ -75,12 +71,7 @@ mod tests {
     fn the_banner_names_address_folder_durability_and_a_line_to_try() {
         let config = load(Settings::default(), None).unwrap();
         let text = banner(&config, "0.0.0.0:4437".parse().unwrap());
-        for part in [
-            "http://0.0.0.0:4437",
-            "/data",
-            "durable:",
-            "curl -X PUT http://127.0.0.1:4437/v1/stream/hello",
-        ] {
+        for part in ["http://0.0.0.0:4437", "/data", "durable:", "curl -X PUT http://127.0.0.1:4437/v1/stream/hello"] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }
     }

@@ -71,7 +71,7 @@ settings! {
             "Write the address to this file once requests are served; removed on a graceful stop";
     }
     "Limits" {
-        max_body: Size = "64MiB", "THALWEG_MAX_BODY", "SIZE",
+        max_body: Size = "32MiB", "THALWEG_MAX_BODY", "SIZE",
             "The largest request body; a larger one is refused with 413";
         max_connections: usize = "10000", "THALWEG_MAX_CONNECTIONS", "N",
             "Connections at a time; one more is refused with 503";
@@ -122,10 +122,7 @@ pub(crate) fn load(flags: Settings, file: Option<&Path>) -> anyhow::Result<Confi
 fn check(config: &Config) -> anyhow::Result<()> {
     let segment = config.journal_segment_bytes.0;
     if segment < 64 << 10 {
-        bail!(
-            "--journal-segment-bytes {} is under the least size of 64KiB",
-            config.journal_segment_bytes
-        );
+        bail!("--journal-segment-bytes {} is under the least size of 64KiB", config.journal_segment_bytes);
     }
     if config.journal_bound_bytes.0 < 2 * segment {
         bail!(
@@ -208,10 +205,7 @@ mod tests {
     fn the_list_of_settings_in_the_documentation_is_complete() {
         let page = include_str!("../../../docs/ops/configuration.md");
         for key in Settings::KEYS {
-            assert!(
-                page.contains(&format!("`{key}`")),
-                "docs/ops/configuration.md does not mention `{key}`"
-            );
+            assert!(page.contains(&format!("`{key}`")), "docs/ops/configuration.md does not mention `{key}`");
         }
     }
 }

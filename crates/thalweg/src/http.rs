@@ -45,8 +45,7 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
 }
 
 fn is_stream(path: &str) -> bool {
-    path.strip_prefix("/v1/stream")
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    path.strip_prefix("/v1/stream").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 const ROUTES: &str = "\
@@ -58,27 +57,17 @@ const ROUTES: &str = "\
 fn answer(method: Method<'_>, path: &str, vitals: &dyn Vitals) -> Response {
     let respond: fn(&dyn Vitals) -> Response = match path {
         "/" => |_| {
-            text(
-                200,
-                &format!(
-                    "This is thalweg {}: durable streams over HTTP.\n\n{ROUTES}",
-                    env!("CARGO_PKG_VERSION")
-                ),
-            )
+            text(200, &format!("This is thalweg {}: durable streams over HTTP.\n\n{ROUTES}", env!("CARGO_PKG_VERSION")))
         },
         "/health" => |vitals| match vitals.health() {
             Ok(()) => text(200, "ok\n"),
             Err(why) => text(503, &format!("{why}\n")),
         },
-        "/metrics" => |vitals| {
-            plain(200, "text/plain; version=0.0.4; charset=utf-8")
-                .body(metrics::render(&vitals.metrics()))
-        },
+        "/metrics" => {
+            |vitals| plain(200, "text/plain; version=0.0.4; charset=utf-8").body(metrics::render(&vitals.metrics()))
+        }
         _ => {
-            return text(
-                404,
-                &format!("There is nothing here. What there is:\n\n{ROUTES}"),
-            );
+            return text(404, &format!("There is nothing here. What there is:\n\n{ROUTES}"));
         }
     };
     match method {
@@ -145,14 +134,8 @@ mod tests {
 
     #[test]
     fn only_reading_works_on_the_binarys_own_pages() {
-        assert_eq!(
-            answer(Method::Post, "/health", &Patient(Ok(()))).status,
-            405
-        );
-        assert_eq!(
-            answer(Method::Head, "/metrics", &Patient(Ok(()))).status,
-            200
-        );
+        assert_eq!(answer(Method::Post, "/health", &Patient(Ok(()))).status, 405);
+        assert_eq!(answer(Method::Head, "/metrics", &Patient(Ok(()))).status, 200);
     }
 
     #[test]

@@ -68,10 +68,9 @@ fn logs_options(config: &Config) -> LogsOptions {
 fn journal_options(config: &Config) -> Options {
     let durability = match config.durability {
         Durability::Durable => thalweg_journal::Durability::Durable,
-        Durability::Buffered => thalweg_journal::Durability::Buffered {
-            sync_bytes: BUFFERED_SYNC_BYTES,
-            sync_after: BUFFERED_SYNC_AFTER,
-        },
+        Durability::Buffered => {
+            thalweg_journal::Durability::Buffered { sync_bytes: BUFFERED_SYNC_BYTES, sync_after: BUFFERED_SYNC_AFTER }
+        }
     };
     Options {
         segment_bytes: config.journal_segment_bytes.0,

@@ -24,9 +24,7 @@ pub(crate) fn start(filter: &str, format: LogFormat, audience: Audience) -> anyh
     let started = match (format, audience) {
         (LogFormat::Json, _) => lines.json().try_init(),
         (LogFormat::Text, Audience::Operator) => lines.try_init(),
-        (LogFormat::Text, Audience::Developer) => {
-            lines.without_time().with_target(false).compact().try_init()
-        }
+        (LogFormat::Text, Audience::Developer) => lines.without_time().with_target(false).compact().try_init(),
     };
     started.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))
 }

@@ -142,13 +142,9 @@ mod tests {
 
     #[test]
     fn a_wrong_flag_is_refused_with_the_right_one() {
-        let refused = Cli::try_parse_from(["thalweg", "serve", "--lissten", "x"])
-            .err()
-            .map(|e| e.to_string());
+        let refused = Cli::try_parse_from(["thalweg", "serve", "--lissten", "x"]).err().map(|e| e.to_string());
         assert!(refused.is_some_and(|text| text.contains("--listen")));
-        let refused = Cli::try_parse_from(["thalweg", "serve", "--settle-after", "3"])
-            .err()
-            .map(|e| e.to_string());
+        let refused = Cli::try_parse_from(["thalweg", "serve", "--settle-after", "3"]).err().map(|e| e.to_string());
         assert!(refused.is_some_and(|text| text.contains("`3s`")));
     }
 }

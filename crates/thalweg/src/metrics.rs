@@ -86,10 +86,7 @@ pub(crate) fn render(snapshot: &Snapshot) -> String {
             Kind::Gauge => "gauge",
         };
         // Writing to a String cannot fail.
-        let _ = writeln!(
-            page,
-            "# HELP thalweg_{name} {help}\n# TYPE thalweg_{name} {kind}\nthalweg_{name} {value}"
-        );
+        let _ = writeln!(page, "# HELP thalweg_{name} {help}\n# TYPE thalweg_{name} {kind}\nthalweg_{name} {value}");
     }
     page
 }
@@ -136,16 +133,9 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
     ]
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "a ratio of two large counters is approximate anyway"
-)]
+#[allow(clippy::cast_precision_loss, reason = "a ratio of two large counters is approximate anyway")]
 fn ratio(of: u64, per: u64) -> f64 {
-    if per == 0 {
-        0.0
-    } else {
-        of as f64 / per as f64
-    }
+    if per == 0 { 0.0 } else { of as f64 / per as f64 }
 }
 
 #[cfg(test)]
@@ -161,10 +151,7 @@ mod tests {
         let page = render(&snapshot);
         assert!(page.contains("# TYPE thalweg_appends_total counter\nthalweg_appends_total 0\n"));
         assert!(page.contains("thalweg_write_amplification 2.5\n"));
-        assert!(
-            page.contains("thalweg_space_amplification 0\n"),
-            "nothing is not a number"
-        );
+        assert!(page.contains("thalweg_space_amplification 0\n"), "nothing is not a number");
         assert_eq!(page.lines().count(), families(&snapshot).len() * 3);
     }
 
@@ -172,10 +159,7 @@ mod tests {
     fn the_documentation_lists_every_metric() {
         let page = include_str!("../../../docs/ops/metrics.md");
         for (name, ..) in families(&Snapshot::default()) {
-            assert!(
-                page.contains(&format!("`thalweg_{name}`")),
-                "docs/ops/metrics.md does not mention thalweg_{name}"
-            );
+            assert!(page.contains(&format!("`thalweg_{name}`")), "docs/ops/metrics.md does not mention thalweg_{name}");
         }
     }
 }

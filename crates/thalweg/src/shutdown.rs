@@ -12,8 +12,7 @@ pub(crate) struct Stop {
 
 impl Stop {
     pub(crate) fn install() -> anyhow::Result<Self> {
-        let signals =
-            Signals::new([SIGTERM, SIGINT]).context("cannot listen for SIGTERM and SIGINT")?;
+        let signals = Signals::new([SIGTERM, SIGINT]).context("cannot listen for SIGTERM and SIGINT")?;
         Ok(Self { signals })
     }
 
@@ -30,8 +29,6 @@ impl Stop {
                 tracing::warn!(%error, "a second signal will not end the process at once");
             }
         }
-        signal
-            .and_then(low_level::signal_name)
-            .unwrap_or("a signal")
+        signal.and_then(low_level::signal_name).unwrap_or("a signal")
     }
 }

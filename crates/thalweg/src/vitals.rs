@@ -1,5 +1,6 @@
 //! What a server says about itself: its health, and the numbers of all its parts.
 
+use crate::background;
 use crate::http::Vitals;
 use crate::kernel::Kernel;
 use crate::metrics::{self, Snapshot};
@@ -67,7 +68,7 @@ impl Vitals for Arc<ServerVitals> {
             },
             settling: metrics::Settling {
                 lag_bytes: logs.lag_bytes,
-                lag_seconds: 0.0,
+                lag_seconds: logs.lag_since.map_or(0.0, |since| background::now().since(since) as f64 / 1e3),
                 settled_bytes: logs.settled_bytes,
                 object_written_bytes: logs.settled_bytes + logs.merged_bytes + logs.directory_bytes,
                 objects: logs.objects,

@@ -1,6 +1,6 @@
 //! Durable append-only HTTP streams: the Durable Streams protocol.
 //!
-//! [`state`] decides, [`format`] writes bytes, [`serve`] performs, and [`error`] says no. A stream is one log of `thalweg-log`;
+//! [`state`] decides, [`mod@format`] writes bytes, [`serve`] performs, and [`error`] says no. A stream is one log of `thalweg-log`;
 //! what the protocol knows of it beyond bytes is the log's attachment, [`state::StreamState`], which changes by notes in the same
 //! frames as the content. So an append, its producer's state and the stream's closure become durable together or not at all.
 //!

@@ -90,6 +90,8 @@ pub struct LogsStats {
     pub live_bytes: u64,
     /// Durable bytes in the journal that are not settled yet.
     pub lag_bytes: u64,
+    /// When the oldest of them was first seen.
+    pub lag_since: Option<Millis>,
 }
 
 impl<A: Attachment> Logs<A> {
@@ -112,6 +114,7 @@ impl<A: Attachment> Logs<A> {
             data_bytes: sealed().map(|o| o.meta.data_bytes).sum(),
             live_bytes: sealed().map(|o| o.live_bytes).sum(),
             lag_bytes: self.durable().since(root.floor),
+            lag_since: pace.unsettled_since.lock().map(|(_, since)| since),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What many logs over one journal promise.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use support::{ScriptedJournal, Unit};

@@ -1,6 +1,8 @@
 //! Random histories against a model: appends, forks, references, trims, deletes, rounds that are interrupted by writers, merges,
 //! reclaiming and crashes. `SEED=n` replays one; `SEEDS=n` says how many.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
 use oorandom::Rand32;

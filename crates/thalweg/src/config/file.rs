@@ -21,10 +21,7 @@ fn parse(text: &str) -> anyhow::Result<Settings> {
         if !Settings::KEYS.contains(&key.as_str()) {
             match nearest(key) {
                 Some(near) => bail!("unknown setting `{key}`: did you mean `{near}`?"),
-                None => bail!(
-                    "unknown setting `{key}`; the settings are: {}",
-                    Settings::KEYS.join(", ")
-                ),
+                None => bail!("unknown setting `{key}`; the settings are: {}", Settings::KEYS.join(", ")),
             }
         }
     }
@@ -34,10 +31,7 @@ fn parse(text: &str) -> anyhow::Result<Settings> {
 /// The setting with the smallest edit distance, if it is near enough to be meant.
 fn nearest(key: &str) -> Option<&'static str> {
     let folded = key.replace('-', "_").to_ascii_lowercase();
-    let (distance, near) = Settings::KEYS
-        .iter()
-        .map(|known| (distance(&folded, known), *known))
-        .min()?;
+    let (distance, near) = Settings::KEYS.iter().map(|known| (distance(&folded, known), *known)).min()?;
     (distance <= 2.max(folded.len() / 3)).then_some(near)
 }
 
@@ -100,10 +94,8 @@ mod tests {
 
     #[test]
     fn a_file_sets_what_it_names_and_nothing_else() {
-        let settings = parse(
-            "listen = \"127.0.0.1:9\"\nsettle_after = \"3s\"\nreactors = 4\nsettle = false\n",
-        )
-        .unwrap();
+        let settings =
+            parse("listen = \"127.0.0.1:9\"\nsettle_after = \"3s\"\nreactors = 4\nsettle = false\n").unwrap();
         assert_eq!(settings.listen.unwrap().0.port(), 9);
         assert_eq!(settings.settle_after.unwrap().0, Duration::from_secs(3));
         assert_eq!(settings.reactors, Some(4));

@@ -15,19 +15,11 @@ impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let hint = || {
-            format!(
-                "`{text}` is not an address to listen on; write HOST:PORT, such as 127.0.0.1:4437"
-            )
-        };
+        let hint = || format!("`{text}` is not an address to listen on; write HOST:PORT, such as 127.0.0.1:4437");
         if !text.contains(':') {
             return Err(hint());
         }
-        text.to_socket_addrs()
-            .ok()
-            .and_then(|mut found| found.next())
-            .map(Self)
-            .ok_or_else(hint)
+        text.to_socket_addrs().ok().and_then(|mut found| found.next()).map(Self).ok_or_else(hint)
     }
 }
 
@@ -64,9 +56,7 @@ impl FromStr for Span {
                 .checked_mul(*ms)
                 .map(|ms| Self(Duration::from_millis(ms)))
                 .ok_or_else(|| format!("`{text}` is too long a time")),
-            (Ok(_), None) if unit.is_empty() => Err(format!(
-                "`{text}` needs a unit: write `{text}s` or `{text}ms`"
-            )),
+            (Ok(_), None) if unit.is_empty() => Err(format!("`{text}` needs a unit: write `{text}s` or `{text}ms`")),
             _ => Err(format!(
                 "`{text}` is not a length of time; write a number and ms, s, min or h, such as 500ms or 30s"
             )),
@@ -113,10 +103,9 @@ impl FromStr for Size {
         let unit = unit.to_ascii_lowercase();
         let known = SIZE_UNITS.iter().find(|(name, _)| *name == unit);
         match (number.parse::<u64>(), known) {
-            (Ok(n), Some((_, bytes))) => n
-                .checked_mul(*bytes)
-                .map(Self)
-                .ok_or_else(|| format!("`{text}` is more than 2^64 bytes")),
+            (Ok(n), Some((_, bytes))) => {
+                n.checked_mul(*bytes).map(Self).ok_or_else(|| format!("`{text}` is more than 2^64 bytes"))
+            }
             _ => Err(format!(
                 "`{text}` is not a size; write a number of bytes, or one with KiB, MiB or GiB, such as 64MiB"
             )),
@@ -194,22 +183,11 @@ mod tests {
     #[test]
     fn durations_need_a_unit_and_say_so() {
         assert_eq!("30s".parse::<Span>().unwrap().0, Duration::from_secs(30));
-        assert_eq!(
-            "500ms".parse::<Span>().unwrap().0,
-            Duration::from_millis(500)
-        );
+        assert_eq!("500ms".parse::<Span>().unwrap().0, Duration::from_millis(500));
         assert_eq!("5 min".parse::<Span>().unwrap().0, Duration::from_secs(300));
         assert_eq!("0".parse::<Span>().unwrap().0, Duration::ZERO);
         assert!("30".parse::<Span>().unwrap_err().contains("`30s`"));
-        for bad in [
-            "",
-            "s",
-            "1.5s",
-            "-1s",
-            "5 parsecs",
-            "99999999999999999999s",
-            "18446744073709551615h",
-        ] {
+        for bad in ["", "s", "1.5s", "-1s", "5 parsecs", "99999999999999999999s", "18446744073709551615h"] {
             assert!(bad.parse::<Span>().is_err(), "{bad}");
         }
     }
@@ -238,12 +216,7 @@ mod tests {
     #[test]
     fn words_name_their_choices() {
         assert_eq!("durable".parse::<Durability>(), Ok(Durability::Durable));
-        assert!(
-            "fast"
-                .parse::<Durability>()
-                .unwrap_err()
-                .contains("`durable`, `buffered`")
-        );
+        assert!("fast".parse::<Durability>().unwrap_err().contains("`durable`, `buffered`"));
         assert_eq!("false".parse::<Switch>(), Ok(Switch::Off));
     }
 

@@ -1,6 +1,6 @@
 //! HTTP/1.1 on a thread-per-core event loop.
 //!
-//! [`service`] is what an engine sees: a request comes in whole, a reply goes out at once, when a position is durable, later from
+//! [`Service`] is what an engine sees: a request comes in whole, a reply goes out at once, when a position is durable, later from
 //! another thread, or as a stream with back-pressure. The rest of the module is framing and sockets.
 
 mod framing;

@@ -35,7 +35,10 @@ fn simulation_of_hostile_histories_equals_the_model() {
     let count = number("SEEDS").unwrap_or(300);
     for seed in 0..count {
         let done = catch_unwind(AssertUnwindSafe(|| run(seed, Plan::default())));
-        assert!(done.is_ok(), "replay with: SEED={seed} cargo test -p thalweg-streams --test simulation --features faults");
+        assert!(
+            done.is_ok(),
+            "replay with: SEED={seed} cargo test -p thalweg-streams --test simulation --features faults"
+        );
     }
     eprintln!("{count} histories agree with the model");
 }

@@ -59,10 +59,8 @@ pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdic
     match request {
         Request::Create { name, json, body, closed } => {
             if let Some(there) = streams.get(name) {
-                let same = !there.soft_deleted
-                    && there.json == *json
-                    && there.closed == *closed
-                    && there.parent.is_none();
+                let same =
+                    !there.soft_deleted && there.json == *json && there.closed == *closed && there.parent.is_none();
                 return says(if same { 200 } else { 409 });
             }
             let messages = body.clone();

@@ -40,13 +40,6 @@ struct System {
     streams: Arc<Streams>,
 }
 
-/// A request whose reply is not sent yet.
-struct Waiting {
-    held: u64,
-    request: Request,
-    answer: Answer,
-}
-
 pub(crate) struct World {
     plan: Plan,
     random: Rand32,
@@ -58,7 +51,8 @@ pub(crate) struct World {
     /// The model as it is once everything below a position is durable, and the changes that follow, in order.
     durable: Modelled,
     pending: Vec<(u64, Request)>,
-    waiting: Vec<Waiting>,
+    /// Positions that replies are held at.
+    held: Vec<u64>,
     /// The highest position that a sent reply has depended on.
     promised: u64,
     names: u32,
@@ -82,7 +76,7 @@ impl World {
             accepted: Modelled::new(),
             durable: Modelled::new(),
             pending: Vec::new(),
-            waiting: Vec::new(),
+            held: Vec::new(),
             promised: 0,
             names: 0,
             seen: 0,
@@ -139,7 +133,7 @@ impl World {
             self.pending.push((answer.held, request.clone()));
             self.accepted = after;
         }
-        self.waiting.push(Waiting { held: answer.held, request, answer });
+        self.held.push(answer.held);
     }
 
     /// A reply depends on the last change of its stream: it must be held until that is durable.
@@ -159,14 +153,9 @@ impl World {
     /// Sends replies whose position is durable.
     fn release(&mut self) {
         let durable = self.system.journal.durable().0;
-        let mut promised = self.promised;
-        self.waiting.retain(|waiting| {
-            if waiting.held <= durable {
-                promised = promised.max(waiting.held);
-            }
-            waiting.held > durable
-        });
-        self.promised = promised;
+        let sent = self.held.iter().copied().filter(|held| *held <= durable).max();
+        self.promised = self.promised.max(sent.unwrap_or(0));
+        self.held.retain(|held| *held > durable);
         self.became_durable(durable);
     }
 
@@ -388,7 +377,7 @@ impl World {
         }
         self.disk.heal();
         self.disk.lie_on_sync(self.plan.sync_lies);
-        self.waiting.clear();
+        self.held.clear();
         self.system = open(&self.disk, self.plan);
         let end = self.system.journal.durable().0;
         self.note(end);
@@ -465,7 +454,8 @@ fn open(disk: &SimDisk, plan: Plan) -> System {
 }
 
 fn journal_options(plan: Plan) -> Options {
-    let options = Options { segment_bytes: 16 << 10, bound_bytes: 1 << 20, window_bytes: 4 << 10, ..Options::default() };
+    let options =
+        Options { segment_bytes: 16 << 10, bound_bytes: 1 << 20, window_bytes: 4 << 10, ..Options::default() };
     #[cfg(feature = "faults")]
     let options = Options {
         faults: thalweg_journal::Faults {

@@ -71,7 +71,7 @@ pub struct Liveness {
 pub enum Rewrite {
     /// Nothing of it is live.
     Drop(ObjectId),
-    /// Write what is live of it into a new object, by [`super::merge`].
+    /// Write what is live of it into a new object, by [`super::merge()`].
     Rewrite(ObjectId),
 }
 

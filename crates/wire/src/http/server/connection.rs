@@ -228,7 +228,9 @@ impl Connection {
         let Some(Slot { state: State::Ready(response), mut manner, refusal, deadline, .. }) = self.replies.pop() else {
             return;
         };
-        let until_close = !manner.http11 && matches!(response.body, Body::Stream(_));
+        // A body without an end that is known ends its connection: HTTP/1.0 has no other way to say so, and clients take a stream
+        // that a crash cuts off for one that ended, and come back, only if they were told that the connection closes.
+        let until_close = matches!(response.body, Body::Stream(_));
         if until_close || (env.stopping && only) {
             manner.keep_alive = false;
             self.flags.last = true;

@@ -9,10 +9,25 @@ use std::os::fd::OwnedFd;
 
 const BACKLOG: i32 = 4096;
 
+/// Refuses an address that another process listens on. The listeners of one server share their port, and the kernel would share
+/// it with another server just as well.
+pub(super) fn must_be_free(address: SocketAddr) -> io::Result<()> {
+    if address.port() != 0 {
+        let socket = socket(address)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &address)?;
+    }
+    Ok(())
+}
+
+fn socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    Ok(socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?)
+}
+
 /// One listener of many on `address`.
 pub(super) fn open(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+    let socket = socket(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     sockopt::set_socket_reuseport(&socket, true)?;
     bind(&socket, &address)?;

@@ -56,6 +56,7 @@ impl Server {
     /// Binds the port and starts the event loops. Replies that `service` holds are released by `gate`.
     pub fn start(config: ServerConfig, service: Arc<dyn Service>, gate: Arc<Gate>) -> io::Result<Self> {
         let mut address = config.listen;
+        listener::must_be_free(address)?;
         let budget = Arc::new(Budget::new(config.max_buffered));
         let connected = Arc::new(AtomicUsize::new(0));
         let mut server = Self { address, gate, loops: Vec::new(), threads: Mutex::new(Vec::new()) };
