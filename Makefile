@@ -17,6 +17,9 @@ help:
 
 tools:
 	@command -v cargo >/dev/null || { echo "cargo is not here: install Rust 1.95 or newer (rustup, or the package rustup)"; exit 1; }
+	@command -v cc >/dev/null || { echo "installing a C compiler (build-essential)"; \
+	  as=; [ "$$(id -u)" = 0 ] || as="sudo -n"; \
+	  $$as apt-get update -qq && $$as apt-get install -y -qq --no-install-recommends build-essential >/dev/null; }
 	@command -v cc >/dev/null || { echo "a C compiler is not here: install the package build-essential"; exit 1; }
 	@cargo --version | awk '{split($$2, v, "."); if (v[1] * 1000 + v[2] < 1095) {print "cargo " $$2 " is too old: Rust 1.95 or newer is needed (rustup update)"; exit 1}}'
 
