@@ -27,7 +27,7 @@ impl Folder {
         fs::create_dir_all(path).with_context(|| format!("cannot make the data folder {}", path.display()))?;
         let folder = Self::lock(path)?;
         if !path.join("FORMAT").exists() {
-            if path.join("manifest").exists() || path.join("journal").exists() {
+            if path.join("manifest").exists() || has_segments(&path.join("journal")) {
                 bail!("{} holds data but no FORMAT file: it is not a whole data folder", path.display());
             }
             folder.write("FORMAT", &format!("{FORMAT}\n"))?;
@@ -112,6 +112,13 @@ impl Folder {
     }
 }
 
+/// An empty `journal/` may be there before the first start: it may be another disk.
+fn has_segments(journal: &Path) -> bool {
+    fs::read_dir(journal).is_ok_and(|mut files| {
+        files.any(|file| file.is_ok_and(|file| file.path().extension().is_some_and(|extension| extension == "seg")))
+    })
+}
+
 /// The machine's present boot; empty where the system does not say.
 fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
@@ -129,6 +136,18 @@ mod tests {
         assert!(refused.contains("in use by another thalweg process"), "{refused}");
         drop(folder);
         Folder::take(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_without_its_format_is_refused_unless_it_is_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = dir.path().join("journal");
+        fs::create_dir(&journal).unwrap();
+        drop(Folder::take(dir.path()).unwrap());
+        fs::remove_file(dir.path().join("FORMAT")).unwrap();
+        fs::write(journal.join("0000000000000001.seg"), "x").unwrap();
+        let refused = Folder::take(dir.path()).err().unwrap().to_string();
+        assert!(refused.contains("not a whole data folder"), "{refused}");
     }
 
     #[test]

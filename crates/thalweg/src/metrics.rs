@@ -58,7 +58,7 @@ pub(crate) struct Settling {
     pub(crate) object_bytes: u64,
     /// Bytes in objects that some stream can still read.
     pub(crate) live_bytes: u64,
-    /// The largest number of runs of any one stream.
+    /// Runs that exist: no stream is spread over more.
     pub(crate) runs_max: u64,
 }
 
@@ -121,7 +121,7 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
         ("objects", Gauge, "Objects that exist.", f(settling.objects)),
         ("object_bytes", Gauge, "Size of all objects.", f(settling.object_bytes)),
         ("live_bytes", Gauge, "Bytes in objects that some stream can read.", f(settling.live_bytes)),
-        ("runs_max", Gauge, "The largest number of runs of any one stream.", f(settling.runs_max)),
+        ("runs_max", Gauge, "Runs that exist: no stream is spread over more.", f(settling.runs_max)),
         ("write_amplification", Gauge, "Bytes written to journal and objects per byte of content accepted.",
             ratio(journal.written_bytes + settling.object_written_bytes, streams.appended_bytes)),
         ("space_amplification", Gauge, "Size of all objects per byte in them that some stream can read.",

@@ -24,9 +24,10 @@ pub(crate) fn create_blank(disk: &dyn Disk, number: u64, bytes: u64) -> io::Resu
         while at < bytes {
             let n = (bytes - at).min(zeros.len() as u64);
             file.write_at(&zeros[..n as usize], at)?;
+            // Little by little: a sync of the journal waits for all that the device was given before it.
+            file.sync()?;
             at += n;
         }
-        file.sync()?;
         disk.sync_dir(FOLDER)
     })();
     match made {

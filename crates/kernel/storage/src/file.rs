@@ -18,7 +18,7 @@ use thalweg_disk::{Disk, File};
 /// Writes below this size are gathered.
 const GATHER_BYTES: usize = 256 << 10;
 /// After so many bytes a long write syncs.
-const SYNC_EVERY_BYTES: u64 = 8 << 20;
+const SYNC_EVERY_BYTES: u64 = 1 << 20;
 /// How many files stay open between reads. Readers that are under way may hold a few more.
 const OPEN_FILES_MAX: usize = 128;
 
