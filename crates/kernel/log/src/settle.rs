@@ -57,6 +57,7 @@ struct Taken {
 impl<A: Attachment> Logs<A> {
     /// Runs one round if it is time; whether it did.
     pub fn settle(&self, now: Millis, when: When) -> Result<bool, UpkeepError> {
+        let _one = self.pace.round.lock();
         let Some(floor) = self.due(now, when) else {
             self.rest(now);
             return Ok(false);

@@ -51,6 +51,8 @@ impl UpkeepError {
 pub(crate) struct Pace {
     /// When the oldest unsettled frame was first seen, and where the floor was.
     pub(crate) unsettled_since: Mutex<Option<(Lsn, Millis)>>,
+    /// One round at a time: a second would move the floor past what the first has taken up.
+    pub(crate) round: Mutex<()>,
     pub(crate) rested: Mutex<Millis>,
     reclaim: Mutex<Reclaim>,
     pub(crate) settled_bytes: AtomicU64,

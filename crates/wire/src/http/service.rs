@@ -227,7 +227,8 @@ impl Waker {
 pub trait Service: Send + Sync + 'static {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply;
 
-    /// All requests of one round were handled: the place to start work once per batch.
+    /// All requests of one round were handled, and answers in the making that were due were called: the place to start work once
+    /// per batch.
     fn round_done(&self);
 
     /// Stands in for held replies when the gate has failed.

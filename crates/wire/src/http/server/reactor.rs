@@ -58,7 +58,7 @@ pub(super) struct Reactor {
     timers: Timers,
     held: Held,
     stop_at: Tick,
-    /// A request was handled in this round.
+    /// A request was handled in this round, or an answer in the making was called.
     handled: bool,
     scratch: Option<Box<Input>>,
     gather: Gather,
@@ -356,6 +356,8 @@ impl Reactor {
                 && connection.serial == token.serial
             {
                 connection.wake(token, &self.env);
+                // An answer in the making may have started work, as a request does.
+                self.handled = true;
                 self.mark_dirty(token);
             }
         }
@@ -371,6 +373,7 @@ impl Reactor {
                 }
                 continue;
             }
+            self.handled = true;
             let Some(connection) = self.get(token) else { continue };
             if connection.armed == at {
                 connection.armed = NEVER;
@@ -573,6 +576,8 @@ impl Reactor {
                 && connection.serial == token.serial
             {
                 connection.wake(token, &self.env);
+                // An answer in the making may have started work, as a request does.
+                self.handled = true;
                 self.mark_dirty(token);
             }
         }
