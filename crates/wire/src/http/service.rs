@@ -64,6 +64,9 @@ pub struct Response {
     /// Complete header lines, each ended by CR LF.
     pub head: Vec<u8>,
     pub body: Body,
+    /// The connection closes after it, and the client is told so. A stream that goes on until something cuts it off should: then
+    /// clients take the cut for an end, and come back.
+    pub close: bool,
 }
 
 pub enum Body {
@@ -78,7 +81,7 @@ pub enum Body {
 impl Response {
     #[must_use]
     pub fn new(status: u16) -> Self {
-        Self { status, head: Vec::with_capacity(256), body: Body::Empty }
+        Self { status, head: Vec::with_capacity(256), body: Body::Empty, close: false }
     }
 
     /// Adds a header line. `value` must not hold CR or LF: they are dropped, so that nothing can be injected.

@@ -116,3 +116,25 @@ fn close_is_honoured_and_what_follows_is_not_served() {
     client.assert_closed();
     assert_eq!(stand.paths.handled.load(Ordering::SeqCst), 1);
 }
+
+#[test]
+fn a_round_is_over_also_when_an_answer_in_the_making_was_called() {
+    let stand = stand();
+    let mut client = Client::new(&stand.server);
+    client.send(get("/later-held?7"));
+    eventually(|| stand.paths.wakers.lock().len() == 1);
+    let before = stand.paths.rounds.load(Ordering::SeqCst);
+    stand.paths.open();
+    eventually(|| stand.paths.rounds.load(Ordering::SeqCst) > before);
+    stand.gate.advance(7);
+    assert_eq!(client.answer().text(), "later held");
+}
+
+#[test]
+fn a_response_may_be_the_last_of_its_connection() {
+    let stand = stand();
+    let mut client = Client::new(&stand.server);
+    let answer = client.get("/last");
+    assert_eq!((answer.text(), answer.field("connection")), ("the last", Some("close")));
+    client.assert_closed();
+}

@@ -177,6 +177,11 @@ impl Service for Paths {
             }
             "/many" => many(number() as usize, || Pull::End),
             "/abort" => many(number() as usize, || Pull::Abort),
+            "/last" => {
+                let mut response = Response::new(200).body("the last");
+                response.close = true;
+                Reply::Now(response)
+            }
             "/none" => Reply::Now(Response::new(204)),
             path => Reply::Now(Response::new(200).body(path.to_owned())),
         }

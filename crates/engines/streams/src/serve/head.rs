@@ -27,7 +27,7 @@ impl Head {
     pub(crate) fn new(status: u16) -> Self {
         let mut head = Vec::with_capacity(COMMON.len() + 256);
         head.extend_from_slice(COMMON);
-        Self(Response { status, head, body: Body::Empty })
+        Self(Response { status, head, body: Body::Empty, close: false })
     }
 
     /// Adds a line: `name` ends with a colon and a space. `value` must hold no line breaks: ours never do, and those that come

@@ -68,6 +68,7 @@ pub(crate) fn reply(answer: Answer, durable: Lsn) -> Reply {
         Answer::Later(task) => Reply::Later(Box::new(Running(task, durable))),
         Answer::Live(after, mut response, feed) => {
             response.body = Body::Stream(Box::new(Flowing(feed, Vec::new())));
+            response.close = true;
             hold(after, response, durable)
         }
     }

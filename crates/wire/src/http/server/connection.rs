@@ -187,7 +187,7 @@ impl Connection {
                     env.counters.held.sub(1);
                     let response = std::mem::replace(
                         response,
-                        crate::http::Response { status: 0, head: Vec::new(), body: Body::Empty },
+                        crate::http::Response { status: 0, head: Vec::new(), body: Body::Empty, close: false },
                     );
                     slot.state = State::Ready(response);
                 }
@@ -228,9 +228,7 @@ impl Connection {
         let Some(Slot { state: State::Ready(response), mut manner, refusal, deadline, .. }) = self.replies.pop() else {
             return;
         };
-        // A body without an end that is known ends its connection: HTTP/1.0 has no other way to say so, and clients take a stream
-        // that a crash cuts off for one that ended, and come back, only if they were told that the connection closes.
-        let until_close = matches!(response.body, Body::Stream(_));
+        let until_close = response.close || (!manner.http11 && matches!(response.body, Body::Stream(_)));
         if until_close || (env.stopping && only) {
             manner.keep_alive = false;
             self.flags.last = true;

@@ -104,7 +104,7 @@ pub(super) fn render(
     clock: &Clock,
     out: &mut Gather,
 ) -> Option<Box<dyn BodySource>> {
-    let Response { status, head, body } = response;
+    let Response { status, head, body, .. } = response;
     let text = out.text();
     match status::line(status) {
         Some(line) => text.extend_from_slice(line),
