@@ -135,6 +135,6 @@ fn a_response_may_be_the_last_of_its_connection() {
     let stand = stand();
     let mut client = Client::new(&stand.server);
     let answer = client.get("/last");
-    assert_eq!((answer.text(), answer.field("connection")), ("the last", Some("close")));
+    assert_eq!((&*answer.text(), answer.field("connection")), ("the last", Some("close")));
     client.assert_closed();
 }
