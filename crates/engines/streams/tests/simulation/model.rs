@@ -14,7 +14,7 @@ pub(crate) struct Stream {
     pub(crate) parent: Option<String>,
     pub(crate) children: u64,
     pub(crate) soft_deleted: bool,
-    /// Position of the last change: an answer that depends on the state must wait for it.
+    /// Position of the last change that a client can see: an answer must wait for it.
     pub(crate) changed: u64,
 }
 
@@ -144,7 +144,9 @@ fn delete(streams: &mut Streams, name: &str, at: u64) -> Verdict {
     while let Some(name) = parent.take() {
         let Some(stream) = streams.get_mut(&name) else { break };
         stream.children -= 1;
-        stream.changed = at;
+        if !stream.soft_deleted {
+            stream.changed = at;
+        }
         if stream.soft_deleted && stream.children == 0 {
             parent = streams.remove(&name).and_then(|stream| stream.parent);
         }
