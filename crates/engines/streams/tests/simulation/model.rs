@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stream {
+    /// Position of its creation: tells it from an earlier stream of that name.
+    pub(crate) born: u64,
     pub(crate) json: bool,
     pub(crate) messages: Vec<Vec<u8>>,
     pub(crate) closed: bool,
@@ -64,7 +66,7 @@ pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdic
                 return says(if same { 200 } else { 409 });
             }
             let messages = body.clone();
-            let stream = Stream { json: *json, messages, closed: *closed, changed: at, ..Stream::default() };
+            let stream = Stream { born: at, json: *json, messages, closed: *closed, changed: at, ..Stream::default() };
             streams.insert(name.clone(), stream);
             does(201)
         }
@@ -78,7 +80,7 @@ pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdic
                 return says(409);
             }
             let (json, messages, parent) = (from.json, from.messages.clone(), Some(source.clone()));
-            streams.insert(name.clone(), Stream { json, messages, parent, changed: at, ..Stream::default() });
+            streams.insert(name.clone(), Stream { born: at, json, messages, parent, changed: at, ..Stream::default() });
             if let Some(from) = streams.get_mut(source) {
                 from.children += 1;
                 from.changed = at;

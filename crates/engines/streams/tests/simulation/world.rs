@@ -291,7 +291,7 @@ impl World {
         let expected = self.durable.get(&name).cloned();
         let newest = self.accepted.get(&name).cloned();
         let grows = |old: &model::Stream, new: &model::Stream| {
-            let same = (old.json, old.closed, old.soft_deleted) == (new.json, new.closed, new.soft_deleted);
+            let same = (old.born, old.closed, old.soft_deleted) == (new.born, new.closed, new.soft_deleted);
             same && new.messages.starts_with(&old.messages)
         };
         let steady = match (&expected, &newest) {

@@ -61,7 +61,7 @@ fn long_writes_sync_on_the_way() {
     let disk = RamDisk::new();
     let storage = FileStorage::open(disk.clone(), "objects").unwrap();
     let mut writer = storage.create(ObjectId(1)).unwrap();
-    for _ in 0..64 {
+    for _ in 0..8 {
         writer.write(&vec![7; 1 << 20]).unwrap();
     }
     assert_eq!(disk.counters().syncs.load(Ordering::Relaxed), 8);
