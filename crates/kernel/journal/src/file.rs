@@ -43,6 +43,8 @@ pub struct FileJournal {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) frames: AtomicU64,
+    /// Frames in batches that are written.
+    pub(crate) written_frames: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) syncs: AtomicU64,
@@ -69,6 +71,14 @@ impl FileJournal {
             return Err(AppendError::Full { held, bound });
         }
         Ok(())
+    }
+
+    pub(crate) fn accepted_frames(&self) -> u64 {
+        self.counters.frames.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn written_frames(&self) -> u64 {
+        self.counters.written_frames.load(Ordering::SeqCst)
     }
 
     /// Everything below survives loss of power. With [`crate::Durability::Buffered`] it lags behind [`Journal::durable`]; a floor
@@ -102,8 +112,11 @@ impl Journal for FileJournal {
         Ok(appended)
     }
 
+    /// What needs no sync is written by whoever kicks: cheaper than waking somebody for it.
     fn kick(&self) {
-        self.shell.kick();
+        if !self.buffered() || !self.write_through() {
+            self.shell.kick(self.accepted_frames());
+        }
     }
 
     fn durable(&self) -> Lsn {
@@ -127,7 +140,7 @@ impl Journal for FileJournal {
         if !self.shell.is_running() {
             while self.durable() < upto && self.step()? {}
         }
-        self.kick();
+        self.shell.wake();
         self.published.wait(upto)
     }
 

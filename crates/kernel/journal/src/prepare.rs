@@ -77,7 +77,7 @@ impl FileJournal {
 
     pub(crate) fn kick_if_waiting(&self) {
         if !self.fill.lock().is_empty() {
-            self.shell.kick();
+            self.shell.wake();
         }
     }
 

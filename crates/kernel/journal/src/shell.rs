@@ -1,26 +1,44 @@
 //! The writer's thread: parks when there is nothing to do, and is the only place with a clock.
+//!
+//! *Gathering.* A sync costs about the same whatever it makes durable, and those who were just answered ask again soon. So after a
+//! sync the next batch waits until it holds half of those who asked lately, so that one half is synced while the other asks; for
+//! no longer than a sync takes. Somebody who appends alone never waits.
 
 use crate::file::{Counters, FileJournal};
 use crate::options::Durability;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, Thread};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a batch is gathered at most, however slow the device.
+const GATHER_MAX: Duration = Duration::from_millis(1);
+/// How long nothing must have come in before the writer says so in the journal.
+const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(crate) struct Shell {
     /// Work was announced that the writer has not looked for yet.
     wanted: AtomicBool,
     stopping: AtomicBool,
+    /// While a batch is gathered: the count of accepted frames that ends it. Zero otherwise.
+    goal: AtomicU64,
     thread: OnceLock<Thread>,
     join: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Shell {
-    /// While the writer is busy this is one atomic load.
-    pub(crate) fn kick(&self) {
+    /// `accepted` frames wait or are written. While the writer is busy, or gathers more than these, this is two atomic loads.
+    pub(crate) fn kick(&self, accepted: u64) {
+        if accepted < self.goal.load(Ordering::SeqCst) {
+            return;
+        }
+        self.wake();
+    }
+
+    pub(crate) fn wake(&self) {
         if self.wanted.load(Ordering::SeqCst) || self.wanted.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -65,22 +83,28 @@ impl FileJournal {
 
     /// The writer's loop, until the journal is stopped or poisoned.
     fn run_writer(&self) {
-        let mut last_sync = Instant::now();
+        let (mut last_sync, mut sync_time) = (Instant::now(), Duration::ZERO);
+        let mut quiet = false;
         while !self.shell.stopping.load(Ordering::SeqCst) {
             // Cleared before looking: who announces from here on is heard, by this look or by the park below.
             self.shell.wanted.store(false, Ordering::SeqCst);
-            let worked = match self.timed_step() {
-                Ok(worked) => worked,
-                Err(_) => return,
-            };
+            let (before, began) = (self.written_frames(), Instant::now());
+            let Ok(worked) = self.timed_step() else { return };
             if worked {
+                quiet = false;
+                if self.options.durability == Durability::Durable {
+                    // A moving average, over some ten syncs.
+                    sync_time = (sync_time * 7 + began.elapsed().min(GATHER_MAX)) / 8;
+                    self.gather(self.written_frames() - before, 2 * sync_time);
+                }
                 continue;
             }
             match self.options.durability {
-                Durability::Buffered { sync_after, .. } if self.has_unsynced() => {
+                // What reactors wrote by themselves is found by looking.
+                Durability::Buffered { sync_after, .. } => {
                     let since = last_sync.elapsed();
                     if since >= sync_after {
-                        if self.sync().is_err() {
+                        if self.sync().is_err() || self.mark().is_err() {
                             return;
                         }
                         last_sync = Instant::now();
@@ -88,13 +112,33 @@ impl FileJournal {
                         std::thread::park_timeout(sync_after - since);
                     }
                 }
-                _ => match self.mark() {
+                Durability::Durable if !quiet => {
+                    quiet = true;
+                    std::thread::park_timeout(PAUSE);
+                }
+                Durability::Durable => match self.mark() {
                     Ok(true) => {}
                     Ok(false) => std::thread::park(),
                     Err(_) => return,
                 },
             }
         }
+    }
+
+    /// Waits until half of those who asked lately, `last` of whom were just answered, have asked again; for `most` at most.
+    fn gather(&self, last: u64, most: Duration) {
+        let (written, accepted) = (self.written_frames(), self.accepted_frames());
+        let goal = written + (last + (accepted - written)) / 2;
+        let until = Instant::now() + most;
+        self.shell.goal.store(goal, Ordering::SeqCst);
+        while self.accepted_frames() < goal && !self.shell.stopping.load(Ordering::SeqCst) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::park_timeout(left);
+        }
+        self.shell.goal.store(0, Ordering::SeqCst);
     }
 
     fn timed_step(&self) -> Result<bool, crate::Poisoned> {

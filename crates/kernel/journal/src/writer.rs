@@ -31,7 +31,7 @@ impl Writer {
 }
 
 impl FileJournal {
-    fn buffered(&self) -> bool {
+    pub(crate) fn buffered(&self) -> bool {
         matches!(self.options.durability, Durability::Buffered { .. })
     }
 
@@ -63,26 +63,73 @@ impl FileJournal {
         Ok(true)
     }
 
+    /// Of a buffered journal: writes the oldest batch on the caller's thread, if that needs neither a sync, nor a new segment, nor
+    /// waiting for another thread. `false` if the writer's thread has to see to it. A write to allocated blocks goes to the page
+    /// cache; it is not held up by the device while little is waiting to be synced, which is seen to.
+    pub(crate) fn write_through(&self) -> bool {
+        let Durability::Buffered { sync_bytes, .. } = self.options.durability else { return false };
+        let unsynced = {
+            let Some(mut writer) = self.writer.try_lock() else { return false };
+            if writer.written.since(writer.synced) > 2 * sync_bytes {
+                return false;
+            }
+            let batch = {
+                let mut fill = self.fill.lock();
+                let Some(batch) = fill.take() else { return true };
+                if batch.place.generation != writer.active.number {
+                    fill.put_back(batch);
+                    return false;
+                }
+                batch
+            };
+            if self.published.poisoned().is_some() || self.write(&mut writer, batch).is_err() {
+                return false;
+            }
+            self.published.set_durable(writer.written);
+            writer.written.since(writer.synced)
+        };
+        self.published.notify();
+        if unsynced > sync_bytes {
+            self.shell.wake();
+        }
+        // A batch is bounded: there may be another.
+        self.fill.lock().is_empty()
+    }
+
     /// Syncs what `begin` wrote, and publishes it. A buffered journal syncs only when enough has gathered. `false` if there was
     /// nothing to do.
     pub fn finish(&self) -> Result<bool, Poisoned> {
+        if let Durability::Buffered { sync_bytes, .. } = self.options.durability {
+            return self.sync_buffered(sync_bytes);
+        }
         {
             let mut writer = self.writer.lock();
             self.published.sound()?;
-            let due = match self.options.durability {
-                Durability::Durable => writer.inflight,
-                Durability::Buffered { sync_bytes, .. } => writer.written.since(writer.synced) > sync_bytes,
-            };
-            if !due {
+            if !writer.inflight {
                 return Ok(false);
             }
             self.sync_active(&mut writer)?;
-            if self.buffered() {
-                return Ok(true);
-            }
             self.published.set_durable(writer.written);
         }
         self.published.notify();
+        Ok(true)
+    }
+
+    /// Syncs if more than `least` bytes wait for it; others write meanwhile.
+    fn sync_buffered(&self, least: u64) -> Result<bool, Poisoned> {
+        let (active, written) = {
+            let writer = self.writer.lock();
+            self.published.sound()?;
+            if writer.written.since(writer.synced) <= least {
+                return Ok(false);
+            }
+            (Arc::clone(&writer.active), writer.written)
+        };
+        // A segment that is opened meanwhile does not matter: it is opened after a sync of this one.
+        self.sync_segment(&active)?;
+        let mut writer = self.writer.lock();
+        writer.synced = writer.synced.max(written);
+        self.published.set_synced(writer.synced);
         Ok(true)
     }
 
@@ -96,6 +143,10 @@ impl FileJournal {
     /// Writes and syncs all that was accepted, whatever the promised level; the position that now survives loss of power.
     pub fn sync(&self) -> Result<Lsn, Poisoned> {
         while self.step()? {}
+        if self.buffered() {
+            self.sync_buffered(0)?;
+            return Ok(self.published.synced());
+        }
         {
             let mut writer = self.writer.lock();
             self.published.sound()?;
@@ -126,14 +177,8 @@ impl FileJournal {
         Ok(true)
     }
 
-    /// Whether a sync would make something durable.
-    pub(crate) fn has_unsynced(&self) -> bool {
-        let writer = self.writer.lock();
-        writer.written > writer.synced && !writer.marked
-    }
-
     fn write(&self, writer: &mut Writer, batch: Batch) -> Result<(), Poisoned> {
-        let (lsn, end) = (batch.lsn, batch.end());
+        let (lsn, end, frames) = (batch.lsn, batch.end(), u64::from(batch.frames));
         let bytes = Bytes::from(batch.sealed(self.options.seal(writer.active.number), writer.synced));
         self.write_at(writer, &bytes, lsn)?;
         writer.written = end;
@@ -141,6 +186,7 @@ impl FileJournal {
         self.window.lock().push(lsn, bytes);
         self.published.set_written(end);
         Counters::add(&self.counters.batches, 1);
+        Counters::add(&self.counters.written_frames, frames);
         Ok(())
     }
 
@@ -151,11 +197,16 @@ impl FileJournal {
         Ok(())
     }
 
-    fn sync_active(&self, writer: &mut Writer) -> Result<(), Poisoned> {
+    fn sync_segment(&self, segment: &Segment) -> Result<(), Poisoned> {
         if !self.options.faults().sync_skipped() {
-            writer.active.file.sync().map_err(|e| self.published.poison("sync", e.to_string()))?;
+            segment.file.sync().map_err(|e| self.published.poison("sync", e.to_string()))?;
         }
         Counters::add(&self.counters.syncs, 1);
+        Ok(())
+    }
+
+    fn sync_active(&self, writer: &mut Writer) -> Result<(), Poisoned> {
+        self.sync_segment(&writer.active)?;
         writer.inflight = false;
         writer.synced = writer.written;
         self.published.set_synced(writer.synced);

@@ -44,6 +44,7 @@ fn many_writers_share_syncs_and_everything_comes_back() {
                         let round: Vec<_> = (0..5u8)
                             .map(|k| journal.append(Class::User, &[&[writer, n, k], &[n; 997]]).unwrap())
                             .collect();
+                        journal.kick();
                         journal.wait(round[4].end).unwrap();
                         frames.extend(round.iter().map(|a| a.frame));
                     }

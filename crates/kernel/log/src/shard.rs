@@ -6,6 +6,7 @@
 use crate::attachment::Attachment;
 use crate::log::{Head, Log, record_name};
 use hashbrown::{DefaultHashBuilder, HashTable};
+use std::cell::Cell;
 use std::hash::BuildHasher;
 use thalweg_base::{DecodeError, Decoder, LogId, Lsn};
 
@@ -45,6 +46,8 @@ pub(crate) struct Shard<A> {
     by_name: HashTable<u32>,
     by_id: HashTable<u32>,
     hasher: DefaultHashBuilder,
+    /// The slot that was looked up last: one request asks for its log several times.
+    last: Cell<u32>,
     /// Slots of awake logs that the next round must look at. A slot may have been reused since: its log says if it is listed.
     pub(crate) active: Vec<u32>,
     /// Logs removed since the last checkpoint, and the end of the frame that removed each.
@@ -60,6 +63,7 @@ impl<A: Attachment> Shard<A> {
             by_name: HashTable::new(),
             by_id: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
+            last: Cell::new(0),
             active: Vec::new(),
             graves: Vec::new(),
             vanished: Vec::new(),
@@ -77,11 +81,19 @@ impl<A: Attachment> Shard<A> {
 
     pub(crate) fn find(&self, name: &str) -> Option<u32> {
         let hash = self.hasher.hash_one(name.as_bytes());
-        self.by_name.find(hash, |slot| self.slots[*slot as usize].name() == name.as_bytes()).copied()
+        let slot = *self.by_name.find(hash, |slot| self.slots[*slot as usize].name() == name.as_bytes())?;
+        self.last.set(slot);
+        Some(slot)
     }
 
     pub(crate) fn slot_of(&self, id: LogId) -> Option<u32> {
-        self.by_id.find(self.hasher.hash_one(id), |slot| self.slots[*slot as usize].id() == Some(id)).copied()
+        let last = self.last.get();
+        if self.id_at(last) == Some(id) {
+            return Some(last);
+        }
+        let slot = *self.by_id.find(self.hasher.hash_one(id), |slot| self.slots[*slot as usize].id() == Some(id))?;
+        self.last.set(slot);
+        Some(slot)
     }
 
     /// The id in a slot, if it is not vacant.

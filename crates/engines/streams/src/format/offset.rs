@@ -62,11 +62,25 @@ impl Given {
     }
 }
 
+/// Two digits at a time: every answer carries an offset.
 fn put_digits(out: &mut [u8], n: u64) {
-    let mut n = n.min(DIGITS_MAX);
-    for digit in out.iter_mut().rev() {
-        *digit = b'0' + (n % 10) as u8;
-        n /= 10;
+    const PAIRS: [[u8; 2]; 100] = {
+        let mut pairs = [[0; 2]; 100];
+        let mut n = 0;
+        while n < 100 {
+            pairs[n] = [b'0' + (n / 10) as u8, b'0' + (n % 10) as u8];
+            n += 1;
+        }
+        pairs
+    };
+    let n = n.min(DIGITS_MAX);
+    // Halves of 32 bits divide faster, and mostly the upper one is zero.
+    let mut halves = [(n / 100_000_000) as u32, (n % 100_000_000) as u32];
+    for (half, place) in halves.iter_mut().zip(out.chunks_exact_mut(DIGITS / 2)) {
+        for pair in place.rchunks_exact_mut(2) {
+            pair.copy_from_slice(&PAIRS[(*half % 100) as usize]);
+            *half /= 100;
+        }
     }
 }
 

@@ -42,9 +42,10 @@ pub struct Control {
 
 /// One data event holding all of `parts`, which must not be empty.
 #[must_use]
-pub fn data_event(encoding: Encoding, parts: &[Bytes]) -> Bytes {
+pub fn data_event(encoding: Encoding, parts: &[Bytes]) -> Vec<u8> {
     let len: usize = parts.iter().map(Bytes::len).sum();
-    let mut out = Vec::with_capacity(len + len / 3 + 64);
+    // With room for a control event behind it.
+    let mut out = Vec::with_capacity(len + len / 3 + 256);
     out.extend_from_slice(b"event: data\ndata:");
     match encoding {
         Encoding::Text => {
@@ -60,7 +61,7 @@ pub fn data_event(encoding: Encoding, parts: &[Bytes]) -> Bytes {
         Encoding::Base64 => put_base64(parts, len, &mut out),
     }
     out.extend_from_slice(b"\n\n");
-    Bytes::from(out)
+    out
 }
 
 /// Calls `f` with each part, the very last byte left out: the comma of the last JSON message.
@@ -72,7 +73,7 @@ pub fn each_without_last_byte<'a>(parts: &'a [Bytes], mut f: impl FnMut(&'a [u8]
 }
 
 #[must_use]
-pub fn control_event(control: &Control) -> Bytes {
+pub fn control_event(control: &Control) -> Vec<u8> {
     let mut out = Vec::with_capacity(160);
     out.extend_from_slice(b"event: control\ndata:{\"streamNextOffset\":\"");
     out.extend_from_slice(&control.next.to_text());
@@ -89,19 +90,21 @@ pub fn control_event(control: &Control) -> Bytes {
         out.extend_from_slice(b",\"streamClosed\":true");
     }
     out.extend_from_slice(b"}\n\n");
-    Bytes::from(out)
+    out
 }
 
 /// A comment: it keeps the connection open and parsers ignore it.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
-/// Which cached frame a reader wants: content of one log between two positions.
+/// Which cached frame a reader wants: content of one log between two positions, and what is said after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameKey {
     pub log: thalweg_base::LogId,
     pub from: Offset,
     pub upto: Offset,
+    pub closed: bool,
     pub encoding: Encoding,
+    pub cursor: u64,
 }
 
 struct Lines<'a> {
@@ -218,12 +221,12 @@ mod tests {
         let next = Position { incarnation: 64, offset: Offset(5) };
         let control = |up_to_date, closed| control_event(&Control { next, cursor: 7, up_to_date, closed });
         assert_eq!(
-            control(true, false),
+            String::from_utf8(control(true, false)).unwrap(),
             "event: control\ndata:{\"streamNextOffset\":\"0000000000000064_0000000000000005\",\"streamCursor\":\"7\",\
              \"upToDate\":true}\n\n"
         );
         assert_eq!(
-            control(true, true),
+            String::from_utf8(control(true, true)).unwrap(),
             "event: control\ndata:{\"streamNextOffset\":\"0000000000000064_0000000000000005\",\"upToDate\":true,\
              \"streamClosed\":true}\n\n"
         );

@@ -56,6 +56,13 @@ impl Place {
         }
     }
 
+    /// What became visible since; `from` stays where it is.
+    pub(crate) fn look_again(&mut self, view: &LogView<'_, StreamState>, closed: bool) {
+        self.from = position(view, self.from.offset);
+        self.upto = position(view, view.published);
+        self.closed = closed;
+    }
+
     pub(crate) fn read_from(&self) -> ReadFrom {
         ReadFrom { log: self.log, from: self.from.offset, upto: self.upto.offset }
     }

@@ -1,4 +1,4 @@
-//! Data events that were encoded already: readers at the same place share the bytes.
+//! Events that were encoded already: readers at the same place share the bytes.
 //!
 //! A small direct-mapped cache. Live readers of a stream ask for the same frame within microseconds of each other, so a place is
 //! rarely taken by another before all have come.
@@ -15,7 +15,7 @@ const FRAME_BYTES_MAX: usize = 128 << 10;
 
 pub(crate) struct FrameCache([Mutex<Option<(FrameKey, Frame)>>; PLACES]);
 
-/// A data event, and where its content ends.
+/// A data event with its control event, and where its content ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) event: Bytes,

@@ -10,9 +10,7 @@ use thalweg_wire::http::{Body, Response};
 const COMMON: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
 Cross-Origin-Resource-Policy: cross-origin\r\n\
 Access-Control-Allow-Origin: *\r\n\
-Access-Control-Expose-Headers: ETag, Location, Retry-After, Stream-Next-Offset, Stream-Cursor, Stream-Up-To-Date, \
-Stream-Closed, Stream-TTL, Stream-Expires-At, Stream-SSE-Data-Encoding, Producer-Epoch, Producer-Seq, \
-Producer-Expected-Seq, Producer-Received-Seq\r\n";
+Access-Control-Expose-Headers: *\r\n";
 
 const PREFLIGHT: &[u8] = b"Access-Control-Allow-Methods: GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n\
 Access-Control-Allow-Headers: Authorization, Content-Type, If-None-Match, Cache-Control, Last-Event-ID, Stream-Seq, \

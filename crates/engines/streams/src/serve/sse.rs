@@ -7,6 +7,7 @@ use super::head::Head;
 use super::stats::{add, sub};
 use super::turn::{Answer, Feed, Turn};
 use crate::format::sse::{Control, Encoding, FrameKey, KEEP_ALIVE, control_event, data_event};
+use crate::format::offset::Position;
 use crate::state::cursor;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -29,7 +30,8 @@ struct SseFeed {
     greet: bool,
     ended: bool,
     watch: Option<Watch>,
-    reading: Option<(Place, Reading)>,
+    /// What follows the place, on its way from a device.
+    reading: Option<Reading>,
 }
 
 /// Opens an SSE response at the place.
@@ -62,116 +64,124 @@ fn millis(duration: Duration) -> u64 {
 }
 
 impl SseFeed {
-    fn control(&mut self, closed: bool, now: Millis, out: &mut Vec<Bytes>) {
-        let cursor = match self.cursor {
+    fn next_cursor(&self, now: Millis) -> u64 {
+        match self.cursor {
             Some(last) => last.max(cursor::next(now, None, 0)),
             None => cursor::next(now, self.echoed, self.engine.random()),
-        };
-        self.cursor = Some(cursor);
-        let (next, up_to_date) = (self.place.from, self.place.from.offset == self.place.upto.offset);
-        out.push(control_event(&Control { next, cursor, up_to_date, closed }));
-        self.spoke = now;
-        self.greet = false;
+        }
     }
 
-    /// Sends a data event and its control event; the place moves on.
-    fn send(&mut self, place: Place, frame: Frame, now: Millis, out: &mut Vec<Bytes>) -> Pull {
+    /// A control event that says where the next event starts.
+    fn control(&self, next: Position, cursor: u64) -> Vec<u8> {
+        let up_to_date = next.offset == self.place.upto.offset;
+        control_event(&Control { next, cursor, up_to_date, closed: self.place.closed && up_to_date })
+    }
+
+    fn spoke(&mut self, cursor: u64, now: Millis) {
+        (self.cursor, self.spoke, self.greet) = (Some(cursor), now, false);
+    }
+
+    /// Sends the data event that follows, with its control event; the place moves on.
+    fn send(&mut self, frame: Frame, cursor: u64, turn: &mut Turn<'_>, put: &mut dyn FnMut(Bytes)) -> Pull {
         add(&self.engine.counters.reads, 1);
-        add(&self.engine.counters.read_bytes, frame.end.since(place.from.offset));
-        out.push(frame.event);
-        let from = self.engine.position_in(&place, frame.end);
-        let up_to_date = frame.end == place.upto.offset;
-        let closed = place.closed && up_to_date;
-        self.place = Place { from, ..place };
-        self.control(closed, now, out);
-        self.ended = closed;
-        if closed { Pull::End } else { Pull::More }
+        add(&self.engine.counters.read_bytes, frame.end.since(self.place.from.offset));
+        put(frame.event);
+        self.place.from = self.engine.position_in(&self.place, frame.end);
+        self.spoke(cursor, turn.now);
+        if frame.end < self.place.upto.offset {
+            return Pull::More;
+        }
+        self.ended = self.place.closed;
+        // What has come in since the look wakes the watch.
+        if self.ended { Pull::End } else { self.wait(turn) }
     }
 
-    fn encoded(&self, place: &Place, chunk: &Chunk) -> Frame {
-        let frame = Frame { event: data_event(self.encoding, &chunk.parts), end: chunk.end };
-        self.engine.frames.put(self.key(place), &frame);
+    /// The chunk as the next two events, for everyone who stands at this place.
+    fn encode(&self, chunk: &Chunk, key: FrameKey) -> Frame {
+        let next = self.engine.position_in(&self.place, chunk.end);
+        let mut event = data_event(self.encoding, &chunk.parts);
+        event.extend_from_slice(&self.control(next, key.cursor));
+        let frame = Frame { event: event.into(), end: chunk.end };
+        self.engine.frames.put(key, &frame);
         frame
     }
 
-    fn key(&self, place: &Place) -> FrameKey {
-        FrameKey { log: place.log, from: place.from.offset, upto: place.upto.offset, encoding: self.encoding }
+    fn key(&self, cursor: u64) -> FrameKey {
+        let Place { log, from, upto, closed, .. } = &self.place;
+        let (from, upto, closed, encoding) = (from.offset, upto.offset, *closed, self.encoding);
+        FrameKey { log: *log, from, upto, closed, encoding, cursor }
     }
 
-    /// The place of what became visible; `None` when the stream is gone.
-    fn look(&mut self, turn: &Turn<'_>) -> Option<Place> {
+    /// Looks what became visible after the place; whether the stream is still there.
+    fn look(&mut self, turn: &Turn<'_>) -> bool {
         let log = self.place.log;
         let mut guard = self.engine.logs.lock_logs(&[log], &[]);
         if self.watch.is_none() {
             self.watch = self.engine.watch(&mut guard, log, turn.waker());
         }
-        let view = guard.view(log)?;
-        if view.attachment.soft_deleted {
-            return None;
-        }
-        let durable = self.engine.logs.durable();
-        let closed = closed_visibly(&view, durable);
-        let place = Place::new(&view, self.place.from.offset, closed, durable);
-        Some(place)
+        let Some(view) = guard.view(log).filter(|view| !view.attachment.soft_deleted) else { return false };
+        self.place.look_again(&view, closed_visibly(&view, self.engine.logs.durable()));
+        true
+    }
+
+    fn wait(&self, turn: &mut Turn<'_>) -> Pull {
+        let next = self.ends.min(self.spoke.plus(millis(self.engine.config.sse_keep_alive)));
+        turn.wake_after = Some(Duration::from_millis(next.since(turn.now)));
+        Pull::Wait
     }
 }
 
 impl Feed for SseFeed {
-    fn pull(&mut self, turn: &mut Turn<'_>, out: &mut Vec<Bytes>) -> Pull {
+    fn pull(&mut self, turn: &mut Turn<'_>, put: &mut dyn FnMut(Bytes)) -> Pull {
         if self.ended {
             return Pull::End;
         }
-        if let Some((place, reading)) = self.reading.take() {
+        if let Some(reading) = self.reading.take() {
             return match reading.take(|| turn.waker()) {
                 None => {
-                    self.reading = Some((place, reading));
+                    self.reading = Some(reading);
                     Pull::Wait
                 }
                 Some(Ok(chunk)) => {
-                    let frame = self.encoded(&place, &chunk);
-                    self.send(place, frame, turn.now, out)
+                    let cursor = self.next_cursor(turn.now);
+                    let frame = self.encode(&chunk, self.key(cursor));
+                    self.send(frame, cursor, turn, put)
                 }
                 Some(Err(_)) => Pull::Abort,
             };
         }
-        if turn.now >= self.ends || turn.stopping {
+        if turn.now >= self.ends || turn.stopping || !self.look(turn) {
             return Pull::End;
         }
-        let Some(place) = self.look(turn) else { return Pull::End };
-        if place.upto.offset > place.from.offset {
-            if let Some(frame) = self.engine.frames.get(&self.key(&place)) {
-                return self.send(place, frame, turn.now, out);
+        if self.place.upto.offset > self.place.from.offset {
+            let cursor = self.next_cursor(turn.now);
+            let key = self.key(cursor);
+            if let Some(frame) = self.engine.frames.get(&key) {
+                return self.send(frame, cursor, turn, put);
             }
-            return match self.engine.ask(&place) {
+            return match self.engine.ask(&self.place) {
                 Ok(Asked::Here(chunk)) => {
-                    let frame = self.encoded(&place, &chunk);
-                    self.send(place, frame, turn.now, out)
+                    let frame = self.encode(&chunk, key);
+                    self.send(frame, cursor, turn, put)
                 }
                 Ok(Asked::Reading(reading)) => {
-                    self.reading = Some((place, reading));
-                    self.pull(turn, out)
+                    self.reading = Some(reading);
+                    self.pull(turn, put)
                 }
                 // The client comes back with its last offset, and learns the reason from the status.
                 Err(_) => Pull::Abort,
             };
         }
-        let closed = place.closed;
-        self.place = place;
-        if closed {
-            self.control(true, turn.now, out);
-            self.ended = true;
-            return Pull::End;
-        }
-        let keep_alive = millis(self.engine.config.sse_keep_alive);
-        if self.greet {
-            self.control(false, turn.now, out);
-        } else if turn.now.since(self.spoke) >= keep_alive {
-            out.push(Bytes::from_static(KEEP_ALIVE));
+        self.ended = self.place.closed;
+        if self.ended || self.greet {
+            let cursor = self.next_cursor(turn.now);
+            put(self.control(self.place.from, cursor).into());
+            self.spoke(cursor, turn.now);
+        } else if turn.now.since(self.spoke) >= millis(self.engine.config.sse_keep_alive) {
+            put(Bytes::from_static(KEEP_ALIVE));
             self.spoke = turn.now;
         }
-        let next = self.ends.min(self.spoke.plus(keep_alive));
-        turn.wake_after = Some(Duration::from_millis(next.since(turn.now)));
-        Pull::Wait
+        if self.ended { Pull::End } else { self.wait(turn) }
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) trait Task: Send {
 
 /// A body in the making.
 pub(crate) trait Feed: Send {
-    fn pull(&mut self, turn: &mut Turn<'_>, out: &mut Vec<Bytes>) -> Pull;
+    fn pull(&mut self, turn: &mut Turn<'_>, put: &mut dyn FnMut(Bytes)) -> Pull;
 }
 
 /// One call of a task or feed.
@@ -67,7 +67,7 @@ pub(crate) fn reply(answer: Answer, durable: Lsn) -> Reply {
         Answer::Response(after, response) => hold(after, response, durable),
         Answer::Later(task) => Reply::Later(Box::new(Running(task, durable))),
         Answer::Live(after, mut response, feed) => {
-            response.body = Body::Stream(Box::new(Flowing(feed, Vec::new())));
+            response.body = Body::Stream(Box::new(Flowing(feed)));
             response.close = true;
             hold(after, response, durable)
         }
@@ -90,12 +90,10 @@ impl Pending for Running {
     }
 }
 
-struct Flowing(Box<dyn Feed>, Vec<Bytes>);
+struct Flowing(Box<dyn Feed>);
 
 impl BodySource for Flowing {
     fn pull(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Pull {
-        let pull = turn(cx, |turn| self.0.pull(turn, &mut self.1));
-        self.1.drain(..).for_each(|bytes| sink.push(bytes));
-        pull
+        turn(cx, |turn| self.0.pull(turn, &mut |bytes| sink.push(bytes)))
     }
 }

@@ -281,7 +281,7 @@ impl Rig {
         let mut out = Vec::new();
         loop {
             let mut turn = Turn::new(Millis(self.now.get()), false, &waker);
-            match live.feed.pull(&mut turn, &mut out) {
+            match live.feed.pull(&mut turn, &mut |bytes| out.push(bytes)) {
                 Pull::More => {}
                 Pull::Wait => return (String::from_utf8(out.concat()).unwrap(), false),
                 Pull::End => return (String::from_utf8(out.concat()).unwrap(), true),
