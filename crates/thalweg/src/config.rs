@@ -87,6 +87,8 @@ settings! {
             "How much may wait in the journal to be settled before writers are refused";
         window_bytes: Size = "64MiB", "THALWEG_WINDOW_BYTES", "SIZE",
             "How much of the journal's end is kept in memory for readers";
+        chunk_cache_bytes: Size = "32MiB", "THALWEG_CHUNK_CACHE_BYTES", "SIZE",
+            "How much memory holds chunks that are read again and again, such as the start of a stream with many new clients";
         settle: Switch = "on", "THALWEG_SETTLE", "on|off",
             "Move data from the journal into objects; off is for measurements only";
         settle_bytes: Size = "64MiB", "THALWEG_SETTLE_BYTES", "SIZE",

@@ -60,6 +60,7 @@ fn logs_options(config: &Config) -> LogsOptions {
         settle_after_ms: millis(config.settle_after),
         fan_in: config.merge_fan_in,
         purge_after_ms: millis(config.purge_after),
+        chunk_cache_bytes: config.chunk_cache_bytes.0,
         reclaim_every_ms: (millis(config.purge_after) / 10).clamp(100, 5_000),
         ..LogsOptions::default()
     }

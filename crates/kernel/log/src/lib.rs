@@ -14,6 +14,7 @@ mod checkpoint;
 pub mod directory;
 mod error;
 mod frame;
+mod gathered;
 mod guard;
 pub mod lengths;
 mod log;

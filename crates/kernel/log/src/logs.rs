@@ -1,6 +1,7 @@
 //! All logs of one unit, over one journal.
 
 use crate::attachment::Attachment;
+use crate::gathered::Gathered;
 use crate::guard::Guard;
 use crate::runs::Sealed;
 use crate::shard::{Bounds, Shard, Slot};
@@ -42,6 +43,8 @@ pub struct LogsOptions {
     pub reclaim_every_ms: u64,
     /// Bounded memory for index blocks of sealed data.
     pub index_cache_bytes: u64,
+    /// Bounded memory for chunks that are read again and again.
+    pub chunk_cache_bytes: u64,
 }
 
 impl Default for LogsOptions {
@@ -55,6 +58,7 @@ impl Default for LogsOptions {
             purge_after_ms: 300_000,
             reclaim_every_ms: 5_000,
             index_cache_bytes: 64 << 20,
+            chunk_cache_bytes: 32 << 20,
         }
     }
 }
@@ -64,6 +68,7 @@ pub struct Logs<A: Attachment> {
     pub(crate) shards: Box<[Mutex<Shard<A>>]>,
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) sealed: Sealed,
+    pub(crate) gathered: Gathered,
     pub(crate) options: LogsOptions,
     /// The next log's id, without the shard's bits.
     pub(crate) next_id: AtomicU64,

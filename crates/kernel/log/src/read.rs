@@ -57,13 +57,17 @@ pub enum SeekError {
 impl<A: Attachment> Logs<A> {
     /// Reads a chunk if no device has to be waited for; else `None`: then call [`Logs::read`] from an I/O thread.
     pub fn try_read(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
-        self.reader(Mode::NoWait).again(|reader| reader.chunk(from))
+        if let Some(chunk) = self.gathered.get(from) {
+            return Some(Ok(chunk));
+        }
+        let read = self.reader(Mode::NoWait).again(|reader| reader.chunk(from))?;
+        Some(read.map(|chunk| self.gathered.note(from, chunk)))
     }
 
     /// Reads a chunk; may wait for a device.
     pub fn read(&self, from: ReadFrom) -> Result<Chunk, ReadError> {
         let read = self.reader(Mode::Wait).again(|reader| reader.chunk(from));
-        read.unwrap_or_else(|| Err(restless(from.log, from.from)))
+        read.unwrap_or_else(|| Err(restless(from.log, from.from))).map(|chunk| self.gathered.note(from, chunk))
     }
 
     /// The position at a distance from a message boundary, if no device has to be waited for.

@@ -9,6 +9,7 @@
 use crate::attachment::Attachment;
 use crate::error::OpenError;
 use crate::frame::{self, Ancestor, Entry};
+use crate::gathered::Gathered;
 use crate::guard::fresh_log;
 use crate::log::{Log, Piece};
 use crate::logs::{Counters, Logs, LogsOptions, SHARDS, shard_of_log};
@@ -73,6 +74,7 @@ impl<A: Attachment> Logs<A> {
             shards: tables.shards.into_iter().map(Mutex::new).collect(),
             journal,
             sealed,
+            gathered: Gathered::new(options.chunk_cache_bytes),
             options,
             next_id: AtomicU64::new(next_id + 1),
             loss_mark,

@@ -14,6 +14,9 @@ use std::os::fd::OwnedFd;
 const PIECES_MAX: usize = 1024;
 /// Pieces up to here are copied: cheaper than an element of their own in the call.
 const COPY_MAX: usize = 256;
+/// So are these, as long as little has gathered: then one plain buffer is all there is to send.
+const COPY_FIRST: usize = 2048;
+const LITTLE: usize = 4096;
 const FEW: usize = 8;
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
@@ -39,7 +42,7 @@ impl Gather {
     }
 
     pub(super) fn push(&mut self, bytes: Bytes) {
-        if bytes.len() <= COPY_MAX {
+        if bytes.len() <= COPY_MAX || (bytes.len() <= COPY_FIRST && self.len() <= LITTLE) {
             return self.text.extend_from_slice(&bytes);
         }
         self.end_text();

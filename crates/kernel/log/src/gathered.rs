@@ -1,0 +1,138 @@
+//! Chunks that are read again and again, each in one piece.
+//!
+//! A chunk is gathered from frames, hundreds perhaps, or from blocks of objects. When somebody asks for the same one a second time, as all
+//! clients do that start from the same place, it is kept as one slice, which costs the socket one copy and us nothing. Content never
+//! changes, so an entry is right for as long as its log exists; whoever reads has looked for the log before.
+
+use crate::logs::ReadFrom;
+use crate::read::Chunk;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use quick_cache::Weighter;
+use quick_cache::unsync::Cache;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use thalweg_base::{LogId, Offset};
+
+/// Smaller chunks are as cheap to read as to find here.
+const BYTES_MIN: usize = 512;
+/// How many of the latest questions are remembered.
+const ASKED: usize = 256;
+
+type Key = (LogId, Offset);
+
+#[derive(Clone)]
+struct Held {
+    bytes: Bytes,
+    end: Offset,
+    /// It ends by its content, not where the log ended then.
+    whole: bool,
+}
+
+#[derive(Clone)]
+struct Weigh;
+
+impl Weighter<Key, Held> for Weigh {
+    fn weight(&self, _: &Key, held: &Held) -> u64 {
+        held.bytes.len() as u64 + 128
+    }
+}
+
+pub(crate) struct Gathered {
+    /// One table under one lock: a sharded one would have no room for a large chunk in any of its shards.
+    cache: Mutex<Cache<Key, Held, Weigh>>,
+    asked: Box<[AtomicU64]>,
+    hasher: RandomState,
+}
+
+impl Gathered {
+    /// Holds about this many bytes at most.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let items = usize::try_from(bytes / (64 << 10)).unwrap_or(usize::MAX).max(16);
+        Self {
+            cache: Mutex::new(Cache::with_weighter(items, bytes, Weigh)),
+            asked: (0..ASKED).map(|_| AtomicU64::new(0)).collect(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    pub(crate) fn get(&self, want: ReadFrom) -> Option<Chunk> {
+        let held = self.cache.lock().get(&(want.log, want.from))?.clone();
+        let fits = held.end == want.upto || (held.whole && held.end <= want.upto);
+        fits.then(|| Chunk { parts: vec![held.bytes], end: held.end })
+    }
+
+    /// The chunk that was read, in one piece from the second time on.
+    pub(crate) fn note(&self, want: ReadFrom, mut chunk: Chunk) -> Chunk {
+        let len = chunk.bytes();
+        if len < BYTES_MIN || !self.asked_before(want, chunk.end) {
+            return chunk;
+        }
+        // A copy even of a single part: it may be a slice of something much larger.
+        let bytes = Bytes::from(chunk.parts.concat());
+        chunk.parts = vec![bytes.clone()];
+        let held = Held { bytes, end: chunk.end, whole: chunk.end < want.upto };
+        self.cache.lock().insert((want.log, want.from), held);
+        chunk
+    }
+
+    fn asked_before(&self, want: ReadFrom, end: Offset) -> bool {
+        let tag = self.hasher.hash_one((want.log, want.from, end)) | 1;
+        self.asked[tag as usize / 2 % ASKED].swap(tag, Ordering::Relaxed) == tag
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: LogId = LogId(64);
+
+    fn want(from: u64, upto: u64) -> ReadFrom {
+        ReadFrom { log: LOG, from: Offset(from), upto: Offset(upto) }
+    }
+
+    fn chunk(parts: usize, end: u64) -> Chunk {
+        let len = end as usize / parts;
+        Chunk { parts: vec![Bytes::from(vec![7; len]); parts], end: Offset(end) }
+    }
+
+    #[test]
+    fn the_second_time_it_is_one_piece() {
+        let gathered = Gathered::new(1 << 20);
+        assert_eq!(gathered.note(want(0, 65_536), chunk(64, 65_536)).parts.len(), 64);
+        assert!(gathered.get(want(0, 65_536)).is_none());
+        assert_eq!(gathered.note(want(0, 65_536), chunk(64, 65_536)).parts.len(), 1);
+        assert_eq!(gathered.get(want(0, 65_536)).map(|c| (c.bytes(), c.end)), Some((65_536, Offset(65_536))));
+    }
+
+    #[test]
+    fn what_ended_at_the_tail_is_not_for_who_sees_more() {
+        let gathered = Gathered::new(1 << 20);
+        for _ in 0..2 {
+            gathered.note(want(0, 65_536), chunk(64, 65_536));
+        }
+        assert!(gathered.get(want(0, 65_537)).is_none());
+        assert!(gathered.get(want(0, 65_535)).is_none());
+        assert!(gathered.get(want(0, 65_536)).is_some());
+    }
+
+    #[test]
+    fn what_ended_by_its_content_is_for_everybody_who_sees_its_end() {
+        let gathered = Gathered::new(1 << 20);
+        for _ in 0..2 {
+            gathered.note(want(0, 99_999), chunk(64, 65_536));
+        }
+        assert!(gathered.get(want(0, 1 << 40)).is_some());
+        assert!(gathered.get(want(0, 65_536)).is_some());
+        assert!(gathered.get(want(0, 65_000)).is_none());
+    }
+
+    #[test]
+    fn small_chunks_are_left_alone() {
+        let gathered = Gathered::new(1 << 20);
+        for _ in 0..3 {
+            assert_eq!(gathered.note(want(0, 400), chunk(4, 400)).parts.len(), 4);
+        }
+    }
+}
