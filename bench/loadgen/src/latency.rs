@@ -33,6 +33,10 @@ impl Latencies {
         self.max_us = self.max_us.max(other.max_us);
     }
 
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
     /// The latency in microseconds that this many of a thousand do not exceed.
     pub(crate) fn permille(&self, permille: u64) -> u64 {
         let wanted = (self.count * permille).div_ceil(1000).max(1);

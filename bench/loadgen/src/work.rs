@@ -2,3 +2,9 @@
 
 pub(crate) mod append;
 pub(crate) mod each;
+pub(crate) mod event;
+pub(crate) mod idle;
+pub(crate) mod live;
+pub(crate) mod replay;
+pub(crate) mod weave;
+pub(crate) mod writer;

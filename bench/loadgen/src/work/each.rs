@@ -46,7 +46,7 @@ impl Plan {
     }
 }
 
-fn put(out: &mut Vec<u8>, path: &str, content_type: &str, ttl: u64, body: &[u8]) {
+pub(super) fn put(out: &mut Vec<u8>, path: &str, content_type: &str, ttl: u64, body: &[u8]) {
     let ttl = if ttl == 0 { String::new() } else { ttl.to_string() };
     let headers = [("content-type", content_type), ("stream-ttl", ttl.as_str())];
     request(out, "PUT", path, &headers[..if ttl.is_empty() { 1 } else { 2 }], body);

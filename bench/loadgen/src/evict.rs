@@ -1,0 +1,34 @@
+//! Keeps a folder's files out of the page cache, so that reads go to the disk.
+
+use rustix::fs::{Advice, fadvise};
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Files below this size are metadata, not content.
+const CONTENT_BYTES: u64 = 64 << 10;
+
+/// Asks the system again and again to forget the clean pages of all larger files below `folder`, until `over`.
+pub(crate) fn keep_out(folder: &Path, every: Duration, over: &AtomicBool) {
+    while !over.load(Ordering::Acquire) {
+        forget(folder);
+        std::thread::sleep(every);
+    }
+}
+
+/// Best effort: files come and go while the server works.
+pub(crate) fn forget(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() {
+            forget(&entry.path());
+        } else if kind.is_file()
+            && entry.metadata().is_ok_and(|meta| meta.len() >= CONTENT_BYTES)
+            && let Ok(file) = File::open(entry.path())
+        {
+            let _ = fadvise(&file, 0, None, Advice::DontNeed);
+        }
+    }
+}
