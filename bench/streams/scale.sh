@@ -32,7 +32,7 @@ for n in $STREAMS; do
   "$LOADGEN" --server "$ADDRESS" --connections 1 create --streams 1 --prefix probe-
   seconds=$((n / 20000 + 20))
   [ "$LEAVE" = expire ] && seconds=$(awk -v f="$filled" -v t=$ttl -v b="$(now)" 'BEGIN {printf "%.0f", f + t - b + 60}')
-  "$LOADGEN" --server "$ADDRESS" --connections 4 append --streams 1 --prefix probe- --rate 400 --seconds "$seconds" --every 5 &
+  "$LOADGEN" --server "$ADDRESS" --connections 4 append --streams 1 --prefix probe- --rate 400 --warm 0 --seconds "$seconds" --every 5 &
   probe=$!
   sleep 5
   [ "$LEAVE" = delete ] && "$LOADGEN" --server "$ADDRESS" --connections 16 --depth 64 delete --streams "$n"

@@ -13,8 +13,8 @@ for mode in $MODES; do
   echo "== settle $mode: $RATE appends/s of 256 B over $STREAMS streams for $SECS s"
   # Off: nothing may be refused for want of settling.
   serve thalweg:durable "$WORK/$mode" --settle "$mode" --purge-after "$PURGE" $([ "$mode" = off ] && echo --journal-bound-bytes 64GiB) || exit 1
-  "$LOADGEN" --server "$ADDRESS" --connections 16 create --streams "$STREAMS" || exit 1
-  "$LOADGEN" --server "$ADDRESS" --connections 32 --depth 64 append --streams "$STREAMS" --rate "$RATE" --seconds "$SECS" >"$WORK/$mode.latency" &
+  "$LOADGEN" --server "$ADDRESS" --connections 16 --depth 32 create --streams "$STREAMS" || exit 1
+  "$LOADGEN" --server "$ADDRESS" --connections 32 --depth 64 append --streams "$STREAMS" --rate "$RATE" --warm 0 --seconds "$SECS" --every 10 >"$WORK/$mode.latency" &
   load=$!
   while kill -0 $load 2>/dev/null; do
     for _ in $(seq 10); do kill -0 $load 2>/dev/null && sleep 1; done
@@ -26,7 +26,7 @@ for mode in $MODES; do
   P99+="$mode $(sed -E 's/.* p99_us=([0-9]+).*/\1/' <<<"$last")"$'\n'
   if [ "$mode" = on ]; then
     sleep 15; before=$(used "$WORK/$mode")
-    "$LOADGEN" --server "$ADDRESS" --connections 16 delete --streams "$STREAMS" --step 2
+    "$LOADGEN" --server "$ADDRESS" --connections 16 --depth 32 delete --streams "$STREAMS" --step 2
     began=$SECONDS
     until [ "$(used "$WORK/$mode")" -le $((before * 6 / 10)) ] || [ $((SECONDS - began)) -gt 900 ]; do sleep 1; done
     echo "half of the streams deleted: $before MB before, $(used "$WORK/$mode") MB after $((SECONDS - began)) s (purge after $PURGE)"
