@@ -2,7 +2,7 @@
 # make test   all tests; needs node >= 20 for the conformance suite and the clients, else these are reported as skipped
 # make check  formatting, lints, documentation, the layer rule
 # make soak   the long forms: simulations, kills, fuzzing
-# make bench  measurements against the reference server; writes bench/RESULTS.md
+# make bench  side by side with the reference server; bench/README.md has the other measurements, make bench-settle and so on
 #
 # Build output stays outside the clone, so that a fresh clone on the same machine builds fast.
 
@@ -10,7 +10,7 @@ SHELL := /bin/bash
 CACHE := $(or $(THALWEG_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/thalweg)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 
-.PHONY: help run test check soak bench bench-streams bench-settle bench-scale bench-fulldisk dist tools
+.PHONY: help run test check soak bench bench-streams bench-sustained bench-nginx bench-settle bench-scale bench-fulldisk dist tools
 
 help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
@@ -43,6 +43,12 @@ bench: bench-streams
 
 bench-streams: tools
 	bench/streams/run.sh
+
+bench-sustained: tools
+	bench/streams/sustained.sh
+
+bench-nginx: tools
+	bench/streams/nginx.sh
 
 bench-settle: tools
 	bench/streams/settle.sh

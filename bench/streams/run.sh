@@ -177,7 +177,8 @@ memory_case() {
       "$LOADGEN" --server "$ADDRESS" --connections 1000 idle --kind $kind --settle 0.5 --hold 600 >"$WORK/held" 2>&1 &
       held=$!
       until [ -s "$WORK/held" ]; do kill -0 $held 2>/dev/null || break; sleep 0.1; done
-      load --connections "$n" idle --kind $kind && record "memory" "$what" "${who%:*}"
+      # Long enough for an allocator that gives memory back in its own time.
+      load --connections "$n" idle --kind $kind --settle 12 && record "memory" "$what" "${who%:*}"
       target memory "$what" "abs:bytes<=$([ $kind = sse ] && echo 600 || echo 400)"
       kill $held 2>/dev/null; wait $held 2>/dev/null
       end

@@ -12,6 +12,7 @@ pub(crate) struct Meter {
     began: Instant,
     server_us: Option<Cpu>,
     client_us: Option<Cpu>,
+    server_read: Option<u64>,
 }
 
 /// What a window took.
@@ -21,19 +22,28 @@ pub(crate) struct Cost {
     /// CPU time of the server, in microseconds.
     pub(crate) server_us: Option<f64>,
     pub(crate) client_us: Option<f64>,
+    /// What the server read from the disk, page cache not counted.
+    pub(crate) server_read_bytes: Option<u64>,
 }
 
 impl Meter {
     pub(crate) fn start(server: Option<u32>) -> Self {
         let server_us = server.and_then(|pid| Cpu::of(&pid.to_string()));
-        Self { server, client_us: Cpu::of("self"), server_us, began: Instant::now() }
+        let server_read = server.and_then(read_bytes);
+        Self { server, client_us: Cpu::of("self"), server_us, server_read, began: Instant::now() }
     }
 
     pub(crate) fn stop(&self) -> Cost {
         let seconds = self.began.elapsed().as_secs_f64();
         let server = self.server.and_then(|pid| Cpu::of(&pid.to_string()));
         let spent = |after: Option<Cpu>, before: &Option<Cpu>| Some(after?.since(before.as_ref()?));
-        Cost { seconds, server_us: spent(server, &self.server_us), client_us: spent(Cpu::of("self"), &self.client_us) }
+        let read = self.server.and_then(read_bytes).zip(self.server_read);
+        Cost {
+            seconds,
+            server_us: spent(server, &self.server_us),
+            client_us: spent(Cpu::of("self"), &self.client_us),
+            server_read_bytes: read.map(|(after, before)| after - before),
+        }
     }
 }
 
@@ -66,6 +76,12 @@ impl Cpu {
         let (coarse, fine) = (self.ticks_us - before.ticks_us, self.threads_us - before.threads_us);
         if (coarse - fine).abs() <= 2.0 * TICK_US + coarse * 0.01 { fine } else { coarse }
     }
+}
+
+/// What a process made the disk read.
+fn read_bytes(pid: u32) -> Option<u64> {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    io.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()
 }
 
 /// Memory of a process that is not the kernel's, in bytes.

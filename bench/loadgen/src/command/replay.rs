@@ -108,9 +108,13 @@ fn print(what: &str, tally: &Tally, works: &[Replay]) {
     let (finished, bytes, pages) = (sum(|w| w.finished).max(1), sum(|w| w.bytes), sum(|w| w.pages));
     let bytes_each = bytes as f64 / finished as f64;
     let mb_per_s = tally.ops as f64 * bytes_each / tally.cost.seconds.max(1e-9) / 1e6;
-    println!(
+    print!(
         "{what} {tally} bytes_each={bytes_each:.0} pages_each={:.1} mb_per_s={mb_per_s:.1} wrong={}",
         pages as f64 / finished as f64,
         sum(|w| w.wrong)
     );
+    if let Some(read) = tally.cost.server_read_bytes {
+        print!(" disk_mb_per_s={:.1}", read as f64 / tally.cost.seconds.max(1e-9) / 1e6);
+    }
+    println!();
 }
