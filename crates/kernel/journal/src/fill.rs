@@ -19,7 +19,7 @@ pub(crate) struct Fill {
     open: Option<Batch>,
     waiting: VecDeque<Batch>,
     pub(crate) closed: bool,
-    /// Size of the last batch taken: a guess at the next one's.
+    /// The next batch will hardly be larger: the largest of the last ones, forgotten slowly.
     guess: usize,
 }
 
@@ -109,7 +109,7 @@ impl Fill {
     /// The oldest batch that is not written.
     pub(crate) fn take(&mut self) -> Option<Batch> {
         let batch = self.waiting.pop_front().or_else(|| self.open.take())?;
-        self.guess = batch.bytes.len().min(1 << 20);
+        self.guess = batch.bytes.len().max(self.guess - self.guess / 8).min(1 << 20);
         Some(batch)
     }
 

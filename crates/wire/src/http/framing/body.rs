@@ -84,7 +84,14 @@ fn content_length(value: &[u8]) -> Result<u64, Refusal> {
 
 /// Only what could make two readers see two hosts, or a host where there is none, is looked for.
 fn check_host(value: &[u8]) -> Result<(), Refusal> {
-    let bad =
-        |b: &u8| !b.is_ascii_graphic() || matches!(b, b',' | b'/' | b'?' | b'#' | b'@' | b'\\' | b'<' | b'>' | b'"');
-    if value.iter().any(bad) { Err(Refusal::bad("Host is malformed")) } else { Ok(()) }
+    const PLAIN: [bool; 256] = {
+        let (mut plain, mut b) = ([false; 256], 0_u8);
+        while b < 128 {
+            plain[b as usize] = b.is_ascii_graphic()
+                && !matches!(b, b',' | b'/' | b'?' | b'#' | b'@' | b'\\' | b'<' | b'>' | b'"');
+            b += 1;
+        }
+        plain
+    };
+    if value.iter().all(|b| PLAIN[usize::from(*b)]) { Ok(()) } else { Err(Refusal::bad("Host is malformed")) }
 }
