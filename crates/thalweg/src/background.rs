@@ -11,9 +11,10 @@ use thalweg_log::{UpkeepError, When};
 use thalweg_streams::Streams;
 
 /// How often each kind looks for work.
-const SETTLE_EVERY: Duration = Duration::from_millis(50);
+const SETTLE_EVERY: Duration = Duration::from_millis(100);
 const MERGE_EVERY: Duration = Duration::from_millis(100);
-const PREPARE_EVERY: Duration = Duration::from_millis(20);
+/// One segment is ready ahead; at this rate it is used up before the next look, and appends wait.
+const SEGMENT_BYTES_PER_MS: u64 = 512 << 10;
 const TICK_EVERY: Duration = Duration::from_millis(100);
 /// How long a kind rests after an error.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -51,10 +52,12 @@ impl Background {
         streams: &Arc<Streams>,
         reserve: Reserve,
         settle: bool,
+        segment_bytes: u64,
     ) -> std::io::Result<Self> {
         let mut background = Self { stop: Arc::default(), threads: Vec::new() };
         let journal = Arc::clone(&kernel.journal);
-        background.every("prepare", PREPARE_EVERY, move || {
+        let prepare_every = Duration::from_millis((segment_bytes / SEGMENT_BYTES_PER_MS).clamp(5, 100));
+        background.every("prepare", prepare_every, move || {
             if journal.wants_prepare() { journal.prepare().map(|()| Done::Nothing) } else { Ok(Done::Nothing) }
         })?;
         let ticking = Arc::clone(streams);

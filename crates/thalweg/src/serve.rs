@@ -30,7 +30,8 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config));
     let gate = Arc::new(Gate::default());
     open_gate(&kernel, &gate, &streams);
-    let background = Background::start(&kernel, &streams, reserve, config.settle == Switch::On)?;
+    let background =
+        Background::start(&kernel, &streams, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
 
     let vitals = Arc::new(ServerVitals::new(&kernel, &streams));
     let front = Arc::new(Front::new(Arc::clone(&streams), Arc::clone(&vitals)));
@@ -57,8 +58,7 @@ fn open_gate(kernel: &Kernel, gate: &Arc<Gate>, streams: &Arc<Streams>) {
     gate.advance(kernel.journal.durable().0);
     kernel.journal.subscribe(Arc::new(move || {
         let Some(journal) = journal.upgrade() else { return };
-        gate.advance(journal.durable().0);
-        streams.on_durable();
+        gate.advance_with(journal.durable().0, || streams.on_durable());
         if journal.poisoned().is_some() {
             gate.fail();
         }

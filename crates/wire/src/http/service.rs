@@ -268,7 +268,13 @@ impl Gate {
 
     /// Releases every reply held at or below `position`.
     pub fn advance(&self, position: u64) {
+        self.advance_with(position, || {});
+    }
+
+    /// The same, and does something that wakes event loops too: each is woken once for both.
+    pub fn advance_with(&self, position: u64, also: impl FnOnce()) {
         self.position.fetch_max(position, Ordering::AcqRel);
+        also();
         self.wake();
     }
 

@@ -87,8 +87,8 @@ fn check_host(value: &[u8]) -> Result<(), Refusal> {
     const PLAIN: [bool; 256] = {
         let (mut plain, mut b) = ([false; 256], 0_u8);
         while b < 128 {
-            plain[b as usize] = b.is_ascii_graphic()
-                && !matches!(b, b',' | b'/' | b'?' | b'#' | b'@' | b'\\' | b'<' | b'>' | b'"');
+            plain[b as usize] =
+                b.is_ascii_graphic() && !matches!(b, b',' | b'/' | b'?' | b'#' | b'@' | b'\\' | b'<' | b'>' | b'"');
             b += 1;
         }
         plain
