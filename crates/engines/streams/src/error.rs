@@ -2,7 +2,7 @@
 
 use crate::format::content_type::CONTENT_TYPE_BYTES_MAX;
 use crate::format::json::JsonError;
-use crate::format::offset::Position;
+use crate::format::offset::{OFFSET_BYTES, Position};
 use crate::state::producers::{PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
 use thalweg_base::{Lsn, Offset};
 use thalweg_journal::AppendError;
@@ -34,6 +34,8 @@ pub enum Refusal {
     OffsetStale,
     #[error("the offset lies beyond the stream's end, {tail}", tail = text(*tail))]
     OffsetBeyond { tail: Position },
+    #[error("Last-Event-ID is not the id of an event; send it as it was received")]
+    LastEventId,
     #[error("the offset lies inside a message; offsets must be used as they were received")]
     OffsetInside,
     #[error(
@@ -111,6 +113,12 @@ pub enum Refusal {
     #[error("the source was deleted; fork one of its forks instead")]
     SourceGone,
 
+    // 412
+    #[error("the stream's tail is not what If-Match names, but {tail}", tail = text(*tail))]
+    Moved { tail: Position },
+    #[error("the stream exists, and If-None-Match: * asks for a new one")]
+    ExistsAlready { tail: Position },
+
     // 413, 429
     #[error("the body is too large: {len} bytes in one frame, at most {max} are possible")]
     TooLarge { len: usize, max: usize },
@@ -144,6 +152,13 @@ fn text(position: Position) -> String {
     String::from_utf8_lossy(&position.to_text()).into_owned()
 }
 
+/// The tag that names a stream by its tail, for `If-Match`.
+pub(crate) fn quoted(tail: Position) -> [u8; OFFSET_BYTES + 2] {
+    let mut tag = [b'"'; OFFSET_BYTES + 2];
+    tag[1..=OFFSET_BYTES].copy_from_slice(&tail.to_text());
+    tag
+}
+
 impl Refusal {
     #[must_use]
     pub fn status(&self) -> u16 {
@@ -167,6 +182,7 @@ impl Refusal {
             R::Offset => (400, "bad_offset"),
             R::OffsetStale => (400, "stale_offset"),
             R::OffsetBeyond { .. } => (400, "offset_beyond_tail"),
+            R::LastEventId => (400, "bad_last_event_id"),
             R::OffsetInside => (400, "offset_inside_message"),
             R::Ttl => (400, "bad_ttl"),
             R::ExpiresAt => (400, "bad_expires_at"),
@@ -201,6 +217,8 @@ impl Refusal {
             R::Exists(_) => (409, "exists_differently"),
             R::NameKept => (409, "name_kept_by_forks"),
             R::SourceGone => (409, "source_gone"),
+            R::Moved { .. } => (412, "tail_moved"),
+            R::ExistsAlready { .. } => (412, "exists"),
             R::TooLarge { .. } => (413, "too_large"),
             R::TooManyProducers(_) => (429, "too_many_producers"),
             R::Corrupt(_) => (500, "corrupt"),
@@ -226,6 +244,10 @@ impl Refusal {
             }
             Self::Closed { tail } => {
                 put(b"Stream-Closed: ", b"true");
+                put(b"Stream-Next-Offset: ", &tail.to_text());
+            }
+            Self::Moved { tail } | Self::ExistsAlready { tail } => {
+                put(b"ETag: ", &quoted(*tail));
                 put(b"Stream-Next-Offset: ", &tail.to_text());
             }
             Self::Method => put(b"Allow: ", b"GET, HEAD, PUT, POST, DELETE, OPTIONS"),

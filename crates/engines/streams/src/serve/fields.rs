@@ -1,7 +1,7 @@
 //! The request's header fields that concern us, found in one pass.
 
 use crate::error::{Refusal, SEQ_BYTES_MAX};
-use crate::format::offset::Given;
+use crate::format::offset::{Given, Position};
 use crate::state::lifetime::Lifetime;
 use crate::state::producers::{Claim, PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
 use thalweg_base::Millis;
@@ -11,7 +11,9 @@ use thalweg_wire::http::Headers;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fields<'a> {
     pub(crate) content_type: Option<&'a [u8]>,
+    pub(crate) if_match: Option<&'a [u8]>,
     pub(crate) if_none_match: Option<&'a [u8]>,
+    last_event_id: Option<&'a [u8]>,
     pub(crate) host: Option<&'a [u8]>,
     pub(crate) forwarded_proto: Option<&'a [u8]>,
     closed: Option<&'a [u8]>,
@@ -34,6 +36,7 @@ impl<'a> Fields<'a> {
             let is = |candidate: &str| name.eq_ignore_ascii_case(candidate);
             let (candidate, place) = match name.len() {
                 4 if is("Host") => ("Host", &mut f.host),
+                8 if is("If-Match") => ("If-Match", &mut f.if_match),
                 10 if is("Stream-Seq") => ("Stream-Seq", &mut f.seq),
                 10 if is("Stream-TTL") => ("Stream-TTL", &mut f.ttl),
                 11 if is("Producer-Id") => ("Producer-Id", &mut f.producer_id),
@@ -41,6 +44,7 @@ impl<'a> Fields<'a> {
                 12 if is("Producer-Seq") => ("Producer-Seq", &mut f.producer_seq),
                 13 if is("Stream-Closed") => ("Stream-Closed", &mut f.closed),
                 13 if is("If-None-Match") => ("If-None-Match", &mut f.if_none_match),
+                13 if is("Last-Event-ID") => ("Last-Event-ID", &mut f.last_event_id),
                 14 if is("Producer-Epoch") => ("Producer-Epoch", &mut f.producer_epoch),
                 17 if is("Stream-Expires-At") => ("Stream-Expires-At", &mut f.expires_at),
                 17 if is("X-Forwarded-Proto") => ("X-Forwarded-Proto", &mut f.forwarded_proto),
@@ -60,6 +64,14 @@ impl<'a> Fields<'a> {
     #[must_use]
     pub(crate) fn closes(&self) -> bool {
         self.closed.is_some_and(|value| value.eq_ignore_ascii_case(b"true"))
+    }
+
+    /// Where an SSE reader goes on; an empty one says that nothing was received yet.
+    pub(crate) fn last_event_id(&self) -> Result<Option<Position>, Refusal> {
+        match self.last_event_id {
+            None | Some([]) => Ok(None),
+            Some(text) => Position::parse(text).map(Some).ok_or(Refusal::LastEventId),
+        }
     }
 
     pub(crate) fn seq(&self) -> Result<Option<&'a [u8]>, Refusal> {

@@ -116,6 +116,7 @@ impl Engine {
             content_type: put.wish.content_type.map(Into::into),
             lifetime: put.wish.lifetime,
             closed: put.wish.closed,
+            fresh: put.wish.fresh,
             fork,
             body: put.body.into(),
             location: put.location.into(),
@@ -158,6 +159,7 @@ struct LatePut {
     content_type: Option<Box<[u8]>>,
     lifetime: Option<Lifetime>,
     closed: bool,
+    fresh: bool,
     fork: Option<(Box<str>, Option<Given>, u64)>,
     body: Box<[u8]>,
     location: Box<[u8]>,
@@ -176,7 +178,7 @@ impl Task for LatePut {
         let content_type = self.content_type.as_deref();
         let put = Put {
             name: &self.name,
-            wish: Wish { content_type, lifetime: self.lifetime, closed: self.closed, fork },
+            wish: Wish { content_type, lifetime: self.lifetime, closed: self.closed, fork, fresh: self.fresh },
             content_type: content_type.and_then(ContentType::parse),
             body: &self.body,
             location: &self.location,

@@ -13,7 +13,7 @@ Access-Control-Allow-Origin: *\r\n\
 Access-Control-Expose-Headers: *\r\n";
 
 const PREFLIGHT: &[u8] = b"Access-Control-Allow-Methods: GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n\
-Access-Control-Allow-Headers: Authorization, Content-Type, If-None-Match, Cache-Control, Last-Event-ID, Stream-Seq, \
+Access-Control-Allow-Headers: Authorization, Content-Type, If-Match, If-None-Match, Cache-Control, Last-Event-ID, Stream-Seq, \
 Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Cursor, Stream-Forked-From, Stream-Fork-Offset, \
 Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq\r\n\
 Access-Control-Max-Age: 86400\r\n";

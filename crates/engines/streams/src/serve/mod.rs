@@ -31,6 +31,7 @@ pub use config::Faults;
 pub use config::StreamsConfig;
 pub use stats::Stats;
 
+use crate::format::offset::Position;
 use crate::state::StreamState;
 use engine::Engine;
 use std::sync::Arc;
@@ -118,12 +119,16 @@ pub fn fuzz_query_and_headers(data: &[u8]) {
         "stream-fork-offset",
         "stream-fork-sub-offset",
         "if-none-match",
+        "if-match",
+        "last-event-id",
     ];
     let headers: Vec<(&str, &[u8])> =
         lines.filter_map(|line| Some((*names.get(usize::from(*line.first()?) % names.len())?, &line[1..]))).collect();
     if let Ok(fields) = fields::Fields::find(thalweg_wire::http::Headers(&headers)) {
         let _ = (fields.closes(), fields.seq(), fields.claim(), fields.lifetime(), fields.fork_place());
         let _ = fields.content_type.and_then(crate::format::content_type::ContentType::parse);
+        let _ =
+            (fields.last_event_id(), fields.if_match.is_some_and(|given| etag::names_tail(given, Position::default())));
         let _ = fields.if_none_match.is_some_and(|given| etag::matches(given, b"\"1:2:3\""));
     }
 }

@@ -36,12 +36,15 @@ impl Engine {
         let name = self.name(request)?;
         let query = request.query.map_or(Ok(Query::default()), Query::parse)?;
         let fields = Fields::find(request.headers)?;
+        // What an SSE reader has received says more than the URL that it began with.
+        let resumed = if query.live == Some(Live::Sse) { fields.last_event_id()? } else { None };
+        let offset = resumed.map(Given::At).or(query.offset);
         let (mut guard, log) = self.find_live(&name, now)?;
         self.renew(&mut guard, log, now);
         let view = guard.view(log).ok_or(Refusal::NotFound)?;
         let durable = self.logs.durable();
         let closed = closed_visibly(&view, durable);
-        let place = Place::new(&view, start(&view, query.offset)?, closed, durable);
+        let place = Place::new(&view, start(&view, offset)?, closed, durable);
         drop(guard);
 
         let at_tail = place.from.offset == place.upto.offset;

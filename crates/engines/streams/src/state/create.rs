@@ -12,6 +12,8 @@ pub struct Wish<'a> {
     pub lifetime: Option<Lifetime>,
     pub closed: bool,
     pub fork: Option<ForkWish<'a>>,
+    /// Only if there is none of that name (`If-None-Match: *`).
+    pub fresh: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +76,8 @@ mod tests {
     use crate::state::Config;
     use thalweg_base::{Lsn, Millis};
 
-    const SAME: Wish<'static> = Wish { content_type: Some(b"Text/Plain"), lifetime: None, closed: false, fork: None };
+    const SAME: Wish<'static> =
+        Wish { content_type: Some(b"Text/Plain"), lifetime: None, closed: false, fork: None, fresh: false };
 
     fn stream(fork: Option<Fork>) -> StreamState {
         let content_type = ContentType::parse(b"text/plain").unwrap();

@@ -20,14 +20,38 @@ pub(crate) struct Stream {
     pub(crate) changed: u64,
 }
 
+impl Stream {
+    /// How many bytes the messages take: each of a JSON stream has a comma.
+    fn bytes(&self) -> u64 {
+        self.messages.iter().map(|message| message.len() as u64 + u64::from(self.json)).sum()
+    }
+}
+
 pub(crate) type Streams = BTreeMap<String, Stream>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    Create { name: String, json: bool, body: Vec<Vec<u8>>, closed: bool },
-    Fork { name: String, source: String },
-    Append { name: String, body: Vec<Vec<u8>>, producer: Option<(String, u64, u64)>, close: bool },
-    Delete { name: String },
+    Create {
+        name: String,
+        json: bool,
+        body: Vec<Vec<u8>>,
+        closed: bool,
+    },
+    Fork {
+        name: String,
+        source: String,
+    },
+    Append {
+        name: String,
+        body: Vec<Vec<u8>>,
+        producer: Option<(String, u64, u64)>,
+        close: bool,
+        /// The tail that it expects, as the server wrote it.
+        expects: Option<String>,
+    },
+    Delete {
+        name: String,
+    },
 }
 
 impl Request {
@@ -87,7 +111,10 @@ pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdic
             }
             does(201)
         }
-        Request::Append { name, body, producer, close } => append(streams, name, body, producer.as_ref(), *close, at),
+        Request::Append { name, body, producer, close, expects } => {
+            let expects = expects.as_deref().and_then(|text| text.split_once('_')?.1.parse().ok());
+            append(streams, name, body, producer.as_ref(), *close, expects, at)
+        }
         Request::Delete { name } => delete(streams, name, at),
     }
 }
@@ -98,15 +125,25 @@ fn append(
     body: &[Vec<u8>],
     producer: Option<&(String, u64, u64)>,
     close: bool,
+    expects: Option<u64>,
     at: u64,
 ) -> Verdict {
     let Some(stream) = streams.get_mut(name) else { return says(404) };
     if stream.soft_deleted {
         return says(410);
     }
+    let moved = expects.is_some_and(|expected| expected != stream.bytes());
     if stream.closed {
         let again = producer.is_some() && stream.closed_by.as_ref() == producer;
-        return says(if again || (close && body.is_empty() && producer.is_none()) { 204 } else { 409 });
+        if again {
+            return says(204);
+        }
+        let closes_again = close && body.is_empty() && producer.is_none();
+        return says(match (closes_again, moved) {
+            (true, true) => 412,
+            (true, false) => 204,
+            _ => 409,
+        });
     }
     let mut status = 204;
     if let Some((id, epoch, seq)) = producer {
@@ -118,6 +155,11 @@ fn append(
             Some((known, last)) if epoch == known && *seq > last + 1 => return says(409),
             _ => {}
         }
+    }
+    if moved {
+        return says(412);
+    }
+    if let Some((id, epoch, seq)) = producer {
         stream.producers.insert(id.clone(), (*epoch, *seq));
         if !body.is_empty() {
             status = 200;

@@ -180,14 +180,27 @@ impl World {
                 Request::Fork { name: format!("fork{}", self.names % 7), source: name }
             }
             5 => Request::Delete { name },
-            6 => Request::Append { name, body: Vec::new(), producer: self.producer(), close: true },
+            6 => {
+                let (producer, expects) = (self.producer(), self.expects(&name));
+                Request::Append { name, body: Vec::new(), producer, close: true, expects }
+            }
             n => Request::Append {
+                expects: self.expects(&name),
                 name,
                 body: self.one_message(),
                 producer: if n < 14 { self.producer() } else { None },
                 close: self.upto(30) == 0,
             },
         }
+    }
+
+    /// Now and then what a client would expect that has seen everything visible.
+    fn expects(&mut self, name: &str) -> Option<String> {
+        if self.upto(5) > 0 {
+            return None;
+        }
+        let head = send(&Arc::clone(&self.system.streams), self.now_ms, Method::Head, name, None, &[], b"");
+        head.header("stream-next-offset").map(str::to_owned)
     }
 
     fn name(&mut self) -> String {
@@ -239,10 +252,11 @@ impl World {
                 let source = format!("{}{source}", crate::client::ROOT);
                 send(&streams, now, Method::Put, name, None, &[("stream-forked-from", &source)], b"")
             }
-            Request::Append { name, body, producer, close } => {
+            Request::Append { name, body, producer, close, expects } => {
                 let json = self.accepted.get(name).is_some_and(|stream| stream.json);
                 let mut headers = vec![("content-type", type_of(json))];
                 headers.extend(close.then_some(("stream-closed", "true")));
+                headers.extend(expects.as_deref().map(|tail| ("if-match", tail)));
                 let numbers = producer.as_ref().map(|(_, epoch, seq)| (epoch.to_string(), seq.to_string()));
                 if let (Some((id, ..)), Some((epoch, seq))) = (producer, &numbers) {
                     headers.extend([("producer-id", id.as_str()), ("producer-epoch", epoch), ("producer-seq", seq)]);

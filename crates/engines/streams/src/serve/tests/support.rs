@@ -270,7 +270,11 @@ impl Rig {
 
     /// An SSE response, pulled until it waits.
     pub(crate) fn live(&self, target: &str) -> Live {
-        let Answer::Live(_, response, feed) = self.ask(Method::Get, target, &[], b"") else { panic!("no SSE") };
+        self.live_with(target, &[])
+    }
+
+    pub(crate) fn live_with(&self, target: &str, headers: &[(&str, &str)]) -> Live {
+        let Answer::Live(_, response, feed) = self.ask(Method::Get, target, headers, b"") else { panic!("no SSE") };
         let (woken, waker) = counting();
         Live { got: Got::of(response), feed, woken, waker }
     }
