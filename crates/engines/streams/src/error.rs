@@ -46,6 +46,8 @@ pub enum Refusal {
     ExpiresAt,
     #[error("Stream-TTL and Stream-Expires-At exclude each other; send one of them")]
     TtlAndExpiresAt,
+    #[error("{0} must be a whole number from 1 to {PRODUCER_NUMBER_MAX}, in digits without leading zeros")]
+    Retention(&'static str),
     #[error("an append with a body needs a Content-Type, the stream's")]
     NoContentType,
     #[error("the Content-Type is not a media type of at most {CONTENT_TYPE_BYTES_MAX} visible characters")]
@@ -187,6 +189,7 @@ impl Refusal {
             R::Ttl => (400, "bad_ttl"),
             R::ExpiresAt => (400, "bad_expires_at"),
             R::TtlAndExpiresAt => (400, "ttl_and_expires_at"),
+            R::Retention(_) => (400, "bad_retention"),
             R::NoContentType => (400, "content_type_required"),
             R::BadContentType => (400, "bad_content_type"),
             R::EmptyBody => (400, "empty_body"),
@@ -246,6 +249,7 @@ impl Refusal {
                 put(b"Stream-Closed: ", b"true");
                 put(b"Stream-Next-Offset: ", &tail.to_text());
             }
+            Self::Trimmed { start } => put(b"Stream-Earliest-Offset: ", &start.to_text()),
             Self::Moved { tail } | Self::ExistsAlready { tail } => {
                 put(b"ETag: ", &quoted(*tail));
                 put(b"Stream-Next-Offset: ", &tail.to_text());

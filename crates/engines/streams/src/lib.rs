@@ -15,6 +15,7 @@ pub mod state;
 pub use serve::Faults;
 pub use serve::{Stats, Streams, StreamsConfig};
 pub use state::StreamState;
+pub use state::retention::Retention;
 
 #[doc(hidden)]
 pub use format::json::fuzz_json;

@@ -163,12 +163,18 @@ impl<A: Attachment> Logs<A> {
 
     /// Visits logs without waking them: at most `count` slots from `cursor` on. The next cursor, or `None` when all were seen.
     /// Logs that come or go meanwhile may be missed or seen twice; `f` runs under the shard's lock.
-    pub fn sweep(
+    pub fn sweep(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(LogId, &str, &A)) -> Option<SweepCursor> {
+        self.sweep_all(cursor, count, &mut |seen| f(seen.id, seen.name, seen.attachment))
+    }
+
+    /// The same, with the positions of each log.
+    pub fn sweep_all(
         &self,
         mut cursor: SweepCursor,
         count: usize,
-        f: &mut dyn FnMut(LogId, &str, &A),
+        f: &mut dyn FnMut(Seen<'_, A>),
     ) -> Option<SweepCursor> {
+        let durable = self.durable();
         let mut left = count;
         while left > 0 {
             let shard = self.shards.get(cursor.shard)?.lock();
@@ -177,10 +183,17 @@ impl<A: Attachment> Logs<A> {
                 left -= 1;
                 match slot {
                     Slot::Vacant => {}
-                    Slot::Awake(log) => f(log.id, &log.name, &log.attachment),
+                    Slot::Awake(log) => f(Seen {
+                        id: log.id,
+                        name: &log.name,
+                        start: log.start,
+                        published: log.published(durable),
+                        attachment: &log.attachment,
+                    }),
                     Slot::Rest { id, record } => {
-                        if let Ok((name, attachment)) = resting_attachment::<A>(record) {
-                            f(*id, name, &attachment);
+                        if let Ok((head, attachment)) = resting::<A>(record) {
+                            let (name, start, published) = (head.name, head.start, head.tail);
+                            f(Seen { id: *id, name, start, published, attachment: &attachment });
                         }
                     }
                 }
@@ -203,11 +216,23 @@ pub struct SweepCursor {
     slot: usize,
 }
 
-fn resting_attachment<A: Attachment>(record: &[u8]) -> Result<(&str, A), thalweg_base::DecodeError> {
+/// A log as a sweep sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a, A> {
+    pub id: LogId,
+    pub name: &'a str,
+    /// The earliest retained position.
+    pub start: Offset,
+    /// The durable tail.
+    pub published: Offset,
+    pub attachment: &'a A,
+}
+
+fn resting<A: Attachment>(record: &[u8]) -> Result<(crate::log::Head<'_>, A), thalweg_base::DecodeError> {
     let mut d = Decoder::new(record);
     let head = crate::log::Head::decode(&mut d)?;
     crate::frame::lineage(&mut d)?;
-    Ok((head.name, A::decode(d.rest())?))
+    Ok((head, A::decode(d.rest())?))
 }
 
 /// A read's wish: content of `log` from `from` on, to the end of the chunk that `from` lies in, never past `upto`.

@@ -9,6 +9,7 @@ use super::turn::Answer;
 use crate::error::{Refusal, Refused, quoted};
 use crate::format::content_type::{Kind, kind};
 use crate::format::json::{self, JsonError, Messages};
+use crate::format::note::Note;
 use crate::format::offset::Position;
 use crate::state::append::{Attempt, Conflict, Outcome, judge, notes};
 use std::borrow::Cow;
@@ -106,6 +107,11 @@ impl Engine {
         let mut note = NOTE.take();
         note.clear();
         notes(state, &attempt, producer, now, &mut note);
+        if let Some(secs) = self.retention(state).secs
+            && let Some(mark) = state.marks.due(secs, view.tail, now)
+        {
+            Note::Mark(mark).encode(&mut note);
+        }
         let committed = content.with(|append| {
             let added = append.as_ref().map_or(0, |append| append.lengths().bytes());
             if added == 0 && !attempt.empty {

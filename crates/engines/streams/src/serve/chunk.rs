@@ -28,9 +28,11 @@ pub(crate) struct Place {
     pub(crate) upto: Position,
     /// The stream is closed, and `upto` is its end.
     pub(crate) closed: bool,
+    /// It starts where the stream does, and that may move: a cache must ask.
+    pub(crate) moving: bool,
     /// When the stream will be gone.
     pub(crate) deadline: Option<Millis>,
-    /// The answer must wait for this: the stream's own making.
+    /// The answer must wait for this: the stream's own making, and its last trim.
     pub(crate) after: Lsn,
 }
 
@@ -51,8 +53,9 @@ impl Place {
             from: position(view, from),
             upto: position(view, view.published),
             closed,
+            moving: false,
             deadline: state.lifetime.deadline(state.seen),
-            after: if view.created > durable { view.created } else { Lsn::ZERO },
+            after: Some(view.created.max(state.trimmed)).filter(|after| *after > durable).unwrap_or(Lsn::ZERO),
         }
     }
 
@@ -99,7 +102,12 @@ impl Engine {
         if matches!(error, ReadError::Missing(_)) {
             return self.vanished(&place.name);
         }
-        Refusal::of_read(error, |offset| self.position_in(place, offset)).into()
+        let refusal = Refusal::of_read(error, |offset| self.position_in(place, offset));
+        if !matches!(refusal, Refusal::Trimmed { .. }) {
+            return refusal.into();
+        }
+        let mut guard = self.logs.lock_logs(&[place.log], &[]);
+        refusal.after(guard.view(place.log).map_or(place.after, |view| view.attachment.trimmed.max(place.after)))
     }
 
     /// The position as clients see it, at an offset of the place.
@@ -168,6 +176,10 @@ impl Engine {
 fn cacheable(mut head: Head, place: &Place, now: Millis) -> Head {
     const FOR_A_MINUTE: &[u8] = b"public, max-age=60, stale-while-revalidate=300";
     const WHOLE_MS: u64 = 360_000;
+    if place.moving {
+        head.put(b"Cache-Control: ", b"no-cache");
+        return head;
+    }
     match place.deadline.map(|deadline| deadline.since(now)) {
         Some(left) if left < WHOLE_MS => {
             let mut value = b"public, max-age=".to_vec();

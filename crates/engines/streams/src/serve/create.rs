@@ -51,6 +51,7 @@ impl Engine {
             content_type: fields.content_type,
             lifetime: fields.lifetime()?,
             closed: fields.closes(),
+            retention: fields.retention()?,
             fork,
             fresh: fields.if_none_match == Some(b"*"),
         };
@@ -155,6 +156,7 @@ impl Engine {
             created: now,
             closed: put.wish.closed,
             fork: inheritance.map(|inherited| Box::new(inherited.fork)),
+            retention: put.wish.retention,
         };
         let mut note = Vec::with_capacity(64);
         encode_config(&config, &mut note);

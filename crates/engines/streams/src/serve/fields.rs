@@ -4,6 +4,7 @@ use crate::error::{Refusal, SEQ_BYTES_MAX};
 use crate::format::offset::{Given, Position};
 use crate::state::lifetime::Lifetime;
 use crate::state::producers::{Claim, PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
+use crate::state::retention::Retention;
 use thalweg_base::Millis;
 use thalweg_wire::http::Headers;
 
@@ -20,6 +21,8 @@ pub(crate) struct Fields<'a> {
     seq: Option<&'a [u8]>,
     ttl: Option<&'a [u8]>,
     expires_at: Option<&'a [u8]>,
+    retention_bytes: Option<&'a [u8]>,
+    retention_seconds: Option<&'a [u8]>,
     pub(crate) forked_from: Option<&'a [u8]>,
     fork_offset: Option<&'a [u8]>,
     fork_sub_offset: Option<&'a [u8]>,
@@ -50,6 +53,8 @@ impl<'a> Fields<'a> {
                 17 if is("X-Forwarded-Proto") => ("X-Forwarded-Proto", &mut f.forwarded_proto),
                 18 if is("Stream-Forked-From") => ("Stream-Forked-From", &mut f.forked_from),
                 18 if is("Stream-Fork-Offset") => ("Stream-Fork-Offset", &mut f.fork_offset),
+                22 if is("Stream-Retention-Bytes") => ("Stream-Retention-Bytes", &mut f.retention_bytes),
+                24 if is("Stream-Retention-Seconds") => ("Stream-Retention-Seconds", &mut f.retention_seconds),
                 22 if is("Stream-Fork-Sub-Offset") => ("Stream-Fork-Sub-Offset", &mut f.fork_sub_offset),
                 _ => continue,
             };
@@ -105,6 +110,17 @@ impl<'a> Fields<'a> {
             (None, Some(at)) => Ok(Some(Lifetime::Until(timestamp(at).ok_or(Refusal::ExpiresAt)?))),
             (None, None) => Ok(None),
         }
+    }
+
+    pub(crate) fn retention(&self) -> Result<Retention, Refusal> {
+        let bound = |name, text: Option<&[u8]>| match text {
+            None => Ok(None),
+            Some(text) => exact_number(text).filter(|n| *n > 0).map(Some).ok_or(Refusal::Retention(name)),
+        };
+        Ok(Retention {
+            bytes: bound("Stream-Retention-Bytes", self.retention_bytes)?,
+            secs: bound("Stream-Retention-Seconds", self.retention_seconds)?,
+        })
     }
 
     /// The fork offset, `None` for the source's tail, and the sub-offset past it.
@@ -230,6 +246,15 @@ mod tests {
         }
         let both = [("Stream-TTL", "1"), ("Stream-Expires-At", "2024-10-09T00:00:00Z")];
         assert_eq!(with(&both, |f| f.lifetime()), Err(Refusal::TtlAndExpiresAt));
+    }
+
+    #[test]
+    fn retention_bounds_are_above_zero() {
+        let retention = |text| with(&[("Stream-Retention-Bytes", text)], |f| f.retention());
+        assert_eq!(retention("7"), Ok(Retention { bytes: Some(7), secs: None }));
+        for text in ["0", "", "07", "-1", "1k", "9007199254740992"] {
+            assert_eq!(retention(text), Err(Refusal::Retention("Stream-Retention-Bytes")), "{text}");
+        }
     }
 
     #[test]

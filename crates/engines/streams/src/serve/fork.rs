@@ -10,6 +10,7 @@ use crate::format::content_type::{ContentType, Kind};
 use crate::format::offset::{Given, Position};
 use crate::state::create::{ForkWish, Wish};
 use crate::state::lifetime::Lifetime;
+use crate::state::retention::Retention;
 use crate::state::{Fork, StreamState};
 use std::sync::Arc;
 use thalweg_base::{LogId, Millis, Offset};
@@ -116,6 +117,7 @@ impl Engine {
             content_type: put.wish.content_type.map(Into::into),
             lifetime: put.wish.lifetime,
             closed: put.wish.closed,
+            retention: put.wish.retention,
             fresh: put.wish.fresh,
             fork,
             body: put.body.into(),
@@ -159,6 +161,7 @@ struct LatePut {
     content_type: Option<Box<[u8]>>,
     lifetime: Option<Lifetime>,
     closed: bool,
+    retention: Retention,
     fresh: bool,
     fork: Option<(Box<str>, Option<Given>, u64)>,
     body: Box<[u8]>,
@@ -178,7 +181,14 @@ impl Task for LatePut {
         let content_type = self.content_type.as_deref();
         let put = Put {
             name: &self.name,
-            wish: Wish { content_type, lifetime: self.lifetime, closed: self.closed, fork, fresh: self.fresh },
+            wish: Wish {
+                content_type,
+                lifetime: self.lifetime,
+                closed: self.closed,
+                retention: self.retention,
+                fork,
+                fresh: self.fresh,
+            },
             content_type: content_type.and_then(ContentType::parse),
             body: &self.body,
             location: &self.location,

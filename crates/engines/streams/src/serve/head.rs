@@ -3,7 +3,8 @@
 use crate::error::Refusal;
 use crate::format::offset::Position;
 use crate::state::lifetime::Lifetime;
-use thalweg_base::Millis;
+use crate::state::retention::Retention;
+use thalweg_base::{Millis, Offset};
 use thalweg_wire::http::{Body, Response};
 
 /// What every answer carries: nobody may guess a type, everybody may read, and scripts may read the protocol's headers.
@@ -14,8 +15,8 @@ Access-Control-Expose-Headers: *\r\n";
 
 const PREFLIGHT: &[u8] = b"Access-Control-Allow-Methods: GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n\
 Access-Control-Allow-Headers: Authorization, Content-Type, If-Match, If-None-Match, Cache-Control, Last-Event-ID, Stream-Seq, \
-Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Cursor, Stream-Forked-From, Stream-Fork-Offset, \
-Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq\r\n\
+Stream-TTL, Stream-Expires-At, Stream-Retention-Bytes, Stream-Retention-Seconds, Stream-Closed, Stream-Cursor, \
+Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq\r\n\
 Access-Control-Max-Age: 86400\r\n";
 
 /// A response head under construction.
@@ -77,6 +78,21 @@ impl Head {
                 None => self,
             },
         }
+    }
+
+    pub(crate) fn retention(mut self, retention: Retention) -> Self {
+        if let Some(bytes) = retention.bytes {
+            self = self.number(b"Stream-Retention-Bytes: ", bytes);
+        }
+        match retention.secs {
+            Some(secs) => self.number(b"Stream-Retention-Seconds: ", secs),
+            None => self,
+        }
+    }
+
+    /// Where reading starts, if that is not the beginning any more.
+    pub(crate) fn earliest(self, start: Position) -> Self {
+        if start.offset == Offset::ZERO { self } else { self.line(b"Stream-Earliest-Offset: ", &start.to_text()) }
     }
 
     pub(crate) fn finish(self, body: Body) -> Response {

@@ -18,6 +18,7 @@ mod pool;
 mod query;
 mod read;
 mod remove;
+mod retain;
 mod sse;
 mod stats;
 #[cfg(test)]
@@ -116,6 +117,8 @@ pub fn fuzz_query_and_headers(data: &[u8]) {
         "producer-epoch",
         "producer-seq",
         "stream-forked-from",
+        "stream-retention-bytes",
+        "stream-retention-seconds",
         "stream-fork-offset",
         "stream-fork-sub-offset",
         "if-none-match",
@@ -125,6 +128,7 @@ pub fn fuzz_query_and_headers(data: &[u8]) {
     let headers: Vec<(&str, &[u8])> =
         lines.filter_map(|line| Some((*names.get(usize::from(*line.first()?) % names.len())?, &line[1..]))).collect();
     if let Ok(fields) = fields::Fields::find(thalweg_wire::http::Headers(&headers)) {
+        let _ = fields.retention();
         let _ = (fields.closes(), fields.seq(), fields.claim(), fields.lifetime(), fields.fork_place());
         let _ = fields.content_type.and_then(crate::format::content_type::ContentType::parse);
         let _ =

@@ -27,9 +27,11 @@ impl Engine {
             .next_offset(position(&view, view.published))
             .closed(closed_visibly(&view, self.logs.durable()))
             .lifetime(view.attachment.lifetime)
+            .retention(self.retention(view.attachment))
+            .earliest(position(&view, view.start))
             .no_store()
             .content_type(view.attachment.content_type.as_str());
-        Ok(Answer::Response(view.created, head.finish(Body::Empty)))
+        Ok(Answer::Response(view.created.max(view.attachment.trimmed), head.finish(Body::Empty)))
     }
 
     pub(crate) fn get(self: &Arc<Self>, request: &Request<'_>, now: Millis) -> Result<Answer, Refused> {
@@ -44,7 +46,8 @@ impl Engine {
         let view = guard.view(log).ok_or(Refusal::NotFound)?;
         let durable = self.logs.durable();
         let closed = closed_visibly(&view, durable);
-        let place = Place::new(&view, start(&view, offset)?, closed, durable);
+        let mut place = Place::new(&view, start(&view, offset)?, closed, durable);
+        place.moving = matches!(offset, None | Some(Given::Start)) && !self.retention(view.attachment).is_unlimited();
         drop(guard);
 
         let at_tail = place.from.offset == place.upto.offset;
@@ -91,7 +94,7 @@ fn start(view: &LogView<'_, StreamState>, given: Option<Given>) -> Result<Offset
     } else {
         return Ok(at.offset);
     };
-    Err(refusal.after(view.created))
+    Err(refusal.after(view.created.max(view.attachment.trimmed)))
 }
 
 /// `offset=now`: nothing, and where the next read starts.

@@ -34,6 +34,9 @@ counters! {
     /// By request; soft deletes included.
     deletes,
     expired,
+    /// Times that old content of a stream was given up, and how much.
+    trims,
+    trimmed_bytes,
     /// Long-polls that wait now.
     long_poll_waiters,
     /// Open SSE responses.

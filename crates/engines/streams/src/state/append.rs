@@ -134,6 +134,7 @@ mod tests {
     use crate::format::content_type::ContentType;
     use crate::state::Config;
     use crate::state::lifetime::Lifetime;
+    use crate::state::retention::Retention;
     use thalweg_base::Lsn;
     use thalweg_log::Attachment;
 
@@ -143,8 +144,14 @@ mod tests {
 
     fn stream() -> StreamState {
         let content_type = ContentType::parse(b"text/plain").unwrap();
-        let config =
-            Config { content_type, lifetime: Lifetime::Unlimited, created: Millis(0), closed: false, fork: None };
+        let config = Config {
+            content_type,
+            lifetime: Lifetime::Unlimited,
+            created: Millis(0),
+            closed: false,
+            fork: None,
+            retention: Retention::default(),
+        };
         StreamState::new(config, Lsn(1))
     }
 

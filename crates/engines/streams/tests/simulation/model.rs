@@ -16,11 +16,29 @@ pub(crate) struct Stream {
     pub(crate) parent: Option<String>,
     pub(crate) children: u64,
     pub(crate) soft_deleted: bool,
+    /// How many of the newest bytes are kept at least.
+    pub(crate) keep: Option<u64>,
+    /// Its oldest messages may be gone: it, or a stream that it was forked from, keeps only the newest.
+    pub(crate) shortened: bool,
     /// Position of the last change that a client can see: an answer must wait for it.
     pub(crate) changed: u64,
 }
 
 impl Stream {
+    /// Whether `content` is what a reader may get: all messages, or the newest of a stream that keeps no more.
+    pub(crate) fn may_hold(&self, content: &[u8]) -> bool {
+        let joined = |from: usize| {
+            let messages = &self.messages[from..];
+            if self.json { messages.join(&b',') } else { messages.concat() }
+        };
+        let most = if self.shortened { self.messages.len() } else { 0 };
+        let found = (0..=most).find(|from| joined(*from) == content);
+        found.is_some_and(|from| {
+            let kept: u64 = self.messages[from..].iter().map(|m| m.len() as u64 + u64::from(self.json)).sum();
+            from == 0 || self.keep.is_none_or(|keep| kept >= keep)
+        })
+    }
+
     /// How many bytes the messages take: each of a JSON stream has a comma.
     fn bytes(&self) -> u64 {
         self.messages.iter().map(|message| message.len() as u64 + u64::from(self.json)).sum()
@@ -36,6 +54,7 @@ pub(crate) enum Request {
         json: bool,
         body: Vec<Vec<u8>>,
         closed: bool,
+        keep: Option<u64>,
     },
     Fork {
         name: String,
@@ -83,14 +102,24 @@ fn does(status: u16) -> Verdict {
 /// Applies a request; `at` is the position that the change will have.
 pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdict {
     match request {
-        Request::Create { name, json, body, closed } => {
+        Request::Create { name, json, body, closed, keep } => {
             if let Some(there) = streams.get(name) {
                 let same =
                     !there.soft_deleted && there.json == *json && there.closed == *closed && there.parent.is_none();
+                let same = same && there.keep == *keep;
                 return says(if same { 200 } else { 409 });
             }
             let messages = body.clone();
-            let stream = Stream { born: at, json: *json, messages, closed: *closed, changed: at, ..Stream::default() };
+            let stream = Stream {
+                born: at,
+                json: *json,
+                messages,
+                closed: *closed,
+                changed: at,
+                keep: *keep,
+                shortened: keep.is_some(),
+                ..Stream::default()
+            };
             streams.insert(name.clone(), stream);
             does(201)
         }
@@ -104,7 +133,9 @@ pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdic
                 return says(409);
             }
             let (json, messages, parent) = (from.json, from.messages.clone(), Some(source.clone()));
-            streams.insert(name.clone(), Stream { born: at, json, messages, parent, changed: at, ..Stream::default() });
+            let shortened = from.shortened;
+            let fork = Stream { born: at, json, messages, parent, changed: at, shortened, ..Stream::default() };
+            streams.insert(name.clone(), fork);
             if let Some(from) = streams.get_mut(source) {
                 from.children += 1;
                 from.changed = at;

@@ -7,4 +7,5 @@ mod forks;
 mod live;
 mod reads;
 mod refusals;
+mod retention;
 mod support;

@@ -41,6 +41,7 @@ fn rows() -> Vec<Row> {
             vec![("Stream-TTL", "5"), ("Stream-Expires-At", "2030-01-01T00:00:00Z")],
             b"",
         ),
+        ("bad_retention", Put, "new", vec![("Stream-Retention-Seconds", "0")], b""),
         ("content_type_required", Post, "text", vec![], b"x"),
         ("bad_content_type", Put, "new", vec![("Content-Type", "nonsense")], b""),
         ("empty_body", Post, "text", vec![TEXT], b""),
