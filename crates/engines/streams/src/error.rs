@@ -3,6 +3,7 @@
 use crate::format::content_type::CONTENT_TYPE_BYTES_MAX;
 use crate::format::json::JsonError;
 use crate::format::offset::{OFFSET_BYTES, Position};
+use crate::serve::LIMIT_MAX;
 use crate::state::producers::{PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
 use thalweg_base::{Lsn, Offset};
 use thalweg_journal::AppendError;
@@ -48,6 +49,8 @@ pub enum Refusal {
     TtlAndExpiresAt,
     #[error("{0} must be a whole number from 1 to {PRODUCER_NUMBER_MAX}, in digits without leading zeros")]
     Retention(&'static str),
+    #[error("limit must be a whole number from 1 to {LIMIT_MAX}")]
+    Limit,
     #[error("an append with a body needs a Content-Type, the stream's")]
     NoContentType,
     #[error("the Content-Type is not a media type of at most {CONTENT_TYPE_BYTES_MAX} visible characters")]
@@ -136,7 +139,7 @@ pub enum Refusal {
     Reserved,
 
     // 503
-    #[error("too many reads wait for a device; retry in a second")]
+    #[error("too many reads or lists are in the making; retry in a second")]
     Busy,
     #[error("{0}")]
     JournalFull(String),
@@ -190,6 +193,7 @@ impl Refusal {
             R::ExpiresAt => (400, "bad_expires_at"),
             R::TtlAndExpiresAt => (400, "ttl_and_expires_at"),
             R::Retention(_) => (400, "bad_retention"),
+            R::Limit => (400, "bad_limit"),
             R::NoContentType => (400, "content_type_required"),
             R::BadContentType => (400, "bad_content_type"),
             R::EmptyBody => (400, "empty_body"),

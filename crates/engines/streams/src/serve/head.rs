@@ -100,7 +100,7 @@ impl Head {
     }
 }
 
-fn timestamp(at: Millis) -> Option<String> {
+pub(super) fn timestamp(at: Millis) -> Option<String> {
     let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
     Some(at.to_string())
 }

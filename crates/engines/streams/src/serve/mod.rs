@@ -12,6 +12,7 @@ mod fields;
 mod fork;
 mod frames;
 mod head;
+mod list;
 mod long_poll;
 pub(crate) mod name;
 mod pool;
@@ -30,6 +31,8 @@ mod watch;
 #[cfg(feature = "faults")]
 pub use config::Faults;
 pub use config::StreamsConfig;
+pub(crate) use list::LIMIT_MAX;
+pub use list::listed_prefix;
 pub use stats::Stats;
 
 use crate::format::offset::Position;
@@ -106,7 +109,7 @@ pub fn fuzz_query_and_headers(data: &[u8]) {
     if let Ok(name) = name::of_path(&path, "/") {
         assert_eq!(name::of_path(&format!("/{name}"), "/").as_deref(), Ok(&*name));
     }
-    let _ = query::Query::parse(&query);
+    let _ = (query::Query::parse(&query), list::Page::parse(&query));
     let names = [
         "stream-ttl",
         "stream-seq",

@@ -4,6 +4,7 @@ mod conditions;
 mod durability;
 mod expiry;
 mod forks;
+mod listing;
 mod live;
 mod reads;
 mod refusals;

@@ -42,6 +42,7 @@ fn rows() -> Vec<Row> {
             b"",
         ),
         ("bad_retention", Put, "new", vec![("Stream-Retention-Seconds", "0")], b""),
+        ("bad_limit", Get, "__ds/streams?limit=0", vec![], b""),
         ("content_type_required", Post, "text", vec![], b"x"),
         ("bad_content_type", Put, "new", vec![("Content-Type", "nonsense")], b""),
         ("empty_body", Post, "text", vec![TEXT], b""),

@@ -227,6 +227,20 @@ impl Rig {
         }
     }
 
+    /// What a task comes to, and the position that it waits for.
+    pub(crate) fn finish(&self, task: Box<dyn Task>) -> (Lsn, Got) {
+        let mut waiting = Waiting::new(task);
+        loop {
+            let waker = || waiting.waker.clone();
+            let mut turn = Turn::new(Millis(self.now.get()), false, &waker);
+            match waiting.task.step(&mut turn) {
+                Some(Answer::Response(after, response)) => return (after, Got::of(response)),
+                Some(_) => panic!("not a response"),
+                None => waiting.woken.wait(),
+            }
+        }
+    }
+
     pub(crate) fn put(&self, name: &str, content_type: &str, body: &str) -> Got {
         self.send(Method::Put, name, &[("Content-Type", content_type)], body.as_bytes())
     }
