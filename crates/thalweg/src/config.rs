@@ -79,6 +79,8 @@ settings! {
             "Threads that serve requests; 0 is one per core";
         io_threads: usize = "4", "THALWEG_IO_THREADS", "N",
             "Threads that wait for the disk on behalf of reads";
+        gzip_level: u32 = "1", "THALWEG_GZIP_LEVEL", "N",
+            "How hard large reads are compressed for clients that ask for gzip: 1 (fast) to 9; 0 for never";
     }
     "What streams keep" {
         retention_bytes: Size = "0", "THALWEG_RETENTION_BYTES", "SIZE",
@@ -148,6 +150,9 @@ fn check(config: &Config) -> anyhow::Result<()> {
     if config.long_poll_timeout.0.is_zero() || config.sse_lifetime.0.is_zero() {
         bail!("--long-poll-timeout and --sse-lifetime must be longer than 0");
     }
+    if config.gzip_level > 9 {
+        bail!("--gzip-level {} must be 0 to 9", config.gzip_level);
+    }
     let age = config.retention_age.0;
     if !age.is_zero() && age.subsec_nanos() != 0 {
         bail!("--retention-age {} must be whole seconds", config.retention_age);
@@ -209,6 +214,7 @@ mod tests {
             "--io-threads 0",
             "--long-poll-timeout 0",
             "--retention-age 500ms",
+            "--gzip-level 10",
         ] {
             assert!(load(flags(line), None).is_err(), "{line}");
         }

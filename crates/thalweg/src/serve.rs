@@ -70,6 +70,7 @@ fn streams_config(config: &Config) -> StreamsConfig {
         long_poll_timeout: config.long_poll_timeout.0,
         sse_lifetime: config.sse_lifetime.0,
         io_threads: config.io_threads,
+        gzip_level: config.gzip_level,
         retention: Retention {
             bytes: Some(config.retention_bytes.0).filter(|bytes| *bytes > 0),
             secs: Some(config.retention_age.0.as_secs()).filter(|secs| *secs > 0),

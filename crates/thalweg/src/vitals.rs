@@ -53,6 +53,8 @@ impl Vitals for Arc<ServerVitals> {
                 appends: streams.appends,
                 appended_bytes: logs.appended_bytes,
                 duplicates: streams.duplicates,
+                compressed_from_bytes: streams.compressed_from_bytes,
+                compressed_to_bytes: streams.compressed_to_bytes,
                 trimmed_bytes: streams.trimmed_bytes,
                 read_bytes: streams.read_bytes,
                 waiters: streams.long_poll_waiters + streams.sse_waiters,

@@ -18,6 +18,8 @@ pub struct StreamsConfig {
     pub max_producers: usize,
     /// What streams keep that do not say so themselves.
     pub retention: Retention,
+    /// How hard large answers are compressed for clients that ask for gzip: 1 (fast) to 9; 0 for never.
+    pub gzip_level: u32,
     /// Threads for reads that wait for a device.
     pub io_threads: usize,
     /// How many such reads may queue.
@@ -69,6 +71,7 @@ impl Default for StreamsConfig {
             sse_keep_alive: Duration::from_secs(15),
             max_producers: crate::state::producers::PRODUCERS_MAX,
             retention: Retention::default(),
+            gzip_level: 1,
             io_threads: 4,
             io_queue_max: 1_024,
             sweep_per_tick: 20_000,

@@ -2,6 +2,7 @@
 
 use super::config::StreamsConfig;
 use super::frames::FrameCache;
+use super::gzip::Compressions;
 use super::head;
 use super::list::Lists;
 use super::name::of_path;
@@ -32,6 +33,7 @@ pub(crate) struct Engine {
     pub(crate) counters: Counters,
     pub(crate) upkeep: Upkeep,
     pub(crate) lists: Lists,
+    pub(crate) compressions: Compressions,
     /// The journal's end at the start: what stands before it was replayed.
     recovered: Lsn,
     random: Mutex<Rand64>,
@@ -48,6 +50,7 @@ impl Engine {
             counters: Counters::default(),
             upkeep: Upkeep::default(),
             lists: Lists::default(),
+            compressions: Compressions::default(),
             random: Mutex::new(Rand64::new(config.seed.into())),
             config,
         })

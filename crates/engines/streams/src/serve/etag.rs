@@ -22,6 +22,24 @@ pub(crate) fn matches(given: &[u8], tag: &[u8]) -> bool {
     given.split(|b| *b == b',').map(<[u8]>::trim_ascii).any(|one| one.strip_prefix(b"W/").unwrap_or(one) == tag)
 }
 
+/// What the tag of content becomes when it is sent as gzip: other bytes, another tag.
+const GZIP: &[u8] = b";gzip\"";
+
+pub(crate) fn gzipped(mut tag: Vec<u8>) -> Vec<u8> {
+    tag.pop();
+    tag.extend_from_slice(GZIP);
+    tag
+}
+
+/// The tag that `If-None-Match` names, if it is one of this content; the compressed form counts only for who takes it.
+pub(crate) fn unchanged(given: Option<&[u8]>, tag: &[u8], gzip: bool) -> Option<Vec<u8>> {
+    let given = given?;
+    if matches(given, tag) {
+        return Some(tag.to_vec());
+    }
+    Some(gzipped(tag.to_vec())).filter(|tag| gzip && matches(given, tag))
+}
+
 /// Does `If-Match` name the stream as it ends at `tail`? It may hold `*`, offsets, quoted or not, and tags that a read gave: of
 /// these only the end counts. Strong comparison, as RFC 9110 asks for, so weak tags never match.
 pub(crate) fn names_tail(given: &[u8], tail: Position) -> bool {
@@ -39,6 +57,7 @@ pub(crate) fn names_tail(given: &[u8], tail: Position) -> bool {
 
 /// The end of the content that a tag, without its quotes, names.
 fn end(tag: &[u8]) -> Option<Position> {
+    let tag = tag.strip_suffix(b";gzip").unwrap_or(tag);
     let mut fields = tag.split(|b| *b == b':').map(number);
     let (incarnation, _, end) = (fields.next()??, fields.next()??, fields.next()??);
     Some(Position { incarnation, offset: Offset(end) })
@@ -63,6 +82,7 @@ mod tests {
             "*".into(),
             "\"64:3:9\"".into(),
             "\"64:3:9:c\"".into(),
+            "\"64:3:9;gzip\"".into(),
         ] {
             assert!(names_tail(given.as_bytes(), tail), "{given}");
         }

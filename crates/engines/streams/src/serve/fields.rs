@@ -1,5 +1,6 @@
 //! The request's header fields that concern us, found in one pass.
 
+use super::gzip::accepts_gzip;
 use crate::error::{Refusal, SEQ_BYTES_MAX};
 use crate::format::offset::{Given, Position};
 use crate::state::lifetime::Lifetime;
@@ -21,6 +22,7 @@ pub(crate) struct Fields<'a> {
     seq: Option<&'a [u8]>,
     ttl: Option<&'a [u8]>,
     expires_at: Option<&'a [u8]>,
+    accept_encoding: Option<&'a [u8]>,
     retention_bytes: Option<&'a [u8]>,
     retention_seconds: Option<&'a [u8]>,
     pub(crate) forked_from: Option<&'a [u8]>,
@@ -37,6 +39,11 @@ impl<'a> Fields<'a> {
         let mut f = Self::default();
         for &(name, value) in headers.0 {
             let is = |candidate: &str| name.eq_ignore_ascii_case(candidate);
+            // A list, which may be spread over several fields: then the last one is enough.
+            if name.len() == 15 && is("Accept-Encoding") {
+                f.accept_encoding = Some(value);
+                continue;
+            }
             let (candidate, place) = match name.len() {
                 4 if is("Host") => ("Host", &mut f.host),
                 8 if is("If-Match") => ("If-Match", &mut f.if_match),
@@ -77,6 +84,10 @@ impl<'a> Fields<'a> {
             None | Some([]) => Ok(None),
             Some(text) => Position::parse(text).map(Some).ok_or(Refusal::LastEventId),
         }
+    }
+
+    pub(crate) fn accepts_gzip(&self) -> bool {
+        self.accept_encoding.is_some_and(accepts_gzip)
     }
 
     pub(crate) fn seq(&self) -> Result<Option<&'a [u8]>, Refusal> {

@@ -65,6 +65,11 @@ impl Head {
         self.line(b"Content-Type: ", content_type.as_bytes())
     }
 
+    /// For caches: other clients may get the same content compressed.
+    pub(crate) fn varies(self, compressible: bool) -> Self {
+        if compressible { self.line(b"Vary: ", b"Accept-Encoding") } else { self }
+    }
+
     pub(crate) fn no_store(self) -> Self {
         self.line(b"Cache-Control: ", b"no-store")
     }

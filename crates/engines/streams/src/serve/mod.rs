@@ -11,6 +11,7 @@ mod etag;
 mod fields;
 mod fork;
 mod frames;
+mod gzip;
 mod head;
 mod list;
 mod long_poll;
@@ -109,6 +110,7 @@ pub fn fuzz_query_and_headers(data: &[u8]) {
     if let Ok(name) = name::of_path(&path, "/") {
         assert_eq!(name::of_path(&format!("/{name}"), "/").as_deref(), Ok(&*name));
     }
+    let _ = gzip::accepts_gzip(query.as_bytes());
     let _ = (query::Query::parse(&query), list::Page::parse(&query));
     let names = [
         "stream-ttl",

@@ -1,5 +1,6 @@
 //! The engine on a journal and storage in memory, driven request by request.
 
+mod compression;
 mod conditions;
 mod durability;
 mod expiry;
