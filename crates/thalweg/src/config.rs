@@ -79,6 +79,8 @@ settings! {
             "Threads that serve requests; 0 is one per core";
         io_threads: usize = "4", "THALWEG_IO_THREADS", "N",
             "Threads that wait for the disk on behalf of reads";
+        max_unsent: Size = "1GiB", "THALWEG_MAX_UNSENT", "SIZE",
+            "Memory for answers that clients do not take; beyond it reads are refused with 503";
         gzip_level: u32 = "1", "THALWEG_GZIP_LEVEL", "N",
             "How hard large reads are compressed for clients that ask for gzip: 1 (fast) to 9; 0 for never";
     }

@@ -70,6 +70,7 @@ fn streams_config(config: &Config) -> StreamsConfig {
         long_poll_timeout: config.long_poll_timeout.0,
         sse_lifetime: config.sse_lifetime.0,
         io_threads: config.io_threads,
+        unsent_bytes_max: config.max_unsent.0,
         gzip_level: config.gzip_level,
         retention: Retention {
             bytes: Some(config.retention_bytes.0).filter(|bytes| *bytes > 0),

@@ -53,6 +53,7 @@ impl Vitals for Arc<ServerVitals> {
                 appends: streams.appends,
                 appended_bytes: logs.appended_bytes,
                 duplicates: streams.duplicates,
+                held_bytes: self.logs.held_bytes(),
                 compressed_from_bytes: streams.compressed_from_bytes,
                 compressed_to_bytes: streams.compressed_to_bytes,
                 trimmed_bytes: streams.trimmed_bytes,

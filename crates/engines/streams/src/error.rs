@@ -141,6 +141,8 @@ pub enum Refusal {
     // 503
     #[error("too many reads or lists are in the making; retry in a second")]
     Busy,
+    #[error("answers that clients do not take hold too much memory; retry in a second")]
+    Unsent,
     #[error("{0}")]
     JournalFull(String),
     #[error("{0}")]
@@ -232,6 +234,7 @@ impl Refusal {
             R::Internal(_) => (500, "internal"),
             R::Reserved => (501, "reserved"),
             R::Busy => (503, "busy"),
+            R::Unsent => (503, "unsent_full"),
             R::JournalFull(_) => (503, "journal_full"),
             R::NoSpace(_) => (503, "disk_full"),
             R::Stopped(_) => (503, "journal_stopped"),

@@ -16,6 +16,7 @@ mod error;
 mod frame;
 mod gathered;
 mod guard;
+mod held;
 pub mod lengths;
 mod log;
 mod logs;

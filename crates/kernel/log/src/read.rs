@@ -70,6 +70,16 @@ impl<A: Attachment> Logs<A> {
         read.unwrap_or_else(|| Err(restless(from.log, from.from))).map(|chunk| self.gathered.note(from, chunk))
     }
 
+    /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made.
+    pub fn held_bytes(&self) -> u64 {
+        self.gathered.memory.bytes()
+    }
+
+    /// Counts a buffer that was made from what was read, such as an encoded answer.
+    pub fn hold(&self, bytes: Bytes) -> Bytes {
+        self.gathered.memory.count(bytes)
+    }
+
     /// The position at a distance from a message boundary, if no device has to be waited for.
     pub fn try_seek(&self, log: LogId, from: Offset, upto: Offset, by: Seek) -> Option<Result<Offset, SeekError>> {
         let found = self.reader(Mode::NoWait).again(|reader| reader.seek(log, from, upto, by))?;

@@ -79,6 +79,9 @@ impl Place {
     }
 }
 
+/// Reads of less go on however short memory is: bounds on connections are enough for them.
+const UNCOUNTED_MAX: u64 = 4 << 10;
+
 /// A read under way on another thread.
 pub(crate) type Reading = Fetch<Result<Chunk, ReadError>>;
 
@@ -95,6 +98,9 @@ impl Engine {
             return Ok(Asked::Here(Chunk { parts: Vec::new(), end: place.upto.offset }));
         }
         let from = place.read_from();
+        if from.upto.since(from.from) >= UNCOUNTED_MAX && self.is_memory_short() {
+            return Err(Refusal::Unsent.into());
+        }
         match self.logs.try_read(from) {
             Some(Ok(chunk)) => Ok(Asked::Here(chunk)),
             Some(Err(error)) => Err(self.read_failed(place, &error)),
@@ -104,6 +110,12 @@ impl Engine {
                 Ok(Asked::Reading(reading))
             }
         }
+    }
+
+    /// Answers that nobody takes hold as much memory as they may.
+    pub(crate) fn is_memory_short(&self) -> bool {
+        let cache = self.logs.options().chunk_cache_bytes;
+        self.logs.held_bytes() >= self.config.unsent_bytes_max.saturating_add(cache)
     }
 
     pub(crate) fn read_failed(&self, place: &Place, error: &ReadError) -> Refused {
@@ -222,6 +234,7 @@ impl Task for Compressing {
                 add(&counters.compressed, 1);
                 add(&counters.compressed_from_bytes, self.bytes);
                 add(&counters.compressed_to_bytes, small.len() as u64);
+                let small = self.engine.logs.hold(small);
                 Answer::Response(self.after, Response { body: Body::Bytes(small), ..response })
             }
             (Err(error), _) => self.engine.refuse(&Refusal::Internal(format!("gzip: {error}")).into()),

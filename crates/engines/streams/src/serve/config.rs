@@ -18,6 +18,8 @@ pub struct StreamsConfig {
     pub max_producers: usize,
     /// What streams keep that do not say so themselves.
     pub retention: Retention,
+    /// How much memory answers may hold that clients do not take; beyond it reads are refused.
+    pub unsent_bytes_max: u64,
     /// How hard large answers are compressed for clients that ask for gzip: 1 (fast) to 9; 0 for never.
     pub gzip_level: u32,
     /// Threads for reads that wait for a device.
@@ -71,6 +73,7 @@ impl Default for StreamsConfig {
             sse_keep_alive: Duration::from_secs(15),
             max_producers: crate::state::producers::PRODUCERS_MAX,
             retention: Retention::default(),
+            unsent_bytes_max: 1 << 30,
             gzip_level: 1,
             io_threads: 4,
             io_queue_max: 1_024,

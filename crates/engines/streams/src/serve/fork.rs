@@ -12,6 +12,7 @@ use crate::state::create::{ForkWish, Wish};
 use crate::state::lifetime::Lifetime;
 use crate::state::retention::Retention;
 use crate::state::{Fork, StreamState};
+use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_base::{LogId, Millis, Offset};
 use thalweg_log::{Guard, LogView, Origin, Seek, SeekError};
@@ -107,6 +108,9 @@ impl Engine {
 
     /// Finds the fork point on a thread that may wait for a device, then goes on.
     pub(super) fn walk_elsewhere(self: &Arc<Self>, put: &Put<'_>, step: Step) -> Result<Answer, Refused> {
+        if self.is_memory_short() {
+            return Err(Refusal::Unsent.into());
+        }
         let logs = Arc::clone(&self.logs);
         let Step { source, anchor, upto, by } = step;
         let walk = self.pool.run(move || logs.seek(source, anchor, upto, by)).ok_or(Refusal::Busy)?;
@@ -120,7 +124,7 @@ impl Engine {
             retention: put.wish.retention,
             fresh: put.wish.fresh,
             fork,
-            body: put.body.into(),
+            body: self.logs.hold(Bytes::copy_from_slice(put.body)),
             location: put.location.into(),
             step,
             walk,
@@ -164,7 +168,7 @@ struct LatePut {
     retention: Retention,
     fresh: bool,
     fork: Option<(Box<str>, Option<Given>, u64)>,
-    body: Box<[u8]>,
+    body: Bytes,
     location: Box<[u8]>,
     step: Step,
     walk: Fetch<Result<Offset, SeekError>>,

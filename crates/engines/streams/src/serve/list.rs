@@ -91,6 +91,9 @@ impl Engine {
     }
 
     pub(crate) fn list(self: &Arc<Self>, request: &Request<'_>, now: Millis) -> Result<Answer, Refused> {
+        if self.is_memory_short() {
+            return Err(Refusal::Unsent.into());
+        }
         let page = Page::parse(request.query.unwrap_or_default())?;
         // Lists take at most half of the threads that reads wait for.
         let at_once_max = (self.config.io_threads / 2).max(1);
@@ -100,7 +103,7 @@ impl Engine {
             return Err(Refusal::Busy.into());
         }
         let listing = self.pool.run(move || permit.0.page(&page, now)).ok_or(Refusal::Busy)?;
-        Ok(Answer::Later(Box::new(Listing(listing))))
+        Ok(Answer::Later(Box::new(Listing(Arc::clone(self), listing))))
     }
 
     /// The page, and the position that must be durable before it may be told.
@@ -181,12 +184,12 @@ fn entry(seen: &Seen<'_, StreamState>) -> Value {
 }
 
 /// A page in the making.
-struct Listing(Fetch<(Lsn, String)>);
+struct Listing(Arc<Engine>, Fetch<(Lsn, String)>);
 
 impl Task for Listing {
     fn step(&mut self, turn: &mut Turn<'_>) -> Option<Answer> {
-        let (after, text) = self.0.take(|| turn.waker())?;
+        let (after, text) = self.1.take(|| turn.waker())?;
         let head = Head::new(200).no_store().content_type("application/json");
-        Some(Answer::Response(after, head.finish(Body::Bytes(text.into()))))
+        Some(Answer::Response(after, head.finish(Body::Bytes(self.0.logs.hold(text.into())))))
     }
 }

@@ -102,7 +102,7 @@ impl SseFeed {
         let next = self.engine.position_in(&self.place, chunk.end);
         let mut event = data_event(self.encoding, &chunk.parts);
         event.extend_from_slice(&self.control(next, key.cursor));
-        let frame = Frame { event: event.into(), end: chunk.end };
+        let frame = Frame { event: self.engine.logs.hold(event.into()), end: chunk.end };
         self.engine.frames.put(key, &frame);
         frame
     }
@@ -171,6 +171,10 @@ impl Feed for SseFeed {
                     self.pull(turn, put)
                 }
                 // The client comes back with its last offset, and learns the reason from the status.
+                Err(Refused { refusal: Refusal::Unsent, .. }) => {
+                    turn.wake_after = Some(Duration::from_secs(1));
+                    Pull::Wait
+                }
                 Err(Refused { refusal: Refusal::Trimmed { .. }, .. }) => Pull::End,
                 Err(_) => Pull::Abort,
             };

@@ -7,6 +7,7 @@ mod expiry;
 mod forks;
 mod listing;
 mod live;
+mod memory;
 mod reads;
 mod refusals;
 mod retention;

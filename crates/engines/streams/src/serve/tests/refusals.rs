@@ -121,6 +121,7 @@ fn mapped_only() -> Vec<Refusal> {
         Refusal::of_read(&ReadError::Trimmed { offset, start: Offset(6) }, at),
         Refusal::Internal("a bug".into()),
         Refusal::Busy,
+        Refusal::Unsent,
         Refusal::Contended,
     ]
 }
