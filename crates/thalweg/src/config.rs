@@ -79,6 +79,16 @@ settings! {
             "Threads that serve requests; 0 is one per core";
         io_threads: usize = "4", "THALWEG_IO_THREADS", "N",
             "Threads that wait for the disk on behalf of reads";
+        max_unsent: Size = "1GiB", "THALWEG_MAX_UNSENT", "SIZE",
+            "Memory for answers that clients do not take; beyond it reads are refused with 503";
+        gzip_level: u32 = "1", "THALWEG_GZIP_LEVEL", "N",
+            "How hard large reads are compressed for clients that ask for gzip: 1 (fast) to 9; 0 for never";
+    }
+    "What streams keep" {
+        retention_bytes: Size = "0", "THALWEG_RETENTION_BYTES", "SIZE",
+            "Streams without Stream-Retention-Bytes keep at least this much of their newest content; 0 is all";
+        retention_age: Span = "0", "THALWEG_RETENTION_AGE", "TIME",
+            "Streams without Stream-Retention-Seconds keep what is younger than this; 0 is for ever";
     }
     "Journal and settling" {
         journal_segment_bytes: Size = "64MiB", "THALWEG_JOURNAL_SEGMENT_BYTES", "SIZE",
@@ -142,6 +152,13 @@ fn check(config: &Config) -> anyhow::Result<()> {
     if config.long_poll_timeout.0.is_zero() || config.sse_lifetime.0.is_zero() {
         bail!("--long-poll-timeout and --sse-lifetime must be longer than 0");
     }
+    if config.gzip_level > 9 {
+        bail!("--gzip-level {} must be 0 to 9", config.gzip_level);
+    }
+    let age = config.retention_age.0;
+    if !age.is_zero() && age.subsec_nanos() != 0 {
+        bail!("--retention-age {} must be whole seconds", config.retention_age);
+    }
     Ok(())
 }
 
@@ -198,6 +215,8 @@ mod tests {
             "--merge-fan-in 1",
             "--io-threads 0",
             "--long-poll-timeout 0",
+            "--retention-age 500ms",
+            "--gzip-level 10",
         ] {
             assert!(load(flags(line), None).is_err(), "{line}");
         }

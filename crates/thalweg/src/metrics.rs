@@ -23,6 +23,13 @@ pub(crate) struct Streams {
     pub(crate) appended_bytes: u64,
     /// Retries of idempotent producers that were recognised, since the start.
     pub(crate) duplicates: u64,
+    /// Memory that answers and their cache hold now.
+    pub(crate) held_bytes: u64,
+    /// Bytes of reads that were compressed, before and after, since the start.
+    pub(crate) compressed_from_bytes: u64,
+    pub(crate) compressed_to_bytes: u64,
+    /// Bytes of content given up by retention, since the start.
+    pub(crate) trimmed_bytes: u64,
     /// Bytes of content that were read, since the start.
     pub(crate) read_bytes: u64,
     /// Long-polls and SSE connections that wait for data now.
@@ -103,6 +110,10 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
         ("appends_total", Counter, "Append requests accepted.", f(streams.appends)),
         ("append_bytes_total", Counter, "Bytes of content accepted.", f(streams.appended_bytes)),
         ("append_duplicates_total", Counter, "Retries of idempotent producers recognised.", f(streams.duplicates)),
+        ("read_held_bytes", Gauge, "Memory of answers that are not sent yet, and of chunks kept for more readers.", f(streams.held_bytes)),
+        ("compressed_from_bytes_total", Counter, "Bytes of reads that were compressed, before.", f(streams.compressed_from_bytes)),
+        ("compressed_to_bytes_total", Counter, "Bytes of reads that were compressed, after.", f(streams.compressed_to_bytes)),
+        ("trimmed_bytes_total", Counter, "Bytes of content given up by retention.", f(streams.trimmed_bytes)),
         ("read_bytes_total", Counter, "Bytes of content read.", f(streams.read_bytes)),
         ("waiters", Gauge, "Long-polls and SSE connections waiting for data.", f(streams.waiters)),
         ("journal_frames_total", Counter, "Frames appended to the journal.", f(journal.frames)),

@@ -13,7 +13,7 @@ use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_journal::Journal;
-use thalweg_streams::{Streams, StreamsConfig};
+use thalweg_streams::{Retention, Streams, StreamsConfig};
 use thalweg_wire::http::{Gate, Server, ServerConfig};
 
 /// How long requests that are under way may take after a stop was asked for.
@@ -70,6 +70,12 @@ fn streams_config(config: &Config) -> StreamsConfig {
         long_poll_timeout: config.long_poll_timeout.0,
         sse_lifetime: config.sse_lifetime.0,
         io_threads: config.io_threads,
+        unsent_bytes_max: config.max_unsent.0,
+        gzip_level: config.gzip_level,
+        retention: Retention {
+            bytes: Some(config.retention_bytes.0).filter(|bytes| *bytes > 0),
+            secs: Some(config.retention_age.0.as_secs()).filter(|secs| *secs > 0),
+        },
         ..StreamsConfig::default()
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::format::content_type::CONTENT_TYPE_BYTES_MAX;
 use crate::format::json::JsonError;
-use crate::format::offset::Position;
+use crate::format::offset::{OFFSET_BYTES, Position};
+use crate::serve::LIMIT_MAX;
 use crate::state::producers::{PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
 use thalweg_base::{Lsn, Offset};
 use thalweg_journal::AppendError;
@@ -34,6 +35,8 @@ pub enum Refusal {
     OffsetStale,
     #[error("the offset lies beyond the stream's end, {tail}", tail = text(*tail))]
     OffsetBeyond { tail: Position },
+    #[error("Last-Event-ID is not the id of an event; send it as it was received")]
+    LastEventId,
     #[error("the offset lies inside a message; offsets must be used as they were received")]
     OffsetInside,
     #[error(
@@ -44,6 +47,10 @@ pub enum Refusal {
     ExpiresAt,
     #[error("Stream-TTL and Stream-Expires-At exclude each other; send one of them")]
     TtlAndExpiresAt,
+    #[error("{0} must be a whole number from 1 to {PRODUCER_NUMBER_MAX}, in digits without leading zeros")]
+    Retention(&'static str),
+    #[error("limit must be a whole number from 1 to {LIMIT_MAX}")]
+    Limit,
     #[error("an append with a body needs a Content-Type, the stream's")]
     NoContentType,
     #[error("the Content-Type is not a media type of at most {CONTENT_TYPE_BYTES_MAX} visible characters")]
@@ -111,6 +118,12 @@ pub enum Refusal {
     #[error("the source was deleted; fork one of its forks instead")]
     SourceGone,
 
+    // 412
+    #[error("the stream's tail is not what If-Match names, but {tail}", tail = text(*tail))]
+    Moved { tail: Position },
+    #[error("the stream exists, and If-None-Match: * asks for a new one")]
+    ExistsAlready { tail: Position },
+
     // 413, 429
     #[error("the body is too large: {len} bytes in one frame, at most {max} are possible")]
     TooLarge { len: usize, max: usize },
@@ -126,8 +139,10 @@ pub enum Refusal {
     Reserved,
 
     // 503
-    #[error("too many reads wait for a device; retry in a second")]
+    #[error("too many reads or lists are in the making; retry in a second")]
     Busy,
+    #[error("answers that clients do not take hold too much memory; retry in a second")]
+    Unsent,
     #[error("{0}")]
     JournalFull(String),
     #[error("{0}")]
@@ -142,6 +157,13 @@ pub enum Refusal {
 
 fn text(position: Position) -> String {
     String::from_utf8_lossy(&position.to_text()).into_owned()
+}
+
+/// The tag that names a stream by its tail, for `If-Match`.
+pub(crate) fn quoted(tail: Position) -> [u8; OFFSET_BYTES + 2] {
+    let mut tag = [b'"'; OFFSET_BYTES + 2];
+    tag[1..=OFFSET_BYTES].copy_from_slice(&tail.to_text());
+    tag
 }
 
 impl Refusal {
@@ -167,10 +189,13 @@ impl Refusal {
             R::Offset => (400, "bad_offset"),
             R::OffsetStale => (400, "stale_offset"),
             R::OffsetBeyond { .. } => (400, "offset_beyond_tail"),
+            R::LastEventId => (400, "bad_last_event_id"),
             R::OffsetInside => (400, "offset_inside_message"),
             R::Ttl => (400, "bad_ttl"),
             R::ExpiresAt => (400, "bad_expires_at"),
             R::TtlAndExpiresAt => (400, "ttl_and_expires_at"),
+            R::Retention(_) => (400, "bad_retention"),
+            R::Limit => (400, "bad_limit"),
             R::NoContentType => (400, "content_type_required"),
             R::BadContentType => (400, "bad_content_type"),
             R::EmptyBody => (400, "empty_body"),
@@ -201,12 +226,15 @@ impl Refusal {
             R::Exists(_) => (409, "exists_differently"),
             R::NameKept => (409, "name_kept_by_forks"),
             R::SourceGone => (409, "source_gone"),
+            R::Moved { .. } => (412, "tail_moved"),
+            R::ExistsAlready { .. } => (412, "exists"),
             R::TooLarge { .. } => (413, "too_large"),
             R::TooManyProducers(_) => (429, "too_many_producers"),
             R::Corrupt(_) => (500, "corrupt"),
             R::Internal(_) => (500, "internal"),
             R::Reserved => (501, "reserved"),
             R::Busy => (503, "busy"),
+            R::Unsent => (503, "unsent_full"),
             R::JournalFull(_) => (503, "journal_full"),
             R::NoSpace(_) => (503, "disk_full"),
             R::Stopped(_) => (503, "journal_stopped"),
@@ -226,6 +254,11 @@ impl Refusal {
             }
             Self::Closed { tail } => {
                 put(b"Stream-Closed: ", b"true");
+                put(b"Stream-Next-Offset: ", &tail.to_text());
+            }
+            Self::Trimmed { start } => put(b"Stream-Earliest-Offset: ", &start.to_text()),
+            Self::Moved { tail } | Self::ExistsAlready { tail } => {
+                put(b"ETag: ", &quoted(*tail));
                 put(b"Stream-Next-Offset: ", &tail.to_text());
             }
             Self::Method => put(b"Allow: ", b"GET, HEAD, PUT, POST, DELETE, OPTIONS"),

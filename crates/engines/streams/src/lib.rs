@@ -13,8 +13,9 @@ pub mod state;
 
 #[cfg(feature = "faults")]
 pub use serve::Faults;
-pub use serve::{Stats, Streams, StreamsConfig};
+pub use serve::{Stats, Streams, StreamsConfig, listed_prefix};
 pub use state::StreamState;
+pub use state::retention::Retention;
 
 #[doc(hidden)]
 pub use format::json::fuzz_json;

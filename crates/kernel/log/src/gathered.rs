@@ -4,6 +4,7 @@
 //! clients do that start from the same place, it is kept as one slice, which costs the socket one copy and us nothing. Content never
 //! changes, so an entry is right for as long as its log exists; whoever reads has looked for the log before.
 
+use crate::held::Held as Memory;
 use crate::logs::ReadFrom;
 use crate::read::Chunk;
 use bytes::Bytes;
@@ -39,6 +40,8 @@ impl Weighter<Key, Held> for Weigh {
 }
 
 pub(crate) struct Gathered {
+    /// What readers hold, this cache included.
+    pub(crate) memory: Memory,
     /// One table under one lock: a sharded one would have no room for a large chunk in any of its shards.
     cache: Mutex<Cache<Key, Held, Weigh>>,
     asked: Box<[AtomicU64]>,
@@ -50,6 +53,7 @@ impl Gathered {
     pub(crate) fn new(bytes: u64) -> Self {
         let items = usize::try_from(bytes / (64 << 10)).unwrap_or(usize::MAX).max(16);
         Self {
+            memory: Memory::default(),
             cache: Mutex::new(Cache::with_weighter(items, bytes, Weigh)),
             asked: (0..ASKED).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
@@ -66,10 +70,10 @@ impl Gathered {
     pub(crate) fn note(&self, want: ReadFrom, mut chunk: Chunk) -> Chunk {
         let len = chunk.bytes();
         if len < BYTES_MIN || !self.asked_before(want, chunk.end) {
-            return chunk;
+            return self.memory.count_chunk(chunk);
         }
         // A copy even of a single part: it may be a slice of something much larger.
-        let bytes = Bytes::from(chunk.parts.concat());
+        let bytes = self.memory.count(Bytes::from(chunk.parts.concat()));
         chunk.parts = vec![bytes.clone()];
         let held = Held { bytes, end: chunk.end, whole: chunk.end < want.upto };
         self.cache.lock().insert((want.log, want.from), held);

@@ -7,7 +7,7 @@ use crate::attachment::Attachment;
 use crate::error::CommitError;
 use crate::frame::{Ancestor, FrameBuilder};
 use crate::log::{Log, Piece};
-use crate::logs::{Logs, shard_of_log, shard_of_name};
+use crate::logs::{Logs, incarnation, shard_of_log, shard_of_name};
 use crate::op::{Append, Op, Origin};
 use crate::shard::Shard;
 use parking_lot::MutexGuard;
@@ -64,8 +64,7 @@ impl<A> LogView<'_, A> {
     /// decreases with `offset`, and one pair of incarnation and offset never names two different byte histories.
     #[must_use]
     pub fn incarnation(&self, offset: Offset) -> u64 {
-        let owner = self.lineage.iter().find(|a| offset <= a.upto).map_or(self.id, |a| a.id);
-        owner.max(self.loss_mark).0
+        incarnation(self.lineage, self.id, self.loss_mark, offset)
     }
 
     /// The parent of a fork and the fork point.

@@ -1,8 +1,10 @@
 //! All logs of one unit, over one journal.
 
 use crate::attachment::Attachment;
+use crate::frame::Ancestor;
 use crate::gathered::Gathered;
 use crate::guard::Guard;
+use crate::log::Head;
 use crate::runs::Sealed;
 use crate::shard::{Bounds, Shard, Slot};
 use crate::upkeep::Pace;
@@ -163,27 +165,72 @@ impl<A: Attachment> Logs<A> {
 
     /// Visits logs without waking them: at most `count` slots from `cursor` on. The next cursor, or `None` when all were seen.
     /// Logs that come or go meanwhile may be missed or seen twice; `f` runs under the shard's lock.
-    pub fn sweep(
-        &self,
-        mut cursor: SweepCursor,
-        count: usize,
-        f: &mut dyn FnMut(LogId, &str, &A),
-    ) -> Option<SweepCursor> {
+    pub fn sweep(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(LogId, &str, &A)) -> Option<SweepCursor> {
+        self.sweep_all(cursor, count, &mut |seen| f(seen.id, seen.name, seen.attachment))
+    }
+
+    /// The same, with the positions of each log.
+    pub fn sweep_all(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(Seen<'_, A>)) -> Option<SweepCursor> {
+        let durable = self.durable();
+        self.sweep_slots(cursor, count, &mut |slot| self.seen(slot, durable, &mut *f))
+    }
+
+    /// The same, with names alone: nothing is decoded.
+    pub fn sweep_names(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(&str)) -> Option<SweepCursor> {
+        self.sweep_slots(cursor, count, &mut |slot| {
+            if let Ok(name) = std::str::from_utf8(slot.name())
+                && !name.is_empty()
+            {
+                f(name);
+            }
+        })
+    }
+
+    /// Looks at a log without waking it; whether it is there.
+    pub fn peek(&self, name: &str, f: &mut dyn FnMut(Seen<'_, A>)) -> bool {
+        let durable = self.durable();
+        let shard = self.shards[shard_of_name(name)].lock();
+        let slot = shard.find(name).and_then(|slot| shard.slots().get(slot as usize));
+        slot.inspect(|slot| self.seen(slot, durable, f)).is_some()
+    }
+
+    fn seen(&self, slot: &Slot<A>, durable: Lsn, f: &mut dyn FnMut(Seen<'_, A>)) {
+        match slot {
+            Slot::Vacant => {}
+            Slot::Awake(log) => {
+                let published = log.published(durable);
+                f(Seen {
+                    id: log.id,
+                    name: &log.name,
+                    start: log.start,
+                    published,
+                    incarnation: incarnation(&log.lineage, log.id, self.loss_mark, published),
+                    attachment: &log.attachment,
+                });
+            }
+            Slot::Rest { id, record } => {
+                if let Ok((head, lineage, attachment)) = resting::<A>(record) {
+                    f(Seen {
+                        id: *id,
+                        name: head.name,
+                        start: head.start,
+                        published: head.tail,
+                        incarnation: incarnation(&lineage, *id, self.loss_mark, head.tail),
+                        attachment: &attachment,
+                    });
+                }
+            }
+        }
+    }
+
+    fn sweep_slots(&self, mut cursor: SweepCursor, count: usize, f: &mut dyn FnMut(&Slot<A>)) -> Option<SweepCursor> {
         let mut left = count;
         while left > 0 {
             let shard = self.shards.get(cursor.shard)?.lock();
             for slot in shard.slots().iter().skip(cursor.slot).take(left) {
                 cursor.slot += 1;
                 left -= 1;
-                match slot {
-                    Slot::Vacant => {}
-                    Slot::Awake(log) => f(log.id, &log.name, &log.attachment),
-                    Slot::Rest { id, record } => {
-                        if let Ok((name, attachment)) = resting_attachment::<A>(record) {
-                            f(*id, name, &attachment);
-                        }
-                    }
-                }
+                f(slot);
             }
             if cursor.slot >= shard.slots().len() {
                 cursor = SweepCursor { shard: cursor.shard + 1, slot: 0 };
@@ -203,11 +250,33 @@ pub struct SweepCursor {
     slot: usize,
 }
 
-fn resting_attachment<A: Attachment>(record: &[u8]) -> Result<(&str, A), thalweg_base::DecodeError> {
+/// A log as a sweep sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a, A> {
+    pub id: LogId,
+    pub name: &'a str,
+    /// The earliest retained position.
+    pub start: Offset,
+    /// The durable tail.
+    pub published: Offset,
+    /// What positions carry at the durable tail.
+    pub incarnation: u64,
+    pub attachment: &'a A,
+}
+
+/// The incarnation that positions of a log carry at `offset`.
+pub(crate) fn incarnation(lineage: &[Ancestor], log: LogId, loss_mark: LogId, offset: Offset) -> u64 {
+    let owner = lineage.iter().find(|a| offset <= a.upto).map_or(log, |a| a.id);
+    owner.max(loss_mark).0
+}
+
+type Resting<'a, A> = (Head<'a>, Box<[Ancestor]>, A);
+
+fn resting<A: Attachment>(record: &[u8]) -> Result<Resting<'_, A>, thalweg_base::DecodeError> {
     let mut d = Decoder::new(record);
-    let head = crate::log::Head::decode(&mut d)?;
-    crate::frame::lineage(&mut d)?;
-    Ok((head.name, A::decode(d.rest())?))
+    let head = Head::decode(&mut d)?;
+    let lineage = crate::frame::lineage(&mut d)?;
+    Ok((head, lineage, A::decode(d.rest())?))
 }
 
 /// A read's wish: content of `log` from `from` on, to the end of the chunk that `from` lies in, never past `upto`.

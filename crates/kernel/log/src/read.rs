@@ -70,6 +70,16 @@ impl<A: Attachment> Logs<A> {
         read.unwrap_or_else(|| Err(restless(from.log, from.from))).map(|chunk| self.gathered.note(from, chunk))
     }
 
+    /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made.
+    pub fn held_bytes(&self) -> u64 {
+        self.gathered.memory.bytes()
+    }
+
+    /// Counts a buffer that was made from what was read, such as an encoded answer.
+    pub fn hold(&self, bytes: Bytes) -> Bytes {
+        self.gathered.memory.count(bytes)
+    }
+
     /// The position at a distance from a message boundary, if no device has to be waited for.
     pub fn try_seek(&self, log: LogId, from: Offset, upto: Offset, by: Seek) -> Option<Result<Offset, SeekError>> {
         let found = self.reader(Mode::NoWait).again(|reader| reader.seek(log, from, upto, by))?;
@@ -80,6 +90,13 @@ impl<A: Attachment> Logs<A> {
     pub fn seek(&self, log: LogId, from: Offset, upto: Offset, by: Seek) -> Result<Offset, SeekError> {
         let found = self.reader(Mode::Wait).again(|reader| reader.seek(log, from, upto, by));
         found.unwrap_or_else(|| Err(restless(log, from)))?.ok_or(SeekError::Overshoot)
+    }
+
+    /// The last message boundary that is not after `at`, which lies between the log's start and `upto`, a published tail; may wait
+    /// for a device.
+    pub fn boundary(&self, log: LogId, at: Offset, upto: Offset) -> Result<Offset, ReadError> {
+        let found = self.reader(Mode::Wait).again(|reader| reader.boundary(log, at, upto));
+        found.unwrap_or_else(|| Err(restless(log, at)))
     }
 
     fn reader(&self, mode: Mode) -> Reader<'_, A> {
@@ -177,6 +194,15 @@ impl<A: Attachment> Reader<'_, A> {
         Ok(Chunk { parts: collected.finish(log, from)?, end })
     }
 
+    fn boundary(&self, log: LogId, at: Offset, upto: Offset) -> Result<Offset, Stop> {
+        let mut boundary = at;
+        self.walk_from(log, at, upto, at.plus(1), true, &mut |_, found, _| {
+            boundary = found.start.plus(found.lengths.boundary_at_or_before(at.since(found.start)));
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(boundary)
+    }
+
     fn seek(&self, log: LogId, from: Offset, upto: Offset, by: Seek) -> Result<Option<Offset>, Stop> {
         let mut at = from;
         let mut left = match by {
@@ -227,6 +253,19 @@ impl<A: Attachment> Reader<'_, A> {
         target: Offset,
         visit: &mut dyn FnMut(LogId, Found, Range<Offset>) -> Result<ControlFlow<()>, Stop>,
     ) -> Result<(), Stop> {
+        self.walk_from(log, from, upto, target, false, visit)
+    }
+
+    /// The same; `from` may lie `anywhere`.
+    fn walk_from(
+        &self,
+        log: LogId,
+        from: Offset,
+        upto: Offset,
+        target: Offset,
+        anywhere: bool,
+        visit: &mut dyn FnMut(LogId, Found, Range<Offset>) -> Result<ControlFlow<()>, Stop>,
+    ) -> Result<(), Stop> {
         let own = self.snapshot(log, from, target)?.ok_or(ReadError::Missing(log))?;
         if from < own.start {
             return Err(ReadError::Trimmed { offset: from, start: own.start }.into());
@@ -234,7 +273,7 @@ impl<A: Attachment> Reader<'_, A> {
         if from > upto || upto > own.tail {
             return Err(ReadError::BeyondTail { offset: from.max(upto), tail: own.tail }.into());
         }
-        let mut checked = false;
+        let mut checked = anywhere;
         let mut at = from;
         while at < upto {
             // The span of one owner: an ancestor below its bound, else the log itself.

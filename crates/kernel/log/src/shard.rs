@@ -25,7 +25,8 @@ impl<A> Slot<A> {
         }
     }
 
-    fn name(&self) -> &[u8] {
+    /// Empty if vacant.
+    pub(crate) fn name(&self) -> &[u8] {
         match self {
             Slot::Vacant => &[],
             Slot::Rest { record, .. } => record_name(record),

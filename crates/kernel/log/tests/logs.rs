@@ -325,3 +325,25 @@ fn logs_at_rest_are_found_swept_and_woken() {
     append(&logs, id, b"!");
     assert_eq!(read(&logs, id), b"content!");
 }
+
+#[test]
+fn boundaries_are_found_wherever_content_lies() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let a = create(&logs, "a");
+    for _ in 0..10 {
+        append(&logs, a, b"0123456");
+    }
+    let look = |logs: &Unlocked| {
+        for at in 0..70u64 {
+            assert_eq!(logs.boundary(a, Offset(at), Offset(70)), Ok(Offset(at / 7 * 7)), "{at}");
+        }
+    };
+    look(&logs);
+    settle_all(&logs);
+    look(&logs);
+    logs.lock_logs(&[a], &[]).commit(Class::Upkeep, &[Op::Trim { log: a, start: Offset(21) }]).unwrap();
+    assert!(logs.boundary(a, Offset(20), Offset(70)).is_err(), "it is trimmed");
+    assert_eq!(logs.boundary(a, Offset(27), Offset(70)), Ok(Offset(21)));
+    assert_eq!(logs.boundary(a, Offset(70), Offset(70)), Ok(Offset(70)));
+}

@@ -4,6 +4,7 @@ use super::content_type::ContentType;
 use super::offset::Position;
 use crate::state::lifetime::Lifetime;
 use crate::state::producers::Producers;
+use crate::state::retention::{Mark, Marks, Retention};
 use crate::state::{Closed, Config, Fork, StreamState};
 use thalweg_base::{DecodeError, Decoder, Encoder, Lsn, Millis, Offset};
 
@@ -16,7 +17,9 @@ const PRODUCERS: u64 = 8;
 const FORK: u64 = 16;
 const FORKS: u64 = 32;
 const SOFT_DELETED: u64 = 64;
-const KNOWN: u64 = 127;
+const RETENTION: u64 = 128;
+const MARKS: u64 = 256;
+const KNOWN: u64 = 511;
 
 pub(crate) fn encode(state: &StreamState, out: &mut Vec<u8>) {
     let flag = |set: bool, flag: u64| if set { flag } else { 0 };
@@ -35,7 +38,9 @@ pub(crate) fn encode(state: &StreamState, out: &mut Vec<u8>) {
             | flag(!producers.is_empty(), PRODUCERS)
             | flag(state.fork.is_some(), FORK)
             | flag(state.forks > 0, FORKS)
-            | flag(state.soft_deleted, SOFT_DELETED),
+            | flag(state.soft_deleted, SOFT_DELETED)
+            | flag(!state.retention.is_unlimited(), RETENTION)
+            | flag(!state.marks.as_slice().is_empty(), MARKS),
     );
     if let Some(place) = closed_by {
         out.put_varint(place.into());
@@ -57,6 +62,12 @@ pub(crate) fn encode(state: &StreamState, out: &mut Vec<u8>) {
     if state.forks > 0 {
         out.put_varint(state.forks.into());
     }
+    if !state.retention.is_unlimited() {
+        encode_retention(state.retention, out);
+    }
+    if !state.marks.as_slice().is_empty() {
+        encode_marks(&state.marks, out);
+    }
 }
 
 pub(crate) fn decode(bytes: &[u8]) -> Result<StreamState, DecodeError> {
@@ -68,7 +79,8 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<StreamState, DecodeError> {
     let content_type = ContentType::decode(&mut d)?;
     let lifetime = decode_lifetime(&mut d)?;
     let touched = if lifetime.is_sliding() { Millis(d.varint()?) } else { Millis::ZERO };
-    let config = Config { content_type, lifetime, created: touched, closed: false, fork: None };
+    let config =
+        Config { content_type, lifetime, created: touched, closed: false, fork: None, retention: Retention::default() };
     let mut state = StreamState::new(config, Lsn::ZERO);
     // Uses within the slack may have gone unrecorded: rather keep a stream for too long.
     state.seen = touched.plus(lifetime.slack_ms());
@@ -95,6 +107,12 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<StreamState, DecodeError> {
         state.forks = d.varint_u32()?;
     }
     state.soft_deleted = has(SOFT_DELETED);
+    if has(RETENTION) {
+        state.retention = decode_retention(&mut d)?;
+    }
+    if has(MARKS) {
+        state.marks = decode_marks(&mut d)?;
+    }
     d.end()?;
     Ok(state)
 }
@@ -130,6 +148,38 @@ pub(super) fn decode_lifetime(d: &mut Decoder<'_>) -> Result<Lifetime, DecodeErr
     }
 }
 
+/// Zero stands for no bound.
+pub(super) fn encode_retention(retention: Retention, out: &mut Vec<u8>) {
+    out.put_varint(retention.bytes.unwrap_or(0));
+    out.put_varint(retention.secs.unwrap_or(0));
+}
+
+pub(super) fn decode_retention(d: &mut Decoder<'_>) -> Result<Retention, DecodeError> {
+    let mut bound = || Ok(Some(d.varint()?).filter(|bound| *bound > 0));
+    Ok(Retention { bytes: bound()?, secs: bound()? })
+}
+
+/// The first in full, the others as distances.
+fn encode_marks(marks: &Marks, out: &mut Vec<u8>) {
+    out.put_varint(marks.as_slice().len() as u64);
+    let mut last = Mark { upto: Offset::ZERO, time: Millis::ZERO };
+    for mark in marks.as_slice() {
+        out.put_varint(mark.upto.since(last.upto));
+        out.put_varint(mark.time.since(last.time));
+        last = *mark;
+    }
+}
+
+fn decode_marks(d: &mut Decoder<'_>) -> Result<Marks, DecodeError> {
+    let (mut marks, mut upto, mut time) = (Marks::default(), 0u64, 0u64);
+    for _ in 0..d.varint()? {
+        upto = upto.checked_add(d.varint()?).ok_or(DecodeError::Range("mark"))?;
+        time = time.checked_add(d.varint()?).ok_or(DecodeError::Range("mark"))?;
+        marks.push(Mark { upto: Offset(upto), time: Millis(time) });
+    }
+    Ok(marks)
+}
+
 pub(super) fn encode_fork(fork: &Fork, out: &mut Vec<u8>) {
     out.put_u8(u8::from(fork.inherited_lifetime));
     out.put_bytes(fork.source.as_bytes());
@@ -161,7 +211,14 @@ mod tests {
 
     fn plain(content_type: &str, lifetime: Lifetime) -> StreamState {
         let content_type = ContentType::parse(content_type.as_bytes()).unwrap();
-        let config = Config { content_type, lifetime, created: Millis(1_000), closed: false, fork: None };
+        let config = Config {
+            content_type,
+            lifetime,
+            created: Millis(1_000),
+            closed: false,
+            fork: None,
+            retention: Retention::default(),
+        };
         StreamState::new(config, Lsn::ZERO)
     }
 
@@ -189,6 +246,21 @@ mod tests {
         let mut out = Vec::new();
         encode(&plain("application/json", Lifetime::Unlimited), &mut out);
         assert_eq!(hex(&out), "01010000");
+    }
+
+    #[test]
+    fn what_is_retained_is_pinned() {
+        let mut state = plain("text/plain", Lifetime::Unlimited);
+        state.retention = Retention { bytes: Some(300), secs: None };
+        state.marks.push(Mark { upto: Offset(5), time: Millis(1_000) });
+        state.marks.push(Mark { upto: Offset(7), time: Millis(1_300) });
+        let mut out = Vec::new();
+        encode(&state, &mut out);
+        assert_eq!(hex(&out), "010200".to_owned() + "8003" + "ac0200" + "0205e80702ac02");
+        assert_eq!(decode(&out), Ok(state));
+        for cut in 0..out.len() {
+            assert!(decode(&out[..cut]).is_err(), "{cut}");
+        }
     }
 
     #[test]

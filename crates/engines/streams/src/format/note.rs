@@ -2,11 +2,14 @@
 //!
 //! A stream's first note is its configuration. Every later one is a list of entries, each a tag byte and its fields.
 
-use super::attachment::{decode_fork, decode_lifetime, encode_fork, encode_lifetime};
+use super::attachment::{
+    decode_fork, decode_lifetime, decode_retention, encode_fork, encode_lifetime, encode_retention,
+};
 use super::content_type::ContentType;
 use crate::state::Config;
 use crate::state::lifetime::Lifetime;
-use thalweg_base::{DecodeError, Decoder, Encoder, Millis};
+use crate::state::retention::{Mark, Retention};
+use thalweg_base::{DecodeError, Decoder, Encoder, Millis, Offset};
 
 const VERSION: u8 = 1;
 
@@ -18,6 +21,8 @@ const SEQ: u8 = 5;
 const SOFT_DELETED: u8 = 6;
 const FORKED: u8 = 7;
 const RELEASED: u8 = 8;
+const MARK: u8 = 9;
+const TRIMMED: u8 = 10;
 
 /// One change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +52,10 @@ pub enum Note<'a> {
     Forked,
     /// One live fork fewer.
     Released,
+    /// How old content is.
+    Mark(Mark),
+    /// Nothing is retained below.
+    Trimmed(Offset),
 }
 
 impl Note<'_> {
@@ -79,6 +88,15 @@ impl Note<'_> {
             Note::SoftDeleted => out.put_u8(SOFT_DELETED),
             Note::Forked => out.put_u8(FORKED),
             Note::Released => out.put_u8(RELEASED),
+            Note::Mark(Mark { upto, time }) => {
+                out.put_u8(MARK);
+                out.put_varint(upto.0);
+                out.put_varint(time.0);
+            }
+            Note::Trimmed(start) => {
+                out.put_u8(TRIMMED);
+                out.put_varint(start.0);
+            }
         }
     }
 }
@@ -96,6 +114,8 @@ pub fn decode(note: &[u8], mut f: impl FnMut(Note<'_>) -> Result<(), DecodeError
             SOFT_DELETED => Note::SoftDeleted,
             FORKED => Note::Forked,
             RELEASED => Note::Released,
+            MARK => Note::Mark(Mark { upto: Offset(d.varint()?), time: Millis(d.varint()?) }),
+            TRIMMED => Note::Trimmed(Offset(d.varint()?)),
             got => return Err(DecodeError::Unknown { what: "note", got: got.into() }),
         })?;
     }
@@ -104,6 +124,7 @@ pub fn decode(note: &[u8], mut f: impl FnMut(Note<'_>) -> Result<(), DecodeError
 
 const CONFIG_CLOSED: u8 = 1;
 const CONFIG_FORK: u8 = 2;
+const CONFIG_RETENTION: u8 = 4;
 
 pub fn encode_config(config: &Config, out: &mut Vec<u8>) {
     out.put_u8(VERSION);
@@ -112,9 +133,17 @@ pub fn encode_config(config: &Config, out: &mut Vec<u8>) {
     if config.lifetime.is_sliding() {
         out.put_varint(config.created.0);
     }
-    out.put_u8(if config.closed { CONFIG_CLOSED } else { 0 } | if config.fork.is_some() { CONFIG_FORK } else { 0 });
+    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+    out.put_u8(
+        flag(config.closed, CONFIG_CLOSED)
+            | flag(config.fork.is_some(), CONFIG_FORK)
+            | flag(!config.retention.is_unlimited(), CONFIG_RETENTION),
+    );
     if let Some(fork) = &config.fork {
         encode_fork(fork, out);
+    }
+    if !config.retention.is_unlimited() {
+        encode_retention(config.retention, out);
     }
 }
 
@@ -128,12 +157,13 @@ pub fn decode_config(note: &[u8]) -> Result<Config, DecodeError> {
     let lifetime = decode_lifetime(&mut d)?;
     let created = if matches!(lifetime, Lifetime::Idle { .. }) { Millis(d.varint()?) } else { Millis::ZERO };
     let flags = d.u8()?;
-    if flags & !(CONFIG_CLOSED | CONFIG_FORK) != 0 {
+    if flags & !(CONFIG_CLOSED | CONFIG_FORK | CONFIG_RETENTION) != 0 {
         return Err(DecodeError::Unknown { what: "configuration flags", got: flags.into() });
     }
     let fork = if flags & CONFIG_FORK != 0 { Some(Box::new(decode_fork(&mut d)?)) } else { None };
+    let retention = if flags & CONFIG_RETENTION != 0 { decode_retention(&mut d)? } else { Retention::default() };
     d.end()?;
-    Ok(Config { content_type, lifetime, created, closed: flags & CONFIG_CLOSED != 0, fork })
+    Ok(Config { content_type, lifetime, created, closed: flags & CONFIG_CLOSED != 0, fork, retention })
 }
 
 #[cfg(test)]
@@ -142,7 +172,7 @@ mod tests {
     use crate::format::offset::Position;
     use crate::state::{Fork, StreamState};
     use proptest::prelude::*;
-    use thalweg_base::{Lsn, Offset};
+    use thalweg_base::Lsn;
     use thalweg_log::Attachment;
 
     fn hex(bytes: &[u8]) -> String {
@@ -167,6 +197,7 @@ mod tests {
                 sub_offset: 2,
                 inherited_lifetime: true,
             })),
+            retention: Retention::default(),
         }
     }
 
@@ -182,17 +213,25 @@ mod tests {
             Note::SoftDeleted,
             Note::Forked,
             Note::Released,
+            Note::Mark(Mark { upto: Offset(300), time: Millis(1_000) }),
+            Note::Trimmed(Offset(300)),
         ];
-        assert_eq!(hex(&encoded(&notes)), "010270310000020000ac020301030004e80705023039060708");
+        let expected = "010270310000020000ac020301030004e80705023039060708".to_owned() + "09ac02e807" + "0aac02";
+        assert_eq!(hex(&encoded(&notes)), expected);
         let mut out = Vec::new();
         encode_config(&config(), &mut out);
         assert_eq!(hex(&out), "0101013ce807030103612f6240ac0202");
+        out.clear();
+        let retention = Retention { bytes: Some(300), secs: Some(1) };
+        encode_config(&Config { retention, ..config() }, &mut out);
+        assert_eq!(hex(&out), "0101013ce807070103612f6240ac0202ac0201");
     }
 
     #[test]
     fn a_configuration_round_trips() {
         for config in [
             config(),
+            Config { retention: Retention { bytes: None, secs: Some(9) }, ..config() },
             Config { fork: None, closed: false, lifetime: Lifetime::Until(Millis(5)), created: Millis(0), ..config() },
         ] {
             let mut out = Vec::new();
@@ -214,7 +253,7 @@ mod tests {
     }
 
     fn note() -> impl Strategy<Value = (u8, Vec<u8>, u64, u64, u32)> {
-        (1u8..9, prop::collection::vec(any::<u8>(), 0..9), any::<u64>(), any::<u64>(), 0u32..u32::MAX)
+        (1u8..11, prop::collection::vec(any::<u8>(), 0..9), any::<u64>(), any::<u64>(), 0u32..u32::MAX)
     }
 
     proptest! {
@@ -228,7 +267,9 @@ mod tests {
                 5 => Note::Seq(bytes),
                 6 => Note::SoftDeleted,
                 7 => Note::Forked,
-                _ => Note::Released,
+                8 => Note::Released,
+                9 => Note::Mark(Mark { upto: Offset(*a), time: Millis(*b) }),
+                _ => Note::Trimmed(Offset(*a)),
             }).collect();
             let mut at = 0;
             decode(&encoded(&notes), |note| {

@@ -74,7 +74,7 @@ pub fn each_without_last_byte<'a>(parts: &'a [Bytes], mut f: impl FnMut(&'a [u8]
 
 #[must_use]
 pub fn control_event(control: &Control) -> Vec<u8> {
-    let mut out = Vec::with_capacity(160);
+    let mut out = Vec::with_capacity(200);
     out.extend_from_slice(b"event: control\ndata:{\"streamNextOffset\":\"");
     out.extend_from_slice(&control.next.to_text());
     out.push(b'"');
@@ -89,7 +89,10 @@ pub fn control_event(control: &Control) -> Vec<u8> {
     if control.closed {
         out.extend_from_slice(b",\"streamClosed\":true");
     }
-    out.extend_from_slice(b"}\n\n");
+    // A reader that has this event goes on from here (`Last-Event-ID`).
+    out.extend_from_slice(b"}\nid:");
+    out.extend_from_slice(&control.next.to_text());
+    out.extend_from_slice(b"\n\n");
     out
 }
 
@@ -223,12 +226,12 @@ mod tests {
         assert_eq!(
             String::from_utf8(control(true, false)).unwrap(),
             "event: control\ndata:{\"streamNextOffset\":\"0000000000000064_0000000000000005\",\"streamCursor\":\"7\",\
-             \"upToDate\":true}\n\n"
+             \"upToDate\":true}\nid:0000000000000064_0000000000000005\n\n"
         );
         assert_eq!(
             String::from_utf8(control(true, true)).unwrap(),
             "event: control\ndata:{\"streamNextOffset\":\"0000000000000064_0000000000000005\",\"upToDate\":true,\
-             \"streamClosed\":true}\n\n"
+             \"streamClosed\":true}\nid:0000000000000064_0000000000000005\n\n"
         );
     }
 

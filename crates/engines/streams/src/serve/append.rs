@@ -1,13 +1,15 @@
 //! POST: appends and closes (protocol sections 5.2 and 5.3).
 
 use super::engine::{Engine, position};
+use super::etag::names_tail;
 use super::fields::Fields;
 use super::head::Head;
 use super::stats::add;
 use super::turn::Answer;
-use crate::error::{Refusal, Refused};
+use crate::error::{Refusal, Refused, quoted};
 use crate::format::content_type::{Kind, kind};
 use crate::format::json::{self, JsonError, Messages};
+use crate::format::note::Note;
 use crate::format::offset::Position;
 use crate::state::append::{Attempt, Conflict, Outcome, judge, notes};
 use std::borrow::Cow;
@@ -61,12 +63,13 @@ impl Engine {
     pub(crate) fn append(self: &Arc<Self>, request: &Request<'_>, now: Millis) -> Result<Answer, Refused> {
         let name = self.name(request)?;
         let fields = Fields::find(request.headers)?;
-        let attempt = Attempt {
+        let mut attempt = Attempt {
             content_type: fields.content_type,
             empty: request.body.is_empty(),
             close: fields.closes(),
             seq: fields.seq()?,
             claim: fields.claim()?,
+            moved: false,
         };
         // A body is only taken under the stream's own media type, so the request's tells how to split it.
         let kind = if attempt.empty { Kind::Binary } else { attempt.content_type.map_or(Kind::Binary, kind) };
@@ -76,6 +79,8 @@ impl Engine {
         let view = guard.view(log).ok_or(Refusal::NotFound)?;
         let state = view.attachment;
         let tail = position(&view, view.tail);
+        attempt.moved = fields.if_match.is_some_and(|given| !names_tail(given, tail));
+        let conditional = fields.if_match.is_some();
         let producer = match judge(state, &attempt, self.config.max_producers) {
             Outcome::Accept { producer } => producer,
             Outcome::Refuse(conflict) => {
@@ -87,12 +92,13 @@ impl Engine {
                 let changed = if self.config.acknowledges_retries_early() { Lsn::ZERO } else { view.changed };
                 self.renew(&mut guard, log, now);
                 add(&self.counters.duplicates, 1);
-                return Ok(accepted(204, changed, tail, closed, attempt.claim.map(|claim| (claim.epoch, seq))));
+                let producer = attempt.claim.map(|claim| (claim.epoch, seq));
+                return Ok(accepted(204, changed, tail, closed, producer, conditional));
             }
             Outcome::AlreadyClosed => {
                 let changed = view.changed;
                 self.renew(&mut guard, log, now);
-                return Ok(accepted(204, changed, tail, true, None));
+                return Ok(accepted(204, changed, tail, true, None, conditional));
             }
         };
         let (watched, sliding) = (state.watched, state.lifetime.is_sliding());
@@ -101,6 +107,11 @@ impl Engine {
         let mut note = NOTE.take();
         note.clear();
         notes(state, &attempt, producer, now, &mut note);
+        if let Some(secs) = self.retention(state).secs
+            && let Some(mark) = state.marks.due(secs, view.tail, now)
+        {
+            Note::Mark(mark).encode(&mut note);
+        }
         let committed = content.with(|append| {
             let added = append.as_ref().map_or(0, |append| append.lengths().bytes());
             if added == 0 && !attempt.empty {
@@ -134,12 +145,24 @@ impl Engine {
             add(&self.counters.append_bytes, added);
         }
         let status = if attempt.claim.is_some() && !attempt.empty { 200 } else { 204 };
-        Ok(accepted(status, end, next, attempt.close, attempt.claim.map(|claim| (claim.epoch, claim.seq))))
+        let producer = attempt.claim.map(|claim| (claim.epoch, claim.seq));
+        Ok(accepted(status, end, next, attempt.close, producer, conditional))
     }
 }
 
-fn accepted(status: u16, after: Lsn, next: Position, closed: bool, producer: Option<(u64, u64)>) -> Answer {
+/// `conditional`: the request was, so it is told the tag for the next one.
+fn accepted(
+    status: u16,
+    after: Lsn,
+    next: Position,
+    closed: bool,
+    producer: Option<(u64, u64)>,
+    conditional: bool,
+) -> Answer {
     let mut head = Head::new(status).next_offset(next).closed(closed);
+    if conditional {
+        head = head.line(b"ETag: ", &quoted(next));
+    }
     if let Some((epoch, seq)) = producer {
         head = head.number(b"Producer-Epoch: ", epoch).number(b"Producer-Seq: ", seq);
     }
@@ -157,6 +180,7 @@ fn refusal(conflict: Conflict, attempt: &Attempt<'_>, content_type: &str, tail: 
         Conflict::Gap { expected } => Refusal::Gap { expected, received: seq },
         Conflict::MidEpoch => Refusal::MidEpoch(seq),
         Conflict::TooManyProducers => Refusal::TooManyProducers(producers),
+        Conflict::Moved => Refusal::Moved { tail },
         Conflict::Seq => Refusal::SeqRegression,
     }
 }

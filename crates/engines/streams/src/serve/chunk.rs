@@ -1,7 +1,8 @@
 //! Content for one answer: where it lies, how it is fetched, and what it looks like.
 
 use super::engine::{Engine, position};
-use super::etag::{etag, matches};
+use super::etag::{etag, gzipped, unchanged};
+use super::gzip::{BYTES_MIN, is_compressible};
 use super::head::Head;
 use super::pool::Fetch;
 use super::stats::add;
@@ -28,10 +29,19 @@ pub(crate) struct Place {
     pub(crate) upto: Position,
     /// The stream is closed, and `upto` is its end.
     pub(crate) closed: bool,
+    /// It starts where the stream does, and that may move: a cache must ask.
+    pub(crate) moving: bool,
     /// When the stream will be gone.
     pub(crate) deadline: Option<Millis>,
-    /// The answer must wait for this: the stream's own making.
+    /// The answer must wait for this: the stream's own making, and its last trim.
     pub(crate) after: Lsn,
+}
+
+/// What the client has, and which form it takes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Caching<'a> {
+    pub(crate) if_none_match: Option<&'a [u8]>,
+    pub(crate) gzip: bool,
 }
 
 /// Which read a chunk answers.
@@ -51,8 +61,9 @@ impl Place {
             from: position(view, from),
             upto: position(view, view.published),
             closed,
+            moving: false,
             deadline: state.lifetime.deadline(state.seen),
-            after: if view.created > durable { view.created } else { Lsn::ZERO },
+            after: Some(view.created.max(state.trimmed)).filter(|after| *after > durable).unwrap_or(Lsn::ZERO),
         }
     }
 
@@ -67,6 +78,9 @@ impl Place {
         ReadFrom { log: self.log, from: self.from.offset, upto: self.upto.offset }
     }
 }
+
+/// Reads of less go on however short memory is: bounds on connections are enough for them.
+const UNCOUNTED_MAX: u64 = 4 << 10;
 
 /// A read under way on another thread.
 pub(crate) type Reading = Fetch<Result<Chunk, ReadError>>;
@@ -84,6 +98,9 @@ impl Engine {
             return Ok(Asked::Here(Chunk { parts: Vec::new(), end: place.upto.offset }));
         }
         let from = place.read_from();
+        if from.upto.since(from.from) >= UNCOUNTED_MAX && self.is_memory_short() {
+            return Err(Refusal::Unsent.into());
+        }
         match self.logs.try_read(from) {
             Some(Ok(chunk)) => Ok(Asked::Here(chunk)),
             Some(Err(error)) => Err(self.read_failed(place, &error)),
@@ -95,11 +112,22 @@ impl Engine {
         }
     }
 
+    /// Answers that nobody takes hold as much memory as they may.
+    pub(crate) fn is_memory_short(&self) -> bool {
+        let cache = self.logs.options().chunk_cache_bytes;
+        self.logs.held_bytes() >= self.config.unsent_bytes_max.saturating_add(cache)
+    }
+
     pub(crate) fn read_failed(&self, place: &Place, error: &ReadError) -> Refused {
         if matches!(error, ReadError::Missing(_)) {
             return self.vanished(&place.name);
         }
-        Refusal::of_read(error, |offset| self.position_in(place, offset)).into()
+        let refusal = Refusal::of_read(error, |offset| self.position_in(place, offset));
+        if !matches!(refusal, Refusal::Trimmed { .. }) {
+            return refusal.into();
+        }
+        let mut guard = self.logs.lock_logs(&[place.log], &[]);
+        refusal.after(guard.view(place.log).map_or(place.after, |view| view.attachment.trimmed.max(place.after)))
     }
 
     /// The position as clients see it, at an offset of the place.
@@ -117,31 +145,47 @@ impl Engine {
         self: &Arc<Self>,
         place: Place,
         mode: Mode,
-        if_none_match: Option<&[u8]>,
+        caching: Caching<'_>,
         now: Millis,
     ) -> Result<Answer, Refused> {
         match self.ask(&place)? {
-            Asked::Here(chunk) => {
-                Ok(Answer::Response(place.after, self.respond(&place, mode, chunk, if_none_match, now)))
-            }
+            Asked::Here(chunk) => Ok(self.respond(&place, mode, chunk, caching, now)),
             Asked::Reading(reading) => Ok(Answer::Later(Box::new(LateChunk {
                 engine: Arc::clone(self),
                 place,
                 mode,
-                if_none_match: if_none_match.map(Into::into),
+                if_none_match: caching.if_none_match.map(Into::into),
+                gzip: caching.gzip,
                 reading,
             }))),
         }
     }
 
-    fn respond(&self, place: &Place, mode: Mode, chunk: Chunk, if_none_match: Option<&[u8]>, now: Millis) -> Response {
+    fn respond(self: &Arc<Self>, place: &Place, mode: Mode, chunk: Chunk, caching: Caching<'_>, now: Millis) -> Answer {
         let next = self.position_in(place, chunk.end);
         let up_to_date = chunk.end == place.upto.offset;
         let closed = place.closed && up_to_date;
-        let tag = etag(place.from.offset, next, closed);
-        let unchanged = if_none_match.is_some_and(|given| matches(given, &tag));
-        let mut head = Head::new(if unchanged { 304 } else { 200 })
+        let mut tag = etag(place.from.offset, next, closed);
+        let compressible = self.compressible(place);
+        let unchanged = unchanged(caching.if_none_match, &tag, caching.gzip && compressible);
+        let (status, mut small) = if unchanged.is_some() { (304, None) } else { (200, None) };
+        let bytes = chunk.end.since(place.from.offset);
+        let body = body(place.content_type.kind(), chunk.parts);
+        if let Some(known) = unchanged {
+            tag = known;
+        } else if compressible && caching.gzip && bytes >= BYTES_MIN as u64 {
+            small = match &body {
+                Body::Bytes(one) => self.compress(std::slice::from_ref(one)),
+                Body::Parts(parts) => self.compress(parts),
+                _ => None,
+            };
+        }
+        if small.is_some() {
+            tag = gzipped(tag);
+        }
+        let mut head = Head::new(status)
             .line(b"ETag: ", &tag)
+            .varies(compressible)
             .next_offset(next)
             .up_to_date(up_to_date)
             .closed(closed);
@@ -155,12 +199,47 @@ impl Engine {
             }
             Mode::CatchUp => head = cacheable(head, place, now),
         }
-        if unchanged {
-            return head.finish(Body::Empty);
+        if status == 304 {
+            return Answer::Response(place.after, head.finish(Body::Empty));
         }
         add(&self.counters.reads, 1);
-        add(&self.counters.read_bytes, chunk.end.since(place.from.offset));
-        head.content_type(place.content_type.as_str()).finish(body(place.content_type.kind(), chunk.parts))
+        add(&self.counters.read_bytes, bytes);
+        let head = head.content_type(place.content_type.as_str());
+        let Some(small) = small else { return Answer::Response(place.after, head.finish(body)) };
+        let response = Some(head.line(b"Content-Encoding: ", b"gzip").finish(Body::Empty));
+        Answer::Later(Box::new(Compressing { engine: Arc::clone(self), after: place.after, response, bytes, small }))
+    }
+
+    /// Whether an answer from this stream may be compressed.
+    pub(crate) fn compressible(&self, place: &Place) -> bool {
+        self.config.gzip_level > 0 && is_compressible(place.content_type.as_str())
+    }
+}
+
+/// An answer that is being compressed.
+struct Compressing {
+    engine: Arc<Engine>,
+    after: Lsn,
+    response: Option<Response>,
+    bytes: u64,
+    small: Fetch<Result<Bytes, String>>,
+}
+
+impl Task for Compressing {
+    fn step(&mut self, turn: &mut Turn<'_>) -> Option<Answer> {
+        let small = self.small.take(|| turn.waker())?;
+        let counters = &self.engine.counters;
+        Some(match (small, self.response.take()) {
+            (Ok(small), Some(response)) => {
+                add(&counters.compressed, 1);
+                add(&counters.compressed_from_bytes, self.bytes);
+                add(&counters.compressed_to_bytes, small.len() as u64);
+                let small = self.engine.logs.hold(small);
+                Answer::Response(self.after, Response { body: Body::Bytes(small), ..response })
+            }
+            (Err(error), _) => self.engine.refuse(&Refusal::Internal(format!("gzip: {error}")).into()),
+            (Ok(_), None) => self.engine.refuse(&Refusal::Internal("answered twice".into()).into()),
+        })
     }
 }
 
@@ -168,6 +247,10 @@ impl Engine {
 fn cacheable(mut head: Head, place: &Place, now: Millis) -> Head {
     const FOR_A_MINUTE: &[u8] = b"public, max-age=60, stale-while-revalidate=300";
     const WHOLE_MS: u64 = 360_000;
+    if place.moving {
+        head.put(b"Cache-Control: ", b"no-cache");
+        return head;
+    }
     match place.deadline.map(|deadline| deadline.since(now)) {
         Some(left) if left < WHOLE_MS => {
             let mut value = b"public, max-age=".to_vec();
@@ -204,6 +287,7 @@ struct LateChunk {
     place: Place,
     mode: Mode,
     if_none_match: Option<Box<[u8]>>,
+    gzip: bool,
     reading: Reading,
 }
 
@@ -212,8 +296,11 @@ impl Task for LateChunk {
         let read = self.reading.take(|| turn.waker())?;
         Some(match read {
             Ok(chunk) => {
-                let given = self.if_none_match.as_deref();
-                Answer::Response(self.place.after, self.engine.respond(&self.place, self.mode, chunk, given, turn.now))
+                let caching = Caching { if_none_match: self.if_none_match.as_deref(), gzip: self.gzip };
+                match self.engine.respond(&self.place, self.mode, chunk, caching, turn.now) {
+                    Answer::Later(mut task) => task.step(turn).unwrap_or(Answer::Later(task)),
+                    answer => answer,
+                }
             }
             Err(error) => self.engine.refuse(&self.engine.read_failed(&self.place, &error)),
         })

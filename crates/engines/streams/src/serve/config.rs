@@ -1,5 +1,6 @@
 //! What may be set.
 
+use crate::state::retention::Retention;
 use std::time::Duration;
 
 /// The engine's settings.
@@ -15,6 +16,12 @@ pub struct StreamsConfig {
     pub sse_keep_alive: Duration,
     /// How many idempotent producers one stream remembers.
     pub max_producers: usize,
+    /// What streams keep that do not say so themselves.
+    pub retention: Retention,
+    /// How much memory answers may hold that clients do not take; beyond it reads are refused.
+    pub unsent_bytes_max: u64,
+    /// How hard large answers are compressed for clients that ask for gzip: 1 (fast) to 9; 0 for never.
+    pub gzip_level: u32,
     /// Threads for reads that wait for a device.
     pub io_threads: usize,
     /// How many such reads may queue.
@@ -23,6 +30,8 @@ pub struct StreamsConfig {
     pub sweep_per_tick: usize,
     /// How many expired streams one tick deletes.
     pub expire_per_tick: usize,
+    /// How many streams one tick trims.
+    pub trim_per_tick: usize,
     /// Seed of the cursors' jitter.
     pub seed: u64,
     #[cfg(feature = "faults")]
@@ -63,10 +72,14 @@ impl Default for StreamsConfig {
             sse_lifetime: Duration::from_secs(60),
             sse_keep_alive: Duration::from_secs(15),
             max_producers: crate::state::producers::PRODUCERS_MAX,
+            retention: Retention::default(),
+            unsent_bytes_max: 1 << 30,
+            gzip_level: 1,
             io_threads: 4,
             io_queue_max: 1_024,
             sweep_per_tick: 20_000,
             expire_per_tick: 4_096,
+            trim_per_tick: 1_024,
             seed: 0,
             #[cfg(feature = "faults")]
             faults: Faults::default(),

@@ -47,8 +47,14 @@ impl Engine {
         let (at, sub_offset) = fields.fork_place()?;
         let source = fields.forked_from.map(|path| self.source_name(path)).transpose()?;
         let fork = source.as_deref().map(|source| ForkWish { source, at, sub_offset });
-        let wish =
-            Wish { content_type: fields.content_type, lifetime: fields.lifetime()?, closed: fields.closes(), fork };
+        let wish = Wish {
+            content_type: fields.content_type,
+            lifetime: fields.lifetime()?,
+            closed: fields.closes(),
+            retention: fields.retention()?,
+            fork,
+            fresh: fields.if_none_match == Some(b"*"),
+        };
         let location = location(&fields, request.path);
         let put = Put { name: &name, wish, content_type, body: request.body, location: &location };
         self.put(&put, None, now)
@@ -150,6 +156,7 @@ impl Engine {
             created: now,
             closed: put.wish.closed,
             fork: inheritance.map(|inherited| Box::new(inherited.fork)),
+            retention: put.wish.retention,
         };
         let mut note = Vec::with_capacity(64);
         encode_config(&config, &mut note);
@@ -189,6 +196,9 @@ fn existing(view: &LogView<'_, StreamState>, wish: &Wish<'_>) -> Result<Answer, 
     let state = view.attachment;
     if state.soft_deleted {
         return Err(Refusal::NameKept.after(state.configured));
+    }
+    if wish.fresh {
+        return Err(Refusal::ExistsAlready { tail: position(view, view.tail) }.after(view.changed));
     }
     if let Some(what) = difference(state, wish) {
         return Err(Refusal::Exists(what).after(view.changed));

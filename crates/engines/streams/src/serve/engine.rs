@@ -2,7 +2,9 @@
 
 use super::config::StreamsConfig;
 use super::frames::FrameCache;
+use super::gzip::Compressions;
 use super::head;
+use super::list::Lists;
 use super::name::of_path;
 use super::pool::Pool;
 use super::stats::{Counters, add};
@@ -30,6 +32,8 @@ pub(crate) struct Engine {
     pub(crate) frames: FrameCache,
     pub(crate) counters: Counters,
     pub(crate) upkeep: Upkeep,
+    pub(crate) lists: Lists,
+    pub(crate) compressions: Compressions,
     /// The journal's end at the start: what stands before it was replayed.
     recovered: Lsn,
     random: Mutex<Rand64>,
@@ -45,6 +49,8 @@ impl Engine {
             frames: FrameCache::default(),
             counters: Counters::default(),
             upkeep: Upkeep::default(),
+            lists: Lists::default(),
+            compressions: Compressions::default(),
             random: Mutex::new(Rand64::new(config.seed.into())),
             config,
         })
@@ -53,6 +59,7 @@ impl Engine {
     pub(crate) fn answer(self: &Arc<Self>, request: &Request<'_>, now: Millis) -> Answer {
         let answer = match request.method {
             Method::Post => self.append(request, now),
+            Method::Get if self.is_list(request) => self.list(request, now),
             Method::Get => self.get(request, now),
             Method::Head => self.metadata(request, now),
             Method::Put => self.create(request, now),

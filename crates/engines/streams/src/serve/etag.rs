@@ -1,6 +1,6 @@
 //! Entity tags: `"<incarnation>:<start>:<end>"`, with `:c` when the stream ends there for good (protocol section 10.1).
 
-use crate::format::offset::Position;
+use crate::format::offset::{Given, Position};
 use thalweg_base::Offset;
 
 /// The tag of content from `start` to `end`.
@@ -22,9 +22,85 @@ pub(crate) fn matches(given: &[u8], tag: &[u8]) -> bool {
     given.split(|b| *b == b',').map(<[u8]>::trim_ascii).any(|one| one.strip_prefix(b"W/").unwrap_or(one) == tag)
 }
 
+/// What the tag of content becomes when it is sent as gzip: other bytes, another tag.
+const GZIP: &[u8] = b";gzip\"";
+
+pub(crate) fn gzipped(mut tag: Vec<u8>) -> Vec<u8> {
+    tag.pop();
+    tag.extend_from_slice(GZIP);
+    tag
+}
+
+/// The tag that `If-None-Match` names, if it is one of this content; the compressed form counts only for who takes it.
+pub(crate) fn unchanged(given: Option<&[u8]>, tag: &[u8], gzip: bool) -> Option<Vec<u8>> {
+    let given = given?;
+    if matches(given, tag) {
+        return Some(tag.to_vec());
+    }
+    Some(gzipped(tag.to_vec())).filter(|tag| gzip && matches(given, tag))
+}
+
+/// Does `If-Match` name the stream as it ends at `tail`? It may hold `*`, offsets, quoted or not, and tags that a read gave: of
+/// these only the end counts. Strong comparison, as RFC 9110 asks for, so weak tags never match.
+pub(crate) fn names_tail(given: &[u8], tail: Position) -> bool {
+    given.split(|b| *b == b',').map(<[u8]>::trim_ascii).any(|one| {
+        let text = one.strip_prefix(b"\"").and_then(|one| one.strip_suffix(b"\"")).unwrap_or(one);
+        one == b"*"
+            || match Given::parse(text) {
+                Some(Given::At(at)) => at == tail,
+                Some(Given::Start) => tail.offset == Offset::ZERO,
+                Some(Given::Tail) => false,
+                None => end(text) == Some(tail),
+            }
+    })
+}
+
+/// The end of the content that a tag, without its quotes, names.
+fn end(tag: &[u8]) -> Option<Position> {
+    let tag = tag.strip_suffix(b";gzip").unwrap_or(tag);
+    let mut fields = tag.split(|b| *b == b':').map(number);
+    let (incarnation, _, end) = (fields.next()??, fields.next()??, fields.next()??);
+    Some(Position { incarnation, offset: Offset(end) })
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tail_has_many_names() {
+        let tail = Position { incarnation: 64, offset: Offset(9) };
+        let text = String::from_utf8(tail.to_text().to_vec()).unwrap();
+        for given in [
+            text.clone(),
+            format!("\"{text}\""),
+            format!("\"x\" , \"{text}\""),
+            "*".into(),
+            "\"64:3:9\"".into(),
+            "\"64:3:9:c\"".into(),
+            "\"64:3:9;gzip\"".into(),
+        ] {
+            assert!(names_tail(given.as_bytes(), tail), "{given}");
+        }
+        for given in [
+            String::new(),
+            "now".into(),
+            "-1".into(),
+            format!("W/\"{text}\""),
+            "\"64:3:8\"".into(),
+            "\"65:3:9\"".into(),
+            "\"64:9\"".into(),
+            "\"64:+3:9\"".into(),
+            "\"64:3:99999999999999999999\"".into(),
+        ] {
+            assert!(!names_tail(given.as_bytes(), tail), "{given}");
+        }
+        assert!(names_tail(b"-1", Position { incarnation: 64, offset: Offset::ZERO }));
+    }
 
     #[test]
     fn closure_changes_the_tag() {

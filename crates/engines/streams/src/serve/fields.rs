@@ -1,9 +1,11 @@
 //! The request's header fields that concern us, found in one pass.
 
+use super::gzip::accepts_gzip;
 use crate::error::{Refusal, SEQ_BYTES_MAX};
-use crate::format::offset::Given;
+use crate::format::offset::{Given, Position};
 use crate::state::lifetime::Lifetime;
 use crate::state::producers::{Claim, PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
+use crate::state::retention::Retention;
 use thalweg_base::Millis;
 use thalweg_wire::http::Headers;
 
@@ -11,13 +13,18 @@ use thalweg_wire::http::Headers;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fields<'a> {
     pub(crate) content_type: Option<&'a [u8]>,
+    pub(crate) if_match: Option<&'a [u8]>,
     pub(crate) if_none_match: Option<&'a [u8]>,
+    last_event_id: Option<&'a [u8]>,
     pub(crate) host: Option<&'a [u8]>,
     pub(crate) forwarded_proto: Option<&'a [u8]>,
     closed: Option<&'a [u8]>,
     seq: Option<&'a [u8]>,
     ttl: Option<&'a [u8]>,
     expires_at: Option<&'a [u8]>,
+    accept_encoding: Option<&'a [u8]>,
+    retention_bytes: Option<&'a [u8]>,
+    retention_seconds: Option<&'a [u8]>,
     pub(crate) forked_from: Option<&'a [u8]>,
     fork_offset: Option<&'a [u8]>,
     fork_sub_offset: Option<&'a [u8]>,
@@ -32,8 +39,14 @@ impl<'a> Fields<'a> {
         let mut f = Self::default();
         for &(name, value) in headers.0 {
             let is = |candidate: &str| name.eq_ignore_ascii_case(candidate);
+            // A list, which may be spread over several fields: then the last one is enough.
+            if name.len() == 15 && is("Accept-Encoding") {
+                f.accept_encoding = Some(value);
+                continue;
+            }
             let (candidate, place) = match name.len() {
                 4 if is("Host") => ("Host", &mut f.host),
+                8 if is("If-Match") => ("If-Match", &mut f.if_match),
                 10 if is("Stream-Seq") => ("Stream-Seq", &mut f.seq),
                 10 if is("Stream-TTL") => ("Stream-TTL", &mut f.ttl),
                 11 if is("Producer-Id") => ("Producer-Id", &mut f.producer_id),
@@ -41,11 +54,14 @@ impl<'a> Fields<'a> {
                 12 if is("Producer-Seq") => ("Producer-Seq", &mut f.producer_seq),
                 13 if is("Stream-Closed") => ("Stream-Closed", &mut f.closed),
                 13 if is("If-None-Match") => ("If-None-Match", &mut f.if_none_match),
+                13 if is("Last-Event-ID") => ("Last-Event-ID", &mut f.last_event_id),
                 14 if is("Producer-Epoch") => ("Producer-Epoch", &mut f.producer_epoch),
                 17 if is("Stream-Expires-At") => ("Stream-Expires-At", &mut f.expires_at),
                 17 if is("X-Forwarded-Proto") => ("X-Forwarded-Proto", &mut f.forwarded_proto),
                 18 if is("Stream-Forked-From") => ("Stream-Forked-From", &mut f.forked_from),
                 18 if is("Stream-Fork-Offset") => ("Stream-Fork-Offset", &mut f.fork_offset),
+                22 if is("Stream-Retention-Bytes") => ("Stream-Retention-Bytes", &mut f.retention_bytes),
+                24 if is("Stream-Retention-Seconds") => ("Stream-Retention-Seconds", &mut f.retention_seconds),
                 22 if is("Stream-Fork-Sub-Offset") => ("Stream-Fork-Sub-Offset", &mut f.fork_sub_offset),
                 _ => continue,
             };
@@ -60,6 +76,18 @@ impl<'a> Fields<'a> {
     #[must_use]
     pub(crate) fn closes(&self) -> bool {
         self.closed.is_some_and(|value| value.eq_ignore_ascii_case(b"true"))
+    }
+
+    /// Where an SSE reader goes on; an empty one says that nothing was received yet.
+    pub(crate) fn last_event_id(&self) -> Result<Option<Position>, Refusal> {
+        match self.last_event_id {
+            None | Some([]) => Ok(None),
+            Some(text) => Position::parse(text).map(Some).ok_or(Refusal::LastEventId),
+        }
+    }
+
+    pub(crate) fn accepts_gzip(&self) -> bool {
+        self.accept_encoding.is_some_and(accepts_gzip)
     }
 
     pub(crate) fn seq(&self) -> Result<Option<&'a [u8]>, Refusal> {
@@ -93,6 +121,17 @@ impl<'a> Fields<'a> {
             (None, Some(at)) => Ok(Some(Lifetime::Until(timestamp(at).ok_or(Refusal::ExpiresAt)?))),
             (None, None) => Ok(None),
         }
+    }
+
+    pub(crate) fn retention(&self) -> Result<Retention, Refusal> {
+        let bound = |name, text: Option<&[u8]>| match text {
+            None => Ok(None),
+            Some(text) => exact_number(text).filter(|n| *n > 0).map(Some).ok_or(Refusal::Retention(name)),
+        };
+        Ok(Retention {
+            bytes: bound("Stream-Retention-Bytes", self.retention_bytes)?,
+            secs: bound("Stream-Retention-Seconds", self.retention_seconds)?,
+        })
     }
 
     /// The fork offset, `None` for the source's tail, and the sub-offset past it.
@@ -218,6 +257,15 @@ mod tests {
         }
         let both = [("Stream-TTL", "1"), ("Stream-Expires-At", "2024-10-09T00:00:00Z")];
         assert_eq!(with(&both, |f| f.lifetime()), Err(Refusal::TtlAndExpiresAt));
+    }
+
+    #[test]
+    fn retention_bounds_are_above_zero() {
+        let retention = |text| with(&[("Stream-Retention-Bytes", text)], |f| f.retention());
+        assert_eq!(retention("7"), Ok(Retention { bytes: Some(7), secs: None }));
+        for text in ["0", "", "07", "-1", "1k", "9007199254740992"] {
+            assert_eq!(retention(text), Err(Refusal::Retention("Stream-Retention-Bytes")), "{text}");
+        }
     }
 
     #[test]

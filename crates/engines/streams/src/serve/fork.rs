@@ -10,7 +10,9 @@ use crate::format::content_type::{ContentType, Kind};
 use crate::format::offset::{Given, Position};
 use crate::state::create::{ForkWish, Wish};
 use crate::state::lifetime::Lifetime;
+use crate::state::retention::Retention;
 use crate::state::{Fork, StreamState};
+use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_base::{LogId, Millis, Offset};
 use thalweg_log::{Guard, LogView, Origin, Seek, SeekError};
@@ -106,6 +108,9 @@ impl Engine {
 
     /// Finds the fork point on a thread that may wait for a device, then goes on.
     pub(super) fn walk_elsewhere(self: &Arc<Self>, put: &Put<'_>, step: Step) -> Result<Answer, Refused> {
+        if self.is_memory_short() {
+            return Err(Refusal::Unsent.into());
+        }
         let logs = Arc::clone(&self.logs);
         let Step { source, anchor, upto, by } = step;
         let walk = self.pool.run(move || logs.seek(source, anchor, upto, by)).ok_or(Refusal::Busy)?;
@@ -116,8 +121,10 @@ impl Engine {
             content_type: put.wish.content_type.map(Into::into),
             lifetime: put.wish.lifetime,
             closed: put.wish.closed,
+            retention: put.wish.retention,
+            fresh: put.wish.fresh,
             fork,
-            body: put.body.into(),
+            body: self.logs.hold(Bytes::copy_from_slice(put.body)),
             location: put.location.into(),
             step,
             walk,
@@ -158,8 +165,10 @@ struct LatePut {
     content_type: Option<Box<[u8]>>,
     lifetime: Option<Lifetime>,
     closed: bool,
+    retention: Retention,
+    fresh: bool,
     fork: Option<(Box<str>, Option<Given>, u64)>,
-    body: Box<[u8]>,
+    body: Bytes,
     location: Box<[u8]>,
     step: Step,
     walk: Fetch<Result<Offset, SeekError>>,
@@ -176,7 +185,14 @@ impl Task for LatePut {
         let content_type = self.content_type.as_deref();
         let put = Put {
             name: &self.name,
-            wish: Wish { content_type, lifetime: self.lifetime, closed: self.closed, fork },
+            wish: Wish {
+                content_type,
+                lifetime: self.lifetime,
+                closed: self.closed,
+                retention: self.retention,
+                fork,
+                fresh: self.fresh,
+            },
             content_type: content_type.and_then(ContentType::parse),
             body: &self.body,
             location: &self.location,

@@ -3,7 +3,8 @@
 use crate::error::Refusal;
 use crate::format::offset::Position;
 use crate::state::lifetime::Lifetime;
-use thalweg_base::Millis;
+use crate::state::retention::Retention;
+use thalweg_base::{Millis, Offset};
 use thalweg_wire::http::{Body, Response};
 
 /// What every answer carries: nobody may guess a type, everybody may read, and scripts may read the protocol's headers.
@@ -13,9 +14,9 @@ Access-Control-Allow-Origin: *\r\n\
 Access-Control-Expose-Headers: *\r\n";
 
 const PREFLIGHT: &[u8] = b"Access-Control-Allow-Methods: GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n\
-Access-Control-Allow-Headers: Authorization, Content-Type, If-None-Match, Cache-Control, Last-Event-ID, Stream-Seq, \
-Stream-TTL, Stream-Expires-At, Stream-Closed, Stream-Cursor, Stream-Forked-From, Stream-Fork-Offset, \
-Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq\r\n\
+Access-Control-Allow-Headers: Authorization, Content-Type, If-Match, If-None-Match, Cache-Control, Last-Event-ID, Stream-Seq, \
+Stream-TTL, Stream-Expires-At, Stream-Retention-Bytes, Stream-Retention-Seconds, Stream-Closed, Stream-Cursor, \
+Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq\r\n\
 Access-Control-Max-Age: 86400\r\n";
 
 /// A response head under construction.
@@ -64,6 +65,11 @@ impl Head {
         self.line(b"Content-Type: ", content_type.as_bytes())
     }
 
+    /// For caches: other clients may get the same content compressed.
+    pub(crate) fn varies(self, compressible: bool) -> Self {
+        if compressible { self.line(b"Vary: ", b"Accept-Encoding") } else { self }
+    }
+
     pub(crate) fn no_store(self) -> Self {
         self.line(b"Cache-Control: ", b"no-store")
     }
@@ -79,12 +85,27 @@ impl Head {
         }
     }
 
+    pub(crate) fn retention(mut self, retention: Retention) -> Self {
+        if let Some(bytes) = retention.bytes {
+            self = self.number(b"Stream-Retention-Bytes: ", bytes);
+        }
+        match retention.secs {
+            Some(secs) => self.number(b"Stream-Retention-Seconds: ", secs),
+            None => self,
+        }
+    }
+
+    /// Where reading starts, if that is not the beginning any more.
+    pub(crate) fn earliest(self, start: Position) -> Self {
+        if start.offset == Offset::ZERO { self } else { self.line(b"Stream-Earliest-Offset: ", &start.to_text()) }
+    }
+
     pub(crate) fn finish(self, body: Body) -> Response {
         Response { body, ..self.0 }
     }
 }
 
-fn timestamp(at: Millis) -> Option<String> {
+pub(super) fn timestamp(at: Millis) -> Option<String> {
     let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
     Some(at.to_string())
 }

@@ -1,6 +1,6 @@
 //! Long-polls: answers that wait at the tail for something to read, for the stream's end, or for their time to be up.
 
-use super::chunk::{Mode, Place};
+use super::chunk::{Caching, Mode, Place};
 use super::engine::{Engine, Watch, closed_visibly, position};
 use super::head::Head;
 use super::stats::{add, sub};
@@ -46,7 +46,8 @@ impl LongPoll {
         if view.published > from {
             let place = Place::new(&view, from, closed, durable);
             drop(guard);
-            let answer = self.engine.chunk(place, Mode::LongPoll { echoed: self.echoed }, None, turn.now)?;
+            let answer =
+                self.engine.chunk(place, Mode::LongPoll { echoed: self.echoed }, Caching::default(), turn.now)?;
             let Answer::Later(task) = answer else { return Ok(Some(answer)) };
             self.reading = Some(task);
             return Ok(self.reading.as_mut().and_then(|task| task.step(turn)));

@@ -11,13 +11,16 @@ mod etag;
 mod fields;
 mod fork;
 mod frames;
+mod gzip;
 mod head;
+mod list;
 mod long_poll;
 pub(crate) mod name;
 mod pool;
 mod query;
 mod read;
 mod remove;
+mod retain;
 mod sse;
 mod stats;
 #[cfg(test)]
@@ -29,8 +32,11 @@ mod watch;
 #[cfg(feature = "faults")]
 pub use config::Faults;
 pub use config::StreamsConfig;
+pub(crate) use list::LIMIT_MAX;
+pub use list::listed_prefix;
 pub use stats::Stats;
 
+use crate::format::offset::Position;
 use crate::state::StreamState;
 use engine::Engine;
 use std::sync::Arc;
@@ -104,7 +110,8 @@ pub fn fuzz_query_and_headers(data: &[u8]) {
     if let Ok(name) = name::of_path(&path, "/") {
         assert_eq!(name::of_path(&format!("/{name}"), "/").as_deref(), Ok(&*name));
     }
-    let _ = query::Query::parse(&query);
+    let _ = gzip::accepts_gzip(query.as_bytes());
+    let _ = (query::Query::parse(&query), list::Page::parse(&query));
     let names = [
         "stream-ttl",
         "stream-seq",
@@ -115,15 +122,22 @@ pub fn fuzz_query_and_headers(data: &[u8]) {
         "producer-epoch",
         "producer-seq",
         "stream-forked-from",
+        "stream-retention-bytes",
+        "stream-retention-seconds",
         "stream-fork-offset",
         "stream-fork-sub-offset",
         "if-none-match",
+        "if-match",
+        "last-event-id",
     ];
     let headers: Vec<(&str, &[u8])> =
         lines.filter_map(|line| Some((*names.get(usize::from(*line.first()?) % names.len())?, &line[1..]))).collect();
     if let Ok(fields) = fields::Fields::find(thalweg_wire::http::Headers(&headers)) {
+        let _ = fields.retention();
         let _ = (fields.closes(), fields.seq(), fields.claim(), fields.lifetime(), fields.fork_place());
         let _ = fields.content_type.and_then(crate::format::content_type::ContentType::parse);
+        let _ =
+            (fields.last_event_id(), fields.if_match.is_some_and(|given| etag::names_tail(given, Position::default())));
         let _ = fields.if_none_match.is_some_and(|given| etag::matches(given, b"\"1:2:3\""));
     }
 }

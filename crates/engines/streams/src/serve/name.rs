@@ -30,7 +30,7 @@ pub(crate) fn of_path<'a>(path: &'a str, prefix: &str) -> Result<Cow<'a, str>, R
 }
 
 /// Percent-encoded where needed, with capital digits, and nowhere else.
-fn normal(text: &str) -> Result<Cow<'_, str>, Refusal> {
+pub(super) fn normal(text: &str) -> Result<Cow<'_, str>, Refusal> {
     const CONTROL: Refusal = Refusal::Name("it holds control bytes");
     let plain = |b: &u8| matches!(b, b'!'..=b'~') && *b != b'%';
     if text.as_bytes().iter().all(plain) {

@@ -46,12 +46,12 @@ impl Query {
     }
 }
 
-fn once<'a>(name: &'static str, place: &mut Option<&'a str>, value: &'a str) -> Result<(), Refusal> {
+pub(super) fn once<'a>(name: &'static str, place: &mut Option<&'a str>, value: &'a str) -> Result<(), Refusal> {
     if place.replace(value).is_some() { Err(Refusal::RepeatedParameter(name)) } else { Ok(()) }
 }
 
 /// Percent-decoded; a stray `%` stands for itself.
-fn decoded(text: &str) -> Cow<'_, [u8]> {
+pub(super) fn decoded(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.as_bytes();
     if !bytes.contains(&b'%') {
         return Cow::Borrowed(bytes);

@@ -1,8 +1,8 @@
 //! GET and HEAD (protocol sections 5.5 to 5.8).
 
-use super::chunk::{Mode, Place, body};
+use super::chunk::{Caching, Mode, Place, body};
 use super::engine::{Engine, closed_visibly, position};
-use super::etag::{etag, matches};
+use super::etag::{etag, unchanged};
 use super::fields::Fields;
 use super::head::Head;
 use super::long_poll::LongPoll;
@@ -27,46 +27,54 @@ impl Engine {
             .next_offset(position(&view, view.published))
             .closed(closed_visibly(&view, self.logs.durable()))
             .lifetime(view.attachment.lifetime)
+            .retention(self.retention(view.attachment))
+            .earliest(position(&view, view.start))
             .no_store()
             .content_type(view.attachment.content_type.as_str());
-        Ok(Answer::Response(view.created, head.finish(Body::Empty)))
+        Ok(Answer::Response(view.created.max(view.attachment.trimmed), head.finish(Body::Empty)))
     }
 
     pub(crate) fn get(self: &Arc<Self>, request: &Request<'_>, now: Millis) -> Result<Answer, Refused> {
         let name = self.name(request)?;
         let query = request.query.map_or(Ok(Query::default()), Query::parse)?;
         let fields = Fields::find(request.headers)?;
+        // What an SSE reader has received says more than the URL that it began with.
+        let resumed = if query.live == Some(Live::Sse) { fields.last_event_id()? } else { None };
+        let offset = resumed.map(Given::At).or(query.offset);
         let (mut guard, log) = self.find_live(&name, now)?;
         self.renew(&mut guard, log, now);
         let view = guard.view(log).ok_or(Refusal::NotFound)?;
         let durable = self.logs.durable();
         let closed = closed_visibly(&view, durable);
-        let place = Place::new(&view, start(&view, query.offset)?, closed, durable);
+        let mut place = Place::new(&view, start(&view, offset)?, closed, durable);
+        place.moving = matches!(offset, None | Some(Given::Start)) && !self.retention(view.attachment).is_unlimited();
         drop(guard);
 
+        let caching = Caching { if_none_match: fields.if_none_match, gzip: fields.accepts_gzip() };
         let at_tail = place.from.offset == place.upto.offset;
         match query.live {
             Some(Live::Sse) => Ok(sse::open(self, place, query.cursor, now)),
             Some(Live::LongPoll) if at_tail => {
                 Ok(Answer::Later(Box::new(LongPoll::new(self, place, query.cursor, now))))
             }
-            Some(Live::LongPoll) => {
-                self.chunk(place, Mode::LongPoll { echoed: query.cursor }, fields.if_none_match, now)
-            }
+            Some(Live::LongPoll) => self.chunk(place, Mode::LongPoll { echoed: query.cursor }, caching, now),
             None if query.offset == Some(Given::Tail) => Ok(tail(&place)),
             None => {
                 // Nothing but what the client has: no need to read it.
                 let whole = etag(place.from.offset, place.upto, place.closed);
-                if !at_tail && fields.if_none_match.is_some_and(|given| matches(given, &whole)) {
+                let compressible = self.compressible(&place);
+                let known = unchanged(fields.if_none_match, &whole, caching.gzip && compressible);
+                if let Some(known) = known.filter(|_| !at_tail) {
                     let head = Head::new(304)
-                        .line(b"ETag: ", &whole)
+                        .line(b"ETag: ", &known)
+                        .varies(compressible)
                         .next_offset(place.upto)
                         .up_to_date(true)
                         .closed(place.closed)
                         .line(b"Cache-Control: ", b"no-cache");
                     return Ok(Answer::Response(place.after, head.finish(Body::Empty)));
                 }
-                self.chunk(place, Mode::CatchUp, fields.if_none_match, now)
+                self.chunk(place, Mode::CatchUp, caching, now)
             }
         }
     }
@@ -88,7 +96,7 @@ fn start(view: &LogView<'_, StreamState>, given: Option<Given>) -> Result<Offset
     } else {
         return Ok(at.offset);
     };
-    Err(refusal.after(view.created))
+    Err(refusal.after(view.created.max(view.attachment.trimmed)))
 }
 
 /// `offset=now`: nothing, and where the next read starts.

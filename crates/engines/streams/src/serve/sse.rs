@@ -6,6 +6,7 @@ use super::frames::Frame;
 use super::head::Head;
 use super::stats::{add, sub};
 use super::turn::{Answer, Feed, Turn};
+use crate::error::{Refusal, Refused};
 use crate::format::offset::Position;
 use crate::format::sse::{Control, Encoding, FrameKey, KEEP_ALIVE, control_event, data_event};
 use crate::state::cursor;
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::Millis;
-use thalweg_log::Chunk;
+use thalweg_log::{Chunk, ReadError};
 use thalweg_wire::http::{Body, Pull};
 
 struct SseFeed {
@@ -101,7 +102,7 @@ impl SseFeed {
         let next = self.engine.position_in(&self.place, chunk.end);
         let mut event = data_event(self.encoding, &chunk.parts);
         event.extend_from_slice(&self.control(next, key.cursor));
-        let frame = Frame { event: event.into(), end: chunk.end };
+        let frame = Frame { event: self.engine.logs.hold(event.into()), end: chunk.end };
         self.engine.frames.put(key, &frame);
         frame
     }
@@ -147,6 +148,7 @@ impl Feed for SseFeed {
                     let frame = self.encode(&chunk, self.key(cursor));
                     self.send(frame, cursor, turn, put)
                 }
+                Some(Err(ReadError::Trimmed { .. })) => Pull::End,
                 Some(Err(_)) => Pull::Abort,
             };
         }
@@ -169,6 +171,11 @@ impl Feed for SseFeed {
                     self.pull(turn, put)
                 }
                 // The client comes back with its last offset, and learns the reason from the status.
+                Err(Refused { refusal: Refusal::Unsent, .. }) => {
+                    turn.wake_after = Some(Duration::from_secs(1));
+                    Pull::Wait
+                }
+                Err(Refused { refusal: Refusal::Trimmed { .. }, .. }) => Pull::End,
                 Err(_) => Pull::Abort,
             };
         }

@@ -34,6 +34,13 @@ counters! {
     /// By request; soft deletes included.
     deletes,
     expired,
+    /// Answers that were compressed, and their bytes before and after.
+    compressed,
+    compressed_from_bytes,
+    compressed_to_bytes,
+    /// Times that old content of a stream was given up, and how much.
+    trims,
+    trimmed_bytes,
     /// Long-polls that wait now.
     long_poll_waiters,
     /// Open SSE responses.

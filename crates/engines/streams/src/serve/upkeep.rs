@@ -1,4 +1,5 @@
-//! What happens in the background: expired streams go, and uses that have moved far enough are recorded. Each call does a bounded
+//! What happens in the background: expired streams go, streams that keep too much are trimmed, and
+//! uses that have moved far enough are recorded. Each call does a bounded
 //! amount of work in frames of many streams, so a million that expire at once are a slope, not a cliff.
 
 use super::engine::Engine;
@@ -78,20 +79,23 @@ impl Engine {
         Ok(queued.len())
     }
 
-    /// Looks at some streams, and removes those that are past their time.
+    /// Looks at some streams, removes those that are past their time and trims those that keep too much.
     fn sweep(&self, now: Millis) -> Result<usize, Refused> {
         let mut due: Vec<(LogId, Box<str>)> = Vec::new();
+        let mut long: Vec<LogId> = Vec::new();
         let most = self.config.expire_per_tick.max(1);
         {
             let mut cursor = self.upkeep.sweep.lock();
             let mut left = self.config.sweep_per_tick;
             // In small steps, so that no shard is locked for long, and the cursor stops where the budget ends.
-            while left > 0 && due.len() < most {
+            while left > 0 && due.len() < most && long.len() < self.config.trim_per_tick.max(1) {
                 let step = left.min(FRAME_STREAMS);
                 left -= step;
-                let next = self.logs.sweep(*cursor, step, &mut |log, name, state| {
-                    if self.expired(state, now) {
-                        due.push((log, name.into()));
+                let next = self.logs.sweep_all(*cursor, step, &mut |seen| {
+                    if self.expired(seen.attachment, now) {
+                        due.push((seen.id, seen.name.into()));
+                    } else if self.retains_too_much(&seen, now) {
+                        long.push(seen.id);
                     }
                 });
                 *cursor = next.unwrap_or_default();
@@ -103,7 +107,8 @@ impl Engine {
         for batch in due.chunks(FRAME_STREAMS) {
             self.expire_batch(batch, now)?;
         }
-        Ok(due.len())
+        self.retain(&long, now)?;
+        Ok(due.len() + long.len())
     }
 
     fn expire_batch(&self, batch: &[(LogId, Box<str>)], now: Millis) -> Result<(), Refused> {

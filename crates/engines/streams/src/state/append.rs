@@ -13,6 +13,8 @@ pub struct Attempt<'a> {
     pub close: bool,
     pub seq: Option<&'a [u8]>,
     pub claim: Option<Claim<'a>>,
+    /// The tail is not what the request expects (`If-Match`).
+    pub moved: bool,
 }
 
 /// What follows from an append.
@@ -38,10 +40,16 @@ pub enum Conflict {
     NoContentType,
     ContentType,
     Empty,
-    Stale { epoch: u64 },
-    Gap { expected: u64 },
+    Stale {
+        epoch: u64,
+    },
+    Gap {
+        expected: u64,
+    },
     MidEpoch,
     TooManyProducers,
+    /// The tail is another than expected.
+    Moved,
     Seq,
 }
 
@@ -73,6 +81,10 @@ pub fn judge(state: &StreamState, attempt: &Attempt<'_>, producers_max: usize) -
             Verdict::TooMany => return Outcome::Refuse(Conflict::TooManyProducers),
         }
     }
+    // After the producer: a retry whose first copy has moved the tail is a duplicate, not a conflict.
+    if attempt.moved {
+        return Outcome::Refuse(Conflict::Moved);
+    }
     if let (Some(seq), Some(last)) = (attempt.seq, &state.last_seq)
         && seq <= &last[..]
     {
@@ -89,6 +101,7 @@ fn judge_closed(state: &StreamState, attempt: &Attempt<'_>) -> Outcome {
             }
             _ => Outcome::Refuse(Conflict::Closed),
         },
+        None if attempt.empty && attempt.close && attempt.moved => Outcome::Refuse(Conflict::Moved),
         None if attempt.empty && attempt.close => Outcome::AlreadyClosed,
         None => Outcome::Refuse(Conflict::Closed),
     }
@@ -121,17 +134,24 @@ mod tests {
     use crate::format::content_type::ContentType;
     use crate::state::Config;
     use crate::state::lifetime::Lifetime;
+    use crate::state::retention::Retention;
     use thalweg_base::Lsn;
     use thalweg_log::Attachment;
 
     const PLAIN: Attempt<'static> =
-        Attempt { content_type: Some(b"text/plain"), empty: false, close: false, seq: None, claim: None };
-    const CLOSE: Attempt<'static> = Attempt { content_type: None, empty: true, close: true, seq: None, claim: None };
+        Attempt { content_type: Some(b"text/plain"), empty: false, close: false, seq: None, claim: None, moved: false };
+    const CLOSE: Attempt<'static> = Attempt { content_type: None, empty: true, close: true, ..PLAIN };
 
     fn stream() -> StreamState {
         let content_type = ContentType::parse(b"text/plain").unwrap();
-        let config =
-            Config { content_type, lifetime: Lifetime::Unlimited, created: Millis(0), closed: false, fork: None };
+        let config = Config {
+            content_type,
+            lifetime: Lifetime::Unlimited,
+            created: Millis(0),
+            closed: false,
+            fork: None,
+            retention: Retention::default(),
+        };
         StreamState::new(config, Lsn(1))
     }
 
@@ -194,6 +214,21 @@ mod tests {
         assert_eq!(take(&mut state, &first), Outcome::Duplicate { seq: 0 });
         let next = Attempt { claim: by(b"p", 0, 1), ..first };
         assert_eq!(take(&mut state, &next), Outcome::Refuse(Conflict::Seq));
+    }
+
+    #[test]
+    fn a_moved_tail_is_a_conflict_unless_it_is_a_retry() {
+        let mut state = stream();
+        let first = Attempt { claim: by(b"p", 0, 0), seq: Some(b"5"), ..PLAIN };
+        take(&mut state, &first);
+        assert_eq!(take(&mut state, &Attempt { moved: true, ..first }), Outcome::Duplicate { seq: 0 });
+        let next = Attempt { claim: by(b"p", 0, 1), moved: true, ..first };
+        assert_eq!(take(&mut state, &next), Outcome::Refuse(Conflict::Moved), "before Stream-Seq is looked at");
+        assert_eq!(take(&mut state, &Attempt { moved: true, ..CLOSE }), Outcome::Refuse(Conflict::Moved));
+        take(&mut state, &CLOSE);
+        assert_eq!(take(&mut state, &CLOSE), Outcome::AlreadyClosed);
+        assert_eq!(take(&mut state, &Attempt { moved: true, ..CLOSE }), Outcome::Refuse(Conflict::Moved));
+        assert_eq!(take(&mut state, &Attempt { moved: true, ..PLAIN }), Outcome::Refuse(Conflict::Closed));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Whether a stream that exists is the one that a PUT asks for (protocol sections 4.2 and 5.1).
 
 use super::lifetime::Lifetime;
+use super::retention::Retention;
 use super::{Fork, StreamState};
 use crate::format::offset::Given;
 use thalweg_base::Offset;
@@ -11,7 +12,10 @@ pub struct Wish<'a> {
     pub content_type: Option<&'a [u8]>,
     pub lifetime: Option<Lifetime>,
     pub closed: bool,
+    pub retention: Retention,
     pub fork: Option<ForkWish<'a>>,
+    /// Only if there is none of that name (`If-None-Match: *`).
+    pub fresh: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +56,9 @@ pub fn difference(state: &StreamState, wish: &Wish<'_>) -> Option<&'static str> 
     if !same_lifetime {
         return Some("Stream-TTL or Stream-Expires-At");
     }
+    if wish.retention != state.retention {
+        return Some("Stream-Retention-Bytes or Stream-Retention-Seconds");
+    }
     if wish.closed != state.closed.is_some() {
         return Some("Stream-Closed");
     }
@@ -74,13 +81,23 @@ mod tests {
     use crate::state::Config;
     use thalweg_base::{Lsn, Millis};
 
-    const SAME: Wish<'static> = Wish { content_type: Some(b"Text/Plain"), lifetime: None, closed: false, fork: None };
+    const SAME: Wish<'static> = Wish {
+        content_type: Some(b"Text/Plain"),
+        lifetime: None,
+        closed: false,
+        retention: Retention { bytes: None, secs: None },
+        fork: None,
+        fresh: false,
+    };
 
     fn stream(fork: Option<Fork>) -> StreamState {
         let content_type = ContentType::parse(b"text/plain").unwrap();
         let lifetime = if fork.is_some() { Lifetime::Idle { secs: 5 } } else { Lifetime::Unlimited };
         let fork = fork.map(Box::new);
-        StreamState::new(Config { content_type, lifetime, created: Millis(0), closed: false, fork }, Lsn(1))
+        StreamState::new(
+            Config { content_type, lifetime, created: Millis(0), closed: false, fork, retention: Retention::default() },
+            Lsn(1),
+        )
     }
 
     #[test]
@@ -90,6 +107,8 @@ mod tests {
         assert_eq!(difference(&stream(None), &Wish { closed: true, ..SAME }), Some("Stream-Closed"));
         let timed = Wish { lifetime: Some(Lifetime::Idle { secs: 1 }), ..SAME };
         assert_eq!(difference(&stream(None), &timed), Some("Stream-TTL or Stream-Expires-At"));
+        let bounded = Wish { retention: Retention { bytes: Some(1), secs: None }, ..SAME };
+        assert_eq!(difference(&stream(None), &bounded), Some("Stream-Retention-Bytes or Stream-Retention-Seconds"));
     }
 
     #[test]

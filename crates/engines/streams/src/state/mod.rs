@@ -5,6 +5,7 @@ pub mod create;
 pub mod cursor;
 pub mod lifetime;
 pub mod producers;
+pub mod retention;
 
 use crate::format::attachment;
 use crate::format::content_type::ContentType;
@@ -12,6 +13,7 @@ use crate::format::note::{self, Note};
 use crate::format::offset::Position;
 use lifetime::Lifetime;
 use producers::{Producer, Producers};
+use retention::{Marks, Retention};
 use thalweg_base::{DecodeError, Lsn, Millis};
 use thalweg_log::Attachment;
 
@@ -31,6 +33,10 @@ pub struct StreamState {
     pub forks: u32,
     /// Deleted, but forks still need it.
     pub soft_deleted: bool,
+    /// As asked for when it was made.
+    pub retention: Retention,
+    /// How old its content is.
+    pub marks: Marks,
 
     /// Transient: the last use, recorded or not.
     pub seen: Millis,
@@ -38,6 +44,8 @@ pub struct StreamState {
     pub touched_at: Lsn,
     /// Transient: end of the last frame that created, closed or soft-deleted the stream.
     pub configured: Lsn,
+    /// Transient: end of the last frame that trimmed it.
+    pub trimmed: Lsn,
     /// Transient: somebody waits for news.
     pub watched: bool,
     /// Transient: queued to have its last use recorded.
@@ -72,6 +80,7 @@ pub struct Config {
     pub created: Millis,
     pub closed: bool,
     pub fork: Option<Box<Fork>>,
+    pub retention: Retention,
 }
 
 impl StreamState {
@@ -88,9 +97,12 @@ impl StreamState {
             fork: config.fork,
             forks: 0,
             soft_deleted: false,
+            retention: config.retention,
+            marks: Marks::default(),
             seen: touched,
             touched_at: at,
             configured: at,
+            trimmed: Lsn::ZERO,
             watched: false,
             touch_queued: false,
         }
@@ -142,6 +154,11 @@ impl StreamState {
             Note::SoftDeleted => {
                 self.soft_deleted = true;
                 self.configured = at;
+            }
+            Note::Mark(mark) => self.marks.push(mark),
+            Note::Trimmed(start) => {
+                self.marks.forget_below(start);
+                self.trimmed = at;
             }
             Note::Forked => self.forks = self.forks.checked_add(1).ok_or(DecodeError::Range("forks"))?,
             Note::Released => self.forks = self.forks.checked_sub(1).ok_or(DecodeError::Range("forks"))?,

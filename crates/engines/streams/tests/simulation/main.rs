@@ -19,11 +19,17 @@ fn number(name: &str) -> Option<u64> {
 }
 
 fn run(seed: u64, plan: Plan) -> u64 {
+    played(seed, plan).1
+}
+
+/// The world at its end, and the sum of all that was seen.
+fn played(seed: u64, plan: Plan) -> (World, u64) {
     let mut world = World::new(seed, plan);
     for _ in 0..250 {
         world.step();
     }
-    world.finish()
+    let seen = world.finish();
+    (world, seen)
 }
 
 #[test]
@@ -46,6 +52,12 @@ fn simulation_of_hostile_histories_equals_the_model() {
 #[test]
 fn one_seed_gives_one_history() {
     assert_eq!(run(11, Plan::default()), run(11, Plan::default()));
+}
+
+#[test]
+fn histories_reach_retention() {
+    let trimmed = (0..20).filter(|seed| played(*seed, Plan::default()).0.trimmed).count();
+    assert!(trimmed > 5, "only {trimmed} of 20 histories read a trimmed stream");
 }
 
 /// A planted fault must be seen within so many histories.

@@ -16,18 +16,61 @@ pub(crate) struct Stream {
     pub(crate) parent: Option<String>,
     pub(crate) children: u64,
     pub(crate) soft_deleted: bool,
+    /// How many of the newest bytes are kept at least.
+    pub(crate) keep: Option<u64>,
+    /// Its oldest messages may be gone: it, or a stream that it was forked from, keeps only the newest.
+    pub(crate) shortened: bool,
     /// Position of the last change that a client can see: an answer must wait for it.
     pub(crate) changed: u64,
+}
+
+impl Stream {
+    /// Whether `content` is what a reader may get: all messages, or the newest of a stream that keeps no more.
+    pub(crate) fn may_hold(&self, content: &[u8]) -> bool {
+        let joined = |from: usize| {
+            let messages = &self.messages[from..];
+            if self.json { messages.join(&b',') } else { messages.concat() }
+        };
+        let most = if self.shortened { self.messages.len() } else { 0 };
+        let found = (0..=most).find(|from| joined(*from) == content);
+        found.is_some_and(|from| {
+            let kept: u64 = self.messages[from..].iter().map(|m| m.len() as u64 + u64::from(self.json)).sum();
+            from == 0 || self.keep.is_none_or(|keep| kept >= keep)
+        })
+    }
+
+    /// How many bytes the messages take: each of a JSON stream has a comma.
+    fn bytes(&self) -> u64 {
+        self.messages.iter().map(|message| message.len() as u64 + u64::from(self.json)).sum()
+    }
 }
 
 pub(crate) type Streams = BTreeMap<String, Stream>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    Create { name: String, json: bool, body: Vec<Vec<u8>>, closed: bool },
-    Fork { name: String, source: String },
-    Append { name: String, body: Vec<Vec<u8>>, producer: Option<(String, u64, u64)>, close: bool },
-    Delete { name: String },
+    Create {
+        name: String,
+        json: bool,
+        body: Vec<Vec<u8>>,
+        closed: bool,
+        keep: Option<u64>,
+    },
+    Fork {
+        name: String,
+        source: String,
+    },
+    Append {
+        name: String,
+        body: Vec<Vec<u8>>,
+        producer: Option<(String, u64, u64)>,
+        close: bool,
+        /// The tail that it expects, as the server wrote it.
+        expects: Option<String>,
+    },
+    Delete {
+        name: String,
+    },
 }
 
 impl Request {
@@ -59,14 +102,24 @@ fn does(status: u16) -> Verdict {
 /// Applies a request; `at` is the position that the change will have.
 pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdict {
     match request {
-        Request::Create { name, json, body, closed } => {
+        Request::Create { name, json, body, closed, keep } => {
             if let Some(there) = streams.get(name) {
                 let same =
                     !there.soft_deleted && there.json == *json && there.closed == *closed && there.parent.is_none();
+                let same = same && there.keep == *keep;
                 return says(if same { 200 } else { 409 });
             }
             let messages = body.clone();
-            let stream = Stream { born: at, json: *json, messages, closed: *closed, changed: at, ..Stream::default() };
+            let stream = Stream {
+                born: at,
+                json: *json,
+                messages,
+                closed: *closed,
+                changed: at,
+                keep: *keep,
+                shortened: keep.is_some(),
+                ..Stream::default()
+            };
             streams.insert(name.clone(), stream);
             does(201)
         }
@@ -80,14 +133,19 @@ pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdic
                 return says(409);
             }
             let (json, messages, parent) = (from.json, from.messages.clone(), Some(source.clone()));
-            streams.insert(name.clone(), Stream { born: at, json, messages, parent, changed: at, ..Stream::default() });
+            let shortened = from.shortened;
+            let fork = Stream { born: at, json, messages, parent, changed: at, shortened, ..Stream::default() };
+            streams.insert(name.clone(), fork);
             if let Some(from) = streams.get_mut(source) {
                 from.children += 1;
                 from.changed = at;
             }
             does(201)
         }
-        Request::Append { name, body, producer, close } => append(streams, name, body, producer.as_ref(), *close, at),
+        Request::Append { name, body, producer, close, expects } => {
+            let expects = expects.as_deref().and_then(|text| text.split_once('_')?.1.parse().ok());
+            append(streams, name, body, producer.as_ref(), *close, expects, at)
+        }
         Request::Delete { name } => delete(streams, name, at),
     }
 }
@@ -98,15 +156,25 @@ fn append(
     body: &[Vec<u8>],
     producer: Option<&(String, u64, u64)>,
     close: bool,
+    expects: Option<u64>,
     at: u64,
 ) -> Verdict {
     let Some(stream) = streams.get_mut(name) else { return says(404) };
     if stream.soft_deleted {
         return says(410);
     }
+    let moved = expects.is_some_and(|expected| expected != stream.bytes());
     if stream.closed {
         let again = producer.is_some() && stream.closed_by.as_ref() == producer;
-        return says(if again || (close && body.is_empty() && producer.is_none()) { 204 } else { 409 });
+        if again {
+            return says(204);
+        }
+        let closes_again = close && body.is_empty() && producer.is_none();
+        return says(match (closes_again, moved) {
+            (true, true) => 412,
+            (true, false) => 204,
+            _ => 409,
+        });
     }
     let mut status = 204;
     if let Some((id, epoch, seq)) = producer {
@@ -118,6 +186,11 @@ fn append(
             Some((known, last)) if epoch == known && *seq > last + 1 => return says(409),
             _ => {}
         }
+    }
+    if moved {
+        return says(412);
+    }
+    if let Some((id, epoch, seq)) = producer {
         stream.producers.insert(id.clone(), (*epoch, *seq));
         if !body.is_empty() {
             status = 200;

@@ -155,3 +155,25 @@ fn an_unwatched_stream_stays_unmarked() {
     drop(waiting);
     assert!(!watched());
 }
+
+#[test]
+fn last_event_id_resumes_after_what_was_received() {
+    let rig = Rig::new();
+    rig.put("a", "text/plain", "x");
+    let mut live = rig.live("a?offset=-1&live=sse");
+    let (text, _) = rig.pull(&mut live);
+    let id = text.lines().filter_map(|line| line.strip_prefix("id:")).next_back().unwrap().to_owned();
+    assert_eq!(id, rig.head("a").next());
+    assert!(!text.split("\n\n").any(|event| event.contains("event: data") && event.contains("id:")));
+    rig.post("a", "text/plain", "y");
+    let mut resumed = rig.live_with("a?offset=-1&live=sse", &[("Last-Event-ID", &id)]);
+    let (text, _) = rig.pull(&mut resumed);
+    assert!(text.contains("data:y\n") && !text.contains("data:x"), "{text}");
+    let mut fresh = rig.live_with("a?offset=-1&live=sse", &[("Last-Event-ID", "")]);
+    assert!(rig.pull(&mut fresh).0.contains("data:xy\n"));
+    let stale = [("Last-Event-ID", "0000000000000001_0000000000000000")];
+    assert_eq!(rig.send(thalweg_wire::http::Method::Get, "a?offset=-1&live=sse", &stale, b"").code(), "stale_offset");
+    // Other reads do not look at it.
+    let odd = [("Last-Event-ID", "7")];
+    assert_eq!(rig.send(thalweg_wire::http::Method::Get, "a?offset=-1", &odd, b"").text(), "xy");
+}

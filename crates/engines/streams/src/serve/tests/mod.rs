@@ -1,9 +1,14 @@
 //! The engine on a journal and storage in memory, driven request by request.
 
+mod compression;
+mod conditions;
 mod durability;
 mod expiry;
 mod forks;
+mod listing;
 mod live;
+mod memory;
 mod reads;
 mod refusals;
+mod retention;
 mod support;

@@ -26,6 +26,7 @@ fn rows() -> Vec<Row> {
         ("bad_name", Put, "a//b", vec![], b""),
         ("repeated_parameter", Get, "text?offset=-1&offset=-1", vec![], b""),
         ("repeated_header", Post, "text", vec![TEXT, TEXT], b"x"),
+        ("bad_last_event_id", Get, "text?offset=-1&live=sse", vec![("Last-Event-ID", "7")], b""),
         ("bad_live", Get, "text?offset=-1&live=ws", vec![], b""),
         ("offset_required", Get, "text?live=sse", vec![], b""),
         ("bad_offset", Get, "text?offset=0,1", vec![], b""),
@@ -40,6 +41,8 @@ fn rows() -> Vec<Row> {
             vec![("Stream-TTL", "5"), ("Stream-Expires-At", "2030-01-01T00:00:00Z")],
             b"",
         ),
+        ("bad_retention", Put, "new", vec![("Stream-Retention-Seconds", "0")], b""),
+        ("bad_limit", Get, "__ds/streams?limit=0", vec![], b""),
         ("content_type_required", Post, "text", vec![], b"x"),
         ("bad_content_type", Put, "new", vec![("Content-Type", "nonsense")], b""),
         ("empty_body", Post, "text", vec![TEXT], b""),
@@ -62,6 +65,8 @@ fn rows() -> Vec<Row> {
         ("not_a_stream", Get, "/elsewhere", vec![], b""),
         ("method_not_allowed", Other("PATCH"), "text", vec![], b""),
         ("closed", Post, "closed", vec![TEXT], b"x"),
+        ("tail_moved", Post, "text", vec![TEXT, ("If-Match", ZERO.1)], b"x"),
+        ("exists", Put, "text", vec![TEXT, ("If-None-Match", "*")], b""),
         ("content_type_mismatch", Post, "text", vec![JSON], b"1"),
         ("seq_regression", Post, "text", vec![TEXT, ("Stream-Seq", "10")], b"x"),
         ("producer_gap", Post, "text", producer("known", "7", "5"), b"x"),
@@ -116,6 +121,7 @@ fn mapped_only() -> Vec<Refusal> {
         Refusal::of_read(&ReadError::Trimmed { offset, start: Offset(6) }, at),
         Refusal::Internal("a bug".into()),
         Refusal::Busy,
+        Refusal::Unsent,
         Refusal::Contended,
     ]
 }

@@ -227,6 +227,20 @@ impl Rig {
         }
     }
 
+    /// What a task comes to, and the position that it waits for.
+    pub(crate) fn finish(&self, task: Box<dyn Task>) -> (Lsn, Got) {
+        let mut waiting = Waiting::new(task);
+        loop {
+            let waker = || waiting.waker.clone();
+            let mut turn = Turn::new(Millis(self.now.get()), false, &waker);
+            match waiting.task.step(&mut turn) {
+                Some(Answer::Response(after, response)) => return (after, Got::of(response)),
+                Some(_) => panic!("not a response"),
+                None => waiting.woken.wait(),
+            }
+        }
+    }
+
     pub(crate) fn put(&self, name: &str, content_type: &str, body: &str) -> Got {
         self.send(Method::Put, name, &[("Content-Type", content_type)], body.as_bytes())
     }
@@ -270,7 +284,11 @@ impl Rig {
 
     /// An SSE response, pulled until it waits.
     pub(crate) fn live(&self, target: &str) -> Live {
-        let Answer::Live(_, response, feed) = self.ask(Method::Get, target, &[], b"") else { panic!("no SSE") };
+        self.live_with(target, &[])
+    }
+
+    pub(crate) fn live_with(&self, target: &str, headers: &[(&str, &str)]) -> Live {
+        let Answer::Live(_, response, feed) = self.ask(Method::Get, target, headers, b"") else { panic!("no SSE") };
         let (woken, waker) = counting();
         Live { got: Got::of(response), feed, woken, waker }
     }

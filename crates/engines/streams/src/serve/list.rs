@@ -1,0 +1,195 @@
+//! The list of streams: `GET {prefix}__ds/streams?prefix=&after=&limit=`, in the order of names.
+//!
+//! The table of streams is not sorted: a page is one pass over all names that keeps the smallest ones after `after`, in short steps
+//! on a thread of the pool. That costs time in proportion to the number of streams, not memory per stream, and no reactor waits.
+
+use super::engine::Engine;
+use super::head::{Head, timestamp};
+use super::name::normal;
+use super::pool::Fetch;
+use super::query::{decoded, once};
+use super::turn::{Answer, Task, Turn};
+use crate::error::{Refusal, Refused};
+use crate::format::offset::Position;
+use crate::state::StreamState;
+use crate::state::lifetime::Lifetime;
+use serde_json::{Value, json};
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use thalweg_base::{Lsn, Millis, Offset};
+use thalweg_log::{Seen, SweepCursor};
+use thalweg_wire::http::{Body, Method, Request};
+
+/// Where the list stands, after the prefix of all streams.
+pub(super) const PATH: &str = "__ds/streams";
+/// Names on one page, unless asked for fewer or more.
+const LIMIT: usize = 1_000;
+pub(crate) const LIMIT_MAX: usize = 10_000;
+/// Names looked at under one lock.
+const STEP: usize = 256;
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) prefix: String,
+    after: String,
+    limit: usize,
+}
+
+impl Page {
+    pub(crate) fn parse(query: &str) -> Result<Self, Refusal> {
+        let (mut prefix, mut after, mut limit) = (None, None, None);
+        for pair in query.split('&') {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match name {
+                "prefix" => once("prefix", &mut prefix, value)?,
+                "after" => once("after", &mut after, value)?,
+                "limit" => once("limit", &mut limit, value)?,
+                _ => {}
+            }
+        }
+        let name = |text: Option<&str>| -> Result<String, Refusal> {
+            let text = decoded(text.unwrap_or_default());
+            let text = std::str::from_utf8(&text).map_err(|_| Refusal::Name("it is not UTF-8"))?;
+            Ok(normal(text)?.into_owned())
+        };
+        let limit = match limit.map(str::parse) {
+            None => LIMIT,
+            Some(Ok(limit)) if (1..=LIMIT_MAX).contains(&limit) => limit,
+            Some(_) => return Err(Refusal::Limit),
+        };
+        Ok(Self { prefix: name(prefix)?, after: name(after)?, limit })
+    }
+}
+
+/// The prefix that a request for the list is bound to; `None` if the request is for something else. An empty prefix is all streams.
+/// `root` is the path that all streams stand under.
+#[must_use]
+pub fn listed_prefix(path: &str, query: Option<&str>, root: &str) -> Option<String> {
+    let listing = path.strip_prefix(root).is_some_and(|rest| rest == PATH);
+    listing.then(|| Page::parse(query.unwrap_or_default()).map_or_else(|_| String::new(), |page| page.prefix))
+}
+
+/// How many lists are made now.
+#[derive(Default)]
+pub(crate) struct Lists(AtomicUsize);
+
+struct Permit(Arc<Engine>);
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.lists.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Engine {
+    /// Whether the request is for the list, which this answers then.
+    pub(crate) fn is_list(&self, request: &Request<'_>) -> bool {
+        matches!(request.method, Method::Get)
+            && request.path.strip_prefix(&*self.config.prefix).is_some_and(|rest| rest == PATH)
+    }
+
+    pub(crate) fn list(self: &Arc<Self>, request: &Request<'_>, now: Millis) -> Result<Answer, Refused> {
+        if self.is_memory_short() {
+            return Err(Refusal::Unsent.into());
+        }
+        let page = Page::parse(request.query.unwrap_or_default())?;
+        // Lists take at most half of the threads that reads wait for.
+        let at_once_max = (self.config.io_threads / 2).max(1);
+        self.lists.0.fetch_add(1, Ordering::Relaxed);
+        let permit = Permit(Arc::clone(self));
+        if self.lists.0.load(Ordering::Relaxed) > at_once_max {
+            return Err(Refusal::Busy.into());
+        }
+        let listing = self.pool.run(move || permit.0.page(&page, now)).ok_or(Refusal::Busy)?;
+        Ok(Answer::Later(Box::new(Listing(Arc::clone(self), listing))))
+    }
+
+    /// The page, and the position that must be durable before it may be told.
+    fn page(&self, page: &Page, now: Millis) -> (Lsn, String) {
+        let (names, more) = self.names(page);
+        let mut streams = Vec::with_capacity(names.len());
+        for name in &names {
+            self.logs.peek(name, &mut |seen| {
+                if !seen.attachment.soft_deleted && !self.expired(seen.attachment, now) {
+                    streams.push(entry(&seen));
+                }
+            });
+        }
+        // A stream that is not listed may be missing because of a delete, one that is because of a create: all below this.
+        let after = self.logs.journal().end();
+        let next = names.last().filter(|_| more);
+        (after, json!({ "streams": streams, "next": next }).to_string())
+    }
+
+    /// The smallest names that the page is for, in order, and whether there are more.
+    fn names(&self, page: &Page) -> (Vec<Box<str>>, bool) {
+        let mut smallest: BinaryHeap<Box<str>> = BinaryHeap::new();
+        let mut more = false;
+        let mut cursor = Some(SweepCursor::default());
+        while let Some(at) = cursor {
+            cursor = self.logs.sweep_names(at, STEP, &mut |name| {
+                if name <= &*page.after || !name.starts_with(&*page.prefix) {
+                    return;
+                }
+                if smallest.len() >= page.limit {
+                    more = true;
+                    if smallest.peek().is_some_and(|largest| name >= &**largest) {
+                        return;
+                    }
+                    smallest.pop();
+                }
+                smallest.push(name.into());
+            });
+        }
+        (smallest.into_sorted_vec(), more)
+    }
+}
+
+fn entry(seen: &Seen<'_, StreamState>) -> Value {
+    let text = |offset| {
+        let position = Position { incarnation: seen.incarnation, offset };
+        String::from_utf8_lossy(&position.to_text()).into_owned()
+    };
+    let state = seen.attachment;
+    let mut entry = json!({
+        "name": seen.name,
+        "contentType": state.content_type.as_str(),
+        "nextOffset": text(seen.published),
+        "closed": state.closed.is_some(),
+    });
+    let mut put = |key: &str, value: Value| entry[key] = value;
+    match state.lifetime {
+        Lifetime::Unlimited => {}
+        Lifetime::Idle { secs } => put("ttl", secs.into()),
+        Lifetime::Until(at) => put("expiresAt", timestamp(at).into()),
+    }
+    if let Some(bytes) = state.retention.bytes {
+        put("retentionBytes", bytes.into());
+    }
+    if let Some(secs) = state.retention.secs {
+        put("retentionSeconds", secs.into());
+    }
+    if seen.start > Offset::ZERO {
+        put("retained", seen.published.since(seen.start).into());
+    }
+    if let Some(fork) = &state.fork {
+        put("forkedFrom", (*fork.source).into());
+    }
+    if state.forks > 0 {
+        put("forks", state.forks.into());
+    }
+    entry
+}
+
+/// A page in the making.
+struct Listing(Arc<Engine>, Fetch<(Lsn, String)>);
+
+impl Task for Listing {
+    fn step(&mut self, turn: &mut Turn<'_>) -> Option<Answer> {
+        let (after, text) = self.1.take(|| turn.waker())?;
+        let head = Head::new(200).no_store().content_type("application/json");
+        Some(Answer::Response(after, head.finish(Body::Bytes(self.0.logs.hold(text.into())))))
+    }
+}

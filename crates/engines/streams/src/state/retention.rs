@@ -1,0 +1,186 @@
+//! How much of a stream is kept: the newest bytes, the youngest content, or both.
+//!
+//! Age needs times. Rather than one per message a stream keeps a few *marks*: "what lies below this position was appended at this
+//! time, or before". An append sets one when the last is old enough (a sixteenth of the age to keep), upkeep sets one on a stream
+//! that fell silent. So content goes when it is as old as wished, and at most about a sixteenth later; never before.
+
+use thalweg_base::{Millis, Offset};
+
+/// What is kept; `None` for no bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// At least so many of the newest bytes, and at most an eighth and a message more.
+    pub bytes: Option<u64>,
+    /// What is younger than so many seconds.
+    pub secs: Option<u64>,
+}
+
+/// Content below `upto` was appended at `time` or before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// A message boundary.
+    pub upto: Offset,
+    pub time: Millis,
+}
+
+/// What is to be done about a stream's retained content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Remember that all there is was there at this time.
+    Mark(Mark),
+    /// Trim to this boundary.
+    From(Offset),
+    /// Trim to the last boundary that is not after this.
+    About(Offset),
+}
+
+/// Two marks apart are at least a sixteenth of the age apart, so more than these are old, and every second one may go.
+const MARKS_MAX: usize = 64;
+const MARKS_PER_AGE: u64 = 16;
+const MARK_EVERY_MS_MIN: u64 = 100;
+
+/// In order of positions and times.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks(Vec<Mark>);
+
+impl Retention {
+    /// What is not set here is as `below` says.
+    #[must_use]
+    pub fn or(self, below: Self) -> Self {
+        Self { bytes: self.bytes.or(below.bytes), secs: self.secs.or(below.secs) }
+    }
+
+    #[must_use]
+    pub fn is_unlimited(self) -> bool {
+        self == Self::default()
+    }
+
+    /// What is to be done about content from `start` to `tail`.
+    #[must_use]
+    pub fn judge(self, marks: &Marks, start: Offset, tail: Offset, now: Millis) -> Option<Keep> {
+        let by_age =
+            self.secs.and_then(|secs| marks.older_than(secs, now)).filter(|upto| *upto > start && *upto <= tail);
+        let by_bytes = self.bytes.filter(|bytes| tail.since(start) > bytes.saturating_add(bytes / 8));
+        let about = by_bytes.map(|bytes| Offset(tail.0 - bytes));
+        match (by_age, about) {
+            (Some(upto), Some(about)) if about > upto => Some(Keep::About(about)),
+            (Some(upto), _) => Some(Keep::From(upto)),
+            (None, Some(about)) => Some(Keep::About(about)),
+            (None, None) if tail > start => marks.due(self.secs?, tail, now).map(Keep::Mark),
+            (None, None) => None,
+        }
+    }
+}
+
+impl Marks {
+    #[must_use]
+    pub fn as_slice(&self) -> &[Mark] {
+        &self.0
+    }
+
+    /// The mark to set at the tail, if it is time for one and there is something new below it.
+    #[must_use]
+    pub fn due(&self, secs: u64, tail: Offset, now: Millis) -> Option<Mark> {
+        let every_ms = (secs.saturating_mul(1_000) / MARKS_PER_AGE).max(MARK_EVERY_MS_MIN);
+        let (upto, time) = self.0.last().map_or((Offset::ZERO, None), |last| (last.upto, Some(last.time)));
+        let waited = time.is_none_or(|time| now.since(time) >= every_ms);
+        (tail > upto && waited).then_some(Mark { upto: tail, time: now })
+    }
+
+    /// Up to where all content is at least so old.
+    fn older_than(&self, secs: u64, now: Millis) -> Option<Offset> {
+        let age_ms = secs.saturating_mul(1_000);
+        self.0.iter().rev().find(|mark| now.since(mark.time) >= age_ms).map(|mark| mark.upto)
+    }
+
+    /// Clocks may step back: times never do.
+    pub(crate) fn push(&mut self, mark: Mark) {
+        let time = self.0.last().map_or(mark.time, |last| last.time.max(mark.time));
+        self.0.push(Mark { time, ..mark });
+        if self.0.len() > MARKS_MAX {
+            // Fewer marks say less, never something else. The newest stays.
+            let mut left = self.0.len();
+            self.0.retain(|_| {
+                left -= 1;
+                left % 2 == 0
+            });
+        }
+    }
+
+    /// Nothing is left below.
+    pub(crate) fn forget_below(&mut self, start: Offset) {
+        self.0.retain(|mark| mark.upto > start);
+        if self.0.is_empty() {
+            self.0 = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const AGE: Retention = Retention { bytes: None, secs: Some(160) };
+    const SIZE: Retention = Retention { bytes: Some(800), secs: None };
+
+    #[test]
+    fn bytes_are_kept_with_some_slack() {
+        let judge = |tail| SIZE.judge(&Marks::default(), Offset(100), Offset(tail), Millis(5));
+        assert_eq!(judge(1_000), None);
+        assert_eq!(judge(1_001), Some(Keep::About(Offset(201))));
+    }
+
+    #[test]
+    fn content_goes_when_it_is_old_and_not_before() {
+        let mut marks = Marks::default();
+        let judge = |marks: &Marks, start, now| AGE.judge(marks, Offset(start), Offset(50), Millis(now));
+        let first = Mark { upto: Offset(50), time: Millis(1_000) };
+        assert_eq!(judge(&marks, 0, 1_000), Some(Keep::Mark(first)));
+        marks.push(first);
+        assert_eq!(judge(&marks, 0, 160_999), None);
+        assert_eq!(judge(&marks, 0, 161_000), Some(Keep::From(Offset(50))));
+        assert_eq!(judge(&marks, 50, 161_000), None);
+        marks.forget_below(Offset(50));
+        assert_eq!(marks, Marks::default());
+    }
+
+    #[test]
+    fn the_stricter_bound_wins() {
+        let both = Retention { bytes: Some(10), secs: Some(1) };
+        let mut marks = Marks::default();
+        marks.push(Mark { upto: Offset(20), time: Millis(0) });
+        let judge = |tail| both.judge(&marks, Offset(0), Offset(tail), Millis(1_000));
+        assert_eq!(judge(25), Some(Keep::From(Offset(20))));
+        assert_eq!(judge(40), Some(Keep::About(Offset(30))));
+        assert_eq!(Retention::default().or(both), both);
+        assert_eq!(SIZE.or(both), Retention { bytes: Some(800), secs: Some(1) });
+    }
+
+    proptest! {
+        /// Against every append's own time: nothing young goes, and what is old enough goes in the end.
+        #[test]
+        fn marks_never_say_that_young_content_is_old(
+            steps in prop::collection::vec((1u64..40, 0u64..30_000), 1..300),
+        ) {
+            let (mut marks, mut appended, mut tail, mut now) = (Marks::default(), Vec::new(), Offset::ZERO, Millis(1));
+            for (len, pause) in steps {
+                now = now.plus(pause);
+                if let Some(mark) = marks.due(160, tail, now) {
+                    marks.push(mark);
+                }
+                tail = tail.plus(len);
+                appended.push((tail, now));
+                prop_assert!(marks.as_slice().len() <= MARKS_MAX);
+                if let Some(upto) = marks.older_than(160, now) {
+                    for (end, time) in &appended {
+                        prop_assert!(*end > upto || now.since(*time) >= 160_000);
+                    }
+                }
+            }
+            let mark = marks.due(160, tail, now.plus(10_000));
+            marks.push(mark.unwrap());
+            prop_assert_eq!(marks.older_than(160, now.plus(170_000)), Some(tail));
+        }
+    }
+}
