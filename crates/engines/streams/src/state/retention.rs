@@ -102,7 +102,7 @@ impl Marks {
             let mut left = self.0.len();
             self.0.retain(|_| {
                 left -= 1;
-                left % 2 == 0
+                left.is_multiple_of(2)
             });
         }
     }
