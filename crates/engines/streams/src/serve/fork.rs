@@ -94,7 +94,8 @@ impl Engine {
         };
         let fork = Fork {
             source: wish.source.into(),
-            at: position(&view, anchor),
+            // Where the source starts may move, but "from its start" stays what was asked for.
+            at: if wish.at == Some(Given::Start) { Position::default() } else { position(&view, anchor) },
             sub_offset: wish.sub_offset,
             inherited_lifetime: put.wish.lifetime.is_none(),
         };

@@ -139,6 +139,14 @@ fn forks_keep_what_they_inherited() {
     let refused =
         rig.send(Put, "g", &[("Stream-Forked-From", "/v1/stream/s"), ("Stream-Fork-Offset", &offsets[0])], b"");
     assert_eq!(refused.code(), "bad_fork_offset");
+    // From the start means from what is retained, and asking again is the same request.
+    let whole =
+        [("Stream-Forked-From", "/v1/stream/s"), ("Stream-Fork-Offset", "-1"), ("Stream-Fork-Sub-Offset", "10")];
+    assert_eq!(rig.send(Put, "h", &whole, b"").status, 201);
+    assert_eq!(rig.get("h").body.len(), 10);
+    fill(&rig, "s", 20);
+    tick(&rig);
+    assert_eq!(rig.send(Put, "h", &whole, b"").status, 200);
 }
 
 #[test]
