@@ -2,12 +2,25 @@
 
 use std::collections::BTreeMap;
 
+/// What a stream keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Keep {
+    #[default]
+    All,
+    /// At least so many of the newest bytes.
+    Bytes(u64),
+    /// What is younger than so many seconds.
+    Seconds(u64),
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stream {
     /// Position of its creation: tells it from an earlier stream of that name.
     pub(crate) born: u64,
     pub(crate) json: bool,
     pub(crate) messages: Vec<Vec<u8>>,
+    /// When each was appended, in milliseconds.
+    pub(crate) times: Vec<u64>,
     pub(crate) closed: bool,
     /// Epoch and highest sequence number.
     pub(crate) producers: BTreeMap<String, (u64, u64)>,
@@ -16,8 +29,7 @@ pub(crate) struct Stream {
     pub(crate) parent: Option<String>,
     pub(crate) children: u64,
     pub(crate) soft_deleted: bool,
-    /// How many of the newest bytes are kept at least.
-    pub(crate) keep: Option<u64>,
+    pub(crate) keep: Keep,
     /// Its oldest messages may be gone: it, or a stream that it was forked from, keeps only the newest.
     pub(crate) shortened: bool,
     /// Position of the last change that a client can see: an answer must wait for it.
@@ -26,7 +38,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Whether `content` is what a reader may get: all messages, or the newest of a stream that keeps no more.
-    pub(crate) fn may_hold(&self, content: &[u8]) -> bool {
+    pub(crate) fn may_hold(&self, content: &[u8], now_ms: u64) -> bool {
         let joined = |from: usize| {
             let messages = &self.messages[from..];
             if self.json { messages.join(&b',') } else { messages.concat() }
@@ -35,7 +47,12 @@ impl Stream {
         let found = (0..=most).find(|from| joined(*from) == content);
         found.is_some_and(|from| {
             let kept: u64 = self.messages[from..].iter().map(|m| m.len() as u64 + u64::from(self.json)).sum();
-            from == 0 || self.keep.is_none_or(|keep| kept >= keep)
+            let gone_at = from.checked_sub(1).and_then(|last| self.times.get(last));
+            match (self.keep, gone_at) {
+                (_, None) | (Keep::All, _) => true,
+                (Keep::Bytes(least), _) => kept >= least,
+                (Keep::Seconds(age), Some(time)) => time + age * 1_000 <= now_ms,
+            }
         })
     }
 
@@ -54,7 +71,8 @@ pub(crate) enum Request {
         json: bool,
         body: Vec<Vec<u8>>,
         closed: bool,
-        keep: Option<u64>,
+        keep: Keep,
+        now_ms: u64,
     },
     Fork {
         name: String,
@@ -67,6 +85,7 @@ pub(crate) enum Request {
         close: bool,
         /// The tail that it expects, as the server wrote it.
         expects: Option<String>,
+        now_ms: u64,
     },
     Delete {
         name: String,
@@ -102,7 +121,7 @@ fn does(status: u16) -> Verdict {
 /// Applies a request; `at` is the position that the change will have.
 pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdict {
     match request {
-        Request::Create { name, json, body, closed, keep } => {
+        Request::Create { name, json, body, closed, keep, now_ms } => {
             if let Some(there) = streams.get(name) {
                 let same =
                     !there.soft_deleted && there.json == *json && there.closed == *closed && there.parent.is_none();
@@ -113,11 +132,12 @@ pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdic
             let stream = Stream {
                 born: at,
                 json: *json,
+                times: vec![*now_ms; messages.len()],
                 messages,
                 closed: *closed,
                 changed: at,
                 keep: *keep,
-                shortened: keep.is_some(),
+                shortened: *keep != Keep::All,
                 ..Stream::default()
             };
             streams.insert(name.clone(), stream);
@@ -133,8 +153,8 @@ pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdic
                 return says(409);
             }
             let (json, messages, parent) = (from.json, from.messages.clone(), Some(source.clone()));
-            let shortened = from.shortened;
-            let fork = Stream { born: at, json, messages, parent, changed: at, shortened, ..Stream::default() };
+            let (times, shortened) = (from.times.clone(), from.shortened);
+            let fork = Stream { born: at, json, messages, times, parent, changed: at, shortened, ..Stream::default() };
             streams.insert(name.clone(), fork);
             if let Some(from) = streams.get_mut(source) {
                 from.children += 1;
@@ -142,9 +162,13 @@ pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdic
             }
             does(201)
         }
-        Request::Append { name, body, producer, close, expects } => {
+        Request::Append { name, body, producer, close, expects, now_ms } => {
             let expects = expects.as_deref().and_then(|text| text.split_once('_')?.1.parse().ok());
-            append(streams, name, body, producer.as_ref(), *close, expects, at)
+            let verdict = append(streams, name, body, producer.as_ref(), *close, expects, at);
+            if let Some(stream) = streams.get_mut(name) {
+                stream.times.resize(stream.messages.len(), *now_ms);
+            }
+            verdict
         }
         Request::Delete { name } => delete(streams, name, at),
     }

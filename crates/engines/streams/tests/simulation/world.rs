@@ -1,7 +1,7 @@
 //! One history: the system under test, its disk, and the model beside it.
 
 use crate::client::{Answer, send};
-use crate::model::{self, Request, Streams as Modelled, Verdict};
+use crate::model::{self, Keep, Request, Streams as Modelled, Verdict};
 use oorandom::Rand32;
 use std::sync::Arc;
 use thalweg_base::{Lsn, Millis};
@@ -177,7 +177,12 @@ impl World {
                 json: self.upto(2) == 0,
                 body: if self.upto(2) == 0 { self.one_message() } else { Vec::new() },
                 closed: self.upto(8) == 0,
-                keep: (self.upto(4) == 0).then_some(60),
+                keep: match self.upto(8) {
+                    0 => Keep::Bytes(60),
+                    1 => Keep::Seconds(1),
+                    _ => Keep::All,
+                },
+                now_ms: self.now_ms,
             },
             4 => {
                 self.names += 1;
@@ -186,7 +191,7 @@ impl World {
             5 => Request::Delete { name },
             6 => {
                 let (producer, expects) = (self.producer(), self.expects(&name));
-                Request::Append { name, body: Vec::new(), producer, close: true, expects }
+                Request::Append { name, body: Vec::new(), producer, close: true, expects, now_ms: self.now_ms }
             }
             n => Request::Append {
                 expects: self.expects(&name),
@@ -194,6 +199,7 @@ impl World {
                 body: self.one_message(),
                 producer: if n < 14 { self.producer() } else { None },
                 close: self.upto(30) == 0,
+                now_ms: self.now_ms,
             },
         }
     }
@@ -247,18 +253,22 @@ impl World {
         let type_of = |json: bool| if json { "application/json" } else { "text/plain" };
         let now = self.now_ms;
         match request {
-            Request::Create { name, json, body, closed, keep } => {
+            Request::Create { name, json, body, closed, keep, .. } => {
                 let mut headers = vec![("content-type", type_of(*json))];
                 headers.extend(closed.then_some(("stream-closed", "true")));
-                let keep = keep.map(|bytes| bytes.to_string());
-                headers.extend(keep.as_deref().map(|bytes| ("stream-retention-bytes", bytes)));
+                let (bound, amount) = match keep {
+                    Keep::All => ("", String::new()),
+                    Keep::Bytes(bytes) => ("stream-retention-bytes", bytes.to_string()),
+                    Keep::Seconds(secs) => ("stream-retention-seconds", secs.to_string()),
+                };
+                headers.extend((!bound.is_empty()).then_some((bound, amount.as_str())));
                 send(&streams, now, Method::Put, name, None, &headers, &body.concat())
             }
             Request::Fork { name, source } => {
                 let source = format!("{}{source}", crate::client::ROOT);
                 send(&streams, now, Method::Put, name, None, &[("stream-forked-from", &source)], b"")
             }
-            Request::Append { name, body, producer, close, expects } => {
+            Request::Append { name, body, producer, close, expects, .. } => {
                 let json = self.accepted.get(name).is_some_and(|stream| stream.json);
                 let mut headers = vec![("content-type", type_of(json))];
                 headers.extend(close.then_some(("stream-closed", "true")));
@@ -357,7 +367,7 @@ impl World {
         let content = content.strip_suffix(b",").map(<[u8]>::to_vec).unwrap_or(content);
         self.trimmed |= content.len() < wanted.len();
         assert!(
-            expected.is_some_and(|expected| expected.may_hold(&content)),
+            expected.is_some_and(|expected| expected.may_hold(&content, self.now_ms)),
             "{name} holds {} bytes, {} were expected: {:?} / {:?}",
             content.len(),
             wanted.len(),
