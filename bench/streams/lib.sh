@@ -21,7 +21,12 @@ need_node_peer() {
   mkdir -p "$NODE_PEER" && (cd "$NODE_PEER" && npm init -y && npm install --no-audit --no-fund @durable-streams/server@0.3.7) >"$CACHE/node-peer.log" 2>&1 ||
     { echo "the reference server for Node cannot be installed:"; tail -3 "$CACHE/node-peer.log"; return 1; }
 }
-free_port() { echo $((20000 + RANDOM % 12000)); }
+# Below the ephemeral ports, so that no connection has it.
+free_port() {
+  local port
+  while port=$((20000 + RANDOM % 12000)); do (: >"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break; done
+  echo $port
+}
 
 # serve WHO FOLDER [flags...]; WHO is thalweg|peer|node, a colon, durable|buffered; or floor:none|write|sync.
 # The flags are thalweg's. Sets SERVER_PID, BASE, ADDRESS.

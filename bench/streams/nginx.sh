@@ -56,11 +56,17 @@ sleep 3
 spent() { SERVER_PID=$1 cpu_us; }
 echo "| readers | deliveries | missing, twice | requests to the server per append, the append not counted | server CPU per append (µs) | nginx CPU per delivery (µs) | p50 / p99 (ms) |"
 echo "|---|---|---|---|---|---|---|"
+ALL=
 for n in $READERS; do
   before=$(metric requests_total) nginx_before=$(spent $PROXY_PID)
   OUT=$("$LOADGEN" --server 127.0.0.1:$PORT --server-pid "$SERVER_PID" fanout --live long-poll --readers "$n" --stream "live$n" --origin "$ADDRESS" --rate "$RATE" --seconds "$SECS" --warm 0 | tail -1)
   [ -n "$OUT" ] || { tail -3 "$WORK/nginx.log"; exit 1; }
   after=$(metric requests_total) nginx_after=$(spent $PROXY_PID)
   # Not counted: the appends, the two requests that prepare the stream, and one look at the metrics.
-  echo "| $n | $(field deliveries) | $(field missing), $(field dup) | $(awk -v d=$((after - before - 3)) -v n="$(field events)" 'BEGIN {printf "%.2f", d / n - 1}') | $(field event_cpu_us) | $(awk -v a="$nginx_before" -v b="$nginx_after" -v n="$(field deliveries)" 'BEGIN {printf "%.1f", n ? (b - a) / n : 0}') | $(awk -v a="$(field p50_us)" -v b="$(field p99_us)" 'BEGIN {printf "%.1f / %.1f", a / 1000, b / 1000}') |"
+  requests=$(awk -v d=$((after - before - 3)) -v n="$(field events)" 'BEGIN {printf "%.2f", d / n - 1}')
+  ALL+="$requests $(field event_cpu_us)"$'\n'
+  echo "| $n | $(field deliveries) | $(field missing), $(field dup) | $requests | $(field event_cpu_us) | $(awk -v a="$nginx_before" -v b="$nginx_after" -v n="$(field deliveries)" 'BEGIN {printf "%.1f", n ? (b - a) / n : 0}') | $(awk -v a="$(field p50_us)" -v b="$(field p99_us)" 'BEGIN {printf "%.1f / %.1f", a / 1000, b / 1000}') |"
 done
+echo
+printf '%s' "$ALL" | awk '{if ($1 > most) most = $1; if (!low || $2 < low) low = $2; if ($2 > high) high = $2}
+  END {printf "At most %.2f requests per append (target: 2): %s. The dearest append costs the server %.2f times the cheapest.\n", most, most <= 2 ? "holds" : "does not hold", high / low}'

@@ -7,7 +7,7 @@
 CASES=${CASES:-append reactors create read replay mixed fanout memory}
 ROUNDS=${ROUNDS:-5} SECS=${SECS:-3} WARM=${WARM:-1}
 MODES=${MODES:-durable buffered} COUNTS=${COUNTS:-1 1000 10000} CONNS=${CONNS:-64 256} PLAIN=${PLAIN:-plain producers}
-SUBS=${SUBS:-10 100 500 2000} IDLE=${IDLE:-10000} CREATES=${CREATES:-10000} PEERS=${PEERS:-peer}
+SUBS=${SUBS:-10 100 500 2000} EVENTS=${EVENTS:-50} IDLE=${IDLE:-10000} CREATES=${CREATES:-10000} PEERS=${PEERS:-peer}
 RATE=${RATE:-2000} REPLAY_RATE=${REPLAY_RATE:-100} RESULTS=${RESULTS:-}
 need curl; build
 for peer in $PEERS; do
@@ -159,9 +159,9 @@ fanout_case() {
   for who in $(order $(columns durable)); do
     begin "$who" || return
     for s in $SUBS; do
-      load fanout --readers "$s" --stream "fan$s" --rate 50 --seconds "$SECS" --warm "$WARM" || continue
-      record "SSE, 50 events/s" "$(thousands "$s") readers" "${who%:*}"
-      for t in "cpu<=0.6" "p50<=0.8" "p99<=1"; do target "SSE, 50 events/s" "$(thousands "$s") readers" "$t"; done
+      load fanout --readers "$s" --stream "fan$s" --rate "$EVENTS" --seconds "$SECS" --warm "$WARM" || continue
+      record "SSE, $EVENTS events/s" "$(thousands "$s") readers" "${who%:*}"
+      for t in "cpu<=0.6" "p50<=0.8" "p99<=1"; do target "SSE, $EVENTS events/s" "$(thousands "$s") readers" "$t"; done
     done
     end
   done

@@ -6,6 +6,8 @@
 
 mod connection;
 mod tally;
+#[cfg(test)]
+mod tests;
 
 use crate::cost::Meter;
 use connection::{Connection, Input};
