@@ -1,6 +1,6 @@
 //! Content for one answer: where it lies, how it is fetched, and what it looks like.
 
-use super::engine::{Engine, position};
+use super::engine::{Engine, closed_visibly, position};
 use super::etag::{etag, gzipped, unchanged};
 use super::gzip::{BYTES_MIN, is_compressible};
 use super::head::Head;
@@ -19,16 +19,22 @@ use thalweg_log::{Chunk, LogView, ReadError, ReadFrom};
 use thalweg_wire::http::{Body, Response};
 
 /// A range of one stream as readers may see it now.
-#[derive(Clone)]
-pub(crate) struct Place {
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
     pub(crate) log: LogId,
-    pub(crate) name: Box<str>,
-    pub(crate) content_type: ContentType,
     pub(crate) from: Position,
     /// The published tail.
     pub(crate) upto: Position,
     /// The stream is closed, and `upto` is its end.
     pub(crate) closed: bool,
+}
+
+/// A span, and what an answer says of its stream.
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) span: Span,
+    pub(crate) name: Box<str>,
+    pub(crate) content_type: ContentType,
     /// It starts where the stream does, and that may move: a cache must ask.
     pub(crate) moving: bool,
     /// When the stream will be gone.
@@ -51,31 +57,32 @@ pub(crate) enum Mode {
     LongPoll { echoed: Option<u64> },
 }
 
-impl Place {
-    pub(crate) fn new(view: &LogView<'_, StreamState>, from: Offset, closed: bool, durable: Lsn) -> Self {
-        let state = view.attachment;
-        Self {
-            log: view.id,
-            name: view.name.into(),
-            content_type: state.content_type.clone(),
-            from: position(view, from),
-            upto: position(view, view.published),
-            closed,
-            moving: false,
-            deadline: state.lifetime.deadline(state.seen),
-            after: Some(view.created.max(state.trimmed)).filter(|after| *after > durable).unwrap_or(Lsn::ZERO),
-        }
+impl Span {
+    pub(crate) fn new(view: &LogView<'_, StreamState>, from: Offset, durable: Lsn) -> Self {
+        let (from, upto) = (position(view, from), position(view, view.published));
+        Self { log: view.id, from, upto, closed: closed_visibly(view, durable) }
     }
 
-    /// What became visible since; `from` stays where it is.
-    pub(crate) fn look_again(&mut self, view: &LogView<'_, StreamState>, closed: bool) {
-        self.from = position(view, self.from.offset);
-        self.upto = position(view, view.published);
-        self.closed = closed;
+    pub(crate) fn is_empty(&self) -> bool {
+        self.from.offset == self.upto.offset
     }
 
     pub(crate) fn read_from(&self) -> ReadFrom {
         ReadFrom { log: self.log, from: self.from.offset, upto: self.upto.offset }
+    }
+}
+
+impl Place {
+    pub(crate) fn new(view: &LogView<'_, StreamState>, from: Offset, durable: Lsn) -> Self {
+        let state = view.attachment;
+        Self {
+            span: Span::new(view, from, durable),
+            name: view.name.into(),
+            content_type: state.content_type.clone(),
+            moving: false,
+            deadline: state.lifetime.deadline(state.seen),
+            after: Some(view.created.max(state.trimmed)).filter(|after| *after > durable).unwrap_or(Lsn::ZERO),
+        }
     }
 }
 
@@ -89,27 +96,27 @@ pub(crate) type Reading = Fetch<Result<Chunk, ReadError>>;
 pub(crate) enum Asked {
     Here(Chunk),
     Reading(Reading),
+    Failed(ReadError),
 }
 
 impl Engine {
     /// Reads a chunk if no device has to be waited for, else has it read.
-    pub(crate) fn ask(&self, place: &Place) -> Result<Asked, Refused> {
-        if place.from.offset == place.upto.offset {
-            return Ok(Asked::Here(Chunk { parts: Vec::new(), end: place.upto.offset }));
+    pub(crate) fn ask(&self, span: &Span) -> Result<Asked, Refusal> {
+        if span.is_empty() {
+            return Ok(Asked::Here(Chunk { parts: Vec::new(), end: span.upto.offset }));
         }
-        let from = place.read_from();
+        let from = span.read_from();
         if from.upto.since(from.from) >= UNCOUNTED_MAX && self.is_memory_short() {
-            return Err(Refusal::Unsent.into());
+            return Err(Refusal::Unsent);
         }
-        match self.logs.try_read(from) {
-            Some(Ok(chunk)) => Ok(Asked::Here(chunk)),
-            Some(Err(error)) => Err(self.read_failed(place, &error)),
+        Ok(match self.logs.try_read(from) {
+            Some(Ok(chunk)) => Asked::Here(chunk),
+            Some(Err(error)) => Asked::Failed(error),
             None => {
                 let logs = Arc::clone(&self.logs);
-                let reading = self.pool.run(move || logs.read(from)).ok_or(Refusal::Busy)?;
-                Ok(Asked::Reading(reading))
+                Asked::Reading(self.pool.run(move || logs.read(from)).ok_or(Refusal::Busy)?)
             }
-        }
+        })
     }
 
     /// Answers that nobody takes hold as much memory as they may.
@@ -122,22 +129,23 @@ impl Engine {
         if matches!(error, ReadError::Missing(_)) {
             return self.vanished(&place.name);
         }
-        let refusal = Refusal::of_read(error, |offset| self.position_in(place, offset));
+        let span = &place.span;
+        let refusal = Refusal::of_read(error, |offset| self.position_in(span, offset));
         if !matches!(refusal, Refusal::Trimmed { .. }) {
             return refusal.into();
         }
-        let mut guard = self.logs.lock_logs(&[place.log], &[]);
-        refusal.after(guard.view(place.log).map_or(place.after, |view| view.attachment.trimmed.max(place.after)))
+        let mut guard = self.logs.lock_logs(&[span.log], &[]);
+        refusal.after(guard.view(span.log).map_or(place.after, |view| view.attachment.trimmed.max(place.after)))
     }
 
-    /// The position as clients see it, at an offset of the place.
-    pub(crate) fn position_in(&self, place: &Place, offset: Offset) -> Position {
-        if offset == place.upto.offset || place.from.incarnation == place.upto.incarnation {
-            return Position { offset, ..place.upto };
+    /// The position as clients see it, at an offset of the span.
+    pub(crate) fn position_in(&self, span: &Span, offset: Offset) -> Position {
+        if offset == span.upto.offset || span.from.incarnation == span.upto.incarnation {
+            return Position { offset, ..span.upto };
         }
         // A fork has inherited some of it.
-        let mut guard = self.logs.lock_logs(&[place.log], &[]);
-        guard.view(place.log).map_or(Position { offset, ..place.upto }, |view| position(&view, offset))
+        let mut guard = self.logs.lock_logs(&[span.log], &[]);
+        guard.view(span.log).map_or(Position { offset, ..span.upto }, |view| position(&view, offset))
     }
 
     /// Answers with the chunk of the place: at once, or when it was read.
@@ -148,7 +156,8 @@ impl Engine {
         caching: Caching<'_>,
         now: Millis,
     ) -> Result<Answer, Refused> {
-        match self.ask(&place)? {
+        match self.ask(&place.span)? {
+            Asked::Failed(error) => Err(self.read_failed(&place, &error)),
             Asked::Here(chunk) => Ok(self.respond(&place, mode, chunk, caching, now)),
             Asked::Reading(reading) => Ok(Answer::Later(Box::new(LateChunk {
                 engine: Arc::clone(self),
@@ -162,14 +171,14 @@ impl Engine {
     }
 
     fn respond(self: &Arc<Self>, place: &Place, mode: Mode, chunk: Chunk, caching: Caching<'_>, now: Millis) -> Answer {
-        let next = self.position_in(place, chunk.end);
-        let up_to_date = chunk.end == place.upto.offset;
-        let closed = place.closed && up_to_date;
-        let mut tag = etag(place.from.offset, next, closed);
+        let next = self.position_in(&place.span, chunk.end);
+        let up_to_date = chunk.end == place.span.upto.offset;
+        let closed = place.span.closed && up_to_date;
+        let mut tag = etag(place.span.from.offset, next, closed);
         let compressible = self.compressible(place);
         let unchanged = unchanged(caching.if_none_match, &tag, caching.gzip && compressible);
         let (status, mut small) = if unchanged.is_some() { (304, None) } else { (200, None) };
-        let bytes = chunk.end.since(place.from.offset);
+        let bytes = chunk.end.since(place.span.from.offset);
         let body = body(place.content_type.kind(), chunk.parts);
         if let Some(known) = unchanged {
             tag = known;
@@ -193,7 +202,7 @@ impl Engine {
             Mode::CatchUp if up_to_date => head.put(b"Cache-Control: ", b"no-cache"),
             Mode::LongPoll { echoed } => {
                 if !closed {
-                    head = head.number(b"Stream-Cursor: ", cursor::next(now, echoed, self.random()));
+                    head = head.number(b"Stream-Cursor: ", cursor::next(now, echoed));
                 }
                 head = cacheable(head, place, now);
             }

@@ -32,8 +32,6 @@ pub struct StreamsConfig {
     pub expire_per_tick: usize,
     /// How many streams one tick trims.
     pub trim_per_tick: usize,
-    /// Seed of the cursors' jitter.
-    pub seed: u64,
     #[cfg(feature = "faults")]
     pub faults: Faults,
 }
@@ -80,7 +78,6 @@ impl Default for StreamsConfig {
             sweep_per_tick: 20_000,
             expire_per_tick: 4_096,
             trim_per_tick: 1_024,
-            seed: 0,
             #[cfg(feature = "faults")]
             faults: Faults::default(),
         }

@@ -14,8 +14,6 @@ use super::watch::{WatchKey, Watchers};
 use crate::error::{Refusal, Refused};
 use crate::format::offset::Position;
 use crate::state::StreamState;
-use oorandom::Rand64;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use thalweg_base::{LogId, Lsn, Millis, Offset};
 use thalweg_log::{Guard, LogView, Logs};
@@ -36,7 +34,6 @@ pub(crate) struct Engine {
     pub(crate) compressions: Compressions,
     /// The journal's end at the start: what stands before it was replayed.
     recovered: Lsn,
-    random: Mutex<Rand64>,
 }
 
 impl Engine {
@@ -51,7 +48,6 @@ impl Engine {
             upkeep: Upkeep::default(),
             lists: Lists::default(),
             compressions: Compressions::default(),
-            random: Mutex::new(Rand64::new(config.seed.into())),
             config,
         })
     }
@@ -123,10 +119,6 @@ impl Engine {
         if state.touch_is_due() && !state.touch_queued {
             state.touch_queued = self.upkeep.queue_touch(log);
         }
-    }
-
-    pub(crate) fn random(&self) -> u64 {
-        self.random.lock().rand_u64()
     }
 
     /// Wakes the watchers of what is durable.

@@ -31,8 +31,8 @@ impl LongPoll {
     }
 
     fn look(&mut self, turn: &mut Turn<'_>) -> Result<Option<Answer>, Refused> {
-        let mut guard = self.engine.logs.lock_logs(&[self.place.log], &[]);
-        let Some(view) = guard.view(self.place.log) else {
+        let mut guard = self.engine.logs.lock_logs(&[self.place.span.log], &[]);
+        let Some(view) = guard.view(self.place.span.log) else {
             drop(guard);
             return Err(self.engine.vanished(&self.place.name));
         };
@@ -42,9 +42,9 @@ impl LongPoll {
         }
         let durable = self.engine.logs.durable();
         let closed = closed_visibly(&view, durable);
-        let from = self.place.from.offset;
+        let from = self.place.span.from.offset;
         if view.published > from {
-            let place = Place::new(&view, from, closed, durable);
+            let place = Place::new(&view, from, durable);
             drop(guard);
             let answer =
                 self.engine.chunk(place, Mode::LongPoll { echoed: self.echoed }, Caching::default(), turn.now)?;
@@ -58,7 +58,7 @@ impl LongPoll {
             return Ok(Some(self.nothing(tail, closed, after, turn.now)));
         }
         if self.watch.is_none() {
-            self.watch = self.engine.watch(&mut guard, self.place.log, turn.waker());
+            self.watch = self.engine.watch(&mut guard, self.place.span.log, turn.waker());
         }
         drop(guard);
         turn.wake_after = Some(Duration::from_millis(self.deadline.since(turn.now)));
@@ -69,7 +69,7 @@ impl LongPoll {
     fn nothing(&self, tail: Position, closed: bool, after: Lsn, now: Millis) -> Answer {
         let mut head = Head::new(204).next_offset(tail).up_to_date(true).closed(closed).no_store();
         if !closed {
-            head = head.number(b"Stream-Cursor: ", cursor::next(now, self.echoed, self.engine.random()));
+            head = head.number(b"Stream-Cursor: ", cursor::next(now, self.echoed));
         }
         Answer::Response(after, head.finish(Body::Empty))
     }

@@ -45,13 +45,12 @@ impl Engine {
         self.renew(&mut guard, log, now);
         let view = guard.view(log).ok_or(Refusal::NotFound)?;
         let durable = self.logs.durable();
-        let closed = closed_visibly(&view, durable);
-        let mut place = Place::new(&view, start(&view, offset)?, closed, durable);
+        let mut place = Place::new(&view, start(&view, offset)?, durable);
         place.moving = matches!(offset, None | Some(Given::Start)) && !self.retention(view.attachment).is_unlimited();
         drop(guard);
 
         let caching = Caching { if_none_match: fields.if_none_match, gzip: fields.accepts_gzip() };
-        let at_tail = place.from.offset == place.upto.offset;
+        let at_tail = place.span.from.offset == place.span.upto.offset;
         match query.live {
             Some(Live::Sse) => Ok(sse::open(self, place, query.cursor, now)),
             Some(Live::LongPoll) if at_tail => {
@@ -61,16 +60,16 @@ impl Engine {
             None if query.offset == Some(Given::Tail) => Ok(tail(&place)),
             None => {
                 // Nothing but what the client has: no need to read it.
-                let whole = etag(place.from.offset, place.upto, place.closed);
+                let whole = etag(place.span.from.offset, place.span.upto, place.span.closed);
                 let compressible = self.compressible(&place);
                 let known = unchanged(fields.if_none_match, &whole, caching.gzip && compressible);
                 if let Some(known) = known.filter(|_| !at_tail) {
                     let head = Head::new(304)
                         .line(b"ETag: ", &known)
                         .varies(compressible)
-                        .next_offset(place.upto)
+                        .next_offset(place.span.upto)
                         .up_to_date(true)
-                        .closed(place.closed)
+                        .closed(place.span.closed)
                         .line(b"Cache-Control: ", b"no-cache");
                     return Ok(Answer::Response(place.after, head.finish(Body::Empty)));
                 }
@@ -102,9 +101,9 @@ fn start(view: &LogView<'_, StreamState>, given: Option<Given>) -> Result<Offset
 /// `offset=now`: nothing, and where the next read starts.
 fn tail(place: &Place) -> Answer {
     let head = Head::new(200)
-        .next_offset(place.upto)
+        .next_offset(place.span.upto)
         .up_to_date(true)
-        .closed(place.closed)
+        .closed(place.span.closed)
         .no_store()
         .content_type(place.content_type.as_str());
     Answer::Response(place.after, head.finish(body(place.content_type.kind(), Vec::new())))

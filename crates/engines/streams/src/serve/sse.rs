@@ -1,12 +1,12 @@
 //! SSE responses: content as it becomes visible, each data event followed by its own control event (protocol section 5.8).
 
-use super::chunk::{Asked, Place, Reading};
-use super::engine::{Engine, Watch, closed_visibly};
+use super::chunk::{Asked, Place, Reading, Span};
+use super::engine::{Engine, Watch};
 use super::frames::Frame;
 use super::head::Head;
 use super::stats::{add, sub};
 use super::turn::{Answer, Feed, Turn};
-use crate::error::{Refusal, Refused};
+use crate::error::Refusal;
 use crate::format::offset::Position;
 use crate::format::sse::{Control, Encoding, FrameKey, KEEP_ALIVE, control_event, data_event};
 use crate::state::cursor;
@@ -20,10 +20,9 @@ use thalweg_wire::http::{Body, Pull};
 struct SseFeed {
     engine: Arc<Engine>,
     /// What was sent ends where this starts.
-    place: Place,
+    span: Span,
     encoding: Encoding,
-    echoed: Option<u64>,
-    /// The last cursor that was sent: they never go backwards.
+    /// The last cursor that was sent, since they never go backwards; before the first, what the client echoed.
     cursor: Option<u64>,
     ends: Millis,
     spoke: Millis,
@@ -47,10 +46,9 @@ pub(crate) fn open(engine: &Arc<Engine>, place: Place, echoed: Option<u64>, now:
     let feed = SseFeed {
         ends: now.plus(millis(engine.config.sse_lifetime)),
         engine: Arc::clone(engine),
-        place,
+        span: place.span,
         encoding,
-        echoed,
-        cursor: None,
+        cursor: echoed,
         spoke: now,
         greet: true,
         ended: false,
@@ -67,15 +65,15 @@ fn millis(duration: Duration) -> u64 {
 impl SseFeed {
     fn next_cursor(&self, now: Millis) -> u64 {
         match self.cursor {
-            Some(last) => last.max(cursor::next(now, None, 0)),
-            None => cursor::next(now, self.echoed, self.engine.random()),
+            Some(last) if !self.greet => last.max(cursor::next(now, None)),
+            echoed => cursor::next(now, echoed),
         }
     }
 
     /// A control event that says where the next event starts.
     fn control(&self, next: Position, cursor: u64) -> Vec<u8> {
-        let up_to_date = next.offset == self.place.upto.offset;
-        control_event(&Control { next, cursor, up_to_date, closed: self.place.closed && up_to_date })
+        let up_to_date = next.offset == self.span.upto.offset;
+        control_event(&Control { next, cursor, up_to_date, closed: self.span.closed && up_to_date })
     }
 
     fn spoke(&mut self, cursor: u64, now: Millis) {
@@ -85,21 +83,21 @@ impl SseFeed {
     /// Sends the data event that follows, with its control event; the place moves on.
     fn send(&mut self, frame: Frame, cursor: u64, turn: &mut Turn<'_>, put: &mut dyn FnMut(Bytes)) -> Pull {
         add(&self.engine.counters.reads, 1);
-        add(&self.engine.counters.read_bytes, frame.end.since(self.place.from.offset));
+        add(&self.engine.counters.read_bytes, frame.end.since(self.span.from.offset));
         put(frame.event);
-        self.place.from = self.engine.position_in(&self.place, frame.end);
+        self.span.from = self.engine.position_in(&self.span, frame.end);
         self.spoke(cursor, turn.now);
-        if frame.end < self.place.upto.offset {
+        if frame.end < self.span.upto.offset {
             return Pull::More;
         }
-        self.ended = self.place.closed;
+        self.ended = self.span.closed;
         // What has come in since the look wakes the watch.
         if self.ended { Pull::End } else { self.wait(turn) }
     }
 
     /// The chunk as the next two events, for everyone who stands at this place.
     fn encode(&self, chunk: &Chunk, key: FrameKey) -> Frame {
-        let next = self.engine.position_in(&self.place, chunk.end);
+        let next = self.engine.position_in(&self.span, chunk.end);
         let mut event = data_event(self.encoding, &chunk.parts);
         event.extend_from_slice(&self.control(next, key.cursor));
         let frame = Frame { event: self.engine.logs.hold(event.into()), end: chunk.end };
@@ -108,20 +106,19 @@ impl SseFeed {
     }
 
     fn key(&self, cursor: u64) -> FrameKey {
-        let Place { log, from, upto, closed, .. } = &self.place;
-        let (from, upto, closed, encoding) = (from.offset, upto.offset, *closed, self.encoding);
-        FrameKey { log: *log, from, upto, closed, encoding, cursor }
+        let Span { log, from, upto, closed } = self.span;
+        FrameKey { log, from: from.offset, upto: upto.offset, closed, encoding: self.encoding, cursor }
     }
 
     /// Looks what became visible after the place; whether the stream is still there.
     fn look(&mut self, turn: &Turn<'_>) -> bool {
-        let log = self.place.log;
+        let log = self.span.log;
         let mut guard = self.engine.logs.lock_logs(&[log], &[]);
         if self.watch.is_none() {
             self.watch = self.engine.watch(&mut guard, log, turn.waker());
         }
         let Some(view) = guard.view(log).filter(|view| !view.attachment.soft_deleted) else { return false };
-        self.place.look_again(&view, closed_visibly(&view, self.engine.logs.durable()));
+        self.span = Span::new(&view, self.span.from.offset, self.engine.logs.durable());
         true
     }
 
@@ -155,13 +152,13 @@ impl Feed for SseFeed {
         if turn.now >= self.ends || turn.stopping || !self.look(turn) {
             return Pull::End;
         }
-        if self.place.upto.offset > self.place.from.offset {
+        if !self.span.is_empty() {
             let cursor = self.next_cursor(turn.now);
             let key = self.key(cursor);
             if let Some(frame) = self.engine.frames.get(&key) {
                 return self.send(frame, cursor, turn, put);
             }
-            return match self.engine.ask(&self.place) {
+            return match self.engine.ask(&self.span) {
                 Ok(Asked::Here(chunk)) => {
                     let frame = self.encode(&chunk, key);
                     self.send(frame, cursor, turn, put)
@@ -170,19 +167,19 @@ impl Feed for SseFeed {
                     self.reading = Some(reading);
                     self.pull(turn, put)
                 }
-                // The client comes back with its last offset, and learns the reason from the status.
-                Err(Refused { refusal: Refusal::Unsent, .. }) => {
+                Ok(Asked::Failed(ReadError::Trimmed { .. })) => Pull::End,
+                Err(Refusal::Unsent) => {
                     turn.wake_after = Some(Duration::from_secs(1));
                     Pull::Wait
                 }
-                Err(Refused { refusal: Refusal::Trimmed { .. }, .. }) => Pull::End,
-                Err(_) => Pull::Abort,
+                // The client comes back with its last offset, and learns the reason from the status.
+                Ok(Asked::Failed(_)) | Err(_) => Pull::Abort,
             };
         }
-        self.ended = self.place.closed;
+        self.ended = self.span.closed;
         if self.ended || self.greet {
             let cursor = self.next_cursor(turn.now);
-            put(self.control(self.place.from, cursor).into());
+            put(self.control(self.span.from, cursor).into());
             self.spoke(cursor, turn.now);
         } else if turn.now.since(self.spoke) >= millis(self.engine.config.sse_keep_alive) {
             put(Bytes::from_static(KEEP_ALIVE));

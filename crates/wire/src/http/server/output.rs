@@ -18,6 +18,9 @@ const COPY_MAX: usize = 256;
 const COPY_FIRST: usize = 2048;
 const LITTLE: usize = 4096;
 const FEW: usize = 8;
+/// What one connection may send in one turn: a socket can take megabytes, and the others would wait for the copying. What is left
+/// goes on when the event loop comes round.
+const TURN_MAX: usize = 256 << 10;
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 /// Head text and small pieces, copied one after the other, interleaved with large shared pieces.
@@ -72,7 +75,7 @@ impl Gather {
     /// Sends what the socket takes; gives what it took.
     pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<usize> {
         if self.pieces.is_empty() {
-            return retry(|| send(socket, &self.text, FLAGS));
+            return retry(|| send(socket, &self.text[..self.text.len().min(TURN_MAX)], FLAGS));
         }
         self.end_text();
         let slices = self.pieces.iter().map(|piece| match piece {
@@ -137,9 +140,14 @@ impl Backlog {
     }
 }
 
-/// Calls until everything is sent or the socket is full.
-fn send_all<'a>(socket: &OwnedFd, mut slices: impl Iterator<Item = &'a [u8]>, count: usize) -> io::Result<usize> {
-    let mut total = 0;
+/// Calls until everything is sent, the socket is full, or the turn is over.
+fn send_all<'a>(socket: &OwnedFd, slices: impl Iterator<Item = &'a [u8]>, count: usize) -> io::Result<usize> {
+    let (mut total, mut left) = (0, TURN_MAX);
+    let mut slices = slices.map_while(|slice| {
+        let taken = slice.len().min(left);
+        left -= taken;
+        (taken > 0 || slice.is_empty()).then(|| &slice[..taken])
+    });
     // The few pieces of a live reader's event need no allocation.
     let mut few = [IoSlice::new(&[]); FEW];
     let mut many = if count > FEW { Vec::with_capacity(count.min(PIECES_MAX)) } else { Vec::new() };

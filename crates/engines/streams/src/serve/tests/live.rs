@@ -134,7 +134,7 @@ fn readers_at_the_same_place_share_a_frame() {
         from: thalweg_base::Offset(0),
         upto: thalweg_base::Offset(1),
         closed: false,
-        cursor: crate::state::cursor::next(thalweg_base::Millis(rig.now.get()), None, 0),
+        cursor: crate::state::cursor::next(thalweg_base::Millis(rig.now.get()), None),
         encoding: crate::format::sse::Encoding::Text,
     };
     let (a, b) = (rig.streams.engine.frames.get(&key).unwrap(), rig.streams.engine.frames.get(&key).unwrap());
