@@ -3,6 +3,7 @@
 mod announce;
 mod background;
 mod check;
+mod client;
 mod config;
 mod folder;
 mod http;
@@ -39,6 +40,10 @@ Examples:
   thalweg serve --listen 0.0.0.0:4437 --config /etc/thalweg.toml
   thalweg check /var/lib/thalweg                read all data and say what is wrong, if anything
 
+  thalweg stream create hello --content-type text/plain
+  echo 'first words' | thalweg stream append hello
+  thalweg stream tail hello --from -1           live, until the stream is closed
+
   curl -X PUT  http://127.0.0.1:4437/v1/stream/hello -H 'content-type: text/plain'
   curl -X POST http://127.0.0.1:4437/v1/stream/hello -H 'content-type: text/plain' -d 'first words'
   curl 'http://127.0.0.1:4437/v1/stream/hello?offset=-1'
@@ -69,6 +74,8 @@ enum Command {
         /// The data folder.
         dir: PathBuf,
     },
+    /// Work with streams of a running server: create, append, read, tail, close, delete, fork, ls.
+    Stream(client::StreamArgs),
 }
 
 #[derive(Args)]
@@ -82,7 +89,7 @@ struct ServeArgs {
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("thalweg: {error:#}");
             ExitCode::FAILURE
@@ -90,23 +97,25 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<()> {
+fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Stream(args) => return Ok(client::run(args)),
         Command::Serve(args) => {
             let config = load(args)?;
             logs::start(&config.log, config.log_format, logs::Audience::Operator)?;
-            serve::run(&config)
+            serve::run(&config)?;
         }
         Command::Dev(args) => {
             let config = load(args)?;
             logs::start(&config.log, config.log_format, logs::Audience::Developer)?;
-            serve::run(&config)
+            serve::run(&config)?;
         }
         Command::Check { dir } => {
             logs::start("warn", LogFormat::Text, logs::Audience::Operator)?;
-            check::run(&dir)
+            check::run(&dir)?;
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn load(args: ServeArgs) -> anyhow::Result<Config> {

@@ -1,0 +1,25 @@
+//! `thalweg stream close`.
+
+use super::failure::Failure;
+use super::server::{Call, Server};
+use clap::Args;
+use ureq::http::Method;
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  thalweg stream close notes
+  echo 'last words' | thalweg stream append notes --close    both in one step")]
+pub(crate) struct CloseArgs {
+    /// The stream.
+    name: String,
+}
+
+pub(crate) fn run(server: &Server, args: &CloseArgs) -> Result<(), Failure> {
+    close(server, &args.name)
+}
+
+/// Closing what is closed is fine, so that it may be asked twice.
+pub(crate) fn close(server: &Server, name: &str) -> Result<(), Failure> {
+    server.ask(&Call::new(Method::POST, server.stream(name)).header("stream-closed", "true")).map(drop)
+}

@@ -1,0 +1,92 @@
+//! An idempotent producer: every append carries who it is from and its number, so that it may be sent until it is answered.
+
+use super::failure::Failure;
+use super::server::{Call, Server, random};
+use std::time::{SystemTime, UNIX_EPOCH};
+use ureq::http::Method;
+
+/// How many producers the runs without a name of their own share, per stream: streams remember every producer, up to a bound.
+const SHARED: u64 = 256;
+
+pub(crate) struct Producer<'a> {
+    server: &'a Server,
+    url: String,
+    content_type: String,
+    id: String,
+    epoch: u64,
+    /// The number of the next append.
+    seq: u64,
+    /// The highest number that an earlier run got accepted, as far as is known.
+    accepted: Option<u64>,
+    named: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    New,
+    /// An earlier run has sent it.
+    Known,
+}
+
+impl<'a> Producer<'a> {
+    /// The producer with this id and epoch. A later run with both equal repeats the same appends, and adds only what is missing.
+    pub(crate) fn named(server: &'a Server, name: &str, content_type: String, id: String, epoch: u64) -> Self {
+        Self { server, url: server.stream(name), content_type, id, epoch, seq: 0, accepted: None, named: true }
+    }
+
+    /// One of the producers that runs share: the newest run takes it over from whoever had it.
+    pub(crate) fn shared(server: &'a Server, name: &str, content_type: String) -> Self {
+        let mut producer = Self::named(server, name, content_type, String::new(), 0);
+        producer.named = false;
+        producer.take_another();
+        producer
+    }
+
+    fn take_another(&mut self) {
+        self.id = format!("thalweg-stream-append-{}", random() % SHARED);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.epoch = u64::try_from(now.as_micros()).unwrap_or(0);
+        self.seq = 0;
+    }
+
+    /// Appends, once, however often it has to be sent.
+    pub(crate) fn send(&mut self, body: &[u8], close: bool) -> Result<Sent, Failure> {
+        if self.accepted.is_some_and(|accepted| self.seq <= accepted) {
+            self.seq += 1;
+            return Ok(Sent::Known);
+        }
+        let mut patience = self.server.patience();
+        let mut repeated = false;
+        loop {
+            match self.server.ask_once(&self.call(body, close)) {
+                Ok(answer) => {
+                    // 200 is new, 204 was there before: because this run had to ask twice, or because an earlier one did it.
+                    let known = answer.status() == 204 && !repeated;
+                    let highest = answer.header("producer-seq").and_then(|seq| seq.parse().ok());
+                    self.accepted = if known { highest } else { None };
+                    self.seq += 1;
+                    return Ok(if known { Sent::Known } else { Sent::New });
+                }
+                // Somebody else took over before this was accepted: another producer can send it. If it was sent before, nobody
+                // can tell whether it was accepted.
+                Err(Failure::Refused(refusal)) if refusal.is("stale_epoch") && !self.named && !repeated => {
+                    self.take_another();
+                }
+                Err(failure) => {
+                    patience.wait(failure)?;
+                    repeated = true;
+                }
+            }
+        }
+    }
+
+    fn call<'b>(&self, body: &'b [u8], close: bool) -> Call<'b> {
+        let call = Call::new(Method::POST, self.url.clone())
+            .header("content-type", &self.content_type)
+            .header("producer-id", &self.id)
+            .header("producer-epoch", self.epoch.to_string())
+            .header("producer-seq", self.seq.to_string())
+            .body(body);
+        if close { call.header("stream-closed", "true") } else { call }
+    }
+}

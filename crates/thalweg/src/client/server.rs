@@ -1,0 +1,323 @@
+//! The server a command talks to: where it is, who asks, and asking again while that may help.
+
+use super::failure::{Failure, Refusal};
+use crate::config::Span;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use ureq::http::{self, Method};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, Body};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection may be silent. Longer than a long-poll, which the server ends.
+const SILENCE_MAX: Duration = Duration::from_secs(90);
+/// What is read of a refusal.
+const REFUSAL_BYTES_MAX: u64 = 64 << 10;
+/// Between the first two attempts; doubled from then on.
+const BACKOFF: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+
+#[derive(Args)]
+pub(crate) struct Target {
+    /// The server.
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Server",
+        env = "THALWEG_SERVER",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:4437"
+    )]
+    server: String,
+    /// Sent as a bearer token. Better given by the environment: other users of the machine can see command lines.
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Server",
+        env = "THALWEG_TOKEN",
+        value_name = "TOKEN",
+        hide_env_values = true
+    )]
+    token: Option<String>,
+    /// Trust the certificates in this PEM file instead of the system's.
+    #[arg(long, global = true, help_heading = "Server", env = "THALWEG_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Keep trying for this long while the server does not answer or is overloaded [default: 1min; tail: for ever].
+    #[arg(long, global = true, help_heading = "Server", value_name = "TIME")]
+    retry_for: Option<Span>,
+}
+
+/// A connection kept alive between requests, and the patience of its user.
+pub(crate) struct Server {
+    agent: Agent,
+    /// Without a slash at its end.
+    base: String,
+    token: Option<String>,
+    /// `None`: for ever.
+    retry_for: Option<Duration>,
+}
+
+/// One request, so that it can be sent again.
+pub(crate) struct Call<'a> {
+    pub(crate) method: Method,
+    pub(crate) url: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: &'a [u8],
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(method: Method, url: String) -> Self {
+        Self { method, url, headers: Vec::new(), body: &[] }
+    }
+
+    pub(crate) fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    pub(crate) fn body(mut self, body: &'a [u8]) -> Self {
+        self.body = body;
+        self
+    }
+}
+
+/// An answer with a status of 200 to 299.
+pub(crate) struct Answer {
+    response: http::Response<Body>,
+    /// The request was sent more than once, so that an earlier one may have been served.
+    pub(crate) repeated: bool,
+}
+
+impl Answer {
+    pub(crate) fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name).and_then(|value| value.to_str().ok())
+    }
+
+    pub(crate) fn says(&self, name: &str) -> bool {
+        self.header(name).is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    pub(crate) fn body(&mut self) -> impl std::io::Read {
+        self.response.body_mut().with_config().limit(u64::MAX).reader()
+    }
+}
+
+impl Server {
+    pub(crate) fn new(target: Target, patience: Option<Duration>) -> Result<Self, Failure> {
+        let base = target.server.trim_end_matches('/').to_owned();
+        let uri: http::Uri = base.parse().map_err(|_| not_a_server(&base))?;
+        let host = match (uri.scheme_str(), uri.host()) {
+            (Some("http" | "https"), Some(host)) => host.trim_matches(['[', ']']),
+            _ => return Err(not_a_server(&base)),
+        };
+        let mut config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .user_agent(concat!("thalweg/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_per_read(Some(SILENCE_MAX))
+            .timeout_per_write(Some(SILENCE_MAX))
+            .tls_config(TlsConfig::builder().root_certs(roots(target.ca.as_deref())?).build());
+        // A proxy for the outside world does not know our own machine.
+        if host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()) {
+            config = config.proxy(None);
+        }
+        let token = target.token.filter(|token| !token.is_empty());
+        if token.as_ref().is_some_and(|token| !token.bytes().all(|b| b.is_ascii_graphic())) {
+            return Err(Failure::Local(
+                "the token holds characters that no token has, such as a line break".to_owned(),
+            ));
+        }
+        let retry_for = target.retry_for.map(|span| span.0).or(patience);
+        Ok(Self { agent: Agent::new_with_config(config.build()), base, token, retry_for })
+    }
+
+    /// The URL of a stream. `name` is percent-encoded where needed; a whole URL is taken as it is.
+    pub(crate) fn stream(&self, name: &str) -> String {
+        if name.starts_with("http://") || name.starts_with("https://") {
+            return name.to_owned();
+        }
+        let name = name.strip_prefix("/v1/stream/").unwrap_or(name);
+        format!("{}/v1/stream/{}", self.base, encoded(name))
+    }
+
+    /// Asks once.
+    pub(crate) fn ask_once(&self, call: &Call<'_>) -> Result<Answer, Failure> {
+        let unreachable = |why: String| Failure::Unreachable { server: self.base.clone(), why };
+        let mut request = http::Request::builder().method(call.method.clone()).uri(&call.url);
+        for (name, value) in &call.headers {
+            request = request.header(*name, value);
+        }
+        // The token is for the server that was named, and for nobody else.
+        if let Some(token) = &self.token
+            && call.url.strip_prefix(&self.base).is_some_and(|rest| rest.starts_with('/'))
+        {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let wrong = |error: http::Error| Failure::Local(format!("this cannot be sent to {}: {error}", call.url));
+        let sent = match call.method {
+            // These have no body, not even an empty one.
+            Method::GET | Method::HEAD | Method::DELETE => self.agent.run(request.body(()).map_err(wrong)?),
+            _ => self.agent.run(request.body(call.body).map_err(wrong)?),
+        };
+        let mut response = sent.map_err(|error| match error {
+            ureq::Error::BadUri(_) | ureq::Error::Http(_) => Failure::Local(format!("{}: {error}", call.url)),
+            ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
+                Failure::Local(format!("no trust in {}: {error}; --ca names other authorities", self.base))
+            }
+            error => unreachable(error.to_string()),
+        })?;
+        let status = response.status().as_u16();
+        if (200..300).contains(&status) {
+            return Ok(Answer { response, repeated: false });
+        }
+        if (300..400).contains(&status) {
+            let to = response.headers().get("location").and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
+            return Err(Failure::Strange(format!("{status} sends us to {to}; give that as --server if it is right")));
+        }
+        let retry_after = response.headers().get("retry-after").and_then(|v| v.to_str().ok()).map(str::to_owned);
+        let body = response.body_mut().with_config().limit(REFUSAL_BYTES_MAX).read_to_vec().unwrap_or_default();
+        Err(Failure::Refused(Refusal::read(status, retry_after.as_deref(), &body)))
+    }
+
+    /// Asks until there is an answer, a refusal that will not change, or no patience left. Only for requests that may be served
+    /// twice.
+    pub(crate) fn ask(&self, call: &Call<'_>) -> Result<Answer, Failure> {
+        let mut patience = self.patience();
+        let mut repeated = false;
+        loop {
+            match self.ask_once(call) {
+                Ok(answer) => return Ok(Answer { repeated, ..answer }),
+                Err(failure) => patience.wait(failure)?,
+            }
+            repeated = true;
+        }
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        Patience { limit: self.retry_for, since: None, next: BACKOFF }
+    }
+}
+
+/// How long to go on without an answer.
+pub(crate) struct Patience {
+    limit: Option<Duration>,
+    since: Option<Instant>,
+    next: Duration,
+}
+
+impl Patience {
+    /// Waits before the next attempt; gives the failure back if another one cannot help or there is no time for it.
+    pub(crate) fn wait(&mut self, failure: Failure) -> Result<(), Failure> {
+        let Some(asked) = failure.passes() else { return Err(failure) };
+        // Many clients that lost one server must not come back at one moment.
+        let jittered = self.next.mul_f64(0.5 + 0.5 * random_fraction());
+        let wait = asked.map_or(jittered, |asked| asked.max(jittered));
+        let begins = self.since.is_none();
+        let spent = self.since.get_or_insert_with(Instant::now).elapsed();
+        if self.limit.is_some_and(|limit| spent + wait > limit) {
+            return Err(failure);
+        }
+        if begins {
+            eprintln!("thalweg: {failure}; trying again");
+        }
+        std::thread::sleep(wait);
+        self.next = (self.next * 2).min(BACKOFF_MAX);
+        Ok(())
+    }
+
+    /// There was an answer.
+    pub(crate) fn restore(&mut self) {
+        (self.since, self.next) = (None, BACKOFF);
+    }
+}
+
+/// From 0 to 1. Without entropy everybody waits equally long, which is no harm.
+fn random_fraction() -> f64 {
+    f64::from(random() as u32) / f64::from(u32::MAX)
+}
+
+pub(crate) fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    u64::from_le_bytes(bytes)
+}
+
+fn not_a_server(text: &str) -> Failure {
+    Failure::Local(format!("`{text}` is not a server; write http://HOST:PORT or https://HOST"))
+}
+
+fn roots(file: Option<&Path>) -> Result<RootCerts, Failure> {
+    let Some(path) = file else { return Ok(RootCerts::PlatformVerifier) };
+    let wrong = |why: String| Failure::Local(format!("--ca {}: {why}", path.display()));
+    let pem = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let mut trusted: Vec<Certificate<'static>> = Vec::new();
+    for item in parse_pem(&pem) {
+        if let PemItem::Certificate(certificate) = item.map_err(|error| wrong(error.to_string()))? {
+            trusted.push(certificate);
+        }
+    }
+    if trusted.is_empty() { Err(wrong("there is no certificate in it".to_owned())) } else { Ok(trusted.into()) }
+}
+
+/// Percent-encoded as a path: everything but unreserved characters, and the slashes between segments.
+pub(crate) fn encoded(name: &str) -> String {
+    let mut path = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    path
+}
+
+/// The same for a value in a query, where a slash needs no exception.
+pub(crate) fn query_value(value: &str) -> String {
+    encoded(value).replace('/', "%2F")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(url: &str) -> Result<Server, Failure> {
+        let target = Target { server: url.to_owned(), token: None, ca: None, retry_for: None };
+        Server::new(target, Some(Duration::ZERO))
+    }
+
+    #[test]
+    fn a_name_becomes_a_path_and_a_url_stays_as_it_is() {
+        let server = server("http://127.0.0.1:4437/").ok().unwrap();
+        assert_eq!(server.stream("a/b c%?"), "http://127.0.0.1:4437/v1/stream/a/b%20c%25%3F");
+        assert_eq!(server.stream("/v1/stream/a"), "http://127.0.0.1:4437/v1/stream/a");
+        assert_eq!(server.stream("https://example.org/x%20y"), "https://example.org/x%20y");
+        assert_eq!(query_value("a/ä"), "a%2F%C3%A4");
+    }
+
+    #[test]
+    fn what_is_no_server_is_refused_with_the_right_form() {
+        for text in ["127.0.0.1:4437", "ftp://a", "", "http://", "nonsense"] {
+            let refused = server(text).err().unwrap().to_string();
+            assert!(refused.contains("http://HOST:PORT"), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn patience_ends_and_is_not_spent_on_what_stays() {
+        let mut patience = server("http://127.0.0.1:1").ok().unwrap().patience();
+        let gone = || Failure::Unreachable { server: String::new(), why: String::new() };
+        assert!(patience.wait(gone()).is_err(), "no time at all");
+        assert!(patience.wait(Failure::Local(String::new())).is_err());
+        patience.limit = Some(Duration::from_secs(1));
+        assert!(patience.wait(gone()).is_ok());
+        patience.restore();
+        assert!(patience.since.is_none());
+    }
+}
