@@ -1,5 +1,6 @@
 //! The routes of the binary: its own few, and the streams' for everything under `/v1/stream/`.
 
+use crate::live;
 use crate::metrics::{self, Snapshot};
 use std::sync::Arc;
 use thalweg_wire::http::{Context, Method, Reply, Request, Response, Service};
@@ -28,6 +29,10 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
         if is_stream(request.path) {
             return self.streams.handle(request, cx);
         }
+        if request.path == "/" && live::is_wanted(request.headers.get("accept")) && is_read(request.method) {
+            let response = plain(200, "text/html; charset=utf-8").header("vary", "accept");
+            return Reply::Now(live::page(response));
+        }
         Reply::Now(answer(request.method, request.path, &self.vitals))
     }
 
@@ -44,6 +49,10 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
     }
 }
 
+fn is_read(method: Method<'_>) -> bool {
+    matches!(method, Method::Get | Method::Head)
+}
+
 fn is_stream(path: &str) -> bool {
     path.strip_prefix("/v1/stream").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -52,6 +61,7 @@ const ROUTES: &str = "\
   /v1/stream/NAME   streams: PUT creates, POST appends, GET reads, HEAD asks, DELETE removes
   /health           200 while requests can be served
   /metrics          counters, in the Prometheus text format
+  /                 the same live, for a browser
 ";
 
 fn answer(method: Method<'_>, path: &str, vitals: &dyn Vitals) -> Response {
@@ -71,7 +81,7 @@ fn answer(method: Method<'_>, path: &str, vitals: &dyn Vitals) -> Response {
         }
     };
     match method {
-        Method::Get | Method::Head => respond(vitals),
+        method if is_read(method) => respond(vitals),
         Method::Options => plain(204, "text/plain").header("allow", "GET, HEAD, OPTIONS"),
         _ => text(405, "Only GET and HEAD work here.\n").header("allow", "GET, HEAD, OPTIONS"),
     }

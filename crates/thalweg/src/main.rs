@@ -8,6 +8,7 @@ mod config;
 mod folder;
 mod http;
 mod kernel;
+mod live;
 mod logs;
 mod metrics;
 mod reserve;

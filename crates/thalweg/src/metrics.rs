@@ -3,6 +3,7 @@
 //! Names and meanings are documented in `docs/ops/metrics.md`; a test keeps the two in step.
 
 use std::fmt::Write;
+use thalweg_wire::http::Waits;
 
 /// The counters of a process at one moment. Whoever wires the parts together fills it in.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -11,6 +12,9 @@ pub(crate) struct Snapshot {
     pub(crate) journal: Journal,
     pub(crate) settling: Settling,
     pub(crate) connections: Connections,
+    pub(crate) process: Process,
+    /// How long answers of appends waited.
+    pub(crate) waits: Waits,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -76,6 +80,15 @@ pub(crate) struct Connections {
     /// Turned away at the limit.
     pub(crate) refused: u64,
     pub(crate) requests: u64,
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Process {
+    pub(crate) uptime_seconds: f64,
+    /// Resident.
+    pub(crate) memory_bytes: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -95,7 +108,39 @@ pub(crate) fn render(snapshot: &Snapshot) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(page, "# HELP thalweg_{name} {help}\n# TYPE thalweg_{name} {kind}\nthalweg_{name} {value}");
     }
+    render_build(&mut page);
+    render_waits(&mut page, &snapshot.waits);
     page
+}
+
+const INFO: &str = "info";
+const APPEND_SECONDS: &str = "append_seconds";
+
+fn render_build(page: &mut String) {
+    let _ = writeln!(
+        page,
+        "# HELP thalweg_{INFO} 1, and the version as a label.\n# TYPE thalweg_{INFO} gauge\n\
+         thalweg_{INFO}{{version=\"{}\"}} 1",
+        env!("CARGO_PKG_VERSION")
+    );
+}
+
+/// A histogram: buckets count all that waited no longer than `le`.
+#[allow(clippy::cast_precision_loss, reason = "bounds are small, and sums beyond 2^53 may lose their last digits")]
+fn render_waits(page: &mut String, waits: &Waits) {
+    let _ = writeln!(
+        page,
+        "# HELP thalweg_{APPEND_SECONDS} Time until the journal let an answer go, by the clock of the event loop.\n\
+         # TYPE thalweg_{APPEND_SECONDS} histogram"
+    );
+    let mut count = 0;
+    for (bound, waited) in waits.buckets() {
+        count += waited;
+        let bound = bound.map_or("+Inf".to_owned(), |micros| (micros as f64 / 1e6).to_string());
+        let _ = writeln!(page, "thalweg_{APPEND_SECONDS}_bucket{{le=\"{bound}\"}} {count}");
+    }
+    let sum = waits.micros as f64 / 1e6;
+    let _ = writeln!(page, "thalweg_{APPEND_SECONDS}_sum {sum}\nthalweg_{APPEND_SECONDS}_count {count}");
 }
 
 /// One row per metric: what Prometheus is told about it and its value.
@@ -105,6 +150,7 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
     use Kind::{Counter, Gauge};
     let f = |n: u64| n as f64;
     let (streams, journal, settling, connections) = (&s.streams, &s.journal, &s.settling, &s.connections);
+    let process = &s.process;
     vec![
         ("streams", Gauge, "Streams that exist.", f(streams.count)),
         ("appends_total", Counter, "Append requests accepted.", f(streams.appends)),
@@ -141,6 +187,10 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
         ("connections_accepted_total", Counter, "Connections accepted.", f(connections.accepted)),
         ("connections_refused_total", Counter, "Connections turned away at the limit.", f(connections.refused)),
         ("requests_total", Counter, "Requests answered.", f(connections.requests)),
+        ("received_bytes_total", Counter, "Bytes received from clients, heads included.", f(connections.received_bytes)),
+        ("sent_bytes_total", Counter, "Bytes sent to clients, heads included.", f(connections.sent_bytes)),
+        ("uptime_seconds", Gauge, "Time since the start.", process.uptime_seconds),
+        ("memory_bytes", Gauge, "Memory of the process that is resident.", f(process.memory_bytes)),
     ]
 }
 
@@ -163,13 +213,16 @@ mod tests {
         assert!(page.contains("# TYPE thalweg_appends_total counter\nthalweg_appends_total 0\n"));
         assert!(page.contains("thalweg_write_amplification 2.5\n"));
         assert!(page.contains("thalweg_space_amplification 0\n"), "nothing is not a number");
-        assert_eq!(page.lines().count(), families(&snapshot).len() * 3);
+        assert!(page.contains("thalweg_append_seconds_bucket{le=\"0.000032\"} 0\n"));
+        assert!(page.contains("thalweg_append_seconds_bucket{le=\"+Inf\"} 0\nthalweg_append_seconds_sum 0\n"));
+        let plain = page.lines().filter(|line| !line.contains("append_seconds") && !line.contains("thalweg_info"));
+        assert_eq!(plain.count(), families(&snapshot).len() * 3);
     }
 
     #[test]
     fn the_documentation_lists_every_metric() {
         let page = include_str!("../../../docs/ops/metrics.md");
-        for (name, ..) in families(&Snapshot::default()) {
+        for name in families(&Snapshot::default()).iter().map(|family| family.0).chain([INFO, APPEND_SECONDS]) {
             assert!(page.contains(&format!("`thalweg_{name}`")), "docs/ops/metrics.md does not mention thalweg_{name}");
         }
     }

@@ -5,6 +5,7 @@ use crate::http::Vitals;
 use crate::kernel::Kernel;
 use crate::metrics::{self, Snapshot};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
 use thalweg_journal::{FileJournal, Journal};
 use thalweg_log::Logs;
 use thalweg_streams::{StreamState, Streams};
@@ -15,6 +16,7 @@ pub(crate) struct ServerVitals {
     logs: Arc<Logs<StreamState>>,
     streams: Arc<Streams>,
     server: OnceLock<Weak<Server>>,
+    started: Instant,
 }
 
 impl ServerVitals {
@@ -24,6 +26,7 @@ impl ServerVitals {
             logs: Arc::clone(&kernel.logs),
             streams: Arc::clone(streams),
             server: OnceLock::new(),
+            started: Instant::now(),
         }
     }
 
@@ -85,7 +88,21 @@ impl Vitals for Arc<ServerVitals> {
                 accepted: server.connections_accepted,
                 refused: server.connections_refused,
                 requests: server.requests,
+                received_bytes: server.bytes_in,
+                sent_bytes: server.bytes_out,
             },
+            process: metrics::Process {
+                uptime_seconds: self.started.elapsed().as_secs_f64(),
+                memory_bytes: resident_bytes().unwrap_or(0),
+            },
+            waits: server.waits,
         }
     }
+}
+
+/// From `/proc`, which costs no device: proc(5), the second number of `statm`, in pages.
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as u64)
 }

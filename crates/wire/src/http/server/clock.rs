@@ -37,6 +37,11 @@ impl Clock {
         }
     }
 
+    /// Microseconds since the start. They wrap after 71 minutes: only differences mean something.
+    pub(super) fn micros(&self) -> u32 {
+        self.now.duration_since(self.start).as_micros() as u32
+    }
+
     /// A whole header line, CR LF included.
     pub(super) fn date_line(&self) -> &[u8] {
         &self.date

@@ -174,8 +174,8 @@ impl Connection {
                     out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
                     self.replies.pop();
                 }
-                State::Held(position, response) => {
-                    let position = *position;
+                State::Held(position, since, response) => {
+                    let (position, since) = (*position, *since);
                     // Asked in this order: what was released before the failure is seen with it.
                     let failed = env.gate.failed();
                     if position > env.gate.position() {
@@ -185,6 +185,7 @@ impl Connection {
                         *response = env.service.gate_failed();
                     }
                     env.counters.held.sub(1);
+                    env.counters.waits.add(env.clock.micros().wrapping_sub(since));
                     let response = std::mem::replace(
                         response,
                         crate::http::Response { status: 0, head: Vec::new(), body: Body::Empty, close: false },

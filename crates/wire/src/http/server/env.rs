@@ -55,7 +55,7 @@ impl Env {
             Reply::Held(position, response) if position <= self.gate.position() => State::Ready(response),
             Reply::Held(position, response) => {
                 self.counters.held.add(1);
-                State::Held(position, response)
+                State::Held(position, self.clock.micros(), response)
             }
             Reply::Later(pending) => {
                 self.counters.pending.add(1);

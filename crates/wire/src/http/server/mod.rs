@@ -17,9 +17,11 @@ mod reply;
 mod stats;
 mod status;
 mod timers;
+mod waits;
 
 pub use config::ServerConfig;
 pub use stats::ServerStats;
+pub use waits::Waits;
 
 use super::{Gate, Service};
 use clock::Clock;

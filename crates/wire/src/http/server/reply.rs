@@ -22,7 +22,8 @@ pub(super) struct Slot {
 
 pub(super) enum State {
     Ready(Response),
-    Held(u64, Response),
+    /// At which position, and since when ([`Clock::micros`]).
+    Held(u64, u32, Response),
     Later(Box<dyn Pending>),
     /// The head is sent, the body is under way.
     Streaming(Box<dyn BodySource>),

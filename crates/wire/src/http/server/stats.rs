@@ -1,5 +1,6 @@
 //! Counters of the event loops.
 
+use super::waits::{WaitCounters, Waits};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the server has done and holds, summed over its event loops.
@@ -20,6 +21,8 @@ pub struct ServerStats {
     pub replies_pending: u64,
     /// Connections closed because the client took or sent nothing for too long.
     pub timeouts: u64,
+    /// How long replies waited for the gate: for appends, from the round that handled them to the one that released their answer.
+    pub waits: Waits,
 }
 
 /// One event loop's counters. Only its thread writes them, so that counting needs no locked instruction.
@@ -35,6 +38,7 @@ pub(super) struct Counters {
     pub(super) held: Counter,
     pub(super) pending: Counter,
     pub(super) timeouts: Counter,
+    pub(super) waits: WaitCounters,
 }
 
 #[derive(Debug, Default)]
@@ -66,5 +70,6 @@ impl Counters {
         sum.replies_held += self.held.get();
         sum.replies_pending += self.pending.get();
         sum.timeouts += self.timeouts.get();
+        self.waits.add_to(&mut sum.waits);
     }
 }
