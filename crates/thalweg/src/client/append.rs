@@ -24,7 +24,7 @@ Examples:
   thalweg stream append events --lines --producer import-7 < big.ndjson   run it again if it was broken off: it goes on
 
 With --lines, each line of a JSON stream is a message; elsewhere the content is the lines as they are, and an append never ends
-inside of one. Lines are sent in batches, at once when no more are waiting.
+inside of one shorter than 16 MiB. Lines are sent in batches, at once when no more are waiting.
 
 Whatever is sent is sent by an idempotent producer: after a lost connection or a crash of the server it is sent again, and the server
 tells what it has already. With --producer that also holds between runs on the same input with the same --batch and --epoch; another

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 const BATCH_BYTES: usize = 1 << 20;
+/// The longest JSON message. Other content has no lines of its own, and is cut here.
 const LINE_BYTES_MAX: u64 = 16 << 20;
 /// Lines read ahead while an append is under way.
 const AHEAD: usize = 4_096;
@@ -88,10 +89,10 @@ impl Batches {
 
     fn add(&mut self, batch: &mut Batch, line: &[u8]) -> Result<(), Failure> {
         self.line += 1;
-        if line.len() as u64 > LINE_BYTES_MAX {
-            return Err(Failure::Local(format!("line {} is longer than 16 MiB", self.line)));
-        }
         if self.shape.json {
+            if line.len() as u64 > LINE_BYTES_MAX {
+                return Err(Failure::Local(format!("line {} is longer than 16 MiB", self.line)));
+            }
             let line = line.trim_ascii();
             if line.is_empty() {
                 return Ok(());

@@ -165,11 +165,14 @@ impl Server {
             Method::GET | Method::HEAD | Method::DELETE => self.agent.run(request.body(()).map_err(wrong)?),
             _ => self.agent.run(request.body(call.body).map_err(wrong)?),
         };
+        let untrusted = |error: &dyn std::fmt::Display| {
+            Failure::Local(format!("no trust in {}: {error}; --ca names other authorities", self.base))
+        };
         let mut response = sent.map_err(|error| match error {
             ureq::Error::BadUri(_) | ureq::Error::Http(_) => Failure::Local(format!("{}: {error}", call.url)),
-            ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => {
-                Failure::Local(format!("no trust in {}: {error}; --ca names other authorities", self.base))
-            }
+            ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => untrusted(&error),
+            // What rustls finds out while it shakes hands comes as this.
+            ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => untrusted(&error),
             error => unreachable(error.to_string()),
         })?;
         let status = response.status().as_u16();
