@@ -27,8 +27,9 @@ With --lines, each line of a JSON stream is a message; elsewhere the content is 
 inside of one shorter than 16 MiB. Lines are sent in batches, at once when no more are waiting.
 
 Whatever is sent is sent by an idempotent producer: after a lost connection or a crash of the server it is sent again, and the server
-tells what it has already. With --producer that also holds between runs on the same input with the same --batch and --epoch; another
-input needs a higher --epoch.")]
+tells what it has already. With --producer a run that was broken off can be run again, on the same whole input and with the same
+--batch: it adds what is missing. Appends are told by their number and not by their content, so input that has changed or grown
+needs a higher --epoch.")]
 pub(crate) struct AppendArgs {
     /// The stream.
     name: String,

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Copies streams from another server of the protocol into thalweg, by the protocol alone. docs/migrate.md tells the whole story.
+#
+#   deploy/migrate.sh FROM TO <names      FROM, TO: http://HOST:PORT; names: one per line, as they follow /v1/stream/ in URLs
+#
+# May be run again at any time: a stream that is copied in part goes on where it was, one that is copied whole is compared again.
+# Ends with code 1 if a stream is not there whole. THALWEG names the binary; THALWEG_TOKEN, if set, is for TO.
+set -u
+[ $# = 2 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2; }
+FROM=${1%/} TO=${2%/} THALWEG=${THALWEG:-thalweg} failed=0
+# The token goes to URLs of this server only.
+export THALWEG_SERVER=$TO
+
+head_of() { curl -fsSI "$@" | tr -d '\r'; }
+to() { curl -fsS ${THALWEG_TOKEN:+-H "authorization: Bearer $THALWEG_TOKEN"} "$@"; }
+field() { sed -n "s/^$1: *//ip" | head -1; }
+
+copy() {
+  local source=$FROM/v1/stream/$1 target=$TO/v1/stream/$1 head there type ttl expires unit has
+  head=$(head_of "$source") || return 1
+  there=$(to -I "$target" 2>/dev/null | tr -d '\r')
+  type=$(field content-type <<<"$head") ttl=$(field stream-ttl <<<"$head") expires=$(field stream-expires-at <<<"$head")
+  if [ "$(field stream-closed <<<"$there")" != true ]; then
+    to -o /dev/null -X PUT "$target" -H "content-type: $type" ${ttl:+-H "stream-ttl: $ttl"} ${expires:+-H "stream-expires-at: $expires"} || return 1
+    # What is there is the beginning of what is to be there, or comparing will say that it is not: go on behind it.
+    case $type in application/json*) unit=l ;; *) unit=c ;; esac
+    has=$("$THALWEG" stream read "$target" | wc -$unit) || return 1
+    "$THALWEG" stream read "$source" | tail "-${unit/l/n}" "+$((has + 1))" | "$THALWEG" stream append "$target" --lines --content-type "$type"
+    [ "${PIPESTATUS[*]}" = "0 0 0" ] || return 1
+  fi
+  cmp <("$THALWEG" stream read "$source") <("$THALWEG" stream read "$target") || return 1
+  if [ "$(field stream-closed <<<"$head")" = true ]; then "$THALWEG" stream close "$target" || return 1; fi
+}
+
+while IFS= read -r name; do
+  [ -n "$name" ] || continue
+  if copy "$name" </dev/null; then echo "copied  $name"; else echo "FAILED  $name"; failed=1; fi
+done
+exit $failed
