@@ -3,8 +3,8 @@
 . "$(dirname "$0")/lib.sh"
 workspace
 
-# run the README's curl lines as they stand there, against our address
-readme_lines() { sed -n '/<!-- first five minutes -->/,/<!-- end -->/p' "$ROOT/README.md" | grep -E '^curl ' | sed "s#http://127.0.0.1:4437#$BASE#g"; }
+# run the README's lines as they stand there, against our address
+readme_lines() { sed -n '/<!-- first five minutes -->/,/<!-- end -->/p' "$ROOT/README.md" | grep -E '^curl |(^|\| )thalweg stream ' | sed "s#http://127.0.0.1:4437#$BASE#g"; }
 says() { local want=$1; shift; local got; got=$("$@" 2>&1) || true; case $got in *"$want"*) return 0 ;; *) echo "  wanted: $want"; echo "  got:    $got"; return 1 ;; esac; }
 refuses() { local want=$1; shift; local got code=0; got=$(timeout 20 "$@" 2>&1) || code=$?; case $code:$got in 0:* | 124:*) echo "  not refused: $*"; return 1 ;; *"$want"*) return 0 ;; *) echo "  wanted: $want"; echo "  got:    $got"; return 1 ;; esac; }
 
@@ -29,14 +29,17 @@ if start_server --long-poll-timeout 500ms; then
   check "/metrics answers" says "thalweg_appends_total" curl -fsS "$BASE/metrics"
   check "/ says what this is" says "durable streams" curl -fsS "$BASE/"
   number=0
+  export THALWEG_SERVER=$BASE NO_PROXY=127.0.0.1
+  mkdir -p "$WORK/bin"; ln -sf "$THALWEG_BIN" "$WORK/bin/thalweg"; PATH=$WORK/bin:$PATH
   while IFS= read -r line; do
     number=$((number + 1))
     out=$(timeout 20 bash -c "$line" 2>&1); code=$?
     # A live tail ends only when it is cut.
-    if [ $code = 0 ] || { [ $code = 124 ] && [[ $line == *live=sse* ]]; }; then pass "README line $number works: ${line:0:60}…"; else fail "README line $number: $line: $out"; fi
+    if [ $code = 0 ] || { [ $code = 124 ] && [[ $line == *live=sse* || $line == *" tail "* ]]; }; then pass "README line $number works: ${line:0:60}…"; else fail "README line $number: $line: $out"; fi
     last=$out
-  done < <(readme_lines | sed 's#^curl #curl -fsS #; s#^curl -fsS -N#timeout 3 curl -fsS -N#')
+  done < <(readme_lines | sed 's#^curl #curl -fsS #; s#^curl -fsS -N#timeout 3 curl -fsS -N#; s#^thalweg stream tail#timeout 3 thalweg stream tail#')
   check "README has lines to try" test "$number" -ge 5
+  check "the README's lines are all there" says "999 1000" bash -c 'thalweg stream read app | xargs'
   check "the README's stream reads back" says "hello" curl -fsS "$BASE/v1/stream/hello?offset=-1"
   check "a second server on the same folder is refused" refuses "in use" "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/data"
   check "a second server on the same address is refused" refuses "${BASE#http://}" "$THALWEG_BIN" serve --listen "${BASE#http://}" --data "$WORK/other"

@@ -18,6 +18,24 @@ fn a_held_reply_waits_for_its_position() {
 }
 
 #[test]
+fn the_time_that_replies_were_held_is_counted() {
+    let stand = stand();
+    let mut client = Client::new(&stand.server);
+    client.get("/now");
+    assert_eq!(stand.server.stats().waits.buckets().map(|(_, count)| count).sum::<u64>(), 0, "it waited for nothing");
+    let begin = std::time::Instant::now();
+    client.send([get("/held?1"), get("/held?2"), get("/held?3")].concat());
+    eventually(|| stand.server.stats().replies_held == 3);
+    thread::sleep(std::time::Duration::from_millis(20));
+    stand.gate.advance(3);
+    (0..3).for_each(|_| drop(client.answer()));
+    let (waits, all) = (stand.server.stats().waits, begin.elapsed().as_micros() as u64);
+    assert!(waits.micros >= 3 * 20_000 && waits.micros <= 3 * all, "{} of {all}", waits.micros);
+    let long = waits.buckets().filter(|(upper, _)| upper.is_none_or(|upper| upper > 20_000));
+    assert_eq!(long.map(|(_, count)| count).sum::<u64>(), 3);
+}
+
+#[test]
 fn one_advance_releases_all_connections() {
     let stand = stand_with(|config| config.reactors = 2);
     let mut clients: Vec<_> = (0..100).map(|_| Client::new(&stand.server)).collect();

@@ -44,7 +44,7 @@ fn bound(bucket: usize) -> Option<u64> {
     let doubled = FIRST_MICROS << (bucket / 2);
     match bucket {
         _ if bucket == BUCKETS - 1 => None,
-        _ if bucket % 2 == 0 => Some(doubled),
+        _ if bucket.is_multiple_of(2) => Some(doubled),
         _ => Some(doubled + doubled / 2),
     }
 }
