@@ -50,7 +50,7 @@ Examples:
   thalweg stream tail events --from -1 | jq .
   thalweg stream ls --prefix ev
 
-NAME is what follows /v1/stream/, or a whole URL. A server elsewhere:
+NAME is what follows /v1/stream/ in the stream's URL, or the whole URL; characters that no URL holds are encoded. A server elsewhere:
   export THALWEG_SERVER=https://streams.example.org THALWEG_TOKEN=…
 
 Exit codes: 0 done; 1 something else failed; 2 wrong usage; 3 there is no such stream; 4 the stream's state refuses it (closed,

@@ -137,7 +137,7 @@ impl Server {
         Ok(Self { agent: Agent::new_with_config(config.build()), base, token, retry_for })
     }
 
-    /// The URL of a stream. `name` is percent-encoded where needed; a whole URL is taken as it is.
+    /// The URL of a stream. A whole URL is taken as it is.
     pub(crate) fn stream(&self, name: &str) -> String {
         if name.starts_with("http://") || name.starts_with("https://") {
             return name.to_owned();
@@ -268,22 +268,28 @@ fn roots(file: Option<&Path>) -> Result<RootCerts, Failure> {
     if trusted.is_empty() { Err(wrong("there is no certificate in it".to_owned())) } else { Ok(trusted.into()) }
 }
 
-/// Percent-encoded as a path: everything but unreserved characters, and the slashes between segments.
+/// A name as a path: what is percent-encoded already stays so, as in the names that `ls` gives.
 pub(crate) fn encoded(name: &str) -> String {
-    let mut path = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
-            path.push(char::from(byte));
-        } else {
-            path.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    path
+    let bytes = name.as_bytes();
+    let escaped = |at: usize| bytes.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+    percent_encoded(bytes, |at, byte| b"-._~/".contains(&byte) || (byte == b'%' && escaped(at)))
 }
 
-/// The same for a value in a query, where a slash needs no exception.
+/// Any text as a value in a query.
 pub(crate) fn query_value(value: &str) -> String {
-    encoded(value).replace('/', "%2F")
+    percent_encoded(value.as_bytes(), |_, byte| b"-._~".contains(&byte))
+}
+
+fn percent_encoded(bytes: &[u8], stays: impl Fn(usize, u8) -> bool) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for (at, &byte) in bytes.iter().enumerate() {
+        if byte.is_ascii_alphanumeric() || stays(at, byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -299,9 +305,10 @@ mod tests {
     fn a_name_becomes_a_path_and_a_url_stays_as_it_is() {
         let server = server("http://127.0.0.1:4437/").ok().unwrap();
         assert_eq!(server.stream("a/b c%?"), "http://127.0.0.1:4437/v1/stream/a/b%20c%25%3F");
+        assert_eq!(server.stream("a%20b%2"), "http://127.0.0.1:4437/v1/stream/a%20b%252");
         assert_eq!(server.stream("/v1/stream/a"), "http://127.0.0.1:4437/v1/stream/a");
         assert_eq!(server.stream("https://example.org/x%20y"), "https://example.org/x%20y");
-        assert_eq!(query_value("a/ä"), "a%2F%C3%A4");
+        assert_eq!(query_value("a/ä%20"), "a%2F%C3%A4%2520");
     }
 
     #[test]
