@@ -87,6 +87,17 @@ try {
   const blocked = complaints.some((text) => /Content Security Policy/.test(text))
   check("the policy lets nothing else through", loaded === "refused" && blocked, complaints.join(" | "))
 
+  // ---- a server that wants to know who asks
+
+  await page.route("**/metrics", (route) => route.request().headers().authorization === "Bearer s3cret" ? route.continue() : route.fulfill({ status: 401, body: "who?" }))
+  await page.waitForSelector("#ask:not([hidden])")
+  check("without a token it says what is missing", /401/.test(await page.locator("#state").textContent()))
+  await page.fill("#token", "s3cret")
+  await page.keyboard.press("Enter")
+  await page.waitForSelector("#ask[hidden]", { state: "attached" })
+  check("with one it goes on", await page.waitForFunction(() => document.getElementById("state").textContent === "serving").then(() => true))
+  await page.unroute("**/metrics")
+
   // ---- a server that stops answering
 
   loading = false

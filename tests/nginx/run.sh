@@ -71,6 +71,11 @@ check "whoever comes with a token has pages of their own" says "x-cache: MISS" c
 (sleep 0.5; curl -X POST "$S" -H 'content-type: text/plain' -d three) &
 check "a long-poll gets what comes" says "three" curl "$S?offset=$(offset chat)&live=long-poll"
 wait $!
+now() { curl -w ' %{http_code}' "$S?offset=now&live=long-poll"; }
+(sleep 0.5; curl -X POST "$S" -H 'content-type: text/plain' -d now) &
+check "a long-poll from now on gets what comes" says "now 200" now
+wait $!
+check "and another one after it does not get the same" says " 204" now
 check "a long-poll without news ends" says "204" curl -o /dev/null -w '%{http_code}' "$S?offset=$(offset chat)&live=long-poll"
 (curl -N "$S?offset=-1&live=sse" >"$WORK/sse" & echo $! >"$WORK/sse.pid"; wait) 2>/dev/null &
 for _ in $(seq 50); do grep -q streamNextOffset "$WORK/sse" 2>/dev/null && break; sleep 0.1; done

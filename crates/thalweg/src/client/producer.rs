@@ -7,6 +7,8 @@ use ureq::http::Method;
 
 /// How many producers the runs without a name of their own share, per stream: streams remember every producer, up to a bound.
 const SHARED: u64 = 256;
+/// How many of them a run tries for one append. A clock that went back meets newer epochs, but hardly with that many.
+const TRIES: usize = 16;
 
 pub(crate) struct Producer<'a> {
     server: &'a Server,
@@ -56,7 +58,7 @@ impl<'a> Producer<'a> {
             return Ok(Sent::Known);
         }
         let mut patience = self.server.patience();
-        let mut repeated = false;
+        let (mut repeated, mut taken) = (false, 1);
         loop {
             match self.server.ask_once(&self.call(body, close)) {
                 Ok(answer) => {
@@ -69,8 +71,11 @@ impl<'a> Producer<'a> {
                 }
                 // Somebody else took over before this was accepted: another producer can send it. If it was sent before, nobody
                 // can tell whether it was accepted.
-                Err(Failure::Refused(refusal)) if refusal.is("stale_epoch") && !self.named && !repeated => {
+                Err(Failure::Refused(refusal))
+                    if refusal.is("stale_epoch") && !self.named && !repeated && taken < TRIES =>
+                {
                     self.take_another();
+                    taken += 1;
                 }
                 Err(failure) => {
                     patience.wait(failure)?;

@@ -60,6 +60,26 @@ fn an_overloaded_server_is_given_the_time_that_it_asks_for() {
 }
 
 #[test]
+fn a_run_whose_producer_was_taken_over_goes_on_with_another() {
+    let refusal = "HTTP/1.1 403 x\nconnection: close\ncontent-length: 45\n\n\
+                   {\"error\":{\"code\":\"stale_epoch\",\"message\":\"\"}}";
+    let (requests, output) = against("append x --content-type text/plain", "hello", &[refusal, APPENDED]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(requests.iter().all(|request| request.contains("producer-seq: 0\r\n")), "{requests:?}");
+    let epoch = |request: &str| -> u64 {
+        let line = request.lines().find_map(|line| line.strip_prefix("producer-epoch: ")).unwrap();
+        line.parse().unwrap()
+    };
+    assert!(epoch(&requests[1]) > epoch(&requests[0]));
+    let (requests, output) = against("append x --content-type text/plain", "hello", &[refusal; 16]);
+    assert_eq!((requests.len(), output.status.code()), (16, Some(4)), "it does not go on for ever");
+    let (_, output) = against("append x --content-type text/plain --producer me", "hello", &[refusal]);
+    assert_eq!(output.status.code(), Some(4), "a name of one's own is not given up");
+    let (_, output) = against("append x --content-type text/plain", "hello", &[BUSY, refusal]);
+    assert_eq!(output.status.code(), Some(4), "nobody knows what became of the first");
+}
+
+#[test]
 fn a_refusal_is_shown_and_not_repeated() {
     let refusal = "HTTP/1.1 413 x\nconnection: close\ncontent-length: 60\n\n\
                    {\"error\":{\"code\":\"too_large\",\"message\":\"at most 32 bytes\"}} ";
