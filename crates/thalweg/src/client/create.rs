@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::server::{Call, Server};
-use crate::config::Span;
+use crate::config::{Size, Span};
 use clap::Args;
 use ureq::http::Method;
 
@@ -11,6 +11,7 @@ use ureq::http::Method;
 Examples:
   thalweg stream create notes --content-type text/plain
   thalweg stream create sessions/42 --json --ttl 24h
+  thalweg stream create log --content-type text/plain --retention-bytes 1GiB --retention-age 7d
   thalweg stream create blobs/1                              bytes: application/octet-stream")]
 pub(crate) struct CreateArgs {
     /// The stream.
@@ -27,6 +28,12 @@ pub(crate) struct CreateArgs {
     /// Gone at this time (RFC 3339), such as 2030-01-01T00:00:00Z.
     #[arg(long, value_name = "TIME")]
     expires_at: Option<String>,
+    /// Keep at least so much of the newest content, and give up what is older [default: the server's].
+    #[arg(long, value_name = "SIZE")]
+    retention_bytes: Option<Size>,
+    /// Keep what is younger than this [default: the server's].
+    #[arg(long, value_name = "TIME")]
+    retention_age: Option<Span>,
     /// Create it closed.
     #[arg(long)]
     closed: bool,
@@ -38,11 +45,14 @@ pub(crate) const BYTES: &str = "application/octet-stream";
 pub(crate) fn run(server: &Server, args: &CreateArgs) -> Result<(), Failure> {
     let content_type = args.content_type.as_deref().unwrap_or(if args.json { JSON } else { BYTES });
     let mut call = Call::new(Method::PUT, server.stream(&args.name)).header("content-type", content_type);
-    if let Some(Span(ttl)) = args.ttl {
-        if ttl.subsec_millis() != 0 {
-            return Err(Failure::Local("--ttl counts whole seconds".to_owned()));
-        }
-        call = call.header("stream-ttl", ttl.as_secs().to_string());
+    if let Some(ttl) = args.ttl {
+        call = call.header("stream-ttl", seconds("--ttl", ttl)?);
+    }
+    if let Some(bytes) = args.retention_bytes {
+        call = call.header("stream-retention-bytes", bytes.0.to_string());
+    }
+    if let Some(age) = args.retention_age {
+        call = call.header("stream-retention-seconds", seconds("--retention-age", age)?);
     }
     if let Some(at) = &args.expires_at {
         call = call.header("stream-expires-at", at);
@@ -54,4 +64,11 @@ pub(crate) fn run(server: &Server, args: &CreateArgs) -> Result<(), Failure> {
     let word = if answer.status() == 201 || answer.repeated { "created" } else { "exists already" };
     eprintln!("{}: {word}", args.name);
     Ok(())
+}
+
+fn seconds(flag: &str, Span(time): Span) -> Result<String, Failure> {
+    match time.subsec_nanos() {
+        0 => Ok(time.as_secs().to_string()),
+        _ => Err(Failure::Local(format!("{flag} counts whole seconds"))),
+    }
 }

@@ -1,4 +1,4 @@
-//! `thalweg stream ls`.
+//! `thalweg stream ls`, by thalweg's own list (`docs/protocol/extensions.md`).
 
 use super::failure::Failure;
 use super::server::{Call, Server, query_value};
@@ -37,19 +37,16 @@ pub(crate) struct ListArgs {
 #[derive(Deserialize)]
 struct Page {
     streams: Vec<Box<serde_json::value::RawValue>>,
-    /// Where the next page begins; none after the last.
-    #[serde(default)]
-    next_after: Option<String>,
+    /// The page after this one comes after this name; none after the last.
+    next: Option<String>,
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Entry {
     name: String,
-    #[serde(default)]
     content_type: String,
-    #[serde(default)]
     next_offset: String,
-    #[serde(default)]
     closed: bool,
 }
 
@@ -73,9 +70,9 @@ pub(crate) fn run(server: &Server, args: &ListArgs) -> Result<(), Failure> {
             }
         }
         left -= page.streams.len().min(left);
-        match page.next_after {
-            Some(next) if after.as_ref() != Some(&next) => after = Some(next),
-            _ => break,
+        match page.next {
+            Some(next) => after = Some(next),
+            None => break,
         }
     }
     out.flush()?;

@@ -145,12 +145,13 @@ fn a_list_is_read_page_by_page() {
             body.len()
         )
     };
-    let one = r#"{"streams":[{"name":"a/1","content_type":"text/plain","next_offset":"7","closed":true}],"next_after":"a/1"}"#;
-    let two = r#"{"streams":[{"name":"a/2"}]}"#;
+    let one = r#"{"streams":[{"name":"a/1","contentType":"text/plain","nextOffset":"7","closed":true}],"next":"a/1"}"#;
+    let two =
+        r#"{"streams":[{"name":"a/2","contentType":"a/b","nextOffset":"8","closed":false,"forks":1}],"next":null}"#;
     let (requests, output) = against("ls --prefix a/ --long", "", &[&page(one), &page(two)]);
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "a/1\ttext/plain\t7\tclosed\na/2\t\t\topen\n",
+        "a/1\ttext/plain\t7\tclosed\na/2\ta/b\t8\topen\n",
         "{}",
         said(&output)
     );
