@@ -3,7 +3,7 @@
 use crate::rig::{Rig, command, finish, said};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 #[test]
 fn a_stream_lives_from_create_to_delete() {
@@ -133,6 +133,20 @@ fn lines_are_sent_while_their_source_goes_on() {
     assert!(append.wait().unwrap().success());
     assert!(lines.next().is_none());
     assert!(tail.wait().unwrap().success(), "the stream is closed");
+}
+
+#[test]
+fn progress_is_for_a_person_at_a_terminal() {
+    let rig = Rig::start();
+    rig.ok("create log --content-type text/plain", "");
+    // Long enough that somebody might wonder.
+    let line = format!("(echo one; sleep 1.3; echo two) | {} stream append log --lines", env!("CARGO_BIN_EXE_thalweg"));
+    let quiet = Command::new("sh").args(["-c", &line]).env("THALWEG_SERVER", rig.url()).output().unwrap();
+    assert!(quiet.status.success() && quiet.stderr.is_empty(), "{}", said(&quiet));
+    let shown =
+        Command::new("script").args(["-qec", &line, "/dev/null"]).env("THALWEG_SERVER", rig.url()).output().unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("\r8 B  ") && shown.contains(" B/s"), "{shown:?}");
 }
 
 #[test]

@@ -52,8 +52,12 @@ impl Rig {
         self.folder.path().join(name)
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
     pub(crate) fn command(&self, line: &str) -> Command {
-        command(&format!("http://{}", self.address), line)
+        command(&self.url(), line)
     }
 
     /// Runs a command with this on its standard input.
