@@ -55,6 +55,7 @@ fn banner(config: &Config, address: SocketAddr) -> String {
         "thalweg {version} listens on http://{address}\n  \
            data        {data}\n  \
            durability  {promise}\n  \
+           watch       http://{reachable}/ in a browser\n  \
            try         curl -X PUT http://{reachable}/v1/stream/hello -H 'content-type: text/plain' -d 'first words'\n              \
                        curl 'http://{reachable}/v1/stream/hello?offset=-1'",
         version = env!("CARGO_PKG_VERSION"),
@@ -71,7 +72,13 @@ mod tests {
     fn the_banner_names_address_folder_durability_and_a_line_to_try() {
         let config = load(Settings::default(), None).unwrap();
         let text = banner(&config, "0.0.0.0:4437".parse().unwrap());
-        for part in ["http://0.0.0.0:4437", "/data", "durable:", "curl -X PUT http://127.0.0.1:4437/v1/stream/hello"] {
+        for part in [
+            "http://0.0.0.0:4437",
+            "/data",
+            "durable:",
+            "http://127.0.0.1:4437/ in a browser",
+            "curl -X PUT http://127.0.0.1:4437/v1/stream/hello",
+        ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }
     }
