@@ -44,7 +44,7 @@ impl LongPoll {
         let closed = closed_visibly(&view, durable);
         let from = self.place.span.from.offset;
         if view.published > from {
-            let place = Place::new(&view, from, durable);
+            let place = Place { moving: self.place.moving, ..Place::new(&view, from, durable) };
             drop(guard);
             let answer =
                 self.engine.chunk(place, Mode::LongPoll { echoed: self.echoed }, Caching::default(), turn.now)?;

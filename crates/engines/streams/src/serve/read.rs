@@ -46,7 +46,11 @@ impl Engine {
         let view = guard.view(log).ok_or(Refusal::NotFound)?;
         let durable = self.logs.durable();
         let mut place = Place::new(&view, start(&view, offset)?, durable);
-        place.moving = matches!(offset, None | Some(Given::Start)) && !self.retention(view.attachment).is_unlimited();
+        place.moving = match offset {
+            None | Some(Given::Start) => !self.retention(view.attachment).is_unlimited(),
+            Some(Given::Tail) => true,
+            Some(Given::At(_)) => false,
+        };
         drop(guard);
 
         let caching = Caching { if_none_match: fields.if_none_match, gzip: fields.accepts_gzip() };

@@ -22,6 +22,7 @@ fn a_long_poll_wakes_when_data_is_durable_and_not_before() {
     let got = rig.step(&mut waiting).unwrap();
     assert_eq!((got.status, got.text(), got.get("Stream-Up-To-Date")), (200, "new", Some("true")));
     assert!(got.get("Stream-Cursor").is_some());
+    assert_eq!(got.get("Cache-Control"), Some("no-cache"), "`now` is elsewhere for whoever asks next");
     drop(waiting);
     assert_eq!(rig.streams.stats().long_poll_waiters, 0);
 }
@@ -34,7 +35,11 @@ fn what_was_accepted_before_the_wait_began_wakes_it_too() {
     let mut waiting = rig.wait("a?offset=-1&live=long-poll");
     rig.journal.kick();
     assert_eq!(waiting.wakes(), 1);
-    assert_eq!(rig.step(&mut waiting).unwrap().text(), "new");
+    let got = rig.step(&mut waiting).unwrap();
+    assert_eq!(
+        (got.text(), got.get("Cache-Control").is_some_and(|c| c.starts_with("public, max-age=60"))),
+        ("new", true)
+    );
 }
 
 #[test]
