@@ -104,6 +104,34 @@ fn a_fork_begins_as_its_source() {
 }
 
 #[test]
+fn ls_gives_names_that_other_commands_take() {
+    let rig = Rig::start();
+    for name in ["b", "a/2", "a/1"] {
+        rig.ok(&format!("append {name} --create --content-type text/plain"), name);
+    }
+    let mut create = rig.command("append --create --content-type text/plain");
+    create.arg("a/with space");
+    assert!(finish(create, "odd").status.success());
+    rig.ok("close a/2", "");
+    assert_eq!(rig.ok("ls", ""), "a/1\na/2\na/with%20space\nb\n");
+    assert_eq!(rig.ok("ls --prefix a/ --limit 2", ""), "a/1\na/2\n");
+    assert_eq!(rig.ok("ls --after a/2", ""), "a/with%20space\nb\n");
+    assert_eq!(rig.ok("read a/with%20space", ""), "odd");
+    let long = rig.ok("ls --long --prefix a/2", "");
+    assert!(long.starts_with("a/2\ttext/plain\t") && long.ends_with("\tclosed\n"), "{long}");
+    let json: serde_json::Value = serde_json::from_str(&rig.ok("ls --json --prefix b", "")).unwrap();
+    assert_eq!((&json["name"], &json["closed"]), (&"b".into(), &false.into()));
+}
+
+#[test]
+fn what_a_stream_keeps_can_be_said_when_it_is_made() {
+    let rig = Rig::start();
+    rig.ok("create log --retention-bytes 1MiB --retention-age 1h", "");
+    assert!(said(&rig.run("create log --retention-bytes 1MiB --retention-age 1h", "")).contains("exists already"));
+    rig.fails("create log --retention-bytes 2MiB", 4);
+}
+
+#[test]
 fn tail_shows_what_comes_and_ends_by_ctrl_c() {
     let rig = Rig::start();
     rig.ok("append log --create --content-type text/plain", "before\n");
