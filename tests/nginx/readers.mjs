@@ -61,7 +61,7 @@ for (let n = 0; n < APPENDS; n++) {
 const reads = (await requests()) - begin - APPENDS - 1
 check(`${READERS} readers cost ${(reads / APPENDS).toFixed(2)} requests per append, at most 2`, reads <= 2 * APPENDS && reads >= APPENDS - 1, `${reads}`)
 delays.sort((a, b) => a - b)
-check(`news are there in time: p50 ${Math.round(delays[delays.length >> 1])} ms, last ${Math.round(delays.at(-1))} ms`, delays.length === READERS * APPENDS && delays.at(-1) < 1500, `${delays.length} deliveries, last after ${delays.at(-1)} ms`)
+check(`news are there in time: p50 ${Math.round(delays[delays.length >> 1])} ms, last ${Math.round(delays.at(-1))} ms`, delays.length === READERS * APPENDS && delays.at(-1) < 3000, `${delays.length} deliveries, last after ${delays.at(-1)} ms`)
 
 // Nothing happens: who waits is told so together, and not one after the other.
 const quiet = await requests()
