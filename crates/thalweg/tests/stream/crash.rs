@@ -16,7 +16,7 @@ fn numbered(lines: std::ops::Range<usize>) -> String {
 fn lines_are_neither_lost_nor_doubled_when_the_server_is_killed() {
     let mut rig = Rig::start();
     rig.ok("create events --json", "");
-    let mut append = rig.command("append events --lines --batch 7 --retry-for 1min").spawn().unwrap();
+    let mut append = rig.command("append events --lines --batch 1 --retry-for 1min").spawn().unwrap();
     let mut input = append.stdin.take().unwrap();
     // The last lines wait for the last kill, however fast the machine is.
     let (killed, last) = std::sync::mpsc::channel();
