@@ -1,6 +1,7 @@
 //! The one binary: configuration, wiring, routes and `check`.
 
 mod announce;
+mod auth;
 mod background;
 mod check;
 mod config;
@@ -9,6 +10,7 @@ mod http;
 mod kernel;
 mod logs;
 mod metrics;
+mod reload;
 mod reserve;
 mod serve;
 mod shutdown;
@@ -62,6 +64,8 @@ enum Command {
     /// Serve from ./data with logs for a person: for trying things out.
     #[command(after_help = SERVE_HELP)]
     Dev(ServeArgs),
+    /// Make tokens that say who may do what, and sign short-lived ones.
+    Token(auth::TokenArgs),
     /// Read a data folder, contents included, and say the first thing that is wrong.
     ///
     /// The server must be stopped. Exit code 0: everything is as it was written; 1: not, or the folder is in use.
@@ -102,6 +106,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             logs::start(&config.log, config.log_format, logs::Audience::Developer)?;
             serve::run(&config)
         }
+        Command::Token(args) => auth::run_command(args),
         Command::Check { dir } => {
             logs::start("warn", LogFormat::Text, logs::Audience::Operator)?;
             check::run(&dir)

@@ -1,11 +1,13 @@
 //! Opens the data folder and serves it until it is asked to stop.
 
 use crate::announce;
+use crate::auth::Auth;
 use crate::background::Background;
 use crate::config::{Config, Switch};
 use crate::folder::Folder;
 use crate::http::Front;
 use crate::kernel::Kernel;
+use crate::reload::Reload;
 use crate::reserve::Reserve;
 use crate::shutdown::Stop;
 use crate::vitals::ServerVitals;
@@ -23,18 +25,26 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let mut stop = Stop::install()?;
     let folder = Folder::take(&config.data)?;
+    let auth = Auth::of(config)?.map(Arc::new);
     let kernel = Kernel::open(&folder, config)?;
     folder.note_running(config.durability)?;
     let reserve = Reserve::open(&*kernel.disk, config.reserve_bytes.0).context("cannot hold back disk space")?;
 
-    let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config));
+    let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config, auth.is_some()));
     let gate = Arc::new(Gate::default());
     open_gate(&kernel, &gate, &streams);
-    let background =
+    let mut background =
         Background::start(&kernel, &streams, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
 
+    let mut reload = Reload::default();
+    if let Some(auth) = &auth {
+        let auth = Arc::clone(auth);
+        reload.watch("tokens", auth.files(), move || auth.reload())?;
+    }
+    background.watch(reload)?;
+
     let vitals = Arc::new(ServerVitals::new(&kernel, &streams));
-    let front = Arc::new(Front::new(Arc::clone(&streams), Arc::clone(&vitals)));
+    let front = Arc::new(Front::new(Arc::clone(&streams), Arc::clone(&vitals), auth.clone()));
     let server = Server::start(server_config(config), front, gate);
     let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
     vitals.watch(&server);
@@ -65,8 +75,9 @@ fn open_gate(kernel: &Kernel, gate: &Arc<Gate>, streams: &Arc<Streams>) {
     }));
 }
 
-fn streams_config(config: &Config) -> StreamsConfig {
+fn streams_config(config: &Config, private: bool) -> StreamsConfig {
     StreamsConfig {
+        private,
         long_poll_timeout: config.long_poll_timeout.0,
         sse_lifetime: config.sse_lifetime.0,
         io_threads: config.io_threads,
