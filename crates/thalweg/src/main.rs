@@ -14,6 +14,7 @@ mod reload;
 mod reserve;
 mod serve;
 mod shutdown;
+mod tls;
 mod vitals;
 
 use clap::{Args, Parser, Subcommand};
@@ -38,7 +39,8 @@ const EXAMPLES: &str = "\
 Examples:
   thalweg dev                                   try it: data in ./data, readable logs
   thalweg serve --data /var/lib/thalweg         serve on 127.0.0.1:4437
-  thalweg serve --listen 0.0.0.0:4437 --config /etc/thalweg.toml
+  thalweg serve --listen 0.0.0.0:4437 --tokens tokens.toml --tls-cert cert.pem --tls-key key.pem
+  thalweg token new --name app --read chat/     a token, and its line for the file of tokens
   thalweg check /var/lib/thalweg                read all data and say what is wrong, if anything
 
   curl -X PUT  http://127.0.0.1:4437/v1/stream/hello -H 'content-type: text/plain'

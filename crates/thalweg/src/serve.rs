@@ -10,13 +10,14 @@ use crate::kernel::Kernel;
 use crate::reload::Reload;
 use crate::reserve::Reserve;
 use crate::shutdown::Stop;
+use crate::tls;
 use crate::vitals::ServerVitals;
 use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_journal::Journal;
 use thalweg_streams::{Retention, Streams, StreamsConfig};
-use thalweg_wire::http::{Gate, Server, ServerConfig};
+use thalweg_wire::http::{Gate, Server, ServerConfig, TlsIdentity};
 
 /// How long requests that are under way may take after a stop was asked for.
 const GRACE: Duration = Duration::from_secs(10);
@@ -26,6 +27,8 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let mut stop = Stop::install()?;
     let folder = Folder::take(&config.data)?;
     let auth = Auth::of(config)?.map(Arc::new);
+    let mut reload = Reload::default();
+    let tls = tls::identity(config, &mut reload)?;
     let kernel = Kernel::open(&folder, config)?;
     folder.note_running(config.durability)?;
     let reserve = Reserve::open(&*kernel.disk, config.reserve_bytes.0).context("cannot hold back disk space")?;
@@ -36,7 +39,6 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let mut background =
         Background::start(&kernel, &streams, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
 
-    let mut reload = Reload::default();
     if let Some(auth) = &auth {
         let auth = Arc::clone(auth);
         reload.watch("tokens", auth.files(), move || auth.reload())?;
@@ -45,7 +47,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 
     let vitals = Arc::new(ServerVitals::new(&kernel, &streams));
     let front = Arc::new(Front::new(Arc::clone(&streams), Arc::clone(&vitals), auth.clone()));
-    let server = Server::start(server_config(config), front, gate);
+    let server = Server::start(server_config(config, tls), front, gate);
     let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
     vitals.watch(&server);
     let announcement = announce::ready(config, server.local_addr())?;
@@ -91,9 +93,10 @@ fn streams_config(config: &Config, private: bool) -> StreamsConfig {
     }
 }
 
-fn server_config(config: &Config) -> ServerConfig {
+fn server_config(config: &Config, tls: Option<Arc<TlsIdentity>>) -> ServerConfig {
     let mut server = ServerConfig {
         listen: config.listen.0,
+        tls,
         max_connections: config.max_connections,
         max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
         ..ServerConfig::default()

@@ -19,6 +19,14 @@ struct Wish {
     ttl: Option<String>,
 }
 
+/// What a browser asks before it sends a token from a page of another origin.
+pub(super) fn preflight() -> Response {
+    plain(204, "text/plain")
+        .header("access-control-allow-methods", "POST, OPTIONS")
+        .header("access-control-allow-headers", "Authorization, Content-Type")
+        .header("access-control-max-age", "86400")
+}
+
 pub(super) fn answer(known: &Known, bearer: &Bearer, request: &Request<'_>, now_ms: u64) -> Result<Response, Denied> {
     if request.method != Method::Post {
         return Err(Denied::Method);

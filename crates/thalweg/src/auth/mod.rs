@@ -99,7 +99,10 @@ impl Auth {
     /// The answer to a request that is not to reach the routes: a refusal, or a signed token. `None` lets it pass.
     pub(crate) fn answer(&self, request: &Request<'_>, now_ms: u64) -> Option<Response> {
         let known = self.known.load();
-        if request.path == ISSUE_PATH && request.method != Method::Options {
+        if request.path == ISSUE_PATH && request.method == Method::Options {
+            return Some(issue::preflight());
+        }
+        if request.path == ISSUE_PATH {
             let issued =
                 known.bearer(request, now_ms).and_then(|bearer| issue::answer(&known, &bearer, request, now_ms));
             return Some(issued.unwrap_or_else(|denied| denied.response()));

@@ -46,6 +46,15 @@ impl Client {
         }
     }
 
+    /// Says that nothing more will come.
+    pub(crate) fn shut_down(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            tls.write_tls(&mut self.socket).unwrap();
+        }
+        self.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+
     /// Reads plain bytes once.
     pub(crate) fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         match &mut self.tls {
