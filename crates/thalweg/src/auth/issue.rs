@@ -27,7 +27,12 @@ pub(super) fn preflight() -> Response {
         .header("access-control-max-age", "86400")
 }
 
-pub(super) fn answer(known: &Known, bearer: &Bearer, request: &Request<'_>, now_ms: u64) -> Result<Response, Denied> {
+pub(super) fn answer(
+    known: &Known,
+    bearer: &Bearer<'_>,
+    request: &Request<'_>,
+    now_ms: u64,
+) -> Result<Response, Denied> {
     if request.method != Method::Post {
         return Err(Denied::Method);
     }

@@ -27,6 +27,7 @@ use denied::Denied;
 use routes::Need;
 use scope::{Prefix, Rights};
 use signed::Key;
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use thalweg_wire::http::{Method, Request, Response};
 use tokens::Tokens;
@@ -47,8 +48,8 @@ struct Known {
 }
 
 /// What a good credential stands for.
-struct Bearer {
-    rights: Rights,
+struct Bearer<'a> {
+    rights: Cow<'a, Rights>,
     /// The id of a token of the file; none for a signed one.
     id: Option<String>,
     /// When it ends, in milliseconds since the Unix epoch.
@@ -141,7 +142,7 @@ impl Known {
     }
 
     /// Who sends a request.
-    fn bearer(&self, request: &Request<'_>, now_ms: u64) -> Result<Bearer, Denied> {
+    fn bearer(&self, request: &Request<'_>, now_ms: u64) -> Result<Bearer<'_>, Denied> {
         let Credential { token, way } = bearer::find(request)?;
         if way != Way::Header {
             if !matches!(request.method, Method::Get | Method::Head) {
@@ -154,15 +155,15 @@ impl Known {
         if token.starts_with(signed::MARK) { self.signed(&token, now_ms) } else { self.listed(&token, now_ms) }
     }
 
-    fn listed(&self, token: &str, now_ms: u64) -> Result<Bearer, Denied> {
+    fn listed(&self, token: &str, now_ms: u64) -> Result<Bearer<'_>, Denied> {
         let (id, token) = self.tokens.find(token).ok_or(Denied::Unknown)?;
         if token.expired(now_ms) {
             return Err(Denied::Expired);
         }
-        Ok(Bearer { rights: token.rights.clone(), id: Some(id.to_owned()), expires: token.expires })
+        Ok(Bearer { rights: Cow::Borrowed(&token.rights), id: Some(id.to_owned()), expires: token.expires })
     }
 
-    fn signed(&self, token: &str, now_ms: u64) -> Result<Bearer, Denied> {
+    fn signed(&self, token: &str, now_ms: u64) -> Result<Bearer<'_>, Denied> {
         let claim = self.key.verify(token).ok_or(Denied::Unknown)?;
         if claim.expires <= now_ms {
             return Err(Denied::Expired);
@@ -173,7 +174,11 @@ impl Known {
                 return Err(Denied::Expired);
             }
         }
-        Ok(Bearer { rights: Rights::one(claim.scope, claim.prefix), id: None, expires: Some(claim.expires) })
+        Ok(Bearer {
+            rights: Cow::Owned(Rights::one(claim.scope, claim.prefix)),
+            id: None,
+            expires: Some(claim.expires),
+        })
     }
 }
 
