@@ -92,6 +92,8 @@ fn no_spelling_of_a_path_reaches_a_stream_that_the_token_may_not_read() {
     let authorization = format!("Authorization: Bearer {reader}");
     let good = rig.raw(b"GET /v1/stream/%63hat/a", &[&authorization], "");
     assert!(good.0 == 200 && good.1.ends_with("for all"));
+    let list = rig.raw(b"GET /v1/stream/__ds/streams?prefix=chat/", &[&authorization], "");
+    assert!(list.0 == 200 && list.1.contains("chat/a") && !list.1.contains("secret"), "{}", list.1);
     for target in TRICKS {
         for method in ["GET", "HEAD"] {
             let (status, said) = rig.raw(format!("{method} {target}").as_bytes(), &[&authorization], "");
