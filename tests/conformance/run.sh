@@ -1,18 +1,52 @@
 #!/usr/bin/env bash
-# The published conformance suite against the binary: RUNS times in a row (3), one server, one data folder.
+# The published conformance suite against the binary: RUNS times in a row (3), one server, one data folder; then once with tokens on,
+# and once over TLS.
 . "$(dirname "$0")/../lib.sh"
 RUNS=${RUNS:-3} EXPECTED=332
 
 need_npm || { skip "conformance suite"; finish conformance; }
 workspace
-start_server --long-poll-timeout 500ms || { fail "the server starts"; finish conformance; }
-export DS_BASE_URL=$BASE
-for run in $(seq "$RUNS"); do
-  run_vitest "$ROOT/tests/conformance" "$WORK/run$run.json"
+# once NAME: one run of the suite against BASE.
+once() {
+  local p f
+  export DS_BASE_URL=$BASE
+  run_vitest "$ROOT/tests/conformance" "$WORK/$1.json"
   read -r p f <<<"$VITEST"
-  echo "run $run: $p of $EXPECTED passed, $f failed"
+  echo "$1: $p of $EXPECTED passed, $f failed"
   PASSED=$((PASSED + p)) FAILED=$((FAILED + f))
-  [ "$f" = 0 ] && [ "$p" != "$EXPECTED" ] && fail "run $run has $EXPECTED tests"
-done
-[ "$THALWEG_KIND" = peer ] || check "the server stops gracefully after the suite" stop_server
+  [ "$f" = 0 ] && [ "$p" != "$EXPECTED" ] && fail "$1 has $EXPECTED tests"
+}
+
+start_server --long-poll-timeout 500ms || { fail "the server starts"; finish conformance; }
+for run in $(seq "$RUNS"); do once "run $run"; done
+[ "$THALWEG_KIND" = peer ] && finish conformance
+check "the server stops gracefully after the suite" stop_server
+
+if "$THALWEG_BIN" token new --name suite --admin '*' >"$WORK/tokens.toml" 2>"$WORK/token" &&
+  start_server --long-poll-timeout 500ms --tokens "$WORK/tokens.toml"; then
+  check "without a token nothing is read" test "$(curl -s -o /dev/null -w '%{http_code}' "$BASE/v1/stream/a")" = 401
+  DS_TOKEN=$(tail -1 "$WORK/token"); export DS_TOKEN
+  once "with tokens"
+  unset DS_TOKEN
+  stop_server
+else
+  fail "the server starts with tokens"
+fi
+
+certificate() {
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
+    -addext subjectAltName=IP:127.0.0.1 -keyout "$WORK/key.pem" -out "$WORK/cert.pem" >/dev/null 2>&1
+}
+if ! command -v openssl >/dev/null; then
+  skip "conformance suite over TLS (needs openssl)"
+elif certificate && start_server --long-poll-timeout 500ms --tls-cert "$WORK/cert.pem" --tls-key "$WORK/key.pem"; then
+  BASE=${BASE/http:/https:}
+  check "curl trusts the certificate" curl -fsS --cacert "$WORK/cert.pem" "$BASE/health"
+  export NODE_EXTRA_CA_CERTS=$WORK/cert.pem
+  once "over TLS"
+  unset NODE_EXTRA_CA_CERTS
+  stop_server
+else
+  fail "the server starts with a certificate"
+fi
 finish conformance

@@ -1,6 +1,6 @@
 //! What a server says when it is ready, and where.
 
-use crate::config::{Config, Durability};
+use crate::config::{AuthMode, Config, Durability};
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -40,6 +40,10 @@ fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::rename(&unfinished, path)
 }
 
+fn asks_for_tokens(config: &Config) -> bool {
+    config.auth != AuthMode::Off && !config.tokens.as_os_str().is_empty()
+}
+
 fn banner(config: &Config, address: SocketAddr) -> String {
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     let promise = match config.durability {
@@ -52,13 +56,17 @@ fn banner(config: &Config, address: SocketAddr) -> String {
         reachable.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
     }
     format!(
-        "thalweg {version} listens on http://{address}\n  \
+        "thalweg {version} listens on {scheme}://{address}\n  \
            data        {data}\n  \
            durability  {promise}\n  \
-           watch       http://{reachable}/ in a browser\n  \
-           try         curl -X PUT http://{reachable}/v1/stream/hello -H 'content-type: text/plain' -d 'first words'\n              \
-                       curl 'http://{reachable}/v1/stream/hello?offset=-1'",
+           watch       {scheme}://{reachable}/ in a browser
+  \
+           try         curl {options}-X PUT {scheme}://{reachable}/v1/stream/hello -H 'content-type: text/plain' -d 'first words'
+              \
+                       curl {options}'{scheme}://{reachable}/v1/stream/hello?offset=-1'",
         version = env!("CARGO_PKG_VERSION"),
+        scheme = if config.tls_cert.as_os_str().is_empty() { "http" } else { "https" },
+        options = if asks_for_tokens(config) { "-H \"authorization: Bearer $TOKEN\" " } else { "" },
         data = data.display(),
     )
 }

@@ -1,6 +1,7 @@
 //! Work beside the requests: one thread per kind, so that none waits for another.
 
 use crate::kernel::Kernel;
+use crate::reload::Reload;
 use crate::reserve::Reserve;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ const SETTLE_EVERY: Duration = Duration::from_millis(100);
 const MERGE_EVERY: Duration = Duration::from_millis(100);
 /// One segment is ready ahead; at this rate it is used up before the next look, and appends wait.
 const SEGMENT_BYTES_PER_MS: u64 = 512 << 10;
+const RELOAD_EVERY: Duration = Duration::from_millis(500);
 const TICK_EVERY: Duration = Duration::from_millis(100);
 /// How long a kind rests after an error.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -81,6 +83,14 @@ impl Background {
             background.every("merge", MERGE_EVERY, move || space.step())?;
         }
         Ok(background)
+    }
+
+    /// Looks now and then whether files are to be read again.
+    pub(crate) fn watch(&mut self, mut reload: Reload) -> std::io::Result<()> {
+        self.every("reload", RELOAD_EVERY, move || {
+            reload.step();
+            Ok::<_, UpkeepError>(Done::Nothing)
+        })
     }
 
     /// Starts a thread that calls `work` again and again: at once after it did something, else after `pause`.

@@ -5,7 +5,7 @@
 mod file;
 mod values;
 
-pub(crate) use values::{Durability, Listen, LogFormat, Size, Span, Switch};
+pub(crate) use values::{AuthMode, Durability, Listen, LogFormat, Size, Span, Switch};
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
@@ -69,6 +69,16 @@ settings! {
             "How long one SSE connection lives before the client is asked to reconnect";
         ready_file: PathBuf = "", "THALWEG_READY_FILE", "PATH",
             "Write the address to this file once requests are served; removed on a graceful stop";
+    }
+    "Security" {
+        auth: AuthMode = "auto", "THALWEG_AUTH", "auto|on|off",
+            "Whether requests need a token; `auto`: not on a loopback address without --tokens";
+        tokens: PathBuf = "", "THALWEG_TOKENS", "FILE",
+            "The TOML file of tokens, which `thalweg token new` writes lines for; read again when it changes";
+        tls_cert: PathBuf = "", "THALWEG_TLS_CERT", "FILE",
+            "The certificate and its chain, in PEM; with --tls-key, only HTTPS is served";
+        tls_key: PathBuf = "", "THALWEG_TLS_KEY", "FILE",
+            "The private key of --tls-cert, in PEM; both are read again when they change";
     }
     "Limits" {
         max_body: Size = "32MiB", "THALWEG_MAX_BODY", "SIZE",
@@ -149,6 +159,9 @@ fn check(config: &Config) -> anyhow::Result<()> {
     if config.io_threads == 0 || config.max_connections == 0 {
         bail!("--io-threads and --max-connections must be at least 1");
     }
+    if config.tls_cert.as_os_str().is_empty() != config.tls_key.as_os_str().is_empty() {
+        bail!("--tls-cert and --tls-key go together");
+    }
     if config.long_poll_timeout.0.is_zero() || config.sse_lifetime.0.is_zero() {
         bail!("--long-poll-timeout and --sse-lifetime must be longer than 0");
     }
@@ -217,6 +230,7 @@ mod tests {
             "--long-poll-timeout 0",
             "--retention-age 500ms",
             "--gzip-level 10",
+            "--tls-cert cert.pem",
         ] {
             assert!(load(flags(line), None).is_err(), "{line}");
         }

@@ -1,5 +1,6 @@
 //! The routes of the binary: its own few, and the streams' for everything under `/v1/stream/`.
 
+use crate::auth::Auth;
 use crate::live;
 use crate::metrics::{self, Snapshot};
 use std::sync::Arc;
@@ -16,16 +17,23 @@ pub(crate) trait Vitals: Send + Sync + 'static {
 pub(crate) struct Front<S, V> {
     streams: Arc<S>,
     vitals: V,
+    /// Asked before any route, if tokens are.
+    auth: Option<Arc<Auth>>,
 }
 
 impl<S, V> Front<S, V> {
-    pub(crate) fn new(streams: Arc<S>, vitals: V) -> Self {
-        Self { streams, vitals }
+    pub(crate) fn new(streams: Arc<S>, vitals: V, auth: Option<Arc<Auth>>) -> Self {
+        Self { streams, vitals, auth }
     }
 }
 
 impl<S: Service, V: Vitals> Service for Front<S, V> {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+        if let Some(auth) = &self.auth
+            && let Some(response) = auth.answer(request, cx.now_ms)
+        {
+            return Reply::Now(response);
+        }
         if is_stream(request.path) {
             return self.streams.handle(request, cx);
         }
@@ -92,7 +100,7 @@ fn text(status: u16, body: &str) -> Response {
 }
 
 /// The headers that every answer carries.
-fn plain(status: u16, content_type: &str) -> Response {
+pub(crate) fn plain(status: u16, content_type: &str) -> Response {
     Response::new(status)
         .header("content-type", content_type)
         .header("cache-control", "no-store")

@@ -1,6 +1,7 @@
 //! The one binary: configuration, wiring, routes and `check`.
 
 mod announce;
+mod auth;
 mod background;
 mod check;
 mod client;
@@ -11,9 +12,11 @@ mod kernel;
 mod live;
 mod logs;
 mod metrics;
+mod reload;
 mod reserve;
 mod serve;
 mod shutdown;
+mod tls;
 mod vitals;
 
 use clap::{Args, Parser, Subcommand};
@@ -38,7 +41,8 @@ const EXAMPLES: &str = "\
 Examples:
   thalweg dev                                   try it: data in ./data, readable logs
   thalweg serve --data /var/lib/thalweg         serve on 127.0.0.1:4437
-  thalweg serve --listen 0.0.0.0:4437 --config /etc/thalweg.toml
+  thalweg serve --listen 0.0.0.0:4437 --tokens tokens.toml --tls-cert cert.pem --tls-key key.pem
+  thalweg token new --name app --read chat/     a token, and its line for the file of tokens
   thalweg check /var/lib/thalweg                read all data and say what is wrong, if anything
 
   thalweg stream create hello --content-type text/plain
@@ -68,6 +72,8 @@ enum Command {
     /// Serve from ./data with logs for a person: for trying things out.
     #[command(after_help = SERVE_HELP)]
     Dev(ServeArgs),
+    /// Make tokens that say who may do what, and sign short-lived ones.
+    Token(auth::TokenArgs),
     /// Read a data folder, contents included, and say the first thing that is wrong.
     ///
     /// The server must be stopped. Exit code 0: everything is as it was written; 1: not, or the folder is in use.
@@ -111,6 +117,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             logs::start(&config.log, config.log_format, logs::Audience::Developer)?;
             serve::run(&config)?;
         }
+        Command::Token(args) => auth::run_command(args)?,
         Command::Check { dir } => {
             logs::start("warn", LogFormat::Text, logs::Audience::Operator)?;
             check::run(&dir)?;

@@ -1,20 +1,23 @@
 //! Opens the data folder and serves it until it is asked to stop.
 
 use crate::announce;
+use crate::auth::Auth;
 use crate::background::Background;
 use crate::config::{Config, Switch};
 use crate::folder::Folder;
 use crate::http::Front;
 use crate::kernel::Kernel;
+use crate::reload::Reload;
 use crate::reserve::Reserve;
 use crate::shutdown::Stop;
+use crate::tls;
 use crate::vitals::ServerVitals;
 use anyhow::Context;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_journal::Journal;
 use thalweg_streams::{Retention, Streams, StreamsConfig};
-use thalweg_wire::http::{Gate, Server, ServerConfig};
+use thalweg_wire::http::{Gate, Server, ServerConfig, TlsIdentity};
 
 /// How long requests that are under way may take after a stop was asked for.
 const GRACE: Duration = Duration::from_secs(10);
@@ -23,19 +26,28 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let mut stop = Stop::install()?;
     let folder = Folder::take(&config.data)?;
+    let auth = Auth::of(config)?.map(Arc::new);
+    let mut reload = Reload::default();
+    let tls = tls::identity(config, &mut reload)?;
     let kernel = Kernel::open(&folder, config)?;
     folder.note_running(config.durability)?;
     let reserve = Reserve::open(&*kernel.disk, config.reserve_bytes.0).context("cannot hold back disk space")?;
 
-    let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config));
+    let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config, auth.is_some()));
     let gate = Arc::new(Gate::default());
     open_gate(&kernel, &gate, &streams);
-    let background =
+    let mut background =
         Background::start(&kernel, &streams, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
 
+    if let Some(auth) = &auth {
+        let auth = Arc::clone(auth);
+        reload.watch("tokens", auth.files(), move || auth.reload())?;
+    }
+    background.watch(reload)?;
+
     let vitals = Arc::new(ServerVitals::new(&kernel, &streams));
-    let front = Arc::new(Front::new(Arc::clone(&streams), Arc::clone(&vitals)));
-    let server = Server::start(server_config(config), front, gate);
+    let front = Arc::new(Front::new(Arc::clone(&streams), Arc::clone(&vitals), auth.clone()));
+    let server = Server::start(server_config(config, tls), front, gate);
     let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
     vitals.watch(&server);
     let announcement = announce::ready(config, server.local_addr())?;
@@ -65,8 +77,9 @@ fn open_gate(kernel: &Kernel, gate: &Arc<Gate>, streams: &Arc<Streams>) {
     }));
 }
 
-fn streams_config(config: &Config) -> StreamsConfig {
+fn streams_config(config: &Config, private: bool) -> StreamsConfig {
     StreamsConfig {
+        private,
         long_poll_timeout: config.long_poll_timeout.0,
         sse_lifetime: config.sse_lifetime.0,
         io_threads: config.io_threads,
@@ -80,9 +93,10 @@ fn streams_config(config: &Config) -> StreamsConfig {
     }
 }
 
-fn server_config(config: &Config) -> ServerConfig {
+fn server_config(config: &Config, tls: Option<Arc<TlsIdentity>>) -> ServerConfig {
     let mut server = ServerConfig {
         listen: config.listen.0,
+        tls,
         max_connections: config.max_connections,
         max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
         ..ServerConfig::default()

@@ -173,6 +173,16 @@ words! {
 }
 
 words! {
+    /// Whether tokens are asked for.
+    AuthMode {
+        /// If there are tokens, or else only if nobody but this machine can connect.
+        Auto = "auto",
+        On = "on" | "true",
+        Off = "off" | "false",
+    }
+}
+
+words! {
     LogFormat { Text = "text", Json = "json" }
 }
 

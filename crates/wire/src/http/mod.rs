@@ -9,7 +9,7 @@ mod service;
 
 #[doc(hidden)]
 pub use framing::fuzz_framing;
-pub use server::{Server, ServerConfig, ServerStats, Waits};
+pub use server::{IdentityError, Server, ServerConfig, ServerStats, TlsIdentity, Waits};
 pub use service::{
     Body, BodySource, Context, Gate, Headers, Method, Pending, Poll, Pull, Reply, Request, Response, Service, Sink,
     Waker,

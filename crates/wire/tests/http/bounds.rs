@@ -10,9 +10,12 @@ fn one_connection_too_many_is_told_so() {
         assert_eq!(client.get("/").status, 200);
     }
     let mut extra = Client::new(&stand.server);
-    let answer = extra.answer();
-    assert_eq!((answer.status, answer.field("connection")), (503, Some("close")));
-    assert!(answer.field("retry-after").is_some());
+    // Before a handshake nothing can be said.
+    if crate::IDENTITY.is_none() {
+        let answer = extra.answer();
+        assert_eq!((answer.status, answer.field("connection")), (503, Some("close")));
+        assert!(answer.field("retry-after").is_some());
+    }
     extra.assert_closed();
     assert_eq!(stand.server.stats().connections_refused, 1);
     drop(clients.pop());

@@ -7,6 +7,7 @@ use thalweg_wire::http::Server;
 
 pub(crate) struct Client {
     pub(crate) socket: TcpStream,
+    tls: Option<Box<rustls::ClientConnection>>,
     buf: Vec<u8>,
 }
 
@@ -34,11 +35,32 @@ impl Client {
         let socket = TcpStream::connect(server.local_addr()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         socket.set_nodelay(true).unwrap();
-        Self { socket, buf: Vec::new() }
+        let tls = crate::IDENTITY.map(|identity| Box::new(identity().session()));
+        Self { socket, tls, buf: Vec::new() }
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.socket.write_all(bytes.as_ref()).unwrap();
+        match &mut self.tls {
+            None => self.socket.write_all(bytes.as_ref()).unwrap(),
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut self.socket).write_all(bytes.as_ref()).unwrap(),
+        }
+    }
+
+    /// Says that nothing more will come.
+    pub(crate) fn shut_down(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            tls.write_tls(&mut self.socket).unwrap();
+        }
+        self.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    }
+
+    /// Reads plain bytes once.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        match &mut self.tls {
+            None => self.socket.read(into),
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut self.socket).read(into),
+        }
     }
 
     pub(crate) fn get(&mut self, path: &str) -> Answer {
@@ -49,13 +71,15 @@ impl Client {
     /// Reads more; false at the end.
     pub(crate) fn more(&mut self) -> bool {
         let mut chunk = [0; 65536];
-        match self.socket.read(&mut chunk) {
+        match self.read(&mut chunk) {
             Ok(0) => false,
             Ok(n) => {
                 self.buf.extend_from_slice(&chunk[..n]);
                 true
             }
             Err(e) if matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => false,
+            // Cut before the end was said.
+            Err(e) if self.tls.is_some() && e.kind() == ErrorKind::UnexpectedEof => false,
             Err(e) => panic!("{e}, after {:?}", String::from_utf8_lossy(&self.buf)),
         }
     }
@@ -120,8 +144,11 @@ impl Client {
     /// Whether nothing comes for a moment.
     pub(crate) fn is_silent(&mut self) -> bool {
         self.socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let (mut byte, tls) = ([0], self.tls.is_some());
+        let got = if tls { self.read(&mut byte) } else { self.socket.peek(&mut byte) };
+        self.buf.extend(&byte[..*got.as_ref().unwrap_or(&0) * usize::from(tls)]);
         let silent = self.buf.is_empty()
-            && matches!(self.socket.peek(&mut [0]), Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+            && matches!(got, Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
         self.socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         silent
     }

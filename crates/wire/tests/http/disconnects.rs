@@ -1,6 +1,5 @@
 use crate::client::{Client, eventually, get};
 use crate::service::stand;
-use std::net::Shutdown;
 
 #[test]
 fn a_pending_answer_is_dropped_with_its_client() {
@@ -34,7 +33,7 @@ fn a_client_that_shuts_down_its_side_does_not_wait_for_a_pending_answer() {
     let mut client = Client::new(&stand.server);
     client.send(get("/later"));
     eventually(|| stand.paths.alive() == 1);
-    client.socket.shutdown(Shutdown::Write).unwrap();
+    client.shut_down();
     eventually(|| stand.paths.alive() == 0);
     client.assert_closed();
 }

@@ -88,7 +88,7 @@ fn a_client_that_shut_down_its_side_still_gets_a_held_reply() {
     let stand = stand();
     let mut client = Client::new(&stand.server);
     client.send(get("/held?1"));
-    client.socket.shutdown(std::net::Shutdown::Write).unwrap();
+    client.shut_down();
     eventually(|| stand.server.stats().replies_held == 1);
     assert!(client.is_silent());
     stand.gate.advance(1);

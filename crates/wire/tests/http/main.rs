@@ -2,7 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not marked as tests")]
 
+/// `../https` runs the same tests over TLS.
+pub(crate) const IDENTITY: Option<fn() -> identity::Identity> = None;
+
 mod client;
+#[path = "../https/identity.rs"]
+mod identity;
 mod service;
 
 mod bodies;

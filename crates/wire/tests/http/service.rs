@@ -208,6 +208,7 @@ pub(crate) fn stand() -> Stand {
 
 pub(crate) fn stand_with(change: impl FnOnce(&mut ServerConfig)) -> Stand {
     let mut config = ServerConfig { reactors: 1, ..ServerConfig::default() };
+    config.tls = crate::IDENTITY.map(|identity| identity().server());
     change(&mut config);
     let (paths, gate) = (Arc::new(Paths::default()), Arc::new(Gate::default()));
     let server = Server::start(config, Arc::<Paths>::clone(&paths), Arc::clone(&gate)).unwrap();

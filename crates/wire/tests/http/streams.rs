@@ -64,7 +64,7 @@ fn a_stream_that_fails_midway_is_not_taken_for_whole() {
     let mut client = Client::new(&stand.server);
     client.send("GET /abort?5000000 HTTP/1.0\r\n\r\n");
     let reset = loop {
-        match std::io::Read::read(&mut client.socket, &mut [0; 4096]) {
+        match client.read(&mut [0; 4096]) {
             Ok(0) => break false,
             Ok(_) => {}
             Err(error) => break error.kind() == std::io::ErrorKind::ConnectionReset,

@@ -199,14 +199,14 @@ impl Engine {
             .up_to_date(up_to_date)
             .closed(closed);
         match mode {
-            Mode::CatchUp if up_to_date => head.put(b"Cache-Control: ", b"no-cache"),
+            Mode::CatchUp if up_to_date => head.put(b"Cache-Control: ", self.config.no_cache()),
             Mode::LongPoll { echoed } => {
                 if !closed {
                     head = head.number(b"Stream-Cursor: ", cursor::next(now, echoed));
                 }
-                head = cacheable(head, place, now);
+                head = cacheable(head, place, self.config.private, now);
             }
-            Mode::CatchUp => head = cacheable(head, place, now),
+            Mode::CatchUp => head = cacheable(head, place, self.config.private, now),
         }
         if status == 304 {
             return Answer::Response(place.after, head.finish(Body::Empty));
@@ -253,20 +253,24 @@ impl Task for Compressing {
 }
 
 /// What lies between two offsets never changes. What lives for a while must not be kept for longer.
-fn cacheable(mut head: Head, place: &Place, now: Millis) -> Head {
+fn cacheable(mut head: Head, place: &Place, private: bool, now: Millis) -> Head {
     const FOR_A_MINUTE: &[u8] = b"public, max-age=60, stale-while-revalidate=300";
+    const FOR_A_MINUTE_PRIVATELY: &[u8] = b"private, max-age=60, stale-while-revalidate=300";
     const WHOLE_MS: u64 = 360_000;
+    if private {
+        head.put(b"Vary: ", b"Authorization, Cookie");
+    }
     if place.moving {
-        head.put(b"Cache-Control: ", b"no-cache");
+        head.put(b"Cache-Control: ", if private { b"private, no-cache" } else { b"no-cache" });
         return head;
     }
     match place.deadline.map(|deadline| deadline.since(now)) {
         Some(left) if left < WHOLE_MS => {
-            let mut value = b"public, max-age=".to_vec();
+            let mut value = if private { b"private, max-age=".to_vec() } else { b"public, max-age=".to_vec() };
             value.extend_from_slice(itoa::Buffer::new().format((left / 1_000).min(60)).as_bytes());
             head.put(b"Cache-Control: ", &value);
         }
-        _ => head.put(b"Cache-Control: ", FOR_A_MINUTE),
+        _ => head.put(b"Cache-Control: ", if private { FOR_A_MINUTE_PRIVATELY } else { FOR_A_MINUTE }),
     }
     head
 }

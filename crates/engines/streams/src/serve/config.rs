@@ -12,6 +12,8 @@ pub struct StreamsConfig {
     pub long_poll_timeout: Duration,
     /// After this time an SSE response ends, and the client comes back: so that caches can gather readers.
     pub sse_lifetime: Duration,
+    /// Answers are for whoever asked, because others may not ask: caches that many share must not keep them.
+    pub private: bool,
     /// A comment is sent on an SSE response that was silent for this long.
     pub sse_keep_alive: Duration,
     /// How many idempotent producers one stream remembers.
@@ -47,6 +49,11 @@ pub struct Faults {
 }
 
 impl StreamsConfig {
+    /// `Cache-Control` of what may be kept only if it is asked for again each time.
+    pub(crate) const fn no_cache(&self) -> &'static [u8] {
+        if self.private { b"private, no-cache" } else { b"no-cache" }
+    }
+
     pub(crate) fn acknowledges_retries_early(&self) -> bool {
         #[cfg(feature = "faults")]
         return self.faults.retry_acknowledged_early;
@@ -68,6 +75,7 @@ impl Default for StreamsConfig {
             prefix: "/v1/stream/".into(),
             long_poll_timeout: Duration::from_secs(30),
             sse_lifetime: Duration::from_secs(60),
+            private: false,
             sse_keep_alive: Duration::from_secs(15),
             max_producers: crate::state::producers::PRODUCERS_MAX,
             retention: Retention::default(),

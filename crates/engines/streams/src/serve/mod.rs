@@ -34,6 +34,7 @@ pub use config::Faults;
 pub use config::StreamsConfig;
 pub(crate) use list::LIMIT_MAX;
 pub use list::listed_prefix;
+pub use name::{Place, place_of_path};
 pub use stats::Stats;
 
 use crate::format::offset::Position;

@@ -9,14 +9,29 @@ pub(crate) const NAME_BYTES_MAX: usize = 1_024;
 /// The first segment that the protocol reserves.
 const RESERVED: &str = "__ds";
 
-/// The name of the stream at `path`.
-pub(crate) fn of_path<'a>(path: &'a str, prefix: &str) -> Result<Cow<'a, str>, Refusal> {
+/// What a path under the prefix means, in its normal form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place<'a> {
+    /// The stream of this name.
+    Stream(Cow<'a, str>),
+    /// What follows the segment that the protocol reserves, `__ds`, and its slash.
+    Control(Cow<'a, str>),
+}
+
+/// What `path` means. Whoever decides about a path decides by this, so that all mean the same stream by it.
+pub fn place_of_path<'a>(path: &'a str, prefix: &str) -> Result<Place<'a>, Refusal> {
     let rest = path.strip_prefix(prefix).ok_or_else(|| Refusal::NotUnderPrefix(prefix.into()))?;
     let name = normal(rest)?;
-    let mut segments = name.split('/');
-    if segments.clone().next() == Some(RESERVED) {
-        return Err(Refusal::Reserved);
+    if let Some(control) = name.strip_prefix(RESERVED)
+        && (control.is_empty() || control.starts_with('/'))
+    {
+        let at = (RESERVED.len() + 1).min(name.len());
+        return Ok(Place::Control(match name {
+            Cow::Borrowed(name) => Cow::Borrowed(&name[at..]),
+            Cow::Owned(mut name) => Cow::Owned(name.split_off(at)),
+        }));
     }
+    let mut segments = name.split('/');
     if segments.clone().any(str::is_empty) {
         return Err(Refusal::Name("it is empty, or has an empty segment"));
     }
@@ -26,7 +41,15 @@ pub(crate) fn of_path<'a>(path: &'a str, prefix: &str) -> Result<Cow<'a, str>, R
     if name.len() > NAME_BYTES_MAX {
         return Err(Refusal::Name("it is longer than 1,024 bytes"));
     }
-    Ok(name)
+    Ok(Place::Stream(name))
+}
+
+/// The name of the stream at `path`.
+pub(crate) fn of_path<'a>(path: &'a str, prefix: &str) -> Result<Cow<'a, str>, Refusal> {
+    match place_of_path(path, prefix)? {
+        Place::Stream(name) => Ok(name),
+        Place::Control(_) => Err(Refusal::Reserved),
+    }
 }
 
 /// Percent-encoded where needed, with capital digits, and nowhere else.

@@ -74,7 +74,7 @@ impl Engine {
                         .next_offset(place.span.upto)
                         .up_to_date(true)
                         .closed(place.span.closed)
-                        .line(b"Cache-Control: ", b"no-cache");
+                        .line(b"Cache-Control: ", self.config.no_cache());
                     return Ok(Answer::Response(place.after, head.finish(Body::Empty)));
                 }
                 self.chunk(place, Mode::CatchUp, caching, now)

@@ -37,7 +37,7 @@ struct SseFeed {
 /// Opens an SSE response at the place.
 pub(crate) fn open(engine: &Arc<Engine>, place: Place, echoed: Option<u64>, now: Millis) -> Answer {
     let encoding = Encoding::from(place.content_type.kind());
-    let mut head = Head::new(200).content_type("text/event-stream").line(b"Cache-Control: ", b"no-cache");
+    let mut head = Head::new(200).content_type("text/event-stream").line(b"Cache-Control: ", engine.config.no_cache());
     if encoding == Encoding::Base64 {
         head.put(b"Stream-SSE-Data-Encoding: ", b"base64");
     }

@@ -11,6 +11,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
+    pub(crate) const PLAIN_HTTP: Self = Self::new(400, "this port speaks TLS: use https");
     pub(crate) const fn new(status: u16, reason: &'static str) -> Self {
         Self { status, reason }
     }

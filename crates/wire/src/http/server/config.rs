@@ -1,6 +1,8 @@
 //! The bounds of a server.
 
+use super::identity::TlsIdentity;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a server listens on, and the bounds it keeps. Sizes are in bytes.
@@ -8,6 +10,8 @@ use std::time::Duration;
 pub struct ServerConfig {
     /// Port 0 takes any free port.
     pub listen: SocketAddr,
+    /// TLS is spoken with this, or plain HTTP without.
+    pub tls: Option<Arc<TlsIdentity>>,
     /// Event loops, one thread each.
     pub reactors: usize,
     /// Connections beyond are answered 503.
@@ -23,7 +27,7 @@ pub struct ServerConfig {
     /// Output of one connection that the socket does not take. Beyond, no body source is pulled and no request is handled. A single
     /// response may be larger.
     pub max_output: usize,
-    /// From the first byte of a head to its last; 408 beyond.
+    /// From the first byte of a head to its last; 408 beyond. As long from the start of a connection to the end of its handshake.
     pub header_timeout: Duration,
     /// Between two reads of a body; 408 beyond.
     pub body_timeout: Duration,
@@ -40,6 +44,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            tls: None,
             reactors: std::thread::available_parallelism().map_or(1, usize::from),
             max_connections: 65_536,
             max_head: 16 * 1024,

@@ -1,20 +1,26 @@
 //! One connection: requests in, replies out in their order. Its calls to the socket are one receive or one send at a time; when to make
 //! them is the event loop's business.
 
+use super::config::ServerConfig;
 use super::env::Env;
 use super::input::Input;
 use super::mailbox::Token;
 use super::output::{Backlog, Gather};
 use super::reply::{Replies, Slot, State, render, render_parts};
 use super::timers::{NEVER, Tick};
+use super::tls::Tls;
 use crate::http::framing::{Manner, Refusal, Step};
 use crate::http::{Body, Pull};
 use bytes::Bytes;
 use rustix::event::epoll::EventFlags;
+use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
+    /// Between the socket and all below, if TLS is spoken.
+    pub(super) tls: Option<Box<Tls>>,
     pub(super) serial: u32,
     pub(super) interest: EventFlags,
     /// Present while a request is incomplete, or waits because of a bound.
@@ -77,6 +83,7 @@ impl Connection {
     pub(super) fn new(socket: OwnedFd, serial: u32, now: Tick) -> Self {
         Self {
             socket,
+            tls: None,
             serial,
             interest: EventFlags::IN.union(EventFlags::RDHUP),
             input: None,
@@ -87,6 +94,80 @@ impl Connection {
             armed: NEVER,
             discarded: 0,
             flags: Flags::default(),
+        }
+    }
+
+    /// Sends what the socket takes of `out`; gives how much of it needs no further care.
+    pub(super) fn send(&mut self, out: &mut Gather) -> io::Result<usize> {
+        match &mut self.tls {
+            None => out.send(&self.socket),
+            Some(tls) => tls.send(&self.socket, out.slices()),
+        }
+    }
+
+    /// Sends what the socket takes of the backlog, which is gone with its last byte; gives how much that is. With TLS, what is encrypted
+    /// and waits for the socket counts as backlog too.
+    pub(super) fn send_backlog(&mut self, now: Tick) -> io::Result<usize> {
+        let Some(backlog) = &mut self.backlog else { return Ok(0) };
+        let (sent, moved) = match &mut self.tls {
+            None => {
+                let sent = backlog.send(&self.socket)?;
+                (sent, sent > 0)
+            }
+            Some(tls) => {
+                let sent = tls.send(&self.socket, backlog.slices())?;
+                backlog.advance(sent);
+                (sent, tls.take_moved())
+            }
+        };
+        if moved {
+            self.write_since = now;
+        }
+        if backlog.is_empty() && !self.tls_waits() {
+            self.backlog = None;
+            self.since = now;
+        }
+        Ok(sent)
+    }
+
+    /// Sends what a handshake has to say. What the socket does not take is backlog.
+    pub(super) fn send_handshake(&mut self, now: Tick) -> io::Result<()> {
+        if let Some(tls) = &mut self.tls
+            && self.backlog.is_none()
+            && !tls.flush(&self.socket)?
+        {
+            self.backlog = Some(Box::default());
+            self.write_since = now;
+        }
+        Ok(())
+    }
+
+    /// Encrypted bytes wait for the socket.
+    pub(super) fn tls_waits(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.waits())
+    }
+
+    /// Input is there that the socket will not announce, and it is wanted.
+    pub(super) fn has_unread(&self) -> bool {
+        let Flags { last, eof, paused, .. } = self.flags;
+        !(last || eof || paused) && self.tls.as_ref().is_some_and(|tls| tls.has_unread())
+    }
+
+    /// Lets the client know that it has seen everything, if it has.
+    pub(super) fn say_end(&mut self) {
+        if let Some(tls) = &mut self.tls
+            && self.replies.is_empty()
+            && self.backlog.is_none()
+        {
+            tls.say_end(&self.socket);
+        }
+    }
+
+    /// How long it may be idle, or take for its handshake.
+    pub(super) fn patience(&self, config: &ServerConfig) -> Duration {
+        match &self.tls {
+            Some(tls) if tls.is_handshaking() => config.header_timeout,
+            _ => config.idle_timeout,
         }
     }
 
@@ -262,7 +343,7 @@ impl Connection {
             _ if self.flags.last || self.flags.paused => deadline,
             Some(input) if input.framer.in_body() => deadline.min(clock.tick_after(self.since, config.body_timeout)),
             Some(_) => deadline.min(clock.tick_after(self.since, config.header_timeout)),
-            None if self.is_idle() => deadline.min(clock.tick_after(self.since, config.idle_timeout)),
+            None if self.is_idle() => deadline.min(clock.tick_after(self.since, self.patience(config))),
             None => deadline,
         }
     }

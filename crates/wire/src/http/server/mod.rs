@@ -8,6 +8,7 @@ mod config;
 mod connection;
 mod env;
 mod held;
+mod identity;
 mod input;
 mod listener;
 mod mailbox;
@@ -17,9 +18,11 @@ mod reply;
 mod stats;
 mod status;
 mod timers;
+mod tls;
 mod waits;
 
 pub use config::ServerConfig;
+pub use identity::{IdentityError, TlsIdentity};
 pub use stats::ServerStats;
 pub use waits::Waits;
 

@@ -72,17 +72,23 @@ impl Gather {
         self.pieces.shrink_to(1024);
     }
 
+    /// Everything, for whoever sends it in another way.
+    pub(super) fn slices(&mut self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.end_text();
+        self.pieces.iter().map(|piece| match piece {
+            Piece::Text(range) => &self.text[range.clone()],
+            Piece::Shared(bytes) => bytes,
+        })
+    }
+
     /// Sends what the socket takes; gives what it took.
     pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<usize> {
         if self.pieces.is_empty() {
             return retry(|| send(socket, &self.text[..self.text.len().min(TURN_MAX)], FLAGS));
         }
-        self.end_text();
-        let slices = self.pieces.iter().map(|piece| match piece {
-            Piece::Text(range) => &self.text[range.clone()],
-            Piece::Shared(bytes) => bytes,
-        });
-        send_all(socket, slices, self.pieces.len())
+        let slices = self.slices();
+        let count = slices.len();
+        send_all(socket, slices, count)
     }
 
     /// Moves all but the first `sent` bytes to `backlog`.
@@ -125,7 +131,18 @@ impl Backlog {
 
     /// Sends what the socket takes; gives what it took.
     pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<usize> {
-        let sent = send_all(socket, self.pieces.iter().map(|bytes| &bytes[..]), self.pieces.len())?;
+        let sent = send_all(socket, self.slices(), self.pieces.len())?;
+        self.advance(sent);
+        Ok(sent)
+    }
+
+    /// Everything, for whoever sends it in another way, and calls [`Backlog::advance`].
+    pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        self.pieces.iter().map(|bytes| &bytes[..])
+    }
+
+    /// Forgets the first `sent` bytes.
+    pub(super) fn advance(&mut self, sent: usize) {
         self.len -= sent;
         let mut left = sent;
         while let Some(first) = self.pieces.front_mut() {
@@ -136,7 +153,6 @@ impl Backlog {
             left -= first.len();
             self.pieces.pop_front();
         }
-        Ok(sent)
     }
 }
 

@@ -11,6 +11,7 @@ use super::listener::{self, Accepted};
 use super::mailbox::Token;
 use super::output::{Backlog, Gather};
 use super::timers::{NEVER, Tick, Timers};
+use super::tls::{PlainHttp, Tls};
 use crate::http::framing::Refusal;
 use bytes::Bytes;
 use rustix::buffer::spare_capacity;
@@ -194,11 +195,16 @@ impl Reactor {
     }
 
     fn welcome(&mut self, socket: OwnedFd) {
+        let tls = match self.env.config.tls.as_deref().map(Tls::new).transpose() {
+            Ok(tls) => tls,
+            Err(error) => return tracing::error!(%error, "no TLS session can be made"),
+        };
         let extra = self.connected.fetch_add(1, Ordering::Relaxed) >= self.env.config.max_connections;
         if extra {
             self.connected.fetch_sub(1, Ordering::Relaxed);
             self.env.counters.refused.add(1);
-            if self.extras >= EXTRA_MAX {
+            // Nothing can be said before a handshake, which would cost more than the answer is worth.
+            if self.extras >= EXTRA_MAX || tls.is_some() {
                 return;
             }
             self.extras += 1;
@@ -210,6 +216,7 @@ impl Reactor {
         let serial = self.next_serial;
         let mut connection = Connection::new(socket, serial, self.env.clock.tick);
         connection.flags.extra = extra;
+        connection.tls = tls;
         if extra {
             connection.refuse(Refusal::NO_CONNECTION, &self.env);
         }
@@ -224,6 +231,7 @@ impl Reactor {
 
     fn close(&mut self, index: usize) {
         let Some(mut connection) = self.connections.try_remove(index) else { return };
+        connection.say_end();
         while let Some(slot) = connection.replies.pop() {
             self.env.forget(slot);
         }
@@ -273,8 +281,19 @@ impl Reactor {
             connection.refuse(refusal, &self.env);
             return self.mark_dirty(token);
         }
-        match input.receive(&connection.socket) {
-            Ok(None) => self.keep(token, input, 0),
+        let received = match &mut connection.tls {
+            None => input.receive(&connection.socket),
+            Some(tls) => tls.receive(&connection.socket, &mut input.buf),
+        };
+        match received {
+            Ok(None) => {
+                let tls = connection.tls.is_some();
+                self.keep(token, input, 0);
+                // A handshake may have something to send.
+                if tls {
+                    self.mark_dirty(token);
+                }
+            }
             Ok(Some(0)) => {
                 connection.flags.eof = true;
                 if input.is_scratch() {
@@ -292,11 +311,19 @@ impl Reactor {
                 self.keep(token, input, handled);
                 self.mark_dirty(token);
             }
-            Err(_) => {
+            Err(error) => {
+                if error.get_ref().is_some_and(|why| why.is::<PlainHttp>()) {
+                    connection.tls = None;
+                    connection.refuse(Refusal::PLAIN_HTTP, &self.env);
+                    self.mark_dirty(token);
+                } else {
+                    // An end that was not said, or garbage, is answered by none.
+                    connection.tls = None;
+                    self.close(index);
+                }
                 if input.is_scratch() {
                     self.scratch = Some(input);
                 }
-                self.close(index);
             }
         }
     }
@@ -396,7 +423,7 @@ impl Reactor {
         let stalled = connection.backlog.is_some() && passed(connection.write_since, config.write_timeout);
         let gone = match &connection.input {
             _ if connection.flags.lingering => passed(connection.since, config.linger_time),
-            None => connection.is_idle() && passed(connection.since, config.idle_timeout),
+            None => connection.is_idle() && passed(connection.since, connection.patience(config)),
             Some(input) => {
                 let time = if input.framer.in_body() { config.body_timeout } else { config.header_timeout };
                 if passed(connection.since, time) && !connection.flags.paused && !connection.flags.last {
@@ -428,6 +455,9 @@ impl Reactor {
                     let handled = connection.serve(token, &mut input, &self.env);
                     self.keep(token, input, handled);
                 }
+            }
+            if self.connections.get(token.index as usize).is_some_and(Connection::has_unread) {
+                self.read(token);
             }
             self.mark_dirty(token);
         }
@@ -464,20 +494,12 @@ impl Reactor {
     fn flush(&mut self, token: Token) -> io::Result<()> {
         let Some(connection) = self.connections.get_mut(token.index as usize) else { return Ok(()) };
         let Env { counters, clock, .. } = &self.env;
-        if let Some(backlog) = &mut connection.backlog {
-            if !std::mem::take(&mut connection.flags.writable) {
-                return Ok(());
-            }
-            let sent = backlog.send(&connection.socket)?;
-            counters.bytes_out.add(sent);
-            if sent > 0 {
-                connection.write_since = clock.tick;
-            }
-            if !backlog.is_empty() {
-                return Ok(());
-            }
-            connection.backlog = None;
-            connection.since = clock.tick;
+        if connection.backlog.is_some() && std::mem::take(&mut connection.flags.writable) {
+            counters.bytes_out.add(connection.send_backlog(clock.tick)?);
+        }
+        connection.send_handshake(clock.tick)?;
+        if connection.backlog.is_some() {
+            return Ok(());
         }
         for _ in 0..SENDS_PER_ROUND {
             self.gather.clear();
@@ -485,16 +507,17 @@ impl Reactor {
             if fill == Fill::Abort {
                 self.parts.clear();
                 self.gather.clear();
+                connection.tls = None;
                 // A reset, which no client takes for the end of a body.
                 let _ = sockopt::set_socket_linger(&connection.socket, Some(Duration::ZERO));
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
             let len = self.gather.len();
             if len > 0 {
-                let sent = self.gather.send(&connection.socket)?;
+                let sent = connection.send(&mut self.gather)?;
                 counters.bytes_out.add(sent);
                 connection.since = if connection.input.is_none() { clock.tick } else { connection.since };
-                if sent < len {
+                if sent < len || connection.tls_waits() {
                     let mut backlog = Box::<Backlog>::default();
                     self.gather.keep(sent, &mut backlog);
                     connection.backlog = Some(backlog);
@@ -523,6 +546,7 @@ impl Reactor {
         let env = &self.env;
         let sent = connection.backlog.is_none();
         if connection.flags.finished && sent && !connection.flags.lingering {
+            connection.say_end();
             if !connection.flags.linger
                 || connection.flags.eof
                 || shutdown(&connection.socket, Shutdown::Write).is_err()
@@ -537,7 +561,7 @@ impl Reactor {
         if idle && (connection.flags.eof || env.stopping) {
             return self.close(index);
         }
-        if connection.flags.paused && connection.has_room(env) {
+        if (connection.flags.paused && connection.has_room(env)) || connection.has_unread() {
             self.again.push(token);
         }
         let wanted = connection.wanted();

@@ -1,0 +1,70 @@
+//! What is said to whom a request is refused. `docs/protocol/auth.md` is the table of this file.
+
+use super::scope::Scope;
+use crate::http::plain;
+use thalweg_wire::http::Response;
+use thiserror::Error;
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum Denied {
+    #[error("a token is needed: send `Authorization: Bearer TOKEN`, or, to read, a signed one as `?access_token=`")]
+    Nobody,
+    #[error("Authorization must be `Bearer` and a token")]
+    Scheme,
+    #[error("the token is not known here")]
+    Unknown,
+    #[error("the token has expired, or what it was signed for was taken back")]
+    Expired,
+    #[error("a token in the query or in a cookie is for GET and HEAD only; send `Authorization: Bearer TOKEN`")]
+    OnlyForReads,
+    #[error("a token in the query or in a cookie must be a signed one, which POST /v1/token gives")]
+    OnlySigned,
+    #[error("`{0}` stands more than once; send it once")]
+    Repeated(&'static str),
+    #[error("the token does not allow to {verb} {1}", verb = verb(*.0))]
+    Scope(Scope, String),
+    #[error("only a token of the file can ask for a signed one")]
+    Resigned,
+    #[error("{0}")]
+    Wish(String),
+    #[error("signed tokens are asked for with POST")]
+    Method,
+}
+
+const fn verb(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Read => "read",
+        Scope::Write => "write to",
+        Scope::Admin => "administer",
+    }
+}
+
+impl Denied {
+    /// Status, code, and what RFC 6750 calls the error.
+    pub(super) const fn mapping(&self) -> (u16, &'static str, &'static str) {
+        match self {
+            Self::Nobody => (401, "token_required", ""),
+            Self::Scheme => (401, "bad_authorization", ", error=\"invalid_request\""),
+            Self::Unknown => (401, "unknown_token", ", error=\"invalid_token\""),
+            Self::Expired => (401, "expired_token", ", error=\"invalid_token\""),
+            Self::OnlyForReads => (401, "token_for_reads_only", ", error=\"invalid_request\""),
+            Self::OnlySigned => (401, "token_not_signed", ", error=\"invalid_request\""),
+            Self::Repeated(_) => (400, "repeated_token", ", error=\"invalid_request\""),
+            Self::Scope(..) => (403, "scope_missing", ", error=\"insufficient_scope\""),
+            Self::Resigned => (403, "token_cannot_sign", ", error=\"insufficient_scope\""),
+            Self::Wish(_) => (400, "bad_token_request", ""),
+            Self::Method => (405, "method_not_allowed", ""),
+        }
+    }
+
+    pub(super) fn response(&self) -> Response {
+        let (status, code, error) = self.mapping();
+        let body = serde_json::json!({ "error": { "code": code, "message": self.to_string() } });
+        let response = plain(status, "application/json").body(body.to_string());
+        match status {
+            401 | 403 => response.header("www-authenticate", format!("Bearer realm=\"thalweg\"{error}")),
+            405 => response.header("allow", "POST, OPTIONS"),
+            _ => response,
+        }
+    }
+}

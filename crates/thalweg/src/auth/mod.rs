@@ -1,0 +1,186 @@
+//! Who may do what: bearer tokens in front of every route.
+//!
+//! [`routes`] says what a request needs, [`tokens`] and [`signed`] who sends it, [`scope`] whether the two meet, [`denied`] what is said
+//! if they do not. Nothing of a secret is kept, logged or sent back. With auth off none of this is asked.
+//!
+//! A check costs one SHA-256 of a token of some sixty bytes (a signed one: an HMAC and a little JSON) and no lock: less than what a cache
+//! that several threads share would save.
+
+mod bearer;
+mod command;
+mod denied;
+mod issue;
+mod routes;
+mod scope;
+mod secret;
+mod signed;
+mod tokens;
+
+pub(crate) use command::TokenArgs;
+pub(crate) use command::run as run_command;
+
+use crate::config::{AuthMode, Config};
+use anyhow::bail;
+use arc_swap::ArcSwap;
+use bearer::{Credential, Way};
+use denied::Denied;
+use routes::Need;
+use scope::{Prefix, Rights};
+use signed::Key;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use thalweg_wire::http::{Method, Request, Response};
+use tokens::Tokens;
+
+/// Where signed tokens are asked for.
+const ISSUE_PATH: &str = "/v1/token";
+
+/// The guard in front of the routes. Tokens may be replaced while it works.
+pub(crate) struct Auth {
+    path: PathBuf,
+    data: PathBuf,
+    known: ArcSwap<Known>,
+}
+
+struct Known {
+    tokens: Tokens,
+    key: Key,
+}
+
+/// What a good credential stands for.
+struct Bearer<'a> {
+    rights: Cow<'a, Rights>,
+    /// The id of a token of the file; none for a signed one.
+    id: Option<String>,
+    /// When it ends, in milliseconds since the Unix epoch.
+    expires: Option<u64>,
+}
+
+impl Auth {
+    /// The guard that the settings ask for, if any. Refuses to leave streams open to other machines unless that is asked for.
+    pub(crate) fn of(config: &Config) -> anyhow::Result<Option<Self>> {
+        let given = !config.tokens.as_os_str().is_empty();
+        match config.auth {
+            AuthMode::Off if given => bail!("--auth off and --tokens contradict each other: leave one of them out"),
+            AuthMode::Off => Ok(None),
+            AuthMode::Auto if !given && config.listen.0.ip().to_canonical().is_loopback() => Ok(None),
+            AuthMode::Auto if !given => bail!(
+                "{} can be reached from other machines, and no tokens say who may do what: make one with `thalweg token new --name \
+                 app --admin '*'`, put its lines into a file and name that with --tokens FILE; or say --auth off to let everybody \
+                 read, write and delete everything",
+                config.listen
+            ),
+            AuthMode::On if !given => bail!("--auth on needs --tokens FILE; `thalweg token new` makes a token for it"),
+            AuthMode::On | AuthMode::Auto => Self::open(&config.tokens, &config.data).map(Some),
+        }
+    }
+
+    fn open(path: &Path, data: &Path) -> anyhow::Result<Self> {
+        let known = Known { tokens: Tokens::read(path)?, key: Key::load(data, true)? };
+        if known.tokens.len() == 0 {
+            tracing::warn!(path = %path.display(), "the file of tokens is empty: nobody may do anything");
+        }
+        Ok(Self { path: path.to_owned(), data: data.to_owned(), known: ArcSwap::from_pointee(known) })
+    }
+
+    /// The files whose change is to be noticed.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        vec![self.path.clone(), self.data.join(signed::KEY_FILE)]
+    }
+
+    /// Reads the files again. If they are wrong, what was known stays.
+    pub(crate) fn reload(&self) -> anyhow::Result<()> {
+        let tokens = Tokens::read(&self.path)?;
+        let key = Key::load(&self.data, true)?;
+        tracing::info!(tokens = tokens.len(), path = %self.path.display(), "tokens were read again");
+        self.known.store(std::sync::Arc::new(Known { tokens, key }));
+        Ok(())
+    }
+
+    /// The answer to a request that is not to reach the routes: a refusal, or a signed token. `None` lets it pass.
+    pub(crate) fn answer(&self, request: &Request<'_>, now_ms: u64) -> Option<Response> {
+        let known = self.known.load();
+        if request.path == ISSUE_PATH && request.method == Method::Options {
+            return Some(issue::preflight());
+        }
+        if request.path == ISSUE_PATH {
+            let issued =
+                known.bearer(request, now_ms).and_then(|bearer| issue::answer(&known, &bearer, request, now_ms));
+            return Some(issued.unwrap_or_else(|denied| denied.response()));
+        }
+        known.admit(request, now_ms).err().map(|denied| denied.response())
+    }
+}
+
+impl Known {
+    fn admit(&self, request: &Request<'_>, now_ms: u64) -> Result<(), Denied> {
+        let need = routes::need(request);
+        if matches!(need, Need::Nothing | Need::OwnToken) {
+            return Ok(());
+        }
+        let rights = self.bearer(request, now_ms)?.rights;
+        match need {
+            Need::Nothing | Need::OwnToken | Need::AnyToken => Ok(()),
+            Need::Streams(scope, name, sources) => {
+                if !rights.allow(scope, &name) {
+                    return Err(Denied::Scope(scope, format!("`{name}`")));
+                }
+                match sources.iter().find(|source| !rights.allow(scope::Scope::Read, source)) {
+                    Some(source) => {
+                        Err(Denied::Scope(scope::Scope::Read, format!("`{source}`, the source of the fork")))
+                    }
+                    None => Ok(()),
+                }
+            }
+            Need::Beginning(scope, text) if rights.allow_beginning(scope, &text) => Ok(()),
+            Need::Beginning(scope, text) => {
+                Err(Denied::Scope(scope, format!("all streams whose names begin with `{text}`")))
+            }
+            Need::Everything(scope) if rights.allow_all(scope, &Prefix::everything()) => Ok(()),
+            Need::Everything(scope) => Err(Denied::Scope(scope, "everything, `*`".to_owned())),
+        }
+    }
+
+    /// Who sends a request.
+    fn bearer(&self, request: &Request<'_>, now_ms: u64) -> Result<Bearer<'_>, Denied> {
+        let Credential { token, way } = bearer::find(request)?;
+        if way != Way::Header {
+            if !matches!(request.method, Method::Get | Method::Head) {
+                return Err(Denied::OnlyForReads);
+            }
+            if !token.starts_with(signed::MARK) {
+                return Err(Denied::OnlySigned);
+            }
+        }
+        if token.starts_with(signed::MARK) { self.signed(&token, now_ms) } else { self.listed(&token, now_ms) }
+    }
+
+    fn listed(&self, token: &str, now_ms: u64) -> Result<Bearer<'_>, Denied> {
+        let (id, token) = self.tokens.find(token).ok_or(Denied::Unknown)?;
+        if token.expired(now_ms) {
+            return Err(Denied::Expired);
+        }
+        Ok(Bearer { rights: Cow::Borrowed(&token.rights), id: Some(id.to_owned()), expires: token.expires })
+    }
+
+    fn signed(&self, token: &str, now_ms: u64) -> Result<Bearer<'_>, Denied> {
+        let claim = self.key.verify(token).ok_or(Denied::Unknown)?;
+        if claim.expires <= now_ms {
+            return Err(Denied::Expired);
+        }
+        if let Some(parent) = &claim.parent {
+            let parent = self.tokens.get(parent).ok_or(Denied::Unknown)?;
+            if parent.expired(now_ms) || !parent.rights.allow_all(claim.scope, &claim.prefix) {
+                return Err(Denied::Expired);
+            }
+        }
+        Ok(Bearer {
+            rights: Cow::Owned(Rights::one(claim.scope, claim.prefix)),
+            id: None,
+            expires: Some(claim.expires),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

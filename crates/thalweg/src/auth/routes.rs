@@ -1,0 +1,269 @@
+//! What a request needs: one table of rules, and streams by their names.
+
+use super::scope::Scope;
+use std::borrow::Cow;
+use thalweg_streams::{Place, listed_prefix, place_of_path};
+use thalweg_wire::http::{Method, Request};
+
+/// What must be allowed to whoever sends a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Need<'a> {
+    /// Nothing: it is for everybody.
+    Nothing,
+    /// Nothing here: the route asks for a token of the protocol's own, which is none of ours.
+    OwnToken,
+    /// Any token: nothing is given away, it is only refused in more detail.
+    AnyToken,
+    /// The scope over all of these streams. A fork needs two.
+    Streams(Scope, Cow<'a, str>, Vec<Cow<'a, str>>),
+    /// The scope over all streams whose name begins so.
+    Beginning(Scope, String),
+    /// The scope over everything.
+    Everything(Scope),
+}
+
+/// What a rule is for.
+#[derive(Clone, Copy)]
+enum Verb {
+    Read,
+    Post,
+    Any,
+}
+
+#[derive(Clone, Copy)]
+enum Demand {
+    Nothing,
+    OwnToken,
+    List,
+    Everything(Scope),
+}
+
+/// Routes under the protocol's reserved segment, `__ds/`; the first that fits counts. `*` is one segment, `**` any rest.
+///
+/// A claim has no token of the protocol yet, it is how one is had; so it needs ours.
+const CONTROL: &[(Verb, &str, Demand)] = &[
+    (Verb::Read, "jwks.json", Demand::Nothing),
+    (Verb::Post, "subscriptions/*/callback", Demand::OwnToken),
+    (Verb::Post, "subscriptions/*/ack", Demand::OwnToken),
+    (Verb::Post, "subscriptions/*/release", Demand::OwnToken),
+    (Verb::Any, "subscriptions/**", Demand::Everything(Scope::Admin)),
+    (Verb::Read, "streams", Demand::List),
+    (Verb::Any, "**", Demand::Everything(Scope::Admin)),
+];
+
+/// The binary's own routes.
+const OWN: &[(Verb, &str, Demand)] = &[
+    (Verb::Any, "/", Demand::Nothing),
+    (Verb::Any, "/health", Demand::Nothing),
+    (Verb::Any, "/metrics", Demand::Everything(Scope::Read)),
+];
+
+const STREAMS: &str = "/v1/stream/";
+
+/// What this request needs.
+pub(crate) fn need<'a>(request: &Request<'a>) -> Need<'a> {
+    if request.method == Method::Options {
+        return Need::Nothing;
+    }
+    if !(request.path == "/v1/stream" || request.path.starts_with(STREAMS)) {
+        let rule = OWN.iter().find(|(verb, path, _)| verb.is(request.method) && *path == request.path);
+        return rule.map_or(Need::AnyToken, |(_, _, demand)| demand.of(request));
+    }
+    match place_of_path(request.path, STREAMS) {
+        Ok(Place::Stream(name)) => stream(request, name),
+        Ok(Place::Control(rest)) => control(request, &rest),
+        // The streams' root: nothing yet, and whatever it will be, it is about all of them.
+        Err(_) if matches!(request.path, "/v1/stream" | STREAMS) => Need::Everything(Scope::Admin),
+        Err(_) => Need::AnyToken,
+    }
+}
+
+fn stream<'a>(request: &Request<'a>, name: Cow<'a, str>) -> Need<'a> {
+    let scope = match request.method {
+        Method::Get | Method::Head => Scope::Read,
+        Method::Put | Method::Post => Scope::Write,
+        _ => Scope::Admin,
+    };
+    let mut sources = Vec::new();
+    for (field, value) in request.headers.0 {
+        if field.eq_ignore_ascii_case("stream-forked-from") {
+            // What is no stream's path is refused by the engine, which reads it in the same way.
+            if let Ok(Ok(Place::Stream(source))) = std::str::from_utf8(value).map(|path| place_of_path(path, STREAMS)) {
+                sources.push(source);
+            }
+        }
+    }
+    Need::Streams(scope, name, sources)
+}
+
+fn control<'a>(request: &Request<'a>, rest: &str) -> Need<'a> {
+    // Nobody has a reason to write these in another way; a route that is open only because it was spelled strangely must not be.
+    let plain = request.path.strip_prefix(STREAMS).and_then(|path| path.strip_prefix("__ds/")) == Some(rest);
+    let rule = CONTROL.iter().find(|(verb, path, _)| plain && verb.is(request.method) && fits(path, rest));
+    rule.map_or(Need::Everything(Scope::Admin), |(_, _, demand)| demand.of(request))
+}
+
+fn fits(pattern: &str, path: &str) -> bool {
+    let (mut pattern, mut path) = (pattern.split('/'), path.split('/'));
+    loop {
+        match (pattern.next(), path.next()) {
+            (Some("**"), _) | (None, None) => return true,
+            (Some("*"), Some(segment)) if !segment.is_empty() => {}
+            (Some(one), Some(other)) if one == other => {}
+            _ => return false,
+        }
+    }
+}
+
+impl Verb {
+    fn is(self, method: Method<'_>) -> bool {
+        match self {
+            Self::Read => matches!(method, Method::Get | Method::Head),
+            Self::Post => method == Method::Post,
+            Self::Any => true,
+        }
+    }
+}
+
+impl Demand {
+    fn of<'a>(self, request: &Request<'a>) -> Need<'a> {
+        match self {
+            Self::Nothing => Need::Nothing,
+            Self::OwnToken => Need::OwnToken,
+            Self::Everything(scope) => Need::Everything(scope),
+            // The engine's own reading of the query; what it refuses is about everything.
+            Self::List => {
+                let asked = listed_prefix(request.path, request.query, STREAMS);
+                Need::Beginning(Scope::Read, asked.unwrap_or_default())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use thalweg_wire::http::Headers;
+
+    fn ask<'a>(
+        method: Method<'a>,
+        path: &'a str,
+        query: Option<&'a str>,
+        headers: &'a [(&'a str, &'a [u8])],
+    ) -> Need<'a> {
+        need(&Request { method, path, query, headers: Headers(headers), body: b"" })
+    }
+
+    fn streams<'a>(scope: Scope, name: &'a str) -> Need<'a> {
+        Need::Streams(scope, name.into(), Vec::new())
+    }
+
+    #[test]
+    fn methods_need_their_scopes() {
+        let path = "/v1/stream/chat/a";
+        let table = [
+            (Method::Get, Scope::Read),
+            (Method::Head, Scope::Read),
+            (Method::Put, Scope::Write),
+            (Method::Post, Scope::Write),
+            (Method::Delete, Scope::Admin),
+            (Method::Other("PATCH"), Scope::Admin),
+        ];
+        for (method, scope) in table {
+            assert_eq!(ask(method, path, None, &[]), streams(scope, "chat/a"));
+        }
+        assert_eq!(ask(Method::Options, path, None, &[]), Need::Nothing);
+    }
+
+    #[test]
+    fn one_stream_has_one_name_however_it_is_written() {
+        for path in ["/v1/stream/chat/a", "/v1/stream/%63hat/a", "/v1/stream/ch%61t/%61"] {
+            assert_eq!(ask(Method::Get, path, None, &[]), streams(Scope::Read, "chat/a"), "{path}");
+        }
+        // These are other names, none of them under `chat/` unless it says so.
+        assert_eq!(ask(Method::Get, "/v1/stream/chat%2fa", None, &[]), streams(Scope::Read, "chat%2Fa"));
+        assert_eq!(ask(Method::Get, "/v1/stream/chat;x/a", None, &[]), streams(Scope::Read, "chat;x/a"));
+        assert_eq!(ask(Method::Get, "/v1/stream/chat\\a", None, &[]), streams(Scope::Read, "chat\\a"));
+        assert_eq!(ask(Method::Get, "/v1/stream/chat%5ca", None, &[]), streams(Scope::Read, "chat%5Ca"));
+        assert_eq!(ask(Method::Get, "/v1/stream/%c0%ae%c0%ae/a", None, &[]), streams(Scope::Read, "%C0%AE%C0%AE/a"));
+        assert_eq!(ask(Method::Get, "/v1/stream/%252e%252e/a", None, &[]), streams(Scope::Read, "%252e%252e/a"));
+        // And these the engine refuses, with any token.
+        for path in ["//", "/a//b", "/../a", "/%2e%2e/a", "/a/.", "/a%00", "/%", "/%zz"] {
+            assert_eq!(ask(Method::Get, &format!("/v1/stream{path}"), None, &[]), Need::AnyToken, "{path}");
+        }
+        assert_eq!(ask(Method::Get, "/v1/stream/", None, &[]), Need::Everything(Scope::Admin));
+    }
+
+    #[test]
+    fn a_fork_names_its_source() {
+        let headers: &[(&str, &[u8])] =
+            &[("Stream-Forked-From", b"/v1/stream/%63hat/a"), ("STREAM-FORKED-FROM", b"/v1/stream/b")];
+        let need = ask(Method::Put, "/v1/stream/c", None, headers);
+        assert_eq!(need, Need::Streams(Scope::Write, "c".into(), vec!["chat/a".into(), "b".into()]));
+    }
+
+    #[test]
+    fn control_routes_are_for_administrators_unless_the_table_says_more() {
+        let admin = Need::Everything(Scope::Admin);
+        let at = |method, path: &'static str| ask(method, path, None, &[]);
+        assert_eq!(at(Method::Get, "/v1/stream/__ds/jwks.json"), Need::Nothing);
+        assert_eq!(at(Method::Post, "/v1/stream/__ds/subscriptions/s/callback"), Need::OwnToken);
+        assert_eq!(at(Method::Post, "/v1/stream/__ds/subscriptions/s/ack"), Need::OwnToken);
+        assert_eq!(at(Method::Post, "/v1/stream/__ds/subscriptions/s/release"), Need::OwnToken);
+        for (method, path) in [
+            (Method::Post, "/v1/stream/__ds/subscriptions/s/claim"),
+            (Method::Put, "/v1/stream/__ds/subscriptions/s"),
+            (Method::Get, "/v1/stream/__ds/subscriptions/s/ack"),
+            (Method::Post, "/v1/stream/__ds/subscriptions//ack"),
+            (Method::Post, "/v1/stream/__ds/subscriptions/s/x/ack"),
+            (Method::Post, "/v1/stream/__ds/subscriptions/s/%61ck"),
+            (Method::Get, "/v1/stream/%5f_ds/jwks.json"),
+            (Method::Post, "/v1/stream/__ds/jwks.json"),
+            (Method::Get, "/v1/stream/__ds"),
+            (Method::Get, "/v1/stream/__ds/"),
+            (Method::Get, "/v1/stream/__ds/whatever/comes"),
+        ] {
+            assert_eq!(at(method, path), admin, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_list_needs_what_it_asks_for() {
+        let list = |query| match ask(Method::Get, "/v1/stream/__ds/streams", query, &[]) {
+            Need::Beginning(Scope::Read, text) => text,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(list(Some("limit=5&prefix=chat/a")), "chat/a");
+        assert_eq!(list(Some("prefix=chat%2Fa")), "chat/a");
+        assert_eq!(list(Some("prefix=%63h%61t%2F")), "chat/");
+        assert_eq!(list(Some("prefix=caf%c3%a9")), "caf%C3%A9");
+        // What the engine does not take, or takes for all.
+        for all in
+            [None, Some(""), Some("prefix"), Some("prefix=a&prefix=b"), Some("prefix=a&limit=x"), Some("prefix=%00")]
+        {
+            assert_eq!(list(all), "", "{all:?}");
+        }
+    }
+
+    #[test]
+    fn the_binarys_own_routes() {
+        assert_eq!(ask(Method::Get, "/health", None, &[]), Need::Nothing);
+        assert_eq!(ask(Method::Get, "/metrics", None, &[]), Need::Everything(Scope::Read));
+        assert_eq!(ask(Method::Get, "/v1/streams", None, &[]), Need::AnyToken);
+        assert_eq!(ask(Method::Get, "/nonsense", None, &[]), Need::AnyToken);
+    }
+
+    proptest! {
+        /// Whatever path the engine takes for a stream, the need is over that very name; and no path is open but those of the table.
+        #[test]
+        fn the_need_is_over_the_engines_name(rest in "[a-c/%0-9._;\\\\~@:\u{e9}-]{0,16}") {
+            let path = format!("/v1/stream/{rest}");
+            let need = ask(Method::Get, &path, None, &[]);
+            match place_of_path(&path, STREAMS) {
+                Ok(Place::Stream(name)) => prop_assert_eq!(need, Need::Streams(Scope::Read, name, Vec::new())),
+                _ => prop_assert!(!matches!(need, Need::Nothing | Need::OwnToken | Need::Streams(..))),
+            }
+        }
+    }
+}

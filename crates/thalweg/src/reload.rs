@@ -1,0 +1,107 @@
+//! Files that are read again while the server runs: when they change, and on SIGHUP.
+
+use anyhow::Context;
+use signal_hook::consts::SIGHUP;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Reads some files again.
+type Read = Box<dyn FnMut() -> anyhow::Result<()> + Send>;
+
+/// Looks after all files that may be read again. Without any, SIGHUP means what it always does: the end.
+#[derive(Default)]
+pub(crate) struct Reload {
+    watched: Vec<Watched>,
+    asked: Arc<AtomicBool>,
+}
+
+struct Watched {
+    what: &'static str,
+    files: Vec<PathBuf>,
+    seen: Vec<Option<Look>>,
+    read: Read,
+}
+
+/// What tells one content of a file from another without reading it: device, inode, length, time of change.
+type Look = (u64, u64, u64, i64, i64);
+
+impl Reload {
+    /// Calls `read` whenever one of `files` has changed. If it fails, what was read before stays in force.
+    pub(crate) fn watch(
+        &mut self,
+        what: &'static str,
+        files: Vec<PathBuf>,
+        read: impl FnMut() -> anyhow::Result<()> + Send + 'static,
+    ) -> anyhow::Result<()> {
+        if self.watched.is_empty() {
+            signal_hook::flag::register(SIGHUP, Arc::clone(&self.asked)).context("cannot listen for SIGHUP")?;
+        }
+        let seen = look(&files);
+        self.watched.push(Watched { what, files, seen, read: Box::new(read) });
+        Ok(())
+    }
+
+    /// Looks once; reads what has changed, or everything if a signal asked for it.
+    pub(crate) fn step(&mut self) {
+        let asked = self.asked.swap(false, Ordering::Relaxed);
+        for watched in &mut self.watched {
+            let now = look(&watched.files);
+            if !asked && now == watched.seen {
+                continue;
+            }
+            watched.seen = now;
+            if let Err(error) = (watched.read)() {
+                let what = watched.what;
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "the {what} could not be read again: the old ones stay in force"
+                );
+            }
+        }
+    }
+}
+
+fn look(files: &[PathBuf]) -> Vec<Option<Look>> {
+    let one =
+        |file: &PathBuf| fs::metadata(file).ok().map(|is| (is.dev(), is.ino(), is.len(), is.ctime(), is.ctime_nsec()));
+    files.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn a_change_is_read_once_and_a_failure_is_tried_again_with_the_next_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "one").unwrap();
+        let reads = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&reads);
+        let mut reload = Reload::default();
+        let read = move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            anyhow::bail!("broken")
+        };
+        reload.watch("files", vec![file.clone()], read).unwrap();
+        let step = |reload: &mut Reload| {
+            reload.step();
+            reads.load(Ordering::Relaxed)
+        };
+        assert_eq!(step(&mut reload), 0);
+        fs::write(&file, "longer").unwrap();
+        assert_eq!((step(&mut reload), step(&mut reload)), (1, 1));
+        // Replaced by another file of the same length, as editors and certificate tools do.
+        fs::write(folder.path().join("new"), "LONGER").unwrap();
+        fs::rename(folder.path().join("new"), &file).unwrap();
+        assert_eq!(step(&mut reload), 2);
+        fs::remove_file(&file).unwrap();
+        assert_eq!(step(&mut reload), 3);
+        reload.asked.store(true, Ordering::Relaxed);
+        assert_eq!(step(&mut reload), 4);
+    }
+}

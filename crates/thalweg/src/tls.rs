@@ -1,0 +1,34 @@
+//! The certificate that clients are shown: from files, which are read again when they change.
+
+use crate::config::Config;
+use crate::reload::Reload;
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use thalweg_wire::http::TlsIdentity;
+
+/// What the settings name, if anything.
+pub(crate) fn identity(config: &Config, reload: &mut Reload) -> anyhow::Result<Option<Arc<TlsIdentity>>> {
+    if config.tls_cert.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let (certificate, key) = (config.tls_cert.clone(), config.tls_key.clone());
+    let named = named(&certificate, &key);
+    let identity = TlsIdentity::from_pem(&read(&certificate)?, &read(&key)?).with_context(|| named.clone())?;
+    let identity = Arc::new(identity);
+    let kept = Arc::clone(&identity);
+    reload.watch("certificate", vec![certificate.clone(), key.clone()], move || {
+        kept.replace(&read(&certificate)?, &read(&key)?).with_context(|| named.clone())?;
+        tracing::info!("the certificate was read again");
+        Ok(())
+    })?;
+    Ok(Some(identity))
+}
+
+fn named(certificate: &Path, key: &Path) -> String {
+    format!("--tls-cert {} and --tls-key {}", certificate.display(), key.display())
+}
+
+fn read(path: &PathBuf) -> anyhow::Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
