@@ -5,7 +5,7 @@
 mod file;
 mod values;
 
-pub(crate) use values::{Durability, Listen, LogFormat, Size, Span, Switch};
+pub(crate) use values::{Durability, Listen, LogFormat, Size, Span, Switch, WebhookTargets};
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
@@ -89,6 +89,20 @@ settings! {
             "Streams without Stream-Retention-Bytes keep at least this much of their newest content; 0 is all";
         retention_age: Span = "0", "THALWEG_RETENTION_AGE", "TIME",
             "Streams without Stream-Retention-Seconds keep what is younger than this; 0 is for ever";
+    }
+    "Subscriptions" {
+        public_url: String = "", "THALWEG_PUBLIC_URL", "URL",
+            "Where clients and webhook receivers reach this server; unset: as the request says that made the subscription";
+        webhook_targets: WebhookTargets = "public", "THALWEG_WEBHOOK_TARGETS", "public|local|any",
+            "Where webhooks may go: https to public addresses, also http to this machine (`dev` does), or anywhere";
+        webhook_timeout: Span = "30s", "THALWEG_WEBHOOK_TIMEOUT", "TIME",
+            "How long one webhook delivery may take; never longer than the subscription's lease";
+        webhook_threads: usize = "16", "THALWEG_WEBHOOK_THREADS", "N",
+            "Webhook deliveries at a time";
+        max_subscriptions: usize = "1000", "THALWEG_MAX_SUBSCRIPTIONS", "N",
+            "Subscriptions at a time; one more is refused with 429";
+        max_subscription_streams: usize = "100000", "THALWEG_MAX_SUBSCRIPTION_STREAMS", "N",
+            "Streams that one subscription may be linked to";
     }
     "Journal and settling" {
         journal_segment_bytes: Size = "64MiB", "THALWEG_JOURNAL_SEGMENT_BYTES", "SIZE",

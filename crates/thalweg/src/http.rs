@@ -2,6 +2,7 @@
 
 use crate::metrics::{self, Snapshot};
 use std::sync::Arc;
+use thalweg_subscriptions::Subscriptions;
 use thalweg_wire::http::{Context, Method, Reply, Request, Response, Service};
 
 /// What the process can say about itself at any moment, without waiting.
@@ -14,18 +15,22 @@ pub(crate) trait Vitals: Send + Sync + 'static {
 /// The service in front: answers for the binary itself and passes the rest on to the engine.
 pub(crate) struct Front<S, V> {
     streams: Arc<S>,
+    subscriptions: Arc<Subscriptions>,
     vitals: V,
 }
 
 impl<S, V> Front<S, V> {
-    pub(crate) fn new(streams: Arc<S>, vitals: V) -> Self {
-        Self { streams, vitals }
+    pub(crate) fn new(streams: Arc<S>, subscriptions: Arc<Subscriptions>, vitals: V) -> Self {
+        Self { streams, subscriptions, vitals }
     }
 }
 
 impl<S: Service, V: Vitals> Service for Front<S, V> {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
         if is_stream(request.path) {
+            if self.subscriptions.serves(request.path) {
+                return self.subscriptions.handle(request, cx);
+            }
             return self.streams.handle(request, cx);
         }
         Reply::Now(answer(request.method, request.path, &self.vitals))
@@ -50,6 +55,8 @@ fn is_stream(path: &str) -> bool {
 
 const ROUTES: &str = "\
   /v1/stream/NAME   streams: PUT creates, POST appends, GET reads, HEAD asks, DELETE removes
+  /v1/stream/__ds/subscriptions/ID
+                    subscriptions: PUT creates, GET asks, DELETE removes; workers are woken when streams change
   /health           200 while requests can be served
   /metrics          counters, in the Prometheus text format
 ";

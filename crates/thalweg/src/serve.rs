@@ -1,8 +1,8 @@
 //! Opens the data folder and serves it until it is asked to stop.
 
 use crate::announce;
-use crate::background::Background;
-use crate::config::{Config, Switch};
+use crate::background::{self, Background};
+use crate::config::{Config, Switch, WebhookTargets};
 use crate::folder::Folder;
 use crate::http::Front;
 use crate::kernel::Kernel;
@@ -10,9 +10,11 @@ use crate::reserve::Reserve;
 use crate::shutdown::Stop;
 use crate::vitals::ServerVitals;
 use anyhow::Context;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_journal::Journal;
+use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
 use thalweg_streams::{Retention, Streams, StreamsConfig};
 use thalweg_wire::http::{Gate, Server, ServerConfig};
 
@@ -33,8 +35,9 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let background =
         Background::start(&kernel, &streams, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
 
-    let vitals = Arc::new(ServerVitals::new(&kernel, &streams));
-    let front = Arc::new(Front::new(Arc::clone(&streams), Arc::clone(&vitals)));
+    let subscriptions = subscriptions(&folder, &kernel, &streams, config)?;
+    let vitals = Arc::new(ServerVitals::new(&kernel, &streams, &subscriptions));
+    let front = Arc::new(Front::new(Arc::clone(&streams), Arc::clone(&subscriptions), Arc::clone(&vitals)));
     let server = Server::start(server_config(config), front, gate);
     let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
     vitals.watch(&server);
@@ -44,6 +47,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     tracing::info!(signal, "stopping");
     drop(announcement);
     server.stop(GRACE);
+    subscriptions.stop();
     background.stop();
     kernel.journal.close().context("the journal could not be closed")?;
     folder.note_stopped()?;
@@ -63,6 +67,40 @@ fn open_gate(kernel: &Kernel, gate: &Arc<Gate>, streams: &Arc<Streams>) {
             gate.fail();
         }
     }));
+}
+
+/// What subscriptions sign with, in the data folder.
+const KEYS: &str = "subscriptions.keys";
+
+fn subscriptions(
+    folder: &Folder,
+    kernel: &Kernel,
+    streams: &Arc<Streams>,
+    config: &Config,
+) -> anyhow::Result<Arc<Subscriptions>> {
+    let keys = Keys::open(&folder.path().join(KEYS)).context("cannot open the keys of webhooks")?;
+    let settings = SubscriptionsConfig {
+        public_url: config.public_url.clone(),
+        targets: match config.webhook_targets {
+            WebhookTargets::Public => Targets::Public,
+            WebhookTargets::Local => Targets::Local,
+            WebhookTargets::Any => Targets::Any,
+        },
+        subscriptions_max: config.max_subscriptions,
+        streams_max: config.max_subscription_streams,
+        deliveries_max: config.webhook_threads,
+        delivery_timeout: config.webhook_timeout.0,
+        ..SubscriptionsConfig::default()
+    };
+    let (logs, streams) = (Arc::clone(&kernel.logs), Arc::clone(streams));
+    // Ids of wakes and jitter: they need to differ, not to be secret.
+    let random = RandomState::new();
+    let mut n = 0_u64;
+    let random = Box::new(move || {
+        n += 1;
+        random.hash_one(n)
+    });
+    Subscriptions::open(logs, streams, settings, keys, background::now, random).context("cannot open the subscriptions")
 }
 
 fn streams_config(config: &Config) -> StreamsConfig {

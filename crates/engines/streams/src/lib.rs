@@ -13,7 +13,7 @@ pub mod state;
 
 #[cfg(feature = "faults")]
 pub use serve::Faults;
-pub use serve::{Stats, Streams, StreamsConfig, listed_prefix};
+pub use serve::{Changes, Stats, Streams, StreamsConfig, listed_prefix};
 pub use state::StreamState;
 pub use state::retention::Retention;
 

@@ -176,12 +176,14 @@ impl Engine {
         let committed = committed.map_err(Refusal::from)?;
         let missing = || Refusal::Internal("a stream just created is not there".into());
         let view = committed.created.and_then(|log| guard.view(log)).ok_or_else(missing)?;
+        let made = view.id;
         let head = Head::new(201)
             .line(b"Location: ", put.location)
             .next_offset(position(&view, view.tail))
             .closed(config.closed)
             .no_store()
             .content_type(config.content_type.as_str());
+        self.changed(committed.end, made);
         add(&self.counters.creates, 1);
         if added > 0 {
             add(&self.counters.appends, 1);
