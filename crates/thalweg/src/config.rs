@@ -136,11 +136,21 @@ settings! {
 
 /// The settings of a server: the flags and the environment, then the file, then the defaults; checked.
 pub(crate) fn load(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
+    load_over(flags, file, Settings::default())
+}
+
+/// The same for `thalweg dev`, whose defaults suit a machine that only its developer uses.
+pub(crate) fn load_for_dev(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
+    let defaults = Settings { webhook_targets: Some(WebhookTargets::Local), ..Settings::default() };
+    load_over(flags, file, defaults)
+}
+
+fn load_over(flags: Settings, file: Option<&Path>, defaults: Settings) -> anyhow::Result<Config> {
     let below = match file {
         Some(path) => file::read(path)?,
         None => Settings::default(),
     };
-    let config = flags.over(below).resolve()?;
+    let config = flags.over(below).over(defaults).resolve()?;
     check(&config).context("these settings do not fit together")?;
     Ok(config)
 }
@@ -219,6 +229,14 @@ mod tests {
         assert_eq!(config.long_poll_timeout.0, Duration::from_millis(500));
         assert_eq!(config.data, PathBuf::from("/from/file"));
         assert_eq!(config.settle_after.0, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn webhooks_reach_this_machine_only_in_dev_or_when_told_to() {
+        assert_eq!(load(flags(""), None).unwrap().webhook_targets, WebhookTargets::Public);
+        assert_eq!(load_for_dev(flags(""), None).unwrap().webhook_targets, WebhookTargets::Local);
+        let told = load_for_dev(flags("--webhook-targets public"), None).unwrap();
+        assert_eq!(told.webhook_targets, WebhookTargets::Public);
     }
 
     #[test]

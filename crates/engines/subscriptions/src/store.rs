@@ -97,6 +97,7 @@ impl Store {
             created: now,
             closed: false,
             fork: None,
+            retention: Default::default(),
         };
         let mut note = Vec::new();
         encode_config(&config, &mut note);
