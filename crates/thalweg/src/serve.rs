@@ -14,8 +14,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_journal::Journal;
-use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
 use thalweg_streams::{Retention, Streams, StreamsConfig};
+use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
 use thalweg_wire::http::{Gate, Server, ServerConfig};
 
 /// How long requests that are under way may take after a stop was asked for.

@@ -305,7 +305,14 @@ impl Core {
     }
 
     /// The subscription whose present wake both the token and the request name.
-    fn unfenced(&mut self, id: &str, kind: Kind, token: &str, body: &Body, now: Millis) -> Result<&mut Stored, Refused> {
+    fn unfenced(
+        &mut self,
+        id: &str,
+        kind: Kind,
+        token: &str,
+        body: &Body,
+        now: Millis,
+    ) -> Result<&mut Stored, Refused> {
         let keys = Arc::clone(&self.keys);
         let stored = self.find(id)?;
         of_kind(&stored.state, kind)?;
@@ -322,14 +329,7 @@ impl Core {
         }
     }
 
-    fn acknowledge(
-        &mut self,
-        id: &str,
-        kind: Kind,
-        token: &str,
-        body: &Body,
-        now: Millis,
-    ) -> Result<Answer, Refused> {
+    fn acknowledge(&mut self, id: &str, kind: Kind, token: &str, body: &Body, now: Millis) -> Result<Answer, Refused> {
         let streams = Arc::clone(&self.streams);
         let stored = self.unfenced(id, kind, token, body, now)?;
         let mut events = Vec::new();
@@ -609,9 +609,7 @@ impl Core {
     fn show(&self, stored: &Stored) -> Value {
         let Stored { id, state, .. } = stored;
         let config = &state.config;
-        let link = |(path, link): (&Box<str>, &crate::state::Link)| {
-            json!({ "path": path, "link_type": kind_of(link), "acked_offset": offset::text(link.acked) })
-        };
+        let link = |(path, link): (&Box<str>, &crate::state::Link)| json!({ "path": path, "link_type": kind_of(link), "acked_offset": offset::text(link.acked) });
         let webhook = config.url.as_ref().map(|url| {
             let jwks = format!("{}__ds/jwks.json", state.base);
             json!({ "url": url, "signing": { "alg": "ed25519", "kid": self.keys.kid(), "jwks_url": jwks } })

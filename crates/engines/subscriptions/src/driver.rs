@@ -86,7 +86,8 @@ impl Subscriptions {
     /// Whether a path is ours.
     #[must_use]
     pub fn serves(&self, path: &str) -> bool {
-        self.rest(path).is_some_and(|rest| rest == "jwks.json" || rest == "subscriptions" || rest.starts_with("subscriptions/"))
+        self.rest(path)
+            .is_some_and(|rest| rest == "jwks.json" || rest == "subscriptions" || rest.starts_with("subscriptions/"))
     }
 
     fn rest<'a>(&self, path: &'a str) -> Option<&'a str> {

@@ -178,7 +178,8 @@ mod tests {
     use ring::signature::{ED25519, UnparsedPublicKey};
     use std::os::unix::fs::PermissionsExt;
 
-    const FILE: &str = "ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\ntoken AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE\n";
+    const FILE: &str =
+        "ed25519 AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\ntoken AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE\n";
 
     fn keys() -> Keys {
         Keys::parse(Path::new("k"), FILE).unwrap()

@@ -115,7 +115,9 @@ pub(crate) fn read(
     let rest = rest.strip_prefix("subscriptions/").ok_or(Refusal::NoRoute)?;
     let (id, action) = rest.split_once('/').map_or((rest, None), |(id, action)| (id, Some(action)));
     let id = decoded(id).filter(|id| is_id(id)).ok_or_else(|| {
-        Refusal::Invalid(format!("a subscription's id has 1 to {ID_BYTES_MAX} bytes, without control characters or `/`"))
+        Refusal::Invalid(format!(
+            "a subscription's id has 1 to {ID_BYTES_MAX} bytes, without control characters or `/`"
+        ))
     })?;
     let normal = |path: &str| normal(streams, path);
     let wish = match (action, request.method) {
@@ -128,7 +130,8 @@ pub(crate) fn read(
             Wish::Link(sorted(paths.iter().map(|path| normal(path)).collect::<Result<_, _>>()?))
         }
         (Some(path), Method::Delete) if path.starts_with("streams/") => {
-            let path = decoded(&path["streams/".len()..]).ok_or_else(|| Refusal::Invalid("a bad stream path".into()))?;
+            let path =
+                decoded(&path["streams/".len()..]).ok_or_else(|| Refusal::Invalid("a bad stream path".into()))?;
             Wish::Unlink(normal(&path)?)
         }
         (Some("claim"), Method::Post) => {
@@ -149,7 +152,8 @@ pub(crate) fn read(
 }
 
 fn body<T: DeserializeOwned>(request: &Request<'_>) -> Result<T, Refusal> {
-    serde_json::from_slice(request.body).map_err(|error| Refusal::Invalid(format!("the body is not as it should be: {error}")))
+    serde_json::from_slice(request.body)
+        .map_err(|error| Refusal::Invalid(format!("the body is not as it should be: {error}")))
 }
 
 /// The name of a stream in a body: slashes around it do not matter.
@@ -172,7 +176,8 @@ fn create(asked: Create, normal: &dyn Fn(&str) -> Result<String, Refusal>) -> Re
         }
         text => Ok(text),
     };
-    let pattern = asked.pattern.map(|pattern| pattern.trim_matches('/').to_owned()).filter(|pattern| !pattern.is_empty());
+    let pattern =
+        asked.pattern.map(|pattern| pattern.trim_matches('/').to_owned()).filter(|pattern| !pattern.is_empty());
     let pattern = short(pattern, "pattern")?;
     let streams = sorted(asked.streams.iter().map(|path| normal(path)).collect::<Result<_, _>>()?);
     if pattern.is_none() && streams.is_empty() {

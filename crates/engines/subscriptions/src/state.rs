@@ -213,8 +213,7 @@ impl Subscription {
             }
             Event::Wake { generation, id, lease_until } => {
                 self.generation = *generation;
-                self.wake =
-                    Some(Wake { id: id.clone(), lease_until: *lease_until, holder: None, delivered: false });
+                self.wake = Some(Wake { id: id.clone(), lease_until: *lease_until, holder: None, delivered: false });
             }
             Event::Delivered => {
                 self.retry = None;

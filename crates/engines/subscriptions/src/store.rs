@@ -274,8 +274,10 @@ mod tests {
         let (state, _) = replay(first.as_bytes()).unwrap();
         assert_eq!(String::from_utf8(line(&Record::<_, ()>::Snapshot(&state))).unwrap(), first);
         for golden in GOLDEN.lines().skip(1) {
-            let Record::Events(events) =
-                serde_json::from_str::<Record<Subscription, Vec<Event>>>(golden).unwrap() else { panic!() };
+            let Record::Events(events) = serde_json::from_str::<Record<Subscription, Vec<Event>>>(golden).unwrap()
+            else {
+                panic!()
+            };
             assert_eq!(String::from_utf8(line(&Record::<(), _>::Events(&events))).unwrap().trim_end(), golden);
         }
     }

@@ -128,7 +128,8 @@ impl Rig {
     }
 
     fn hook(&mut self) -> Got {
-        let body = json!({"type":"webhook","pattern":"e/*","webhook":{"url":"http://127.0.0.1:9/h"},"lease_ttl_ms":1000});
+        let body =
+            json!({"type":"webhook","pattern":"e/*","webhook":{"url":"http://127.0.0.1:9/h"},"lease_ttl_ms":1000});
         self.send(Method::Put, "s", None, body)
     }
 
@@ -574,11 +575,8 @@ fn every_refusal_has_a_request_that_meets_it() {
 
 #[test]
 fn streams_over_the_limit_are_left_out_and_counted() {
-    let mut rig = Rig::with(SubscriptionsConfig {
-        targets: Targets::Local,
-        streams_max: 1,
-        ..SubscriptionsConfig::default()
-    });
+    let mut rig =
+        Rig::with(SubscriptionsConfig { targets: Targets::Local, streams_max: 1, ..SubscriptionsConfig::default() });
     rig.hook();
     rig.put("e/a");
     rig.put("e/b");
@@ -597,9 +595,27 @@ fn nothing_that_is_sent_panics() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) as usize
     };
-    let words = ["s", "x", "/", "%", "%2", "%zz", "%ff", "streams", "claim", "ack", "..", "\u{e9}", "{", "\"type\":", "[", "1e9"];
+    let words = [
+        "s",
+        "x",
+        "/",
+        "%",
+        "%2",
+        "%zz",
+        "%ff",
+        "streams",
+        "claim",
+        "ack",
+        "..",
+        "\u{e9}",
+        "{",
+        "\"type\":",
+        "[",
+        "1e9",
+    ];
     for _ in 0..5_000 {
-        let text = |any: &mut dyn FnMut() -> usize| -> String { (0..any() % 5).map(|_| words[any() % words.len()]).collect() };
+        let text =
+            |any: &mut dyn FnMut() -> usize| -> String { (0..any() % 5).map(|_| words[any() % words.len()]).collect() };
         let (path, body) = (format!("subscriptions/{}", text(&mut any)), text(&mut any));
         let method = [Method::Put, Method::Get, Method::Post, Method::Delete][any() % 4];
         let _ = rig.ask(method, &path, Some("1.w.x"), body.as_bytes());

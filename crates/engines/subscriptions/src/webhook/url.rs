@@ -89,10 +89,26 @@ mod tests {
     #[test]
     fn unsafe_urls_are_refused() {
         for url in [
-            "", "x", "/path", "ftp://a.example/", "http://worker.example/", "http://10.0.0.1/hook", "https://10.0.0.1/",
-            "https://localhost/", "https://a.localhost/", "https://localhost./", "https://127.0.0.1/", "https://[::1]/",
-            "https://[::ffff:10.0.0.1]/", "https://169.254.169.254/latest", "https://0x7f.1/", "https://2130706433/",
-            "https://user@worker.example/", "https://user:pass@127.0.0.1/", "http://localhost/", "http://127.0.0.1:1/",
+            "",
+            "x",
+            "/path",
+            "ftp://a.example/",
+            "http://worker.example/",
+            "http://10.0.0.1/hook",
+            "https://10.0.0.1/",
+            "https://localhost/",
+            "https://a.localhost/",
+            "https://localhost./",
+            "https://127.0.0.1/",
+            "https://[::1]/",
+            "https://[::ffff:10.0.0.1]/",
+            "https://169.254.169.254/latest",
+            "https://0x7f.1/",
+            "https://2130706433/",
+            "https://user@worker.example/",
+            "https://user:pass@127.0.0.1/",
+            "http://localhost/",
+            "http://127.0.0.1:1/",
         ] {
             assert!(check(url, Targets::Public).is_err(), "{url}");
         }
