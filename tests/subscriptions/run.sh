@@ -9,5 +9,6 @@ workspace
 node "$ROOT/tests/subscriptions/crash.mjs" "$THALWEG_BIN" "$WORK" "$KILLS" "$SEED" | tee "$WORK/claims"
 [ "${PIPESTATUS[0]}" = 0 ] || fail "the run ends by itself (SEED=$SEED KILLS=$KILLS)"
 PASSED=$((PASSED + $(grep -c '^ok ' "$WORK/claims"))) FAILED=$((FAILED + $(grep -c '^FAILED ' "$WORK/claims")))
+check "the data folder is sound after all this" "$THALWEG_BIN" check "$WORK/data"
 [ "$FAILED" = 0 ] || tail -5 "$WORK/server.log"
 finish subscriptions

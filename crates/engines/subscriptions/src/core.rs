@@ -609,7 +609,7 @@ impl Core {
     fn show(&self, stored: &Stored) -> Value {
         let Stored { id, state, .. } = stored;
         let config = &state.config;
-        let link = |(path, link): (&Box<str>, &crate::state::Link)| json!({ "path": path, "link_type": kind_of(link), "acked_offset": offset::text(link.acked) });
+        let link = |path: &str, link: &crate::state::Link| json!({ "path": path, "link_type": kind_of(link), "acked_offset": offset::text(link.acked) });
         let webhook = config.url.as_ref().map(|url| {
             let jwks = format!("{}__ds/jwks.json", state.base);
             json!({ "url": url, "signing": { "alg": "ed25519", "kid": self.keys.kid(), "jwks_url": jwks } })
@@ -620,7 +620,7 @@ impl Core {
             "subscription_id": id,
             "type": config.kind,
             "pattern": config.pattern,
-            "streams": state.links.iter().map(link).collect::<Vec<_>>(),
+            "streams": state.links.iter().map(|(path, found)| link(path, found)).collect::<Vec<_>>(),
             "webhook": webhook,
             "wake_stream": config.wake_stream,
             "lease_ttl_ms": config.lease_ttl_ms,
@@ -656,7 +656,7 @@ fn kind_of(link: &crate::state::Link) -> &'static str {
 
 /// What a wake says of the streams that have something new.
 fn infos(state: &Subscription) -> Vec<Value> {
-    let info = |path: &Box<str>| {
+    let info = |path: &str| {
         let link = &state.links[path];
         json!({
             "path": path,
@@ -666,7 +666,7 @@ fn infos(state: &Subscription) -> Vec<Value> {
             "has_pending": true,
         })
     };
-    state.pending.iter().take(WAKE_STREAMS_MAX).map(info).collect()
+    state.pending.iter().take(WAKE_STREAMS_MAX).map(|path| info(path)).collect()
 }
 
 fn wake_id(random: u64) -> String {

@@ -254,6 +254,11 @@ fn head(status: u16) -> Response {
 
 pub(crate) fn response(answer: Answer) -> Response {
     let head = head(answer.status).header("cache-control", "no-store");
+    let head = match answer.status {
+        401 => head.header("www-authenticate", "Bearer"),
+        503 => head.header("retry-after", "1"),
+        _ => head,
+    };
     match answer.body {
         Some(body) => head.header("content-type", "application/json").body(body.to_string()),
         None => head,
@@ -265,8 +270,6 @@ pub(crate) fn refusal(refusal: &Refusal) -> Response {
     let answer = response(Answer { after: thalweg_base::Lsn::ZERO, status, body: Some(body) });
     match refusal {
         Refusal::Method(allow) => answer.header("allow", allow),
-        Refusal::Token => answer.header("www-authenticate", "Bearer"),
-        _ if status == 503 => answer.header("retry-after", "1"),
         _ => answer,
     }
 }

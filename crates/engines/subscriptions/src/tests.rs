@@ -574,6 +574,96 @@ fn every_refusal_has_a_request_that_meets_it() {
 }
 
 #[test]
+fn a_full_disk_is_said_and_nothing_has_changed() {
+    let mut rig = Rig::new();
+    rig.logs.set_low_on_space(true);
+    let got = rig.hook();
+    assert_eq!((got.status, got.code()), (503, "UNAVAILABLE"));
+    rig.logs.set_low_on_space(false);
+    assert_eq!(rig.hook().status, 201);
+    rig.put("e/a");
+    rig.append("e/a");
+    let delivery = rig.delivery();
+    rig.logs.set_low_on_space(true);
+    rig.result(&delivery, Outcome::Done);
+    assert_eq!(rig.acked("e/a").as_deref(), Some("-1"), "not stored, so not so");
+    rig.logs.set_low_on_space(false);
+    rig.pass(2_000);
+    let again = rig.delivery();
+    rig.result(&again, Outcome::Done);
+    assert_ne!(rig.acked("e/a").as_deref(), Some("-1"));
+}
+
+/// The thread and the client, against a receiver that takes the first request and says nothing more.
+#[test]
+fn a_delivery_reaches_its_receiver_and_a_full_queue_refuses() {
+    use std::io::{Read, Write};
+    let rig = Rig::new();
+    let clock = || Millis(1_800_000_000_000);
+    let start = |config: SubscriptionsConfig| {
+        let keys = Keys::open(&rig.folder.path().join("keys")).unwrap();
+        let (logs, streams) = (Arc::clone(&rig.logs), Arc::clone(&rig.streams));
+        crate::Subscriptions::open(logs, streams, config, keys, clock, Box::new(|| 7)).unwrap()
+    };
+    let waker = || Waker::from_fn(|| ());
+    let ask = |subscriptions: &crate::Subscriptions, body: &str| {
+        let mut cx = Context::detached(0, &waker);
+        let path = "/v1/stream/__ds/subscriptions/s";
+        let headers: &[(&str, &[u8])] = &[("host", b"h")];
+        let request =
+            Request { method: Method::Put, path, query: None, headers: Headers(headers), body: body.as_bytes() };
+        assert!(subscriptions.serves(path));
+        subscriptions.handle(&request, &mut cx)
+    };
+    let receiver = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", receiver.local_addr().unwrap());
+    let body = json!({"type":"webhook","streams":["a"],"webhook":{"url":url}}).to_string();
+
+    let full = start(SubscriptionsConfig { queue_max: 0, targets: Targets::Local, ..SubscriptionsConfig::default() });
+    let Reply::Now(refused) = ask(&full, &body) else { panic!("it waits") };
+    assert_eq!(refused.status, 503);
+    assert!(String::from_utf8(refused.head).unwrap().contains("retry-after: 1"));
+    full.stop();
+
+    let config = SubscriptionsConfig { targets: Targets::Local, ..SubscriptionsConfig::default() };
+    let streams = Arc::clone(&rig.streams);
+    rig.journal.subscribe(Arc::new(move || streams.on_durable()));
+    // An older observer stays: news of these streams come by the driver's own looks.
+    let subscriptions = start(config);
+    let mut waiting = ask(&subscriptions, &body);
+    let Reply::Later(pending) = &mut waiting else { panic!("at once") };
+    let mut cx = Context::detached(0, &waker);
+    let mut status = 0;
+    while status == 0 {
+        match pending.poll(&mut cx) {
+            thalweg_wire::http::Poll::Ready(Reply::Held(_, response) | Reply::Now(response)) => {
+                status = response.status
+            }
+            _ => std::thread::yield_now(),
+        }
+    }
+    assert_eq!(status, 201);
+    let mut rig = rig;
+    let headers: &[(&str, &[u8])] = &[("content-type", b"application/json")];
+    let request =
+        Request { method: Method::Put, path: "/v1/stream/a", query: None, headers: Headers(headers), body: b"1" };
+    let _ = rig.streams.handle(&request, &mut cx);
+    rig.journal.kick();
+    let (mut socket, _) = receiver.accept().unwrap();
+    let mut bytes = [0; 4096];
+    let n = socket.read(&mut bytes).unwrap();
+    let text = String::from_utf8_lossy(&bytes[..n]).to_lowercase();
+    assert!(text.starts_with("post /hook http/1.1"), "{text}");
+    assert!(text.contains("webhook-signature: t=1800000000,kid=ds_"), "{text}");
+    socket.write_all(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n").unwrap();
+    while subscriptions.stats().failed == 0 {
+        std::thread::yield_now();
+    }
+    subscriptions.stop();
+    rig.step();
+}
+
+#[test]
 fn streams_over_the_limit_are_left_out_and_counted() {
     let mut rig =
         Rig::with(SubscriptionsConfig { targets: Targets::Local, streams_max: 1, ..SubscriptionsConfig::default() });
