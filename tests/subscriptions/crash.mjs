@@ -119,7 +119,7 @@ try {
   kind = false
   const writers = ["e/a", "e/b", "e/c"].map(write)
   for (let n = 0; n < kills; n++) {
-    await sleep(100 + random() * 700)
+    await sleep(300 + random() * 1500)
     await kill()
     await start()
   }

@@ -574,6 +574,40 @@ fn every_refusal_has_a_request_that_meets_it() {
 }
 
 #[test]
+fn the_table_of_refusals_is_complete() {
+    use crate::Refusal as R;
+    use std::collections::BTreeMap;
+    let all = [
+        R::Invalid(String::new()),
+        R::Url(""),
+        R::Token,
+        R::NotFound,
+        R::NoRoute,
+        R::Method(""),
+        R::Exists,
+        R::Fenced,
+        R::Claimed { holder: String::new(), generation: 0 },
+        R::NoWork,
+        R::Offset(String::new()),
+        R::TooLarge(0),
+        R::TooManySubscriptions(0),
+        R::TooManyStreams(0),
+        R::Busy,
+        R::Unavailable(String::new()),
+    ];
+    let ours: BTreeMap<String, u16> = all.iter().map(|refusal| (refusal.code().into(), refusal.status())).collect();
+    let page = include_str!("../../../../docs/protocol/refusals.md");
+    let table = page.split("\n## Subscriptions").nth(1).unwrap();
+    let row = |line: &str| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        let status = cells.next()?.parse().ok()?;
+        Some((cells.next()?.trim_matches('`').to_owned(), status))
+    };
+    let documented: BTreeMap<String, u16> = table.lines().filter_map(row).collect();
+    assert_eq!(ours, documented);
+}
+
+#[test]
 fn a_full_disk_is_said_and_nothing_has_changed() {
     let mut rig = Rig::new();
     rig.logs.set_low_on_space(true);
