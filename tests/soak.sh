@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The long forms. SEEDS=10000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [fuzz]
+# The long forms. SEEDS=10000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [subscriptions] [fuzz]
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT" || exit 1
 SEEDS=${SEEDS:-10000} KILLS=${KILLS:-200} FUZZ_SECONDS=${FUZZ_SECONDS:-600}
-STEPS=${*:-simulation crash fuzz}
+STEPS=${*:-simulation crash subscriptions fuzz}
 cargo build --release --locked -p thalweg -p thalweg-crash || exit 1
 for step in $STEPS; do
   case $step in
@@ -12,6 +12,9 @@ for step in $STEPS; do
       ;;
     crash)
       check "$KILLS kills" env KILLS="$KILLS" SEED="${SEED:-$RANDOM}" SELF_TEST=1 tests/crash/run.sh
+      ;;
+    subscriptions)
+      check "$KILLS kills under subscriptions" env KILLS="$KILLS" SEED="${SEED:-$RANDOM}" tests/subscriptions/run.sh
       ;;
     fuzz)
       if [ -x fuzz/run.sh ]; then

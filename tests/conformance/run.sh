@@ -2,14 +2,14 @@
 # The published conformance suite against the binary: RUNS times in a row (3), one server, one data folder; then once with tokens on,
 # and once over TLS.
 . "$(dirname "$0")/../lib.sh"
-RUNS=${RUNS:-3} EXPECTED=332
+RUNS=${RUNS:-3} EXPECTED=338
 
 need_npm || { skip "conformance suite"; finish conformance; }
 workspace
 # once NAME: one run of the suite against BASE.
 once() {
   local p f
-  export DS_BASE_URL=$BASE
+  export DS_BASE_URL=$BASE DS_SUBSCRIPTIONS=1
   run_vitest "$ROOT/tests/conformance" "$WORK/$1.json"
   read -r p f <<<"$VITEST"
   echo "$1: $p of $EXPECTED passed, $f failed"
@@ -17,13 +17,13 @@ once() {
   [ "$f" = 0 ] && [ "$p" != "$EXPECTED" ] && fail "$1 has $EXPECTED tests"
 }
 
-start_server --long-poll-timeout 500ms || { fail "the server starts"; finish conformance; }
+start_server --long-poll-timeout 500ms --webhook-targets local || { fail "the server starts"; finish conformance; }
 for run in $(seq "$RUNS"); do once "run $run"; done
 [ "$THALWEG_KIND" = peer ] && finish conformance
 check "the server stops gracefully after the suite" stop_server
 
 if "$THALWEG_BIN" token new --name suite --admin '*' >"$WORK/tokens.toml" 2>"$WORK/token" &&
-  start_server --long-poll-timeout 500ms --tokens "$WORK/tokens.toml"; then
+  start_server --long-poll-timeout 500ms --webhook-targets local --tokens "$WORK/tokens.toml"; then
   check "without a token nothing is read" test "$(curl -s -o /dev/null -w '%{http_code}' "$BASE/v1/stream/a")" = 401
   DS_TOKEN=$(tail -1 "$WORK/token"); export DS_TOKEN
   once "with tokens"
@@ -39,7 +39,7 @@ certificate() {
 }
 if ! command -v openssl >/dev/null; then
   skip "conformance suite over TLS (needs openssl)"
-elif certificate && start_server --long-poll-timeout 500ms --tls-cert "$WORK/cert.pem" --tls-key "$WORK/key.pem"; then
+elif certificate && start_server --long-poll-timeout 500ms --webhook-targets local --tls-cert "$WORK/cert.pem" --tls-key "$WORK/key.pem"; then
   BASE=${BASE/http:/https:}
   check "curl trusts the certificate" curl -fsS --cacert "$WORK/cert.pem" "$BASE/health"
   export NODE_EXTRA_CA_CERTS=$WORK/cert.pem

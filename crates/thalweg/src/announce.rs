@@ -65,7 +65,7 @@ fn banner(config: &Config, address: SocketAddr) -> String {
               \
                        curl {options}'{scheme}://{reachable}/v1/stream/hello?offset=-1'",
         version = env!("CARGO_PKG_VERSION"),
-        scheme = if config.tls_cert.as_os_str().is_empty() { "http" } else { "https" },
+        scheme = if config.speaks_tls() { "https" } else { "http" },
         options = if asks_for_tokens(config) { "-H \"authorization: Bearer $TOKEN\" " } else { "" },
         data = data.display(),
     )

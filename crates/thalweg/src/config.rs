@@ -5,7 +5,7 @@
 mod file;
 mod values;
 
-pub(crate) use values::{AuthMode, Durability, Listen, LogFormat, Size, Span, Switch};
+pub(crate) use values::{AuthMode, Durability, Listen, LogFormat, Size, Span, Switch, WebhookTargets};
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
@@ -100,6 +100,20 @@ settings! {
         retention_age: Span = "0", "THALWEG_RETENTION_AGE", "TIME",
             "Streams without Stream-Retention-Seconds keep what is younger than this; 0 is for ever";
     }
+    "Subscriptions" {
+        public_url: String = "", "THALWEG_PUBLIC_URL", "URL",
+            "Where clients and webhook receivers reach this server; unset: as the request says that made the subscription";
+        webhook_targets: WebhookTargets = "public", "THALWEG_WEBHOOK_TARGETS", "public|local|any",
+            "Where webhooks may go: https to public addresses, also http to this machine (`dev` does), or anywhere";
+        webhook_timeout: Span = "30s", "THALWEG_WEBHOOK_TIMEOUT", "TIME",
+            "How long one webhook delivery may take; never longer than the subscription's lease";
+        webhook_threads: usize = "16", "THALWEG_WEBHOOK_THREADS", "N",
+            "Webhook deliveries at a time";
+        max_subscriptions: usize = "1000", "THALWEG_MAX_SUBSCRIPTIONS", "N",
+            "Subscriptions at a time; one more is refused with 429";
+        max_subscription_streams: usize = "100000", "THALWEG_MAX_SUBSCRIPTION_STREAMS", "N",
+            "Streams that one subscription may be linked to";
+    }
     "Journal and settling" {
         journal_segment_bytes: Size = "64MiB", "THALWEG_JOURNAL_SEGMENT_BYTES", "SIZE",
             "Size of one journal file";
@@ -132,11 +146,21 @@ settings! {
 
 /// The settings of a server: the flags and the environment, then the file, then the defaults; checked.
 pub(crate) fn load(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
+    load_over(flags, file, Settings::default())
+}
+
+/// The same for `thalweg dev`, whose defaults suit a machine that only its developer uses.
+pub(crate) fn load_for_dev(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
+    let defaults = Settings { webhook_targets: Some(WebhookTargets::Local), ..Settings::default() };
+    load_over(flags, file, defaults)
+}
+
+fn load_over(flags: Settings, file: Option<&Path>, defaults: Settings) -> anyhow::Result<Config> {
     let below = match file {
         Some(path) => file::read(path)?,
         None => Settings::default(),
     };
-    let config = flags.over(below).resolve()?;
+    let config = flags.over(below).over(defaults).resolve()?;
     check(&config).context("these settings do not fit together")?;
     Ok(config)
 }
@@ -176,6 +200,10 @@ fn check(config: &Config) -> anyhow::Result<()> {
 }
 
 impl Config {
+    pub(crate) fn speaks_tls(&self) -> bool {
+        !self.tls_cert.as_os_str().is_empty()
+    }
+
     /// Where to announce readiness, if anywhere.
     pub(crate) fn ready_file(&self) -> Option<&Path> {
         (!self.ready_file.as_os_str().is_empty()).then_some(self.ready_file.as_path())
@@ -218,6 +246,14 @@ mod tests {
         assert_eq!(config.long_poll_timeout.0, Duration::from_millis(500));
         assert_eq!(config.data, PathBuf::from("/from/file"));
         assert_eq!(config.settle_after.0, Duration::from_secs(10));
+    }
+
+    #[test]
+    fn webhooks_reach_this_machine_only_in_dev_or_when_told_to() {
+        assert_eq!(load(flags(""), None).unwrap().webhook_targets, WebhookTargets::Public);
+        assert_eq!(load_for_dev(flags(""), None).unwrap().webhook_targets, WebhookTargets::Local);
+        let told = load_for_dev(flags("--webhook-targets public"), None).unwrap();
+        assert_eq!(told.webhook_targets, WebhookTargets::Public);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::auth::Auth;
 use crate::live;
 use crate::metrics::{self, Snapshot};
 use std::sync::Arc;
+use thalweg_subscriptions::Subscriptions;
 use thalweg_wire::http::{Context, Method, Reply, Request, Response, Service};
 
 /// What the process can say about itself at any moment, without waiting.
@@ -16,14 +17,15 @@ pub(crate) trait Vitals: Send + Sync + 'static {
 /// The service in front: answers for the binary itself and passes the rest on to the engine.
 pub(crate) struct Front<S, V> {
     streams: Arc<S>,
+    subscriptions: Arc<Subscriptions>,
     vitals: V,
     /// Asked before any route, if tokens are.
     auth: Option<Arc<Auth>>,
 }
 
 impl<S, V> Front<S, V> {
-    pub(crate) fn new(streams: Arc<S>, vitals: V, auth: Option<Arc<Auth>>) -> Self {
-        Self { streams, vitals, auth }
+    pub(crate) fn new(streams: Arc<S>, subscriptions: Arc<Subscriptions>, vitals: V, auth: Option<Arc<Auth>>) -> Self {
+        Self { streams, subscriptions, vitals, auth }
     }
 }
 
@@ -35,6 +37,9 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
             return Reply::Now(response);
         }
         if is_stream(request.path) {
+            if self.subscriptions.serves(request.path) {
+                return self.subscriptions.handle(request, cx);
+            }
             return self.streams.handle(request, cx);
         }
         if request.path == "/" && live::is_wanted(request.headers.get("accept")) && is_read(request.method) {
@@ -67,6 +72,8 @@ fn is_stream(path: &str) -> bool {
 
 const ROUTES: &str = "\
   /v1/stream/NAME   streams: PUT creates, POST appends, GET reads, HEAD asks, DELETE removes
+  /v1/stream/__ds/subscriptions/ID
+                    subscriptions: PUT creates, GET asks, DELETE removes; workers are woken when streams change
   /health           200 while requests can be served
   /metrics          counters, in the Prometheus text format
   /                 the same live, for a browser

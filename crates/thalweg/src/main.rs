@@ -113,7 +113,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             serve::run(&config)?;
         }
         Command::Dev(args) => {
-            let config = load(args)?;
+            let config = config::load_for_dev(args.settings, args.config.as_deref())?;
             logs::start(&config.log, config.log_format, logs::Audience::Developer)?;
             serve::run(&config)?;
         }

@@ -9,6 +9,7 @@ use thalweg_wire::http::Waits;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Snapshot {
     pub(crate) streams: Streams,
+    pub(crate) subscriptions: thalweg_subscriptions::Stats,
     pub(crate) journal: Journal,
     pub(crate) settling: Settling,
     pub(crate) connections: Connections,
@@ -162,6 +163,13 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
         ("trimmed_bytes_total", Counter, "Bytes of content given up by retention.", f(streams.trimmed_bytes)),
         ("read_bytes_total", Counter, "Bytes of content read.", f(streams.read_bytes)),
         ("waiters", Gauge, "Long-polls and SSE connections waiting for data.", f(streams.waiters)),
+        ("subscriptions", Gauge, "Subscriptions that exist.", f(s.subscriptions.subscriptions)),
+        ("subscription_streams", Gauge, "Streams that subscriptions are linked to, counted for each.", f(s.subscriptions.links)),
+        ("subscription_streams_refused_total", Counter, "Streams that matched a pattern but were over the subscription's limit.", f(s.subscriptions.unlinked)),
+        ("subscription_leases", Gauge, "Wakes in flight that a lease bounds.", f(s.subscriptions.leases)),
+        ("subscription_retries", Gauge, "Subscriptions that wait to try again after a failed wake.", f(s.subscriptions.retries)),
+        ("webhook_deliveries_total", Counter, "Webhook deliveries that the receiver took.", f(s.subscriptions.delivered)),
+        ("wake_failures_total", Counter, "Webhook deliveries that failed, and wakes whose wake stream was not there.", f(s.subscriptions.failed)),
         ("journal_frames_total", Counter, "Frames appended to the journal.", f(journal.frames)),
         ("journal_batches_total", Counter, "Batches written to the journal.", f(journal.batches)),
         ("journal_written_bytes_total", Counter, "Bytes written to the journal, headers included.", f(journal.written_bytes)),

@@ -2,8 +2,8 @@
 
 use crate::announce;
 use crate::auth::Auth;
-use crate::background::Background;
-use crate::config::{Config, Switch};
+use crate::background::{self, Background};
+use crate::config::{Config, Switch, WebhookTargets};
 use crate::folder::Folder;
 use crate::http::Front;
 use crate::kernel::Kernel;
@@ -13,10 +13,12 @@ use crate::shutdown::Stop;
 use crate::tls;
 use crate::vitals::ServerVitals;
 use anyhow::Context;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_journal::Journal;
 use thalweg_streams::{Retention, Streams, StreamsConfig};
+use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
 use thalweg_wire::http::{Gate, Server, ServerConfig, TlsIdentity};
 
 /// How long requests that are under way may take after a stop was asked for.
@@ -45,8 +47,10 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     }
     background.watch(reload)?;
 
-    let vitals = Arc::new(ServerVitals::new(&kernel, &streams));
-    let front = Arc::new(Front::new(Arc::clone(&streams), Arc::clone(&vitals), auth.clone()));
+    let subscriptions = subscriptions(&folder, &kernel, &streams, config)?;
+    let vitals = Arc::new(ServerVitals::new(&kernel, &streams, &subscriptions));
+    let front = Front::new(Arc::clone(&streams), Arc::clone(&subscriptions), Arc::clone(&vitals), auth.clone());
+    let front = Arc::new(front);
     let server = Server::start(server_config(config, tls), front, gate);
     let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
     vitals.watch(&server);
@@ -56,6 +60,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     tracing::info!(signal, "stopping");
     drop(announcement);
     server.stop(GRACE);
+    subscriptions.stop();
     background.stop();
     kernel.journal.close().context("the journal could not be closed")?;
     folder.note_stopped()?;
@@ -77,9 +82,45 @@ fn open_gate(kernel: &Kernel, gate: &Arc<Gate>, streams: &Arc<Streams>) {
     }));
 }
 
+/// What subscriptions sign with, in the data folder.
+const KEYS: &str = "subscriptions.keys";
+
+fn subscriptions(
+    folder: &Folder,
+    kernel: &Kernel,
+    streams: &Arc<Streams>,
+    config: &Config,
+) -> anyhow::Result<Arc<Subscriptions>> {
+    let keys = Keys::open(&folder.path().join(KEYS)).context("cannot open the keys of webhooks")?;
+    let settings = SubscriptionsConfig {
+        public_url: config.public_url.clone(),
+        https: config.speaks_tls(),
+        targets: match config.webhook_targets {
+            WebhookTargets::Public => Targets::Public,
+            WebhookTargets::Local => Targets::Local,
+            WebhookTargets::Any => Targets::Any,
+        },
+        subscriptions_max: config.max_subscriptions,
+        streams_max: config.max_subscription_streams,
+        deliveries_max: config.webhook_threads,
+        delivery_timeout: config.webhook_timeout.0,
+        ..SubscriptionsConfig::default()
+    };
+    let (logs, streams) = (Arc::clone(&kernel.logs), Arc::clone(streams));
+    // Ids of wakes and jitter: they need to differ, not to be secret.
+    let random = RandomState::new();
+    let mut n = 0_u64;
+    let random = Box::new(move || {
+        n += 1;
+        random.hash_one(n)
+    });
+    Subscriptions::open(logs, streams, settings, keys, background::now, random).context("cannot open the subscriptions")
+}
+
 fn streams_config(config: &Config, private: bool) -> StreamsConfig {
     StreamsConfig {
         private,
+        https: config.speaks_tls(),
         long_poll_timeout: config.long_poll_timeout.0,
         sse_lifetime: config.sse_lifetime.0,
         io_threads: config.io_threads,

@@ -9,22 +9,25 @@ use std::time::Instant;
 use thalweg_journal::{FileJournal, Journal};
 use thalweg_log::Logs;
 use thalweg_streams::{StreamState, Streams};
+use thalweg_subscriptions::Subscriptions;
 use thalweg_wire::http::Server;
 
 pub(crate) struct ServerVitals {
     journal: Arc<FileJournal>,
     logs: Arc<Logs<StreamState>>,
     streams: Arc<Streams>,
+    subscriptions: Arc<Subscriptions>,
     server: OnceLock<Weak<Server>>,
     started: Instant,
 }
 
 impl ServerVitals {
-    pub(crate) fn new(kernel: &Kernel, streams: &Arc<Streams>) -> Self {
+    pub(crate) fn new(kernel: &Kernel, streams: &Arc<Streams>, subscriptions: &Arc<Subscriptions>) -> Self {
         Self {
             journal: Arc::clone(&kernel.journal),
             logs: Arc::clone(&kernel.logs),
             streams: Arc::clone(streams),
+            subscriptions: Arc::clone(subscriptions),
             server: OnceLock::new(),
             started: Instant::now(),
         }
@@ -50,9 +53,12 @@ impl Vitals for Arc<ServerVitals> {
     fn metrics(&self) -> Snapshot {
         let (journal, logs, streams) = (self.journal.stats(), self.logs.stats(), self.streams.stats());
         let server = self.server.get().and_then(Weak::upgrade).map(|server| server.stats()).unwrap_or_default();
+        let subscriptions = self.subscriptions.stats();
         Snapshot {
+            subscriptions,
             streams: metrics::Streams {
-                count: logs.logs,
+                // A subscription is a log too.
+                count: logs.logs.saturating_sub(subscriptions.subscriptions),
                 appends: streams.appends,
                 appended_bytes: logs.appended_bytes,
                 duplicates: streams.duplicates,

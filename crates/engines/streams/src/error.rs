@@ -135,7 +135,7 @@ pub enum Refusal {
     Corrupt(String),
     #[error("internal error: {0}")]
     Internal(String),
-    #[error("`__ds` is reserved for subscriptions, which are not served here")]
+    #[error("`__ds` is reserved for the protocol's own routes, and this is none of them")]
     Reserved,
 
     // 503

@@ -13,7 +13,7 @@ pub mod state;
 
 #[cfg(feature = "faults")]
 pub use serve::Faults;
-pub use serve::{Place, Stats, Streams, StreamsConfig, listed_prefix, place_of_path};
+pub use serve::{Changes, Place, Stats, Streams, StreamsConfig, listed_prefix, place_of_path};
 pub use state::StreamState;
 pub use state::retention::Retention;
 

@@ -169,6 +169,18 @@ words! {
 }
 
 words! {
+    /// Where webhooks may go.
+    WebhookTargets {
+        /// `https` to public addresses.
+        Public = "public",
+        /// Also `http` to this machine.
+        Local = "local",
+        /// Anywhere.
+        Any = "any",
+    }
+}
+
+words! {
     Switch { On = "on" | "true", Off = "off" | "false" }
 }
 

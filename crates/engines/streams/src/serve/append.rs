@@ -141,6 +141,7 @@ impl Engine {
             self.announce(end, log);
         }
         if added > 0 {
+            self.changed(end, log);
             add(&self.counters.appends, 1);
             add(&self.counters.append_bytes, added);
         }

@@ -14,6 +14,8 @@ pub struct StreamsConfig {
     pub sse_lifetime: Duration,
     /// Answers are for whoever asked, because others may not ask: caches that many share must not keep them.
     pub private: bool,
+    /// The server speaks TLS itself, so that its own addresses are `https`.
+    pub https: bool,
     /// A comment is sent on an SSE response that was silent for this long.
     pub sse_keep_alive: Duration,
     /// How many idempotent producers one stream remembers.
@@ -76,6 +78,7 @@ impl Default for StreamsConfig {
             long_poll_timeout: Duration::from_secs(30),
             sse_lifetime: Duration::from_secs(60),
             private: false,
+            https: false,
             sse_keep_alive: Duration::from_secs(15),
             max_producers: crate::state::producers::PRODUCERS_MAX,
             retention: Retention::default(),

@@ -55,7 +55,7 @@ impl Engine {
             fork,
             fresh: fields.if_none_match == Some(b"*"),
         };
-        let location = location(&fields, request.path);
+        let location = location(&fields, request.path, self.config.https);
         let put = Put { name: &name, wish, content_type, body: request.body, location: &location };
         self.put(&put, None, now)
     }
@@ -176,12 +176,14 @@ impl Engine {
         let committed = committed.map_err(Refusal::from)?;
         let missing = || Refusal::Internal("a stream just created is not there".into());
         let view = committed.created.and_then(|log| guard.view(log)).ok_or_else(missing)?;
+        let made = view.id;
         let head = Head::new(201)
             .line(b"Location: ", put.location)
             .next_offset(position(&view, view.tail))
             .closed(config.closed)
             .no_store()
             .content_type(config.content_type.as_str());
+        self.changed(committed.end, made);
         add(&self.counters.creates, 1);
         if added > 0 {
             add(&self.counters.appends, 1);
@@ -212,10 +214,10 @@ fn existing(view: &LogView<'_, StreamState>, wish: &Wish<'_>) -> Result<Answer, 
 }
 
 /// The stream's URL as the client knows it; only its path if the request does not say where it was sent.
-fn location(fields: &Fields<'_>, path: &str) -> Vec<u8> {
+fn location(fields: &Fields<'_>, path: &str, https: bool) -> Vec<u8> {
     let mut url = Vec::with_capacity(path.len() + 64);
     if let Some(host) = fields.host.filter(|host| !host.is_empty() && host.iter().all(u8::is_ascii_graphic)) {
-        let https = fields.forwarded_proto.is_some_and(|proto| proto.eq_ignore_ascii_case(b"https"));
+        let https = https || fields.forwarded_proto.is_some_and(|proto| proto.eq_ignore_ascii_case(b"https"));
         url.extend_from_slice(if https { b"https://" } else { b"http://" });
         url.extend_from_slice(host);
     }

@@ -6,6 +6,7 @@ use super::gzip::Compressions;
 use super::head;
 use super::list::Lists;
 use super::name::of_path;
+use super::observe::Observed;
 use super::pool::Pool;
 use super::stats::{Counters, add};
 use super::turn::Answer;
@@ -26,6 +27,7 @@ pub(crate) struct Engine {
     pub(crate) logs: Arc<Logs<StreamState>>,
     pub(crate) config: StreamsConfig,
     pub(crate) watchers: Watchers,
+    pub(crate) observed: Observed,
     pub(crate) pool: Pool,
     pub(crate) frames: FrameCache,
     pub(crate) counters: Counters,
@@ -42,6 +44,7 @@ impl Engine {
             recovered: logs.journal().end(),
             logs,
             watchers: Watchers::default(),
+            observed: Observed::default(),
             pool: Pool::new(config.io_threads, config.io_queue_max),
             frames: FrameCache::default(),
             counters: Counters::default(),
@@ -124,6 +127,7 @@ impl Engine {
     /// Wakes the watchers of what is durable.
     pub(crate) fn wake(&self) {
         self.watchers.wake(self.logs.durable());
+        self.observed.wake();
     }
 
     /// A watched log has changed by a frame that ends at `end`: its watchers are woken when that is durable. If it is already,
@@ -133,6 +137,12 @@ impl Engine {
         if self.logs.durable() >= end {
             self.wake();
         }
+    }
+
+    /// A log was made, appended to or removed by a frame that ends at `end`.
+    #[inline]
+    pub(crate) fn changed(&self, end: Lsn, log: LogId) {
+        self.observed.note(end, log, || self.logs.durable());
     }
 
     /// Watches a log whose shard is locked.

@@ -5,7 +5,7 @@
 
 use super::engine::Engine;
 use super::head::{Head, timestamp};
-use super::name::normal;
+use super::name::{is_private, normal};
 use super::pool::Fetch;
 use super::query::{decoded, once};
 use super::turn::{Answer, Task, Turn};
@@ -130,7 +130,7 @@ impl Engine {
         let mut cursor = Some(SweepCursor::default());
         while let Some(at) = cursor {
             cursor = self.logs.sweep_names(at, STEP, &mut |name| {
-                if name <= &*page.after || !name.starts_with(&*page.prefix) {
+                if name <= &*page.after || is_private(name) || !name.starts_with(&*page.prefix) {
                     return;
                 }
                 if smallest.len() >= page.limit {

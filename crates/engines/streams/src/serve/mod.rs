@@ -16,6 +16,7 @@ mod head;
 mod list;
 mod long_poll;
 pub(crate) mod name;
+mod observe;
 mod pool;
 mod query;
 mod read;
@@ -35,13 +36,14 @@ pub use config::StreamsConfig;
 pub(crate) use list::LIMIT_MAX;
 pub use list::listed_prefix;
 pub use name::{Place, place_of_path};
+pub use observe::Changes;
 pub use stats::Stats;
 
 use crate::format::offset::Position;
 use crate::state::StreamState;
 use engine::Engine;
 use std::sync::Arc;
-use thalweg_base::Millis;
+use thalweg_base::{LogId, Lsn, Millis};
 use thalweg_log::Logs;
 use thalweg_wire::http::{Context, Reply, Request, Response, Service};
 
@@ -71,6 +73,60 @@ impl Streams {
     /// Upkeep: expires streams and records uses, a bounded amount per call. Call it from a background thread.
     pub fn tick(&self, now: Millis) {
         self.engine.tick(now);
+    }
+
+    /// Calls `wake` whenever [`Streams::take_changes`] may have something new. Once; it must not block.
+    pub fn observe(&self, wake: Arc<dyn Fn() + Send + Sync>) {
+        self.engine.observed.by(wake);
+    }
+
+    /// Notes changes for the observer, or stops. Turn it on before looking at streams, so that nothing is missed in between.
+    pub fn turn_observing(&self, on: bool) {
+        self.engine.observed.turn(on);
+    }
+
+    /// What has changed and is durable.
+    #[must_use]
+    pub fn take_changes(&self) -> Changes {
+        self.engine.observed.take(self.engine.logs.durable())
+    }
+
+    /// An engine of this process has appended to a stream by itself: readers are woken when that is durable.
+    pub fn announce(&self, end: Lsn, log: LogId) {
+        self.engine.announce(end, log);
+        self.engine.changed(end, log);
+    }
+
+    /// The durable end of the stream of that name, unless it is gone or deleted but for its forks.
+    #[must_use]
+    pub fn published(&self, name: &str) -> Option<Position> {
+        let mut found = None;
+        self.engine.logs.peek(name, &mut |seen| {
+            let position = Position { incarnation: seen.incarnation, offset: seen.published };
+            found = (!seen.attachment.soft_deleted).then_some(position);
+        });
+        found
+    }
+
+    /// The end of what the stream of that name has accepted, durable or not, under the same conditions.
+    #[must_use]
+    pub fn accepted(&self, name: &str) -> Option<Position> {
+        let mut guard = self.engine.logs.lock(&[name]);
+        let log = guard.find(name)?;
+        let view = guard.view(log)?;
+        (!view.attachment.soft_deleted).then(|| engine::position(&view, view.tail))
+    }
+
+    /// The name of a stream that is there, deleted or not.
+    #[must_use]
+    pub fn name_of(&self, log: LogId) -> Option<Box<str>> {
+        Some(self.engine.logs.lock_logs(&[log], &[]).view(log)?.name.into())
+    }
+
+    /// The name under which a path below the prefix stands, if it is one.
+    #[must_use]
+    pub fn normal_name(&self, relative: &str) -> Option<String> {
+        name::of_path(&format!("/{relative}"), "/").ok().map(std::borrow::Cow::into_owned)
     }
 
     #[must_use]

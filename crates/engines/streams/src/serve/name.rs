@@ -9,6 +9,11 @@ pub(crate) const NAME_BYTES_MAX: usize = 1_024;
 /// The first segment that the protocol reserves.
 const RESERVED: &str = "__ds";
 
+/// Whether a log of that name belongs to another engine of this process: no request can name it as a stream.
+pub(crate) fn is_private(name: &str) -> bool {
+    name.strip_prefix(RESERVED).is_some_and(|rest| rest.starts_with('/'))
+}
+
 /// What a path under the prefix means, in its normal form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place<'a> {

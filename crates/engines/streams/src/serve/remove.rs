@@ -110,6 +110,10 @@ impl Engine {
 
     pub(crate) fn announce_all(&self, plan: &Plan, end: Lsn) {
         plan.watched.iter().for_each(|log| self.announce(end, *log));
+        plan.deeds
+            .iter()
+            .filter(|deed| !matches!(deed, Deed::Release { .. }))
+            .for_each(|deed| self.changed(end, deed.log()));
     }
 }
 

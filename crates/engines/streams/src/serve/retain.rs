@@ -1,6 +1,7 @@
 //! Retention in the background: old content is trimmed from the front of streams, at message boundaries.
 
 use super::engine::Engine;
+use super::name::is_private;
 use super::stats::add;
 use crate::error::{Refusal, Refused};
 use crate::format::note::Note;
@@ -32,12 +33,13 @@ impl Engine {
         let retention = self.retention(state);
         !retention.is_unlimited()
             && !state.soft_deleted
+            && !is_private(seen.name)
             && retention.judge(&state.marks, seen.start, seen.published, now).is_some()
     }
 
     fn judge(&self, view: &LogView<'_, StreamState>, now: Millis) -> Option<Keep> {
         let state = view.attachment;
-        if state.soft_deleted {
+        if state.soft_deleted || is_private(view.name) {
             return None;
         }
         self.retention(state).judge(&state.marks, view.start, view.published, now)

@@ -1,0 +1,141 @@
+//! News of every stream for one observer in this process, such as subscriptions.
+//!
+//! Without an observer a change costs one relaxed load. With one, the log is put into a bounded set; the observer is called when
+//! something in it may have become durable, and takes what has. Lock order: this set is a leaf.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use thalweg_base::{LogId, Lsn};
+
+/// How many logs may wait for the observer. Past it the observer is told to look at everything.
+const CHANGES_MAX: usize = 1 << 16;
+
+/// What has changed since the last time, and is durable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Logs that were made, appended to or deleted.
+    pub logs: Vec<LogId>,
+    /// There were too many to remember: any log may have changed.
+    pub overflowed: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Observed {
+    on: AtomicBool,
+    changes: Mutex<Set>,
+    wake: OnceLock<Arc<dyn Fn() + Send + Sync>>,
+}
+
+#[derive(Default)]
+struct Set {
+    logs: HashMap<LogId, Lsn>,
+    overflowed: bool,
+}
+
+impl Observed {
+    pub(crate) fn by(&self, wake: Arc<dyn Fn() + Send + Sync>) {
+        let _ = self.wake.set(wake);
+    }
+
+    /// From here on changes are noted. Who turns this on and then looks at a log under its shard's lock misses nothing: a change
+    /// that did not see the switch was made before that look.
+    pub(crate) fn turn(&self, on: bool) {
+        self.on.store(on, Ordering::Relaxed);
+        if !on {
+            *self.changes.lock() = Set::default();
+        }
+    }
+
+    /// A log was changed by a frame that ends at `end`.
+    #[inline]
+    pub(crate) fn note(&self, end: Lsn, log: LogId, durable: impl FnOnce() -> Lsn) {
+        if self.on.load(Ordering::Relaxed) {
+            self.put(end, log);
+            // If it is durable already, nobody else would wake the observer.
+            if durable() >= end {
+                self.wake();
+            }
+        }
+    }
+
+    fn put(&self, end: Lsn, log: LogId) {
+        let mut set = self.changes.lock();
+        if set.logs.len() >= CHANGES_MAX && !set.logs.contains_key(&log) {
+            set.overflowed = true;
+            return;
+        }
+        let at = set.logs.entry(log).or_default();
+        *at = (*at).max(end);
+    }
+
+    pub(crate) fn wake(&self) {
+        if self.on.load(Ordering::Relaxed)
+            && let Some(wake) = self.wake.get()
+        {
+            wake();
+        }
+    }
+
+    pub(crate) fn take(&self, durable: Lsn) -> Changes {
+        let mut set = self.changes.lock();
+        let mut logs = Vec::new();
+        set.logs.retain(|log, end| {
+            let due = *end <= durable;
+            if due {
+                logs.push(*log);
+            }
+            !due
+        });
+        Changes { logs, overflowed: std::mem::take(&mut set.overflowed) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_kept_for_nobody() {
+        let observed = Observed::default();
+        observed.note(Lsn(1), LogId(1), || Lsn(9));
+        observed.turn(true);
+        assert_eq!(observed.take(Lsn::MAX), Changes::default());
+    }
+
+    #[test]
+    fn only_what_is_durable_is_told() {
+        let observed = Observed::default();
+        observed.turn(true);
+        observed.note(Lsn(10), LogId(1), || Lsn(0));
+        observed.note(Lsn(20), LogId(2), || Lsn(0));
+        assert_eq!(observed.take(Lsn(10)).logs, [LogId(1)]);
+        assert_eq!(observed.take(Lsn(20)).logs, [LogId(2)]);
+    }
+
+    #[test]
+    fn an_early_durable_change_wakes_the_observer() {
+        let observed = Observed::default();
+        let woken = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&woken);
+        observed.by(Arc::new(move || flag.store(true, Ordering::Relaxed)));
+        observed.turn(true);
+        observed.note(Lsn(10), LogId(1), || Lsn(9));
+        assert!(!woken.load(Ordering::Relaxed));
+        observed.note(Lsn(10), LogId(1), || Lsn(10));
+        assert!(woken.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn too_many_changes_are_told_as_such() {
+        let observed = Observed::default();
+        observed.turn(true);
+        (0..=CHANGES_MAX as u64).for_each(|log| observed.put(Lsn(1), LogId(log)));
+        let changes = observed.take(Lsn(1));
+        assert!(changes.overflowed);
+        assert_eq!(changes.logs.len(), CHANGES_MAX);
+        assert_eq!(observed.take(Lsn(1)), Changes::default());
+    }
+}

@@ -1,0 +1,43 @@
+//! What may be set.
+
+use crate::webhook::Targets;
+use std::time::Duration;
+
+#[derive(Clone, Debug)]
+pub struct SubscriptionsConfig {
+    /// Streams, and `__ds` below it, stand at paths that start with this.
+    pub prefix: String,
+    /// Where clients and receivers reach this server, such as `https://streams.example`; empty: as the request that made the
+    /// subscription says.
+    pub public_url: String,
+    /// The server speaks TLS itself, so that its own addresses are `https`.
+    pub https: bool,
+    /// Where webhooks may go.
+    pub targets: Targets,
+    /// How many subscriptions there may be.
+    pub subscriptions_max: usize,
+    /// How many streams one subscription may be linked to.
+    pub streams_max: usize,
+    /// How many webhook deliveries may be under way.
+    pub deliveries_max: usize,
+    /// How long one delivery may take; never longer than the lease.
+    pub delivery_timeout: Duration,
+    /// How many requests may wait for the driver.
+    pub queue_max: usize,
+}
+
+impl Default for SubscriptionsConfig {
+    fn default() -> Self {
+        Self {
+            prefix: "/v1/stream/".into(),
+            public_url: String::new(),
+            https: false,
+            targets: Targets::Public,
+            subscriptions_max: 1_000,
+            streams_max: 100_000,
+            deliveries_max: 16,
+            delivery_timeout: Duration::from_secs(30),
+            queue_max: 4_096,
+        }
+    }
+}

@@ -1,0 +1,698 @@
+//! All subscriptions, owned by one thread: requests, news of streams, results of deliveries and the time go in; answers and
+//! deliveries come out, each with the position that must be durable first.
+
+use crate::config::SubscriptionsConfig;
+use crate::error::{OpenError, Refusal};
+use crate::glob;
+use crate::keys::Keys;
+use crate::routes::{Acks, Body, Control, Wish};
+use crate::state::{Config, Event, Kind, Subscription, Want, offset, order};
+use crate::store::{Store, Stored, WakeEvent, Wrote};
+use crate::webhook::{self, Delivery, Outcome};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+use thalweg_base::{LogId, Lsn, Millis};
+use thalweg_streams::{Changes, Streams};
+
+/// How many streams one wake names. What is left is work still, and gets the next wake.
+const WAKE_STREAMS_MAX: usize = 1_000;
+/// How many logs without any subscription are remembered as such.
+const STRANGERS_MAX: usize = 1 << 16;
+/// After the journal has refused something, background work rests for this long.
+const REST: u64 = 1_000;
+/// A look at every subscription at least this often.
+const LOOK_EVERY: u64 = 1_000;
+
+/// An answer, sent once `after` is durable.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) after: Lsn,
+    pub(crate) status: u16,
+    pub(crate) body: Option<Value>,
+}
+
+/// A refusal, and the state that it follows from.
+pub(crate) struct Refused(Refusal, Lsn);
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal, Lsn::ZERO)
+    }
+}
+
+impl From<thalweg_log::CommitError> for Refused {
+    fn from(error: thalweg_log::CommitError) -> Self {
+        Refusal::from(error).into()
+    }
+}
+
+/// Counters and gauges.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Subscriptions that exist.
+    pub subscriptions: u64,
+    /// Streams that they are linked to.
+    pub links: u64,
+    /// Deliveries that the receiver took, since the start.
+    pub delivered: u64,
+    /// Deliveries that failed, since the start.
+    pub failed: u64,
+    /// Subscriptions that wait to try again.
+    pub retries: u64,
+    /// Wakes in flight that a lease bounds.
+    pub leases: u64,
+    /// Streams that matched a pattern but were not linked, because the subscription was at its limit, since the start.
+    pub unlinked: u64,
+}
+
+pub(crate) struct Core {
+    store: Store,
+    streams: Arc<Streams>,
+    config: SubscriptionsConfig,
+    keys: Arc<Keys>,
+    random: Box<dyn FnMut() -> u64 + Send>,
+    subs: BTreeMap<String, Stored>,
+    /// What is known of logs: their names and who cares. Emptied whenever somebody may care about something else.
+    interest: HashMap<LogId, Option<Interest>>,
+    /// Deliveries under way, by subscription: the wake that they tell.
+    in_flight: HashMap<String, String>,
+    /// Wakes from before the start that nobody is known to have taken.
+    resend: BTreeSet<String>,
+    /// The end of the last delete: before somebody is told that there is no such subscription, it must be durable.
+    deleted: Lsn,
+    /// Look at all streams at this time.
+    rescan_at: Option<u64>,
+    rest_until: u64,
+    pub(crate) deliveries: Vec<(Lsn, Delivery)>,
+    pub(crate) stats: Stats,
+}
+
+struct Interest {
+    name: Box<str>,
+    subs: Vec<String>,
+}
+
+impl Core {
+    /// Takes up what was stored.
+    pub(crate) fn open(
+        store: Store,
+        streams: Arc<Streams>,
+        config: SubscriptionsConfig,
+        keys: Arc<Keys>,
+        random: Box<dyn FnMut() -> u64 + Send>,
+    ) -> Result<Self, OpenError> {
+        let subs: BTreeMap<_, _> = store.recover()?.into_iter().map(|stored| (stored.id.clone(), stored)).collect();
+        let unsent = |(_, stored): &(&String, &Stored)| {
+            let wake = stored.state.wake.as_ref();
+            stored.state.config.kind == Kind::Webhook && wake.is_some_and(|wake| !wake.delivered)
+        };
+        let resend = subs.iter().filter(unsent).map(|(id, _)| id.clone()).collect();
+        let rescan_at = (!subs.is_empty()).then_some(0);
+        streams.turn_observing(!subs.is_empty());
+        Ok(Self {
+            store,
+            streams,
+            config,
+            keys,
+            random,
+            subs,
+            interest: HashMap::new(),
+            in_flight: HashMap::new(),
+            resend,
+            deleted: Lsn::ZERO,
+            rescan_at,
+            rest_until: 0,
+            deliveries: Vec::new(),
+            stats: Stats::default(),
+        })
+    }
+
+    pub(crate) fn durable(&self) -> Lsn {
+        self.store.durable()
+    }
+
+    pub(crate) fn kick(&self) {
+        self.store.kick();
+    }
+
+    // ---- requests
+
+    pub(crate) fn answer(&mut self, control: &Control, now: Millis) -> Answer {
+        let answer = match &control.wish {
+            Wish::Create(config) => self.create(&control.id, config, &control.base, now),
+            Wish::Get => self.get(&control.id),
+            Wish::Delete => self.delete(&control.id),
+            Wish::Link(paths) => self.link(&control.id, paths),
+            Wish::Unlink(path) => self.unlink(&control.id, path),
+            Wish::Claim(worker) => self.claim(&control.id, worker, now),
+            Wish::Callback(token, body) => self.acknowledge(&control.id, Kind::Webhook, token, body, now),
+            Wish::Ack(token, body) => self.acknowledge(&control.id, Kind::PullWake, token, body, now),
+            Wish::Release(token, body) => self.release(&control.id, token, body, now),
+        };
+        answer.unwrap_or_else(|Refused(refusal, after)| {
+            let (status, body) = refused(&refusal);
+            Answer { after, status, body: Some(body) }
+        })
+    }
+
+    fn find(&mut self, id: &str) -> Result<&mut Stored, Refused> {
+        let deleted = self.deleted;
+        self.subs.get_mut(id).ok_or(Refused(Refusal::NotFound, deleted))
+    }
+
+    fn create(&mut self, id: &str, config: &Config, base: &str, now: Millis) -> Result<Answer, Refused> {
+        if let Some(stored) = self.subs.get(id) {
+            if stored.state.config != *config {
+                return Err(Refused(Refusal::Exists, stored.changed));
+            }
+            return Ok(Answer { after: stored.changed, status: 200, body: Some(self.show(stored)) });
+        }
+        if let Some(url) = &config.url {
+            webhook::check_url(url, self.config.targets).map_err(Refusal::Url)?;
+        }
+        if self.subs.len() >= self.config.subscriptions_max {
+            return Err(Refused(Refusal::TooManySubscriptions(self.config.subscriptions_max), self.deleted));
+        }
+        // From here on changes are noted, so nothing comes between this look at the streams and the first news.
+        self.streams.turn_observing(true);
+        let stored = self.link_all(config, base, now).and_then(|state| Ok(self.store.create(id, state, now)?));
+        let stored = match stored {
+            Ok(stored) => stored,
+            Err(refused) => {
+                self.streams.turn_observing(!self.subs.is_empty());
+                return Err(refused);
+            }
+        };
+        let answer = Answer { after: stored.changed, status: 201, body: Some(self.show(&stored)) };
+        self.interest.clear();
+        self.subs.insert(id.into(), stored);
+        Ok(answer)
+    }
+
+    /// A new subscription, linked to what is there, at its end.
+    fn link_all(&self, config: &Config, base: &str, now: Millis) -> Result<Subscription, Refused> {
+        let mut state = Subscription::new(config.clone(), base.into(), now);
+        let mut matching: Vec<Box<str>> = Vec::new();
+        let most = self.config.streams_max;
+        self.store.sweep(&mut |_, name, stream| {
+            if matching.len() <= most && !stream.soft_deleted && wants(config, name) {
+                matching.push(name.into());
+            }
+        });
+        if matching.len() + config.streams.len() > most {
+            return Err(Refusal::TooManyStreams(most).into());
+        }
+        let end = |path: &str| self.streams.accepted(path);
+        for path in &config.streams {
+            let at = end(path).unwrap_or_default();
+            state.apply(&Event::Link { path: path.as_str().into(), explicit: true, at });
+        }
+        for path in matching {
+            if let Some(at) = end(&path) {
+                state.apply(&Event::Link { path, explicit: false, at });
+            }
+        }
+        Ok(state)
+    }
+
+    fn get(&mut self, id: &str) -> Result<Answer, Refused> {
+        self.find(id)?;
+        let stored = &self.subs[id];
+        Ok(Answer { after: stored.changed, status: 200, body: Some(self.show(stored)) })
+    }
+
+    fn delete(&mut self, id: &str) -> Result<Answer, Refused> {
+        if let Some(stored) = self.subs.get(id) {
+            self.deleted = self.store.delete(stored)?;
+            self.subs.remove(id);
+            self.interest.clear();
+            self.resend.remove(id);
+            if self.subs.is_empty() {
+                self.streams.turn_observing(false);
+            }
+        }
+        Ok(Answer { after: self.deleted, status: 204, body: None })
+    }
+
+    fn link(&mut self, id: &str, paths: &[String]) -> Result<Answer, Refused> {
+        let (store, streams, most) = (&self.store, &self.streams, self.config.streams_max);
+        let stored = self.subs.get_mut(id).ok_or(Refused(Refusal::NotFound, self.deleted))?;
+        let new = |path: &&String| stored.state.links.get(path.as_str()).is_none_or(|link| !link.explicit);
+        let events: Vec<Event> = paths
+            .iter()
+            .filter(new)
+            .map(|path| {
+                let at = streams.accepted(path).unwrap_or_default();
+                Event::Link { path: path.as_str().into(), explicit: true, at }
+            })
+            .collect();
+        if stored.state.links.len() + events.len() > most {
+            return Err(Refused(Refusal::TooManyStreams(most), stored.changed));
+        }
+        if !events.is_empty() {
+            store.write(stored, &events)?;
+            self.interest.clear();
+        }
+        Ok(Answer { after: self.subs[id].changed, status: 204, body: None })
+    }
+
+    fn unlink(&mut self, id: &str, path: &str) -> Result<Answer, Refused> {
+        let stored = self.subs.get_mut(id).ok_or(Refused(Refusal::NotFound, self.deleted))?;
+        if stored.state.links.get(path).is_some_and(|link| link.explicit) {
+            self.store.write(stored, &[Event::Unlink { path: path.into(), explicit: true }])?;
+            self.interest.clear();
+        }
+        Ok(Answer { after: self.subs[id].changed, status: 204, body: None })
+    }
+
+    fn claim(&mut self, id: &str, worker: &str, now: Millis) -> Result<Answer, Refused> {
+        let random = (self.random)();
+        let stored = self.subs.get_mut(id).ok_or(Refused(Refusal::NotFound, self.deleted))?;
+        of_kind(&stored.state, Kind::PullWake)?;
+        let mut events = Vec::new();
+        let mut free = stored.state.wake.is_none();
+        if let Some(wake) = &stored.state.wake
+            && let Some(holder) = &wake.holder
+        {
+            if wake.lease_until.is_some_and(|until| until > now.0) {
+                let claimed = Refusal::Claimed { holder: holder.clone(), generation: stored.state.generation };
+                return Err(Refused(claimed, stored.changed));
+            }
+            events.push(Event::Over);
+            free = true;
+        }
+        if stored.state.pending.is_empty() {
+            return Err(Refused(Refusal::NoWork, stored.changed));
+        }
+        if free {
+            let generation = stored.state.generation + 1;
+            events.push(Event::Wake { generation, id: wake_id(random), lease_until: None });
+        }
+        events.push(Event::Claim { holder: worker.into(), lease_until: stored.state.lease_until(now) });
+        self.store.write(stored, &events)?;
+        let state = &stored.state;
+        let wake = state.wake.as_ref().map(|wake| wake.id.as_str()).unwrap_or_default();
+        let body = json!({
+            "wake_id": wake,
+            "generation": state.generation,
+            "token": self.keys.token(id, state.generation, wake),
+            "streams": infos(state),
+            "lease_ttl_ms": state.config.lease_ttl_ms,
+        });
+        Ok(Answer { after: stored.changed, status: 200, body: Some(body) })
+    }
+
+    /// The subscription whose present wake both the token and the request name.
+    fn unfenced(
+        &mut self,
+        id: &str,
+        kind: Kind,
+        token: &str,
+        body: &Body,
+        now: Millis,
+    ) -> Result<&mut Stored, Refused> {
+        let keys = Arc::clone(&self.keys);
+        let stored = self.find(id)?;
+        of_kind(&stored.state, kind)?;
+        let (generation, wake_id) = keys.read_token(id, token).ok_or(Refusal::Token)?;
+        let state = &stored.state;
+        let live = state.wake.as_ref().is_some_and(|wake| {
+            let held = kind == Kind::Webhook || wake.holder.is_some();
+            held && wake.id == wake_id && wake.id == body.wake_id && wake.lease_until.is_some_and(|until| until > now.0)
+        });
+        if live && state.generation == generation && state.generation == body.generation {
+            Ok(stored)
+        } else {
+            Err(Refused(Refusal::Fenced, stored.changed))
+        }
+    }
+
+    fn acknowledge(&mut self, id: &str, kind: Kind, token: &str, body: &Body, now: Millis) -> Result<Answer, Refused> {
+        let streams = Arc::clone(&self.streams);
+        let stored = self.unfenced(id, kind, token, body, now)?;
+        let mut events = Vec::new();
+        for Acks { stream, offset: text } in &body.acks {
+            let refused = || Refused(Refusal::Offset(stream.clone()), stored.changed);
+            let path = streams.normal_name(stream).ok_or_else(refused)?;
+            let link = stored.state.links.get(path.as_str()).ok_or_else(refused)?;
+            let at = offset::parse(text).ok_or_else(refused)?;
+            // What a worker has read is durable, but the news of it may still be on its way to us.
+            let known = |tail| order(at) <= order(tail);
+            if !known(link.tail) && !streams.published(&path).is_some_and(known) && !known(link.acked) {
+                return Err(refused());
+            }
+            if order(at) > order(link.acked) {
+                events.push(Event::Ack { path: path.into(), offset: at });
+            }
+        }
+        if body.done {
+            events.push(Event::Done);
+        } else {
+            if kind == Kind::Webhook && stored.state.wake.as_ref().is_some_and(|wake| !wake.delivered) {
+                events.push(Event::Delivered);
+            }
+            events.push(Event::Extend { lease_until: stored.state.lease_until(now) });
+        }
+        self.write(id, &events)?;
+        self.resend.remove(id);
+        let stored = &self.subs[id];
+        let next = body.done && !stored.state.pending.is_empty();
+        Ok(Answer { after: stored.changed, status: 200, body: Some(json!({ "ok": true, "next_wake": next })) })
+    }
+
+    fn release(&mut self, id: &str, token: &str, body: &Body, now: Millis) -> Result<Answer, Refused> {
+        self.unfenced(id, Kind::PullWake, token, body, now)?;
+        self.write(id, &[Event::Over])?;
+        Ok(Answer { after: self.subs[id].changed, status: 204, body: None })
+    }
+
+    fn write(&mut self, id: &str, events: &[Event]) -> Result<(), Refused> {
+        let stored = self.subs.get_mut(id).ok_or(Refusal::NotFound)?;
+        Ok(self.store.write(stored, events)?)
+    }
+
+    // ---- news of streams
+
+    pub(crate) fn learn(&mut self, changes: &Changes, now: Millis) {
+        if changes.overflowed {
+            self.rescan_at = Some(now.0);
+        }
+        for log in &changes.logs {
+            if let Some((name, subs)) = self.interest_in(*log) {
+                self.refresh(&name, &subs, now);
+            }
+        }
+    }
+
+    fn interest_in(&mut self, log: LogId) -> Option<(Box<str>, Vec<String>)> {
+        if let Some(known) = self.interest.get(&log) {
+            return known.as_ref().map(|interest| (interest.name.clone(), interest.subs.clone()));
+        }
+        let name = self.streams.name_of(log)?;
+        let subs = self.who_wants(&name);
+        if self.interest.len() >= STRANGERS_MAX {
+            self.interest.retain(|_, interest| interest.is_some());
+        }
+        let found = (!subs.is_empty()).then(|| Interest { name: name.clone(), subs: subs.clone() });
+        let wanted = found.is_some();
+        self.interest.insert(log, found);
+        wanted.then_some((name, subs))
+    }
+
+    fn who_wants(&self, name: &str) -> Vec<String> {
+        let wants = |stored: &Stored| stored.state.links.contains_key(name) || wants(&stored.state.config, name);
+        self.subs.values().filter(|stored| wants(stored)).map(|stored| stored.id.clone()).collect()
+    }
+
+    /// Looks where a stream ends now, and links it or forgets it where a pattern says so.
+    fn refresh(&mut self, name: &str, subs: &[String], now: Millis) {
+        let tail = self.streams.published(name);
+        for id in subs {
+            let Some(stored) = self.subs.get_mut(id) else { continue };
+            let (links, config) = (&stored.state.links, &stored.state.config);
+            let linked = links.get(name).is_some_and(|link| link.glob);
+            let event = match tail {
+                Some(_) if !linked && wants(config, name) => {
+                    if !links.contains_key(name) && links.len() >= self.config.streams_max {
+                        self.stats.unlinked += 1;
+                        tracing::warn!(id, stream = name, "the subscription is at its limit of streams: not linked");
+                        continue;
+                    }
+                    Some(Event::Link { path: name.into(), explicit: false, at: Default::default() })
+                }
+                None if linked => Some(Event::Unlink { path: name.into(), explicit: false }),
+                _ => None,
+            };
+            if let Some(event) = event
+                && let Err(error) = self.store.write(stored, &[event])
+            {
+                tracing::warn!(id, stream = name, %error, "a stream is linked later");
+                self.rescan_at = Some(now.0 + REST);
+                continue;
+            }
+            stored.state.learn(name, tail.unwrap_or_default());
+        }
+    }
+
+    /// Looks at every stream that somebody is or should be linked to.
+    fn rescan(&mut self, now: Millis) {
+        self.rescan_at = None;
+        self.interest.clear();
+        let mut names: BTreeSet<Box<str>> = BTreeSet::new();
+        self.subs.values().for_each(|stored| names.extend(stored.state.links.keys().cloned()));
+        let patterns: Vec<&Config> =
+            self.subs.values().map(|stored| &stored.state.config).filter(|c| c.pattern.is_some()).collect();
+        if !patterns.is_empty() {
+            self.store.sweep(&mut |_, name, stream| {
+                if !stream.soft_deleted && patterns.iter().any(|config| wants(config, name)) {
+                    names.insert(name.into());
+                }
+            });
+        }
+        for name in names {
+            let subs = self.who_wants(&name);
+            self.refresh(&name, &subs, now);
+        }
+    }
+
+    // ---- time and deliveries
+
+    /// Does what is due; when to come again at the latest.
+    pub(crate) fn step(&mut self, now: Millis) -> Millis {
+        if self.rescan_at.is_some_and(|at| at <= now.0) {
+            self.rescan(now);
+        }
+        if self.rest_until <= now.0 {
+            let due = |stored: &&Stored| stored.state.want(now).is_some() || self.resend.contains(&stored.id);
+            let due: Vec<String> = self.subs.values().filter(due).map(|stored| stored.id.clone()).collect();
+            for id in due {
+                if let Err(Refused(error, _)) = self.advance(&id, now) {
+                    tracing::warn!(id, %error, "subscriptions must wait");
+                    self.rest_until = now.0 + REST;
+                    break;
+                }
+            }
+        }
+        self.measure();
+        self.next(now)
+    }
+
+    fn next(&self, now: Millis) -> Millis {
+        let of = |stored: &Stored| match (&stored.state.wake, stored.state.retry) {
+            (Some(wake), _) => wake.lease_until,
+            (None, Some(retry)) if !stored.state.pending.is_empty() => Some(retry.next_attempt_at),
+            _ => None,
+        };
+        let soonest = self.subs.values().filter_map(of).chain(self.rescan_at).min().unwrap_or(u64::MAX);
+        Millis(soonest.max(self.rest_until).clamp(now.0 + 1, now.0 + LOOK_EVERY))
+    }
+
+    fn measure(&mut self) {
+        let subs = || self.subs.values().map(|stored| &stored.state);
+        self.stats.subscriptions = self.subs.len() as u64;
+        self.stats.links = subs().map(|state| state.links.len() as u64).sum();
+        self.stats.retries = subs().filter(|state| state.retry.is_some()).count() as u64;
+        let leased = |state: &&Subscription| state.wake.as_ref().is_some_and(|wake| wake.lease_until.is_some());
+        self.stats.leases = subs().filter(leased).count() as u64;
+    }
+
+    /// Brings one subscription to where it wants nothing.
+    fn advance(&mut self, id: &str, now: Millis) -> Result<(), Refused> {
+        let again = self.resend.remove(id);
+        if self.find(id)?.state.want(now) == Some(Want::Expire) {
+            self.write(id, &[Event::Over])?;
+        } else if again && self.find(id)?.state.wake.is_some() {
+            self.deliver(id);
+            return Ok(());
+        }
+        // One delivery at a time, even if it outlives its wake.
+        if self.find(id)?.state.want(now) == Some(Want::Wake) && !self.in_flight.contains_key(id) {
+            self.wake(id, now)?;
+        }
+        Ok(())
+    }
+
+    fn wake(&mut self, id: &str, now: Millis) -> Result<(), Refused> {
+        let (wake, jitter) = (wake_id((self.random)()), (self.random)());
+        let stored = self.subs.get_mut(id).ok_or(Refusal::NotFound)?;
+        let state = &stored.state;
+        let generation = state.generation + 1;
+        match (state.config.kind, &state.config.wake_stream) {
+            (Kind::PullWake, Some(stream)) => {
+                let first = state.pending.first().cloned().unwrap_or_default();
+                let event = json!({
+                    "type": "wake", "subscription_id": id, "stream": first, "generation": generation, "ts": now.0,
+                });
+                let stream = stream.clone();
+                let event = WakeEvent { stream: &stream, json: event.to_string() };
+                let events = [Event::Wake { generation, id: wake, lease_until: None }];
+                if let Wrote::NoWakeStream = self.store.write_and_wake(stored, &events, Some(&event), now)? {
+                    let failure = stored.state.failure(now, jitter);
+                    self.store.write(stored, &[failure])?;
+                    self.stats.failed += 1;
+                    tracing::debug!(id, stream, "no wake stream that takes JSON: tried again later");
+                }
+            }
+            _ => {
+                let lease_until = Some(state.lease_until(now));
+                self.store.write(stored, &[Event::Wake { generation, id: wake, lease_until }])?;
+                self.deliver(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the present wake told to the webhook, once it is durable.
+    fn deliver(&mut self, id: &str) {
+        let Some(stored) = self.subs.get(id) else { return };
+        let state = &stored.state;
+        let (Some(wake), Some(url)) = (&state.wake, &state.config.url) else { return };
+        let body = json!({
+            "subscription_id": id,
+            "wake_id": wake.id,
+            "generation": state.generation,
+            "streams": infos(state),
+            "callback_url": format!("{}__ds/subscriptions/{}/callback", state.base, percent_encoded(id)),
+            "callback_token": self.keys.token(id, state.generation, &wake.id),
+        });
+        let tails = state.pending.iter().take(WAKE_STREAMS_MAX).map(|path| (path.clone(), state.links[path].tail));
+        let delivery = Delivery {
+            subscription: id.into(),
+            generation: state.generation,
+            wake: wake.id.clone(),
+            url: url.clone(),
+            body: body.to_string().into_bytes(),
+            tails: tails.collect(),
+            timeout: self.config.delivery_timeout.min(Duration::from_millis(state.config.lease_ttl_ms)),
+        };
+        self.in_flight.insert(id.into(), wake.id.clone());
+        self.deliveries.push((stored.changed, delivery));
+    }
+
+    /// A delivery has come to its end.
+    pub(crate) fn delivered(&mut self, delivery: &Delivery, outcome: &Outcome, now: Millis) {
+        let id = delivery.subscription.as_str();
+        if self.in_flight.get(id) == Some(&delivery.wake) {
+            self.in_flight.remove(id);
+        }
+        let counter = match outcome {
+            Outcome::Failed(_) => &mut self.stats.failed,
+            _ => &mut self.stats.delivered,
+        };
+        *counter += 1;
+        let jitter = (self.random)();
+        let Some(stored) = self.subs.get(id) else { return };
+        let present = stored.state.wake.as_ref().filter(|wake| wake.id == delivery.wake);
+        let Some(wake) = present else { return };
+        let events = match outcome {
+            Outcome::Done => {
+                let ack = |(path, offset): &(Box<str>, _)| Event::Ack { path: path.clone(), offset: *offset };
+                delivery.tails.iter().map(ack).chain([Event::Done]).collect()
+            }
+            // A receiver that has called back has taken it, whatever became of its answer.
+            _ if wake.delivered => return,
+            Outcome::Taken => vec![Event::Delivered],
+            Outcome::Failed(why) => {
+                tracing::debug!(id, why, "a webhook delivery failed");
+                vec![stored.state.failure(now, jitter)]
+            }
+        };
+        if let Err(Refused(error, _)) = self.write(id, &events) {
+            tracing::warn!(id, %error, "the end of a delivery is not stored: its lease will end it");
+        }
+    }
+
+    // ---- what clients see
+
+    fn show(&self, stored: &Stored) -> Value {
+        let Stored { id, state, .. } = stored;
+        let config = &state.config;
+        let link = |path: &str, link: &crate::state::Link| json!({ "path": path, "link_type": kind_of(link), "acked_offset": offset::text(link.acked) });
+        let webhook = config.url.as_ref().map(|url| {
+            let jwks = format!("{}__ds/jwks.json", state.base);
+            json!({ "url": url, "signing": { "alg": "ed25519", "kid": self.keys.kid(), "jwks_url": jwks } })
+        });
+        let created = i64::try_from(state.created_at).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+        json!({
+            "id": id,
+            "subscription_id": id,
+            "type": config.kind,
+            "pattern": config.pattern,
+            "streams": state.links.iter().map(|(path, found)| link(path, found)).collect::<Vec<_>>(),
+            "webhook": webhook,
+            "wake_stream": config.wake_stream,
+            "lease_ttl_ms": config.lease_ttl_ms,
+            "created_at": created.map(|at| at.to_string()),
+            "status": if state.retry.is_some() { "failed" } else { "active" },
+            "next_attempt_at": state.retry.map(|retry| retry.next_attempt_at),
+            "generation": state.generation,
+            "description": config.description,
+        })
+    }
+}
+
+fn of_kind(state: &Subscription, kind: Kind) -> Result<(), Refusal> {
+    if state.config.kind == kind {
+        return Ok(());
+    }
+    Err(Refusal::Invalid(match kind {
+        Kind::Webhook => "the subscription is no webhook: it takes claim, ack and release".into(),
+        Kind::PullWake => "the subscription is not pull-wake: it takes callbacks".into(),
+    }))
+}
+
+/// Whether a pattern asks for this stream. A wake about the wake stream would wake for ever.
+fn wants(config: &Config, name: &str) -> bool {
+    config.pattern.as_ref().is_some_and(|pattern| glob::matches(pattern, name))
+        && config.wake_stream.as_deref() != Some(name)
+        && !name.starts_with("__ds/")
+}
+
+fn kind_of(link: &crate::state::Link) -> &'static str {
+    if link.explicit { "explicit" } else { "glob" }
+}
+
+/// What a wake says of the streams that have something new.
+fn infos(state: &Subscription) -> Vec<Value> {
+    let info = |path: &str| {
+        let link = &state.links[path];
+        json!({
+            "path": path,
+            "link_type": kind_of(link),
+            "acked_offset": offset::text(link.acked),
+            "tail_offset": offset::text(link.tail),
+            "has_pending": true,
+        })
+    };
+    state.pending.iter().take(WAKE_STREAMS_MAX).map(|path| info(path)).collect()
+}
+
+fn wake_id(random: u64) -> String {
+    format!("w_{random:016x}")
+}
+
+fn percent_encoded(id: &str) -> String {
+    use std::fmt::Write;
+    let mut text = String::with_capacity(id.len());
+    for byte in id.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+/// Status and body of a refusal.
+pub(crate) fn refused(refusal: &Refusal) -> (u16, Value) {
+    let mut error = json!({ "code": refusal.code(), "message": refusal.to_string() });
+    if let Refusal::Claimed { holder, generation } = refusal {
+        error["current_holder"] = json!(holder);
+        error["generation"] = json!(generation);
+    }
+    (refusal.status(), json!({ "error": error }))
+}

@@ -1,0 +1,746 @@
+//! Subscriptions over streams in memory, by hand: what time and randomness are, the test says.
+
+use crate::config::SubscriptionsConfig;
+use crate::core::{Answer, Core};
+use crate::keys::Keys;
+use crate::routes::{self, Asked};
+use crate::store::Store;
+use crate::webhook::{Delivery, Outcome, Targets};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use thalweg_base::Millis;
+use thalweg_journal::{Journal, MemoryJournal, Options};
+use thalweg_log::{Logs, LogsOptions};
+use thalweg_manifest::MemoryManifest;
+use thalweg_storage::MemoryStorage;
+use thalweg_streams::{StreamState, Streams, StreamsConfig};
+use thalweg_wire::http::{Body, Context, Headers, Method, Reply, Request, Waker};
+
+struct Rig {
+    journal: Arc<MemoryJournal>,
+    logs: Arc<Logs<StreamState>>,
+    streams: Arc<Streams>,
+    config: SubscriptionsConfig,
+    core: Core,
+    folder: tempfile::TempDir,
+    now: u64,
+}
+
+struct Got {
+    status: u16,
+    body: Value,
+}
+
+impl Got {
+    fn code(&self) -> &str {
+        self.body["error"]["code"].as_str().unwrap()
+    }
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with(SubscriptionsConfig { targets: Targets::Local, ..SubscriptionsConfig::default() })
+    }
+
+    fn with(config: SubscriptionsConfig) -> Self {
+        let journal = Arc::new(MemoryJournal::new(Options::default()));
+        let (storage, manifest) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryManifest::new()));
+        let opened = Arc::clone(&journal);
+        let logs = Logs::open(LogsOptions::default(), storage, manifest, false, |_, _| Ok(opened as _));
+        let logs = Arc::new(logs.unwrap());
+        let streams = Streams::new(Arc::clone(&logs), StreamsConfig::default());
+        let folder = tempfile::tempdir().unwrap();
+        let core = open(&logs, &streams, &config, &folder);
+        Self { journal, logs, streams, config, core, folder, now: 1_800_000_000_000 }
+    }
+
+    /// Starts again with what is stored.
+    fn reopen(&mut self) {
+        self.core = open(&self.logs, &self.streams, &self.config, &self.folder);
+        self.step();
+    }
+
+    fn step(&mut self) {
+        self.journal.kick();
+        let changes = self.streams.take_changes();
+        self.core.learn(&changes, Millis(self.now));
+        self.core.step(Millis(self.now));
+        self.journal.kick();
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now += ms;
+        self.step();
+    }
+
+    fn ask(&mut self, method: Method<'_>, rest: &str, token: Option<&str>, body: &[u8]) -> Got {
+        let bearer = format!("Bearer {}", token.unwrap_or_default());
+        let mut headers: Vec<(&str, &[u8])> = vec![("host", b"h:1")];
+        if token.is_some() {
+            headers.push(("authorization", bearer.as_bytes()));
+        }
+        let path = format!("/v1/stream/__ds/{rest}");
+        let request = Request { method, path: &path, query: None, headers: Headers(&headers), body };
+        match routes::read(&request, rest, &self.config, &self.streams) {
+            Ok(Asked::Control(control)) => {
+                let changes = self.streams.take_changes();
+                self.core.learn(&changes, Millis(self.now));
+                let Answer { after, status, body } = self.core.answer(&control, Millis(self.now));
+                self.step();
+                assert!(after <= self.logs.durable());
+                Got { status, body: body.unwrap_or_default() }
+            }
+            Ok(_) => panic!("no control request"),
+            Err(refusal) => {
+                let response = routes::refusal(&refusal);
+                let Body::Bytes(body) = response.body else { panic!() };
+                Got { status: response.status, body: serde_json::from_slice(&body).unwrap() }
+            }
+        }
+    }
+
+    fn send(&mut self, method: Method<'_>, rest: &str, token: Option<&str>, body: Value) -> Got {
+        let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+        self.ask(method, &format!("subscriptions/{rest}"), token, &body)
+    }
+
+    fn stream(&mut self, method: Method<'_>, name: &str, body: &[u8]) {
+        let waker = || Waker::from_fn(|| ());
+        let mut cx = Context::detached(self.now, &waker);
+        let path = format!("/v1/stream/{name}");
+        let headers: &[(&str, &[u8])] = &[("content-type", b"application/json")];
+        let request = Request { method, path: &path, query: None, headers: Headers(headers), body };
+        let response = match self.streams.handle(&request, &mut cx) {
+            Reply::Now(response) | Reply::Held(_, response) => response,
+            Reply::Later(_) => panic!("it waits"),
+        };
+        assert!(response.status < 300, "{}", response.status);
+        self.step();
+    }
+
+    fn put(&mut self, name: &str) {
+        self.stream(Method::Put, name, b"[]");
+    }
+
+    fn append(&mut self, name: &str) {
+        self.stream(Method::Post, name, b"{\"n\":1}");
+    }
+
+    fn hook(&mut self) -> Got {
+        let body =
+            json!({"type":"webhook","pattern":"e/*","webhook":{"url":"http://127.0.0.1:9/h"},"lease_ttl_ms":1000});
+        self.send(Method::Put, "s", None, body)
+    }
+
+    fn pull(&mut self) -> Got {
+        self.put("w");
+        let body = json!({"type":"pull-wake","pattern":"e/*","wake_stream":"w","lease_ttl_ms":1000});
+        self.send(Method::Put, "s", None, body)
+    }
+
+    fn claim(&mut self, worker: &str) -> Got {
+        self.send(Method::Post, "s/claim", None, json!({ "worker": worker }))
+    }
+
+    /// The one delivery that is due.
+    fn delivery(&mut self) -> Delivery {
+        let (after, delivery) = self.core.deliveries.pop().expect("a delivery");
+        assert!(after <= self.logs.durable());
+        assert!(self.core.deliveries.is_empty(), "one at a time");
+        delivery
+    }
+
+    fn result(&mut self, delivery: &Delivery, outcome: Outcome) {
+        self.core.delivered(delivery, &outcome, Millis(self.now));
+        self.step();
+    }
+
+    fn acked(&mut self, path: &str) -> Option<String> {
+        let got = self.send(Method::Get, "s", None, Value::Null);
+        let streams = got.body["streams"].as_array()?.clone();
+        let link = streams.iter().find(|link| link["path"] == path)?;
+        Some(link["acked_offset"].as_str()?.to_owned())
+    }
+
+    fn status(&mut self) -> String {
+        self.send(Method::Get, "s", None, Value::Null).body["status"].as_str().unwrap().to_owned()
+    }
+}
+
+fn open(
+    logs: &Arc<Logs<StreamState>>,
+    streams: &Arc<Streams>,
+    config: &SubscriptionsConfig,
+    folder: &tempfile::TempDir,
+) -> Core {
+    let store = Store::new(Arc::clone(logs), Arc::clone(streams));
+    let keys = Arc::new(Keys::open(&folder.path().join("keys")).unwrap());
+    // Wakes after a restart must not have the ids of those before it.
+    let mut n = logs.journal().end().0 << 20;
+    let random = Box::new(move || {
+        n += 1;
+        n
+    });
+    Core::open(store, Arc::clone(streams), config.clone(), keys, random).unwrap()
+}
+
+fn body_of(delivery: &Delivery) -> Value {
+    serde_json::from_slice(&delivery.body).unwrap()
+}
+
+fn done(wake: &Value, acks: Value) -> Value {
+    json!({"wake_id": wake["wake_id"], "generation": wake["generation"], "acks": acks, "done": true})
+}
+
+fn ack_all(wake: &Value) -> Value {
+    let streams = wake["streams"].as_array().unwrap();
+    streams.iter().map(|s| json!({"stream": s["path"], "offset": s["tail_offset"]})).collect()
+}
+
+#[test]
+fn a_subscription_is_made_once_and_confirmed_after() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.hook().status, 201);
+    assert_eq!(rig.hook().status, 200);
+    let other = json!({"type":"webhook","pattern":"x/*","webhook":{"url":"http://127.0.0.1:9/h"}});
+    let got = rig.send(Method::Put, "s", None, other);
+    assert_eq!((got.status, got.code()), (409, "SUBSCRIPTION_ALREADY_EXISTS"));
+    assert_eq!(rig.send(Method::Delete, "s", None, Value::Null).status, 204);
+    assert_eq!(rig.send(Method::Get, "s", None, Value::Null).code(), "SUBSCRIPTION_NOT_FOUND");
+    assert_eq!(rig.send(Method::Delete, "s", None, Value::Null).status, 204);
+}
+
+#[test]
+fn history_is_not_replayed_but_every_later_append_is_told() {
+    let mut rig = Rig::new();
+    rig.put("e/old");
+    rig.append("e/old");
+    rig.hook();
+    rig.pass(10_000);
+    assert!(rig.core.deliveries.is_empty());
+    rig.append("e/old");
+    let delivery = rig.delivery();
+    let body = body_of(&delivery);
+    assert_eq!(body["streams"][0]["path"], "e/old");
+    assert_eq!(body["callback_url"], "http://h:1/v1/stream/__ds/subscriptions/s/callback");
+    // What comes meanwhile is told by the next wake.
+    rig.append("e/old");
+    rig.put("e/new");
+    rig.append("e/new");
+    assert!(rig.core.deliveries.is_empty());
+    rig.result(&delivery, Outcome::Done);
+    assert_eq!(rig.acked("e/old").as_deref(), body["streams"][0]["tail_offset"].as_str());
+    let next = rig.delivery();
+    assert_eq!(next.generation, delivery.generation + 1);
+    let paths: Vec<&str> = next.tails.iter().map(|(path, _)| &**path).collect();
+    assert_eq!(paths, ["e/new", "e/old"]);
+    rig.result(&next, Outcome::Done);
+    rig.pass(100_000);
+    assert!(rig.core.deliveries.is_empty());
+}
+
+#[test]
+fn only_what_is_durable_is_told() {
+    let mut rig = Rig::new();
+    rig.put("e/a");
+    rig.hook();
+    let waker = || Waker::from_fn(|| ());
+    let mut cx = Context::detached(rig.now, &waker);
+    let headers: &[(&str, &[u8])] = &[("content-type", b"application/json")];
+    let request =
+        Request { method: Method::Post, path: "/v1/stream/e/a", query: None, headers: Headers(headers), body: b"1" };
+    let _ = rig.streams.handle(&request, &mut cx);
+    let changes = rig.streams.take_changes();
+    rig.core.learn(&changes, Millis(rig.now));
+    rig.core.step(Millis(rig.now));
+    assert!(rig.core.deliveries.is_empty());
+    rig.step();
+    rig.delivery();
+}
+
+#[test]
+fn a_callback_extends_acknowledges_and_is_fenced_after() {
+    let mut rig = Rig::new();
+    rig.hook();
+    rig.put("e/a");
+    rig.append("e/a");
+    let delivery = rig.delivery();
+    let wake = body_of(&delivery);
+    let token = wake["callback_token"].as_str().unwrap().to_owned();
+    rig.result(&delivery, Outcome::Taken);
+    rig.pass(900);
+    let beat = json!({"wake_id": wake["wake_id"], "generation": wake["generation"]});
+    assert_eq!(rig.send(Method::Post, "s/callback", Some(&token), beat.clone()).status, 200);
+    rig.pass(900);
+    let finish = done(&wake, ack_all(&wake));
+    let got = rig.send(Method::Post, "s/callback", Some(&token), finish.clone());
+    assert_eq!(got.body, json!({"ok": true, "next_wake": false}));
+    let got = rig.send(Method::Post, "s/callback", Some(&token), finish);
+    assert_eq!((got.status, got.code()), (409, "FENCED"));
+    assert_eq!(rig.send(Method::Post, "s/callback", Some("x"), beat.clone()).code(), "TOKEN_INVALID");
+    assert_eq!(rig.send(Method::Post, "s/callback", None, beat).code(), "TOKEN_INVALID");
+}
+
+#[test]
+fn a_lease_that_ends_without_an_acknowledgement_wakes_again_and_fences_the_old_wake() {
+    let mut rig = Rig::new();
+    rig.hook();
+    rig.put("e/a");
+    rig.append("e/a");
+    let first = rig.delivery();
+    rig.result(&first, Outcome::Taken);
+    rig.pass(999);
+    assert!(rig.core.deliveries.is_empty());
+    rig.pass(1);
+    let second = rig.delivery();
+    assert!(second.generation > first.generation);
+    let wake = body_of(&first);
+    let token = wake["callback_token"].as_str().unwrap().to_owned();
+    assert_eq!(rig.send(Method::Post, "s/callback", Some(&token), done(&wake, json!([]))).code(), "FENCED");
+    // The late answer to the first delivery changes nothing.
+    rig.result(&first, Outcome::Done);
+    assert_eq!(rig.acked("e/a").as_deref(), Some("-1"));
+}
+
+#[test]
+fn failures_back_off_and_the_schedule_survives_a_restart() {
+    let mut rig = Rig::new();
+    rig.hook();
+    rig.put("e/a");
+    rig.append("e/a");
+    for _ in 0..4 {
+        let delivery = rig.delivery();
+        rig.result(&delivery, Outcome::Failed("no".into()));
+        assert_eq!(rig.status(), "failed");
+        if !rig.core.deliveries.is_empty() {
+            panic!("at once");
+        }
+        rig.pass(10_000);
+    }
+    let delivery = rig.delivery();
+    rig.result(&delivery, Outcome::Failed("no".into()));
+    // The fifth failure: 16 s, more or less a fifth.
+    rig.reopen();
+    assert!(rig.core.deliveries.is_empty());
+    assert_eq!(rig.status(), "failed");
+    rig.pass(12_000);
+    assert!(rig.core.deliveries.is_empty());
+    rig.pass(8_000);
+    let delivery = rig.delivery();
+    rig.result(&delivery, Outcome::Done);
+    assert_eq!(rig.status(), "active");
+}
+
+#[test]
+fn a_wake_that_nobody_is_known_to_have_taken_is_told_again_after_a_restart() {
+    let mut rig = Rig::new();
+    rig.hook();
+    rig.put("e/a");
+    rig.append("e/a");
+    let before = rig.delivery();
+    rig.reopen();
+    let after = rig.delivery();
+    assert_eq!((&after.wake, after.generation), (&before.wake, before.generation));
+    rig.result(&after, Outcome::Taken);
+    rig.reopen();
+    assert!(rig.core.deliveries.is_empty(), "it was taken: its lease decides");
+}
+
+#[test]
+fn what_was_appended_before_a_restart_is_told_after_it() {
+    let mut rig = Rig::new();
+    rig.hook();
+    rig.put("e/a");
+    // Nobody has taken the news when it ends.
+    let body = b"{}";
+    let waker = || Waker::from_fn(|| ());
+    for (method, name) in [(Method::Post, "e/a"), (Method::Put, "e/b")] {
+        let mut cx = Context::detached(rig.now, &waker);
+        let path = format!("/v1/stream/{name}");
+        let headers: &[(&str, &[u8])] = &[("content-type", b"application/json")];
+        let request = Request { method, path: &path, query: None, headers: Headers(headers), body };
+        let _ = rig.streams.handle(&request, &mut cx);
+    }
+    rig.journal.kick();
+    let _ = rig.streams.take_changes();
+    rig.reopen();
+    let delivery = rig.delivery();
+    let paths: Vec<&str> = delivery.tails.iter().map(|(path, _)| &**path).collect();
+    assert_eq!(paths, ["e/a", "e/b"]);
+}
+
+#[test]
+fn one_worker_holds_a_wake_and_the_claim_survives_a_restart() {
+    let mut rig = Rig::new();
+    rig.pull();
+    rig.put("e/a");
+    assert_eq!(rig.claim("one").code(), "NO_PENDING_WORK");
+    rig.append("e/a");
+    let wake = rig.claim("one").body;
+    let token = wake["token"].as_str().unwrap().to_owned();
+    let busy = rig.claim("two");
+    assert_eq!((busy.status, busy.code()), (409, "ALREADY_CLAIMED"));
+    assert_eq!(busy.body["error"]["current_holder"], "one");
+    rig.reopen();
+    assert_eq!(rig.claim("two").code(), "ALREADY_CLAIMED");
+    let got = rig.send(Method::Post, "s/ack", Some(&token), done(&wake, ack_all(&wake)));
+    assert_eq!(got.body, json!({"ok": true, "next_wake": false}));
+    rig.append("e/a");
+    let next = rig.claim("two").body;
+    assert!(next["generation"].as_u64() > wake["generation"].as_u64());
+    for route in ["s/ack", "s/release"] {
+        assert_eq!(rig.send(Method::Post, route, Some(&token), done(&wake, json!([]))).code(), "FENCED");
+    }
+    let token = next["token"].as_str().unwrap().to_owned();
+    assert_eq!(rig.send(Method::Post, "s/release", Some(&token), done(&next, json!([]))).status, 204);
+    assert_eq!(rig.claim("three").status, 200, "what was released is work again");
+}
+
+#[test]
+fn an_expired_claim_is_fenced_after_a_restart_too() {
+    let mut rig = Rig::new();
+    rig.pull();
+    rig.put("e/a");
+    rig.append("e/a");
+    let wake = rig.claim("one").body;
+    let token = wake["token"].as_str().unwrap().to_owned();
+    rig.now += 1_000;
+    rig.reopen();
+    assert_eq!(rig.send(Method::Post, "s/ack", Some(&token), done(&wake, ack_all(&wake))).code(), "FENCED");
+    assert_eq!(rig.claim("two").status, 200);
+}
+
+#[test]
+fn a_wake_event_stands_in_the_wake_stream_for_every_generation() {
+    let mut rig = Rig::new();
+    rig.pull();
+    rig.put("e/a");
+    let before = rig.streams.published("w").unwrap();
+    rig.append("e/a");
+    let after = rig.streams.published("w").unwrap();
+    assert!(after.offset > before.offset);
+    rig.append("e/a");
+    assert_eq!(rig.streams.published("w").unwrap(), after, "one wake at a time");
+    let wake = rig.claim("one").body;
+    let token = wake["token"].as_str().unwrap().to_owned();
+    rig.send(Method::Post, "s/release", Some(&token), done(&wake, json!([])));
+    assert!(rig.streams.published("w").unwrap().offset > after.offset, "released work is announced again");
+}
+
+#[test]
+fn a_missing_wake_stream_is_tried_again() {
+    let mut rig = Rig::new();
+    let body = json!({"type":"pull-wake","streams":["e/a"],"wake_stream":"w"});
+    assert_eq!(rig.send(Method::Put, "s", None, body).status, 201);
+    rig.put("e/a");
+    rig.append("e/a");
+    assert_eq!(rig.status(), "failed");
+    rig.put("w");
+    rig.pass(60_000);
+    assert!(rig.streams.published("w").unwrap().offset.0 > 0);
+    assert_eq!(rig.claim("one").status, 200);
+    assert_eq!(rig.status(), "active");
+}
+
+#[test]
+fn a_deleted_stream_leaves_its_pattern_and_one_made_again_starts_over() {
+    let mut rig = Rig::new();
+    rig.hook();
+    rig.put("e/a");
+    rig.append("e/a");
+    let delivery = rig.delivery();
+    rig.result(&delivery, Outcome::Done);
+    rig.stream(Method::Delete, "e/a", b"");
+    assert_eq!(rig.acked("e/a"), None);
+    rig.put("e/a");
+    rig.append("e/a");
+    assert_eq!(rig.delivery().tails.len(), 1);
+}
+
+#[test]
+fn explicit_links_come_and_go() {
+    let mut rig = Rig::new();
+    rig.hook();
+    assert_eq!(rig.send(Method::Post, "s/streams", None, json!({"streams":["m/a","/m/b/"]})).status, 204);
+    rig.put("m/b");
+    rig.append("m/b");
+    let delivery = rig.delivery();
+    assert_eq!(&*delivery.tails[0].0, "m/b");
+    rig.result(&delivery, Outcome::Done);
+    assert_eq!(rig.send(Method::Delete, "s/streams/m%2Fb", None, Value::Null).status, 204);
+    assert_eq!(rig.send(Method::Delete, "s/streams/m/b", None, Value::Null).status, 204);
+    rig.append("m/b");
+    assert!(rig.core.deliveries.is_empty());
+    assert_eq!(rig.acked("m/a").as_deref(), Some("-1"));
+}
+
+#[test]
+fn acknowledgements_are_checked() {
+    let mut rig = Rig::new();
+    rig.pull();
+    rig.put("e/a");
+    rig.append("e/a");
+    let wake = rig.claim("one").body;
+    let token = wake["token"].as_str().unwrap().to_owned();
+    for ack in [
+        json!([{"stream": "e/unlinked", "offset": "-1"}]),
+        json!([{"stream": "e/a", "offset": "nonsense"}]),
+        json!([{"stream": "e/a", "offset": "9999999999999999_9999999999999999"}]),
+    ] {
+        assert_eq!(rig.send(Method::Post, "s/ack", Some(&token), done(&wake, ack)).code(), "INVALID_OFFSET");
+    }
+    assert_eq!(rig.acked("e/a").as_deref(), Some("-1"));
+    let offset = wake["streams"][0]["tail_offset"].clone();
+    let ack = json!([{"stream": "e/a", "offset": offset}, {"stream": "e/a", "offset": "-1"}]);
+    assert_eq!(rig.send(Method::Post, "s/ack", Some(&token), done(&wake, ack)).status, 200);
+    assert_eq!(rig.acked("e/a").as_deref(), offset.as_str());
+}
+
+#[test]
+fn acknowledging_for_ever_does_not_grow_the_log() {
+    let mut rig = Rig::new();
+    rig.pull();
+    rig.put("e/a");
+    let size = |rig: &Rig| {
+        let mut guard = rig.logs.lock(&["__ds/subscriptions/s"]);
+        let log = guard.find("__ds/subscriptions/s").unwrap();
+        let view = guard.view(log).unwrap();
+        (view.tail.since(view.start), view.tail.0)
+    };
+    for _ in 0..2_000 {
+        rig.append("e/a");
+        let wake = rig.claim("one").body;
+        let token = wake["token"].as_str().unwrap().to_owned();
+        assert_eq!(rig.send(Method::Post, "s/ack", Some(&token), done(&wake, ack_all(&wake))).status, 200);
+        assert!(size(&rig).0 < 80 << 10);
+    }
+    assert!(size(&rig).1 > 300 << 10, "it was trimmed several times");
+    let acked = rig.acked("e/a");
+    rig.reopen();
+    assert_eq!(rig.acked("e/a"), acked);
+}
+
+#[test]
+fn every_refusal_has_a_request_that_meets_it() {
+    let mut rig = Rig::with(SubscriptionsConfig {
+        targets: Targets::Local,
+        subscriptions_max: 2,
+        streams_max: 2,
+        ..SubscriptionsConfig::default()
+    });
+    rig.hook();
+    let put = |rig: &mut Rig, id: &str, body: Value| rig.send(Method::Put, id, None, body);
+    for body in [
+        json!({}),
+        json!([]),
+        json!({"type":"webhook","pattern":"e/*"}),
+        json!({"type":"webhook","webhook":{"url":"http://127.0.0.1:9/"}}),
+        json!({"type":"pull-wake","pattern":"e/*"}),
+        json!({"type":"pull-wake","pattern":"e/*","wake_stream":"__ds/x"}),
+        json!({"type":"pull-wake","pattern":"e/*","wake_stream":"w","lease_ttl_ms":999}),
+        json!({"type":"pull-wake","pattern":"e/*","wake_stream":"w","lease_ttl_ms":600_001}),
+        json!({"type":"pull-wake","pattern":"x".repeat(1_025),"wake_stream":"w"}),
+        json!({"type":"pull-wake","streams":["a//b"],"wake_stream":"w"}),
+    ] {
+        let got = put(&mut rig, "x", body.clone());
+        assert_eq!((got.status, got.code()), (400, "INVALID_REQUEST"), "{body}");
+    }
+    let bad_id = "i".repeat(257);
+    assert_eq!(rig.send(Method::Get, &bad_id, None, Value::Null).code(), "INVALID_REQUEST");
+    assert_eq!(rig.send(Method::Get, "%00", None, Value::Null).code(), "INVALID_REQUEST");
+    let url = json!({"type":"webhook","pattern":"e/*","webhook":{"url":"http://10.0.0.1/hook"}});
+    let got = put(&mut rig, "x", url);
+    assert_eq!((got.status, got.code()), (400, "WEBHOOK_URL_REJECTED"));
+    assert_eq!(rig.claim("one").code(), "INVALID_REQUEST", "a webhook cannot be claimed");
+    assert_eq!(rig.send(Method::Get, "none", None, Value::Null).status, 404);
+    assert_eq!(rig.send(Method::Post, "s/nothing", None, Value::Null).code(), "NOT_FOUND");
+    assert_eq!(rig.ask(Method::Get, "nothing", None, b"").code(), "NOT_FOUND");
+    for (method, path) in [(Method::Post, "s"), (Method::Get, "s/claim"), (Method::Get, "s/streams/x")] {
+        assert_eq!(rig.send(method, path, None, Value::Null).code(), "METHOD_NOT_ALLOWED");
+    }
+    let big = vec![b' '; routes::BODY_BYTES_MAX + 1];
+    assert_eq!(rig.ask(Method::Put, "subscriptions/x", None, &big).code(), "TOO_LARGE");
+    let many = json!({"streams":["m/1","m/2","m/3"]});
+    assert_eq!(rig.send(Method::Post, "s/streams", None, many.clone()).code(), "TOO_MANY_STREAMS");
+    let mut body = many;
+    body["type"] = json!("pull-wake");
+    body["wake_stream"] = json!("w");
+    assert_eq!(put(&mut rig, "x", body).code(), "TOO_MANY_STREAMS");
+    let fine = json!({"type":"pull-wake","pattern":"e/*","wake_stream":"w"});
+    assert_eq!(put(&mut rig, "x", fine.clone()).status, 201);
+    let got = put(&mut rig, "y", fine);
+    assert_eq!((got.status, got.code()), (429, "TOO_MANY_SUBSCRIPTIONS"));
+}
+
+#[test]
+fn the_table_of_refusals_is_complete() {
+    use crate::Refusal as R;
+    use std::collections::BTreeMap;
+    let all = [
+        R::Invalid(String::new()),
+        R::Url(""),
+        R::Token,
+        R::NotFound,
+        R::NoRoute,
+        R::Method(""),
+        R::Exists,
+        R::Fenced,
+        R::Claimed { holder: String::new(), generation: 0 },
+        R::NoWork,
+        R::Offset(String::new()),
+        R::TooLarge(0),
+        R::TooManySubscriptions(0),
+        R::TooManyStreams(0),
+        R::Busy,
+        R::Unavailable(String::new()),
+    ];
+    let ours: BTreeMap<String, u16> = all.iter().map(|refusal| (refusal.code().into(), refusal.status())).collect();
+    let page = include_str!("../../../../docs/protocol/refusals.md");
+    let table = page.split("\n## Subscriptions").nth(1).unwrap();
+    let row = |line: &str| {
+        let mut cells = line.strip_prefix("| ")?.split(" | ");
+        let status = cells.next()?.parse().ok()?;
+        Some((cells.next()?.trim_matches('`').to_owned(), status))
+    };
+    let documented: BTreeMap<String, u16> = table.lines().filter_map(row).collect();
+    assert_eq!(ours, documented);
+}
+
+#[test]
+fn a_full_disk_is_said_and_nothing_has_changed() {
+    let mut rig = Rig::new();
+    rig.logs.set_low_on_space(true);
+    let got = rig.hook();
+    assert_eq!((got.status, got.code()), (503, "UNAVAILABLE"));
+    rig.logs.set_low_on_space(false);
+    assert_eq!(rig.hook().status, 201);
+    rig.put("e/a");
+    rig.append("e/a");
+    let delivery = rig.delivery();
+    rig.logs.set_low_on_space(true);
+    rig.result(&delivery, Outcome::Done);
+    assert_eq!(rig.acked("e/a").as_deref(), Some("-1"), "not stored, so not so");
+    rig.logs.set_low_on_space(false);
+    rig.pass(2_000);
+    let again = rig.delivery();
+    rig.result(&again, Outcome::Done);
+    assert_ne!(rig.acked("e/a").as_deref(), Some("-1"));
+}
+
+/// The thread and the client, against a receiver that takes the first request and says nothing more.
+#[test]
+fn a_delivery_reaches_its_receiver_and_a_full_queue_refuses() {
+    use std::io::{Read, Write};
+    let rig = Rig::new();
+    let clock = || Millis(1_800_000_000_000);
+    let start = |config: SubscriptionsConfig| {
+        let keys = Keys::open(&rig.folder.path().join("keys")).unwrap();
+        let (logs, streams) = (Arc::clone(&rig.logs), Arc::clone(&rig.streams));
+        crate::Subscriptions::open(logs, streams, config, keys, clock, Box::new(|| 7)).unwrap()
+    };
+    let waker = || Waker::from_fn(|| ());
+    let ask = |subscriptions: &crate::Subscriptions, body: &str| {
+        let mut cx = Context::detached(0, &waker);
+        let path = "/v1/stream/__ds/subscriptions/s";
+        let headers: &[(&str, &[u8])] = &[("host", b"h")];
+        let request =
+            Request { method: Method::Put, path, query: None, headers: Headers(headers), body: body.as_bytes() };
+        assert!(subscriptions.serves(path));
+        subscriptions.handle(&request, &mut cx)
+    };
+    let receiver = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/hook", receiver.local_addr().unwrap());
+    let body = json!({"type":"webhook","streams":["a"],"webhook":{"url":url}}).to_string();
+
+    let full = start(SubscriptionsConfig { queue_max: 0, targets: Targets::Local, ..SubscriptionsConfig::default() });
+    let Reply::Now(refused) = ask(&full, &body) else { panic!("it waits") };
+    assert_eq!(refused.status, 503);
+    assert!(String::from_utf8(refused.head).unwrap().contains("retry-after: 1"));
+    full.stop();
+
+    let config = SubscriptionsConfig { targets: Targets::Local, ..SubscriptionsConfig::default() };
+    let streams = Arc::clone(&rig.streams);
+    rig.journal.subscribe(Arc::new(move || streams.on_durable()));
+    // An older observer stays: news of these streams come by the driver's own looks.
+    let subscriptions = start(config);
+    let mut waiting = ask(&subscriptions, &body);
+    let Reply::Later(pending) = &mut waiting else { panic!("at once") };
+    let mut cx = Context::detached(0, &waker);
+    let mut status = 0;
+    while status == 0 {
+        match pending.poll(&mut cx) {
+            thalweg_wire::http::Poll::Ready(Reply::Held(_, response) | Reply::Now(response)) => {
+                status = response.status
+            }
+            _ => std::thread::yield_now(),
+        }
+    }
+    assert_eq!(status, 201);
+    let mut rig = rig;
+    let headers: &[(&str, &[u8])] = &[("content-type", b"application/json")];
+    let request =
+        Request { method: Method::Put, path: "/v1/stream/a", query: None, headers: Headers(headers), body: b"1" };
+    let _ = rig.streams.handle(&request, &mut cx);
+    rig.journal.kick();
+    let (mut socket, _) = receiver.accept().unwrap();
+    let mut bytes = [0; 4096];
+    let n = socket.read(&mut bytes).unwrap();
+    let text = String::from_utf8_lossy(&bytes[..n]).to_lowercase();
+    assert!(text.starts_with("post /hook http/1.1"), "{text}");
+    assert!(text.contains("webhook-signature: t=1800000000,kid=ds_"), "{text}");
+    socket.write_all(b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n").unwrap();
+    while subscriptions.stats().failed == 0 {
+        std::thread::yield_now();
+    }
+    subscriptions.stop();
+    rig.step();
+}
+
+#[test]
+fn streams_over_the_limit_are_left_out_and_counted() {
+    let mut rig =
+        Rig::with(SubscriptionsConfig { targets: Targets::Local, streams_max: 1, ..SubscriptionsConfig::default() });
+    rig.hook();
+    rig.put("e/a");
+    rig.put("e/b");
+    rig.append("e/b");
+    assert!(rig.core.deliveries.is_empty());
+    assert!(rig.core.stats.unlinked >= 1);
+    assert_eq!(rig.acked("e/b"), None);
+}
+
+#[test]
+fn nothing_that_is_sent_panics() {
+    let mut rig = Rig::new();
+    rig.hook();
+    let mut random = 7_u64;
+    let mut any = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize
+    };
+    let words = [
+        "s",
+        "x",
+        "/",
+        "%",
+        "%2",
+        "%zz",
+        "%ff",
+        "streams",
+        "claim",
+        "ack",
+        "..",
+        "\u{e9}",
+        "{",
+        "\"type\":",
+        "[",
+        "1e9",
+    ];
+    for _ in 0..5_000 {
+        let text =
+            |any: &mut dyn FnMut() -> usize| -> String { (0..any() % 5).map(|_| words[any() % words.len()]).collect() };
+        let (path, body) = (format!("subscriptions/{}", text(&mut any)), text(&mut any));
+        let method = [Method::Put, Method::Get, Method::Post, Method::Delete][any() % 4];
+        let _ = rig.ask(method, &path, Some("1.w.x"), body.as_bytes());
+    }
+}

@@ -1,0 +1,50 @@
+//! Deliveries to webhooks: which URLs may be asked for, which addresses may be connected to, and the threads that do it.
+
+mod address;
+mod client;
+mod pool;
+mod url;
+
+pub(crate) use client::Client;
+pub(crate) use pool::Pool;
+pub(crate) use url::check as check_url;
+
+use std::time::Duration;
+use thalweg_streams::format::offset::Position;
+
+/// The longest URL, in bytes.
+pub(crate) const URL_BYTES_MAX: usize = 2_048;
+
+/// Where webhooks may go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Targets {
+    /// `https` to public addresses.
+    #[default]
+    Public,
+    /// Also `http` to this machine, for development.
+    Local,
+    /// Anywhere: for private networks whose clients are all trusted.
+    Any,
+}
+
+/// One wake to be told to a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Delivery {
+    pub(crate) subscription: String,
+    pub(crate) generation: u64,
+    pub(crate) wake: String,
+    pub(crate) url: String,
+    pub(crate) body: Vec<u8>,
+    /// What a `done` acknowledges.
+    pub(crate) tails: Vec<(Box<str>, Position)>,
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The receiver has finished the work.
+    Done,
+    /// It will call back.
+    Taken,
+    Failed(String),
+}
