@@ -1,5 +1,6 @@
 //! The routes of the binary: its own few, and the streams' for everything under `/v1/stream/`.
 
+use crate::backup::{Backups, SERVED};
 use crate::live;
 use crate::metrics::{self, Snapshot};
 use std::sync::Arc;
@@ -16,11 +17,12 @@ pub(crate) trait Vitals: Send + Sync + 'static {
 pub(crate) struct Front<S, V> {
     streams: Arc<S>,
     vitals: V,
+    backups: Arc<Backups>,
 }
 
 impl<S, V> Front<S, V> {
-    pub(crate) fn new(streams: Arc<S>, vitals: V) -> Self {
-        Self { streams, vitals }
+    pub(crate) fn new(streams: Arc<S>, vitals: V, backups: Arc<Backups>) -> Self {
+        Self { streams, vitals, backups }
     }
 }
 
@@ -32,6 +34,9 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
         if request.path == "/" && live::is_wanted(request.headers.get("accept")) && is_read(request.method) {
             let response = plain(200, "text/html; charset=utf-8").header("vary", "accept");
             return Reply::Now(live::page(response));
+        }
+        if is_backup(request.path) {
+            return self.backups.handle(request);
         }
         Reply::Now(answer(request.method, request.path, &self.vitals))
     }
@@ -57,8 +62,13 @@ fn is_stream(path: &str) -> bool {
     path.strip_prefix("/v1/stream").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+fn is_backup(path: &str) -> bool {
+    path.strip_prefix(SERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 const ROUTES: &str = "\
   /v1/stream/NAME   streams: PUT creates, POST appends, GET reads, HEAD asks, DELETE removes
+  /v1/admin/backup  what `thalweg backup` speaks to
   /health           200 while requests can be served
   /metrics          counters, in the Prometheus text format
   /                 the same live, for a browser

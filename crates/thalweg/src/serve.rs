@@ -2,6 +2,7 @@
 
 use crate::announce;
 use crate::background::Background;
+use crate::backup::Backups;
 use crate::config::{Config, Switch};
 use crate::folder::Folder;
 use crate::http::Front;
@@ -34,7 +35,9 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         Background::start(&kernel, &streams, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
 
     let vitals = Arc::new(ServerVitals::new(&kernel, &streams));
-    let front = Arc::new(Front::new(Arc::clone(&streams), Arc::clone(&vitals)));
+    let backups = Backups::start(&kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
+    let backups = Arc::new(backups);
+    let front = Arc::new(Front::new(Arc::clone(&streams), Arc::clone(&vitals), Arc::clone(&backups)));
     let server = Server::start(server_config(config), front, gate);
     let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
     vitals.watch(&server);
@@ -44,6 +47,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     tracing::info!(signal, "stopping");
     drop(announcement);
     server.stop(GRACE);
+    backups.stop();
     background.stop();
     kernel.journal.close().context("the journal could not be closed")?;
     folder.note_stopped()?;
