@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The long forms. SEEDS=10000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [subscriptions] [fuzz]
+# The long forms. SEEDS=10000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [subscriptions] [fuzz] [backup]
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT" || exit 1
 SEEDS=${SEEDS:-10000} KILLS=${KILLS:-200} FUZZ_SECONDS=${FUZZ_SECONDS:-600}
-STEPS=${*:-simulation crash subscriptions fuzz}
+STEPS=${*:-simulation crash subscriptions fuzz backup}
 cargo build --release --locked -p thalweg -p thalweg-crash || exit 1
 for step in $STEPS; do
   case $step in
@@ -22,6 +22,9 @@ for step in $STEPS; do
       else
         skip "fuzz targets (no fuzz/run.sh)"
       fi
+      ;;
+    backup)
+      check "${BACKUPS:-30} backups under load" env ROUNDS="${BACKUPS:-30}" cargo test --release -p thalweg --locked --test backup
       ;;
     *) fail "no such step: $step" ;;
   esac

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 use thalweg_base::Lsn;
 use thalweg_disk::{Disk, RealDisk};
-use thalweg_log::JournalBounds;
+use thalweg_journal::Report;
+use thalweg_log::{Checked, JournalBounds};
 use thalweg_manifest::FileManifest;
 use thalweg_storage::{FileStorage, Storage};
 
@@ -19,21 +20,11 @@ const PROGRESS_EVERY: u64 = 16;
 pub(crate) fn run(dir: &Path) -> anyhow::Result<()> {
     let began = Instant::now();
     let folder = Folder::take_existing(dir)?;
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder.path()).context("cannot open the data folder")?);
-    let storage: Arc<dyn Storage> =
-        Arc::new(FileStorage::open(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?);
-    let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("the manifest is not whole")?;
-    let sealed = thalweg_log::check(&storage, &manifest, &mut |so_far| {
+    let (sealed, journal) = whole(folder.path(), None, &mut |so_far| {
         if so_far.objects % PROGRESS_EVERY == 0 {
             eprintln!("  {} objects, {} MiB read", so_far.objects, so_far.bytes >> 20);
         }
-    })
-    .context("what is sealed is not whole")?;
-    let bounds = sealed.journal.unwrap_or(JournalBounds { floor: Lsn::ZERO, known_durable: Lsn::ZERO });
-    let journal = thalweg_journal::verify(&*disk, bounds.floor, bounds.known_durable);
-    if let Some(problem) = &journal.problem {
-        bail!("the journal is not whole: {problem}");
-    }
+    })?;
     println!(
         "{} is whole: {} runs, {} objects ({} MiB, {} directory records), journal of {} frames up to {}; read in {:.1} s",
         dir.display(),
@@ -46,4 +37,25 @@ pub(crate) fn run(dir: &Path) -> anyhow::Result<()> {
         began.elapsed().as_secs_f64(),
     );
     Ok(())
+}
+
+/// Reads all of a folder that nobody else uses; fails with the first thing that is wrong. The journal must reach at least to `upto`,
+/// if that is given.
+pub(crate) fn whole(
+    dir: &Path,
+    upto: Option<Lsn>,
+    progress: &mut dyn FnMut(&Checked),
+) -> anyhow::Result<(Checked, Report)> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(dir).context("cannot open the data folder")?);
+    let storage: Arc<dyn Storage> =
+        Arc::new(FileStorage::open(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?);
+    let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("the manifest is not whole")?;
+    let sealed = thalweg_log::check(&storage, &manifest, progress).context("what is sealed is not whole")?;
+    let bounds = sealed.journal.unwrap_or(JournalBounds { floor: Lsn::ZERO, known_durable: Lsn::ZERO });
+    let known_durable = bounds.known_durable.max(upto.unwrap_or(Lsn::ZERO));
+    let journal = thalweg_journal::verify(&*disk, bounds.floor, known_durable);
+    if let Some(problem) = &journal.problem {
+        bail!("the journal is not whole: {problem}");
+    }
+    Ok((sealed, journal))
 }

@@ -87,6 +87,8 @@ settings! {
             "Connections at a time; one more is refused with 503";
         reactors: usize = "0", "THALWEG_REACTORS", "N",
             "Threads that serve requests; 0 is one per core";
+        backup_idle: Span = "60s", "THALWEG_BACKUP_IDLE", "TIME",
+            "A backup whose client asks for nothing for this long is dropped, and what it held is freed";
         io_threads: usize = "4", "THALWEG_IO_THREADS", "N",
             "Threads that wait for the disk on behalf of reads";
         max_unsent: Size = "1GiB", "THALWEG_MAX_UNSENT", "SIZE",

@@ -1,8 +1,9 @@
 //! The data folder: who may use it, which format it has, and how the last server left it.
 //!
 //! Beside what the kernel keeps there, a folder holds `FORMAT` (one line, refused if newer than this program), `LOCK` (held
-//! exclusively while a server or `thalweg check` runs) and `RUN` (how the last server ran, so that the next one knows whether a
-//! crash may have lost what was acknowledged as buffered).
+//! exclusively while a server or `thalweg check` runs), `RUN` (how the last server ran, so that the next one knows whether a
+//! crash may have lost what was acknowledged as buffered, or whether the folder was restored) and `LINEAGE` (random; tells the
+//! history of object ids of this folder from that of any other, so that a backup knows which objects it has already).
 
 use crate::config::Durability;
 use anyhow::{Context, bail};
@@ -12,7 +13,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The format of data folders that this program writes; it reads this one and older ones.
-const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 1;
 
 /// A data folder that this process has for itself until this is dropped.
 pub(crate) struct Folder {
@@ -33,6 +34,9 @@ impl Folder {
             folder.write("FORMAT", &format!("{FORMAT}\n"))?;
         }
         folder.check_format()?;
+        if !path.join("LINEAGE").exists() {
+            folder.write("LINEAGE", &format!("{:016x}{:016x}\n", random()?, random()?))?;
+        }
         Ok(folder)
     }
 
@@ -84,6 +88,24 @@ impl Folder {
         words.next() == Some("buffered") && words.next() != Some(boot().as_str())
     }
 
+    /// Whether the folder was restored from a backup and has not been served since: positions that it will give out were given out
+    /// before, for other bytes.
+    pub(crate) fn is_restored(&self) -> bool {
+        fs::read_to_string(self.path.join("RUN")).is_ok_and(|last| last.trim() == "restored")
+    }
+
+    /// Makes a folder that holds a whole restored copy one that a server takes.
+    pub(crate) fn finish_restored(path: &Path, format: u32) -> anyhow::Result<()> {
+        let folder = Self::lock(path)?;
+        folder.write("RUN", "restored\n")?;
+        folder.write("FORMAT", &format!("{format}\n"))
+    }
+
+    /// Empty in a folder that no server of this version has taken yet.
+    pub(crate) fn lineage(&self) -> String {
+        fs::read_to_string(self.path.join("LINEAGE")).map(|text| text.trim().to_owned()).unwrap_or_default()
+    }
+
     /// Notes that a server runs from now on.
     pub(crate) fn note_running(&self, durability: Durability) -> anyhow::Result<()> {
         let word = match durability {
@@ -117,6 +139,15 @@ fn has_segments(journal: &Path) -> bool {
     fs::read_dir(journal).is_ok_and(|mut files| {
         files.any(|file| file.is_ok_and(|file| file.path().extension().is_some_and(|extension| extension == "seg")))
     })
+}
+
+pub(crate) fn random() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    let n = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if n < bytes.len() {
+        bail!("the system gave {n} random bytes of {}", bytes.len());
+    }
+    Ok(u64::from_le_bytes(bytes))
 }
 
 /// The machine's present boot; empty where the system does not say.

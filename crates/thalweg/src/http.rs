@@ -1,6 +1,7 @@
 //! The routes of the binary: its own few, and the streams' for everything under `/v1/stream/`.
 
 use crate::auth::Auth;
+use crate::backup::{Backups, SERVED};
 use crate::live;
 use crate::metrics::{self, Snapshot};
 use std::sync::Arc;
@@ -19,13 +20,20 @@ pub(crate) struct Front<S, V> {
     streams: Arc<S>,
     subscriptions: Arc<Subscriptions>,
     vitals: V,
+    backups: Arc<Backups>,
     /// Asked before any route, if tokens are.
     auth: Option<Arc<Auth>>,
 }
 
 impl<S, V> Front<S, V> {
-    pub(crate) fn new(streams: Arc<S>, subscriptions: Arc<Subscriptions>, vitals: V, auth: Option<Arc<Auth>>) -> Self {
-        Self { streams, subscriptions, vitals, auth }
+    pub(crate) fn new(
+        streams: Arc<S>,
+        subscriptions: Arc<Subscriptions>,
+        backups: Arc<Backups>,
+        vitals: V,
+        auth: Option<Arc<Auth>>,
+    ) -> Self {
+        Self { streams, subscriptions, vitals, backups, auth }
     }
 }
 
@@ -45,6 +53,9 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
         if request.path == "/" && live::is_wanted(request.headers.get("accept")) && is_read(request.method) {
             let response = plain(200, "text/html; charset=utf-8").header("vary", "accept");
             return Reply::Now(live::page(response));
+        }
+        if is_backup(request.path) {
+            return self.backups.handle(request);
         }
         Reply::Now(answer(request.method, request.path, &self.vitals))
     }
@@ -70,10 +81,15 @@ fn is_stream(path: &str) -> bool {
     path.strip_prefix("/v1/stream").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+fn is_backup(path: &str) -> bool {
+    path.strip_prefix(SERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 const ROUTES: &str = "\
   /v1/stream/NAME   streams: PUT creates, POST appends, GET reads, HEAD asks, DELETE removes
   /v1/stream/__ds/subscriptions/ID
                     subscriptions: PUT creates, GET asks, DELETE removes; workers are woken when streams change
+  /v1/admin/backup  what `thalweg backup` speaks to
   /health           200 while requests can be served
   /metrics          counters, in the Prometheus text format
   /                 the same live, for a browser

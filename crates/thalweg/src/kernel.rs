@@ -37,21 +37,41 @@ impl Kernel {
         if lossy {
             tracing::warn!("the machine went down under a buffered server: every stream gets a new incarnation");
         }
-        let logs = Logs::open(logs_options(config), Arc::new(storage), Arc::new(manifest), lossy, |bounds, replay| {
-            let options = journal_options(config);
-            let journal =
-                FileJournal::open(Arc::clone(&disk), options, bounds.floor, bounds.known_durable, &mut |at, bytes| {
-                    replay(at, bytes)
-                });
-            let journal = Arc::new(journal.map_err(|error| error.to_string())?);
-            opened = Some(Arc::clone(&journal));
-            Ok(journal as Arc<dyn Journal>)
-        })
-        .context("cannot recover the data folder; `thalweg check` reads all of it and says what is wrong")?;
+        let mut logs_options = logs_options(config);
+        let restored = folder.is_restored();
+        if restored {
+            tracing::info!("the data was restored from a backup: every stream gets a new incarnation");
+            logs_options.ids_from = fresh_ids()?;
+        }
+        let logs =
+            Logs::open(logs_options, Arc::new(storage), Arc::new(manifest), lossy || restored, |bounds, replay| {
+                let options = journal_options(config);
+                let journal = FileJournal::open(
+                    Arc::clone(&disk),
+                    options,
+                    bounds.floor,
+                    bounds.known_durable,
+                    &mut |at, bytes| replay(at, bytes),
+                );
+                let journal = Arc::new(journal.map_err(|error| error.to_string())?);
+                opened = Some(Arc::clone(&journal));
+                Ok(journal as Arc<dyn Journal>)
+            })
+            .context("cannot recover the data folder; `thalweg check` reads all of it and says what is wrong")?;
         let journal = opened.context("the journal was not opened")?;
         journal.start_writer().context("cannot start the journal's writer")?;
         Ok(Self { disk, journal, logs: Arc::new(logs) })
     }
+}
+
+/// Log ids for a history that begins with a restore: what was written after the backup, or by another restore of it, may have used
+/// any id above the backup's, and no offset may ever name bytes of two histories. Ids that grow with the clock, 2^14 for each
+/// second, with the low bits at random, are far above all that a server gives out that was never restored, and apart from those of
+/// any other restore; they fit into the 16 digits of an offset for thousands of years.
+fn fresh_ids() -> anyhow::Result<u64> {
+    const PER_SECOND_BITS: u32 = 14;
+    let seconds = crate::background::now().0 / 1000;
+    Ok(seconds << PER_SECOND_BITS | crate::folder::random()? & ((1 << PER_SECOND_BITS) - 1))
 }
 
 fn logs_options(config: &Config) -> LogsOptions {

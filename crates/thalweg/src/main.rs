@@ -3,6 +3,7 @@
 mod announce;
 mod auth;
 mod background;
+mod backup;
 mod check;
 mod client;
 mod config;
@@ -44,6 +45,8 @@ Examples:
   thalweg serve --listen 0.0.0.0:4437 --tokens tokens.toml --tls-cert cert.pem --tls-key key.pem
   thalweg token new --name app --read chat/     a token, and its line for the file of tokens
   thalweg check /var/lib/thalweg                read all data and say what is wrong, if anything
+  thalweg backup --server http://127.0.0.1:4437 --to /backup
+  thalweg restore /backup --data /var/lib/thalweg
 
   thalweg stream create hello --content-type text/plain
   echo 'first words' | thalweg stream append hello
@@ -83,6 +86,19 @@ enum Command {
     },
     /// Work with streams of a running server: create, append, read, tail, close, delete, fork, ls.
     Stream(client::StreamArgs),
+    /// Copy a running server's data, or a stopped one's, into a folder of backups.
+    ///
+    /// The copy is consistent: it ends at one moment, and has everything acknowledged before the command began. What the newest
+    /// backup in the folder has already is not copied again.
+    Backup(backup::BackupArgs),
+    /// Put a backup into a new data folder, and check every byte of it.
+    Restore {
+        /// A backup, or a folder of backups: then the newest.
+        backup: PathBuf,
+        /// The data folder to make; it must be new or empty.
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
 }
 
 #[derive(Args)]
@@ -121,6 +137,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Check { dir } => {
             logs::start("warn", LogFormat::Text, logs::Audience::Operator)?;
             check::run(&dir)?;
+        }
+        Command::Backup(args) => {
+            logs::start("warn", LogFormat::Text, logs::Audience::Operator)?;
+            backup::backup(&args)?;
+        }
+        Command::Restore { backup, data } => {
+            logs::start("warn", LogFormat::Text, logs::Audience::Operator)?;
+            backup::restore(&backup, &data)?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 use crate::announce;
 use crate::auth::Auth;
 use crate::background::{self, Background};
+use crate::backup::Backups;
 use crate::config::{Config, Switch, WebhookTargets};
 use crate::folder::Folder;
 use crate::http::Front;
@@ -49,8 +50,15 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 
     let subscriptions = subscriptions(&folder, &kernel, &streams, config)?;
     let vitals = Arc::new(ServerVitals::new(&kernel, &streams, &subscriptions));
-    let front = Front::new(Arc::clone(&streams), Arc::clone(&subscriptions), Arc::clone(&vitals), auth.clone());
-    let front = Arc::new(front);
+    let backups = Backups::start(&kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
+    let backups = Arc::new(backups);
+    let front = Arc::new(Front::new(
+        Arc::clone(&streams),
+        Arc::clone(&subscriptions),
+        Arc::clone(&backups),
+        Arc::clone(&vitals),
+        auth.clone(),
+    ));
     let server = Server::start(server_config(config, tls), front, gate);
     let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
     vitals.watch(&server);
@@ -61,6 +69,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     drop(announcement);
     server.stop(GRACE);
     subscriptions.stop();
+    backups.stop();
     background.stop();
     kernel.journal.close().context("the journal could not be closed")?;
     folder.note_stopped()?;

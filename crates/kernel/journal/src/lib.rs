@@ -5,6 +5,7 @@
 //! file of fixed size with its own *generation*. *Accepted* means ordered and in memory; *durable* means it survives a crash at
 //! the journal's promised level.
 
+mod copy;
 mod faults;
 mod file;
 mod fill;
@@ -22,6 +23,7 @@ mod verify;
 mod window;
 mod writer;
 
+pub use copy::{HeldSegments, SegmentFile};
 #[cfg(feature = "faults")]
 pub use faults::Faults;
 pub use file::FileJournal;

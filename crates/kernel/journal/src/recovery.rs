@@ -6,6 +6,7 @@
 //! and a walk of the old one ends there for ever.
 
 use crate::FrameRef;
+use crate::copy::SegmentFile;
 use crate::file::{Counters, FileJournal};
 use crate::fill::{Fill, Place};
 use crate::format::{
@@ -69,6 +70,17 @@ pub(crate) struct Scanned {
 impl Scanned {
     pub(crate) fn segments(&self) -> usize {
         self.live.len()
+    }
+
+    /// The files from the floor's on, each up to where its frames end.
+    pub(crate) fn files(&self) -> Vec<SegmentFile> {
+        let ends = self.live.iter().skip(1).map(|(_, next)| next.base).chain([self.end]);
+        let file = |((found, header), end): (&(Found, SegmentHeader), Lsn)| SegmentFile {
+            path: segment_path(found.number),
+            bytes: SEGMENT_HEADER + end.since(header.base),
+            allocated: found.len,
+        };
+        self.live.iter().zip(ends).map(file).collect()
     }
 }
 

@@ -149,6 +149,11 @@ impl Segments {
         after.checked_sub(1).and_then(|at| self.live.get(at)).cloned()
     }
 
+    /// The live segments from this one on, in order.
+    pub(crate) fn live_from(&self, first: &Segment) -> impl Iterator<Item = &Arc<Segment>> {
+        self.live.iter().skip_while(move |segment| segment.number != first.number)
+    }
+
     /// Where a live segment ends, if it has a successor.
     pub(crate) fn end_of(&self, segment: &Segment) -> Option<Lsn> {
         let at = self.live.iter().rposition(|live| live.number == segment.number)?;

@@ -1,5 +1,6 @@
 //! Reading a closed journal from end to end, for `thalweg check`.
 
+use crate::copy::SegmentFile;
 use crate::options::Options;
 use crate::recovery::{OpenError, scan};
 use std::convert::Infallible;
@@ -10,6 +11,8 @@ use thalweg_disk::Disk;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub segments: usize,
+    /// The files that hold it, each up to where its frames end.
+    pub files: Vec<SegmentFile>,
     pub frames: u64,
     pub payload_bytes: u64,
     /// Where recovery would go on.
@@ -31,6 +34,7 @@ pub fn verify(disk: &dyn Disk, floor: Lsn, known_durable: Lsn) -> Report {
     match scanned {
         Ok(scanned) => {
             report.segments = scanned.segments();
+            report.files = scanned.files();
             report.end = scanned.end;
         }
         Err(OpenError::Replay { error, .. }) => match error {},

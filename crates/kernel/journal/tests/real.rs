@@ -89,3 +89,59 @@ fn an_idle_writer_says_that_all_is_durable() {
     }
     journal.close().unwrap();
 }
+
+#[test]
+fn a_copy_of_held_files_recovers_exactly_what_was_synced_when_they_were_held() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RealDisk::open(dir.path()).unwrap());
+    let mut frames = Vec::new();
+    let nothing = &mut |_, _| Ok::<(), Infallible>(());
+    let journal = FileJournal::open(disk.clone(), options(), Lsn::ZERO, Lsn::ZERO, nothing).unwrap();
+    let write = |n: u8| {
+        let appended = journal.append(Class::User, &[&[n; 9_000]]).unwrap();
+        journal.wait(appended.end).unwrap();
+        journal.prepare().unwrap();
+        appended
+    };
+    for n in 0..100 {
+        frames.push(write(n).frame.lsn);
+    }
+    let floor = frames[40];
+    journal.trim(floor);
+    assert!(journal.hold_from(frames[0]).is_none(), "it is trimmed");
+    let held = journal.hold_from(floor).unwrap();
+    assert_eq!(held.end(), journal.synced());
+    let files: Vec<_> = held.files().cloned().collect();
+    assert!(files.len() > 2, "{files:?}");
+    // All of it is trimmed and would be reused.
+    let last = (100..250).map(write).last().unwrap();
+    journal.trim(last.end);
+    journal.prepare().unwrap();
+
+    let copied = tempfile::tempdir().unwrap();
+    std::fs::create_dir(copied.path().join("journal")).unwrap();
+    for file in &files {
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < file.bytes {
+            bytes.extend_from_slice(&held.read(&file.path, bytes.len() as u64, 10_000).unwrap());
+        }
+        assert_eq!(bytes.len() as u64, file.bytes);
+        assert!(held.read(&file.path, file.bytes, 10).unwrap().is_empty());
+        std::fs::write(copied.path().join(&file.path), bytes).unwrap();
+    }
+    let copy = Arc::new(RealDisk::open(copied.path()).unwrap());
+    let report = verify(&*copy, floor, held.end());
+    assert_eq!((report.problem, report.end, report.frames), (None, held.end(), 60));
+    assert_eq!(
+        report.files.iter().map(|f| &f.path).collect::<Vec<_>>(),
+        files.iter().map(|f| &f.path).collect::<Vec<_>>()
+    );
+    let mut replayed = Vec::new();
+    let journal = FileJournal::open(copy, options(), floor, held.end(), &mut |frame, payload| {
+        assert!(payload.iter().all(|b| *b == payload[0]));
+        replayed.push(frame.lsn);
+        Ok::<(), Infallible>(())
+    });
+    assert_eq!(journal.unwrap().durable(), held.end());
+    assert_eq!(replayed, frames[40..]);
+}

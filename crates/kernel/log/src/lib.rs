@@ -11,6 +11,7 @@
 mod attachment;
 mod check;
 mod checkpoint;
+mod cut;
 pub mod directory;
 mod error;
 mod frame;
@@ -32,6 +33,7 @@ mod upkeep;
 
 pub use attachment::Attachment;
 pub use check::{CheckError, Checked, check};
+pub use cut::{Cut, HeldCut, read_cut};
 pub use error::{CommitError, OpenError, ReadError};
 pub use frame::fuzz_frame;
 pub use guard::{Committed, Guard, LogView, NAME_BYTES_MAX};

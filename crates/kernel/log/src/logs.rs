@@ -45,6 +45,9 @@ pub struct LogsOptions {
     pub reclaim_every_ms: u64,
     /// Bounded memory for index blocks of sealed data.
     pub index_cache_bytes: u64,
+    /// No id below this one (without the shard's bits) is given out: they may name what another history of this unit wrote. Only
+    /// grows in effect: a lower value than before changes nothing.
+    pub ids_from: u64,
     /// Bounded memory for chunks that are read again and again.
     pub chunk_cache_bytes: u64,
 }
@@ -60,6 +63,7 @@ impl Default for LogsOptions {
             purge_after_ms: 300_000,
             reclaim_every_ms: 5_000,
             index_cache_bytes: 64 << 20,
+            ids_from: 0,
             chunk_cache_bytes: 32 << 20,
         }
     }

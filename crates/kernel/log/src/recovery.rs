@@ -61,8 +61,8 @@ impl<A: Attachment> Logs<A> {
         let journal = open_journal(bounds, &mut |at, bytes| tables.replay(at, &bytes)).map_err(OpenError::Journal)?;
         tables.finish()?;
 
-        let next_id = root.id_ceiling;
-        root.id_ceiling += ID_RESERVE;
+        let next_id = root.id_ceiling.max(options.ids_from);
+        root.id_ceiling = next_id + ID_RESERVE;
         if lossy {
             root.loss_mark = LogId(next_id << SHARDS.trailing_zeros());
         }

@@ -140,6 +140,12 @@ impl Root {
         Ok(root)
     }
 
+    /// Every object that the root names, and its length in bytes.
+    pub(crate) fn lengths(&self) -> Vec<(ObjectId, u64)> {
+        let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|o| (o.meta.id, o.meta.bytes())));
+        sealed.chain(self.directory.iter().map(|object| (object.id, object.bytes))).collect()
+    }
+
     /// Every object that the root names.
     pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
         let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|object| object.meta.id));

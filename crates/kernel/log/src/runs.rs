@@ -4,6 +4,7 @@
 //! they start over with the new root. Edits are made one at a time: read the root, change a copy, commit it to the manifest, put
 //! it in force, remove the objects that it no longer names.
 
+use crate::cut::Holds;
 use crate::error::OpenError;
 use crate::logs::LogsOptions;
 use crate::root::Root;
@@ -24,6 +25,7 @@ pub(crate) struct Sealed {
     version: Mutex<u64>,
     root: RwLock<Arc<Root>>,
     next_object: Arc<AtomicU64>,
+    pub(crate) holds: Arc<Holds>,
 }
 
 impl Sealed {
@@ -47,6 +49,7 @@ impl Sealed {
         let version = manifest.commit(version, &root.encode())?;
         Ok(Self {
             reader: RunReader::new(Arc::clone(&storage), options.index_cache_bytes),
+            holds: Arc::new(Holds::new(Arc::clone(&storage))),
             storage,
             manifest,
             version: Mutex::new(version),
@@ -109,13 +112,11 @@ impl Sealed {
         done
     }
 
-    /// Removes objects that no root names.
+    /// Removes objects that no root names, at once or when nobody holds them any more.
     pub(crate) fn discard(&self, objects: &[ObjectId]) {
         for object in objects {
             self.reader.forget(*object);
-            if let Err(error) = self.storage.remove(*object) {
-                tracing::warn!(%object, %error, "an object that is not needed could not be removed before the next start");
-            }
         }
+        self.holds.remove(objects);
     }
 }

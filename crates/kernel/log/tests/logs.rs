@@ -347,3 +347,41 @@ fn boundaries_are_found_wherever_content_lies() {
     assert_eq!(logs.boundary(a, Offset(27), Offset(70)), Ok(Offset(21)));
     assert_eq!(logs.boundary(a, Offset(70), Offset(70)), Ok(Offset(70)));
 }
+
+#[test]
+fn what_a_cut_holds_stays_until_its_last_hold_is_gone() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    append(&logs, log, &[7; 500]);
+    settle_all(&logs);
+    let (one, other) = (logs.hold_sealed(), logs.hold_sealed());
+    assert!(!one.cut.objects.is_empty());
+    let there = || thalweg_storage::Storage::list(&*unit.storage).unwrap();
+    let all_there = |held: &thalweg_log::HeldCut| held.cut.objects.iter().all(|(object, _)| there().contains(object));
+    logs.lock_logs(&[log], &[]).commit(Class::Upkeep, &[Op::Delete { log }]).unwrap();
+    settle_all(&logs);
+    while logs.reclaim(Millis(10_000_000)).unwrap() || logs.merge().unwrap() {}
+    assert_eq!(logs.stats().data_bytes, 0, "the root names none of it any more");
+    assert!(all_there(&one));
+    for (object, bytes) in &one.cut.objects {
+        assert_eq!(one.read(*object, 0..*bytes).unwrap().len() as u64, *bytes, "a length is the object's");
+    }
+    drop(one);
+    assert!(all_there(&other), "another one holds it");
+    drop(other);
+    assert_eq!(there().len() as u64, logs.stats().objects, "no object is left behind");
+}
+
+#[test]
+fn ids_start_where_another_history_cannot_have_been() {
+    let mut unit = Unit::new(ScriptedJournal::eager(), options());
+    let old = create(&unit.open(), "a");
+    unit.options.ids_from = 1 << 44;
+    let logs = unit.open_after(true);
+    let incarnation = logs.lock(&["a"]).view(old).unwrap().incarnation(Offset(0));
+    assert!(incarnation >= (1 << 44) * 64);
+    assert!(create(&logs, "b").0 > incarnation);
+    unit.options.ids_from = 0;
+    assert!(create(&unit.open(), "c").0 > incarnation, "ids only grow");
+}

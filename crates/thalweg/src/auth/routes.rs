@@ -59,11 +59,16 @@ const OWN: &[(Verb, &str, Demand)] = &[
 ];
 
 const STREAMS: &str = "/v1/stream/";
+/// Whatever there is, such as backups of everything.
+const ADMIN: &str = "/v1/admin";
 
 /// What this request needs.
 pub(crate) fn need<'a>(request: &Request<'a>) -> Need<'a> {
     if request.method == Method::Options {
         return Need::Nothing;
+    }
+    if request.path.starts_with(ADMIN) {
+        return Need::Everything(Scope::Admin);
     }
     if !(request.path == "/v1/stream" || request.path.starts_with(STREAMS)) {
         let rule = OWN.iter().find(|(verb, path, _)| verb.is(request.method) && *path == request.path);
@@ -174,6 +179,15 @@ mod tests {
             assert_eq!(ask(method, path, None, &[]), streams(scope, "chat/a"));
         }
         assert_eq!(ask(Method::Options, path, None, &[]), Need::Nothing);
+    }
+
+    #[test]
+    fn what_is_for_operators_needs_admin_over_everything() {
+        for path in ["/v1/admin", "/v1/admin/backup", "/v1/admin/backup/1/FORMAT", "/v1/adminx"] {
+            for method in [Method::Get, Method::Post, Method::Delete] {
+                assert_eq!(ask(method, path, None, &[]), Need::Everything(Scope::Admin), "{path}");
+            }
+        }
     }
 
     #[test]

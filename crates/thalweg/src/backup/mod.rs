@@ -1,0 +1,148 @@
+//! Backup and restore: a cut of a data folder, taken while its server runs or from a stopped one.
+//!
+//! A *cut* is one root of the manifest, the objects that it names, and the journal from the root's floor to a position: what a crash
+//! at that position would have left. A *generation* is one cut in a folder of its own below the target, whole by itself; objects that
+//! an earlier generation has already are hard links. `docs/ops/backup.md` says what users may rely on.
+
+mod description;
+mod folder;
+mod remote;
+mod restore;
+mod serve;
+mod take;
+
+pub(crate) use restore::restore;
+pub(crate) use serve::{Backups, SERVED};
+pub(crate) use take::{BackupArgs, backup};
+
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::path::Path;
+use thalweg_base::ObjectId;
+
+/// The manifest's body in a listing; in a generation it is the manifest's file.
+const ROOT: &str = crate::kernel::MANIFEST;
+
+/// What a source holds ready to be copied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Listing {
+    /// Names the hold on a server.
+    backup: String,
+    /// The data folder's format.
+    format: u32,
+    /// Of the program that holds the folder.
+    version: String,
+    /// Tells this history of object ids from others; empty if there is none to tell.
+    lineage: String,
+    /// The journal position that the cut ends at.
+    position: u64,
+    files: Vec<Listed>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Listed {
+    /// In the data folder.
+    path: String,
+    bytes: u64,
+    /// How much space a file is to have from the start; 0: just what it takes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    allocated: u64,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// Where a cut is copied from.
+trait Source {
+    /// Takes hold of a cut.
+    fn begin(&mut self) -> anyhow::Result<Listing>;
+    /// Bytes of a file of the cut from `at` on: some, if `at` is before its end.
+    fn read(&mut self, path: &str, at: u64) -> anyhow::Result<Vec<u8>>;
+    /// Lets go of the cut.
+    fn end(&mut self);
+}
+
+/// What a path of a cut stands for; nothing else is ever written below a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Root,
+    Object(ObjectId),
+    Segment,
+    /// A file of the folder itself, such as keys.
+    Extra,
+}
+
+/// Files of a data folder that say something about this folder only.
+const OWN: [&str; 5] = ["FORMAT", "LOCK", "RUN", "LINEAGE", "reserve"];
+
+/// `None`: no path of a cut.
+fn place(path: &str) -> Option<Place> {
+    let numbered = |rest: &str, suffix: &str, radix| {
+        let digits = rest.strip_suffix(suffix).filter(|d| d.len() == 16)?;
+        let plain = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        if plain { u64::from_str_radix(digits, radix).ok() } else { None }
+    };
+    match path.split_once('/') {
+        _ if path == ROOT => Some(Place::Root),
+        Some((crate::kernel::OBJECTS, rest)) => Some(Place::Object(ObjectId(numbered(rest, ".obj", 16)?))),
+        Some(("journal", rest)) => numbered(rest, ".seg", 10).map(|_| Place::Segment),
+        Some(_) => None,
+        None => {
+            let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+            let good = !path.is_empty()
+                && path.len() <= 255
+                && path.bytes().all(plain)
+                && !path.starts_with('.')
+                && !path.ends_with(".tmp")
+                && path != description::NAME
+                && !OWN.contains(&path);
+            good.then_some(Place::Extra)
+        }
+    }
+}
+
+fn object_path(object: ObjectId) -> String {
+    format!("{}/{:016x}.obj", crate::kernel::OBJECTS, object.0)
+}
+
+fn sync_folder(path: &Path) -> std::io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_a_data_folder_have_a_place() {
+        assert_eq!(place("manifest/root"), Some(Place::Root));
+        assert_eq!(place("objects/00000000000000ff.obj"), Some(Place::Object(ObjectId(255))));
+        assert_eq!(place("journal/0000000000000012.seg"), Some(Place::Segment));
+        assert_eq!(place("tokens.toml"), Some(Place::Extra));
+        for bad in [
+            "",
+            "..",
+            ".hidden",
+            "../x",
+            "a/b",
+            "/etc/passwd",
+            "objects/../../x",
+            "objects/ff.obj",
+            "journal/1.seg",
+            "journal/00000000000000ff.seg",
+            "manifest/other",
+            "FORMAT",
+            "RUN",
+            "LOCK",
+            "LINEAGE",
+            "reserve",
+            "BACKUP",
+            "x.tmp",
+            "a b",
+        ] {
+            assert_eq!(place(bad), None, "{bad:?}");
+        }
+        assert_eq!(place(&object_path(ObjectId(255))), Some(Place::Object(ObjectId(255))));
+    }
+}

@@ -1,0 +1,143 @@
+//! `thalweg restore`: puts a generation into a fresh data folder, each byte checked on the way.
+//!
+//! The last file written is `FORMAT`: without it no server takes the folder. `RUN` says that the folder was restored, and the first
+//! server on it gives every stream a new incarnation, because positions behind the cut were given out to somebody.
+
+use super::description::{Description, Kept, NAME, generations};
+use super::{place, sync_folder};
+use crate::check;
+use crate::folder::{FORMAT, Folder};
+use anyhow::{Context, bail};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use thalweg_base::{Crc, Lsn};
+use thalweg_disk::{Disk, RealDisk};
+
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Restores `backup`, a generation or a folder of them (then the newest), into `data`.
+pub(crate) fn restore(backup: &Path, data: &Path) -> anyhow::Result<()> {
+    let generation = find(backup)?;
+    let description = Description::read(&generation)?;
+    if description.format > FORMAT {
+        bail!(
+            "{} has format {}; this program knows formats up to {FORMAT}: use a newer thalweg",
+            generation.display(),
+            description.format
+        );
+    }
+    for file in &description.files {
+        place(&file.path).with_context(|| format!("{:?} is no file of a data folder", file.path))?;
+    }
+    must_be_empty(data)?;
+    println!(
+        "restoring {}: made {} by thalweg {}, journal position {}",
+        generation.display(),
+        description.made_at,
+        description.version,
+        description.position
+    );
+    fs::create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
+    let done = fill(&generation, &description, data);
+    if let Err(error) = done {
+        clear(&description, data);
+        return Err(error.context("nothing was restored"));
+    }
+    println!("{} is whole; start it with: thalweg serve --data {}", data.display(), data.display());
+    Ok(())
+}
+
+fn find(backup: &Path) -> anyhow::Result<PathBuf> {
+    if backup.join(NAME).is_file() {
+        return Ok(backup.to_owned());
+    }
+    let newest = generations(backup)?.pop();
+    newest.with_context(|| {
+        format!("{} holds no whole backup: there is no {NAME} file in it or one level below", backup.display())
+    })
+}
+
+/// An empty `journal/` may be there: it may be another disk.
+fn must_be_empty(data: &Path) -> anyhow::Result<()> {
+    let Ok(entries) = fs::read_dir(data) else { return Ok(()) };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let ignored = match name.to_str() {
+            Some("journal") => entry.file_type()?.is_dir() && is_empty_disk(&entry.path())?,
+            Some("lost+found") => true,
+            _ => false,
+        };
+        if !ignored {
+            bail!("{} is not empty ({}): name a new folder", data.display(), name.display());
+        }
+    }
+    Ok(())
+}
+
+fn is_empty_disk(dir: &Path) -> std::io::Result<bool> {
+    Ok(fs::read_dir(dir)?.all(|entry| entry.is_ok_and(|entry| entry.file_name() == "lost+found")))
+}
+
+fn fill(generation: &Path, description: &Description, data: &Path) -> anyhow::Result<()> {
+    let disk = RealDisk::open(data)?;
+    let mut folders = BTreeSet::from([data.to_owned()]);
+    for file in &description.files {
+        let to = data.join(&file.path);
+        if let Some(parent) = to.parent().filter(|parent| !folders.contains(*parent)) {
+            fs::create_dir_all(parent)?;
+            folders.insert(parent.to_owned());
+        }
+        copy(&generation.join(&file.path), &to, file).with_context(|| format!("{} in the backup", file.path))?;
+        if file.allocated > file.bytes {
+            let open = disk.open(&file.path)?;
+            open.allocate(file.allocated).with_context(|| format!("no space for {}", file.path))?;
+        }
+    }
+    for folder in &folders {
+        sync_folder(folder)?;
+    }
+    check::whole(data, Some(Lsn(description.position)), &mut |_| {}).context("the backup is not whole")?;
+    Folder::finish_restored(data, description.format)
+}
+
+fn copy(from: &Path, to: &Path, kept: &Kept) -> anyhow::Result<()> {
+    let mut source = File::open(from)?;
+    let mut options = File::options();
+    options.write(true).create_new(true);
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut target = options.open(to)?;
+    let (mut bytes, mut crc, mut piece) = (0, Crc::new(), vec![0; PIECE_BYTES]);
+    loop {
+        let n = source.read(&mut piece)?;
+        if n == 0 {
+            break;
+        }
+        crc = crc.bytes(&piece[..n]);
+        bytes += n as u64;
+        target.write_all(&piece[..n])?;
+    }
+    if bytes != kept.bytes {
+        bail!("it has {bytes} bytes and not the {} that were written", kept.bytes);
+    }
+    if crc.finish() != kept.crc {
+        bail!("it is damaged: its checksum is {:08x} and not {:08x}", crc.finish(), kept.crc);
+    }
+    target.sync_all()?;
+    Ok(())
+}
+
+/// Takes away what a restore that failed has written, as far as that goes; without `FORMAT` no server takes the rest.
+fn clear(description: &Description, data: &Path) {
+    for file in &description.files {
+        let _ = fs::remove_file(data.join(&file.path));
+    }
+    for folder in ["objects", "manifest", "journal"] {
+        let _ = fs::remove_dir(data.join(folder));
+    }
+    for own in ["RUN", "FORMAT", "LOCK"] {
+        let _ = fs::remove_file(data.join(own));
+    }
+}

@@ -1,0 +1,325 @@
+//! `thalweg backup`: copies a cut into a new generation below the target, and makes it one by a rename at the very end.
+
+use super::description::{Description, Kept, generations};
+use super::{Listed, Listing, Place, ROOT, Source, folder, place, remote, sync_folder};
+use crate::check;
+use crate::folder::FORMAT;
+use crate::kernel::MANIFEST;
+use anyhow::{Context, bail};
+use rustix::fs::{FlockOperation, flock};
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thalweg_base::{Crc, Lsn, crc};
+use thalweg_disk::RealDisk;
+use thalweg_manifest::{FileManifest, Manifest};
+
+/// What is under way; the next backup removes what one that was cut off has left.
+const UNFINISHED: &str = "unfinished";
+/// How much of an object's end is compared before the one of an earlier generation is taken for the same: it has the checksums of
+/// the rest.
+const TAIL_BYTES: u64 = 4096;
+
+#[derive(clap::Args)]
+#[group(skip)]
+#[command(group = clap::ArgGroup::new("source").required(true).args(["server", "from"]))]
+pub(crate) struct BackupArgs {
+    /// A running server, such as http://127.0.0.1:4437.
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    /// The data folder of a stopped server.
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+    /// The folder of backups: each becomes a folder in it, named by its time. Best on another disk.
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// The bearer token that the server asks for.
+    #[arg(long, env = "THALWEG_TOKEN", value_name = "TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// Keep this many backups in --to, and remove older ones when the new one is whole.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+}
+
+/// Makes one backup and says on standard output what it is.
+pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
+    let began = Instant::now();
+    fs::create_dir_all(&args.to).with_context(|| format!("cannot make {}", args.to.display()))?;
+    let _lock = lock(&args.to)?;
+    let mut source: Box<dyn Source> = match (&args.server, &args.from) {
+        (Some(url), _) => Box::new(remote::Server::new(url, args.token.as_deref())),
+        (None, Some(dir)) => Box::new(folder::Stopped::open(dir)?),
+        (None, None) => bail!("name a --server or a data folder with --from"),
+    };
+    let unfinished = args.to.join(UNFINISHED);
+    remove(&unfinished)?;
+    fs::create_dir(&unfinished)?;
+    let mut taking = Taking {
+        earlier: Earlier::newest(&args.to)?,
+        dir: unfinished,
+        folders: Vec::new(),
+        progress: Progress::new(),
+        linked: 0,
+        copied: 0,
+    };
+    let done = taking.run(&mut *source);
+    source.end();
+    let description = match done {
+        Ok(description) => description,
+        Err(error) => {
+            taking.progress.clear();
+            remove(&taking.dir)?;
+            return Err(error.context("the backup was not made"));
+        }
+    };
+    let generation = publish(&args.to, &taking.dir, &description)?;
+    prune(&args.to, args.keep)?;
+    println!(
+        "{} is whole: position {}, {} files ({} MiB copied, {} objects shared with the backup before), in {:.1} s",
+        generation.display(),
+        description.position,
+        description.files.len(),
+        taking.copied >> 20,
+        taking.linked,
+        began.elapsed().as_secs_f64(),
+    );
+    Ok(())
+}
+
+/// One backup at a time works on a target.
+fn lock(target: &Path) -> anyhow::Result<File> {
+    let lock = File::options().create(true).truncate(false).write(true).open(target.join("LOCK"))?;
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        bail!("another backup into {} is under way", target.display());
+    }
+    Ok(lock)
+}
+
+fn remove(dir: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", dir.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The newest generation that is there already.
+struct Earlier {
+    dir: PathBuf,
+    lineage: String,
+    files: HashMap<String, Kept>,
+}
+
+impl Earlier {
+    fn newest(target: &Path) -> anyhow::Result<Option<Self>> {
+        let Some(dir) = generations(target)?.pop() else { return Ok(None) };
+        match Description::read(&dir) {
+            Ok(Description { lineage, files, .. }) => {
+                let files = files.into_iter().map(|file| (file.path.clone(), file)).collect();
+                Ok(Some(Self { dir, lineage, files }))
+            }
+            Err(error) => {
+                tracing::warn!("nothing is shared with {}: {error:#}", dir.display());
+                Ok(None)
+            }
+        }
+    }
+}
+
+struct Taking {
+    earlier: Option<Earlier>,
+    dir: PathBuf,
+    /// Made below `dir`, to be synced.
+    folders: Vec<PathBuf>,
+    progress: Progress,
+    linked: u64,
+    copied: u64,
+}
+
+impl Taking {
+    fn run(&mut self, source: &mut dyn Source) -> anyhow::Result<Description> {
+        let listing = source.begin()?;
+        if listing.format > FORMAT {
+            bail!(
+                "the data has format {}; this program knows formats up to {FORMAT}: use a newer thalweg",
+                listing.format
+            );
+        }
+        let now = jiff::Timestamp::from_millisecond(i64::try_from(crate::background::now().0)?)?;
+        // Always with milliseconds, so that names sort by time.
+        let made_at = now.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
+        self.progress.total = listing.files.iter().map(|file| file.bytes).sum();
+        let mut files = Vec::with_capacity(listing.files.len());
+        for listed in &listing.files {
+            let kept = self.take(source, &listing, listed);
+            files.push(kept.with_context(|| listed.path.clone())?);
+        }
+        // The server need not hold anything while the copy is read.
+        source.end();
+        self.progress.clear();
+        for folder in self.folders.iter().chain([&self.dir]) {
+            sync_folder(folder)?;
+        }
+        check::whole(&self.dir, Some(Lsn(listing.position)), &mut |_| {}).context("what was received is not whole")?;
+        let Listing { format, version, lineage, position, .. } = listing;
+        Ok(Description { format, version, lineage, position, made_at, files })
+    }
+
+    fn take(&mut self, source: &mut dyn Source, listing: &Listing, listed: &Listed) -> anyhow::Result<Kept> {
+        let place = place(&listed.path).context("no file of a data folder has this name")?;
+        let path = self.dir.join(&listed.path);
+        self.make_folder(&path)?;
+        let crc = match place {
+            Place::Root => return self.take_root(source, listed),
+            Place::Object(_) => match self.link(source, &listing.lineage, listed)? {
+                Some(crc) => crc,
+                None => self.copy(source, listed, &path)?,
+            },
+            Place::Segment | Place::Extra => self.copy(source, listed, &path)?,
+        };
+        Ok(Kept { path: listed.path.clone(), bytes: listed.bytes, allocated: listed.allocated, crc })
+    }
+
+    fn make_folder(&mut self, path: &Path) -> anyhow::Result<()> {
+        let Some(parent) = path.parent() else { return Ok(()) };
+        if parent != self.dir && !self.folders.iter().any(|made| made == parent) {
+            fs::create_dir_all(parent)?;
+            self.folders.push(parent.to_owned());
+        }
+        Ok(())
+    }
+
+    /// The manifest is written anew around the root.
+    fn take_root(&mut self, source: &mut dyn Source, listed: &Listed) -> anyhow::Result<Kept> {
+        let mut body = Vec::new();
+        while (body.len() as u64) < listed.bytes {
+            let piece = source.read(&listed.path, body.len() as u64)?;
+            self.received(piece.len())?;
+            body.extend(piece);
+        }
+        FileManifest::open(Arc::new(RealDisk::open(&self.dir)?), MANIFEST)?.commit(0, &body)?;
+        let written = fs::read(self.dir.join(ROOT))?;
+        Ok(Kept { path: ROOT.to_owned(), bytes: written.len() as u64, allocated: 0, crc: crc(&written) })
+    }
+
+    /// Shares an object with the generation before, if it is the same one; its checksum.
+    fn link(&mut self, source: &mut dyn Source, lineage: &str, listed: &Listed) -> anyhow::Result<Option<u32>> {
+        let Some(earlier) = self.earlier.as_ref().filter(|e| !lineage.is_empty() && e.lineage == lineage) else {
+            return Ok(None);
+        };
+        let (old, new) = (earlier.dir.join(&listed.path), self.dir.join(&listed.path));
+        let Some(kept) = earlier.files.get(&listed.path).filter(|kept| kept.bytes == listed.bytes) else {
+            return Ok(None);
+        };
+        let crc = kept.crc;
+        let tail_at = listed.bytes.saturating_sub(TAIL_BYTES);
+        let tail = source.read(&listed.path, tail_at)?;
+        if !ends_with(&old, listed.bytes, &tail).unwrap_or(false) || fs::hard_link(&old, &new).is_err() {
+            return Ok(None);
+        }
+        self.linked += 1;
+        self.progress.total = self.progress.total.saturating_sub(listed.bytes);
+        Ok(Some(crc))
+    }
+
+    /// Copies a file, durably; its checksum.
+    fn copy(&mut self, source: &mut dyn Source, listed: &Listed, path: &Path) -> anyhow::Result<u32> {
+        let mut options = File::options();
+        options.write(true).create_new(true);
+        // What stands beside the data may be secret.
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(path)?;
+        let (mut at, mut crc) = (0, Crc::new());
+        while at < listed.bytes {
+            let piece = source.read(&listed.path, at)?;
+            self.received(piece.len())?;
+            at += piece.len() as u64;
+            if at > listed.bytes {
+                bail!("the source gives more than the {} bytes that it listed", listed.bytes);
+            }
+            crc = crc.bytes(&piece);
+            file.write_all(&piece)?;
+        }
+        file.sync_all()?;
+        self.copied += at;
+        Ok(crc.finish())
+    }
+
+    fn received(&mut self, bytes: usize) -> anyhow::Result<()> {
+        if bytes == 0 {
+            bail!("the source ends before the length that it listed");
+        }
+        self.progress.add(bytes as u64);
+        Ok(())
+    }
+}
+
+/// Whether the file has this length and end.
+fn ends_with(path: &Path, bytes: u64, tail: &[u8]) -> std::io::Result<bool> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.len() != bytes || tail.len() as u64 != bytes.min(TAIL_BYTES) {
+        return Ok(false);
+    }
+    file.seek(SeekFrom::Start(bytes - tail.len() as u64))?;
+    let mut found = Vec::with_capacity(tail.len());
+    file.read_to_end(&mut found)?;
+    Ok(found == tail)
+}
+
+/// Makes what was received a generation.
+fn publish(target: &Path, unfinished: &Path, description: &Description) -> anyhow::Result<PathBuf> {
+    description.write(unfinished)?;
+    let time: String = description.made_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
+    let generation = target.join(time);
+    if generation.exists() {
+        bail!("{} is there already: the clock stands still or went back", generation.display());
+    }
+    fs::rename(unfinished, &generation)?;
+    sync_folder(target)?;
+    Ok(generation)
+}
+
+fn prune(target: &Path, keep: Option<u32>) -> anyhow::Result<()> {
+    let Some(keep) = keep else { return Ok(()) };
+    let generations = generations(target)?;
+    for old in generations.iter().take(generations.len().saturating_sub(keep as usize)) {
+        // It is no backup from its first file on, and hard links keep what others need.
+        fs::remove_file(old.join(super::description::NAME))?;
+        remove(old)?;
+    }
+    Ok(())
+}
+
+/// Bytes and rate, on a terminal only.
+struct Progress {
+    shown: Option<Instant>,
+    began: Instant,
+    done: u64,
+    total: u64,
+    terminal: bool,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { shown: None, began: Instant::now(), done: 0, total: 0, terminal: std::io::stderr().is_terminal() }
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.done += bytes;
+        if self.terminal && self.shown.is_none_or(|at| at.elapsed() >= Duration::from_millis(200)) {
+            self.shown = Some(Instant::now());
+            let rate = self.done as f64 / self.began.elapsed().as_secs_f64().max(1e-3) / f64::from(1 << 20);
+            eprint!("\r  {} of {} MiB, {rate:.0} MiB/s ", self.done >> 20, self.total >> 20);
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.shown.take().is_some() {
+            eprint!("\r{:50}\r", "");
+        }
+    }
+}
