@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The published conformance suite against the binary: RUNS times in a row (3), one server, one data folder; then once with tokens on,
-# and once over TLS.
+# once over TLS, and once with hardly anything in memory.
 . "$(dirname "$0")/../lib.sh"
 RUNS=${RUNS:-3} EXPECTED=338
 
@@ -48,5 +48,11 @@ elif certificate && start_server --long-poll-timeout 500ms --webhook-targets loc
   stop_server
 else
   fail "the server starts with a certificate"
+fi
+if start_server --long-poll-timeout 500ms --webhook-targets local --window-bytes 4KiB --chunk-cache-bytes 4KiB; then
+  once "with a tiny window"
+  stop_server
+else
+  fail "the server starts with a tiny window"
 fi
 finish conformance

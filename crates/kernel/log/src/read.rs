@@ -55,11 +55,13 @@ pub enum SeekError {
 }
 
 impl<A: Attachment> Logs<A> {
+    /// The chunk, if it was read again and again lately.
+    pub fn recall(&self, from: ReadFrom) -> Option<Chunk> {
+        self.gathered.get(from)
+    }
+
     /// Reads a chunk if no device has to be waited for; else `None`: then call [`Logs::read`] from an I/O thread.
     pub fn try_read(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
-        if let Some(chunk) = self.gathered.get(from) {
-            return Some(Ok(chunk));
-        }
         let read = self.reader(Mode::NoWait).again(|reader| reader.chunk(from))?;
         Some(read.map(|chunk| self.gathered.note(from, chunk)))
     }

@@ -86,6 +86,8 @@ impl Place {
     }
 }
 
+/// Gathering more than this holds up the requests behind it, even if no device has to be waited for.
+const INLINE_MAX: u64 = 256 << 10;
 /// Reads of less go on however short memory is: bounds on connections are enough for them.
 const UNCOUNTED_MAX: u64 = 4 << 10;
 
@@ -109,13 +111,22 @@ impl Engine {
         if from.upto.since(from.from) >= UNCOUNTED_MAX && self.is_memory_short() {
             return Err(Refusal::Unsent);
         }
+        let read = || {
+            let logs = Arc::clone(&self.logs);
+            self.pool.run(move || logs.read(from))
+        };
+        if let Some(chunk) = self.logs.recall(from) {
+            return Ok(Asked::Here(chunk));
+        }
+        if from.upto.since(from.from) > INLINE_MAX
+            && let Some(reading) = read()
+        {
+            return Ok(Asked::Reading(reading));
+        }
         Ok(match self.logs.try_read(from) {
             Some(Ok(chunk)) => Asked::Here(chunk),
             Some(Err(error)) => Asked::Failed(error),
-            None => {
-                let logs = Arc::clone(&self.logs);
-                Asked::Reading(self.pool.run(move || logs.read(from)).ok_or(Refusal::Busy)?)
-            }
+            None => Asked::Reading(read().ok_or(Refusal::Busy)?),
         })
     }
 
