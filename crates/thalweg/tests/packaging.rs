@@ -63,11 +63,15 @@ fn the_images_settings_are_settings_and_it_runs_as_nobody_special() {
     }
     // The values are understood: only the address is changed, and an address that cannot be listened on ends it.
     let folder = tempfile::tempdir().unwrap();
-    let mut server = Command::new(THALWEG);
-    server.arg("serve").envs(settings.iter().copied());
-    let output = server.env("THALWEG_DATA", folder.path()).env("THALWEG_LISTEN", "192.0.2.1:1").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("cannot listen on 192.0.2.1:1"), "{said}");
+    let said = |auth: &str| {
+        let mut server = Command::new(THALWEG);
+        server.arg("serve").envs(settings.iter().copied()).env("THALWEG_AUTH", auth);
+        let output = server.env("THALWEG_DATA", folder.path()).env("THALWEG_LISTEN", "192.0.2.1:1").output().unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(said("off").contains("cannot listen on 192.0.2.1:1"), "{}", said("off"));
+    // As it is, it is open to nobody.
+    assert!(said("auto").contains("--tokens FILE"), "{}", said("auto"));
     let user =
         lines.iter().rposition(|line| line.starts_with("USER ") && !line.contains("root") && !line.contains("USER 0"));
     assert!(user.is_some() && user < lines.iter().position(|line| line.starts_with("ENTRYPOINT")));
