@@ -1,25 +1,28 @@
 #!/usr/bin/env bash
-# docs/migrate.md, as it stands there: streams of a reference server, copied into the binary.
-# The Rust reference server is taken from $PEER_BIN if that is set, else the Node one from npm.
+# docs/migrate.md, as it stands there: streams of another server, copied into the binary. MIGRATE_FROM says which:
+#   self  another process of the binary (the default: it needs nothing from elsewhere)
+#   node  the Node reference server, from npm; it brings native packages along, which not every machine can install
+#   PATH  the Rust reference server
 . "$(dirname "$0")/../lib.sh"
+MIGRATE_FROM=${MIGRATE_FROM:-self}
 
 need_node || { skip "migration (needs node)"; finish migrate; }
 workspace
 free_port() { node -e 'const s=require("net").createServer().listen(0,"127.0.0.1",()=>{console.log(s.address().port);s.close()})'; }
 PORT=$(free_port) OLD=http://127.0.0.1:$PORT
-if [ -x "${PEER_BIN:-}" ]; then
-  "$PEER_BIN" --host 127.0.0.1 --port "$PORT" --data-dir "$WORK/old" >"$WORK/old.log" 2>&1 &
-else
-  # Not among the other packages: it brings native ones along, for which no lock file fits every machine.
-  REFERENCE=$CACHE/reference-0.3.7
-  [ -e "$REFERENCE/complete" ] || { npm install --prefix "$REFERENCE" --no-audit --no-fund @durable-streams/server@0.3.7 >"$CACHE/reference.log" 2>&1 && touch "$REFERENCE/complete"; }
-  [ -e "$REFERENCE/complete" ] || { skip "migration (npm cannot install the reference server)"; finish migrate; }
-  cat >"$REFERENCE/reference.mjs" <<'JS'
+case $MIGRATE_FROM in
+  self) "$THALWEG_BIN" serve --listen "127.0.0.1:$PORT" --data "$WORK/old" >"$WORK/old.log" 2>&1 & ;;
+  node)
+    REFERENCE=$CACHE/reference-0.3.7
+    [ -e "$REFERENCE/complete" ] || { npm install --prefix "$REFERENCE" --no-audit --no-fund @durable-streams/server@0.3.7 >"$CACHE/reference.log" 2>&1 && touch "$REFERENCE/complete"; }
+    [ -e "$REFERENCE/complete" ] || { skip "migration (npm cannot install the reference server)"; finish migrate; }
+    cat >"$REFERENCE/reference.mjs" <<'JS'
 import { DurableStreamTestServer } from "@durable-streams/server"
 await new DurableStreamTestServer({ host: "127.0.0.1", port: Number(process.argv[2]) }).start()
 JS
-  node "$REFERENCE/reference.mjs" "$PORT" >"$WORK/old.log" 2>&1 &
-fi
+    node "$REFERENCE/reference.mjs" "$PORT" >"$WORK/old.log" 2>&1 & ;;
+  *) "$MIGRATE_FROM" --host 127.0.0.1 --port "$PORT" --data-dir "$WORK/old" >"$WORK/old.log" 2>&1 & ;;
+esac
 OLD_PID=$!
 trap 'kill "$OLD_PID" 2>/dev/null; stop_server KILL; rm -rf "$WORK"' EXIT
 curl() { command curl --noproxy '*' -fsS "$@"; }
