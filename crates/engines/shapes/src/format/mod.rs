@@ -1,0 +1,3 @@
+//! Bytes: offsets, and the JSON that clients get.
+
+pub mod offset;

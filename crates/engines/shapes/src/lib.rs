@@ -1,0 +1,6 @@
+//! Live subsets of a Postgres database: Electric's HTTP API on the kernel.
+//!
+//! `state` decides, [`mod@format`] writes bytes, `serve` speaks HTTP, `source` speaks to Postgres. `README.md` beside this crate has
+//! the way of a change, the states of a shape, the invariants and the failure cases.
+
+pub mod format;
