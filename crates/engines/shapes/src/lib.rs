@@ -3,4 +3,8 @@
 //! `state` decides, [`mod@format`] writes bytes, `serve` speaks HTTP, `source` speaks to Postgres. `README.md` beside this crate has
 //! the way of a change, the states of a shape, the invariants and the failure cases.
 
+pub mod definition;
 pub mod format;
+pub mod state;
+pub mod store;
+pub mod table;

@@ -1,3 +1,5 @@
-//! Bytes: offsets, and the JSON that clients get.
+//! Bytes: offsets, notes and references, and the JSON that clients get.
 
+pub mod note;
 pub mod offset;
+pub mod references;

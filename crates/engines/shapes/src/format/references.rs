@@ -1,0 +1,127 @@
+//! References of one transaction: which shapes have which of its bodies.
+//!
+//! Form, all varints: the commit's LSN, the xid, the count of groups; each group: where its first body starts in the change log
+//! (the first group's as it is, the others' as the distance from the end of the one before), its length, the place of its last
+//! change, the count of its shapes and their numbers (the first as it is, then distances). A count of 0 stands for the shapes of
+//! the group before.
+
+use thalweg_base::{DecodeError, Decoder, Encoder};
+
+/// Bodies that lie together, and the shapes that have them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    pub at: u64,
+    pub len: u32,
+    /// The place of the last change in its transaction.
+    pub op: u32,
+    /// Ascending.
+    pub shapes: std::sync::Arc<[u64]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct References {
+    pub lsn: u64,
+    pub xid: u32,
+    /// In the order of their bodies' places.
+    pub groups: Vec<Group>,
+}
+
+impl References {
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32);
+        out.put_varint(self.lsn);
+        out.put_varint(u64::from(self.xid));
+        out.put_varint(self.groups.len() as u64);
+        let mut at = 0;
+        let mut before: &[u64] = &[];
+        for group in &self.groups {
+            out.put_varint(group.at.wrapping_sub(at));
+            out.put_varint(u64::from(group.len));
+            out.put_varint(u64::from(group.op));
+            at = group.at + u64::from(group.len);
+            if *group.shapes == *before {
+                out.put_varint(0);
+                continue;
+            }
+            out.put_varint(group.shapes.len() as u64);
+            let mut last = 0;
+            for number in group.shapes.iter() {
+                out.put_varint(number - last);
+                last = *number;
+            }
+            before = &group.shapes;
+        }
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut d = Decoder::new(bytes);
+        let (lsn, xid, count) = (d.varint()?, d.varint_u32()?, d.varint()?);
+        if count > d.rest().len() as u64 {
+            return Err(DecodeError::Truncated(1));
+        }
+        let mut groups: Vec<Group> = Vec::with_capacity(count as usize);
+        let mut end = 0_u64;
+        for _ in 0..count {
+            let (at, len, op) = (end.wrapping_add(d.varint()?), d.varint_u32()?, d.varint_u32()?);
+            end = at.checked_add(u64::from(len)).ok_or(DecodeError::Range("place"))?;
+            let shapes = shapes(&mut d, groups.last())?;
+            groups.push(Group { at, len, op, shapes });
+        }
+        d.end()?;
+        Ok(Self { lsn, xid, groups })
+    }
+}
+
+fn shapes(d: &mut Decoder<'_>, before: Option<&Group>) -> Result<std::sync::Arc<[u64]>, DecodeError> {
+    let count = d.varint()?;
+    if count == 0 {
+        return before.map(|group| group.shapes.clone()).ok_or(DecodeError::Range("shapes"));
+    }
+    if count > d.rest().len() as u64 {
+        return Err(DecodeError::Truncated(1));
+    }
+    let mut last = 0_u64;
+    (0..count)
+        .map(|_| {
+            last = last.checked_add(d.varint()?).ok_or(DecodeError::Range("shape"))?;
+            Ok(last)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn references_are_read_back_as_they_were_written(
+            lsn: u64, xid: u32,
+            groups in prop::collection::vec((0..1_u64 << 40, 0..1_u32 << 20, 0..99_u32, prop::collection::btree_set(0..1_u64 << 33, 1..5)), 0..6),
+        ) {
+            let groups = groups
+                .into_iter()
+                .map(|(at, len, op, shapes)| Group { at, len, op, shapes: shapes.into_iter().collect() })
+                .collect();
+            let references = References { lsn, xid, groups };
+            prop_assert_eq!(References::decode(&references.encode()), Ok(references));
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes: Vec<u8>) {
+            let _ = References::decode(&bytes);
+        }
+    }
+
+    #[test]
+    fn groups_of_the_same_shapes_name_them_once() {
+        let shapes: std::sync::Arc<[u64]> = (100..850).collect();
+        let group = |at| Group { at, len: 1000, op: 0, shapes: shapes.clone() };
+        let references = References { lsn: 1, xid: 1, groups: vec![group(0), group(1000), group(5000)] };
+        assert!(references.encode().len() < 800);
+        assert_eq!(References::decode(&references.encode()), Ok(references));
+    }
+}

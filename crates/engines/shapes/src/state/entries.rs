@@ -1,0 +1,162 @@
+//! A shape's log: a list of ranges of bodies that lie in the change log.
+//!
+//! An entry holds consecutive changes of one transaction. Chunks are runs of entries that answers end at, so that all who read from
+//! one position get the same bytes: a chunk ends with the entry that brings it to the threshold.
+
+use crate::format::offset::ShapeOffset;
+
+/// Changes of one transaction that lie together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The commit's LSN.
+    pub lsn: u64,
+    /// Where the first body starts in the change log.
+    pub at: u64,
+    /// The place of the last change in its transaction.
+    pub op: u32,
+    /// How many bytes the bodies have, each with the comma after it.
+    pub len: u32,
+}
+
+impl Entry {
+    /// The position after this entry.
+    #[must_use]
+    pub fn offset(&self) -> ShapeOffset {
+        ShapeOffset::new(self.lsn, u64::from(self.op))
+    }
+}
+
+/// Entries in the order of their offsets.
+#[derive(Clone, Debug, Default)]
+pub struct Entries {
+    list: Vec<Entry>,
+    /// Ends of complete chunks, as indexes into `list`.
+    chunks: Vec<u32>,
+    /// Bytes since the end of the last complete chunk.
+    open: u64,
+}
+
+/// What one answer holds of a shape's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    pub entries: &'a [Entry],
+    /// The position after the part.
+    pub end: ShapeOffset,
+    /// Whether the log ends here.
+    pub at_tail: bool,
+    /// Whether the last entry is also the last of its transaction. (What follows it is another's, or nothing: transactions are
+    /// published whole.)
+    pub whole: bool,
+}
+
+impl Entries {
+    /// Appends, if the entry is after the tail; replayed ones are not. A chunk is complete at `chunk_bytes`.
+    pub fn push(&mut self, entry: Entry, chunk_bytes: u64) {
+        if entry.offset() <= self.tail() && !self.list.is_empty() {
+            return;
+        }
+        self.list.push(entry);
+        self.open += u64::from(entry.len);
+        if self.open >= chunk_bytes {
+            self.chunks.push(u32::try_from(self.list.len()).unwrap_or(u32::MAX));
+            self.open = 0;
+        }
+    }
+
+    /// The position after the last entry, or the end of the snapshot.
+    #[must_use]
+    pub fn tail(&self) -> ShapeOffset {
+        self.list.last().map_or(ShapeOffset::SNAPSHOT_END, Entry::offset)
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Every entry.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.list.iter()
+    }
+
+    /// What follows `from`, to the end of the chunk that it lies in or to the tail.
+    #[must_use]
+    pub fn after(&self, from: ShapeOffset) -> Part<'_> {
+        let first = self.list.partition_point(|entry| entry.offset() <= from);
+        let chunk = self.chunks.partition_point(|end| *end as usize <= first);
+        let last = self.chunks.get(chunk).map_or(self.list.len(), |end| *end as usize);
+        let entries = &self.list[first..last];
+        let end = entries.last().map_or(from, Entry::offset);
+        let next = self.list.get(last);
+        Part {
+            entries,
+            end,
+            at_tail: next.is_none(),
+            whole: !entries.last().is_some_and(|entry| next.is_some_and(|next| next.lsn == entry.lsn)),
+        }
+    }
+
+    /// Memory of the lists, in bytes.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.list.capacity() * size_of::<Entry>() + self.chunks.capacity() * size_of::<u32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(lsn: u64, op: u32, len: u32) -> Entry {
+        Entry { lsn, at: 0, op, len }
+    }
+
+    fn entries(list: &[Entry], chunk: u64) -> Entries {
+        let mut entries = Entries::default();
+        list.iter().for_each(|e| entries.push(*e, chunk));
+        entries
+    }
+
+    #[test]
+    fn a_read_ends_at_the_chunk_that_it_lies_in() {
+        let list = [entry(5, 0, 60), entry(5, 8, 60), entry(7, 2, 10), entry(9, 0, 95), entry(9, 2, 1)];
+        let entries = entries(&list, 100);
+        let first = entries.after(ShapeOffset::SNAPSHOT_END);
+        assert_eq!((first.entries, first.end, first.at_tail, first.whole), (&list[..2], ShapeOffset::new(5, 8), false, true));
+        let second = entries.after(first.end);
+        assert_eq!((second.entries, second.end, second.at_tail), (&list[2..4], ShapeOffset::new(9, 0), false));
+        assert!(!second.whole, "the transaction goes on in the next chunk");
+        let last = entries.after(second.end);
+        assert_eq!((last.entries, last.at_tail, last.whole), (&list[4..], true, true));
+        let none = entries.after(last.end);
+        assert_eq!((none.entries, none.end, none.at_tail, none.whole), (&list[5..], last.end, true, true));
+    }
+
+    #[test]
+    fn a_read_from_the_middle_of_a_chunk_ends_where_others_do() {
+        let list = [entry(5, 0, 60), entry(6, 0, 60), entry(7, 0, 10)];
+        let entries = entries(&list, 100);
+        assert_eq!(entries.after(ShapeOffset::new(5, 0)).end, ShapeOffset::new(6, 0));
+    }
+
+    #[test]
+    fn what_is_replayed_is_not_appended_again() {
+        let mut entries = entries(&[entry(5, 0, 1), entry(5, 2, 1)], 100);
+        entries.push(entry(5, 0, 1), 100);
+        entries.push(entry(5, 2, 1), 100);
+        entries.push(entry(4, 9, 1), 100);
+        assert_eq!(entries.len(), 2);
+        assert_eq!(entries.tail(), ShapeOffset::new(5, 2));
+    }
+
+    #[test]
+    fn the_tail_of_a_log_without_changes_is_the_end_of_the_snapshot() {
+        assert_eq!(Entries::default().tail(), ShapeOffset::SNAPSHOT_END);
+        assert!(Entries::default().after(ShapeOffset::chunk(0)).at_tail);
+    }
+}

@@ -1,0 +1,285 @@
+//! The shapes' kernel unit: which logs there are, and what one frame of each kind holds.
+
+use crate::format::note::{LogState, ShapeNote, SourceIdentity, Stored};
+use crate::format::references::References;
+use crate::table::Table;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use thalweg_base::{LogId, Lsn, Offset};
+use thalweg_journal::{AppendError, Class, Poisoned};
+use thalweg_log::{Append, Chunk, CommitError, Lengths, Logs, Op, ReadError, ReadFrom, SweepCursor};
+
+const SOURCE: &str = "source";
+const CHANGES: &str = "c/0";
+const REFERENCES: &str = "g/0";
+const SHAPE: &str = "s/";
+const TABLE: &str = "t/";
+
+/// What the unit could not do.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+    #[error("{log} is damaged: {cause}")]
+    Damaged { log: String, cause: String },
+}
+
+impl StoreError {
+    /// Whether it may go better later: the disk is full, or the journal is behind.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, StoreError::Commit(CommitError::Refused(AppendError::NoSpace | AppendError::Full { .. })))
+    }
+}
+
+/// A shape as the unit has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) handle: String,
+    pub(crate) log: LogId,
+    pub(crate) stored: Stored,
+    /// How much of the snapshot is there.
+    pub(crate) tail: Offset,
+}
+
+/// Everything that a start finds.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) source: Option<SourceIdentity>,
+    pub(crate) tables: Vec<Table>,
+    pub(crate) shapes: Vec<Kept>,
+}
+
+/// Bodies that were written: where they lie, and when they are durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) at: u64,
+    pub(crate) end: Lsn,
+}
+
+pub(crate) struct Store {
+    logs: Arc<Logs<LogState>>,
+    /// Logs of bodies and of references; they have one writer.
+    changes: LogId,
+    references: LogId,
+    source: Mutex<Option<LogId>>,
+}
+
+impl Store {
+    pub(crate) fn open(logs: Arc<Logs<LogState>>) -> Result<Self, StoreError> {
+        let changes = plain(&logs, CHANGES)?;
+        let references = plain(&logs, REFERENCES)?;
+        let source = logs.lock(&[SOURCE]).find(SOURCE);
+        Ok(Self { logs, changes, references, source: Mutex::new(source) })
+    }
+
+    pub(crate) fn durable(&self) -> Lsn {
+        self.logs.durable()
+    }
+
+    pub(crate) fn logs(&self) -> &Arc<Logs<LogState>> {
+        &self.logs
+    }
+
+    /// Waits until everything up to `end` is durable.
+    pub(crate) fn wait(&self, end: Lsn) -> Result<(), StoreError> {
+        self.logs.journal().kick();
+        Ok(self.logs.journal().wait(end)?)
+    }
+
+    /// Visits all that there is, except for references.
+    pub(crate) fn found(&self) -> Result<Found, StoreError> {
+        let mut found = Found::default();
+        let mut damaged = None;
+        let mut cursor = Some(SweepCursor::default());
+        while let Some(at) = cursor {
+            cursor = self.logs.sweep_all(at, 4096, &mut |seen| match seen.attachment {
+                LogState::Shape(stored) => found.shapes.push(Kept {
+                    handle: seen.name.trim_start_matches(SHAPE).to_owned(),
+                    log: seen.id,
+                    stored: (**stored).clone(),
+                    tail: seen.published,
+                }),
+                LogState::Plain(state) if seen.name == SOURCE => match serde_json::from_slice(state) {
+                    Ok(source) => found.source = Some(source),
+                    Err(error) => damaged = Some((seen.name.to_owned(), error.to_string())),
+                },
+                LogState::Plain(state) if seen.name.starts_with(TABLE) => match serde_json::from_slice(state) {
+                    Ok(table) => found.tables.push(table),
+                    Err(error) => damaged = Some((seen.name.to_owned(), error.to_string())),
+                },
+                LogState::Plain(_) => {}
+            });
+        }
+        match damaged {
+            Some((log, cause)) => Err(StoreError::Damaged { log, cause }),
+            None => Ok(found),
+        }
+    }
+
+    /// Reads every transaction's references, oldest first.
+    pub(crate) fn each_references(&self, f: &mut dyn FnMut(References)) -> Result<(), StoreError> {
+        let tail = self.logs.lock_logs(&[self.references], &[]).view(self.references).map_or((Offset::ZERO, Offset::ZERO), |v| (v.start, v.published));
+        let (mut from, upto) = tail;
+        while from < upto {
+            let chunk = self.logs.read(ReadFrom { log: self.references, from, upto })?;
+            from = chunk.end;
+            let bytes = joined(chunk);
+            let mut rest = &bytes[..];
+            while let Some((record, after)) = rest.split_first_chunk::<4>().and_then(|(len, rest)| {
+                rest.split_at_checked(u32::from_le_bytes(*len) as usize)
+            }) {
+                let references = References::decode(record);
+                f(references.map_err(|error| StoreError::Damaged { log: REFERENCES.into(), cause: error.to_string() })?);
+                rest = after;
+            }
+            if !rest.is_empty() {
+                return Err(StoreError::Damaged { log: REFERENCES.into(), cause: "a record is cut off".into() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the next bodies go. Only the writer of changes may ask.
+    pub(crate) fn changes_tail(&self) -> u64 {
+        self.logs.lock_logs(&[self.changes], &[]).view(self.changes).map_or(0, |view| view.tail.0)
+    }
+
+    /// Appends bodies of a transaction, and its references, if it is complete: one frame.
+    pub(crate) fn write_changes(
+        &self,
+        bodies: &Bytes,
+        lengths: &Lengths,
+        references: Option<&References>,
+    ) -> Result<Lsn, StoreError> {
+        let parts: [&[u8]; 1] = [bodies];
+        let body = Op::Write { log: self.changes, note: b"", append: Some(Append::Bytes { parts: &parts, lengths }) };
+        let record = references.map(References::encode).unwrap_or_default();
+        let head = u32::try_from(record.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let record: [&[u8]; 2] = [&head, &record];
+        let record_length = Lengths::one(u32::try_from(record[1].len() + head.len()).unwrap_or(u32::MAX));
+        let append = Some(Append::Bytes { parts: &record, lengths: &record_length });
+        let refer = Op::Write { log: self.references, note: b"", append };
+        let mut guard = self.logs.lock_logs(&[self.changes, self.references], &[]);
+        let committed = match (bodies.is_empty(), references.is_some()) {
+            (false, true) => guard.commit(Class::User, &[body, refer]),
+            (false, false) => guard.commit(Class::User, &[body]),
+            _ => guard.commit(Class::User, &[refer]),
+        };
+        Ok(committed?.end)
+    }
+
+    /// Bodies that lie in the change log, if no device has to be waited for.
+    pub(crate) fn try_bodies(&self, at: u64, len: u32) -> Option<Result<Chunk, ReadError>> {
+        self.logs.try_read(self.bodies_range(at, len))
+    }
+
+    /// The same, from a thread that may wait.
+    pub(crate) fn bodies(&self, at: u64, len: u32) -> Result<Vec<Bytes>, ReadError> {
+        let mut range = self.bodies_range(at, len);
+        let mut parts = Vec::new();
+        while range.from < range.upto {
+            let chunk = self.logs.read(range)?;
+            range.from = chunk.end;
+            parts.extend(chunk.parts);
+        }
+        Ok(parts)
+    }
+
+    fn bodies_range(&self, at: u64, len: u32) -> ReadFrom {
+        ReadFrom { log: self.changes, from: Offset(at), upto: Offset(at + u64::from(len)) }
+    }
+
+    pub(crate) fn create_shape(&self, handle: &str, stored: &Stored) -> Result<(LogId, Lsn), StoreError> {
+        let name = format!("{SHAPE}{handle}");
+        let note = LogState::Shape(Box::new(stored.clone())).note();
+        let create = Op::Create { name: &name, note: &note, origin: None, append: None };
+        let committed = self.logs.lock(&[&name]).commit(Class::User, &[create])?;
+        Ok((committed.created.unwrap_or_default(), committed.end))
+    }
+
+    /// Appends rows of a snapshot, changes its state, or both.
+    pub(crate) fn write_shape(&self, log: LogId, note: Option<&ShapeNote>, rows: &[u8], lengths: &Lengths) -> Result<Lsn, StoreError> {
+        let note = note.map(ShapeNote::encode).unwrap_or_default();
+        let parts: [&[u8]; 1] = [rows];
+        let append = (!rows.is_empty()).then_some(Append::Bytes { parts: &parts, lengths });
+        Ok(self.logs.lock_logs(&[log], &[]).commit(Class::User, &[Op::Write { log, note: &note, append }])?.end)
+    }
+
+    pub(crate) fn delete_shape(&self, log: LogId) -> Result<Lsn, StoreError> {
+        Ok(self.logs.lock_logs(&[log], &[]).commit(Class::Upkeep, &[Op::Delete { log }])?.end)
+    }
+
+    /// Rows of a snapshot, if no device has to be waited for.
+    pub(crate) fn try_rows(&self, log: LogId, from: u64, upto: u64) -> Option<Result<Chunk, ReadError>> {
+        self.logs.try_read(ReadFrom { log, from: Offset(from), upto: Offset(upto) })
+    }
+
+    /// The same, from a thread that may wait.
+    pub(crate) fn rows(&self, log: LogId, from: u64, upto: u64) -> Result<Vec<Bytes>, ReadError> {
+        let mut range = ReadFrom { log, from: Offset(from), upto: Offset(upto) };
+        let mut parts = Vec::new();
+        while range.from < range.upto {
+            let chunk = self.logs.read(range)?;
+            range.from = chunk.end;
+            parts.extend(chunk.parts);
+        }
+        Ok(parts)
+    }
+
+    /// Notes a table as it is now.
+    pub(crate) fn put_table(&self, table: &Table) -> Result<Lsn, StoreError> {
+        self.put(&format!("{TABLE}{}", table.oid), &serde_json::to_vec(table).unwrap_or_default())
+    }
+
+    pub(crate) fn forget_table(&self, oid: u32) -> Result<(), StoreError> {
+        let name = format!("{TABLE}{oid}");
+        let mut guard = self.logs.lock(&[&name]);
+        if let Some(log) = guard.find(&name) {
+            guard.commit(Class::Upkeep, &[Op::Delete { log }])?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn put_source(&self, source: &SourceIdentity) -> Result<Lsn, StoreError> {
+        let end = self.put(SOURCE, &serde_json::to_vec(source).unwrap_or_default())?;
+        *self.source.lock() = self.logs.lock(&[SOURCE]).find(SOURCE);
+        Ok(end)
+    }
+
+    fn put(&self, name: &str, state: &[u8]) -> Result<Lsn, StoreError> {
+        let mut guard = self.logs.lock(&[name]);
+        let committed = match guard.find(name) {
+            Some(log) => guard.commit(Class::User, &[Op::Write { log, note: state, append: None }])?,
+            None => {
+                let note = LogState::Plain(state.to_vec()).note();
+                guard.commit(Class::User, &[Op::Create { name, note: &note, origin: None, append: None }])?
+            }
+        };
+        Ok(committed.end)
+    }
+}
+
+/// The log of that name, made if it is not there.
+fn plain(logs: &Logs<LogState>, name: &str) -> Result<LogId, StoreError> {
+    let mut guard = logs.lock(&[name]);
+    if let Some(log) = guard.find(name) {
+        return Ok(log);
+    }
+    let note = LogState::Plain(Vec::new()).note();
+    let committed = guard.commit(Class::User, &[Op::Create { name, note: &note, origin: None, append: None }])?;
+    Ok(committed.created.unwrap_or_default())
+}
+
+/// A chunk's bytes in one piece.
+pub(crate) fn joined(chunk: Chunk) -> Bytes {
+    match &chunk.parts[..] {
+        [one] => one.clone(),
+        parts => parts.concat().into(),
+    }
+}

@@ -1,0 +1,102 @@
+//! What is known of a table: enough to select from it, to read its changes, and to tell whether it is still the same one.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A schema's name and a table's, as they stand in the catalog: without quotes, case kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TableName {
+    pub schema: String,
+    pub name: String,
+}
+
+/// `"schema"."name"`, quoted for SQL.
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", quoted(&self.schema), quoted(&self.name))
+    }
+}
+
+/// An identifier in double quotes.
+#[must_use]
+pub fn quoted(identifier: &str) -> String {
+    format!("\"{}\"", identifier.replace('"', "\"\""))
+}
+
+/// A type as the catalog has it. For a domain these are those of the domain's base type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ColumnType {
+    pub oid: u32,
+    /// `pg_type.typname`, such as `int4`; for an array that of its elements.
+    pub name: String,
+    /// -1: none.
+    pub modifier: i32,
+    /// `pg_attribute.attndims`; 0: not an array.
+    pub dimensions: u32,
+    /// The type of an array's elements; 0: not an array.
+    pub element: u32,
+    /// The labels of an enum, or of an array of them, in their order.
+    pub labels: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    pub name: String,
+    pub ty: ColumnType,
+    pub not_null: bool,
+    /// The place in the primary key, from 0.
+    pub key: Option<u32>,
+    /// `GENERATED ALWAYS AS (…)`.
+    pub generated: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    Ordinary,
+    /// The root or an inner node of partitions: its rows lie in others.
+    Partitioned,
+}
+
+/// A table in the catalog.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    pub oid: u32,
+    pub name: TableName,
+    pub kind: Kind,
+    /// In the order of `attnum`, without dropped ones.
+    pub columns: Vec<Column>,
+    /// Tables that this one is a partition of, at any depth: changes of this one are theirs too.
+    pub ancestors: Vec<u32>,
+}
+
+impl Table {
+    /// The column of that name.
+    #[must_use]
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    /// The columns of the primary key in its order, or all columns by name if there is none.
+    #[must_use]
+    pub fn key(&self) -> Vec<usize> {
+        let mut key: Vec<usize> = (0..self.columns.len()).filter(|at| self.columns[*at].key.is_some()).collect();
+        if key.is_empty() {
+            key = (0..self.columns.len()).collect();
+            key.sort_by(|a, b| self.columns[*a].name.cmp(&self.columns[*b].name));
+        } else {
+            key.sort_by_key(|at| self.columns[*at].key);
+        }
+        key
+    }
+
+    #[must_use]
+    pub fn has_key(&self) -> bool {
+        self.columns.iter().any(|column| column.key.is_some())
+    }
+
+    /// Whether rows of `other` look like rows of this one, so that shapes of this one can go on.
+    #[must_use]
+    pub fn same_shape(&self, other: &Table) -> bool {
+        self.oid == other.oid && self.name == other.name && self.columns == other.columns
+    }
+}
