@@ -5,6 +5,8 @@
 
 pub mod definition;
 pub mod format;
+mod hot;
+mod shape;
 pub mod state;
 pub mod store;
 pub mod table;
