@@ -1,3 +1,4 @@
 //! Bytes to types and back. No engine knowledge lives here: a wire crate module knows a protocol's framing, never its meaning.
 
 pub mod http;
+pub mod pg;

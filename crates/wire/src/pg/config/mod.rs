@@ -1,0 +1,191 @@
+//! Where and how to connect.
+
+mod keyword;
+mod parameter;
+#[cfg(test)]
+mod tests;
+mod url;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Everything about one server and how to talk to it. Parsed from `postgres://user:password@host:port/database?parameter=value` or from
+/// libpq's `parameter=value …` form (Postgres documentation, section "Connection Strings"); environment variables play no part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Tried in this order; never empty.
+    pub hosts: Vec<Host>,
+    pub user: String,
+    pub password: Option<Password>,
+    pub database: String,
+    pub ssl_mode: SslMode,
+    pub ssl_root_cert: Option<RootCert>,
+    /// PEM files of our certificate and its key.
+    pub ssl_cert: Option<PathBuf>,
+    pub ssl_key: Option<PathBuf>,
+    pub channel_binding: ChannelBinding,
+    pub target_session: TargetSession,
+    pub application_name: Option<String>,
+    /// Command-line options for the server's process: `-c name=value …`.
+    pub options: Option<String>,
+    /// Until a host is connected and has let us in; `None`: as long as the system waits.
+    pub connect_timeout: Option<Duration>,
+    /// Between two things that come from the server while an answer is awaited; `None`: for ever.
+    pub read_timeout: Option<Duration>,
+    /// Until the system takes more of what we send.
+    pub write_timeout: Duration,
+    /// Silence before TCP asks whether the other side is there; `None`: it does not ask.
+    pub keepalive: Option<Duration>,
+    /// The largest message that is read (bytes).
+    pub message_bytes_max: usize,
+    /// The largest result that is held in memory (bytes); `COPY` and replication hold one message only.
+    pub result_bytes_max: usize,
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// A name or an address; a name may have several addresses, which are tried in the resolver's order.
+    Tcp { name: String, port: u16 },
+    /// The folder with the socket `.s.PGSQL.<port>`.
+    Unix { folder: PathBuf, port: u16 },
+}
+
+/// A text that is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(pub String);
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// How much TLS there must be. `allow` is read as `prefer`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SslMode {
+    Disable,
+    /// If the server has it; its certificate is not looked at.
+    #[default]
+    Prefer,
+    /// Always; the certificate is looked at only if `sslrootcert` is given (then as `verify-ca`, as libpq does).
+    Require,
+    /// The certificate must be signed by one that we trust.
+    VerifyCa,
+    /// And be for the host that we asked for.
+    VerifyFull,
+}
+
+/// Whom to trust; without any, the system's certificates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RootCert {
+    System,
+    /// PEM, one or more certificates. A server certificate that stands in it itself is trusted as it is.
+    File(PathBuf),
+}
+
+/// Whether SCRAM is bound to the TLS session, so that nobody in between can pass it on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChannelBinding {
+    Disable,
+    #[default]
+    Prefer,
+    Require,
+}
+
+/// Which server will do, of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TargetSession {
+    #[default]
+    Any,
+    /// One that takes writes (`read-write` and `primary`); servers before 14 do not say, and are taken.
+    ReadWrite,
+}
+
+/// Why a text is no [`Config`]. Never holds a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    #[error("no user is named")]
+    UserMissing,
+    #[error("no host is named")]
+    HostMissing,
+    #[error("{0}: a % is not followed by two hexadecimal digits, or the result is not UTF-8")]
+    Percent(&'static str),
+    #[error("{0:?} is no port")]
+    Port(String),
+    #[error("{0:?} is no host")]
+    Host(String),
+    #[error("{hosts} hosts and {ports} ports: there must be one port, or one for each host")]
+    Ports { hosts: usize, ports: usize },
+    #[error("unknown parameter {0:?}")]
+    Unknown(String),
+    #[error("{name}: {value:?} is not {expected}")]
+    Value { name: &'static str, value: String, expected: &'static str },
+    #[error("no value, or a quote that does not end, after byte {0}")]
+    Syntax(usize),
+    #[error("{0} holds a zero byte")]
+    Nul(&'static str),
+}
+
+impl Config {
+    /// One host, with everything else as it is by default.
+    pub fn new(host: Host, user: impl Into<String>, database: impl Into<String>) -> Self {
+        Self {
+            hosts: vec![host],
+            user: user.into(),
+            password: None,
+            database: database.into(),
+            ssl_mode: SslMode::default(),
+            ssl_root_cert: None,
+            ssl_cert: None,
+            ssl_key: None,
+            channel_binding: ChannelBinding::default(),
+            target_session: TargetSession::default(),
+            application_name: None,
+            options: None,
+            connect_timeout: Some(Duration::from_secs(10)),
+            read_timeout: Some(Duration::from_secs(60)),
+            write_timeout: Duration::from_secs(30),
+            keepalive: Some(Duration::from_secs(15)),
+            message_bytes_max: 1 << 30,
+            result_bytes_max: 256 << 20,
+        }
+    }
+}
+
+impl FromStr for Config {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        let rest = text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://"));
+        let parameters = match rest {
+            Some(rest) => url::parameters(rest)?,
+            None => keyword::parameters(text)?,
+        };
+        parameters.config()
+    }
+}
+
+/// For logs: `user@host:port/database`.
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@", self.user)?;
+        for (i, host) in self.hosts.iter().enumerate() {
+            write!(f, "{}{host}", if i == 0 { "" } else { "," })?;
+        }
+        write!(f, "/{}", self.database)
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { name, port } if name.contains(':') => write!(f, "[{name}]:{port}"),
+            Self::Tcp { name, port } => write!(f, "{name}:{port}"),
+            Self::Unix { folder, port } => write!(f, "{}:{port}", folder.display()),
+        }
+    }
+}

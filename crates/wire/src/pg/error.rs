@@ -1,0 +1,237 @@
+//! What can go wrong, by whose fault it is.
+
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::message::backend::{ErrorField, ErrorFields};
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+/// Why a call failed. After anything but [`Error::Server`], [`Error::Refused`] and [`Error::NotUtf8`] the connection is poisoned.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server answered with an error; the connection goes on.
+    #[error("{0}")]
+    Server(Box<DbError>),
+    /// The caller asked for something that is not sent: the connection goes on.
+    #[error("refused: {0}")]
+    Refused(&'static str),
+    #[error("host {host:?} has no address: {source}")]
+    Resolve { host: String, source: io::Error },
+    #[error("{address} does not accept a connection: {source}")]
+    Connect { address: String, source: io::Error },
+    #[error("TLS: {0}")]
+    Tls(#[from] TlsError),
+    #[error("authentication: {0}")]
+    Auth(#[from] AuthError),
+    /// Connected, but to a server that does not take writes, which `target_session_attrs` asks for.
+    #[error("{address} takes no writes")]
+    ReadOnly { address: String },
+    /// Nothing came or went for so long.
+    #[error("no progress for {0:?}")]
+    Timeout(Duration),
+    /// The server ended the session: its last words, if it had any.
+    #[error("the server closed the connection{}", .0.as_ref().map(|e| format!(": {e}")).unwrap_or_default())]
+    Closed(Option<Box<DbError>>),
+    #[error("the connection broke: {0}")]
+    Io(io::Error),
+    /// The other side does not speak the protocol as we know it.
+    #[error("unexpected from the server: {0}")]
+    Protocol(&'static str),
+    /// A message, or a result that is held in memory, is beyond its bound (bytes).
+    #[error("{what} of more than {max} bytes")]
+    TooLarge { what: &'static str, max: usize },
+    /// A result is held as text, and this one is none: the database's encoding is SQL_ASCII. The connection goes on.
+    #[error("a value of the result is not UTF-8")]
+    NotUtf8,
+    /// An earlier call failed in the middle of something.
+    #[error("the connection failed before")]
+    Poisoned,
+}
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    #[error("the server does not offer it, and sslmode needs it")]
+    NotOffered,
+    #[error("{file}: {why}")]
+    File { file: String, why: String },
+    #[error("the system has no certificates to trust: name some with sslrootcert")]
+    NoSystemRoots,
+    #[error("{0:?} is no name that a certificate can have")]
+    Name(String),
+    #[error("{0}")]
+    Session(#[from] rustls::Error),
+}
+
+/// Why the two sides do not agree on who we are.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuthError {
+    #[error("the server asks for a password, and there is none")]
+    PasswordMissing,
+    #[error("the server asks for {0}, which is not spoken here")]
+    Unsupported(String),
+    #[error("SCRAM: {0}")]
+    Scram(io::Error),
+    #[error("the server let us in without having proved that it knows the password")]
+    NotProved,
+    #[error("channel_binding=require, and the server does not take part")]
+    NotBound,
+}
+
+/// An error or notice of the server, with its fields as the protocol has them (Postgres documentation, section "Error and Notice
+/// Message Fields").
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DbError {
+    pub severity: Severity,
+    /// SQLSTATE, five characters.
+    pub code: String,
+    pub message: String,
+    pub detail: Option<String>,
+    pub hint: Option<String>,
+    /// Where in the query, in characters, from 1.
+    pub position: Option<u32>,
+    /// The same, in `internal_query`.
+    pub internal_position: Option<u32>,
+    pub internal_query: Option<String>,
+    /// The call stack of what ran, one entry per line.
+    pub context: Option<String>,
+    pub schema: Option<String>,
+    pub table: Option<String>,
+    pub column: Option<String>,
+    pub data_type: Option<String>,
+    pub constraint: Option<String>,
+    /// Where in the server's source.
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    pub routine: Option<String>,
+}
+
+/// How bad it is; from `Fatal` on the server ends the session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    Debug,
+    Log,
+    Info,
+    Notice,
+    Warning,
+    #[default]
+    Error,
+    Fatal,
+    Panic,
+}
+
+impl Severity {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "DEBUG" => Self::Debug,
+            "LOG" => Self::Log,
+            "INFO" => Self::Info,
+            "NOTICE" => Self::Notice,
+            "WARNING" => Self::Warning,
+            "ERROR" => Self::Error,
+            "FATAL" => Self::Fatal,
+            "PANIC" => Self::Panic,
+            _ => return None,
+        })
+    }
+}
+
+impl DbError {
+    /// Reads the fields; one of unknown kind is passed over, as the protocol demands.
+    pub(super) fn read(mut fields: ErrorFields<'_>) -> Result<Self, Error> {
+        let mut error = Self::default();
+        let mut next = || fields.next().map_err(|_| Error::Protocol("the fields of an error do not end"));
+        let text = |field: &ErrorField<'_>| String::from_utf8_lossy(field.value_bytes()).into_owned();
+        let mut localized = None;
+        while let Some(field) = next()? {
+            match field.type_() {
+                // `S` may be translated; `V` is not, and comes since 9.6.
+                b'S' => localized = Severity::parse(&text(&field)),
+                b'V' => error.severity = Severity::parse(&text(&field)).unwrap_or_default(),
+                b'C' => error.code = text(&field),
+                b'M' => error.message = text(&field),
+                b'D' => error.detail = Some(text(&field)),
+                b'H' => error.hint = Some(text(&field)),
+                b'P' => error.position = text(&field).parse().ok(),
+                b'p' => error.internal_position = text(&field).parse().ok(),
+                b'q' => error.internal_query = Some(text(&field)),
+                b'W' => error.context = Some(text(&field)),
+                b's' => error.schema = Some(text(&field)),
+                b't' => error.table = Some(text(&field)),
+                b'c' => error.column = Some(text(&field)),
+                b'd' => error.data_type = Some(text(&field)),
+                b'n' => error.constraint = Some(text(&field)),
+                b'F' => error.file = Some(text(&field)),
+                b'L' => error.line = text(&field).parse().ok(),
+                b'R' => error.routine = Some(text(&field)),
+                _ => {}
+            }
+        }
+        if let Some(severity) = localized {
+            error.severity = severity.max(error.severity);
+        }
+        Ok(error)
+    }
+
+    /// The server ends the session with this.
+    pub fn is_fatal(&self) -> bool {
+        self.severity >= Severity::Fatal
+    }
+}
+
+impl fmt::Display for DbError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.code)?;
+        for more in [&self.detail, &self.hint].into_iter().flatten() {
+            write!(f, "; {more}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for DbError {}
+
+impl Error {
+    /// What the server said, if it is the server that said it.
+    pub fn db(&self) -> Option<&DbError> {
+        match self {
+            Self::Server(error) | Self::Closed(Some(error)) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// The SQLSTATE, if the server gave one.
+    pub fn code(&self) -> Option<&str> {
+        self.db().map(|error| error.code.as_str())
+    }
+
+    /// Whether the same call on a new connection may succeed without anybody changing anything: the way to the server or its state is at
+    /// fault, not what was asked.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Resolve { .. }
+            | Self::Connect { .. }
+            | Self::ReadOnly { .. }
+            | Self::Timeout(_)
+            | Self::Closed(None)
+            | Self::Io(_)
+            | Self::Poisoned => true,
+            Self::Server(error) | Self::Closed(Some(error)) => {
+                // Connection exceptions, resources, operator intervention (but not a cancelled query), in use, deadlock, serialization.
+                let code = error.code.as_str();
+                ["08", "53", "58"].iter().any(|class| code.starts_with(class))
+                    || code.starts_with("57P")
+                    || matches!(code, "55006" | "40001" | "40P01")
+            }
+            Self::Refused(_)
+            | Self::Tls(_)
+            | Self::Auth(_)
+            | Self::Protocol(_)
+            | Self::TooLarge { .. }
+            | Self::NotUtf8 => false,
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! What can be wrong with a message.
+
+/// Why a message is none. The server or what stands between does not speak pgoutput as we know it; the stream is of no more use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    #[error("a message ends too early")]
+    Short,
+    #[error("{0} bytes behind the end of a message")]
+    Trailing(usize),
+    #[error("a message of unknown kind {:?}", char::from(*.0))]
+    Kind(u8),
+    #[error("{what}: {value} is not one of its values")]
+    Value { what: &'static str, value: u8 },
+    #[error("{0} is not UTF-8")]
+    NotUtf8(&'static str),
+    #[error("{0} is negative")]
+    Negative(&'static str),
+    /// A block of a streamed transaction begins in another, or ends where none began; or a message stands where it cannot.
+    #[error("{0} in the wrong place")]
+    OutOfPlace(&'static str),
+}

@@ -1,0 +1,248 @@
+//! The messages. Times are the server's, in microseconds since 2000; `xid` of a change is there in the blocks of streamed transactions
+//! only, and may be that of a subtransaction.
+
+use super::super::lsn::Lsn;
+use super::decode::Reader;
+use super::error::DecodeError;
+use super::tuple::Tuple;
+use std::fmt;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// A transaction's changes follow, up to its [`Message::Commit`].
+    Begin {
+        /// Where its commit stands.
+        final_lsn: Lsn,
+        commit_time: i64,
+        xid: u32,
+    },
+    Commit {
+        flags: u8,
+        commit_lsn: Lsn,
+        /// The first position after the transaction: what is acknowledged.
+        end_lsn: Lsn,
+        commit_time: i64,
+    },
+    /// The transaction was replicated from elsewhere.
+    Origin {
+        commit_lsn: Lsn,
+        name: &'a str,
+    },
+    /// What a table looks like. Comes before its first change, and again before the first change after it was altered.
+    Relation {
+        xid: Option<u32>,
+        /// Its oid.
+        id: u32,
+        namespace: &'a str,
+        name: &'a str,
+        replica_identity: ReplicaIdentity,
+        columns: Columns<'a>,
+    },
+    /// A type that is not built in.
+    Type {
+        xid: Option<u32>,
+        id: u32,
+        namespace: &'a str,
+        name: &'a str,
+    },
+    Insert {
+        xid: Option<u32>,
+        relation: u32,
+        new: Tuple<'a>,
+    },
+    Update {
+        xid: Option<u32>,
+        relation: u32,
+        old: OldTuple<'a>,
+        new: Tuple<'a>,
+    },
+    Delete {
+        xid: Option<u32>,
+        relation: u32,
+        /// Never [`OldTuple::None`].
+        old: OldTuple<'a>,
+    },
+    Truncate {
+        xid: Option<u32>,
+        cascade: bool,
+        restart_identity: bool,
+        relations: Relations<'a>,
+    },
+    /// What `pg_logical_emit_message` wrote.
+    Message {
+        xid: Option<u32>,
+        transactional: bool,
+        lsn: Lsn,
+        prefix: &'a str,
+        content: &'a [u8],
+    },
+    /// A block of changes of a transaction that is not finished.
+    StreamStart {
+        xid: u32,
+        first_segment: bool,
+    },
+    StreamStop,
+    StreamCommit {
+        xid: u32,
+        flags: u8,
+        commit_lsn: Lsn,
+        end_lsn: Lsn,
+        commit_time: i64,
+    },
+    /// `subxid` and what it did are undone; if it equals `xid`, the whole transaction.
+    StreamAbort {
+        xid: u32,
+        subxid: u32,
+    },
+}
+
+/// What is known of a row before its change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldTuple<'a> {
+    /// Its key is the new row's.
+    None,
+    /// The columns of the replica identity; the others are NULL.
+    Key(Tuple<'a>),
+    /// All of it.
+    Full(Tuple<'a>),
+}
+
+impl<'a> OldTuple<'a> {
+    pub fn tuple(&self) -> Option<Tuple<'a>> {
+        match *self {
+            Self::None => None,
+            Self::Key(tuple) | Self::Full(tuple) => Some(tuple),
+        }
+    }
+}
+
+/// Which old columns an update or delete tells (`pg_class.relreplident`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicaIdentity {
+    /// The primary key's.
+    Default,
+    Nothing,
+    Full,
+    /// Those of another index.
+    Index,
+}
+
+impl ReplicaIdentity {
+    pub(super) const ALL: [(u8, Self); 4] =
+        [(b'd', Self::Default), (b'n', Self::Nothing), (b'f', Self::Full), (b'i', Self::Index)];
+}
+
+/// One column of a table that is published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column<'a> {
+    /// Part of the replica identity.
+    pub key: bool,
+    pub name: &'a str,
+    pub type_oid: u32,
+    pub type_modifier: i32,
+}
+
+/// The columns of a table, in order.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Columns<'a> {
+    pub(super) count: u16,
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        let count = reader.u16()?;
+        let begin = reader.rest();
+        for _ in 0..count {
+            Column::read(reader)?;
+        }
+        Ok(Self { count, bytes: &begin[..begin.len() - reader.rest().len()] })
+    }
+
+    pub fn len(&self) -> usize {
+        usize::from(self.count)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Column<'a>> + use<'a> {
+        let mut reader = Reader::new(self.bytes);
+        // Was read once, so that every column is whole.
+        (0..self.count).map_while(move |_| Column::read(&mut reader).ok())
+    }
+
+    /// As it stood in the message, after the number of columns.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Reads what [`Columns::bytes`] gave or [`Columns::write`] wrote.
+    pub fn from_bytes(count: u16, bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        for _ in 0..count {
+            Column::read(&mut reader)?;
+        }
+        reader.end()?;
+        Ok(Self { count, bytes })
+    }
+
+    /// The bytes of these columns, for who makes messages instead of reading them.
+    pub fn write<'b>(columns: impl IntoIterator<Item = Column<'b>>, out: &mut Vec<u8>) {
+        for column in columns {
+            out.push(u8::from(column.key));
+            out.extend(column.name.bytes().chain([0]));
+            out.extend(column.type_oid.to_be_bytes());
+            out.extend(column.type_modifier.to_be_bytes());
+        }
+    }
+}
+
+impl fmt::Debug for Columns<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a> Column<'a> {
+    fn read(reader: &mut Reader<'a>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            key: reader.flag("the flags of a column")?,
+            name: reader.text("the name of a column")?,
+            type_oid: reader.u32()?,
+            type_modifier: reader.u32()? as i32,
+        })
+    }
+}
+
+/// The tables that were truncated, by oid.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Relations<'a> {
+    pub(super) bytes: &'a [u8],
+}
+
+impl<'a> Relations<'a> {
+    pub fn len(&self) -> usize {
+        self.bytes.len() / 4
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
+        self.bytes.as_chunks().0.iter().map(|oid| u32::from_be_bytes(*oid))
+    }
+
+    /// Oids, each as 4 bytes in network order; a length that is no multiple of 4 loses its rest.
+    pub fn from_bytes(bytes: &'a [u8]) -> Self {
+        Self { bytes: &bytes[..bytes.len() / 4 * 4] }
+    }
+}
+
+impl fmt::Debug for Relations<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}

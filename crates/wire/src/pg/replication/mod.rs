@@ -1,0 +1,133 @@
+//! Logical replication: slots, and the stream of changes that one of them keeps.
+
+mod ack;
+mod slot;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use ack::Acker;
+pub use slot::{CreatedSlot, SlotOptions, Snapshot};
+pub use stream::{Event, Stream};
+
+use super::config::Config;
+use super::conn::{Conn as Session, ServerVersion, Step};
+use super::connect::{Purpose, connect};
+use super::error::Error;
+use super::lsn::Lsn;
+use super::query::refused;
+use super::rows::ResultSet;
+use super::{quote_identifier, quote_literal};
+use postgres_protocol::message::frontend;
+use std::fmt::Write;
+
+/// A connection that replicates one database. It takes replication commands and plain SQL, one statement at a time and by the simple
+/// protocol only; [`Conn::start`] makes a [`Stream`] of it.
+#[derive(Debug)]
+pub struct Conn {
+    session: Session,
+}
+
+/// What `IDENTIFY_SYSTEM` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct System {
+    /// The cluster's number: another one is another cluster, where no position of this one means anything.
+    pub id: String,
+    pub timeline: u32,
+    /// The end of the write-ahead log, as far as it is flushed.
+    pub end: Lsn,
+    pub database: Option<String>,
+}
+
+/// What to ask of pgoutput (Postgres documentation, section "Logical Streaming Replication Parameters").
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartOptions {
+    /// 1, or 2 for [`StartOptions::streaming`] (from Postgres 14 on).
+    pub proto_version: u32,
+    pub publications: Vec<String>,
+    /// Large transactions come while they run, in blocks of their own.
+    pub streaming: bool,
+    /// What `pg_logical_emit_message` wrote comes too (from Postgres 14 on).
+    pub messages: bool,
+    /// Values come in their types' binary form.
+    pub binary: bool,
+}
+
+impl Default for StartOptions {
+    fn default() -> Self {
+        Self { proto_version: 2, publications: Vec::new(), streaming: true, messages: false, binary: false }
+    }
+}
+
+impl Conn {
+    pub fn connect(config: &Config) -> Result<Self, Error> {
+        Ok(Self { session: connect(config, Purpose::Replication)? })
+    }
+
+    /// One statement, by the simple protocol.
+    pub fn simple(&mut self, sql: &str) -> Result<Vec<ResultSet>, Error> {
+        self.session.simple(sql)
+    }
+
+    /// What a session knows of itself: version, settings, process.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    pub fn server_version(&self) -> ServerVersion {
+        self.session.server_version()
+    }
+
+    pub fn identify_system(&mut self) -> Result<System, Error> {
+        let results = self.simple("IDENTIFY_SYSTEM")?;
+        let row = results.first().and_then(|set| set.row(0));
+        let value = |i| row.and_then(|row| row.get(i));
+        let read = || {
+            Some(System {
+                id: value(0)?.to_owned(),
+                timeline: value(1)?.parse().ok()?,
+                end: value(2)?.parse().ok()?,
+                database: value(3).map(str::to_owned),
+            })
+        };
+        read().ok_or_else(|| self.session.unexpected("no answer to IDENTIFY_SYSTEM"))
+    }
+
+    /// Starts to stream what `slot` has after `from`, or after what was confirmed if that is later; [`Lsn::ZERO`] is always earlier. Needs the slot for itself.
+    pub fn start(mut self, slot: &str, from: Lsn, options: &StartOptions) -> Result<Stream, Error> {
+        let sql = start_sql(slot, from, options)?;
+        self.session.check()?;
+        frontend::query(&sql, self.session.out()).map_err(refused)?;
+        self.session.flush()?;
+        match self.session.step()? {
+            Step::Frame(frame) if frame.tag == b'W' => Ok(Stream::new(self.session)),
+            Step::Frame(_) => Err(self.session.unexpected("no stream")),
+            Step::Error(error) => Err(Error::Server(Box::new(error))),
+        }
+    }
+}
+
+fn start_sql(slot: &str, from: Lsn, options: &StartOptions) -> Result<String, Error> {
+    if options.publications.is_empty() {
+        return Err(Error::Refused("no publication"));
+    }
+    if options.streaming && options.proto_version < 2 {
+        return Err(Error::Refused("streaming needs version 2 of pgoutput"));
+    }
+    let publications: Vec<_> = options.publications.iter().map(|name| quote_identifier(name)).collect();
+    let mut sql = format!("START_REPLICATION SLOT {} LOGICAL {from} (", slot::quoted(slot)?);
+    let _ = write!(sql, "proto_version '{}', publication_names ", options.proto_version);
+    sql.push_str(&literal(&publications.join(",")));
+    for (on, name) in [(options.streaming, "streaming"), (options.messages, "messages"), (options.binary, "binary")] {
+        if on {
+            let _ = write!(sql, ", {name} 'on'");
+        }
+    }
+    sql.push(')');
+    Ok(sql)
+}
+
+/// The grammar of replication commands knows doubled quotes and no `E'…'`.
+fn literal(text: &str) -> String {
+    if text.contains('\\') { format!("'{}'", text.replace('\'', "''")) } else { quote_literal(text) }
+}

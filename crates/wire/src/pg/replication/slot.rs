@@ -1,0 +1,78 @@
+//! Replication slots.
+
+use super::super::error::Error;
+use super::super::lsn::Lsn;
+use super::Conn;
+
+/// `NAMEDATALEN` - 1.
+const NAME_MAX: usize = 63;
+
+/// How a logical slot of pgoutput is made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotOptions {
+    /// It goes when the connection does.
+    pub temporary: bool,
+    pub snapshot: Snapshot,
+    /// A standby keeps a copy (from Postgres 17 on).
+    pub failover: bool,
+}
+
+/// What to do with the snapshot of the moment where a slot begins: it shows everything that the slot will not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Snapshot {
+    #[default]
+    Nothing,
+    /// Give it a name; another transaction can take it while this connection does nothing else.
+    Export,
+    /// Use it in this connection's transaction, which must be the first thing in it and `REPEATABLE READ`.
+    Use,
+}
+
+/// A slot that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreatedSlot {
+    /// What was committed after this, the slot has; what was committed before, the snapshot has.
+    pub consistent_point: Lsn,
+    /// With [`Snapshot::Export`]: for `SET TRANSACTION SNAPSHOT`.
+    pub snapshot: Option<String>,
+}
+
+impl Conn {
+    /// Makes a logical slot of pgoutput. Waits for every transaction that runs when it is asked for, so that the read timeout may be hit.
+    pub fn create_slot(&mut self, name: &str, options: &SlotOptions) -> Result<CreatedSlot, Error> {
+        let name = quoted(name)?;
+        let temporary = if options.temporary { " TEMPORARY" } else { "" };
+        let what = match (options.failover, options.snapshot) {
+            // The form that every version reads, and the one that has FAILOVER.
+            (false, Snapshot::Nothing) => "NOEXPORT_SNAPSHOT",
+            (false, Snapshot::Export) => "EXPORT_SNAPSHOT",
+            (false, Snapshot::Use) => "USE_SNAPSHOT",
+            (true, Snapshot::Nothing) => "(SNAPSHOT 'nothing', FAILOVER)",
+            (true, Snapshot::Export) => "(SNAPSHOT 'export', FAILOVER)",
+            (true, Snapshot::Use) => "(SNAPSHOT 'use', FAILOVER)",
+        };
+        let results = self.simple(&format!("CREATE_REPLICATION_SLOT {name}{temporary} LOGICAL pgoutput {what}"))?;
+        let row = results.first().and_then(|set| set.row(0));
+        let point = row.and_then(|row| row.get(1)).and_then(|text| text.parse().ok());
+        let snapshot = row.and_then(|row| row.get(2)).map(str::to_owned);
+        match point {
+            Some(consistent_point) => Ok(CreatedSlot { consistent_point, snapshot }),
+            None => Err(self.session.unexpected("no answer to CREATE_REPLICATION_SLOT")),
+        }
+    }
+
+    /// `wait`: until nobody uses it; otherwise a slot in use is an error (SQLSTATE 55006).
+    pub fn drop_slot(&mut self, name: &str, wait: bool) -> Result<(), Error> {
+        let wait = if wait { " WAIT" } else { "" };
+        self.simple(&format!("DROP_REPLICATION_SLOT {}{wait}", quoted(name)?)).map(drop)
+    }
+}
+
+/// The server takes no other letters; refused here, so that nothing else can be in the command.
+pub(super) fn quoted(name: &str) -> Result<String, Error> {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+    if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(letter) {
+        return Err(Error::Refused("a slot's name is 1 to 63 of a-z, 0-9 and _"));
+    }
+    Ok(format!("\"{name}\""))
+}
