@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use thalweg_base::Millis;
-use thalweg_log::{UpkeepError, When};
+use thalweg_journal::FileJournal;
+use thalweg_log::{Attachment, Logs, UpkeepError, When};
 use thalweg_streams::Streams;
 
 /// How often each kind looks for work.
@@ -49,27 +50,26 @@ impl Stop {
 }
 
 impl Background {
-    pub(crate) fn start(
-        kernel: &Kernel,
-        streams: &Arc<Streams>,
+    pub(crate) fn start() -> Self {
+        Self { stop: Arc::default(), threads: Vec::new() }
+    }
+
+    /// Keeps a kernel unit in order: segments ready ahead, settling, merging, reclaiming, a reserve for a full disk.
+    pub(crate) fn keep<A: Attachment + Sync>(
+        &mut self,
+        kernel: &Kernel<A>,
         reserve: Reserve,
         settle: bool,
         segment_bytes: u64,
-    ) -> std::io::Result<Self> {
-        let mut background = Self { stop: Arc::default(), threads: Vec::new() };
-        let journal = Arc::clone(&kernel.journal);
+    ) -> std::io::Result<()> {
+        let journal: Arc<FileJournal> = Arc::clone(&kernel.journal);
         let prepare_every = Duration::from_millis((segment_bytes / SEGMENT_BYTES_PER_MS).clamp(5, 100));
-        background.every("prepare", prepare_every, move || {
+        self.every("prepare", prepare_every, move || {
             if journal.wants_prepare() { journal.prepare().map(|()| Done::Nothing) } else { Ok(Done::Nothing) }
-        })?;
-        let ticking = Arc::clone(streams);
-        background.every("tick", TICK_EVERY, move || {
-            ticking.tick(now());
-            Ok::<_, UpkeepError>(Done::Nothing)
         })?;
         if settle {
             let logs = Arc::clone(&kernel.logs);
-            background.every("settle", SETTLE_EVERY, move || {
+            self.every("settle", SETTLE_EVERY, move || {
                 if logs.is_low_on_space() {
                     return Ok(Done::Nothing);
                 }
@@ -80,9 +80,18 @@ impl Background {
                 done.map(Done::from)
             })?;
             let mut space = Space { logs: Arc::clone(&kernel.logs), reserve };
-            background.every("merge", MERGE_EVERY, move || space.step())?;
+            self.every("merge", MERGE_EVERY, move || space.step())?;
         }
-        Ok(background)
+        Ok(())
+    }
+
+    /// Lets streams expire.
+    pub(crate) fn tick(&mut self, streams: &Arc<Streams>) -> std::io::Result<()> {
+        let ticking = Arc::clone(streams);
+        self.every("tick", TICK_EVERY, move || {
+            ticking.tick(now());
+            Ok::<_, UpkeepError>(Done::Nothing)
+        })
     }
 
     /// Looks now and then whether files are to be read again.
@@ -143,12 +152,12 @@ impl From<bool> for Done {
 }
 
 /// Merging and reclaiming, and what happens when the disk is full.
-struct Space {
-    logs: Arc<thalweg_log::Logs<thalweg_streams::StreamState>>,
+struct Space<A: Attachment> {
+    logs: Arc<Logs<A>>,
     reserve: Reserve,
 }
 
-impl Space {
+impl<A: Attachment> Space<A> {
     fn step(&mut self) -> Result<Done, UpkeepError> {
         if self.logs.is_low_on_space() {
             return self.relieve();

@@ -3,14 +3,14 @@
 use crate::config::{Config, Durability, Span};
 use crate::folder::Folder;
 use anyhow::Context;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_journal::{FileJournal, Journal, Options};
-use thalweg_log::{Logs, LogsOptions};
+use thalweg_log::{Attachment, Logs, LogsOptions};
 use thalweg_manifest::FileManifest;
 use thalweg_storage::FileStorage;
-use thalweg_streams::StreamState;
 
 /// With `--durability buffered`, what was acknowledged reaches the disk after this time or these bytes at the latest.
 const BUFFERED_SYNC_AFTER: Duration = Duration::from_millis(200);
@@ -20,19 +20,16 @@ const BUFFERED_SYNC_BYTES: u64 = 16 << 20;
 pub(crate) const OBJECTS: &str = "objects";
 pub(crate) const MANIFEST: &str = "manifest/root";
 
-pub(crate) struct Kernel {
+/// One kernel unit: what an engine stands on.
+pub(crate) struct Kernel<A: Attachment> {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) journal: Arc<FileJournal>,
-    pub(crate) logs: Arc<Logs<StreamState>>,
+    pub(crate) logs: Arc<Logs<A>>,
 }
 
-impl Kernel {
+impl<A: Attachment> Kernel<A> {
     /// Opens what is there, or makes it, and recovers.
     pub(crate) fn open(folder: &Folder, config: &Config) -> anyhow::Result<Self> {
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder.path()).context("cannot open the data folder")?);
-        let storage = FileStorage::open(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?;
-        let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("cannot open the manifest")?;
-        let mut opened: Option<Arc<FileJournal>> = None;
         let lossy = folder.may_have_lost();
         if lossy {
             tracing::warn!("the machine went down under a buffered server: every stream gets a new incarnation");
@@ -43,21 +40,41 @@ impl Kernel {
             tracing::info!("the data was restored from a backup: every stream gets a new incarnation");
             logs_options.ids_from = fresh_ids()?;
         }
-        let logs =
-            Logs::open(logs_options, Arc::new(storage), Arc::new(manifest), lossy || restored, |bounds, replay| {
-                let options = journal_options(config);
-                let journal = FileJournal::open(
-                    Arc::clone(&disk),
-                    options,
-                    bounds.floor,
-                    bounds.known_durable,
-                    &mut |at, bytes| replay(at, bytes),
-                );
-                let journal = Arc::new(journal.map_err(|error| error.to_string())?);
-                opened = Some(Arc::clone(&journal));
-                Ok(journal as Arc<dyn Journal>)
-            })
-            .context("cannot recover the data folder; `thalweg check` reads all of it and says what is wrong")?;
+        Self::open_unit(folder.path(), journal_options(config, config.durability), logs_options, lossy || restored)
+            .context("`thalweg check` reads all of the data folder and says what is wrong")
+    }
+
+    /// Opens a unit beside that of the streams, whose data can be made again. It is always durable: who shows something earlier
+    /// does so by itself.
+    pub(crate) fn open_derived(path: &Path, config: &Config) -> anyhow::Result<Self> {
+        std::fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
+        Self::open_unit(path, journal_options(config, Durability::Durable), logs_options(config), false)
+            .with_context(|| format!("{} holds only what is made again: it can be removed", path.display()))
+    }
+
+    fn open_unit(
+        path: &Path,
+        journal_options: Options,
+        logs_options: LogsOptions,
+        lossy: bool,
+    ) -> anyhow::Result<Self> {
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(path).context("cannot open the data folder")?);
+        let storage = FileStorage::open(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?;
+        let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("cannot open the manifest")?;
+        let mut opened: Option<Arc<FileJournal>> = None;
+        let logs = Logs::open(logs_options, Arc::new(storage), Arc::new(manifest), lossy, |bounds, replay| {
+            let journal = FileJournal::open(
+                Arc::clone(&disk),
+                journal_options,
+                bounds.floor,
+                bounds.known_durable,
+                &mut |at, bytes| replay(at, bytes),
+            );
+            let journal = Arc::new(journal.map_err(|error| error.to_string())?);
+            opened = Some(Arc::clone(&journal));
+            Ok(journal as Arc<dyn Journal>)
+        })
+        .context("cannot recover the data folder")?;
         let journal = opened.context("the journal was not opened")?;
         journal.start_writer().context("cannot start the journal's writer")?;
         Ok(Self { disk, journal, logs: Arc::new(logs) })
@@ -86,8 +103,8 @@ fn logs_options(config: &Config) -> LogsOptions {
     }
 }
 
-fn journal_options(config: &Config) -> Options {
-    let durability = match config.durability {
+fn journal_options(config: &Config, durability: Durability) -> Options {
+    let durability = match durability {
         Durability::Durable => thalweg_journal::Durability::Durable,
         Durability::Buffered => {
             thalweg_journal::Durability::Buffered { sync_bytes: BUFFERED_SYNC_BYTES, sync_after: BUFFERED_SYNC_AFTER }

@@ -18,7 +18,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_journal::Journal;
-use thalweg_streams::{Retention, Streams, StreamsConfig};
+use thalweg_streams::{Retention, StreamState, Streams, StreamsConfig};
 use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
 use thalweg_wire::http::{Gate, Server, ServerConfig, TlsIdentity};
 
@@ -32,15 +32,16 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let auth = Auth::of(config)?.map(Arc::new);
     let mut reload = Reload::default();
     let tls = tls::identity(config, &mut reload)?;
-    let kernel = Kernel::open(&folder, config)?;
+    let kernel = Kernel::<StreamState>::open(&folder, config)?;
     folder.note_running(config.durability)?;
     let reserve = Reserve::open(&*kernel.disk, config.reserve_bytes.0).context("cannot hold back disk space")?;
 
     let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config, auth.is_some()));
     let gate = Arc::new(Gate::default());
     open_gate(&kernel, &gate, &streams);
-    let mut background =
-        Background::start(&kernel, &streams, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
+    let mut background = Background::start();
+    background.keep(&kernel, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
+    background.tick(&streams)?;
 
     if let Some(auth) = &auth {
         let auth = Arc::clone(auth);
@@ -78,7 +79,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 }
 
 /// Lets the gate follow the journal's durable position, and tells the engine of every advance.
-fn open_gate(kernel: &Kernel, gate: &Arc<Gate>, streams: &Arc<Streams>) {
+fn open_gate(kernel: &Kernel<StreamState>, gate: &Arc<Gate>, streams: &Arc<Streams>) {
     let (gate, streams) = (Arc::clone(gate), Arc::clone(streams));
     let journal = Arc::downgrade(&kernel.journal);
     gate.advance(kernel.journal.durable().0);
@@ -96,7 +97,7 @@ const KEYS: &str = "subscriptions.keys";
 
 fn subscriptions(
     folder: &Folder,
-    kernel: &Kernel,
+    kernel: &Kernel<StreamState>,
     streams: &Arc<Streams>,
     config: &Config,
 ) -> anyhow::Result<Arc<Subscriptions>> {

@@ -22,7 +22,11 @@ pub(crate) struct ServerVitals {
 }
 
 impl ServerVitals {
-    pub(crate) fn new(kernel: &Kernel, streams: &Arc<Streams>, subscriptions: &Arc<Subscriptions>) -> Self {
+    pub(crate) fn new(
+        kernel: &Kernel<StreamState>,
+        streams: &Arc<Streams>,
+        subscriptions: &Arc<Subscriptions>,
+    ) -> Self {
         Self {
             journal: Arc::clone(&kernel.journal),
             logs: Arc::clone(&kernel.logs),

@@ -38,3 +38,19 @@ pub struct Definition {
     pub replica: Replica,
     pub log: LogMode,
 }
+
+impl Definition {
+    /// All of a table.
+    #[must_use]
+    pub fn of_table(schema: &str, name: &str) -> Self {
+        Self {
+            table: TableName { schema: schema.into(), name: name.into() },
+            where_sql: None,
+            params: Vec::new(),
+            columns: None,
+            queryable: None,
+            replica: Replica::Default,
+            log: LogMode::Full,
+        }
+    }
+}

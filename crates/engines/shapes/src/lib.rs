@@ -5,6 +5,10 @@
 
 pub mod definition;
 pub mod format;
+mod hot;
+mod read;
+mod shape;
+mod source;
 pub mod state;
 pub mod store;
 pub mod table;

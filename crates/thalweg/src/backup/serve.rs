@@ -106,7 +106,12 @@ pub(crate) struct Backups {
 
 impl Backups {
     /// Starts the thread. `lineage` names this history of object ids; a client that asks for nothing for `idle` loses its hold.
-    pub(crate) fn start(kernel: &Kernel, folder: PathBuf, lineage: String, idle: Duration) -> std::io::Result<Self> {
+    pub(crate) fn start(
+        kernel: &Kernel<thalweg_streams::StreamState>,
+        folder: PathBuf,
+        lineage: String,
+        idle: Duration,
+    ) -> std::io::Result<Self> {
         let (asks, asked) = sync_channel(WAITING_MAX);
         let mut holder = Holder {
             journal: Arc::clone(&kernel.journal),
@@ -369,7 +374,7 @@ mod tests {
         let folder = Folder::take(dir.path()).unwrap();
         let mut config = load(Settings::default(), None).unwrap();
         config.journal_segment_bytes.0 = 64 << 10;
-        let kernel = Kernel::open(&folder, &config).unwrap();
+        let kernel = Kernel::<thalweg_streams::StreamState>::open(&folder, &config).unwrap();
         let mut holder = Holder {
             journal: Arc::clone(&kernel.journal),
             logs: Arc::clone(&kernel.logs),

@@ -1,0 +1,234 @@
+//! One shape while the server runs: where its snapshot and its changes are, and who waits for them.
+
+use crate::definition::Definition;
+use crate::format::offset::ShapeOffset;
+use crate::state::entries::{Entries, Entry};
+use crate::state::snapshot::PgSnapshot;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use thalweg_base::LogId;
+use thalweg_wire::http::Waker;
+
+/// Why a shape could not be made, in words for its clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// 400: the request can never succeed as it is. The field, and what is wrong with it.
+    Invalid { field: &'static str, message: String },
+    /// 503: it may succeed later.
+    Unavailable { code: &'static str, message: String, retry_after_s: u32 },
+    /// 409: the table changed meanwhile.
+    Rotated,
+}
+
+#[derive(Debug, Default)]
+pub(crate) enum Phase {
+    /// Nothing is known yet but the definition.
+    #[default]
+    Preparing,
+    /// Rows are being copied; changes are recorded.
+    Snapshotting,
+    /// Everything is there.
+    Live,
+    Failed(Arc<Failure>),
+    /// Clients must refetch.
+    Gone,
+}
+
+/// What changes while a shape lives.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    /// The log of its snapshot in the kernel unit.
+    pub(crate) log: LogId,
+    pub(crate) entries: Entries,
+    /// Transactions that must not be applied, because the rows have them; `None` when no such can come any more.
+    contained: Option<Box<PgSnapshot>>,
+    /// Entries whose transactions may be in the snapshot: it was not taken yet when they came.
+    early: Vec<(u32, Entry)>,
+    snapshot_known: bool,
+    /// Ends of snapshot chunks that may be shown.
+    pub(crate) chunks: Vec<u64>,
+    /// Words about the snapshot for its last chunk: xmin, xmax, xip.
+    pub(crate) snapshot: Option<Box<PgSnapshot>>,
+    waiters: Vec<(u64, Waker)>,
+}
+
+impl State {
+    /// Records changes of one transaction.
+    pub(crate) fn push(&mut self, xid: u32, entry: Entry, chunk_bytes: u64) {
+        if !self.snapshot_known {
+            self.early.push((xid, entry));
+            return;
+        }
+        if let Some(contained) = &self.contained {
+            if contained.is_past(entry.lsn) {
+                self.contained = None;
+            } else if contained.contains(xid, entry.lsn) {
+                return;
+            }
+        }
+        self.entries.push(entry, chunk_bytes);
+    }
+
+    /// The snapshot was taken: what it contains is not applied.
+    pub(crate) fn snapshot_taken(&mut self, snapshot: PgSnapshot, chunk_bytes: u64) {
+        self.snapshot_known = true;
+        self.contained = Some(Box::new(snapshot.clone()));
+        self.snapshot = Some(Box::new(snapshot));
+        for (xid, entry) in std::mem::take(&mut self.early) {
+            self.push(xid, entry, chunk_bytes);
+        }
+    }
+
+    /// The shape begins with nothing, or with changes only: no transaction before `lsn` belongs to it.
+    #[must_use]
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Live)
+    }
+
+    /// The position after everything that there is so far.
+    #[must_use]
+    pub(crate) fn tail(&self) -> ShapeOffset {
+        self.entries.tail()
+    }
+
+    /// Who waits for news, and does not any more.
+    #[must_use]
+    pub(crate) fn take_waiters(&mut self) -> Vec<(u64, Waker)> {
+        std::mem::take(&mut self.waiters)
+    }
+
+    #[must_use]
+    pub(crate) fn has_waiters(&self) -> bool {
+        !self.waiters.is_empty()
+    }
+}
+
+/// A shape. What clients must not see before it is durable is not in here before it is.
+pub(crate) struct Shape {
+    /// What references name it by.
+    pub(crate) number: u64,
+    pub(crate) handle: Box<str>,
+    pub(crate) definition: Definition,
+    pub(crate) identity: Box<str>,
+    /// The table's oid.
+    pub(crate) table: u32,
+    /// The `electric-schema` header, shared by all shapes with these columns of this table.
+    pub(crate) schema: Arc<str>,
+    state: Mutex<State>,
+    used_ms: AtomicU64,
+    next_key: AtomicU64,
+}
+
+impl Shape {
+    pub(crate) fn new(
+        number: u64,
+        handle: &str,
+        definition: Definition,
+        identity: &str,
+        table: u32,
+        schema: Arc<str>,
+        state: State,
+    ) -> Self {
+        Self {
+            number,
+            handle: handle.into(),
+            definition,
+            identity: identity.into(),
+            table,
+            schema,
+            state: Mutex::new(state),
+            used_ms: AtomicU64::new(0),
+            next_key: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Changes the state and wakes who waits.
+    pub(crate) fn change<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        let (result, waiters) = {
+            let mut state = self.state.lock();
+            let result = f(&mut state);
+            (result, state.take_waiters())
+        };
+        waiters.iter().for_each(|(_, waker)| waker.wake());
+        result
+    }
+
+    /// Wakes `waker` once at the next change; the key takes it out again.
+    pub(crate) fn wait(&self, state: &mut State, waker: Waker) -> u64 {
+        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
+        state.waiters.push((key, waker));
+        key
+    }
+
+    pub(crate) fn forget(&self, key: u64) {
+        let mut state = self.state.lock();
+        if let Some(at) = state.waiters.iter().position(|(k, _)| *k == key) {
+            state.waiters.swap_remove(at);
+        }
+    }
+
+    /// Somebody asked for it.
+    pub(crate) fn used(&self, now_ms: u64) {
+        self.used_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    pub(crate) fn used_ms(&self) -> u64 {
+        self.used_ms.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(lsn: u64) -> Entry {
+        Entry { lsn, at: 0, op: 0, len: 1 }
+    }
+
+    fn lsns(state: &State) -> Vec<u64> {
+        state.entries.iter().map(|entry| entry.lsn).collect()
+    }
+
+    #[test]
+    fn what_the_snapshot_contains_is_not_applied_whenever_it_comes() {
+        let mut state = State::default();
+        // 7 had committed when the snapshot was taken, 8 was in progress; both come before the snapshot is known.
+        state.push(7, entry(100), 1000);
+        state.push(8, entry(110), 1000);
+        assert_eq!(lsns(&state), [0_u64; 0]);
+        let snapshot = PgSnapshot { lsn: 200, ..("8:12:8,10".parse().unwrap()) };
+        state.snapshot_taken(snapshot, 1000);
+        assert_eq!(lsns(&state), [110]);
+        // 9 had committed too, 10 had not; they come later.
+        state.push(9, entry(150), 1000);
+        state.push(10, entry(160), 1000);
+        assert_eq!(lsns(&state), [110, 160]);
+        // A transaction that committed after the snapshot, although its number is below.
+        state.push(11, entry(201), 1000);
+        assert_eq!(lsns(&state), [110, 160, 201]);
+        assert!(state.contained.is_none());
+    }
+
+    #[test]
+    fn a_change_wakes_each_waiter_once() {
+        let woken = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&woken);
+        let waker = Waker::from_fn(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        let shape = Shape::new(1, "h", Definition::of_table("public", "t"), "", 1, "".into(), State::default());
+        let kept = shape.wait(&mut shape.lock(), waker.clone());
+        let gone = shape.wait(&mut shape.lock(), waker);
+        assert_ne!(kept, gone);
+        shape.forget(gone);
+        shape.change(|state| state.push(1, entry(1), 10));
+        shape.change(|state| state.push(1, entry(2), 10));
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
+    }
+}

@@ -1,0 +1,165 @@
+//! Reads the replication stream and hands over whole transactions, in the order of their commits.
+
+use super::spill::Spill;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use thalweg_wire::pg::pgoutput::{DecodeError, Decoder, Message};
+use thalweg_wire::pg::replication::{Event, Stream};
+use thalweg_wire::pg::{Error, Lsn};
+
+/// How long to wait for more before telling how far we are, when something was told that is not confirmed.
+const CONFIRM_EVERY: Duration = Duration::from_millis(5);
+/// The same when nothing is new. Postgres hangs up after `wal_sender_timeout`, 60 s by default, and asks at half of it.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// Takes transactions.
+pub(crate) trait Apply {
+    type Error: From<std::io::Error> + From<Error> + From<DecodeError>;
+
+    /// A transaction begins that commits at `lsn`. Whether it is wanted: one that was applied before is not.
+    fn begin(&mut self, xid: u32, lsn: u64) -> bool;
+    /// A change of the transaction, or the description of a table.
+    fn change(&mut self, message: &Message<'_>) -> Result<(), Self::Error>;
+    /// The transaction is complete; the next one is after `end`.
+    fn commit(&mut self, end: u64) -> Result<(), Self::Error>;
+    /// Nothing that commits before `lsn` is outstanding.
+    fn reached(&mut self, lsn: u64);
+    /// Nothing more is here right now: the place for work once per batch.
+    fn pause(&mut self) -> Result<(), Self::Error>;
+    /// Postgres may forget what is before: it is durable here.
+    fn flushed(&self) -> u64;
+    fn stopping(&self) -> bool;
+}
+
+/// A follower of one stream.
+pub(crate) struct Follower {
+    decoder: Decoder,
+    /// Transactions that are streamed before their commit, by xid.
+    spills: HashMap<u32, Spill>,
+    /// Whose block this is.
+    block: Option<u32>,
+    folder: PathBuf,
+    /// In the middle of a transaction; whether it is wanted.
+    open: Option<bool>,
+    confirmed: u64,
+}
+
+impl Follower {
+    /// Large transactions wait for their commit in `folder`.
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        let (decoder, spills) = (Decoder::new(), HashMap::new());
+        Self { decoder, spills, block: None, folder, open: None, confirmed: 0 }
+    }
+
+    /// Follows until the stream ends or it is time to stop.
+    pub(crate) fn run<A: Apply>(&mut self, stream: &mut Stream, to: &mut A) -> Result<(), A::Error> {
+        let acker = stream.acker();
+        let mut spoke = Instant::now();
+        loop {
+            let mut reply = false;
+            if !stream.has_next() {
+                to.pause()?;
+            }
+            let flushed = to.flushed();
+            if flushed > self.confirmed && !stream.has_next() || spoke.elapsed() > IDLE {
+                acker.ack(Lsn(flushed), Lsn(flushed), Lsn(flushed), false)?;
+                (self.confirmed, spoke) = (flushed, Instant::now());
+            }
+            if to.stopping() {
+                return Ok(());
+            }
+            let pending = self.open.is_none() && to.flushed() <= self.confirmed;
+            let wait = if pending { IDLE } else { CONFIRM_EVERY };
+            match stream.next(Some(Instant::now() + wait))? {
+                Event::XLogData { body, .. } => self.message(body, to)?,
+                Event::Keepalive { end, reply: wanted, .. } => {
+                    if self.open.is_none() {
+                        to.reached(end.0);
+                    }
+                    reply = wanted;
+                }
+                Event::Idle => {}
+            }
+            if reply {
+                let flushed = to.flushed();
+                acker.ack(Lsn(flushed), Lsn(flushed), Lsn(flushed), false)?;
+                (self.confirmed, spoke) = (flushed, Instant::now());
+            }
+        }
+    }
+
+    fn message<A: Apply>(&mut self, body: &[u8], to: &mut A) -> Result<(), A::Error> {
+        match self.decoder.decode(body)? {
+            Message::Begin { final_lsn, xid, .. } => self.open = Some(to.begin(xid, final_lsn.0)),
+            Message::Commit { end_lsn, .. } => self.close(end_lsn.0, to)?,
+            Message::StreamStart { xid, .. } => {
+                self.block = Some(xid);
+                let spill = self.spills.entry(xid).or_insert_with(Spill::new);
+                // So that a decoder knows, when the messages are read again, what form they have.
+                if spill.bytes() == 0 {
+                    spill.push(&self.folder, xid, body)?;
+                }
+            }
+            Message::StreamStop => self.block = None,
+            Message::StreamAbort { xid, subxid } if xid == subxid => {
+                self.spills.remove(&xid);
+            }
+            Message::StreamAbort { xid, subxid } => {
+                if let Some(spill) = self.spills.get_mut(&xid) {
+                    spill.abort(subxid);
+                }
+            }
+            Message::StreamCommit { xid, commit_lsn, end_lsn, .. } => {
+                let Some(spill) = self.spills.remove(&xid) else { return Ok(()) };
+                let wanted = to.begin(xid, commit_lsn.0);
+                self.open = Some(wanted);
+                let mut decoder = Decoder::new();
+                spill.replay(|message| match decoder.decode(message)? {
+                    Message::StreamStart { .. } => Ok(()),
+                    // Descriptions are wanted in any case: they are not sent again.
+                    message if wanted || is_description(&message) => to.change(&message),
+                    _ => Ok(()),
+                })?;
+                self.close(end_lsn.0, to)?;
+            }
+            message => match self.block {
+                Some(xid) => {
+                    let subxid = xid_of(&message).unwrap_or(xid);
+                    let spill = self.spills.entry(xid).or_insert_with(Spill::new);
+                    spill.push(&self.folder, subxid, body)?;
+                }
+                None if self.open != Some(false) || is_description(&message) => to.change(&message)?,
+                None => {}
+            },
+        }
+        Ok(())
+    }
+
+    fn close<A: Apply>(&mut self, end: u64, to: &mut A) -> Result<(), A::Error> {
+        match self.open.take() {
+            Some(true) => to.commit(end),
+            _ => {
+                to.reached(end);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn is_description(message: &Message<'_>) -> bool {
+    matches!(message, Message::Relation { .. } | Message::Type { .. })
+}
+
+/// The subtransaction that a message in a block belongs to.
+fn xid_of(message: &Message<'_>) -> Option<u32> {
+    match message {
+        Message::Insert { xid, .. }
+        | Message::Update { xid, .. }
+        | Message::Delete { xid, .. }
+        | Message::Truncate { xid, .. }
+        | Message::Message { xid, .. } => *xid,
+        // Descriptions hold for whatever comes after them, whether their subtransaction is undone or not.
+        _ => None,
+    }
+}
