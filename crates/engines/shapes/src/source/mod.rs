@@ -9,11 +9,12 @@
 //! | [`snapshot`] | which rows are there now? |
 //! | [`reconcile`] | are the tables still what they were? |
 //! | [`pool`] | who asks, and how many at once |
+//! | `replicate`, `spill` | what has changed since? |
 
 pub mod cancel;
 pub mod catalog;
 pub mod error;
-pub mod replicate;
+pub(crate) mod replicate;
 pub mod session;
 pub mod snapshot;
-mod spill;
+pub(crate) mod spill;

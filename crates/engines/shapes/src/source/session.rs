@@ -6,12 +6,23 @@ use std::sync::Arc;
 use thalweg_wire::pg::{Config, Conn, Error, TransactionStatus};
 
 /// How values are printed, in snapshots and in the replication stream alike.
-pub const DISPLAY: &str = "SET bytea_output = 'hex'; SET DateStyle = 'ISO, DMY'; SET TimeZone = 'UTC'; \
-    SET extra_float_digits = 1; SET IntervalStyle = 'iso_8601'";
+pub const DISPLAY: [(&str, &str); 5] = [
+    ("bytea_output", "hex"),
+    ("DateStyle", "ISO, DMY"),
+    ("TimeZone", "UTC"),
+    ("extra_float_digits", "1"),
+    ("IntervalStyle", "iso_8601"),
+];
 
 /// For who selects rows. Without row security a policy that hides rows is an error: the replication stream knows no policies, so a
 /// shape would begin with fewer rows than it goes on with. Compiled plans take longer to make than most snapshots to run.
-const SELECTS: &str = "SET row_security = off; SET jit = off";
+const SELECTS: [(&str, &str); 2] = [("row_security", "off"), ("jit", "off")];
+
+/// `SET name = 'value'; …`
+#[must_use]
+pub fn set(settings: &[(&str, &str)]) -> String {
+    settings.iter().fold(String::new(), |sql, (name, value)| format!("{sql}SET {name} = '{value}'; "))
+}
 
 /// A connection for questions, and whether the present one is still wanted.
 #[derive(Debug)]
@@ -25,8 +36,14 @@ impl Session {
         let mut config = config.clone();
         config.application_name.get_or_insert_with(|| "thalweg".to_owned());
         let mut conn = Conn::connect(&config)?;
-        conn.simple(&format!("{DISPLAY}; {SELECTS}"))?;
+        conn.simple(&(set(&DISPLAY) + &set(&SELECTS)))?;
         Ok(Self { conn, cancel: Arc::default() })
+    }
+
+    /// Columns of a `SELECT` that set the same for the transaction: a pooler may lend it a server process that nobody has told.
+    pub(super) fn set_local() -> String {
+        let all = DISPLAY.iter().chain(&SELECTS);
+        all.fold(String::new(), |sql, (name, value)| format!("{sql}, set_config('{name}', '{value}', true)"))
     }
 
     /// What an error means here: the server says the same of a cancellation and of a timeout.

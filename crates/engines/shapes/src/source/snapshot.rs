@@ -117,7 +117,7 @@ fn begin(session: &mut Session, limit: Option<Duration>) -> Result<PgSnapshot, S
     if let Some(limit) = limit {
         let _ = write!(sql, "SET LOCAL statement_timeout = {}; ", limit.as_millis().clamp(1, i32::MAX as u128));
     }
-    sql.push_str("SELECT pg_current_snapshot(), pg_current_wal_insert_lsn()");
+    let _ = write!(sql, "SELECT pg_current_snapshot(), pg_current_wal_insert_lsn(){}", Session::set_local());
     let answers = session.conn.simple(&sql).map_err(|error| session.error(error))?;
     let row = answers.last().and_then(|answer| answer.row(0));
     let text = |at| row.and_then(|row| row.get(at)).unwrap_or_default();

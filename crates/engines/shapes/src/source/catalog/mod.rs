@@ -5,8 +5,6 @@
 
 mod read;
 mod standing;
-#[cfg(test)]
-mod tests;
 
 pub use standing::{Identity, Relation, Standing, Unsupported};
 
