@@ -16,5 +16,8 @@ pub mod catalog;
 pub mod error;
 pub(crate) mod replicate;
 pub mod session;
+pub mod setup;
 pub mod snapshot;
 pub(crate) mod spill;
+#[cfg(test)]
+mod tests;
