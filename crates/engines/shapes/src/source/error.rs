@@ -3,7 +3,7 @@
 use thalweg_wire::pg::{DbError, Error};
 
 /// Why Postgres gave no answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum SourceError {
     /// Somebody of ours no longer wanted it.
     #[error("cancelled")]
@@ -42,7 +42,7 @@ pub enum SourceError {
     #[error("the catalog's answer cannot be read: {0}")]
     Catalog(String),
     #[error("{0}")]
-    Other(Box<Error>),
+    Other(String),
 }
 
 impl From<Error> for SourceError {
@@ -54,7 +54,7 @@ impl From<Error> for SourceError {
         let db = match error {
             Error::Server(db) | Error::Closed(Some(db)) => db,
             error @ Error::TooLarge { .. } => return Self::TooLarge(error.to_string()),
-            error => return Self::Other(Box::new(error)),
+            error => return Self::Other(error.to_string()),
         };
         match db.code.as_str() {
             "57014" => Self::Interrupted(db),
@@ -67,7 +67,7 @@ impl From<Error> for SourceError {
             // The session was ended while a transaction was open or idle for too long.
             "25P03" | "25P04" | "57P05" => Self::Unreachable(db.to_string()),
             code if code.starts_with("22") || code.starts_with("42") => Self::Invalid(db),
-            _ => Self::Other(Box::new(Error::Server(db))),
+            _ => Self::Other(db.to_string()),
         }
     }
 }

@@ -14,10 +14,12 @@
 pub mod cancel;
 pub mod catalog;
 pub mod error;
+pub mod publish;
 pub(crate) mod replicate;
 pub mod session;
 pub mod setup;
 pub mod snapshot;
+pub mod validate;
 pub(crate) mod spill;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,8 @@ pub const DISPLAY: [(&str, &str); 5] = [
 
 /// For who selects rows. Without row security a policy that hides rows is an error: the replication stream knows no policies, so a
 /// shape would begin with fewer rows than it goes on with. Compiled plans take longer to make than most snapshots to run.
-const SELECTS: [(&str, &str); 2] = [("row_security", "off"), ("jit", "off")];
+/// A backslash in `'…'` is only a backslash.
+const SELECTS: [(&str, &str); 3] = [("row_security", "off"), ("jit", "off"), ("standard_conforming_strings", "on")];
 
 /// `SET name = 'value'; …`
 #[must_use]

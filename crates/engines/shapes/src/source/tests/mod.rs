@@ -1,8 +1,10 @@
 //! Against real servers: every version that is here.
 
 mod catalog;
+mod publish;
 mod setup;
 mod snapshot;
+mod validate;
 
 use super::session::Session;
 use std::sync::OnceLock;
