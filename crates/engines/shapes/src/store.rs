@@ -124,18 +124,24 @@ impl Store {
 
     /// Reads every transaction's references, oldest first.
     pub(crate) fn each_references(&self, f: &mut dyn FnMut(References)) -> Result<(), StoreError> {
-        let tail = self.logs.lock_logs(&[self.references], &[]).view(self.references).map_or((Offset::ZERO, Offset::ZERO), |v| (v.start, v.published));
+        let tail = self
+            .logs
+            .lock_logs(&[self.references], &[])
+            .view(self.references)
+            .map_or((Offset::ZERO, Offset::ZERO), |v| (v.start, v.published));
         let (mut from, upto) = tail;
         while from < upto {
             let chunk = self.logs.read(ReadFrom { log: self.references, from, upto })?;
             from = chunk.end;
             let bytes = joined(chunk);
             let mut rest = &bytes[..];
-            while let Some((record, after)) = rest.split_first_chunk::<4>().and_then(|(len, rest)| {
-                rest.split_at_checked(u32::from_le_bytes(*len) as usize)
-            }) {
+            while let Some((record, after)) = rest
+                .split_first_chunk::<4>()
+                .and_then(|(len, rest)| rest.split_at_checked(u32::from_le_bytes(*len) as usize))
+            {
                 let references = References::decode(record);
-                f(references.map_err(|error| StoreError::Damaged { log: REFERENCES.into(), cause: error.to_string() })?);
+                f(references
+                    .map_err(|error| StoreError::Damaged { log: REFERENCES.into(), cause: error.to_string() })?);
                 rest = after;
             }
             if !rest.is_empty() {
@@ -204,7 +210,13 @@ impl Store {
     }
 
     /// Appends rows of a snapshot, changes its state, or both.
-    pub(crate) fn write_shape(&self, log: LogId, note: Option<&ShapeNote>, rows: &[u8], lengths: &Lengths) -> Result<Lsn, StoreError> {
+    pub(crate) fn write_shape(
+        &self,
+        log: LogId,
+        note: Option<&ShapeNote>,
+        rows: &[u8],
+        lengths: &Lengths,
+    ) -> Result<Lsn, StoreError> {
         let note = note.map(ShapeNote::encode).unwrap_or_default();
         let parts: [&[u8]; 1] = [rows];
         let append = (!rows.is_empty()).then_some(Append::Bytes { parts: &parts, lengths });

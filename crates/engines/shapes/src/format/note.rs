@@ -159,7 +159,15 @@ impl Attachment for LogState {
                 let chunks = (0..count).map(|_| d.varint()).collect::<Result<_, _>>()?;
                 d.end()?;
                 let complete = flags & 2 != 0;
-                Ok(LogState::Shape(Box::new(Stored { number, table, definition, identity, snapshot, chunks, complete })))
+                Ok(LogState::Shape(Box::new(Stored {
+                    number,
+                    table,
+                    definition,
+                    identity,
+                    snapshot,
+                    chunks,
+                    complete,
+                })))
             }
             other => Err(DecodeError::Unknown { what: "note", got: u64::from(other) }),
         }

@@ -127,7 +127,10 @@ mod tests {
         let list = [entry(5, 0, 60), entry(5, 8, 60), entry(7, 2, 10), entry(9, 0, 95), entry(9, 2, 1)];
         let entries = entries(&list, 100);
         let first = entries.after(ShapeOffset::SNAPSHOT_END);
-        assert_eq!((first.entries, first.end, first.at_tail, first.whole), (&list[..2], ShapeOffset::new(5, 8), false, true));
+        assert_eq!(
+            (first.entries, first.end, first.at_tail, first.whole),
+            (&list[..2], ShapeOffset::new(5, 8), false, true)
+        );
         let second = entries.after(first.end);
         assert_eq!((second.entries, second.end, second.at_tail), (&list[2..4], ShapeOffset::new(9, 0), false));
         assert!(!second.whole, "the transaction goes on in the next chunk");
