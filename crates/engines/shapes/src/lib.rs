@@ -3,10 +3,17 @@
 //! `state` decides, [`mod@format`] writes bytes, `serve` speaks HTTP, `source` speaks to Postgres. `README.md` beside this crate has
 //! the way of a change, the states of a shape, the invariants and the failure cases.
 
+mod applier;
 pub mod definition;
+mod engine;
 pub mod format;
 mod hot;
+mod make;
+mod matching;
+mod predicate;
 mod read;
+mod registry;
+mod router;
 mod shape;
 mod source;
 pub mod state;

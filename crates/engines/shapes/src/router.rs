@@ -3,12 +3,12 @@
 use crate::definition::Replica;
 use crate::format::projection::{Difference, Place, Projection};
 use crate::matching::Matcher;
+use crate::predicate::Predicate;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
 use crate::table::Table;
 use std::collections::HashMap;
 use std::sync::Arc;
-use thalweg_filter::Predicate;
 use thalweg_wire::pg::pgoutput::{Columns, Message, OldTuple, Tuple, Value};
 
 /// A row by the table's columns. `None`: NULL.
@@ -53,6 +53,8 @@ struct Target {
 pub(crate) struct Router {
     seats: Vec<Option<Seat>>,
     free: Vec<u32>,
+    /// Slots that come free when the transaction that is being read is over: until then it may name them.
+    leaving: Vec<u32>,
     routes: HashMap<u32, Route>,
     /// What a partition is part of.
     ancestors: HashMap<u32, Vec<u32>>,
@@ -99,7 +101,7 @@ impl Router {
     pub(crate) fn remove(&mut self, slot: u32, number: u64) {
         let Some(seat) = self.seats.get_mut(slot as usize) else { return };
         let Some(found) = seat.take_if(|seat| seat.shape.number == number) else { return };
-        self.free.push(slot);
+        self.leaving.push(slot);
         if let Some(route) = self.routes.get_mut(&found.table) {
             route.matcher.remove(slot);
             if route.matcher.is_empty() {
@@ -107,6 +109,11 @@ impl Router {
                 self.version += 1;
             }
         }
+    }
+
+    /// A transaction begins: nobody names slots any more that were left before.
+    pub(crate) fn turn(&mut self) {
+        self.free.append(&mut self.leaving);
     }
 
     /// The shapes of a table.
@@ -204,7 +211,8 @@ impl Router {
     }
 
     fn describe(&mut self, id: u32, namespace: &str, name: &str, columns: Columns<'_>) -> Vec<Upset> {
-        let columns: Vec<(String, u32)> = columns.iter().map(|column| (column.name.to_owned(), column.type_oid)).collect();
+        let columns: Vec<(String, u32)> =
+            columns.iter().map(|column| (column.name.to_owned(), column.type_oid)).collect();
         let mut upsets = Vec::new();
         if let Some(route) = self.routes.get(&id) {
             let table = &route.table;
@@ -277,7 +285,8 @@ fn tell(
     into: &mut Transaction,
 ) {
     let place = Place { xid: into.xid, lsn: into.lsn, op };
-    let projection_of = |slot: u32| seats.get(slot as usize).and_then(Option::as_ref).map_or(u32::MAX, |seat| seat.projection);
+    let projection_of =
+        |slot: u32| seats.get(slot as usize).and_then(Option::as_ref).map_or(u32::MAX, |seat| seat.projection);
     // Slots of both lists ascend.
     let (mut gone, mut both, mut come) = (Vec::new(), Vec::new(), Vec::new());
     if scratch.new.is_empty() {
@@ -322,12 +331,7 @@ fn tell(
 }
 
 /// Splits slots, which ascend, by their projections.
-fn by_projection(
-    mut slots: Vec<u32>,
-    part: &mut Vec<u32>,
-    of: &dyn Fn(u32) -> u32,
-    f: &mut dyn FnMut(u32, &[u32]),
-) {
+fn by_projection(mut slots: Vec<u32>, part: &mut Vec<u32>, of: &dyn Fn(u32) -> u32, f: &mut dyn FnMut(u32, &[u32])) {
     while let Some(first) = slots.first() {
         let id = of(*first);
         if slots.iter().all(|slot| of(*slot) == id) {
@@ -356,7 +360,8 @@ fn cells<'a>(tuple: Tuple<'a>, old: Option<Tuple<'a>>, places: &[usize]) -> Cell
             Value::Text(text) | Value::Binary(text) => Some(*text),
             Value::Null => None,
             Value::UnchangedToast => {
-                let old_values = old_values.get_or_insert_with(|| old.map(|old| old.values().collect()).unwrap_or_default());
+                let old_values =
+                    old_values.get_or_insert_with(|| old.map(|old| old.values().collect()).unwrap_or_default());
                 match old_values.get(*at)? {
                     Value::Text(text) | Value::Binary(text) => Some(*text),
                     Value::Null | Value::UnchangedToast => None,

@@ -21,6 +21,12 @@ pub(crate) enum Failure {
     Rotated,
 }
 
+impl Failure {
+    pub(crate) fn unavailable(code: &'static str, message: impl ToString, retry_after_s: u32) -> Self {
+        Failure::Unavailable { code, message: message.to_string(), retry_after_s }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) enum Phase {
     /// Nothing is known yet but the definition.
@@ -39,8 +45,10 @@ pub(crate) enum Phase {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// The log of its snapshot in the kernel unit.
-    pub(crate) log: LogId,
+    /// The log of its snapshot in the kernel unit, once it is there.
+    pub(crate) log: Option<LogId>,
+    /// Its place in the router, while it has one.
+    pub(crate) slot: Option<u32>,
     pub(crate) entries: Entries,
     /// Transactions that must not be applied, because the rows have them; `None` when no such can come any more.
     contained: Option<Box<PgSnapshot>>,

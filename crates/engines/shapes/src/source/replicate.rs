@@ -28,7 +28,7 @@ pub(crate) trait Apply {
     /// Nothing more is here right now: the place for work once per batch.
     fn pause(&mut self) -> Result<(), Self::Error>;
     /// Postgres may forget what is before: it is durable here.
-    fn flushed(&self) -> u64;
+    fn flushed(&mut self) -> u64;
     fn stopping(&self) -> bool;
 }
 
