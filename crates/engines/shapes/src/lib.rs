@@ -6,12 +6,14 @@
 mod applier;
 pub mod definition;
 mod engine;
+mod follow;
 pub mod format;
 mod hot;
 mod make;
 mod matching;
 mod predicate;
 mod read;
+mod recover;
 mod registry;
 mod router;
 mod shape;

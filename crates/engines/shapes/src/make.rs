@@ -97,7 +97,9 @@ impl Engine {
         let selected = selected(&table, definition)?;
         let predicate = match &definition.where_sql {
             None => None,
-            Some(sql) => Some(Arc::new(Predicate::parse(sql, &definition.params, &table).map_err(|e| invalid("where", e))?)),
+            Some(sql) => {
+                Some(Arc::new(Predicate::parse(sql, &definition.params, &table).map_err(|e| invalid("where", e))?))
+            }
         };
         if let Some(sql) = &definition.where_sql {
             validate::filter(session, &table, sql, &definition.params).map_err(|error| match error {
@@ -304,14 +306,17 @@ fn rows_filter(checked: &Checked, log: LogMode) -> Option<&str> {
 }
 
 /// Places of the selected columns, ascending.
-fn selected(table: &Table, definition: &Definition) -> Result<Vec<usize>, Failure> {
+pub(crate) fn selected(table: &Table, definition: &Definition) -> Result<Vec<usize>, Failure> {
     let Some(names) = definition.columns.as_ref().or(definition.queryable.as_ref()) else {
         return Ok((0..table.columns.len()).collect());
     };
     let mut selected = Vec::with_capacity(names.len());
     let unknown: Vec<&str> = names.iter().map(String::as_str).filter(|name| table.column(name).is_none()).collect();
     if !unknown.is_empty() {
-        return Err(invalid("columns", format!("The following columns are not found on the table: {}", unknown.join(", "))));
+        return Err(invalid(
+            "columns",
+            format!("The following columns are not found on the table: {}", unknown.join(", ")),
+        ));
     }
     selected.extend(names.iter().filter_map(|name| table.column(name)));
     selected.sort_unstable();
@@ -321,7 +326,10 @@ fn selected(table: &Table, definition: &Definition) -> Result<Vec<usize>, Failur
         .map(|at| table.columns[at].name.as_str())
         .collect();
     if !missing.is_empty() {
-        return Err(invalid("columns", format!("The list of columns must include all primary key columns, missing: {}", missing.join(", "))));
+        return Err(invalid(
+            "columns",
+            format!("The list of columns must include all primary key columns, missing: {}", missing.join(", ")),
+        ));
     }
     Ok(selected)
 }
