@@ -2,7 +2,7 @@
 # The layer rule: arrows point down only.
 #
 #   thalweg -> engines -> log -> journal | storage | manifest -> disk -> base      wire -> base
-#   engines -> wire; engines never on engines; sim only as a dev-dependency; tests/ and bench/ on none of our crates
+#   engines -> wire; engines never on engines; sim and pgtest only as dev-dependencies; tests/ and bench/ on none of our crates
 . "$(dirname "$0")/lib.sh"
 
 # edges: `from to kind`, of our own crates, from cargo metadata on standard input.
@@ -30,6 +30,8 @@ judge() {
     $1 == "thalweg-fuzz" { next }
     $1 in outside { bad("tests and benches know only the binary"); next }
     $2 in outside { bad("nothing depends on tests and benches"); next }
+    $2 == "thalweg-pgtest" { if ($3 != "dev") bad("Postgres clusters are for tests only"); next }
+    $1 == "thalweg-pgtest" { bad("Postgres clusters know nothing of ours"); next }
     $2 == "thalweg-sim" { if ($3 != "dev") bad("the simulator is for tests only"); next }
     $1 == "thalweg-sim" { if ($2 == "thalweg" || layer[$2] > 1) bad("the simulator knows the lowest layers only"); next }
     $3 == "dev" { if ($2 in layer && $1 in layer && layer[$2] > layer[$1]) bad("points up"); next }
@@ -52,6 +54,7 @@ check "an engine on an engine is refused" refuses "thalweg-shapes thalweg-stream
 check "wire on the kernel is refused" refuses "thalweg-wire thalweg-log normal"
 check "the kernel on wire is refused" refuses "thalweg-log thalweg-wire normal"
 check "the simulator in a shipping crate is refused" refuses "thalweg-journal thalweg-sim normal"
+check "a Postgres cluster in a shipping crate is refused" refuses "thalweg-shapes thalweg-pgtest normal"
 check "a test on our crates is refused" refuses "thalweg-crash thalweg-base normal"
 check "a crate without a layer is refused" refuses "thalweg-utils thalweg-base normal"
 finish layers
