@@ -133,7 +133,7 @@ impl Applier {
                 let entry = Entry { lsn: transaction.lsn, at: placed.at, op: placed.op, len: placed.len };
                 for shape in placed.slots.iter().filter_map(|slot| router.shape(*slot)) {
                     let mut state = shape.lock();
-                    state.push(transaction.xid, entry, self.engine.config.chunk_bytes);
+                    state.push(transaction.xid, entry, self.engine.config.http.chunk_bytes);
                     if state.has_waiters() {
                         waiters.append(&mut state.take_waiters());
                     }

@@ -3,6 +3,7 @@
 use crate::hot::Hot;
 use crate::registry::Registry;
 use crate::router::Router;
+use crate::serve::settings::Settings;
 use crate::shape::{Failure, Phase, Shape};
 use crate::state::recent::Recent;
 use crate::store::{Store, StoreError};
@@ -10,7 +11,6 @@ use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 use thalweg_base::Lsn;
 use thalweg_wire::pg;
 
@@ -24,15 +24,8 @@ pub struct ShapesConfig {
     /// For queries, if it is another way to the same database.
     pub query_database: pg::Config,
     pub secret: Option<String>,
-    pub chunk_bytes: u64,
-    pub long_poll_timeout: Duration,
-    pub sse_lifetime: Duration,
-    pub max_age: Duration,
-    pub stale_age: Duration,
-    pub may_delete: bool,
+    pub http: Settings,
     pub shapes_max: usize,
-    pub initial_requests_max: usize,
-    pub requests_max: usize,
     pub connections: usize,
     pub stream_id: String,
     pub manual_publishing: bool,
@@ -111,7 +104,7 @@ impl Engine {
     }
 
     pub(crate) fn split_bytes(&self) -> usize {
-        self.config.chunk_bytes.clamp(1, SPLIT_BYTES) as usize
+        self.config.http.chunk_bytes.clamp(1, SPLIT_BYTES) as usize
     }
 
     /// Everything that commits at or before `lsn` was applied.

@@ -220,7 +220,7 @@ impl<'a> Rows<'a> {
         let note = ShapeNote::SnapshotTaken(snapshot.clone());
         let kept = self.engine.store.write_shape(self.log, Some(&note), b"", &Lengths::default());
         let kept = self.kept(kept);
-        self.shape.lock().snapshot_taken(snapshot.clone(), self.engine.config.chunk_bytes);
+        self.shape.lock().snapshot_taken(snapshot.clone(), self.engine.config.http.chunk_bytes);
         kept
     }
 
@@ -229,14 +229,13 @@ impl<'a> Rows<'a> {
             self.failed = Some(Failure::unavailable("snapshot_error", error.to_string(), 10));
             return ControlFlow::Break(());
         }
+        // A chunk that is shown before the last one has a row after it, so that only the last one need say that it is.
+        if self.written + self.block.len() as u64 - self.chunk >= self.engine.config.http.chunk_bytes {
+            self.end_chunk()?;
+        }
         let before = self.block.len();
         self.projection.snapshot_row(&self.row, &mut self.block);
         self.lengths.push(u32::try_from(self.block.len() - before).unwrap_or(u32::MAX));
-        let chunk_bytes = self.engine.config.chunk_bytes;
-        let chunk_is_full = self.written + self.block.len() as u64 - self.chunk >= chunk_bytes;
-        if chunk_is_full {
-            return self.end_chunk();
-        }
         if self.block.len() >= BLOCK_BYTES { self.write(None) } else { ControlFlow::Continue(()) }
     }
 

@@ -47,7 +47,7 @@ impl Engine {
             for group in &references.groups {
                 let entry = Entry { lsn: references.lsn, at: group.at, op: group.op, len: group.len };
                 for shape in group.shapes.iter().filter_map(|number| shapes.get(number)) {
-                    shape.lock().push(references.xid, entry, self.config.chunk_bytes);
+                    shape.lock().push(references.xid, entry, self.config.http.chunk_bytes);
                 }
             }
             self.set_applied(references.lsn);
@@ -74,7 +74,7 @@ impl Engine {
             .entry((table.oid, selected.clone()))
             .or_insert_with(|| crate::format::schema::header(table, &selected).into());
         let mut state = State { phase: Phase::Live, log: Some(log), chunks: stored.chunks, ..State::default() };
-        state.snapshot_taken(snapshot, self.config.chunk_bytes);
+        state.snapshot_taken(snapshot, self.config.http.chunk_bytes);
         let schema = Arc::clone(schema);
         let shape = Shape::new(stored.number, &handle, stored.definition, &stored.identity, table.oid, schema, state);
         let shape = Arc::new(shape);
