@@ -16,6 +16,8 @@ mod read;
 mod recover;
 mod registry;
 mod router;
+#[allow(dead_code, reason = "the engine that calls it comes next")]
+pub(crate) mod serve;
 mod shape;
 mod source;
 pub mod state;

@@ -88,7 +88,7 @@ pub fn push_move(out: &mut Vec<u8>, direction: Move, patterns: &[Pattern<'_>], x
 /// [`snapshot_row_with`](super::projection::Projection::snapshot_row_with). Empty lists are left out, except that an update which has
 /// tags always says which ones it lost (`removed`).
 pub fn push_tags(out: &mut Vec<u8>, tags: &[&str], removed: Option<&[&str]>, active: &[bool]) {
-    let mut list = |out: &mut Vec<u8>, name: &str, list: &[&str]| {
+    let list = |out: &mut Vec<u8>, name: &str, list: &[&str]| {
         out.extend_from_slice(b",\"");
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b"\":[");

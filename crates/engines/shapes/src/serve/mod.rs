@@ -1,3 +1,20 @@
 //! HTTP: what requests mean, and what answers look like.
 
-pub(crate) mod look;
+mod admission;
+mod given;
+mod identifier;
+mod invalid;
+mod look;
+mod making;
+mod params;
+mod query;
+mod refusal;
+mod respond;
+mod route;
+mod secret;
+mod service;
+pub mod settings;
+mod sse;
+mod subset;
+
+pub use service::ShapesService;
