@@ -47,7 +47,16 @@ pub struct Column {
     /// The place in the primary key, from 0.
     pub key: Option<u32>,
     /// `GENERATED ALWAYS AS (…)`.
-    pub generated: bool,
+    pub generated: Option<Generated>,
+}
+
+/// Where the value of a generated column is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Generated {
+    /// When a row is written: from Postgres 18 on its changes can be had.
+    Stored,
+    /// When a row is read: its changes cannot be had.
+    Virtual,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,8 +74,10 @@ pub struct Table {
     pub kind: Kind,
     /// In the order of `attnum`, without dropped ones.
     pub columns: Vec<Column>,
-    /// Tables that this one is a partition of, at any depth: changes of this one are theirs too.
+    /// Tables that this one is a partition of or inherits from, at any depth: changes of this one are theirs too. Ascending.
     pub ancestors: Vec<u32>,
+    /// Its partitions and who inherits from it, at any depth: their rows are its rows. Ascending.
+    pub parts: Vec<u32>,
 }
 
 impl Table {

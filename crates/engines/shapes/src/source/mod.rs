@@ -1,4 +1,20 @@
-//! Postgres: where rows and changes come from.
+//! Everything that asks Postgres something, in blocking code that is run by threads.
+//!
+//! | module | question |
+//! |---|---|
+//! | [`catalog`] | what is this table? |
+//! | [`setup`] | may we go on where we were? |
+//! | [`publish`] | do we get this table's changes? |
+//! | [`validate`] | does Postgres take this definition? |
+//! | [`snapshot`] | which rows are there now? |
+//! | [`reconcile`] | are the tables still what they were? |
+//! | [`pool`] | who asks, and how many at once |
+//! | `replicate`, `spill` | what has changed since? |
 
+pub mod cancel;
+pub mod catalog;
+pub mod error;
 pub(crate) mod replicate;
+pub mod session;
+pub mod snapshot;
 pub(crate) mod spill;

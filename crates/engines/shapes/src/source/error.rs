@@ -1,0 +1,81 @@
+//! What can go wrong when Postgres is asked, by what can be done about it.
+
+use thalweg_wire::pg::{DbError, Error};
+
+/// Why Postgres gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// Somebody of ours no longer wanted it.
+    #[error("cancelled")]
+    Cancelled,
+    /// `statement_timeout` of the server or of the query; also a cancellation that is not ours.
+    #[error("the query was interrupted: {0}")]
+    Interrupted(Box<DbError>),
+    /// A lock was not to be had in time. A retry can help.
+    #[error("a lock was not to be had in time: {0}")]
+    Locked(Box<DbError>),
+    /// SQLSTATE 42501.
+    #[error("{0}")]
+    Permission(Box<DbError>),
+    /// A table, column, type or function that was known is no longer there: what was built on it must be fetched again.
+    #[error("the schema has changed: {0}")]
+    SchemaChanged(Box<DbError>),
+    /// A constant that is none of its type, a division by zero, and what else is wrong with what was asked.
+    #[error("{0}")]
+    Invalid(Box<DbError>),
+    /// The way to the server, or the server's state, is at fault: a retry can help.
+    #[error("Postgres cannot be reached: {0}")]
+    Unreachable(String),
+    /// Too much waits already.
+    #[error("{waiting} queries wait for Postgres already")]
+    Full { waiting: usize },
+    /// More than we hold in memory.
+    #[error("{0}")]
+    TooLarge(String),
+    /// The server is a standby, where no changes are to be had.
+    #[error("the server is a standby: {0}")]
+    Standby(Box<DbError>),
+    /// Who took the rows wants no more.
+    #[error("stopped by who took the rows")]
+    Stopped,
+    /// An answer of the catalog that is not as we know it.
+    #[error("the catalog's answer cannot be read: {0}")]
+    Catalog(String),
+    #[error("{0}")]
+    Other(Box<Error>),
+}
+
+impl From<Error> for SourceError {
+    fn from(error: Error) -> Self {
+        if error.is_transient() {
+            // Also 40001 and 40P01, which a retry helps against too.
+            return Self::Unreachable(error.to_string());
+        }
+        let db = match error {
+            Error::Server(db) | Error::Closed(Some(db)) => db,
+            error @ Error::TooLarge { .. } => return Self::TooLarge(error.to_string()),
+            error => return Self::Other(Box::new(error)),
+        };
+        match db.code.as_str() {
+            "57014" => Self::Interrupted(db),
+            "55P03" => Self::Locked(db),
+            "42501" => Self::Permission(db),
+            // Undefined table, column, function, object, schema; an oid that is no relation any more.
+            "42P01" | "42703" | "42883" | "42704" | "3F000" => Self::SchemaChanged(db),
+            // Recovery is in progress; a read-only transaction.
+            "55000" | "25006" => Self::Standby(db),
+            // The session was ended while a transaction was open or idle for too long.
+            "25P03" | "25P04" | "57P05" => Self::Unreachable(db.to_string()),
+            code if code.starts_with("22") || code.starts_with("42") => Self::Invalid(db),
+            _ => Self::Other(Box::new(Error::Server(db))),
+        }
+    }
+}
+
+impl SourceError {
+    /// Whether the same may succeed later without anybody changing anything.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::Full { .. } | Self::Locked(_) | Self::Interrupted(_) | Self::Standby(_))
+    }
+}

@@ -1,0 +1,70 @@
+//! A connection that prints values the way clients get them.
+
+use super::cancel::Cancel;
+use super::error::SourceError;
+use std::sync::Arc;
+use thalweg_wire::pg::{Config, Conn, Error, TransactionStatus};
+
+/// How values are printed, in snapshots and in the replication stream alike.
+pub const DISPLAY: [(&str, &str); 5] = [
+    ("bytea_output", "hex"),
+    ("DateStyle", "ISO, DMY"),
+    ("TimeZone", "UTC"),
+    ("extra_float_digits", "1"),
+    ("IntervalStyle", "iso_8601"),
+];
+
+/// For who selects rows. Without row security a policy that hides rows is an error: the replication stream knows no policies, so a
+/// shape would begin with fewer rows than it goes on with. Compiled plans take longer to make than most snapshots to run.
+const SELECTS: [(&str, &str); 2] = [("row_security", "off"), ("jit", "off")];
+
+/// `SET name = 'value'; …`
+#[must_use]
+pub fn set(settings: &[(&str, &str)]) -> String {
+    settings.iter().fold(String::new(), |sql, (name, value)| format!("{sql}SET {name} = '{value}'; "))
+}
+
+/// A connection for questions, and whether the present one is still wanted.
+#[derive(Debug)]
+pub struct Session {
+    pub conn: Conn,
+    pub cancel: Arc<Cancel>,
+}
+
+impl Session {
+    pub fn connect(config: &Config) -> Result<Self, Error> {
+        let mut config = config.clone();
+        config.application_name.get_or_insert_with(|| "thalweg".to_owned());
+        let mut conn = Conn::connect(&config)?;
+        conn.simple(&(set(&DISPLAY) + &set(&SELECTS)))?;
+        Ok(Self { conn, cancel: Arc::default() })
+    }
+
+    /// Columns of a `SELECT` that set the same for the transaction: a pooler may lend it a server process that nobody has told.
+    pub(super) fn set_local() -> String {
+        let all = DISPLAY.iter().chain(&SELECTS);
+        all.fold(String::new(), |sql, (name, value)| format!("{sql}, set_config('{name}', '{value}', true)"))
+    }
+
+    /// What an error means here: the server says the same of a cancellation and of a timeout.
+    pub(super) fn error(&self, error: Error) -> SourceError {
+        match SourceError::from(error) {
+            SourceError::Interrupted(_) if self.cancel.is_cancelled() => SourceError::Cancelled,
+            error => error,
+        }
+    }
+
+    /// Ends a transaction that is still open.
+    pub(super) fn roll_back(&mut self) {
+        if !self.conn.is_poisoned() && self.conn.transaction_status() != TransactionStatus::Idle {
+            // If it fails the connection is poisoned, or still in a transaction, and its owner does not use it again.
+            let _ = self.conn.simple("ROLLBACK");
+        }
+    }
+
+    /// Whether another question can be asked.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        !self.conn.is_poisoned() && self.conn.transaction_status() == TransactionStatus::Idle
+    }
+}

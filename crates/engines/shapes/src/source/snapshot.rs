@@ -1,0 +1,127 @@
+//! Rows as they are at one moment, and which moment that is.
+//!
+//! All of it is one transaction, `REPEATABLE READ READ ONLY`. Its first statement takes the snapshot and only then asks where the log
+//! ends: what commits after that position is not in the snapshot.
+
+use super::error::SourceError;
+use super::session::Session;
+use crate::state::snapshot::PgSnapshot;
+use crate::table::{Table, quoted};
+use std::fmt::Write;
+use std::ops::ControlFlow;
+use std::time::Duration;
+use thalweg_wire::pg::{Lsn, ResultSet};
+
+/// Waiting for the server's answer after it should have interrupted the statement itself.
+const GRACE: Duration = Duration::from_secs(30);
+/// Between two words of the server, when nothing long is asked.
+pub(super) const SHORT: Duration = Duration::from_secs(60);
+
+/// What a snapshot gives, in this order.
+#[derive(Debug)]
+pub enum Taken<'a> {
+    /// Once, before the first row.
+    Snapshot(&'a PgSnapshot),
+    /// A row in the text format of `COPY`: columns in the order asked for, between tabs, `\N` for NULL, escaped; without its line feed.
+    Row(&'a [u8]),
+}
+
+/// A subset's rows and their moment.
+#[derive(Debug)]
+pub struct Subset {
+    pub snapshot: PgSnapshot,
+    pub rows: ResultSet,
+}
+
+/// `SELECT` of these columns, in this order. `filter` is SQL without parameters.
+#[must_use]
+pub fn select(table: &Table, columns: &[usize], filter: Option<&str>) -> String {
+    let names: Vec<String> = columns.iter().map(|at| quoted(&table.columns[*at].name)).collect();
+    let mut sql = format!("SELECT {} FROM {}", names.join(", "), table.name);
+    if let Some(filter) = filter {
+        let _ = write!(sql, " WHERE ({filter})");
+    }
+    sql
+}
+
+/// Gives the snapshot and then every row of `select` to `take`, which may break it off. `limit`: how long the query may take.
+pub fn copy(
+    session: &mut Session,
+    select: &str,
+    limit: Option<Duration>,
+    mut take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
+) -> Result<PgSnapshot, SourceError> {
+    in_snapshot(session, limit, |session, snapshot| {
+        if take(Taken::Snapshot(snapshot)).is_break() {
+            return Err(SourceError::Stopped);
+        }
+        let mut rows = match session.conn.copy_out(&format!("COPY ({select}) TO STDOUT")) {
+            Ok(rows) => rows,
+            Err(error) => return Err(session.error(error)),
+        };
+        loop {
+            // Each message is one row (Postgres documentation, section "COPY Operations").
+            match rows.next() {
+                Ok(Some(row)) => {
+                    if take(Taken::Row(row.strip_suffix(b"\n").unwrap_or(row))).is_break() {
+                        // The connection is lost with it: what is still to come could be of any size.
+                        return Err(SourceError::Stopped);
+                    }
+                }
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    drop(rows);
+                    return Err(session.error(error));
+                }
+            }
+        }
+    })
+    .map(|(snapshot, ())| snapshot)
+}
+
+/// Runs one query with its parameters in a snapshot. Its rows are held in memory, up to the bound of the connection.
+pub fn subset(
+    session: &mut Session,
+    sql: &str,
+    parameters: &[Option<&str>],
+    limit: Option<Duration>,
+) -> Result<Subset, SourceError> {
+    let run = |session: &mut Session, _: &PgSnapshot| {
+        session.conn.query(sql, parameters).map_err(|error| session.error(error))
+    };
+    let (snapshot, rows) = in_snapshot(session, limit, run)?;
+    Ok(Subset { snapshot, rows })
+}
+
+fn in_snapshot<T>(
+    session: &mut Session,
+    limit: Option<Duration>,
+    run: impl FnOnce(&mut Session, &PgSnapshot) -> Result<T, SourceError>,
+) -> Result<(PgSnapshot, T), SourceError> {
+    // The query itself may be silent for long before its first row; a server that is gone is noticed by TCP.
+    session.conn.set_read_timeout(limit.map(|limit| limit + GRACE));
+    let done = begin(session, limit).and_then(|snapshot| {
+        let value = run(session, &snapshot)?;
+        session.conn.simple("COMMIT").map_err(|error| session.error(error))?;
+        Ok((snapshot, value))
+    });
+    session.conn.set_read_timeout(Some(SHORT));
+    if done.is_err() {
+        session.roll_back();
+    }
+    done
+}
+
+fn begin(session: &mut Session, limit: Option<Duration>) -> Result<PgSnapshot, SourceError> {
+    let mut sql = String::from("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; ");
+    if let Some(limit) = limit {
+        let _ = write!(sql, "SET LOCAL statement_timeout = {}; ", limit.as_millis().clamp(1, i32::MAX as u128));
+    }
+    let _ = write!(sql, "SELECT pg_current_snapshot(), pg_current_wal_insert_lsn(){}", Session::set_local());
+    let answers = session.conn.simple(&sql).map_err(|error| session.error(error))?;
+    let row = answers.last().and_then(|answer| answer.row(0));
+    let text = |at| row.and_then(|row| row.get(at)).unwrap_or_default();
+    let snapshot: PgSnapshot = text(0).parse().map_err(|error| SourceError::Catalog(format!("{error}")))?;
+    let lsn: Lsn = text(1).parse().map_err(|error| SourceError::Catalog(format!("{error}")))?;
+    Ok(PgSnapshot { lsn: lsn.0, ..snapshot })
+}
