@@ -55,6 +55,7 @@ fn follow(engine: &Arc<Engine>, known: &mut Option<SourceIdentity>) -> Result<()
         slot: engine.config.slot(),
         publication: engine.config.publication(),
         manual: engine.config.manual_publishing,
+        temporary: false,
         known: known.clone(),
     };
     let waiting = || engine.set_health(Health::Waiting);

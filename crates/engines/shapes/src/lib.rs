@@ -16,10 +16,17 @@ mod read;
 mod recover;
 mod registry;
 mod router;
-#[allow(dead_code, reason = "the engine that calls it comes next")]
-pub(crate) mod serve;
+mod serve;
 mod shape;
+mod shapes;
 mod source;
 pub mod state;
-pub mod store;
+mod store;
 pub mod table;
+
+pub use engine::{Health, ShapesConfig};
+pub use format::note::LogState;
+pub use serve::ShapesService;
+pub use serve::settings::Settings;
+pub use shapes::{OpenError, Shapes, ShapesStats};
+pub use store::StoreError;

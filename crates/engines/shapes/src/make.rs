@@ -57,7 +57,8 @@ impl Engine {
         let handle = self.new_handle(&checked.identity, now_micros);
         let schema = crate::format::schema::header(&checked.table, &checked.selected).into();
         let (table, identity) = (checked.table.oid, checked.identity.as_str());
-        let state = State { phase: Phase::Snapshotting, ..State::default() };
+        let mut state = State::default();
+        state.phase = Phase::Snapshotting;
         let shape = Arc::new(Shape::new(number, &handle, definition.clone(), identity, table, schema, state));
         {
             let mut registry = self.registry.write();

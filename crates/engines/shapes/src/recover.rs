@@ -73,7 +73,8 @@ impl Engine {
         let schema = schemas
             .entry((table.oid, selected.clone()))
             .or_insert_with(|| crate::format::schema::header(table, &selected).into());
-        let mut state = State { phase: Phase::Live, log: Some(log), chunks: stored.chunks, ..State::default() };
+        let mut state = State::default();
+        (state.phase, state.log, state.chunks) = (Phase::Live, Some(log), stored.chunks);
         state.snapshot_taken(snapshot, self.config.http.chunk_bytes);
         let schema = Arc::clone(schema);
         let shape = Shape::new(stored.number, &handle, stored.definition, &stored.identity, table.oid, schema, state);

@@ -377,7 +377,7 @@ fn fits(table: &Table, columns: &[(String, u32)]) -> bool {
     let known = |name: &str| table.columns.iter().any(|column| column.name == name);
     let there = |name: &str| columns.iter().any(|(found, _)| found == name);
     columns.iter().all(|(name, _)| known(name))
-        && table.columns.iter().all(|column| column.generated || there(&column.name))
+        && table.columns.iter().all(|column| column.generated.is_some() || there(&column.name))
         && table.columns.iter().all(|column| {
             let found = columns.iter().find(|(name, _)| *name == column.name);
             found.is_none_or(|(_, oid)| *oid == column.ty.oid || *oid >= FIRST_NORMAL_OID)

@@ -1,7 +1,8 @@
 //! Taking back a question that another thread asks.
 
+use super::error::SourceError;
 use parking_lot::Mutex;
-use thalweg_wire::pg::CancelToken;
+use thalweg_wire::pg::{CancelToken, Error};
 
 /// One piece of work that can be cancelled, before and while it runs.
 #[derive(Debug, Default)]
@@ -37,6 +38,14 @@ impl Cancel {
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.lock().cancelled
+    }
+
+    /// What an error means: the server says the same of a cancellation and of a timeout.
+    pub(super) fn explain(&self, error: Error) -> SourceError {
+        match SourceError::from(error) {
+            SourceError::Interrupted(_) if self.is_cancelled() => SourceError::Cancelled,
+            error => error,
+        }
     }
 
     /// The work begins, on the connection of `token`. `false`: it is cancelled already.

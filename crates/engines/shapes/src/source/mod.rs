@@ -16,5 +16,7 @@ pub mod catalog;
 pub mod error;
 pub(crate) mod replicate;
 pub mod session;
+pub mod setup;
 pub mod snapshot;
 pub(crate) mod spill;
+pub mod pool; pub mod publish; pub mod validate;

@@ -1,7 +1,6 @@
 //! A connection that prints values the way clients get them.
 
 use super::cancel::Cancel;
-use super::error::SourceError;
 use std::sync::Arc;
 use thalweg_wire::pg::{Config, Conn, Error, TransactionStatus};
 
@@ -44,14 +43,6 @@ impl Session {
     pub(super) fn set_local() -> String {
         let all = DISPLAY.iter().chain(&SELECTS);
         all.fold(String::new(), |sql, (name, value)| format!("{sql}, set_config('{name}', '{value}', true)"))
-    }
-
-    /// What an error means here: the server says the same of a cancellation and of a timeout.
-    pub(super) fn error(&self, error: Error) -> SourceError {
-        match SourceError::from(error) {
-            SourceError::Interrupted(_) if self.cancel.is_cancelled() => SourceError::Cancelled,
-            error => error,
-        }
     }
 
     /// Ends a transaction that is still open.

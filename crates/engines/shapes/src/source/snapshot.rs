@@ -51,32 +51,22 @@ pub fn copy(
     limit: Option<Duration>,
     mut take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
 ) -> Result<PgSnapshot, SourceError> {
-    in_snapshot(session, limit, |session, snapshot| {
+    let (snapshot, ()) = in_snapshot(session, limit, |session, snapshot| {
         if take(Taken::Snapshot(snapshot)).is_break() {
             return Err(SourceError::Stopped);
         }
-        let mut rows = match session.conn.copy_out(&format!("COPY ({select}) TO STDOUT")) {
-            Ok(rows) => rows,
-            Err(error) => return Err(session.error(error)),
-        };
-        loop {
-            // Each message is one row (Postgres documentation, section "COPY Operations").
-            match rows.next() {
-                Ok(Some(row)) => {
-                    if take(Taken::Row(row.strip_suffix(b"\n").unwrap_or(row))).is_break() {
-                        // The connection is lost with it: what is still to come could be of any size.
-                        return Err(SourceError::Stopped);
-                    }
-                }
-                Ok(None) => return Ok(()),
-                Err(error) => {
-                    drop(rows);
-                    return Err(session.error(error));
-                }
+        let Session { conn, cancel } = session;
+        let mut rows = conn.copy_out(&format!("COPY ({select}) TO STDOUT")).map_err(|error| cancel.explain(error))?;
+        // Each message is one row (Postgres documentation, section "COPY Operations").
+        while let Some(row) = rows.next().map_err(|error| cancel.explain(error))? {
+            if take(Taken::Row(row.strip_suffix(b"\n").unwrap_or(row))).is_break() {
+                // The connection is lost with it: what is still to come could be of any size.
+                return Err(SourceError::Stopped);
             }
         }
-    })
-    .map(|(snapshot, ())| snapshot)
+        Ok(())
+    })?;
+    Ok(snapshot)
 }
 
 /// Runs one query with its parameters in a snapshot. Its rows are held in memory, up to the bound of the connection.
@@ -87,7 +77,7 @@ pub fn subset(
     limit: Option<Duration>,
 ) -> Result<Subset, SourceError> {
     let run = |session: &mut Session, _: &PgSnapshot| {
-        session.conn.query(sql, parameters).map_err(|error| session.error(error))
+        session.conn.query(sql, parameters).map_err(|error| session.cancel.explain(error))
     };
     let (snapshot, rows) = in_snapshot(session, limit, run)?;
     Ok(Subset { snapshot, rows })
@@ -102,7 +92,7 @@ fn in_snapshot<T>(
     session.conn.set_read_timeout(limit.map(|limit| limit + GRACE));
     let done = begin(session, limit).and_then(|snapshot| {
         let value = run(session, &snapshot)?;
-        session.conn.simple("COMMIT").map_err(|error| session.error(error))?;
+        session.conn.simple("COMMIT").map_err(|error| session.cancel.explain(error))?;
         Ok((snapshot, value))
     });
     session.conn.set_read_timeout(Some(SHORT));
@@ -118,7 +108,7 @@ fn begin(session: &mut Session, limit: Option<Duration>) -> Result<PgSnapshot, S
         let _ = write!(sql, "SET LOCAL statement_timeout = {}; ", limit.as_millis().clamp(1, i32::MAX as u128));
     }
     let _ = write!(sql, "SELECT pg_current_snapshot(), pg_current_wal_insert_lsn(){}", Session::set_local());
-    let answers = session.conn.simple(&sql).map_err(|error| session.error(error))?;
+    let answers = session.conn.simple(&sql).map_err(|error| session.cancel.explain(error))?;
     let row = answers.last().and_then(|answer| answer.row(0));
     let text = |at| row.and_then(|row| row.get(at)).unwrap_or_default();
     let snapshot: PgSnapshot = text(0).parse().map_err(|error| SourceError::Catalog(format!("{error}")))?;

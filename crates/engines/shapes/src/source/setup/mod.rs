@@ -1,0 +1,185 @@
+//! What must be in order before changes can be followed: the server, the lock, the publication, the slot.
+//!
+//! Everything happens on the connection that will replicate, so that the lock is held for exactly as long as it does.
+
+mod publication;
+mod server;
+mod slot;
+
+use super::session::{DISPLAY, set};
+use crate::format::note::SourceIdentity;
+use std::time::Duration;
+use thalweg_wire::pg::replication::{self, Conn};
+use thalweg_wire::pg::{Config, DbError, Error, Lsn, ResultSet, ServerVersion};
+
+/// Between two attempts to get the lock.
+const LOCK_EVERY: Duration = Duration::from_millis(250);
+/// Between two words of the server; a new slot waits for every transaction that writes.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What to prepare.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub slot: String,
+    pub publication: String,
+    /// The publication is somebody else's: it is looked at, never changed.
+    pub manual: bool,
+    /// The slot goes when the connection does, and with it every shape.
+    pub temporary: bool,
+    /// Where changes came from so far.
+    pub known: Option<SourceIdentity>,
+}
+
+/// Everything is in order.
+#[derive(Debug)]
+pub struct Ready {
+    pub conn: Conn,
+    /// To be kept, and given as `known` the next time.
+    pub identity: SourceIdentity,
+    pub resume: Resume,
+    /// The slot has everything after it.
+    pub confirmed: Lsn,
+    /// The server hangs up when it hears nothing for so long; `None`: never.
+    pub sender_timeout: Option<Duration>,
+    pub version: ServerVersion,
+}
+
+/// Whether the slot has every change since the last time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    Continue,
+    /// It has not: no shape of before is right any more.
+    Restart { why: String },
+}
+
+/// Why changes cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    #[error("Postgres {0} is too old: 14 is the first version that can be followed")]
+    Version(ServerVersion),
+    #[error("wal_level is {0}: set wal_level = logical in postgresql.conf and restart Postgres")]
+    WalLevel(String),
+    #[error("the server is a standby: give the primary's address")]
+    Standby,
+    #[error("the role {role} may not replicate ({error}): ALTER ROLE {role} REPLICATION, or use one that may")]
+    Privilege { role: String, error: Box<DbError> },
+    #[error("Postgres has no replication connection free (max_wal_senders): {0}")]
+    NoSenderFree(Box<DbError>),
+    #[error("all {max} replication slots are in use: raise max_replication_slots, or drop one that nobody needs")]
+    NoSlotFree { max: String },
+    #[error("the replication slot {slot} is not ours: {what}; drop it, or set another replication_stream_id")]
+    ForeignSlot { slot: String, what: String },
+    #[error("the replication slot {slot} is in use by process {pid}")]
+    SlotInUse { slot: String, pid: String },
+    #[error("Publication {0:?} not found in the database")]
+    PublicationMissing(String),
+    #[error("Publication {0:?} does not publish all required operations: INSERT, UPDATE, DELETE, TRUNCATE")]
+    PublicationOperations(String),
+    #[error("Publication {name:?} cannot be created ({error}): grant CREATE on the database, or create it")]
+    PublicationPrivilege { name: String, error: Box<DbError> },
+    #[error("stopped")]
+    Stopped,
+    #[error(transparent)]
+    Postgres(Error),
+    #[error("an answer of the server cannot be read: {0}")]
+    Answer(&'static str),
+}
+
+impl From<Error> for SetupError {
+    fn from(error: Error) -> Self {
+        Self::Postgres(error)
+    }
+}
+
+/// Connects and prepares. Waits for the lock for as long as another server has it; `waiting` is told so, and again after each attempt.
+/// `stopping` ends the wait.
+pub fn prepare(
+    config: &Config,
+    options: &Options,
+    waiting: &dyn Fn(),
+    stopping: &(dyn Fn() -> bool + Sync),
+) -> Result<Ready, SetupError> {
+    let mut config = config.clone();
+    config.read_timeout = Some(PATIENCE);
+    config.application_name.get_or_insert_with(|| "thalweg".to_owned());
+    let mut conn = Conn::connect(&config).map_err(|error| server::not_let_in(&config, error))?;
+    let system = conn.identify_system()?;
+    let facts = server::check(&mut conn)?;
+    lock(&mut conn, &options.slot, waiting, stopping)?;
+    let publication = publication::prepare(&mut conn, options, facts.version)?;
+    let identity = SourceIdentity {
+        system: system.id.clone(),
+        timeline: system.timeline,
+        database: system.database.clone().unwrap_or_default(),
+        slot: options.slot.clone(),
+        publication: format!("{}/{}", options.publication, publication.oid),
+    };
+    let broken = broken(options.known.as_ref(), &identity, publication.made);
+    let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
+    conn.simple(&set(&DISPLAY))?;
+    Ok(Ready {
+        conn,
+        identity,
+        resume: slot.resume,
+        confirmed: slot.confirmed,
+        sender_timeout: facts.sender_timeout,
+        version: facts.version,
+    })
+}
+
+/// Why the slot cannot go on where we were, as far as it does not lie in the slot.
+fn broken(known: Option<&SourceIdentity>, now: &SourceIdentity, publication_made: bool) -> Option<String> {
+    let Some(known) = known else { return Some("nothing is known of an earlier connection".to_owned()) };
+    if known.system != now.system {
+        return Some(format!("the server is another one: its system identifier is {}, not {}", now.system, known.system));
+    }
+    if known.timeline != now.timeline {
+        return Some(format!("the server is on another timeline: {}, not {}", now.timeline, known.timeline));
+    }
+    if known.database != now.database {
+        return Some(format!("the database is another one: {}, not {}", now.database, known.database));
+    }
+    if known.slot != now.slot {
+        return Some(format!("the replication slot is another one: {}, not {}", now.slot, known.slot));
+    }
+    if publication_made || known.publication != now.publication {
+        return Some("the publication is a new one".to_owned());
+    }
+    None
+}
+
+/// One server owns a slot. The lock is bound to this session.
+fn lock(conn: &mut Conn, slot: &str, waiting: &dyn Fn(), stopping: &dyn Fn() -> bool) -> Result<(), SetupError> {
+    let key = i64::from(u32::from_be_bytes(*b"thal")) << 32 | i64::from(thalweg_base::crc(slot.as_bytes()));
+    let mut told = false;
+    loop {
+        let answers = conn.simple(&format!("SELECT pg_try_advisory_lock({key})"))?;
+        if value(&answers) == Some("t") {
+            return Ok(());
+        }
+        waiting();
+        if !std::mem::replace(&mut told, true) {
+            tracing::info!(slot, "another server follows Postgres with this slot: waiting for it to end");
+        }
+        std::thread::sleep(LOCK_EVERY);
+        if stopping() {
+            return Err(SetupError::Stopped);
+        }
+    }
+}
+
+fn value(answers: &[ResultSet]) -> Option<&str> {
+    answers.last().and_then(ResultSet::value)
+}
+
+/// The values of the only row, with their columns' names.
+fn row<'a>(answers: &'a [ResultSet]) -> impl Fn(&str) -> Option<&'a str> + 'a {
+    let answer = answers.last();
+    move |name| answer.and_then(|answer| answer.row(0)?.get(answer.column(name)?))
+}
+
+fn literal(text: &str) -> String {
+    thalweg_wire::pg::quote_literal(text)
+}
+
+type SlotOptions = replication::SlotOptions;

@@ -1,0 +1,65 @@
+//! The publication: what the slot tells.
+
+use super::{Options, SetupError, literal, row};
+use crate::table::quoted;
+use thalweg_wire::pg::ServerVersion;
+use thalweg_wire::pg::replication::Conn;
+
+pub(super) struct Publication {
+    /// Another one means that it was dropped and made again, and what was changed between is lost.
+    pub(super) oid: u32,
+    pub(super) made: bool,
+}
+
+struct Found {
+    oid: u32,
+    owned: bool,
+    whole: bool,
+    generated: bool,
+}
+
+pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion) -> Result<Publication, SetupError> {
+    let name = &options.publication;
+    let with_generated = version.major >= 18;
+    let found = find(conn, name)?;
+    let made = found.is_none();
+    let found = match found {
+        Some(found) => found,
+        None if options.manual => return Err(SetupError::PublicationMissing(name.clone())),
+        None => {
+            let with = if with_generated { " WITH (publish_generated_columns = stored)" } else { "" };
+            if let Err(error) = conn.simple(&format!("CREATE PUBLICATION {}{with}", quoted(name))) {
+                return Err(match error.db() {
+                    Some(db) if db.code == "42501" => {
+                        SetupError::PublicationPrivilege { name: name.clone(), error: Box::new(db.clone()) }
+                    }
+                    _ => error.into(),
+                });
+            }
+            find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?
+        }
+    };
+    if !found.whole {
+        return Err(SetupError::PublicationOperations(name.clone()));
+    }
+    // One that was made before an upgrade of the server.
+    if with_generated && !found.generated && found.owned && !options.manual {
+        conn.simple(&format!("ALTER PUBLICATION {} SET (publish_generated_columns = stored)", quoted(name)))?;
+    }
+    Ok(Publication { oid: found.oid, made })
+}
+
+fn find(conn: &mut Conn, name: &str) -> Result<Option<Found>, SetupError> {
+    let answers = conn.simple(&format!(
+        "SELECT p.oid, pg_has_role(p.pubowner, 'USAGE') AS owned, \
+         p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AS whole, \
+         coalesce(to_jsonb(p) ->> 'pubgencols' = 's', false) AS generated \
+         FROM pg_publication p WHERE p.pubname = {}",
+        literal(name)
+    ))?;
+    let fact = row(&answers);
+    let Some(oid) = fact("oid") else { return Ok(None) };
+    let oid = oid.parse().map_err(|_| SetupError::Answer("oid"))?;
+    let is = |name| fact(name) == Some("t");
+    Ok(Some(Found { oid, owned: is("owned"), whole: is("whole"), generated: is("generated") }))
+}

@@ -1,0 +1,127 @@
+//! The slot: from where on changes are kept for us.
+
+use super::server::Facts;
+use super::{Options, Resume, SetupError, SlotOptions, literal, row};
+use crate::format::note::SourceIdentity;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use thalweg_wire::pg::Lsn;
+use thalweg_wire::pg::replication::Conn;
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+pub(super) struct Slot {
+    pub(super) resume: Resume,
+    pub(super) confirmed: Lsn,
+}
+
+struct Found {
+    /// Why no stream of it would be ours.
+    foreign: Option<String>,
+    /// The process that reads it.
+    active: Option<String>,
+    /// Why Postgres no longer has what it should give.
+    lost: Option<String>,
+    confirmed: Option<Lsn>,
+}
+
+/// `broken`: why it must not go on, if that is known already.
+pub(super) fn prepare(
+    conn: &mut Conn,
+    options: &Options,
+    facts: &Facts,
+    identity: &SourceIdentity,
+    broken: Option<String>,
+    stopping: &(dyn Fn() -> bool + Sync),
+) -> Result<Slot, SetupError> {
+    let slot = &options.slot;
+    let found = find(conn, slot, &identity.database)?;
+    let why = match found {
+        Some(Found { foreign: Some(what), .. }) => return Err(SetupError::ForeignSlot { slot: slot.clone(), what }),
+        Some(Found { active: Some(pid), .. }) => return Err(SetupError::SlotInUse { slot: slot.clone(), pid }),
+        Some(found) => match (found.lost, broken, found.confirmed) {
+            (None, None, Some(confirmed)) => return Ok(Slot { resume: Resume::Continue, confirmed }),
+            // Also one that is all right but holds changes that nobody wants any more.
+            (lost, broken, _) => {
+                conn.drop_slot(slot, false)?;
+                let lost = lost.map(|why| format!("Postgres no longer keeps what the replication slot needs ({why})"));
+                lost.or(broken).unwrap_or_else(|| "the replication slot was never ready".to_owned())
+            }
+        },
+        None => broken.unwrap_or_else(|| "the replication slot was dropped".to_owned()),
+    };
+    let confirmed = create(conn, options, facts, stopping)?;
+    Ok(Slot { resume: Resume::Restart { why }, confirmed })
+}
+
+fn find(conn: &mut Conn, slot: &str, database: &str) -> Result<Option<Found>, SetupError> {
+    let answers = conn.simple(&format!(
+        "SELECT slot_type, plugin, database, active_pid, wal_status, confirmed_flush_lsn, \
+         to_jsonb(s) ->> 'invalidation_reason' AS reason, to_jsonb(s) ->> 'conflicting' AS conflicting \
+         FROM pg_replication_slots s WHERE slot_name = {}",
+        literal(slot)
+    ))?;
+    let fact = row(&answers);
+    let Some(kind) = fact("slot_type") else { return Ok(None) };
+    let foreign = if kind != "logical" {
+        Some(format!("it is {kind}"))
+    } else if fact("plugin") != Some("pgoutput") {
+        Some(format!("its plugin is {}", fact("plugin").unwrap_or_default()))
+    } else if fact("database") != Some(database) {
+        Some(format!("it is of the database {}", fact("database").unwrap_or_default()))
+    } else {
+        None
+    };
+    let lost = if fact("wal_status") == Some("lost") {
+        Some(fact("reason").unwrap_or("wal_status is lost").to_owned())
+    } else if fact("conflicting") == Some("true") {
+        Some("it conflicts with recovery".to_owned())
+    } else {
+        fact("reason").map(str::to_owned)
+    };
+    Ok(Some(Found {
+        foreign,
+        active: fact("active_pid").map(str::to_owned),
+        lost,
+        confirmed: fact("confirmed_flush_lsn").and_then(|text| text.parse().ok()),
+    }))
+}
+
+/// A new slot is ready when every transaction that runs now has ended; until then `stopping` is looked at by a thread of its own.
+fn create(
+    conn: &mut Conn,
+    options: &Options,
+    facts: &Facts,
+    stopping: &(dyn Fn() -> bool + Sync),
+) -> Result<Lsn, SetupError> {
+    let slot = SlotOptions { temporary: options.temporary, ..SlotOptions::default() };
+    tracing::info!(slot = options.slot, "a replication slot is made, which waits for transactions that run");
+    let token = conn.session().cancel_token();
+    let (done, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
+    let made = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                if stopping() {
+                    stopped.store(true, Ordering::Release);
+                    let _ = token.as_ref().map(|token| token.cancel());
+                }
+                std::thread::park_timeout(LOOK_EVERY);
+            }
+        });
+        let made = conn.create_slot(&options.slot, &slot);
+        done.store(true, Ordering::Release);
+        made
+    });
+    match made {
+        Ok(made) => Ok(made.consistent_point),
+        Err(_) if stopped.load(Ordering::Acquire) => Err(SetupError::Stopped),
+        Err(error) => Err(match error.db() {
+            Some(db) if db.code == "53400" => SetupError::NoSlotFree { max: facts.slots_max.clone() },
+            Some(db) if db.code == "42501" => {
+                let role = conn.session().parameter("session_authorization").unwrap_or("of this connection");
+                SetupError::Privilege { role: role.to_owned(), error: Box::new(db.clone()) }
+            }
+            _ => error.into(),
+        }),
+    }
+}
