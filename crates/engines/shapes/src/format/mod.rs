@@ -7,3 +7,4 @@ pub mod note;
 pub mod offset;
 pub mod projection;
 pub mod references;
+pub mod schema;
