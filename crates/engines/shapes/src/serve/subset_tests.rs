@@ -37,10 +37,10 @@ fn orderings_by_columns_are_read() {
     for (text, expected) in [
         ("id", r#""id""#),
         (" ID  desc ", r#""id" DESC"#),
-        ("id ASC NULLS last, \"O\"\"r\" DESC nulls FIRST,a", r#""id" NULLS LAST,"O""r" DESC NULLS FIRST,"a""#),
+        ("id ASC NULLS last, \"O\"\"r\" DESC nulls FIRST,a", r#""id" NULLS LAST, "O""r" DESC NULLS FIRST, "a""#),
         ("desc desc", r#""desc" DESC"#),
         ("a nulls first", r#""a" NULLS FIRST"#),
-        ("id\n,\ta", r#""id","a""#),
+        ("id\n,\ta", r#""id", "a""#),
     ] {
         assert_eq!(sql(&order(text).unwrap()).strip_prefix(" ORDER BY ").unwrap(), expected, "{text}");
     }
