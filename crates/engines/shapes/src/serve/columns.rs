@@ -2,12 +2,12 @@
 
 use super::invalid::Invalid;
 use crate::definition::Definition;
-use crate::table::Table;
+use crate::table::{Generated, Table};
 
-/// Places of the selected columns in the table, ascending. `generated`: changes of generated columns are sent by this Postgres.
+/// Places of the selected columns in the table, ascending. `stored`: this Postgres sends changes of stored generated columns.
 ///
 /// Without a primary key all columns are the key, so all must be selected.
-pub(crate) fn selected(table: &Table, definition: &Definition, generated: bool) -> Result<Vec<usize>, Invalid> {
+pub(crate) fn selected(table: &Table, definition: &Definition, stored: bool) -> Result<Vec<usize>, Invalid> {
     if let Some(names) = &definition.queryable {
         check(table, names, None).map_err(|wrong| match wrong {
             Wrong::NoKey(missing) => Invalid::shape(
@@ -33,9 +33,13 @@ pub(crate) fn selected(table: &Table, definition: &Definition, generated: bool) 
         (None, Some(names)) => places(table, names),
         (None, None) => (0..table.columns.len()).collect(),
     };
-    let made = |at: &&usize| table.columns[**at].generated;
-    if !generated && selected.iter().any(|at| made(&at)) {
-        let names: Vec<&str> = selected.iter().filter(made).map(|at| table.columns[*at].name.as_str()).collect();
+    let is_silent = |at: &&usize| match table.columns[**at].generated {
+        None => false,
+        Some(Generated::Stored) => !stored,
+        Some(Generated::Virtual) => true,
+    };
+    if selected.iter().any(|at| is_silent(&at)) {
+        let names: Vec<&str> = selected.iter().filter(is_silent).map(|at| table.columns[*at].name.as_str()).collect();
         let way_out = if definition.columns.is_some() {
             ""
         } else {
@@ -91,21 +95,23 @@ mod tests {
                 ColumnType { oid: 25, name: "text".into(), modifier: -1, dimensions: 0, element: 0, labels: vec![] };
             Column { name: name.into(), ty, not_null: false, key, generated }
         };
-        let columns = vec![column("b", None, false), column("id", key, false), column("g", None, true)];
+        let columns =
+            vec![column("b", None, None), column("id", key, None), column("g", None, Some(Generated::Stored))];
         Table {
             oid: 1,
             name: TableName { schema: "public".into(), name: "t".into() },
             kind: Kind::Ordinary,
             columns,
             ancestors: vec![],
+            parts: vec![],
         }
     }
 
-    fn of(columns: Option<&[&str]>, queryable: Option<&[&str]>, generated: bool) -> Result<Vec<usize>, Value> {
+    fn of(columns: Option<&[&str]>, queryable: Option<&[&str]>, stored: bool) -> Result<Vec<usize>, Value> {
         let owned = |names: Option<&[&str]>| names.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
         let definition =
             Definition { columns: owned(columns), queryable: owned(queryable), ..Definition::of_table("public", "t") };
-        selected(&table(Some(0)), &definition, generated)
+        selected(&table(Some(0)), &definition, stored)
             .map_err(|invalid| serde_json::from_slice::<Value>(&invalid.body()).unwrap()["errors"].take())
     }
 
@@ -151,5 +157,8 @@ mod tests {
         );
         assert_eq!(of(None, None, false), Err(json!({"columns": [message]})));
         assert_eq!(of(Some(&["id", "g"]), None, true), Ok(vec![1, 2]));
+        let mut table = table(Some(0));
+        table.columns[2].generated = Some(Generated::Virtual);
+        assert!(selected(&table, &Definition::of_table("public", "t"), true).is_err(), "a virtual one is never sent");
     }
 }

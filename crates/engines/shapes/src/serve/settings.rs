@@ -2,25 +2,25 @@
 
 /// Limits and times of the HTTP side. Where Electric has a variable for the same, its name is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// How long caches may keep an answer that is not live: `ELECTRIC_CACHE_MAX_AGE`.
-    pub(crate) max_age_s: u64,
+    pub max_age_s: u64,
     /// How long they may go on using it while they ask again: `ELECTRIC_CACHE_STALE_AGE`.
-    pub(crate) stale_age_s: u64,
+    pub stale_age_s: u64,
     /// An answer ends where this much of a log ends: `ELECTRIC_SHAPE_CHUNK_BYTES_THRESHOLD`.
-    pub(crate) chunk_bytes: u64,
+    pub chunk_bytes: u64,
     /// How long a live request waits: `ELECTRIC_LONG_POLL_TIMEOUT`. Below a second, cursors are always 0.
-    pub(crate) long_poll_ms: u64,
+    pub long_poll_ms: u64,
     /// How long one SSE stream lasts.
-    pub(crate) sse_timeout_ms: u64,
+    pub sse_timeout_ms: u64,
     /// An SSE stream that is idle for so long gets a comment.
-    pub(crate) keep_alive_ms: u64,
+    pub keep_alive_ms: u64,
     /// Whether shapes can be deleted: `ELECTRIC_ENABLE_INTEGRATION_TESTING`.
-    pub(crate) allow_delete: bool,
+    pub allow_delete: bool,
     /// Requests at a time that may have to make a shape: `initial` of `ELECTRIC_MAX_CONCURRENT_REQUESTS`.
-    pub(crate) initial_requests_max: usize,
+    pub initial_requests_max: usize,
     /// Other requests at a time: `existing` of `ELECTRIC_MAX_CONCURRENT_REQUESTS`.
-    pub(crate) existing_requests_max: usize,
+    pub existing_requests_max: usize,
 }
 
 impl Default for Settings {

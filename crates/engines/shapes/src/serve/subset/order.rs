@@ -1,14 +1,7 @@
-//! Subsets: a part of a shape's rows as they are now, ordered, limited, outside of the shape's log.
-//!
-//! [`Subset`](super::params::Subset) has what is right in itself; here it meets the table. The predicates that go into the query come from
-//! the parser, never from the request: what it does not know cannot reach the database.
+//! Orderings of subsets: plain columns, nothing that is computed.
 
-use super::invalid::Invalid;
-use crate::format::message::push_visibility;
-use crate::format::projection::Projection;
-use crate::state::snapshot::PgSnapshot;
-use crate::table::{Table, quoted};
-use std::fmt::Write as _;
+use crate::serve::invalid::Invalid;
+use crate::table::Table;
 
 /// One member of an ordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,74 +58,6 @@ pub(crate) fn parse_order(text: &str, table: &Table, queryable: Option<&[String]
 
 fn refused(at: usize) -> String {
     format!("At location {at}: expressions are not allowed in ORDER BY clauses")
-}
-
-/// What of a subset goes into its query. The predicates are SQL without parameters.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Query<'a> {
-    /// The shape's own.
-    pub(crate) shape_where: Option<&'a str>,
-    pub(crate) subset_where: Option<&'a str>,
-    pub(crate) order: &'a [Order],
-    pub(crate) limit: Option<u64>,
-    pub(crate) offset: Option<u64>,
-}
-
-impl Query<'_> {
-    /// A SELECT of the projection's columns, in its order.
-    #[must_use]
-    pub(crate) fn sql(&self, table: &Table, projection: &Projection) -> String {
-        let mut sql = format!("SELECT {} FROM {}", projection.select_list(), table.name);
-        let mut word = " WHERE";
-        // Each in parentheses: both may have an OR outside.
-        for predicate in [self.shape_where, self.subset_where].into_iter().flatten() {
-            let _ = write!(sql, "{word} ({predicate})");
-            word = " AND";
-        }
-        let mut word = " ORDER BY";
-        for order in self.order {
-            let _ = write!(sql, "{word} {}", quoted(&order.column));
-            sql.push_str(if order.descending { " DESC" } else { "" });
-            sql.push_str(match order.nulls_first {
-                None => "",
-                Some(true) => " NULLS FIRST",
-                Some(false) => " NULLS LAST",
-            });
-            word = ",";
-        }
-        for (word, number) in [("LIMIT", self.limit), ("OFFSET", self.offset)] {
-            if let Some(number) = number {
-                let _ = write!(sql, " {word} {number}");
-            }
-        }
-        sql
-    }
-}
-
-/// `{"metadata":{…}, "data": [`. `mark` names the snapshot among the client's: below 2^31.
-pub(crate) fn push_begin(out: &mut Vec<u8>, snapshot: &PgSnapshot, mark: u32) {
-    let mut number = itoa::Buffer::new();
-    out.extend_from_slice(b"{\"metadata\":{\"snapshot_mark\":");
-    out.extend_from_slice(number.format(mark).as_bytes());
-    out.extend_from_slice(b",\"database_lsn\":\"");
-    out.extend_from_slice(number.format(snapshot.lsn).as_bytes());
-    out.push(b'"');
-    push_visibility(out, snapshot);
-    out.extend_from_slice(b"}, \"data\": [");
-}
-
-/// What [`Projection::snapshot_row_with`] adds to each row.
-#[must_use]
-pub(crate) fn mark_header(mark: u32) -> Vec<u8> {
-    format!(",\"snapshot_mark\":{mark}").into_bytes()
-}
-
-/// After the last row.
-pub(crate) fn push_end(out: &mut Vec<u8>) {
-    if out.last() == Some(&b',') {
-        out.pop();
-    }
-    out.extend_from_slice(b"]}");
 }
 
 /// The words of an ordering.
@@ -203,7 +128,3 @@ impl Words<'_> {
         }
     }
 }
-
-#[cfg(test)]
-#[path = "subset_tests.rs"]
-mod tests;

@@ -1,13 +1,18 @@
-use super::*;
+use super::answer::{mark_header, push_begin, push_end};
+use super::order::{Order, parse_order};
+use super::query::Query;
 use crate::definition::Replica;
-use crate::table::{Column, ColumnType, Kind, TableName};
+use crate::format::projection::Projection;
+use crate::serve::invalid::Invalid;
+use crate::state::snapshot::PgSnapshot;
+use crate::table::{Column, ColumnType, Kind, Table, TableName};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn table() -> Table {
     let column = |name: &str, key| {
         let ty = ColumnType { oid: 25, name: "text".into(), modifier: -1, dimensions: 0, element: 0, labels: vec![] };
-        Column { name: name.into(), ty, not_null: false, key, generated: false }
+        Column { name: name.into(), ty, not_null: false, key, generated: None }
     };
     let columns = vec![column("id", Some(0)), column("a", None), column("O\"r", None), column("desc", None)];
     Table {
@@ -16,6 +21,7 @@ fn table() -> Table {
         kind: Kind::Ordinary,
         columns,
         ancestors: vec![],
+        parts: vec![],
     }
 }
 
