@@ -1,6 +1,7 @@
 //! HTTP: what requests mean, and what answers look like.
 
 mod admission;
+mod columns;
 mod given;
 mod identifier;
 mod invalid;

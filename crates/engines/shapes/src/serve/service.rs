@@ -273,7 +273,9 @@ impl Visit {
         loop {
             match &self.stage {
                 Stage::Making(making) => match making.result(|| cx.waker()) {
-                    None if cx.stopping() => return self.refuse(&Refusal::NotReady("The server is stopping".into()), cx),
+                    None if cx.stopping() => {
+                        return self.refuse(&Refusal::NotReady("The server is stopping".into()), cx);
+                    }
                     None => return Poll::Wait,
                     Some(Err(failure)) => return self.refuse(&refusal(&failure), cx),
                     Some(Ok(shape)) => {

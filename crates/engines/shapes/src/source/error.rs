@@ -76,6 +76,9 @@ impl SourceError {
     /// Whether the same may succeed later without anybody changing anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Full { .. } | Self::Locked(_) | Self::Interrupted(_) | Self::Standby(_))
+        matches!(
+            self,
+            Self::Unreachable(_) | Self::Full { .. } | Self::Locked(_) | Self::Interrupted(_) | Self::Standby(_)
+        )
     }
 }
