@@ -2,6 +2,7 @@
 //!
 //! There is one table of settings, below; flags, `THALWEG_…` variables, keys of the file, `--help` and the defaults come from it.
 
+mod electric;
 mod file;
 mod values;
 
@@ -116,6 +117,40 @@ settings! {
         max_subscription_streams: usize = "100000", "THALWEG_MAX_SUBSCRIPTION_STREAMS", "N",
             "Streams that one subscription may be linked to";
     }
+    "Shapes" {
+        database_url: String = "", "THALWEG_DATABASE_URL", "URL",
+            "The Postgres database whose shapes are served, as postgres://USER:PASSWORD@HOST/DATABASE; unset: none";
+        query_database_url: String = "", "THALWEG_QUERY_DATABASE_URL", "URL",
+            "The same database for queries, if they should go through a pooler; unset: as --database-url";
+        shape_secret: String = "", "THALWEG_SHAPE_SECRET", "TEXT",
+            "What requests for shapes must give as `secret`; needed unless --shape-insecure is on";
+        shape_insecure: Switch = "off", "THALWEG_SHAPE_INSECURE", "on|off",
+            "Serve shapes to whoever asks; on with a loopback address in `dev`";
+        shape_chunk_bytes: Size = "10MiB", "THALWEG_SHAPE_CHUNK_BYTES", "SIZE",
+            "An answer ends with the change that brings it to this size";
+        shape_long_poll_timeout: Span = "20s", "THALWEG_SHAPE_LONG_POLL_TIMEOUT", "TIME",
+            "How long a live request waits for a change";
+        shape_sse_lifetime: Span = "60s", "THALWEG_SHAPE_SSE_LIFETIME", "TIME",
+            "How long one live SSE connection lasts";
+        shape_max_age: Span = "60s", "THALWEG_SHAPE_MAX_AGE", "TIME",
+            "How long caches may keep an answer that is not live";
+        shape_stale_age: Span = "5min", "THALWEG_SHAPE_STALE_AGE", "TIME",
+            "How long after that they may give it while they ask again";
+        shape_delete: Switch = "off", "THALWEG_SHAPE_DELETE", "on|off",
+            "Whether DELETE /v1/shape is allowed";
+        max_shapes: usize = "1000000", "THALWEG_MAX_SHAPES", "N",
+            "Shapes at a time; those that nobody asked for longest go first";
+        max_initial_requests: usize = "300", "THALWEG_MAX_INITIAL_REQUESTS", "N",
+            "Requests at a time for shapes from their beginning that must be made first; one more is refused with 503";
+        max_shape_requests: usize = "10000", "THALWEG_MAX_SHAPE_REQUESTS", "N",
+            "All other requests for shapes at a time";
+        shape_database_connections: usize = "20", "THALWEG_SHAPE_DATABASE_CONNECTIONS", "N",
+            "Connections to Postgres for queries, beside the one for changes";
+        replication_stream_id: String = "default", "THALWEG_REPLICATION_STREAM_ID", "ID",
+            "Names the replication slot and the publication; servers of one database need different ones";
+        manual_publishing: Switch = "off", "THALWEG_MANUAL_PUBLISHING", "on|off",
+            "Tables are added to the publication by somebody else; otherwise the server does it";
+    }
     "Journal and settling" {
         journal_segment_bytes: Size = "64MiB", "THALWEG_JOURNAL_SEGMENT_BYTES", "SIZE",
             "Size of one journal file";
@@ -153,7 +188,11 @@ pub(crate) fn load(flags: Settings, file: Option<&Path>) -> anyhow::Result<Confi
 
 /// The same for `thalweg dev`, whose defaults suit a machine that only its developer uses.
 pub(crate) fn load_for_dev(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
-    let defaults = Settings { webhook_targets: Some(WebhookTargets::Local), ..Settings::default() };
+    let defaults = Settings {
+        webhook_targets: Some(WebhookTargets::Local),
+        shape_insecure: Some(Switch::On),
+        ..Settings::default()
+    };
     load_over(flags, file, defaults)
 }
 
@@ -162,7 +201,8 @@ fn load_over(flags: Settings, file: Option<&Path>, defaults: Settings) -> anyhow
         Some(path) => file::read(path)?,
         None => Settings::default(),
     };
-    let config = flags.over(below).over(defaults).resolve()?;
+    let electric = electric::read(&|name| std::env::var(name).ok()).context("in the environment")?;
+    let config = flags.over(electric).over(below).over(defaults).resolve()?;
     check(&config).context("these settings do not fit together")?;
     Ok(config)
 }
@@ -193,6 +233,26 @@ fn check(config: &Config) -> anyhow::Result<()> {
     }
     if config.gzip_level > 9 {
         bail!("--gzip-level {} must be 0 to 9", config.gzip_level);
+    }
+    if !config.database_url.is_empty() {
+        if config.shape_secret.is_empty() && config.shape_insecure == Switch::Off {
+            bail!(
+                "--database-url needs --shape-secret, or --shape-insecure on if whoever reaches the server may read the database"
+            );
+        }
+        let id = &config.replication_stream_id;
+        if id.is_empty()
+            || id.len() > 40
+            || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        {
+            bail!("--replication-stream-id `{id}` must be 1 to 40 of a-z, 0-9 and _");
+        }
+        if config.shape_chunk_bytes.0 == 0 || config.shape_database_connections == 0 {
+            bail!("--shape-chunk-bytes and --shape-database-connections must be at least 1");
+        }
+        if config.shape_long_poll_timeout.0.is_zero() || config.shape_sse_lifetime.0.is_zero() {
+            bail!("--shape-long-poll-timeout and --shape-sse-lifetime must be longer than 0");
+        }
     }
     let age = config.retention_age.0;
     if !age.is_zero() && age.subsec_nanos() != 0 {
@@ -268,6 +328,8 @@ mod tests {
             "--long-poll-timeout 0",
             "--retention-age 500ms",
             "--gzip-level 10",
+            "--database-url postgres://h/d",
+            "--database-url postgres://h/d --shape-insecure on --replication-stream-id a-b",
             "--tls-cert cert.pem",
         ] {
             assert!(load(flags(line), None).is_err(), "{line}");

@@ -5,6 +5,7 @@ use crate::backup::{Backups, SERVED};
 use crate::live;
 use crate::metrics::{self, Snapshot};
 use std::sync::Arc;
+use thalweg_shapes::ShapesService;
 use thalweg_subscriptions::Subscriptions;
 use thalweg_wire::http::{Context, Method, Reply, Request, Response, Service};
 
@@ -23,6 +24,8 @@ pub(crate) struct Front<S, V> {
     backups: Arc<Backups>,
     /// Asked before any route, if tokens are.
     auth: Option<Arc<Auth>>,
+    /// They have a secret of their own.
+    shapes: Option<ShapesService>,
 }
 
 impl<S, V> Front<S, V> {
@@ -32,13 +35,19 @@ impl<S, V> Front<S, V> {
         backups: Arc<Backups>,
         vitals: V,
         auth: Option<Arc<Auth>>,
+        shapes: Option<ShapesService>,
     ) -> Self {
-        Self { streams, subscriptions, vitals, backups, auth }
+        Self { streams, subscriptions, vitals, backups, auth, shapes }
     }
 }
 
 impl<S: Service, V: Vitals> Service for Front<S, V> {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+        if let Some(shapes) = &self.shapes
+            && ShapesService::serves(request.path)
+        {
+            return shapes.handle(request, cx);
+        }
         if let Some(auth) = &self.auth
             && let Some(response) = auth.answer(request, cx.now_ms)
         {
@@ -89,6 +98,7 @@ const ROUTES: &str = "\
   /v1/stream/NAME   streams: PUT creates, POST appends, GET reads, HEAD asks, DELETE removes
   /v1/stream/__ds/subscriptions/ID
                     subscriptions: PUT creates, GET asks, DELETE removes; workers are woken when streams change
+  /v1/shape         shapes of a Postgres database, if one is configured: GET reads and waits for changes
   /v1/admin/backup  what `thalweg backup` speaks to
   /health           200 while requests can be served
   /metrics          counters, in the Prometheus text format

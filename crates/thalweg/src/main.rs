@@ -16,6 +16,7 @@ mod metrics;
 mod reload;
 mod reserve;
 mod serve;
+mod shapes;
 mod shutdown;
 mod tls;
 mod vitals;

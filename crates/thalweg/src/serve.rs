@@ -10,6 +10,7 @@ use crate::http::Front;
 use crate::kernel::Kernel;
 use crate::reload::Reload;
 use crate::reserve::Reserve;
+use crate::shapes;
 use crate::shutdown::Stop;
 use crate::tls;
 use crate::vitals::ServerVitals;
@@ -49,6 +50,12 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     }
     background.watch(reload)?;
 
+    let mut served = shapes::open(&folder, config)?;
+    if let Some(served) = &served {
+        let reserve = Reserve::open(&*served.kernel.disk, 0).context("cannot hold back disk space")?;
+        background.keep(&served.kernel, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
+    }
+
     let subscriptions = subscriptions(&folder, &kernel, &streams, config)?;
     let vitals = Arc::new(ServerVitals::new(&kernel, &streams, &subscriptions));
     let backups = Backups::start(&kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
@@ -59,6 +66,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         Arc::clone(&backups),
         Arc::clone(&vitals),
         auth.clone(),
+        served.as_ref().map(|served| served.shapes.service()),
     ));
     let server = Server::start(server_config(config, tls), front, gate);
     let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
@@ -71,7 +79,13 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     server.stop(GRACE);
     subscriptions.stop();
     backups.stop();
+    if let Some(served) = &mut served {
+        served.shapes.stop();
+    }
     background.stop();
+    if let Some(served) = served {
+        served.kernel.journal.close().context("the journal of the shapes could not be closed")?;
+    }
     kernel.journal.close().context("the journal could not be closed")?;
     folder.note_stopped()?;
     tracing::info!("stopped");

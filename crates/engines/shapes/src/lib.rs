@@ -3,12 +3,30 @@
 //! `state` decides, [`mod@format`] writes bytes, `serve` speaks HTTP, `source` speaks to Postgres. `README.md` beside this crate has
 //! the way of a change, the states of a shape, the invariants and the failure cases.
 
+mod applier;
 pub mod definition;
+mod engine;
+mod follow;
 pub mod format;
 mod hot;
+mod make;
+mod matching;
+mod predicate;
 mod read;
+mod recover;
+mod registry;
+mod router;
+mod serve;
 mod shape;
+mod shapes;
 mod source;
 pub mod state;
-pub mod store;
+mod store;
 pub mod table;
+
+pub use engine::{Health, ShapesConfig};
+pub use format::note::LogState;
+pub use serve::ShapesService;
+pub use serve::settings::Settings;
+pub use shapes::{OpenError, Shapes, ShapesStats};
+pub use store::StoreError;

@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn messages_are_split_whatever_their_texts_hold() {
-        let messages: [&[u8]; 4] = [br#"{"a":"}{\"},"}"#, br#"{"b":{"c":"\\"}}"#, br"{}", br#"{"key":"\"p\".\"t\"/\"1\""}"#];
+        let messages: [&[u8]; 4] =
+            [br#"{"a":"}{\"},"}"#, br#"{"b":{"c":"\\"}}"#, br"{}", br#"{"key":"\"p\".\"t\"/\"1\""}"#];
         let joined = [messages.join(&b","[..]), b",".to_vec()].concat();
         assert_eq!(split(&joined).collect::<Vec<_>>(), messages);
         assert_eq!(split(b"").count(), 0);
@@ -202,6 +203,9 @@ mod tests {
             mark(&mut out, &entries, at, whole);
             out.ends_with(b"\"op_position\":0,\"last\":true}},")
         };
-        assert_eq!([marked(0, true), marked(1, true), marked(2, true), marked(3, true), marked(3, false)], [false, true, true, true, false]);
+        assert_eq!(
+            [marked(0, true), marked(1, true), marked(2, true), marked(3, true), marked(3, false)],
+            [false, true, true, true, false]
+        );
     }
 }

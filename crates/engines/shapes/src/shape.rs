@@ -1,9 +1,10 @@
 //! One shape while the server runs: where its snapshot and its changes are, and who waits for them.
 
 use crate::definition::Definition;
-use crate::format::offset::ShapeOffset;
+use crate::format::offset::{From, ShapeOffset};
 use crate::state::entries::{Entries, Entry};
 use crate::state::snapshot::PgSnapshot;
+use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,12 @@ pub(crate) enum Failure {
     Unavailable { code: &'static str, message: String, retry_after_s: u32 },
     /// 409: the table changed meanwhile.
     Rotated,
+}
+
+impl Failure {
+    pub(crate) fn unavailable(code: &'static str, message: impl ToString, retry_after_s: u32) -> Self {
+        Failure::Unavailable { code, message: message.to_string(), retry_after_s }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -39,8 +46,10 @@ pub(crate) enum Phase {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// The log of its snapshot in the kernel unit.
-    pub(crate) log: LogId,
+    /// The log of its snapshot in the kernel unit, once it is there.
+    pub(crate) log: Option<LogId>,
+    /// Its place in the router, while it has one.
+    pub(crate) slot: Option<u32>,
     pub(crate) entries: Entries,
     /// Transactions that must not be applied, because the rows have them; `None` when no such can come any more.
     contained: Option<Box<PgSnapshot>>,
@@ -52,9 +61,23 @@ pub(crate) struct State {
     /// Words about the snapshot for its last chunk: xmin, xmax, xip.
     pub(crate) snapshot: Option<Box<PgSnapshot>>,
     waiters: Vec<(u64, Waker)>,
+    /// The last live answer, which others may ask for too: what it follows, where it ends, its body.
+    shared: Option<Box<(From, ShapeOffset, Bytes)>>,
 }
 
 impl State {
+    /// A live answer that was made already.
+    #[must_use]
+    pub(crate) fn shared(&self, from: From, end: ShapeOffset, live: bool) -> Option<Bytes> {
+        let (known, known_end, body) = self.shared.as_deref()?;
+        (live && *known == from && *known_end == end).then(|| body.clone())
+    }
+
+    /// Keeps a live answer for others.
+    pub(crate) fn share(&mut self, from: From, end: ShapeOffset, body: Bytes) {
+        self.shared = Some(Box::new((from, end, body)));
+    }
+
     /// Records changes of one transaction.
     pub(crate) fn push(&mut self, xid: u32, entry: Entry, chunk_bytes: u64) {
         if !self.snapshot_known {

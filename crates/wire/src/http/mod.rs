@@ -4,11 +4,13 @@
 //! another thread, or as a stream with back-pressure. The rest of the module is framing and sockets.
 
 mod framing;
+mod pool;
 mod server;
 mod service;
 
 #[doc(hidden)]
 pub use framing::fuzz_framing;
+pub use pool::{Fetch, Pool, Promise};
 pub use server::{IdentityError, Server, ServerConfig, ServerStats, TlsIdentity, Waits};
 pub use service::{
     Body, BodySource, Context, Gate, Headers, Method, Pending, Poll, Pull, Reply, Request, Response, Service, Sink,

@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// Why a call failed. After anything but [`Error::Server`], [`Error::Refused`] and [`Error::NotUtf8`] the connection is poisoned.
+/// Why a call failed. After anything but [`Error::Server`] and [`Error::Refused`] the connection is poisoned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -41,9 +41,6 @@ pub enum Error {
     /// A message, or a result that is held in memory, is beyond its bound (bytes).
     #[error("{what} of more than {max} bytes")]
     TooLarge { what: &'static str, max: usize },
-    /// A result is held as text, and this one is none: the database's encoding is SQL_ASCII. The connection goes on.
-    #[error("a value of the result is not UTF-8")]
-    NotUtf8,
     /// An earlier call failed in the middle of something.
     #[error("the connection failed before")]
     Poisoned,
@@ -226,12 +223,7 @@ impl Error {
                     || code.starts_with("57P")
                     || matches!(code, "55006" | "40001" | "40P01")
             }
-            Self::Refused(_)
-            | Self::Tls(_)
-            | Self::Auth(_)
-            | Self::Protocol(_)
-            | Self::TooLarge { .. }
-            | Self::NotUtf8 => false,
+            Self::Refused(_) | Self::Tls(_) | Self::Auth(_) | Self::Protocol(_) | Self::TooLarge { .. } => false,
         }
     }
 }

@@ -119,9 +119,7 @@ impl Conn {
                 b'D' if failed.is_some() => {}
                 b'D' => {
                     let pushed = set.push(self.receiver.body(&frame));
-                    if !pushed.map_err(|error| self.fail(error))? {
-                        failed = Some(Error::NotUtf8);
-                    }
+                    pushed.map_err(|error| self.fail(error))?;
                     if bytes + set.bytes() > max {
                         return Err(self.fail(Error::TooLarge { what: "a result", max }));
                     }

@@ -82,14 +82,13 @@ impl ResultSet {
         self.text.len() + self.cells.len() * size_of::<Cell>()
     }
 
-    /// Adds a `DataRow`. Gives whether it was text; if not, the row is left out.
-    pub(super) fn push(&mut self, body: &[u8]) -> Result<bool, Error> {
+    /// Adds a `DataRow`. A server whose database has no encoding (SQL_ASCII) makes sure itself that what it sends is UTF-8.
+    pub(super) fn push(&mut self, body: &[u8]) -> Result<(), Error> {
         const SHORT: Error = Error::Protocol("a row that is not whole");
         let (count, mut rest) = body.split_first_chunk::<2>().ok_or(SHORT)?;
         if usize::from(u16::from_be_bytes(*count)) != self.columns.len() {
             return Err(Error::Protocol("a row with other columns than were announced"));
         }
-        let before = (self.text.len(), self.cells.len());
         for _ in 0..self.columns.len() {
             let (len, after) = rest.split_first_chunk::<4>().ok_or(SHORT)?;
             let len = i32::from_be_bytes(*len);
@@ -97,11 +96,7 @@ impl ResultSet {
             match (len, std::str::from_utf8(value)) {
                 (..-1, _) => return Err(Error::Protocol("a value of negative length")),
                 (_, Ok(text)) => self.text.push_str(text),
-                (_, Err(_)) => {
-                    self.text.truncate(before.0);
-                    self.cells.truncate(before.1);
-                    return Ok(false);
-                }
+                (_, Err(_)) => return Err(Error::Protocol("a value that is not UTF-8")),
             }
             self.cells.push(Cell { end: self.text.len(), null: len == -1 });
             rest = after;
@@ -110,7 +105,7 @@ impl ResultSet {
             return Err(Error::Protocol("a row with something behind it"));
         }
         self.rows += 1;
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -188,7 +183,7 @@ mod tests {
         fn rows_come_out_as_they_went_in(rows in (0_usize..5).prop_flat_map(|n| prop::collection::vec(prop::collection::vec(any::<Option<String>>(), n), 0..6))) {
             let mut set = named(rows.first().map_or(0, Vec::len));
             for row in &rows {
-                prop_assert!(set.push(&data_row(row)).unwrap());
+                set.push(&data_row(row)).unwrap();
             }
             let out: Vec<Vec<_>> = set.rows().map(|row| row.values().map(|v| v.map(str::to_owned)).collect()).collect();
             prop_assert_eq!(&out, &rows);
@@ -204,13 +199,5 @@ mod tests {
             }
             let _ = named(2).push(&garbage);
         }
-    }
-
-    #[test]
-    fn what_is_not_text_is_left_out() {
-        let mut set = named(2);
-        assert!(!set.push(b"\0\x02\0\0\0\x01a\0\0\0\x01\xff").unwrap());
-        assert!(set.push(b"\0\x02\0\0\0\x01b\xff\xff\xff\xff").unwrap());
-        assert_eq!(set.row(0).unwrap().values().collect::<Vec<_>>(), [Some("b"), None]);
     }
 }

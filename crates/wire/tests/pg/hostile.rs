@@ -109,6 +109,7 @@ fn an_answer_that_is_none_poisons() {
         [columns.clone(), message(b'D', b"\0\x02\0\0\0\x01x")].concat(),
         [columns.clone(), message(b'D', b"\0\x01\0\0\0\x09x")].concat(),
         [columns.clone(), message(b'D', b"\0\x01\xff\xff\xff\xfe")].concat(),
+        [columns.clone(), message(b'D', b"\0\x01\0\0\0\x01\xff")].concat(),
         [columns, message(b'D', b"\0\x01\0\0\0\x01xy")].concat(),
         message(b'T', b"\0\x05a\0"),
         message(b'Z', b"?"),

@@ -18,10 +18,13 @@ fn changes_come_as_they_were_made() {
         .unwrap();
         sql.simple("CREATE PUBLICATION everything FOR ALL TABLES").unwrap();
         let (mut stream, mut decoder) = (stream(&url, &everything()), Decoder::new());
+        let mut known = String::new();
         let mut does = |statement: &str| {
             sql.simple(statement).unwrap();
             let mut seen = read_until(&mut stream, &mut decoder, is_commit);
             assert_eq!((seen.remove(0).as_str(), seen.pop().as_deref()), ("begin", Some("commit")));
+            // The server describes a table again whenever it likes.
+            seen.retain(|seen| !seen.starts_with("relation") || std::mem::replace(&mut known, seen.clone()) != *seen);
             seen
         };
         assert_eq!(

@@ -89,7 +89,7 @@ pub(crate) fn brief(message: &Message<'_>) -> String {
         Message::Type { xid, namespace, name, .. } => format!("{}type {namespace}.{name}", x(xid)),
         Message::Insert { xid, new, .. } => format!("{}insert {}", x(xid), row(new)),
         Message::Update { xid, old, new, .. } => format!("{}update {}-> {}", x(xid), old_row(old), row(new)),
-        Message::Delete { xid, old, .. } => format!("{}delete {}", x(xid), old_row(old)),
+        Message::Delete { xid, old, .. } => format!("{}delete {}", x(xid), old_row(old).trim()),
         Message::Truncate { xid, cascade, restart_identity, relations } => {
             format!("{}truncate {} cascade={cascade} restart={restart_identity}", x(xid), relations.len())
         }

@@ -70,6 +70,7 @@ fn trust_is_as_sslmode_says() {
             config.ssl_root_cert = root.cloned().map(RootCert::File);
             Conn::connect(&config)
         };
+        attempt("127.0.0.1", SslMode::Require, None).unwrap().simple("CREATE ROLE plain LOGIN").unwrap();
         let refused = |attempt: Result<Conn, Error>| matches!(attempt, Err(Error::Tls(TlsError::Session(_))));
         assert!(attempt("localhost", SslMode::VerifyFull, Some(&ours)).unwrap().is_tls());
         assert!(refused(attempt("127.0.0.1", SslMode::VerifyFull, Some(&ours))), "for another host");

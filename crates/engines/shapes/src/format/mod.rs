@@ -1,5 +1,10 @@
 //! Bytes: offsets, notes and references, and the JSON that clients get.
 
+pub mod copy;
+pub mod json;
+pub mod message;
 pub mod note;
 pub mod offset;
+pub mod projection;
 pub mod references;
+pub mod schema;

@@ -72,6 +72,16 @@ pub enum From {
     After(ShapeOffset),
 }
 
+impl fmt::Display for From {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            From::Start => f.write_str("-1"),
+            From::Now => f.write_str("now"),
+            From::After(offset) => offset.fmt(f),
+        }
+    }
+}
+
 impl FromStr for From {
     type Err = OffsetError;
 

@@ -4,7 +4,7 @@ use thalweg_wire::pg::{DbError, Error};
 
 /// Why Postgres gave no answer.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum SourceError {
+pub(crate) enum SourceError {
     /// Somebody of ours no longer wanted it.
     #[error("cancelled")]
     Cancelled,
@@ -75,7 +75,10 @@ impl From<Error> for SourceError {
 impl SourceError {
     /// Whether the same may succeed later without anybody changing anything.
     #[must_use]
-    pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::Full { .. } | Self::Locked(_) | Self::Interrupted(_) | Self::Standby(_))
+    pub(crate) fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable(_) | Self::Full { .. } | Self::Locked(_) | Self::Interrupted(_) | Self::Standby(_)
+        )
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thalweg_wire::pg::{Config, Conn, Error, TransactionStatus};
 
 /// How values are printed, in snapshots and in the replication stream alike.
-pub const DISPLAY: [(&str, &str); 5] = [
+pub(crate) const DISPLAY: [(&str, &str); 5] = [
     ("bytea_output", "hex"),
     ("DateStyle", "ISO, DMY"),
     ("TimeZone", "UTC"),
@@ -20,19 +20,19 @@ const SELECTS: [(&str, &str); 3] = [("row_security", "off"), ("jit", "off"), ("s
 
 /// `SET name = 'value'; …`
 #[must_use]
-pub fn set(settings: &[(&str, &str)]) -> String {
+pub(crate) fn set(settings: &[(&str, &str)]) -> String {
     settings.iter().fold(String::new(), |sql, (name, value)| format!("{sql}SET {name} = '{value}'; "))
 }
 
 /// A connection for questions, and whether the present one is still wanted.
 #[derive(Debug)]
-pub struct Session {
-    pub conn: Conn,
-    pub cancel: Arc<Cancel>,
+pub(crate) struct Session {
+    pub(crate) conn: Conn,
+    pub(crate) cancel: Arc<Cancel>,
 }
 
 impl Session {
-    pub fn connect(config: &Config) -> Result<Self, Error> {
+    pub(crate) fn connect(config: &Config) -> Result<Self, Error> {
         let mut config = config.clone();
         config.application_name.get_or_insert_with(|| "thalweg".to_owned());
         let mut conn = Conn::connect(&config)?;
@@ -56,7 +56,7 @@ impl Session {
 
     /// Whether another question can be asked.
     #[must_use]
-    pub fn is_usable(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         !self.conn.is_poisoned() && self.conn.transaction_status() == TransactionStatus::Idle
     }
 }

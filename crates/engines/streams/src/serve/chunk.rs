@@ -4,7 +4,6 @@ use super::engine::{Engine, closed_visibly, position};
 use super::etag::{etag, gzipped, unchanged};
 use super::gzip::{BYTES_MIN, is_compressible};
 use super::head::Head;
-use super::pool::Fetch;
 use super::stats::add;
 use super::turn::{Answer, Task, Turn};
 use crate::error::{Refusal, Refused};
@@ -16,6 +15,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_base::{LogId, Lsn, Millis, Offset};
 use thalweg_log::{Chunk, LogView, ReadError, ReadFrom};
+use thalweg_wire::http::Fetch;
 use thalweg_wire::http::{Body, Response};
 
 /// A range of one stream as readers may see it now.

@@ -7,7 +7,6 @@ use super::head;
 use super::list::Lists;
 use super::name::of_path;
 use super::observe::Observed;
-use super::pool::Pool;
 use super::stats::{Counters, add};
 use super::turn::Answer;
 use super::upkeep::Upkeep;
@@ -18,6 +17,7 @@ use crate::state::StreamState;
 use std::sync::Arc;
 use thalweg_base::{LogId, Lsn, Millis, Offset};
 use thalweg_log::{Guard, LogView, Logs};
+use thalweg_wire::http::Pool;
 use thalweg_wire::http::{Method, Request, Waker};
 
 /// How often a request looks again at a stream that changed under it.
@@ -45,7 +45,7 @@ impl Engine {
             logs,
             watchers: Watchers::default(),
             observed: Observed::default(),
-            pool: Pool::new(config.io_threads, config.io_queue_max),
+            pool: Pool::new("streams-io", config.io_threads, config.io_queue_max),
             frames: FrameCache::default(),
             counters: Counters::default(),
             upkeep: Upkeep::default(),

@@ -3,7 +3,6 @@
 use super::create::Put;
 use super::engine::{Engine, position};
 use super::name::of_path;
-use super::pool::Fetch;
 use super::turn::{Answer, Task, Turn};
 use crate::error::{Refusal, Refused};
 use crate::format::content_type::{ContentType, Kind};
@@ -16,6 +15,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_base::{LogId, Millis, Offset};
 use thalweg_log::{Guard, LogView, Origin, Seek, SeekError};
+use thalweg_wire::http::Fetch;
 
 /// A distance past a message boundary of a source, and where it leads. Content never changes, so this stays true as long as the
 /// source is there.

@@ -1,13 +1,13 @@
 //! Large answers as gzip, for clients that ask for it: made on threads of the pool, and only while there is one to spare.
 
 use super::engine::Engine;
-use super::pool::Fetch;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use thalweg_wire::http::Fetch;
 
 /// Smaller answers are sent as they are: a client gains little.
 pub(super) const BYTES_MIN: usize = 8 << 10;

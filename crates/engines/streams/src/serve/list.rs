@@ -6,7 +6,6 @@
 use super::engine::Engine;
 use super::head::{Head, timestamp};
 use super::name::{is_private, normal};
-use super::pool::Fetch;
 use super::query::{decoded, once};
 use super::turn::{Answer, Task, Turn};
 use crate::error::{Refusal, Refused};
@@ -19,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use thalweg_base::{Lsn, Millis, Offset};
 use thalweg_log::{Seen, SweepCursor};
+use thalweg_wire::http::Fetch;
 use thalweg_wire::http::{Body, Method, Request};
 
 /// Where the list stands, after the prefix of all streams.

@@ -17,7 +17,6 @@ mod list;
 mod long_poll;
 pub(crate) mod name;
 mod observe;
-mod pool;
 mod query;
 mod read;
 mod remove;

@@ -1,7 +1,7 @@
 //! From the JSON of `tables.sql`.
 
-use super::standing::{Class, Identity, Persistence, Relation, Standing};
 use super::Found;
+use super::standing::{Class, Identity, Persistence, Relation, Standing};
 use crate::source::error::SourceError;
 use crate::table::{Column, ColumnType, Generated, Kind, Table, TableName};
 use serde::Deserialize;

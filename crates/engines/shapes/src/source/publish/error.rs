@@ -5,7 +5,7 @@ use crate::source::error::SourceError;
 use crate::table::TableName;
 
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum PublishError {
+pub(crate) enum PublishError {
     /// Who sets up the database must add it.
     #[error("Database table {} is missing from the publication {publication:?} and {}", named(.table), if *.manual {
         "the ELECTRIC_MANUAL_TABLE_PUBLISHING setting prevents Electric from adding it"
@@ -37,7 +37,7 @@ pub enum PublishError {
 impl PublishError {
     /// For programs.
     #[must_use]
-    pub fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Missing { .. } => "relation_missing_from_publication",
             Self::Identity { .. } => "misconfigured_replica_identity",

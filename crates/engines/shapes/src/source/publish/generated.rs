@@ -6,7 +6,7 @@ use thalweg_wire::pg::ServerVersion;
 
 /// Why a shape cannot have a generated column.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GeneratedError {
+pub(crate) enum GeneratedError {
     /// 400, field `columns`. The hint is for who has not named columns.
     #[error("The following columns are generated and cannot be included in the shape: {}{}", .columns.join(", "), if *.listed { "" } else {
         ". You can exclude them from the shape by explicitly listing which columns to fetch in the 'columns' query param"
@@ -22,7 +22,7 @@ pub enum GeneratedError {
 }
 
 /// Looks at the selected columns. `listed`: the request named them.
-pub fn generated(
+pub(crate) fn generated(
     table: &Table,
     selected: &[usize],
     listed: bool,

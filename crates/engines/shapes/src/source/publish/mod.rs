@@ -8,8 +8,8 @@ mod error;
 mod generated;
 mod verify;
 
-pub use error::PublishError;
-pub use generated::{GeneratedError, generated};
+pub(crate) use error::PublishError;
+pub(crate) use generated::{GeneratedError, generated};
 
 use super::catalog::{Found, lookup_oids};
 use super::error::SourceError;
@@ -23,7 +23,7 @@ use verify::Verdict;
 
 /// Looks after one publication. Any number of threads may ask at once: what they ask for together is done together.
 #[derive(Debug)]
-pub struct Publisher {
+pub(crate) struct Publisher {
     publication: String,
     /// Tables are only looked at, never changed.
     manual: bool,
@@ -50,14 +50,14 @@ struct Request {
 
 impl Publisher {
     #[must_use]
-    pub fn new(publication: String, manual: bool) -> Self {
+    pub(crate) fn new(publication: String, manual: bool) -> Self {
         let (tables, waiting) = (Mutex::default(), Mutex::default());
         Self { publication, manual, tables, waiting, working: Mutex::new(()) }
     }
 
     /// Sees to it that every change of the table comes that a snapshot taken after this does not have. Costs nothing for a table that
     /// was asked for before.
-    pub fn ensure(&self, session: &mut Session, table: &Table) -> Result<(), PublishError> {
+    pub(crate) fn ensure(&self, session: &mut Session, table: &Table) -> Result<(), PublishError> {
         if let Some(known) = self.tables.lock().get_mut(&table.oid)
             && known.parts == table.parts
         {
@@ -77,7 +77,7 @@ impl Publisher {
     }
 
     /// These tables were in order when changes were last applied, and shapes of them go on: no transaction can be left from before.
-    pub fn trust<'a>(&self, tables: impl IntoIterator<Item = &'a Table>) {
+    pub(crate) fn trust<'a>(&self, tables: impl IntoIterator<Item = &'a Table>) {
         let mut known = self.tables.lock();
         for table in tables {
             known.insert(table.oid, Known { parts: table.parts.clone(), asked: Instant::now() });
@@ -85,18 +85,18 @@ impl Publisher {
     }
 
     /// A table is no longer as it was: the next who asks for it has it looked at again.
-    pub fn forget(&self, table: u32) {
+    pub(crate) fn forget(&self, table: u32) {
         self.tables.lock().remove(&table);
     }
 
     /// The publication is another one, or its slot.
-    pub fn forget_all(&self) {
+    pub(crate) fn forget_all(&self) {
         self.tables.lock().clear();
     }
 
     /// Takes tables out of the publication that nobody has asked for during `idle` and that `in_use` does not know. Gives those that
     /// were taken out.
-    pub fn release(
+    pub(crate) fn release(
         &self,
         session: &mut Session,
         idle: Duration,

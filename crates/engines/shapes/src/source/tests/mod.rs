@@ -1,7 +1,9 @@
 //! Against real servers: every version that is here.
 
 mod catalog;
+mod pool;
 mod publish;
+mod reconcile;
 mod setup;
 mod snapshot;
 mod validate;

@@ -9,7 +9,7 @@ use thalweg_wire::pg::DbError;
 
 /// Why a predicate is none.
 #[derive(Debug, thiserror::Error)]
-pub enum ValidateError {
+pub(crate) enum ValidateError {
     /// 400, field `where`.
     #[error("{0}")]
     Invalid(String),
@@ -18,7 +18,7 @@ pub enum ValidateError {
 }
 
 /// Has Postgres read the predicate as it stands, with `$1`, `$2`, … for `params`; nothing runs. Gives the types of the parameters (oid).
-pub fn filter(
+pub(crate) fn filter(
     session: &mut Session,
     table: &Table,
     sql: &str,

@@ -1,0 +1,227 @@
+//! Puts transactions into the change log and into their shapes.
+
+use crate::engine::Engine;
+use crate::format::references::{Group, References};
+use crate::router::Upset;
+use crate::source::catalog;
+use crate::source::error::SourceError;
+use crate::source::replicate::Apply;
+use crate::source::session::Session;
+use crate::state::entries::Entry;
+use crate::state::transaction::Transaction;
+use crate::store::StoreError;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use thalweg_base::Lsn;
+use thalweg_wire::pg;
+use thalweg_wire::pg::pgoutput::{DecodeError, Message};
+
+/// Bodies of one transaction beyond this go to the change log before it is complete.
+const PLACE_BYTES: usize = 4 << 20;
+/// How long to wait for the disk to have space again, or for settling to catch up.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Why following must end for now.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApplyError {
+    #[error(transparent)]
+    Stream(#[from] pg::Error),
+    #[error("a message of the replication stream cannot be read: {0}")]
+    Decode(#[from] DecodeError),
+    #[error("a large transaction cannot be kept on the disk: {0}")]
+    Spill(#[from] std::io::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}
+
+/// Applies what one stream sends.
+pub(crate) struct Applier {
+    engine: Arc<Engine>,
+    transaction: Option<Transaction>,
+    /// Where the next bodies go in the change log.
+    tail: u64,
+    /// Ends of transactions, each with the end of the journal's frame that must be durable before it is told to Postgres.
+    unconfirmed: VecDeque<(Lsn, u64)>,
+    /// Everything before it was applied.
+    reached: u64,
+    /// The end of the last frame.
+    written: Lsn,
+    flushed: u64,
+    /// Something was written since the last pause.
+    fresh: bool,
+}
+
+impl Applier {
+    /// `from`: where the stream starts.
+    pub(crate) fn new(engine: Arc<Engine>, from: u64) -> Self {
+        let tail = engine.store.changes_tail();
+        Self {
+            engine,
+            transaction: None,
+            tail,
+            unconfirmed: VecDeque::new(),
+            reached: from,
+            written: Lsn::ZERO,
+            flushed: from,
+            fresh: false,
+        }
+    }
+
+    /// Writes bodies, and the references if the transaction is complete; tries again for as long as there is no space.
+    fn write(&mut self, transaction: &mut Transaction, complete: bool) -> Result<(), ApplyError> {
+        let (bodies, lengths) = transaction.place(self.tail);
+        let references = complete.then(|| self.references(transaction));
+        let end = loop {
+            match self.engine.store.write_changes(&bodies, &lengths, references.as_ref()) {
+                Err(error) if error.is_transient() && !self.engine.stopping() => {
+                    self.engine.trouble(&error.to_string());
+                    std::thread::sleep(RETRY_AFTER);
+                }
+                written => break written?,
+            }
+        };
+        (self.written, self.fresh) = (end, true);
+        let at = self.tail;
+        self.tail += bodies.len() as u64;
+        if !bodies.is_empty() {
+            self.engine.hot.push(&self.engine.store, at, bodies, end)?;
+        }
+        Ok(())
+    }
+
+    /// Asks what a table is a partition of, which the stream does not say.
+    fn meet(&mut self, relation: u32) -> Result<(), ApplyError> {
+        let mut session = Session::connect(&self.engine.config.query_database)?;
+        let publication = self.engine.config.publication();
+        let found = catalog::lookup_oids(&mut session.conn, &publication, &[relation])?;
+        // A table that is gone by now has no shapes that go on.
+        let ancestors = found.into_iter().next().map(|found| found.table.ancestors).unwrap_or_default();
+        self.engine.router.lock().know_ancestors([(relation, ancestors)]);
+        Ok(())
+    }
+
+    fn references(&self, transaction: &Transaction) -> References {
+        let router = self.engine.router.lock();
+        let mut groups: Vec<Group> = Vec::with_capacity(transaction.placed().len());
+        let mut before: Option<&Arc<[u32]>> = None;
+        for placed in transaction.placed() {
+            let shapes = match (before, groups.last()) {
+                (Some(slots), Some(group)) if *slots == placed.slots => Arc::clone(&group.shapes),
+                _ => {
+                    let mut numbers: Vec<u64> =
+                        placed.slots.iter().filter_map(|slot| Some(router.shape(*slot)?.number)).collect();
+                    numbers.sort_unstable();
+                    numbers.into()
+                }
+            };
+            before = Some(&placed.slots);
+            groups.push(Group { at: placed.at, len: placed.len, op: placed.op, shapes });
+        }
+        groups.retain(|group| !group.shapes.is_empty());
+        References { lsn: transaction.lsn, xid: transaction.xid, groups }
+    }
+
+    /// Tells the shapes, and whoever waits for them.
+    fn publish(&mut self, transaction: &Transaction) {
+        let mut waiters = Vec::new();
+        {
+            let router = self.engine.router.lock();
+            for placed in transaction.placed() {
+                let entry = Entry { lsn: transaction.lsn, at: placed.at, op: placed.op, len: placed.len };
+                for shape in placed.slots.iter().filter_map(|slot| router.shape(*slot)) {
+                    let mut state = shape.lock();
+                    state.push(transaction.xid, entry, self.engine.config.http.chunk_bytes);
+                    if state.has_waiters() {
+                        waiters.append(&mut state.take_waiters());
+                    }
+                }
+            }
+        }
+        self.engine.processed(transaction.lsn);
+        waiters.iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+impl Apply for Applier {
+    type Error = ApplyError;
+
+    fn begin(&mut self, xid: u32, lsn: u64) -> bool {
+        let wanted = lsn > self.engine.applied();
+        self.engine.router.lock().turn();
+        self.engine.recent.lock().push(xid);
+        self.transaction = wanted.then(|| Transaction::new(xid, lsn, self.engine.split_bytes()));
+        wanted
+    }
+
+    fn change(&mut self, message: &Message<'_>) -> Result<(), ApplyError> {
+        if let Message::Relation { id, .. } = message
+            && self.engine.router.lock().is_stranger(*id)
+        {
+            self.meet(*id)?;
+        }
+        // Descriptions come outside of transactions too.
+        let mut nothing = Transaction::new(0, 0, usize::MAX);
+        let mut transaction = self.transaction.take();
+        let upsets = self.engine.router.lock().change(message, transaction.as_mut().unwrap_or(&mut nothing));
+        for Upset::Table { oid, why } in upsets {
+            // Postgres may forget the transaction only when the shapes are gone for good.
+            self.written = self.written.max(self.engine.drop_table(oid, why));
+            self.fresh = true;
+        }
+        if let Some(transaction) = &mut transaction
+            && transaction.bytes() > PLACE_BYTES
+        {
+            self.write(transaction, false)?;
+        }
+        self.transaction = transaction;
+        Ok(())
+    }
+
+    fn commit(&mut self, end: u64) -> Result<(), ApplyError> {
+        let Some(mut transaction) = self.transaction.take() else { return Ok(()) };
+        if transaction.is_empty() {
+            self.engine.processed(transaction.lsn);
+        } else {
+            self.write(&mut transaction, true)?;
+            self.engine.set_applied(transaction.lsn);
+            self.publish(&transaction);
+        }
+        self.engine.counters.transactions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.reached(end);
+        Ok(())
+    }
+
+    fn reached(&mut self, lsn: u64) {
+        if lsn <= self.reached {
+            return;
+        }
+        self.reached = lsn;
+        match self.unconfirmed.back_mut() {
+            Some((frame, end)) if *frame == self.written => *end = lsn,
+            _ => self.unconfirmed.push_back((self.written, lsn)),
+        }
+        self.engine.processed(lsn.saturating_sub(1));
+    }
+
+    fn pause(&mut self) -> Result<(), ApplyError> {
+        if std::mem::take(&mut self.fresh) {
+            self.engine.store.logs().journal().kick();
+        }
+        Ok(())
+    }
+
+    fn flushed(&mut self) -> u64 {
+        let durable = self.engine.store.durable();
+        while let Some((_, end)) = self.unconfirmed.pop_front_if(|(frame, _)| *frame <= durable) {
+            self.flushed = end;
+        }
+        self.flushed
+    }
+
+    fn stopping(&self) -> bool {
+        self.engine.stopping()
+    }
+}

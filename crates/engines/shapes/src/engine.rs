@@ -1,0 +1,224 @@
+//! What all parts of the engine share: the shapes, where they are kept, and how far the changes have been applied.
+
+use crate::hot::Hot;
+use crate::registry::Registry;
+use crate::router::Router;
+use crate::serve::settings::Settings;
+use crate::shape::{Failure, Phase, Shape};
+use crate::source::publish::Publisher;
+use crate::state::recent::Recent;
+use crate::store::{Store, StoreError};
+use parking_lot::{Mutex, RwLock};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use thalweg_base::Lsn;
+use thalweg_wire::pg;
+
+/// A range of bodies is closed at this size, or at that of a chunk if it is smaller.
+const SPLIT_BYTES: u64 = 64 << 10;
+
+/// Settings; docs/ops/configuration.md has their meaning.
+#[derive(Clone, Debug)]
+pub struct ShapesConfig {
+    pub database: pg::Config,
+    /// For queries, if it is another way to the same database.
+    pub query_database: pg::Config,
+    pub secret: Option<String>,
+    pub http: Settings,
+    pub shapes_max: usize,
+    pub connections: usize,
+    pub stream_id: String,
+    pub manual_publishing: bool,
+    /// For large transactions that are in progress.
+    pub spill: PathBuf,
+    /// Changes that are held in memory for live readers.
+    pub hot_bytes: usize,
+    /// Threads that wait for the disk on behalf of reads.
+    pub io_threads: usize,
+}
+
+/// Whether changes come in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Health {
+    /// Not connected yet, or not any more.
+    #[default]
+    Starting,
+    /// Another server has the slot.
+    Waiting,
+    Active,
+}
+
+impl ShapesConfig {
+    #[must_use]
+    pub fn publication(&self) -> String {
+        format!("thalweg_publication_{}", self.stream_id)
+    }
+
+    #[must_use]
+    pub fn slot(&self) -> String {
+        format!("thalweg_slot_{}", self.stream_id)
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) transactions: AtomicU64,
+}
+
+pub(crate) struct Engine {
+    pub(crate) config: ShapesConfig,
+    pub(crate) store: Store,
+    pub(crate) publisher: Publisher,
+    pub(crate) hot: Hot,
+    pub(crate) router: Mutex<Router>,
+    pub(crate) recent: Mutex<Recent>,
+    pub(crate) registry: RwLock<Registry>,
+    pub(crate) counters: Counters,
+    pub(crate) health: Mutex<Health>,
+    /// Every transaction that commits at or before this LSN was applied.
+    processed: AtomicU64,
+    /// The last transaction that the change log has.
+    applied: AtomicU64,
+    next_number: AtomicU64,
+    last_micros: AtomicU64,
+    stopping: AtomicBool,
+}
+
+impl Engine {
+    pub(crate) fn new(config: ShapesConfig, store: Store) -> Self {
+        let hot = Hot::new(config.hot_bytes);
+        let publisher = Publisher::new(config.publication(), config.manual_publishing);
+        Self {
+            config,
+            store,
+            publisher,
+            hot,
+            router: Mutex::default(),
+            recent: Mutex::default(),
+            registry: RwLock::default(),
+            counters: Counters::default(),
+            health: Mutex::default(),
+            processed: AtomicU64::new(0),
+            applied: AtomicU64::new(0),
+            next_number: AtomicU64::new(1),
+            last_micros: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn split_bytes(&self) -> usize {
+        self.config.http.chunk_bytes.clamp(1, SPLIT_BYTES) as usize
+    }
+
+    /// Everything that commits at or before `lsn` was applied.
+    pub(crate) fn processed(&self, lsn: u64) {
+        self.processed.fetch_max(lsn, Ordering::AcqRel);
+    }
+
+    /// Ask before the shape: then what it says is true of what the shape is found to have.
+    pub(crate) fn processed_lsn(&self) -> u64 {
+        self.processed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_applied(&self, lsn: u64) {
+        self.applied.fetch_max(lsn, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn health(&self) -> Health {
+        self.health.lock().clone()
+    }
+
+    pub(crate) fn set_health(&self, health: Health) {
+        *self.health.lock() = health;
+    }
+
+    /// Something keeps changes from being applied; it is tried again.
+    pub(crate) fn trouble(&self, what: &str) {
+        tracing::warn!("changes cannot be stored and are tried again: {what}");
+    }
+
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn know_number(&self, number: u64) {
+        self.next_number.fetch_max(number + 1, Ordering::Relaxed);
+    }
+
+    /// A handle that was never given out: microseconds of the clock, which go on from the last ones if the clock went back.
+    pub(crate) fn new_handle(&self, identity: &str, now_micros: u64) -> String {
+        let last = self.last_micros.fetch_max(now_micros, Ordering::AcqRel);
+        let micros = if now_micros > last { now_micros } else { self.last_micros.fetch_add(1, Ordering::AcqRel) + 1 };
+        format!("{}-{micros}", thalweg_base::crc(identity.as_bytes()))
+    }
+
+    pub(crate) fn know_handle(&self, handle: &str) {
+        if let Some(micros) = handle.split('-').nth(1).and_then(|micros| micros.parse::<u64>().ok()) {
+            self.last_micros.fetch_max(micros, Ordering::AcqRel);
+        }
+    }
+
+    /// Drops every shape of a table; when the returned position is durable, they are gone.
+    pub(crate) fn drop_table(&self, table: u32, why: &str) -> Lsn {
+        let shapes = self.router.lock().shapes_of(table);
+        if let Some(shape) = shapes.first() {
+            tracing::info!(table = %shape.definition.table, shapes = shapes.len(), "shapes are dropped: the table {why}");
+        }
+        shapes.iter().map(|shape| self.drop_shape(shape)).max().unwrap_or_default()
+    }
+
+    /// Drops every shape.
+    pub(crate) fn drop_all(&self, why: &str) -> Lsn {
+        let shapes: Vec<Arc<Shape>> = self.registry.read().all().cloned().collect();
+        if !shapes.is_empty() {
+            tracing::warn!(shapes = shapes.len(), "all shapes are dropped: {why}");
+        }
+        shapes.iter().map(|shape| self.drop_shape(shape)).max().unwrap_or_default()
+    }
+
+    /// Clients of the shape must refetch; when the returned position is durable, it is gone.
+    pub(crate) fn drop_shape(&self, shape: &Shape) -> Lsn {
+        self.put_out(shape, Phase::Gone)
+    }
+
+    /// The shape could not be made.
+    pub(crate) fn fail_shape(&self, shape: &Shape, failure: Failure) {
+        self.put_out(shape, Phase::Failed(Arc::new(failure)));
+    }
+
+    fn put_out(&self, shape: &Shape, phase: Phase) -> Lsn {
+        self.registry.write().remove(shape);
+        let (slot, log) = shape.change(|state| {
+            state.phase = phase;
+            (state.slot.take(), std::mem::take(&mut state.log))
+        });
+        if let Some(slot) = slot {
+            self.router.lock().remove(slot, shape.number);
+        }
+        let Some(log) = log else { return Lsn::ZERO };
+        match self.store.delete_shape(log) {
+            Ok(end) => end,
+            Err(error) => {
+                self.forgotten(shape, &error);
+                Lsn::ZERO
+            }
+        }
+    }
+
+    fn forgotten(&self, shape: &Shape, error: &StoreError) {
+        tracing::error!(handle = &*shape.handle, %error, "a shape cannot be deleted");
+    }
+}

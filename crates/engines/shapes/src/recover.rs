@@ -1,0 +1,87 @@
+//! What a start finds in the kernel unit, and makes shapes of.
+
+use crate::engine::Engine;
+use crate::format::note::SourceIdentity;
+use crate::make::selected;
+use crate::predicate::Predicate;
+use crate::shape::{Phase, Shape, State};
+use crate::state::entries::Entry;
+use crate::store::{Kept, StoreError};
+use crate::table::Table;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a start found.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    pub(crate) source: Option<SourceIdentity>,
+    pub(crate) shapes: usize,
+    pub(crate) transactions: usize,
+}
+
+impl Engine {
+    /// Brings every shape back whose snapshot is complete; nobody was told of the others' ends, and they are made again when they are
+    /// asked for.
+    pub(crate) fn recover(self: &Arc<Self>) -> Result<Recovered, StoreError> {
+        let found = self.store.found()?;
+        let tables: HashMap<u32, Arc<Table>> =
+            found.tables.into_iter().map(|table| (table.oid, Arc::new(table))).collect();
+        let mut schemas = HashMap::new();
+        let mut shapes: HashMap<u64, Arc<Shape>> = HashMap::with_capacity(found.shapes.len());
+        for kept in found.shapes {
+            self.know_number(kept.stored.number);
+            self.know_handle(&kept.handle);
+            let log = kept.log;
+            match self.restore(&tables, &mut schemas, kept) {
+                Some(shape) => {
+                    shapes.insert(shape.number, shape);
+                }
+                None => {
+                    self.store.delete_shape(log)?;
+                }
+            }
+        }
+        let mut recovered = Recovered { source: found.source, shapes: shapes.len(), transactions: 0 };
+        self.store.each_references(&mut |references| {
+            recovered.transactions += 1;
+            for group in &references.groups {
+                let entry = Entry { lsn: references.lsn, at: group.at, op: group.op, len: group.len };
+                for shape in group.shapes.iter().filter_map(|number| shapes.get(number)) {
+                    shape.lock().push(references.xid, entry, self.config.http.chunk_bytes);
+                }
+            }
+            self.set_applied(references.lsn);
+            self.processed(references.lsn);
+        })?;
+        Ok(recovered)
+    }
+
+    fn restore(
+        self: &Arc<Self>,
+        tables: &HashMap<u32, Arc<Table>>,
+        schemas: &mut HashMap<(u32, Vec<usize>), Arc<str>>,
+        kept: Kept,
+    ) -> Option<Arc<Shape>> {
+        let Kept { handle, log, stored, .. } = kept;
+        let table = tables.get(&stored.table)?;
+        let snapshot = stored.snapshot.filter(|_| stored.complete)?;
+        let selected = selected(table, &stored.definition).ok()?;
+        let predicate = match &stored.definition.where_sql {
+            None => None,
+            Some(sql) => Some(Arc::new(Predicate::parse(sql, &stored.definition.params, table).ok()?)),
+        };
+        let schema = schemas
+            .entry((table.oid, selected.clone()))
+            .or_insert_with(|| crate::format::schema::header(table, &selected).into());
+        let mut state = State::default();
+        (state.phase, state.log, state.chunks) = (Phase::Live, Some(log), stored.chunks);
+        state.snapshot_taken(snapshot, self.config.http.chunk_bytes);
+        let schema = Arc::clone(schema);
+        let shape = Shape::new(stored.number, &handle, stored.definition, &stored.identity, table.oid, schema, state);
+        let shape = Arc::new(shape);
+        let slot = self.router.lock().insert(Arc::clone(&shape), table, &selected, predicate);
+        shape.lock().slot = Some(slot);
+        self.registry.write().insert(Arc::clone(&shape));
+        Some(shape)
+    }
+}

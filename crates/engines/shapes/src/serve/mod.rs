@@ -1,0 +1,21 @@
+//! HTTP: what requests mean, and what answers look like.
+
+mod admission;
+mod columns;
+mod given;
+mod identifier;
+mod invalid;
+mod look;
+mod making;
+mod params;
+mod query;
+mod refusal;
+mod respond;
+mod route;
+mod secret;
+mod service;
+pub mod settings;
+mod sse;
+mod subset;
+
+pub use service::ShapesService;

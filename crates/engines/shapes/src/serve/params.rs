@@ -1,0 +1,386 @@
+//! Requests for shapes: from parameters to something that can be answered, or to what is wrong with them.
+//!
+//! The names, the rules and the words are those of Electric's HTTP API. Nothing here asks the database: whether table and columns
+//! exist and the predicate can be evaluated is found out when a definition is seen for the first time.
+
+use super::given::{BodyError, Given, GivenAll, GivenParams, GivenSubset, wrong};
+use super::identifier;
+use super::invalid::{Field, Invalid};
+use crate::definition::{Definition, LogMode, Replica};
+use crate::format::offset::From;
+use crate::table::TableName;
+use std::borrow::Cow;
+
+/// Why a request has no meaning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RequestError {
+    Invalid(Invalid),
+    Body(BodyError),
+}
+
+impl std::convert::From<Invalid> for RequestError {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
+impl std::convert::From<BodyError> for RequestError {
+    fn from(error: BodyError) -> Self {
+        Self::Body(error)
+    }
+}
+
+/// Which rows, of which table, and how they are told; borrowed from the query where nothing was encoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shape<'a> {
+    pub(crate) schema: Cow<'a, str>,
+    pub(crate) table: Cow<'a, str>,
+    pub(crate) where_sql: Option<Cow<'a, str>>,
+    /// Values of `$1`, `$2`, …, without gaps.
+    pub(crate) params: Vec<Cow<'a, str>>,
+    /// Sorted, each once; `None`: all.
+    pub(crate) columns: Option<Vec<Cow<'a, str>>>,
+    /// What subsets may use; sorted, each once; `None`: all.
+    pub(crate) queryable: Option<Vec<Cow<'a, str>>>,
+    pub(crate) replica: Replica,
+    pub(crate) log: LogMode,
+}
+
+/// A request for a part of a shape's rows as they are now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Subset<'a> {
+    pub(crate) where_sql: Option<Cow<'a, str>>,
+    /// Values of `$1`, `$2`, …, without gaps.
+    pub(crate) params: Vec<Cow<'a, str>>,
+    /// As it was sent.
+    pub(crate) order_by: Option<Cow<'a, str>>,
+    /// At least 1.
+    pub(crate) limit: Option<u64>,
+    pub(crate) offset: Option<u64>,
+}
+
+/// GET, HEAD or POST of a shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ShapeRequest<'a> {
+    pub(crate) shape: Shape<'a>,
+    pub(crate) offset: From,
+    /// `None` for offsets which need none, whatever was sent.
+    pub(crate) handle: Option<Cow<'a, str>>,
+    pub(crate) live: bool,
+    /// Only with `live`.
+    pub(crate) sse: bool,
+    pub(crate) cursor: Option<Cow<'a, str>>,
+    pub(crate) subset: Option<Box<Subset<'a>>>,
+    pub(crate) compaction: bool,
+}
+
+/// DELETE of a shape: by definition, by handle, or by both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeleteRequest<'a> {
+    pub(crate) shape: Option<Shape<'a>>,
+    pub(crate) handle: Option<Cow<'a, str>>,
+}
+
+/// What can be said of each parameter by itself.
+struct Cast<'a> {
+    table: Option<Cow<'a, str>>,
+    offset: Option<Cow<'a, str>>,
+    handle: Option<Cow<'a, str>>,
+    where_sql: Option<Cow<'a, str>>,
+    params: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    columns: Option<Vec<Cow<'a, str>>>,
+    queryable: Option<Vec<Cow<'a, str>>>,
+    replica: Replica,
+    log: LogMode,
+    compaction: bool,
+}
+
+impl<'a> ShapeRequest<'a> {
+    /// `body`: that of a POST, `None` for other methods.
+    pub(crate) fn parse(query: &'a str, body: Option<&[u8]>) -> Result<Self, RequestError> {
+        let mut given = GivenAll::of_query(query);
+        if let Some(body) = body {
+            given.merge(body)?;
+        }
+        Ok(Self::check(given)?)
+    }
+
+    fn check(mut given: GivenAll<'a>) -> Result<Self, Invalid> {
+        let live = given.live.flag().unwrap_or(false);
+        let sse = given.live_sse.flag().or(given.experimental_live_sse.flag()).unwrap_or(false);
+        let subset = std::mem::take(&mut given.subset);
+        let subset_wrong = given.subset_wrong;
+        let cursor = match std::mem::take(&mut given.cursor) {
+            Given::Text(cursor) => Some(cursor),
+            _ => None,
+        };
+        let mut invalid = Invalid::default();
+        let mut cast = Cast::new(given, &mut invalid);
+        let offset = match cast.offset.take() {
+            None if !invalid.has(Field::Shape("offset")) => blank("offset", &mut invalid),
+            offset => offset.unwrap_or_default(),
+        };
+        // From here each rule needs the ones before it.
+        invalid.or_ok()?;
+        let offset: From = offset.parse().map_err(|_| Invalid::shape("offset", "has invalid format"))?;
+        let mut handle = cast.handle.take();
+        match offset {
+            From::Start | From::Now => handle = None,
+            From::After(_) if handle.is_none() => {
+                return Err(Invalid::shape("handle", "can't be blank when offset != -1"));
+            }
+            From::After(_) => {}
+        }
+        match offset {
+            From::Start if live => return Err(Invalid::shape("live", "can't be true when offset == -1")),
+            From::Now if live => return Err(Invalid::shape("live", "can't be true when offset is 'now'")),
+            _ => {}
+        }
+        if sse && !live {
+            return Err(Invalid::shape("live_sse", "can't be true unless live is also true"));
+        }
+        let compaction = cast.compaction;
+        let shape = cast.shape()?;
+        if subset_wrong && subset.is_none() {
+            return Err(Invalid::shape("subset", "is invalid"));
+        }
+        let subset = subset.map(|given| Subset::check(*given).map(Box::new)).transpose()?;
+        Ok(Self { shape, offset, handle, live, sse, cursor, subset, compaction })
+    }
+}
+
+impl<'a> DeleteRequest<'a> {
+    pub(crate) fn parse(query: &'a str) -> Result<Self, Invalid> {
+        let mut invalid = Invalid::default();
+        let mut cast = Cast::new(GivenAll::of_query(query), &mut invalid);
+        let handle = cast.handle.take();
+        if cast.table.is_none() && handle.is_none() && !invalid.has(Field::Shape("handle")) {
+            invalid.add(Field::Shape("handle"), "can't be blank when shape definition is missing");
+        }
+        invalid.or_ok()?;
+        let shape = if cast.table.is_some() { Some(cast.shape()?) } else { None };
+        Ok(Self { shape, handle })
+    }
+}
+
+impl<'a> Cast<'a> {
+    fn new(given: GivenAll<'a>, invalid: &mut Invalid) -> Self {
+        use Field::Shape as F;
+        Self {
+            table: given.table.text(F("table"), invalid),
+            offset: given.offset.text(F("offset"), invalid),
+            handle: given.handle.text(F("handle"), invalid),
+            where_sql: given.where_sql.text(F("where"), invalid),
+            columns: names(given.columns, "columns", invalid),
+            queryable: names(given.queryable_columns, "queryable_columns", invalid),
+            replica: match given.replica.text(F("replica"), invalid).as_deref() {
+                None | Some("default") => Replica::Default,
+                Some("full") => Replica::Full,
+                Some(_) => wrong(F("replica"), invalid).unwrap_or_default(),
+            },
+            params: match given.params {
+                GivenParams::Absent => Vec::new(),
+                GivenParams::Map(map) => map,
+                GivenParams::Text(_) | GivenParams::Wrong => wrong(F("params"), invalid).unwrap_or_default(),
+            },
+            compaction: given.compaction.boolean(F("experimental_compaction"), invalid).unwrap_or(false),
+            log: match given.log.text(F("log"), invalid).as_deref() {
+                None | Some("full") => LogMode::Full,
+                Some("changes_only") => LogMode::ChangesOnly,
+                Some(_) => wrong(F("log"), invalid).unwrap_or_default(),
+            },
+        }
+    }
+
+    fn shape(self) -> Result<Shape<'a>, Invalid> {
+        let Some(table) = self.table else { return Err(Invalid::shape("table", "can't be blank")) };
+        let (schema, table) = relation(table).map_err(|message| Invalid::shape("table", message))?;
+        // Without a predicate there is nothing for them to stand in.
+        let params = match self.where_sql {
+            Some(_) => numbered(self.params).map_err(|message| Invalid::shape("params", message))?,
+            None => Vec::new(),
+        };
+        Ok(Shape {
+            schema,
+            table,
+            where_sql: self.where_sql,
+            params,
+            columns: self.columns,
+            queryable: self.queryable,
+            replica: self.replica,
+            log: self.log,
+        })
+    }
+}
+
+impl<'a> Subset<'a> {
+    fn check(given: GivenSubset<'a>) -> Result<Self, Invalid> {
+        use Field::Subset as F;
+        let mut invalid = Invalid::default();
+        let order_by = given.order_by.text(F("order_by"), &mut invalid);
+        let limit = given.limit.integer(F("limit"), &mut invalid);
+        let offset = given.offset.integer(F("offset"), &mut invalid);
+        let where_sql = given.where_sql.text(F("where"), &mut invalid);
+        let params = match given.params {
+            GivenParams::Text(text) => match serde_json::from_str(&text) {
+                Ok(value @ serde_json::Value::Object(_)) => GivenParams::of_json(value),
+                other => {
+                    let message =
+                        if other.is_ok() { "params must be a JSON object" } else { "params must be valid JSON" };
+                    invalid.add(F("params"), message);
+                    GivenParams::Absent
+                }
+            },
+            other => other,
+        };
+        let params = match params {
+            GivenParams::Map(map) => map,
+            GivenParams::Absent => Vec::new(),
+            GivenParams::Text(_) | GivenParams::Wrong => wrong(F("params"), &mut invalid).unwrap_or_default(),
+        };
+        if limit.is_some_and(|limit| limit <= 0) {
+            invalid.add(F("limit"), "must be greater than 0");
+        }
+        if offset.is_some_and(|offset| offset < 0) {
+            invalid.add(F("offset"), "must be greater than or equal to 0");
+        }
+        if (limit.is_some() || offset.is_some()) && order_by.is_none() && !invalid.has(F("order_by")) {
+            invalid.add(F("order_by"), "order_by is required when limit or offset is present");
+        }
+        invalid.or_ok()?;
+        let params = match where_sql {
+            Some(_) => numbered(params).map_err(|message| Invalid::subset("params", message))?,
+            None => Vec::new(),
+        };
+        let [limit, offset] = [limit, offset].map(|n| n.and_then(|n| u64::try_from(n).ok()));
+        Ok(Self { where_sql, params, order_by, limit, offset })
+    }
+}
+
+impl Shape<'_> {
+    /// The same for keeping.
+    pub(crate) fn to_definition(&self) -> Definition {
+        let owned = |names: &Option<Vec<Cow<'_, str>>>| {
+            names.as_ref().map(|names| names.iter().map(|name| name.clone().into_owned()).collect())
+        };
+        Definition {
+            table: TableName { schema: self.schema.clone().into_owned(), name: self.table.clone().into_owned() },
+            where_sql: self.where_sql.clone().map(Cow::into_owned),
+            params: (1..).zip(self.params.iter().map(|value| value.clone().into_owned())).collect(),
+            columns: owned(&self.columns),
+            queryable: owned(&self.queryable),
+            replica: self.replica,
+            log: self.log,
+        }
+    }
+
+    /// Appends bytes that are equal for two requests exactly if they ask for the same in the same words: what finds a known shape
+    /// without reading its predicate.
+    pub(crate) fn push_key(&self, out: &mut Vec<u8>) {
+        let text = |out: &mut Vec<u8>, text: &str| {
+            out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            out.extend_from_slice(text.as_bytes());
+        };
+        let list = |out: &mut Vec<u8>, list: &[Cow<'_, str>]| {
+            out.extend_from_slice(&(list.len() as u32).to_le_bytes());
+            list.iter().for_each(|item| text(out, item));
+        };
+        let flags = [
+            self.where_sql.is_some(),
+            self.columns.is_some(),
+            self.queryable.is_some(),
+            self.replica == Replica::Full,
+            self.log == LogMode::ChangesOnly,
+        ];
+        out.push(flags.iter().fold(0, |bits, flag| bits << 1 | u8::from(*flag)));
+        text(out, &self.schema);
+        text(out, &self.table);
+        if let Some(where_sql) = &self.where_sql {
+            text(out, where_sql);
+            list(out, &self.params);
+        }
+        for names in [&self.columns, &self.queryable].into_iter().flatten() {
+            list(out, names);
+        }
+    }
+
+    #[must_use]
+    pub(crate) fn key(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128);
+        self.push_key(&mut out);
+        out
+    }
+}
+
+impl<'a> std::convert::From<&'a Definition> for Shape<'a> {
+    fn from(definition: &'a Definition) -> Self {
+        let borrowed = |names: &'a Option<Vec<String>>| {
+            names.as_ref().map(|names| names.iter().map(|name| name.as_str().into()).collect())
+        };
+        Self {
+            schema: definition.table.schema.as_str().into(),
+            table: definition.table.name.as_str().into(),
+            where_sql: definition.where_sql.as_deref().map(Cow::Borrowed),
+            params: definition.params.iter().map(|(_, value)| value.as_str().into()).collect(),
+            columns: borrowed(&definition.columns),
+            queryable: borrowed(&definition.queryable),
+            replica: definition.replica,
+            log: definition.log,
+        }
+    }
+}
+
+fn blank<T: Default>(field: &'static str, invalid: &mut Invalid) -> T {
+    invalid.add(Field::Shape(field), "can't be blank");
+    T::default()
+}
+
+/// Splits the name of a table, without copying it if it can be helped.
+fn relation(text: Cow<'_, str>) -> Result<(Cow<'_, str>, Cow<'_, str>), String> {
+    match text {
+        Cow::Borrowed(text) => identifier::parse_relation(text),
+        Cow::Owned(text) => {
+            let (schema, table) = identifier::parse_relation(&text)?;
+            Ok((Cow::Owned(schema.into_owned()), Cow::Owned(table.into_owned())))
+        }
+    }
+}
+
+/// A list of columns: text between commas, or a list of names as they are.
+fn names<'a>(given: Given<'a>, field: &'static str, invalid: &mut Invalid) -> Option<Vec<Cow<'a, str>>> {
+    let parsed = match given {
+        Given::List(mut list) if !list.is_empty() => {
+            list.sort_unstable();
+            list.dedup();
+            if list[0].is_empty() { Err("Invalid zero-length identifier".to_owned()) } else { Ok(list) }
+        }
+        other => match other.text(Field::Shape(field), invalid)? {
+            Cow::Borrowed(text) => identifier::parse_list(text),
+            Cow::Owned(text) => identifier::parse_list(&text)
+                .map(|names| names.into_iter().map(|name| Cow::Owned(name.into_owned())).collect()),
+        },
+    };
+    parsed.map_err(|message| invalid.add(Field::Shape(field), message)).ok()
+}
+
+/// Values in the order of their numbers, which must be 1, 2, 3, …; of a number that stands twice the last value counts.
+fn numbered<'a>(params: Vec<(Cow<'a, str>, Cow<'a, str>)>) -> Result<Vec<Cow<'a, str>>, &'static str> {
+    let mut by_number = Vec::with_capacity(params.len());
+    for (key, value) in params {
+        let number: i64 = key.parse().map_err(|_| "Parameters can only use numbers as keys")?;
+        by_number.push((number, value));
+    }
+    by_number.sort_by_key(|(number, _)| *number);
+    // The sort is stable, so the last of equal ones is what was sent last.
+    by_number.reverse();
+    by_number.dedup_by_key(|(number, _)| *number);
+    by_number.reverse();
+    if by_number.iter().zip(1..).any(|((number, _), expected)| *number != expected) {
+        return Err("Parameters must be numbered sequentially, starting from 1");
+    }
+    Ok(by_number.into_iter().map(|(_, value)| value).collect())
+}
+
+#[cfg(test)]
+#[path = "params_tests.rs"]
+mod tests;

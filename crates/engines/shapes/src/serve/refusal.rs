@@ -1,0 +1,145 @@
+//! Every answer that is not a success. Status, body and wording are on the wire; `docs/protocol/refusals.md` lists them.
+
+use super::admission::Overloaded;
+use super::given::BodyError;
+use super::invalid::Invalid;
+use super::params::RequestError;
+use crate::format::message::MUST_REFETCH;
+use serde_json::json;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// 400: parameters are wrong, each of which is named.
+    Invalid(Invalid),
+    /// 400: a DELETE names a definition, and the handle of another.
+    Mismatch,
+    /// 400 or 413: the body is no set of parameters.
+    Body(BodyError),
+    /// 401
+    Secret,
+    /// 404: nothing has this address.
+    Unknown,
+    /// 404: there is no such shape to delete.
+    NoShape,
+    /// 405: shapes are not deleted by clients.
+    NoDelete,
+    /// 409: start again, with this handle if it is known.
+    MustRefetch(Option<String>),
+    /// 500: our own mistake.
+    Internal,
+    /// 500: what is stored cannot be read.
+    Unreadable(String),
+    /// 503
+    Overloaded(Overloaded),
+    /// 503: Postgres cannot be reached.
+    Database,
+    /// 503: the server is starting, or has lost its database for a while.
+    NotReady(String),
+    /// 503: the rows could not be copied.
+    Snapshot(String),
+    /// 503: the shape could not be made, for reasons that are ours.
+    NotMade,
+    /// 503: anything else that may be better later.
+    Unavailable { code: &'static str, message: String, retry_after_s: u32 },
+}
+
+impl From<RequestError> for Refusal {
+    fn from(error: RequestError) -> Self {
+        match error {
+            RequestError::Invalid(invalid) => Self::Invalid(invalid),
+            RequestError::Body(error) => Self::Body(error),
+        }
+    }
+}
+
+impl From<Invalid> for Refusal {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(invalid)
+    }
+}
+
+impl From<Overloaded> for Refusal {
+    fn from(overloaded: Overloaded) -> Self {
+        Self::Overloaded(overloaded)
+    }
+}
+
+impl Refusal {
+    /// The client is ahead of the shape, and waiting did not help.
+    pub(crate) fn out_of_bounds() -> Self {
+        Self::Invalid(Invalid::shape("offset", "out of bounds for this shape"))
+    }
+
+    #[must_use]
+    pub(crate) fn status(&self) -> u16 {
+        match self {
+            Self::Invalid(_) | Self::Mismatch | Self::Body(BodyError::NotJson(_) | BodyError::NotObject) => 400,
+            Self::Secret => 401,
+            Self::Unknown | Self::NoShape => 404,
+            Self::NoDelete => 405,
+            Self::MustRefetch(_) => 409,
+            Self::Body(BodyError::TooLarge) => 413,
+            Self::Internal | Self::Unreadable(_) => 500,
+            Self::Overloaded(_)
+            | Self::Database
+            | Self::NotReady(_)
+            | Self::Snapshot(_)
+            | Self::NotMade
+            | Self::Unavailable { .. } => 503,
+        }
+    }
+
+    /// Seconds until it is worth trying again. `random` spreads those who were refused together.
+    #[must_use]
+    pub(crate) fn retry_after_s(&self, random: u32) -> Option<u32> {
+        match self {
+            Self::Overloaded(_) => Some(6 + random % 5),
+            Self::Database | Self::Snapshot(_) => Some(10),
+            Self::NotReady(_) => Some(5),
+            Self::NotMade => Some(1),
+            Self::Unavailable { retry_after_s, .. } => Some(*retry_after_s),
+            _ => None,
+        }
+    }
+
+    /// It is expected to happen: clients need not report it.
+    #[must_use]
+    pub(crate) fn is_known(&self) -> bool {
+        matches!(self, Self::Overloaded(_) | Self::Snapshot(_) | Self::Unavailable { .. })
+    }
+
+    #[must_use]
+    pub(crate) fn body(&self) -> Vec<u8> {
+        let body = match self {
+            Self::Invalid(invalid) => return invalid.body(),
+            Self::MustRefetch(_) => return MUST_REFETCH.to_vec(),
+            Self::Unknown => return b"Not found".to_vec(),
+            Self::Mismatch => json!({ "message": MISMATCH }),
+            Self::Body(BodyError::TooLarge) => json!({ "error": "Request body too large" }),
+            Self::Body(BodyError::NotJson(why)) => json!({ "error": "Invalid JSON in request body", "details": why }),
+            Self::Body(BodyError::NotObject) => json!({ "error": "Request body must be a JSON object" }),
+            Self::Secret => json!({ "message": "Unauthorized - Invalid API secret" }),
+            Self::NoShape => json!({ "message": "No existing shape found" }),
+            Self::NoDelete => json!({ "message": "DELETE not allowed" }),
+            Self::Internal => json!({ "error": "Internal server error" }),
+            Self::Unreadable(why) => json!({ "message": format!("Unable to retrieve shape log: {why}") }),
+            Self::Overloaded(overloaded) => {
+                json!({ "code": "concurrent_request_limit_exceeded", "message": overloaded.to_string() })
+            }
+            Self::Database => json!({ "code": "database_unreachable", "error": "Database is unreachable" }),
+            Self::NotReady(message) | Self::Snapshot(message) => json!({ "message": message }),
+            Self::NotMade => json!({ "message": "Failed to create shape, please retry" }),
+            Self::Unavailable { code, message, .. } => json!({ "code": code, "message": message }),
+        };
+        body.to_string().into_bytes()
+    }
+
+    /// `Unknown` is text for people, all others are JSON.
+    #[must_use]
+    pub(crate) fn content_type(&self) -> &'static str {
+        if matches!(self, Self::Unknown) { "text/plain; charset=utf-8" } else { "application/json; charset=utf-8" }
+    }
+}
+
+const MISMATCH: &str = "The specified shape definition and handle do not match. \
+Please ensure the shape definition is correct or omit the shape handle from the request to obtain a new one.";

@@ -1,0 +1,521 @@
+//! Requests for shapes: finding the shape, waiting for it, answering.
+
+use super::admission::{Admission, Kind, Permit};
+use super::invalid::Invalid;
+use super::look::{Answer, Look, look};
+use super::making::{Making, Makings};
+use super::params::{self, DeleteRequest, ShapeRequest};
+use super::refusal::Refusal;
+use super::respond::{self, Asker, Mode, Moment, Page, Responder};
+use super::route::Route;
+use super::secret::Secret;
+use super::sse;
+use super::subset;
+use crate::engine::{Engine, Health};
+use crate::format::message::{push_snapshot_end, up_to_date};
+use crate::format::offset::{From, ShapeOffset};
+use crate::read;
+use crate::shape::{Failure, Shape};
+use crate::source::pool::Pool as Database;
+use bytes::Bytes;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use thalweg_log::ReadError;
+use thalweg_wire::http::{Body, Context, Fetch, Method, Pending, Poll, Pool, Reply, Request, Response, Service};
+
+/// Larger answers are put together on a thread of the pool, not on the event loop.
+const INLINE_BYTES: u64 = 256 << 10;
+/// Answers up to this size are kept for others who ask for the same.
+const SHARED_BYTES: usize = 1 << 20;
+/// Reads that wait for the disk, at most.
+const READS_MAX: usize = 4096;
+
+/// Serves shapes over HTTP.
+#[derive(Clone)]
+pub struct ShapesService(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) responder: Responder,
+    secret: Secret,
+    pub(crate) admission: Arc<Admission>,
+    makings: Makings,
+    pub(crate) database: Database,
+    pub(crate) io: Pool,
+    random: RandomState,
+    unique: AtomicU64,
+}
+
+impl ShapesService {
+    pub(crate) fn new(engine: Arc<Engine>, database: Database) -> Self {
+        let http = engine.config.http.clone();
+        Self(Arc::new(Inner {
+            admission: Admission::new(http.initial_requests_max, http.existing_requests_max),
+            secret: Secret::new(engine.config.secret.as_deref()),
+            responder: Responder::new(http, env!("CARGO_PKG_VERSION")),
+            io: Pool::new("shapes-io", engine.config.io_threads, READS_MAX),
+            makings: Makings::default(),
+            random: RandomState::new(),
+            unique: AtomicU64::new(0),
+            engine,
+            database,
+        }))
+    }
+
+    /// Whether a path is one of those that are served here.
+    #[must_use]
+    pub fn serves(path: &str) -> bool {
+        matches!(Route::of(path), Route::Shape | Route::Health)
+    }
+}
+
+impl Service for ShapesService {
+    fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+        self.0.handle(request, cx)
+    }
+
+    fn round_done(&self) {}
+
+    fn gate_failed(&self) -> Response {
+        Response::new(500)
+    }
+}
+
+impl Inner {
+    fn handle(self: &Arc<Self>, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+        let route = Route::of(request.path);
+        let moment = self.moment(cx.now_ms);
+        let id = u128::from(self.random.hash_one(moment.unique)) << 64 | u128::from(moment.unique);
+        let asker = Asker::new(request, route, id);
+        let refuse = |refusal: Refusal| Reply::Now(self.responder.refuse(&asker, &refusal, moment));
+        match (route, request.method) {
+            (Route::Health, Method::Get | Method::Head) => {
+                let health = match self.engine.health() {
+                    Health::Active => respond::Health::Active,
+                    Health::Waiting => respond::Health::Waiting,
+                    Health::Starting => respond::Health::Starting,
+                };
+                return Reply::Now(self.responder.health(&asker, health));
+            }
+            (Route::Shape, Method::Options) => return Reply::Now(self.responder.preflight(&asker, request.headers)),
+            (Route::Shape, Method::Get | Method::Head | Method::Post | Method::Delete) => {}
+            _ => return refuse(Refusal::Unknown),
+        }
+        if !self.secret.admits(request.query) {
+            return refuse(Refusal::Secret);
+        }
+        let done = match request.method {
+            Method::Delete => self.delete(request, &asker),
+            _ => self.shape(request, &asker, cx),
+        };
+        done.unwrap_or_else(refuse)
+    }
+
+    pub(crate) fn moment(&self, now_ms: u64) -> Moment {
+        let unique = self.unique.fetch_add(1, Ordering::Relaxed);
+        // Never the same twice, also not after a restart.
+        let unique = unique.wrapping_add(now_ms << 20);
+        Moment { now_s: now_ms / 1000, random: self.random.hash_one(unique) as u32, unique }
+    }
+
+    fn delete(&self, request: &Request<'_>, asker: &Asker) -> Result<Reply, Refusal> {
+        if !self.responder.settings().allow_delete {
+            return Err(Refusal::NoDelete);
+        }
+        let wanted = DeleteRequest::parse(request.query.unwrap_or_default()).map_err(Refusal::Invalid)?;
+        let registry = self.engine.registry.read();
+        let by_words = wanted.shape.as_ref().map(|shape| registry.by_words(&shape.key()).cloned());
+        let by_handle = wanted.handle.as_ref().map(|handle| registry.by_handle(handle).cloned());
+        drop(registry);
+        let found = match (by_words, by_handle) {
+            (Some(Some(shape)), Some(Some(named))) if shape.number != named.number => return Err(Refusal::Mismatch),
+            (Some(Some(shape)), Some(None)) if shape.number > 0 => return Err(Refusal::Mismatch),
+            (_, Some(Some(shape))) | (Some(Some(shape)), _) => shape,
+            _ => return Err(Refusal::NoShape),
+        };
+        self.engine.drop_shape(&found);
+        Ok(Reply::Now(self.responder.deleted(asker)))
+    }
+
+    fn shape(self: &Arc<Self>, request: &Request<'_>, asker: &Asker, cx: &mut Context<'_>) -> Result<Reply, Refusal> {
+        let body = matches!(request.method, Method::Post).then_some(request.body);
+        let wanted = ShapeRequest::parse(request.query.unwrap_or_default(), body)?;
+        let words = wanted.shape.key();
+        let (known, named) = {
+            let registry = self.engine.registry.read();
+            let known = registry.by_words(&words).cloned();
+            (known, wanted.handle.as_ref().map(|handle| registry.by_handle(handle).cloned()))
+        };
+        let (stage, kind) = match (known, named) {
+            (Some(shape), None) => (Stage::Shape(shape), Kind::Existing),
+            (Some(shape), Some(Some(named))) if named.number == shape.number => (Stage::Shape(shape), Kind::Existing),
+            // The handle is another's, or nobody's any more: the client starts again with this shape.
+            (Some(shape), Some(_)) => return Err(Refusal::MustRefetch(Some(shape.handle.to_string()))),
+            // The words are new, the shape need not be.
+            (None, _) => (Stage::Making(self.make(&wanted.shape, words)?), Kind::Initial),
+        };
+        let permit = self.admission.enter(kind)?;
+        let mut visit = Visit {
+            inner: Arc::clone(self),
+            asker: asker.clone(),
+            permit,
+            stage,
+            from: wanted.offset,
+            handle: wanted.handle.map(|handle| handle.as_ref().into()),
+            live: wanted.live,
+            sse: wanted.sse,
+            cursor: wanted.cursor.map(|cursor| cursor.as_ref().into()),
+            subset: wanted.subset.map(|subset| Box::new(subset::Owned::of(&subset))),
+            known_tags: tags(request),
+            began_ms: cx.now_ms,
+            ticket: None,
+        };
+        Ok(match visit.step(cx) {
+            Poll::Ready(reply) => reply,
+            Poll::Wait => Reply::Later(Box::new(visit)),
+        })
+    }
+
+    /// Has the shape made on a thread that may ask Postgres, unless that is under way.
+    fn make(self: &Arc<Self>, shape: &params::Shape<'_>, words: Vec<u8>) -> Result<Arc<Making>, Refusal> {
+        let (making, new) = self.makings.join(&words);
+        if !new {
+            return Ok(making);
+        }
+        let (inner, definition) = (Arc::clone(self), shape.to_definition());
+        let for_job = words.clone();
+        let queued = self.database.submit(move |session| {
+            let session = match session {
+                Ok(session) => session,
+                Err(error) => return inner.makings.finish(&for_job, Err(crate::make::unavailable(error))),
+            };
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+            match inner.engine.begin(session, &definition, &for_job, micros) {
+                Err(failure) => inner.makings.finish(&for_job, Err(failure)),
+                Ok((shape, filling)) => {
+                    inner.makings.finish(&for_job, Ok(shape));
+                    if let Some(filling) = filling {
+                        inner.engine.fill(session, filling);
+                    }
+                }
+            }
+        });
+        if let Err(error) = queued {
+            self.makings.finish(&words, Err(crate::make::unavailable(error)));
+        }
+        Ok(making)
+    }
+}
+
+/// The names in `If-None-Match`, for later: the request's headers are gone when an answer has to wait.
+fn tags(request: &Request<'_>) -> Box<[u8]> {
+    let mut all: Vec<u8> = Vec::new();
+    for (_, value) in request.headers.0.iter().filter(|(name, _)| name.eq_ignore_ascii_case("if-none-match")) {
+        all.extend_from_slice(value);
+        all.push(b',');
+    }
+    all.into()
+}
+
+enum Stage {
+    Making(Arc<Making>),
+    Shape(Arc<Shape>),
+    Reading(Arc<Shape>, Box<Answer>, Fetch<Result<Vec<u8>, ReadError>>),
+    Subset(Arc<Shape>, Fetch<Result<subset::Done, Refusal>>),
+}
+
+/// One request on its way.
+pub(crate) struct Visit {
+    inner: Arc<Inner>,
+    asker: Asker,
+    permit: Permit,
+    stage: Stage,
+    from: From,
+    handle: Option<Box<str>>,
+    live: bool,
+    sse: bool,
+    cursor: Option<Box<str>>,
+    subset: Option<Box<subset::Owned>>,
+    known_tags: Box<[u8]>,
+    began_ms: u64,
+    /// Where it waits.
+    ticket: Option<(Arc<Shape>, u64)>,
+}
+
+impl Pending for Visit {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
+        self.leave();
+        self.step(cx)
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl Visit {
+    fn leave(&mut self) {
+        if let Some((shape, key)) = self.ticket.take() {
+            shape.forget(key);
+        }
+    }
+
+    fn refuse(&self, refusal: &Refusal, cx: &Context<'_>) -> Poll {
+        Poll::Ready(Reply::Now(self.inner.responder.refuse(&self.asker, refusal, self.inner.moment(cx.now_ms))))
+    }
+
+    fn step(&mut self, cx: &mut Context<'_>) -> Poll {
+        loop {
+            match &self.stage {
+                Stage::Making(making) => match making.result(|| cx.waker()) {
+                    None if cx.stopping() => {
+                        return self.refuse(&Refusal::NotReady("The server is stopping".into()), cx);
+                    }
+                    None => return Poll::Wait,
+                    Some(Err(failure)) => return self.refuse(&refusal(&failure), cx),
+                    Some(Ok(shape)) => {
+                        if self.handle.as_ref().is_some_and(|handle| **handle != *shape.handle) {
+                            return self.refuse(&Refusal::MustRefetch(Some(shape.handle.to_string())), cx);
+                        }
+                        self.stage = Stage::Shape(shape);
+                    }
+                },
+                Stage::Shape(shape) => {
+                    let shape = Arc::clone(shape);
+                    match self.look(&shape, cx) {
+                        Some(poll) => return poll,
+                        None => continue,
+                    }
+                }
+                Stage::Reading(shape, answer, fetch) => {
+                    let Some(read) = fetch.take(|| cx.waker()) else { return Poll::Wait };
+                    return match read {
+                        Ok(messages) => self.answer(&Arc::clone(shape), &answer.clone(), messages, cx),
+                        Err(error) => self.refuse(&Refusal::Unreadable(error.to_string()), cx),
+                    };
+                }
+                Stage::Subset(shape, fetch) => {
+                    let Some(done) = fetch.take(|| cx.waker()) else { return Poll::Wait };
+                    return match done {
+                        Ok(done) => {
+                            let offset = shape.lock().tail();
+                            let body = Body::Bytes(done.body);
+                            let responder = &self.inner.responder;
+                            let response = responder.subset(&self.asker, &shape.handle, offset, &shape.schema, body);
+                            Poll::Ready(Reply::Now(response))
+                        }
+                        Err(refusal) => self.refuse(&refusal, cx),
+                    };
+                }
+            }
+        }
+    }
+
+    /// `None`: the stage has changed.
+    fn look(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
+        shape.used(cx.now_ms);
+        let inner = Arc::clone(&self.inner);
+        let processed = inner.engine.processed_lsn();
+        let mut state = shape.lock();
+        let from = if self.subset.is_some() { From::Now } else { self.from };
+        let found = look(&state, from, self.live, processed);
+        let http = &inner.engine.config.http;
+        match found {
+            Look::Failed(failure) => {
+                drop(state);
+                Some(self.refuse(&refusal(&failure), cx))
+            }
+            Look::Gone => {
+                drop(state);
+                Some(self.refuse(&Refusal::MustRefetch(None), cx))
+            }
+            _ if self.sse => {
+                drop(state);
+                Some(Poll::Ready(Reply::Now(self.events(shape, cx))))
+            }
+            Look::Answer(_) if self.subset.is_some() => {
+                drop(state);
+                self.permit.now_reads();
+                self.begin_subset(shape, cx)
+            }
+            Look::Answer(answer) => {
+                self.permit.now_reads();
+                let shared = state.shared(self.from, answer.end, self.live);
+                drop(state);
+                if let Some(body) = shared {
+                    return Some(self.respond(shape, &answer, body, cx));
+                }
+                self.read(shape, answer, cx)
+            }
+            Look::WaitForRows => {
+                if cx.stopping() {
+                    drop(state);
+                    return Some(self.refuse(&Refusal::NotReady("The server is stopping".into()), cx));
+                }
+                let key = shape.wait(&mut state, cx.waker());
+                self.ticket = Some((Arc::clone(shape), key));
+                Some(Poll::Wait)
+            }
+            Look::WaitForChange(nothing) => {
+                let ends = self.began_ms + http.long_poll_ms;
+                if cx.now_ms >= ends || cx.stopping() {
+                    drop(state);
+                    return Some(self.answer(shape, &nothing, Vec::new(), cx));
+                }
+                self.permit.now_reads();
+                let key = shape.wait(&mut state, cx.waker());
+                self.ticket = Some((Arc::clone(shape), key));
+                cx.wake_after(Duration::from_millis(ends - cx.now_ms));
+                Some(Poll::Wait)
+            }
+            Look::Beyond => {
+                let ends = self.began_ms + http.long_poll_ms / 2;
+                if cx.now_ms >= ends || cx.stopping() {
+                    drop(state);
+                    return Some(self.refuse(&Refusal::out_of_bounds(), cx));
+                }
+                let key = shape.wait(&mut state, cx.waker());
+                self.ticket = Some((Arc::clone(shape), key));
+                cx.wake_after(Duration::from_millis(ends - cx.now_ms));
+                Some(Poll::Wait)
+            }
+        }
+    }
+
+    fn read(&mut self, shape: &Arc<Shape>, answer: Answer, cx: &mut Context<'_>) -> Option<Poll> {
+        let Some(wanted) = &answer.wanted else { return Some(self.answer(shape, &answer, Vec::new(), cx)) };
+        let engine = &self.inner.engine;
+        if wanted.bytes() <= INLINE_BYTES
+            && let Some(read) = read::try_read(wanted, &engine.hot, &engine.store)
+        {
+            return Some(match read {
+                Ok(messages) => self.answer(shape, &answer, messages, cx),
+                Err(error) => self.refuse(&Refusal::Unreadable(error.to_string()), cx),
+            });
+        }
+        let (engine, job) = (Arc::clone(engine), wanted.clone());
+        match self.inner.io.run(move || read::read(&job, &engine.hot, &engine.store)) {
+            Some(fetch) => {
+                self.stage = Stage::Reading(Arc::clone(shape), Box::new(answer), fetch);
+                None
+            }
+            None => {
+                let refusal = Refusal::Unavailable {
+                    code: "too_many_reads",
+                    message: format!("{READS_MAX} reads wait for the disk, please retry"),
+                    retry_after_s: 1,
+                };
+                Some(self.refuse(&refusal, cx))
+            }
+        }
+    }
+
+    /// Puts the body together: an array of the messages, and the word about where they end.
+    fn answer(&mut self, shape: &Arc<Shape>, answer: &Answer, messages: Vec<u8>, cx: &mut Context<'_>) -> Poll {
+        let messages = match answer.skip {
+            Some(from) => read::skip(messages, from),
+            None => messages,
+        };
+        let mut body = Vec::with_capacity(messages.len() + 128);
+        body.push(b'[');
+        body.extend_from_slice(&messages);
+        if answer.snapshot_end
+            && let Some(snapshot) = &shape.lock().snapshot
+        {
+            push_snapshot_end(&mut body, snapshot);
+        }
+        match answer.up_to_date {
+            Some(lsn) => body.extend_from_slice(&up_to_date(lsn)),
+            None if body.len() > 1 => {
+                body.pop();
+            }
+            None => {}
+        }
+        body.push(b']');
+        let body = Bytes::from(body);
+        if self.live && answer.wanted.is_some() && body.len() <= SHARED_BYTES {
+            shape.lock().share(self.from, answer.end, body.clone());
+        }
+        self.respond(shape, answer, body, cx)
+    }
+
+    fn respond(&mut self, shape: &Arc<Shape>, answer: &Answer, body: Bytes, cx: &mut Context<'_>) -> Poll {
+        let mode = match self.live {
+            true => Mode::LongPoll { cursor: self.cursor.as_deref() },
+            false => Mode::CatchUp { schema: &shape.schema },
+        };
+        let page = Page {
+            handle: &shape.handle,
+            asked: self.from,
+            offset: answer.end,
+            mode,
+            up_to_date: answer.up_to_date.is_some(),
+            has_data: answer.wanted.is_some() || self.from == From::Start,
+        };
+        let moment = self.inner.moment(cx.now_ms);
+        let fields = [("if-none-match", &self.known_tags[..])];
+        let headers = thalweg_wire::http::Headers(if self.known_tags.is_empty() { &[] } else { &fields });
+        let responder = &self.inner.responder;
+        let response = if page.is_known(headers) {
+            responder.not_modified(&self.asker, &page, moment)
+        } else {
+            responder.page(&self.asker, &page, moment, Body::Bytes(body))
+        };
+        Poll::Ready(Reply::Now(response))
+    }
+
+    fn events(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Response {
+        let tail = match self.from {
+            From::After(offset) => offset,
+            From::Start | From::Now => ShapeOffset::SNAPSHOT_END,
+        };
+        let page = Page {
+            handle: &shape.handle,
+            asked: self.from,
+            offset: tail,
+            mode: Mode::Events { cursor: self.cursor.as_deref() },
+            up_to_date: false,
+            has_data: false,
+        };
+        let feed = sse::Feed::new(Arc::clone(&self.inner), Arc::clone(shape), tail, cx.now_ms);
+        let moment = self.inner.moment(cx.now_ms);
+        let mut response = self.inner.responder.page(&self.asker, &page, moment, Body::Stream(Box::new(feed)));
+        response.close = true;
+        response
+    }
+
+    fn begin_subset(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
+        let subset = self.subset.as_deref()?.clone();
+        let engine = Arc::clone(&self.inner.engine);
+        let for_job = Arc::clone(shape);
+        let ran = self.inner.database.run(move |session| match session {
+            Ok(session) => subset::run(&engine, session, &for_job, &subset),
+            Err(error) => Err(refusal(&crate::make::unavailable(error))),
+        });
+        match ran {
+            Ok(fetch) => {
+                self.stage = Stage::Subset(Arc::clone(shape), fetch);
+                None
+            }
+            Err(error) => Some(self.refuse(&refusal(&crate::make::unavailable(error)), cx)),
+        }
+    }
+}
+
+/// How a failure is told.
+pub(crate) fn refusal(failure: &Failure) -> Refusal {
+    match failure {
+        Failure::Invalid { field, message } => Refusal::Invalid(Invalid::shape(field, message.clone())),
+        Failure::Rotated => Refusal::MustRefetch(None),
+        Failure::Unavailable { code: "database_unreachable", .. } => Refusal::Database,
+        Failure::Unavailable { code: "snapshot_error", message, .. } => Refusal::Snapshot(message.clone()),
+        Failure::Unavailable { code, message, retry_after_s } => {
+            Refusal::Unavailable { code, message: message.clone(), retry_after_s: *retry_after_s }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Live answers that do not end with the first change: one event for each message.
+
+use super::look::{Answer, Look, look};
+use super::service::Inner;
+use crate::format::message::{KEEP_ALIVE, push_event, push_events, up_to_date};
+use crate::format::offset::{From, ShapeOffset};
+use crate::read;
+use crate::shape::Shape;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use thalweg_log::ReadError;
+use thalweg_wire::http::{BodySource, Context, Fetch, Pull, Sink};
+
+/// One client's stream.
+pub(crate) struct Feed {
+    inner: Arc<Inner>,
+    shape: Arc<Shape>,
+    /// What was sent ends here.
+    at: ShapeOffset,
+    ends_ms: u64,
+    spoke_ms: u64,
+    /// Nothing was said yet.
+    greet: bool,
+    ticket: Option<u64>,
+    reading: Option<(Box<Answer>, Fetch<Result<Vec<u8>, ReadError>>)>,
+}
+
+impl Feed {
+    pub(crate) fn new(inner: Arc<Inner>, shape: Arc<Shape>, at: ShapeOffset, now_ms: u64) -> Self {
+        let ends_ms = now_ms + inner.engine.config.http.sse_timeout_ms;
+        Self { inner, shape, at, ends_ms, spoke_ms: now_ms, greet: true, ticket: None, reading: None }
+    }
+
+    fn leave(&mut self) {
+        if let Some(key) = self.ticket.take() {
+            self.shape.forget(key);
+        }
+    }
+
+    fn tell(&mut self, answer: &Answer, messages: Vec<u8>, cx: &Context<'_>, sink: &mut Sink<'_>) -> Pull {
+        let messages = match answer.skip {
+            Some(from) => read::skip(messages, from),
+            None => messages,
+        };
+        let mut events = Vec::with_capacity(messages.len() + messages.len() / 8 + 128);
+        push_events(&mut events, &messages);
+        if let Some(lsn) = answer.up_to_date {
+            push_event(&mut events, &up_to_date(lsn));
+        }
+        sink.push(Bytes::from(events));
+        (self.at, self.spoke_ms, self.greet) = (answer.end, cx.now_ms, false);
+        Pull::More
+    }
+}
+
+impl BodySource for Feed {
+    fn pull(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Pull {
+        self.leave();
+        if let Some((answer, fetch)) = self.reading.take() {
+            return match fetch.take(|| cx.waker()) {
+                None => {
+                    self.reading = Some((answer, fetch));
+                    Pull::Wait
+                }
+                Some(Ok(messages)) => self.tell(&answer, messages, cx, sink),
+                Some(Err(_)) => Pull::Abort,
+            };
+        }
+        if cx.now_ms >= self.ends_ms || cx.stopping() {
+            return Pull::End;
+        }
+        let (shape, inner) = (Arc::clone(&self.shape), Arc::clone(&self.inner));
+        let processed = inner.engine.processed_lsn();
+        let mut state = shape.lock();
+        shape.used(cx.now_ms);
+        match look(&state, From::After(self.at), true, processed) {
+            // The client comes back, and learns from the status why.
+            Look::Failed(_) | Look::Gone => Pull::End,
+            Look::Answer(answer) => {
+                drop(state);
+                let Some(wanted) = &answer.wanted else { return self.tell(&answer, Vec::new(), cx, sink) };
+                let engine = &inner.engine;
+                match read::try_read(wanted, &engine.hot, &engine.store) {
+                    Some(Ok(messages)) => self.tell(&answer, messages, cx, sink),
+                    Some(Err(_)) => Pull::Abort,
+                    None => {
+                        let (engine, job) = (Arc::clone(engine), wanted.clone());
+                        match inner.io.run(move || read::read(&job, &engine.hot, &engine.store)) {
+                            Some(fetch) => {
+                                self.reading = Some((Box::new(answer), fetch));
+                                self.pull(cx, sink)
+                            }
+                            None => Pull::Abort,
+                        }
+                    }
+                }
+            }
+            Look::WaitForChange(nothing) if self.greet => {
+                drop(state);
+                self.tell(&nothing, Vec::new(), cx, sink)
+            }
+            Look::WaitForChange(_) | Look::WaitForRows | Look::Beyond => {
+                self.ticket = Some(shape.wait(&mut state, cx.waker()));
+                drop(state);
+                let keep_alive = inner.engine.config.http.keep_alive_ms;
+                if cx.now_ms.saturating_sub(self.spoke_ms) >= keep_alive {
+                    sink.push(Bytes::from_static(KEEP_ALIVE));
+                    self.spoke_ms = cx.now_ms;
+                }
+                let next = self.ends_ms.min(self.spoke_ms + keep_alive);
+                cx.wake_after(Duration::from_millis(next.saturating_sub(cx.now_ms)));
+                Pull::Wait
+            }
+        }
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

@@ -1,0 +1,141 @@
+//! Asking Postgres for a subset. Runs on a thread that may wait for it.
+
+use super::answer::{mark_header, push_begin, push_end};
+use super::order::parse_order;
+use super::query::Query;
+use crate::engine::Engine;
+use crate::format::copy::CopyRow;
+use crate::format::projection::Projection;
+use crate::make;
+use crate::predicate::Predicate;
+use crate::serve::invalid::Invalid;
+use crate::serve::params::Subset;
+use crate::serve::refusal::Refusal;
+use crate::serve::service::refusal;
+use crate::shape::Shape;
+use crate::source::catalog::{self, LookupError};
+use crate::source::error::SourceError;
+use crate::source::session::Session;
+use crate::source::snapshot::{Taken, copy};
+use crate::table::Table;
+use bytes::Bytes;
+use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// How long a query may take.
+const QUERY_MAX: Duration = Duration::from_secs(60);
+/// The largest answer: it is held in memory whole, so that it can still become an error.
+const BODY_BYTES_MAX: usize = 256 << 20;
+
+/// A subset that was asked for, without the request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owned {
+    where_sql: Option<String>,
+    params: Vec<(u32, String)>,
+    order_by: Option<String>,
+    limit: Option<u64>,
+    offset: Option<u64>,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) body: Bytes,
+}
+
+impl Owned {
+    pub(crate) fn of(subset: &Subset<'_>) -> Self {
+        Self {
+            where_sql: subset.where_sql.clone().map(Cow::into_owned),
+            params: (1..).zip(subset.params.iter().map(|value| value.clone().into_owned())).collect(),
+            order_by: subset.order_by.clone().map(Cow::into_owned),
+            limit: subset.limit,
+            offset: subset.offset,
+        }
+    }
+}
+
+/// Fetches a subset of a shape's rows.
+pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset: &Owned) -> Result<Done, Refusal> {
+    let definition = &shape.definition;
+    let failed = |failure| refusal(&failure);
+    let table = match catalog::lookup(&mut session.conn, &engine.config.publication(), &definition.table) {
+        Ok(Some(found)) if found.table.oid == shape.table => found.table,
+        // The shape is of a table that is gone. It is about to be dropped.
+        Ok(_) | Err(LookupError::Unsupported(_)) => return Err(Refusal::MustRefetch(None)),
+        Err(LookupError::Source(error)) => return Err(failed(make::unavailable(error))),
+    };
+    let selected = make::selected(&table, definition).map_err(failed)?;
+    let parsed =
+        |sql: &str, params: &[(u32, String)], table: &Table| Predicate::parse(sql, params, table).map(|p| p.sql());
+    let shape_where = match &definition.where_sql {
+        None => None,
+        // It was right when the shape was made, so the table has changed.
+        Some(sql) => Some(parsed(sql, &definition.params, &table).map_err(|_| Refusal::MustRefetch(None))?),
+    };
+    let queryable = definition.queryable.as_deref();
+    let order = match &subset.order_by {
+        None => Vec::new(),
+        Some(text) => parse_order(text, &table, queryable)?,
+    };
+    let subset_where = match &subset.where_sql {
+        None => None,
+        Some(sql) => {
+            let sql = parsed(sql, &subset.params, &visible(&table, queryable));
+            Some(sql.map_err(|error| Invalid::subset("where", error.to_string()))?)
+        }
+    };
+    let query = Query {
+        shape_where: shape_where.as_deref(),
+        subset_where: subset_where.as_deref(),
+        order: &order,
+        limit: subset.limit,
+        offset: subset.offset,
+    };
+    let projection = Projection::new(&table, &selected, definition.replica);
+    rows(session, &query.sql(&table, &projection), &projection)
+}
+
+fn rows(session: &mut Session, sql: &str, projection: &Projection) -> Result<Done, Refusal> {
+    let mark = RandomState::new().hash_one(sql) as u32 >> 1;
+    let header = mark_header(mark);
+    let (mut body, mut row, mut wrong) = (Vec::new(), CopyRow::default(), None);
+    let copied = copy(session, sql, Some(QUERY_MAX), |taken| {
+        match taken {
+            Taken::Snapshot(snapshot) => push_begin(&mut body, snapshot, mark),
+            Taken::Row(line) => match row.decode(line) {
+                Ok(()) => projection.snapshot_row_with(&row, &header, &mut body),
+                Err(error) => wrong = Some(Refusal::Snapshot(error.to_string())),
+            },
+        }
+        if body.len() > BODY_BYTES_MAX {
+            let message = format!("the subset has more than {BODY_BYTES_MAX} bytes; ask for less");
+            wrong = Some(Invalid::subset("limit", message).into());
+        }
+        if wrong.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    match (copied, wrong) {
+        (_, Some(refusal)) => Err(refusal),
+        (Ok(_), None) => {
+            push_end(&mut body);
+            Ok(Done { body: body.into() })
+        }
+        // A constant that is none of its type is found out by Postgres.
+        (Err(SourceError::Invalid(error)), None) => Err(Invalid::subset("where", error.to_string()).into()),
+        (Err(error), None) => Err(refusal(&make::unavailable(error))),
+    }
+}
+
+/// The table as a subset's predicate may see it: other columns are unknown to it.
+fn visible<'a>(table: &'a Table, queryable: Option<&[String]>) -> Cow<'a, Table> {
+    match queryable {
+        None => Cow::Borrowed(table),
+        Some(names) => {
+            let mut table = table.clone();
+            table.columns.retain(|column| names.contains(&column.name));
+            Cow::Owned(table)
+        }
+    }
+}
