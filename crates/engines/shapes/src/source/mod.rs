@@ -14,9 +14,13 @@
 pub mod cancel;
 pub mod catalog;
 pub mod error;
+pub mod pool;
+pub mod publish;
 pub(crate) mod replicate;
 pub mod session;
 pub mod setup;
 pub mod snapshot;
 pub(crate) mod spill;
-pub mod pool; pub mod publish; pub mod validate;
+#[cfg(test)]
+mod tests;
+pub mod validate;

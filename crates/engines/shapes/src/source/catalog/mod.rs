@@ -6,7 +6,7 @@
 mod read;
 mod standing;
 
-pub use standing::{Identity, Relation, Standing, Unsupported};
+pub use standing::{Class, Identity, Persistence, Relation, Standing, Unsupported};
 
 use super::error::SourceError;
 use crate::table::{Table, TableName};

@@ -34,10 +34,13 @@ WITH RECURSIVE
       'readable', has_schema_privilege(n.oid, 'USAGE')
         AND (has_table_privilege(c.oid, 'SELECT') OR has_any_column_privilege(c.oid, 'SELECT')),
       'partition', c.relispartition,
-      -- A table that was made as a part is empty then; one that was attached may have had rows. System columns keep the number of
-      -- the transaction that made the table.
+      -- A table that was made as a part is empty then; one that was attached may have had rows. The catalog's rows of system columns
+      -- keep the transaction and the command that made the table; attaching it writes those of all other columns anew.
       'made_as_part', c.oid <> d.target AND (
-        SELECT a.xmin = i.xmin FROM pg_inherits i JOIN pg_attribute a ON a.attrelid = i.inhrelid AND a.attname = 'tableoid'
+        SELECT made.xmin = i.xmin AND EXISTS (
+          SELECT FROM pg_attribute a
+          WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.xmin = made.xmin AND a.cmin = made.cmin)
+        FROM pg_inherits i JOIN pg_attribute made ON made.attrelid = i.inhrelid AND made.attname = 'tableoid'
         WHERE i.inhrelid = c.oid ORDER BY i.inhseqno LIMIT 1),
       'member', EXISTS (SELECT FROM pg_publication_rel r JOIN publication p ON p.oid = r.prpubid WHERE r.prrelid = c.oid),
       'published', EXISTS (

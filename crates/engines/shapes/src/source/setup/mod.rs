@@ -49,7 +49,9 @@ pub struct Ready {
 pub enum Resume {
     Continue,
     /// It has not: no shape of before is right any more.
-    Restart { why: String },
+    Restart {
+        why: String,
+    },
 }
 
 /// Why changes cannot be followed.
@@ -131,7 +133,10 @@ pub fn prepare(
 fn broken(known: Option<&SourceIdentity>, now: &SourceIdentity, publication_made: bool) -> Option<String> {
     let Some(known) = known else { return Some("nothing is known of an earlier connection".to_owned()) };
     if known.system != now.system {
-        return Some(format!("the server is another one: its system identifier is {}, not {}", now.system, known.system));
+        return Some(format!(
+            "the server is another one: its system identifier is {}, not {}",
+            now.system, known.system
+        ));
     }
     if known.timeline != now.timeline {
         return Some(format!("the server is on another timeline: {}, not {}", now.timeline, known.timeline));
@@ -173,7 +178,7 @@ fn value(answers: &[ResultSet]) -> Option<&str> {
 }
 
 /// The values of the only row, with their columns' names.
-fn row<'a>(answers: &'a [ResultSet]) -> impl Fn(&str) -> Option<&'a str> + 'a {
+fn row<'a>(answers: &'a [ResultSet]) -> impl Fn(&str) -> Option<&'a str> {
     let answer = answers.last();
     move |name| answer.and_then(|answer| answer.row(0)?.get(answer.column(name)?))
 }

@@ -99,7 +99,7 @@ fn create(
     let token = conn.session().cancel_token();
     let (done, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
     let made = std::thread::scope(|scope| {
-        scope.spawn(|| {
+        let watch = scope.spawn(|| {
             while !done.load(Ordering::Acquire) {
                 if stopping() {
                     stopped.store(true, Ordering::Release);
@@ -110,6 +110,7 @@ fn create(
         });
         let made = conn.create_slot(&options.slot, &slot);
         done.store(true, Ordering::Release);
+        watch.thread().unpark();
         made
     });
     match made {

@@ -1,0 +1,180 @@
+use super::on_each;
+use crate::source::catalog::{Identity, LookupError, Unsupported, lookup, lookup_oids};
+use crate::table::{Column, Generated, Kind, Table, TableName};
+
+fn name(schema: &str, name: &str) -> TableName {
+    TableName { schema: schema.into(), name: name.into() }
+}
+
+fn public(table: &str) -> TableName {
+    name("public", table)
+}
+
+fn column<'a>(table: &'a Table, name: &str) -> &'a Column {
+    &table.columns[table.column(name).unwrap()]
+}
+
+#[test]
+fn columns_are_those_of_the_base_types() {
+    on_each(|db| {
+        db.run(
+            "CREATE TYPE mood AS ENUM ('sad', 'ok', 'it''s'); ALTER TYPE mood ADD VALUE 'so' BEFORE 'ok';
+            CREATE DOMAIN posint AS int CHECK (value > 0); CREATE DOMAIN pos2 AS posint;
+            CREATE DOMAIN vc AS varchar(7); CREATE DOMAIN ia AS int[];
+            CREATE TABLE t (id int8 PRIMARY KEY, gone int, \"Na\"\"me\" varchar(10) NOT NULL, m mood, ms mood[][], p pos2,
+                ps posint[], v vc, vs vc[], a ia, n numeric(10,2), c char(5), iv interval day to second, ov oidvector,
+                g int GENERATED ALWAYS AS (id * 2) STORED);
+            ALTER TABLE t DROP gone",
+        );
+        let found = lookup(&mut db.plain(), "none", &public("t")).unwrap().unwrap();
+        let table = &found.table;
+        assert_eq!((&table.name, table.kind), (&public("t"), Kind::Ordinary));
+        let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names, ["id", "Na\"me", "m", "ms", "p", "ps", "v", "vs", "a", "n", "c", "iv", "ov", "g"]);
+        let ty = |name| {
+            let ty = &column(table, name).ty;
+            (ty.name.as_str(), ty.modifier, ty.dimensions, ty.element)
+        };
+        assert_eq!(ty("id"), ("int8", -1, 0, 0));
+        assert_eq!(ty("Na\"me"), ("varchar", 14, 0, 0));
+        assert_eq!(ty("p"), ("int4", -1, 0, 0));
+        assert_eq!(ty("ps"), ("int4", -1, 1, 23));
+        assert_eq!(ty("v"), ("varchar", 11, 0, 0));
+        assert_eq!(ty("vs"), ("varchar", 11, 1, 1043));
+        assert_eq!(ty("a"), ("int4", -1, 1, 23));
+        assert_eq!(ty("n"), ("numeric", 10 << 16 | 2 + 4, 0, 0));
+        assert_eq!(ty("c"), ("bpchar", 9, 0, 0));
+        assert_eq!(ty("ov"), ("oidvector", -1, 0, 0));
+        let oids = ["id", "p", "ps", "a", "v", "vs"].map(|name| column(table, name).ty.oid);
+        assert_eq!(oids, [20, 23, 1007, 1007, 1043, 1015], "as if there were no domains");
+        let mood = &column(table, "m").ty;
+        assert_eq!(
+            (mood.name.as_str(), &mood.labels[..]),
+            ("mood", &["sad", "so", "ok", "it's"].map(String::from)[..])
+        );
+        let moods = &column(table, "ms").ty;
+        assert_eq!((moods.dimensions, moods.element, &moods.labels), (2, mood.oid, &mood.labels));
+        assert!(column(table, "id").not_null && column(table, "Na\"me").not_null && !column(table, "m").not_null);
+        assert_eq!(column(table, "g").generated, Some(Generated::Stored));
+        assert_eq!(column(table, "id").generated, None);
+        assert_eq!(lookup_oids(&mut db.plain(), "none", &[table.oid, 1]).unwrap(), [found]);
+    });
+}
+
+#[test]
+fn the_key_is_in_its_own_order_and_without_what_its_index_includes() {
+    on_each(|db| {
+        db.run("CREATE TABLE k (b int, a int, c int, PRIMARY KEY (a, b) INCLUDE (c)); CREATE TABLE \"S.x\" (i int)");
+        let table = lookup(&mut db.plain(), "none", &public("k")).unwrap().unwrap().table;
+        assert_eq!(table.key().iter().map(|at| table.columns[*at].name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        let keyless = lookup(&mut db.plain(), "none", &public("S.x")).unwrap().unwrap().table;
+        assert!(!keyless.has_key());
+    });
+}
+
+#[test]
+fn a_name_is_taken_as_it_is() {
+    on_each(|db| {
+        db.run("CREATE SCHEMA \"S x\"; CREATE TABLE \"S x\".\"T y\" (i int); CREATE TABLE t (i int)");
+        let mut conn = db.plain();
+        assert!(lookup(&mut conn, "none", &name("S x", "T y")).unwrap().is_some());
+        for (schema, table) in [("s x", "T y"), ("public", "T"), ("public", "t' OR true --"), ("", "t")] {
+            assert!(lookup(&mut conn, "none", &name(schema, table)).unwrap().is_none(), "{schema}.{table}");
+        }
+        if db.major >= 18 {
+            db.run("CREATE TABLE g (i int, v int GENERATED ALWAYS AS (i + 1) VIRTUAL)");
+            let table = lookup(&mut conn, "none", &public("g")).unwrap().unwrap().table;
+            assert_eq!(column(&table, "v").generated, Some(Generated::Virtual));
+        }
+    });
+}
+
+#[test]
+fn what_is_no_table_is_refused_by_its_kind() {
+    on_each(|db| {
+        db.run(
+            "CREATE TABLE t (i int); CREATE VIEW v AS SELECT * FROM t; CREATE MATERIALIZED VIEW m AS SELECT * FROM t;
+            CREATE UNLOGGED TABLE u (i int); CREATE SEQUENCE s; CREATE FOREIGN DATA WRAPPER w; CREATE SERVER f
+            FOREIGN DATA WRAPPER w; CREATE FOREIGN TABLE ft (i int) SERVER f; CREATE TABLE p (i int) PARTITION BY LIST (i);
+            CREATE FOREIGN TABLE pf PARTITION OF p FOR VALUES IN (1) SERVER f",
+        );
+        let mut conn = db.plain();
+        let mut why = |table: TableName| match lookup(&mut conn, "none", &table) {
+            Err(LookupError::Unsupported(Unsupported::NotATable { what, .. })) => what,
+            Err(LookupError::Unsupported(Unsupported::Untold { what, .. })) => what,
+            Err(LookupError::Unsupported(Unsupported::Part { what, .. })) => what,
+            other => panic!("{table}: {other:?}"),
+        };
+        assert_eq!(why(public("v")), "a view");
+        assert_eq!(why(public("m")), "a materialized view");
+        assert_eq!(why(public("ft")), "a foreign table");
+        assert_eq!(why(public("u")), "unlogged");
+        assert_eq!(why(public("p")), "a foreign table");
+        assert_eq!(why(name("pg_catalog", "pg_class")), "a table of Postgres itself");
+        assert!(lookup(&mut conn, "none", &public("s")).unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_tree_of_partitions_is_seen_from_both_ends() {
+    on_each(|db| {
+        db.run(
+            "CREATE TABLE root (id int, at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at);
+            CREATE TABLE a PARTITION OF root FOR VALUES FROM ('2020-01-01') TO ('2021-01-01');
+            CREATE TABLE b PARTITION OF root FOR VALUES FROM ('2021-01-01') TO ('2022-01-01') PARTITION BY HASH (id);
+            CREATE TABLE b1 (at date NOT NULL, id int NOT NULL); INSERT INTO b1 VALUES ('2021-05-05', 1);
+            ALTER TABLE b ATTACH PARTITION b1 FOR VALUES WITH (MODULUS 1, REMAINDER 0);
+            CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (x int) INHERITS (parent);
+            CREATE PUBLICATION p FOR TABLE root; ALTER TABLE a REPLICA IDENTITY FULL; ALTER TABLE b1 REPLICA IDENTITY NOTHING",
+        );
+        let mut conn = db.plain();
+        let mut find = |table| lookup(&mut conn, "p", &public(table)).unwrap().unwrap();
+        let (root, a, b, b1) = (find("root"), find("a"), find("b"), find("b1"));
+        assert_eq!(root.table.kind, Kind::Partitioned);
+        assert_eq!(root.table.parts, [a.table.oid, b.table.oid, b1.table.oid]);
+        assert_eq!(b1.table.ancestors, [root.table.oid, b.table.oid]);
+        assert_eq!(b1.table.columns[0].name, "at", "a part's columns are in its own order");
+        let parts = &root.standing.parts;
+        assert_eq!(
+            parts.iter().map(|part| part.identity).collect::<Vec<_>>(),
+            [Identity::Full, Identity::Key, Identity::Nothing]
+        );
+        assert_eq!(parts.iter().map(|part| part.made_as_part).collect::<Vec<_>>(), [true, true, false]);
+        assert_eq!(parts.iter().map(|part| (part.published, part.member)).collect::<Vec<_>>(), [(true, false); 3]);
+        assert!(root.standing.relation.member && b1.standing.relation.published);
+        let (parent, child) = (find("parent"), find("child"));
+        assert_eq!((parent.table.parts, child.table.ancestors), (vec![child.table.oid], vec![parent.table.oid]));
+        assert!(!parent.standing.relation.published && !child.standing.relation.partition);
+    });
+}
+
+#[test]
+fn a_publication_may_have_a_table_in_several_ways() {
+    on_each(|db| {
+        db.run(
+            "CREATE TABLE t (i int, j int); CREATE PUBLICATION everything FOR ALL TABLES; CREATE PUBLICATION nothing",
+        );
+        let mut conn = db.plain();
+        let mut standing = |publication| lookup(&mut conn, publication, &public("t")).unwrap().unwrap().standing;
+        let all = standing("everything").relation;
+        assert!(all.published && !all.member);
+        assert!(!standing("nothing").relation.published);
+        if db.major >= 15 {
+            db.run(
+                "CREATE PUBLICATION schema FOR TABLES IN SCHEMA public; CREATE PUBLICATION few FOR TABLE t WHERE (i > 0);
+                CREATE PUBLICATION narrow FOR TABLE t (i)",
+            );
+            assert!(standing("schema").relation.published && !standing("schema").relation.cut);
+            assert!(standing("few").relation.cut && standing("narrow").relation.cut);
+        }
+        if db.major >= 18 {
+            db.run("CREATE PUBLICATION generated WITH (publish_generated_columns = stored)");
+            assert!(standing("generated").publishes_generated);
+        }
+        assert!(!standing("nothing").publishes_generated);
+        let stranger = db.role("");
+        let mut conn = thalweg_wire::pg::Conn::connect(&stranger).unwrap();
+        let relation = lookup(&mut conn, "nothing", &public("t")).unwrap().unwrap().standing.relation;
+        assert!(!relation.owned && !relation.readable);
+    });
+}
