@@ -6,6 +6,8 @@ use crate::format::copy::CopyRow;
 use crate::format::note::{ShapeNote, Stored};
 use crate::format::projection::Projection;
 use crate::predicate::Predicate;
+use crate::serve::columns::selected;
+use crate::serve::invalid::Invalid;
 use crate::shape::{Failure, Phase, Shape, State};
 use crate::source::catalog::{self, LookupError};
 use crate::source::error::SourceError;
@@ -95,7 +97,8 @@ impl Engine {
             Err(LookupError::Source(error)) => return Err(unavailable(error)),
         };
         let table = Arc::new(found.table);
-        let selected = selected(&table, definition)?;
+        let selected =
+            selected(&table, definition, session.conn.server_version().major >= 18).map_err(Failure::Invalid)?;
         let predicate = match &definition.where_sql {
             None => None,
             Some(sql) => {
@@ -305,35 +308,6 @@ fn rows_filter(checked: &Checked, log: LogMode) -> Option<&str> {
     }
 }
 
-/// Places of the selected columns, ascending.
-pub(crate) fn selected(table: &Table, definition: &Definition) -> Result<Vec<usize>, Failure> {
-    let Some(names) = definition.columns.as_ref().or(definition.queryable.as_ref()) else {
-        return Ok((0..table.columns.len()).collect());
-    };
-    let mut selected = Vec::with_capacity(names.len());
-    let unknown: Vec<&str> = names.iter().map(String::as_str).filter(|name| table.column(name).is_none()).collect();
-    if !unknown.is_empty() {
-        return Err(invalid(
-            "columns",
-            format!("The following columns are not found on the table: {}", unknown.join(", ")),
-        ));
-    }
-    selected.extend(names.iter().filter_map(|name| table.column(name)));
-    selected.sort_unstable();
-    selected.dedup();
-    let missing: Vec<&str> = (0..table.columns.len())
-        .filter(|at| table.columns[*at].key.is_some() && !selected.contains(at))
-        .map(|at| table.columns[at].name.as_str())
-        .collect();
-    if !missing.is_empty() {
-        return Err(invalid(
-            "columns",
-            format!("The list of columns must include all primary key columns, missing: {}", missing.join(", ")),
-        ));
-    }
-    Ok(selected)
-}
-
 fn no_table(definition: &Definition) -> Failure {
     invalid(
         "table",
@@ -345,7 +319,7 @@ fn no_table(definition: &Definition) -> Failure {
 }
 
 pub(crate) fn invalid(field: &'static str, message: impl ToString) -> Failure {
-    Failure::Invalid { field, message: message.to_string() }
+    Failure::Invalid(Invalid::shape(field, message.to_string()))
 }
 
 pub(crate) fn unavailable(error: SourceError) -> Failure {

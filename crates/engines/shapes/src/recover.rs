@@ -2,8 +2,8 @@
 
 use crate::engine::Engine;
 use crate::format::note::SourceIdentity;
-use crate::make::selected;
 use crate::predicate::Predicate;
+use crate::serve::columns::selected;
 use crate::shape::{Phase, Shape, State};
 use crate::state::entries::Entry;
 use crate::store::{Kept, StoreError};
@@ -65,7 +65,7 @@ impl Engine {
         let Kept { handle, log, stored, .. } = kept;
         let table = tables.get(&stored.table)?;
         let snapshot = stored.snapshot.filter(|_| stored.complete)?;
-        let selected = selected(table, &stored.definition).ok()?;
+        let selected = selected(table, &stored.definition, true).ok()?;
         let predicate = match &stored.definition.where_sql {
             None => None,
             Some(sql) => Some(Arc::new(Predicate::parse(sql, &stored.definition.params, table).ok()?)),

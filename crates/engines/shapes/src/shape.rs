@@ -2,6 +2,7 @@
 
 use crate::definition::Definition;
 use crate::format::offset::{From, ShapeOffset};
+use crate::serve::invalid::Invalid;
 use crate::state::entries::{Entries, Entry};
 use crate::state::snapshot::PgSnapshot;
 use bytes::Bytes;
@@ -14,8 +15,8 @@ use thalweg_wire::http::Waker;
 /// Why a shape could not be made, in words for its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// 400: the request can never succeed as it is. The field, and what is wrong with it.
-    Invalid { field: &'static str, message: String },
+    /// 400: the request can never succeed as it is.
+    Invalid(Invalid),
     /// 503: it may succeed later.
     Unavailable { code: &'static str, message: String, retry_after_s: u32 },
     /// 409: the table changed meanwhile.

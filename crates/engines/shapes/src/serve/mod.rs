@@ -1,10 +1,10 @@
 //! HTTP: what requests mean, and what answers look like.
 
 mod admission;
-mod columns;
+pub(crate) mod columns;
 mod given;
 mod identifier;
-mod invalid;
+pub(crate) mod invalid;
 mod look;
 mod making;
 mod params;

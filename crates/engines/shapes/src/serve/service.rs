@@ -1,7 +1,6 @@
 //! Requests for shapes: finding the shape, waiting for it, answering.
 
 use super::admission::{Admission, Kind, Permit};
-use super::invalid::Invalid;
 use super::look::{Answer, Look, look};
 use super::making::{Making, Makings};
 use super::params::{self, DeleteRequest, ShapeRequest};
@@ -510,7 +509,7 @@ impl Visit {
 /// How a failure is told.
 pub(crate) fn refusal(failure: &Failure) -> Refusal {
     match failure {
-        Failure::Invalid { field, message } => Refusal::Invalid(Invalid::shape(field, message.clone())),
+        Failure::Invalid(invalid) => Refusal::Invalid(invalid.clone()),
         Failure::Rotated => Refusal::MustRefetch(None),
         Failure::Unavailable { code: "database_unreachable", .. } => Refusal::Database,
         Failure::Unavailable { code: "snapshot_error", message, .. } => Refusal::Snapshot(message.clone()),

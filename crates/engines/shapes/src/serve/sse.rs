@@ -20,8 +20,6 @@ pub(crate) struct Feed {
     at: ShapeOffset,
     ends_ms: u64,
     spoke_ms: u64,
-    /// Nothing was said yet.
-    greet: bool,
     ticket: Option<u64>,
     reading: Option<(Box<Answer>, Fetch<Result<Vec<u8>, ReadError>>)>,
 }
@@ -29,7 +27,7 @@ pub(crate) struct Feed {
 impl Feed {
     pub(crate) fn new(inner: Arc<Inner>, shape: Arc<Shape>, at: ShapeOffset, now_ms: u64) -> Self {
         let ends_ms = now_ms + inner.engine.config.http.sse_timeout_ms;
-        Self { inner, shape, at, ends_ms, spoke_ms: now_ms, greet: true, ticket: None, reading: None }
+        Self { inner, shape, at, ends_ms, spoke_ms: now_ms, ticket: None, reading: None }
     }
 
     fn leave(&mut self) {
@@ -49,7 +47,7 @@ impl Feed {
             push_event(&mut events, &up_to_date(lsn));
         }
         sink.push(Bytes::from(events));
-        (self.at, self.spoke_ms, self.greet) = (answer.end, cx.now_ms, false);
+        (self.at, self.spoke_ms) = (answer.end, cx.now_ms);
         Pull::More
     }
 }
@@ -95,10 +93,6 @@ impl BodySource for Feed {
                         }
                     }
                 }
-            }
-            Look::WaitForChange(nothing) if self.greet => {
-                drop(state);
-                self.tell(&nothing, Vec::new(), cx, sink)
             }
             Look::WaitForChange(_) | Look::WaitForRows | Look::Beyond => {
                 self.ticket = Some(shape.wait(&mut state, cx.waker()));

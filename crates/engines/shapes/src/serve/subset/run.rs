@@ -8,6 +8,7 @@ use crate::format::copy::CopyRow;
 use crate::format::projection::Projection;
 use crate::make;
 use crate::predicate::Predicate;
+use crate::serve::columns::selected;
 use crate::serve::invalid::Invalid;
 use crate::serve::params::Subset;
 use crate::serve::refusal::Refusal;
@@ -67,7 +68,7 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
         Ok(_) | Err(LookupError::Unsupported(_)) => return Err(Refusal::MustRefetch(None)),
         Err(LookupError::Source(error)) => return Err(failed(make::unavailable(error))),
     };
-    let selected = make::selected(&table, definition).map_err(failed)?;
+    let selected = selected(&table, definition, true).map_err(Refusal::Invalid)?;
     let parsed =
         |sql: &str, params: &[(u32, String)], table: &Table| Predicate::parse(sql, params, table).map(|p| p.sql());
     let shape_where = match &definition.where_sql {

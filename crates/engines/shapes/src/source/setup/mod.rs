@@ -49,7 +49,9 @@ pub(crate) struct Ready {
 pub(crate) enum Resume {
     Continue,
     /// It has not: no shape of before is right any more.
-    Restart { why: String },
+    Restart {
+        why: String,
+    },
 }
 
 /// Why changes cannot be followed.
@@ -131,7 +133,10 @@ pub(crate) fn prepare(
 fn broken(known: Option<&SourceIdentity>, now: &SourceIdentity, publication_made: bool) -> Option<String> {
     let Some(known) = known else { return Some("nothing is known of an earlier connection".to_owned()) };
     if known.system != now.system {
-        return Some(format!("the server is another one: its system identifier is {}, not {}", now.system, known.system));
+        return Some(format!(
+            "the server is another one: its system identifier is {}, not {}",
+            now.system, known.system
+        ));
     }
     if known.timeline != now.timeline {
         return Some(format!("the server is on another timeline: {}, not {}", now.timeline, known.timeline));

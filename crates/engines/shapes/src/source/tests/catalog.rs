@@ -48,7 +48,10 @@ fn columns_are_those_of_the_base_types() {
         let oids = ["id", "p", "ps", "a", "v", "vs"].map(|name| column(table, name).ty.oid);
         assert_eq!(oids, [20, 23, 1007, 1007, 1043, 1015], "as if there were no domains");
         let mood = &column(table, "m").ty;
-        assert_eq!((mood.name.as_str(), &mood.labels[..]), ("mood", &["sad", "so", "ok", "it's"].map(String::from)[..]));
+        assert_eq!(
+            (mood.name.as_str(), &mood.labels[..]),
+            ("mood", &["sad", "so", "ok", "it's"].map(String::from)[..])
+        );
         let moods = &column(table, "ms").ty;
         assert_eq!((moods.dimensions, moods.element, &moods.labels), (2, mood.oid, &mood.labels));
         assert!(column(table, "id").not_null && column(table, "Na\"me").not_null && !column(table, "m").not_null);
@@ -132,7 +135,10 @@ fn a_tree_of_partitions_is_seen_from_both_ends() {
         assert_eq!(b1.table.ancestors, [root.table.oid, b.table.oid]);
         assert_eq!(b1.table.columns[0].name, "at", "a part's columns are in its own order");
         let parts = &root.standing.parts;
-        assert_eq!(parts.iter().map(|part| part.identity).collect::<Vec<_>>(), [Identity::Full, Identity::Key, Identity::Nothing]);
+        assert_eq!(
+            parts.iter().map(|part| part.identity).collect::<Vec<_>>(),
+            [Identity::Full, Identity::Key, Identity::Nothing]
+        );
         assert_eq!(parts.iter().map(|part| part.made_as_part).collect::<Vec<_>>(), [true, true, false]);
         assert_eq!(parts.iter().map(|part| (part.published, part.member)).collect::<Vec<_>>(), [(true, false); 3]);
         assert!(root.standing.relation.member && b1.standing.relation.published);
@@ -145,7 +151,9 @@ fn a_tree_of_partitions_is_seen_from_both_ends() {
 #[test]
 fn a_publication_may_have_a_table_in_several_ways() {
     on_each(|db| {
-        db.run("CREATE TABLE t (i int, j int); CREATE PUBLICATION everything FOR ALL TABLES; CREATE PUBLICATION nothing");
+        db.run(
+            "CREATE TABLE t (i int, j int); CREATE PUBLICATION everything FOR ALL TABLES; CREATE PUBLICATION nothing",
+        );
         let mut conn = db.plain();
         let mut standing = |publication| lookup(&mut conn, publication, &public("t")).unwrap().unwrap().standing;
         let all = standing("everything").relation;

@@ -26,7 +26,7 @@ fn ask(pool: &Pool, sql: &'static str) -> Result<String, SourceError> {
 fn hold(pool: &Pool) -> (mpsc::Receiver<Result<(), SourceError>>, mpsc::Sender<()>) {
     let ((begun, begins), (go, gate)) = (mpsc::channel(), mpsc::channel::<()>());
     let job = move |session: Result<&mut Session, SourceError>| {
-        begun.send(session.map(drop)).unwrap();
+        let _ = begun.send(session.map(drop));
         let _ = gate.recv();
     };
     pool.submit(job).unwrap();

@@ -37,7 +37,10 @@ fn what_is_as_it_was_goes_on() {
         assert!(why(&first).contains("nothing is known"));
         assert!(first.confirmed > Lsn::ZERO && first.sender_timeout == Some(Duration::from_secs(60)));
         assert_eq!(first.version.major, db.major);
-        assert_eq!(db.value("SELECT wal_status || plugin FROM pg_replication_slots WHERE database = current_database()"), "reservedpgoutput");
+        assert_eq!(
+            db.value("SELECT wal_status || plugin FROM pg_replication_slots WHERE database = current_database()"),
+            "reservedpgoutput"
+        );
         if db.major >= 18 {
             assert_eq!(db.value("SELECT pubgencols FROM pg_publication"), "s");
         }
@@ -54,7 +57,7 @@ fn what_was_lost_means_to_start_again() {
         let mut options = options(db);
         let slot = options.slot.clone();
         options.known = Some(ready(db, &options).identity);
-        
+
         db.run(&format!("SELECT pg_drop_replication_slot('{slot}')"));
         assert!(why(&ready(db, &options)).contains("slot was dropped"));
         assert_eq!(ready(db, &options).resume, Resume::Continue);
@@ -80,7 +83,10 @@ fn what_was_lost_means_to_start_again() {
             let mut other = known.clone();
             change(&mut other);
             options.known = Some(other);
-            let confirmed: Lsn = db.value(&format!("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{slot}'")).parse().unwrap();
+            let confirmed: Lsn = db
+                .value(&format!("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{slot}'"))
+                .parse()
+                .unwrap();
             let restarted = ready(db, &options);
             assert!(why(&restarted).contains(" another "), "{}", why(&restarted));
             assert!(restarted.confirmed > confirmed, "a new slot, without what nobody wants");
@@ -103,7 +109,12 @@ fn a_temporary_slot_is_never_the_same() {
 fn an_invalidated_slot_is_made_anew() {
     for installation in installations() {
         let settings = [("max_slot_wal_keep_size", "1MB"), ("max_wal_size", "32MB"), ("min_wal_size", "32MB")];
-        let cluster = Cluster::start(&installation, &settings.iter().fold(Default::default(), |options: thalweg_pgtest::Options, (name, value)| options.set(name, value)));
+        let cluster = Cluster::start(
+            &installation,
+            &settings
+                .iter()
+                .fold(Default::default(), |options: thalweg_pgtest::Options, (name, value)| options.set(name, value)),
+        );
         let config = cluster.url("postgres").parse().unwrap();
         let db = Database { major: cluster.major(), name: "lost".into(), config };
         let mut options = options(&db);
@@ -127,7 +138,16 @@ fn one_server_has_a_slot_and_the_next_one_waits() {
         options.known = Some(first.identity.clone());
         let waited = AtomicU32::new(0);
         std::thread::scope(|scope| {
-            let second = scope.spawn(|| prepare(&db.config, &options, &|| { waited.fetch_add(1, Ordering::Relaxed); }, &|| false));
+            let second = scope.spawn(|| {
+                prepare(
+                    &db.config,
+                    &options,
+                    &|| {
+                        waited.fetch_add(1, Ordering::Relaxed);
+                    },
+                    &|| false,
+                )
+            });
             while waited.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();
             }
@@ -160,7 +180,8 @@ fn what_is_not_in_order_is_said() {
     on_each(|db| {
         let options = options(db);
         let manual = Options { manual: true, ..options.clone() };
-        let ask = |config: &Config, options: &Options| prepare(config, options, &|| {}, &|| false).map(|ready| ready.resume);
+        let ask =
+            |config: &Config, options: &Options| prepare(config, options, &|| {}, &|| false).map(|ready| ready.resume);
         assert!(matches!(ask(&db.config, &manual), Err(SetupError::PublicationMissing(_))));
         db.run(&format!("CREATE PUBLICATION \"{}\" WITH (publish = 'insert')", options.publication));
         assert!(matches!(ask(&db.config, &manual), Err(SetupError::PublicationOperations(_))));
@@ -171,7 +192,10 @@ fn what_is_not_in_order_is_said() {
         assert!(matches!(refused, Err(SetupError::PublicationPrivilege { .. })), "{refused:?}");
         db.run(&format!("SELECT pg_create_physical_replication_slot('{}')", options.slot));
         let refused = ask(&db.config, &options);
-        assert!(matches!(&refused, Err(SetupError::ForeignSlot { what, .. }) if what == "it is physical"), "{refused:?}");
+        assert!(
+            matches!(&refused, Err(SetupError::ForeignSlot { what, .. }) if what == "it is physical"),
+            "{refused:?}"
+        );
         db.run(&format!("SELECT pg_drop_replication_slot('{}')", options.slot));
     });
     for installation in installations() {

@@ -31,7 +31,10 @@ fn values_are_printed_as_the_replication_stream_prints_them() {
                 (2, false, '', 'infinity', '0044-03-15 BC', 'NaN', '-1 mon', '', E'a\\tb\\\\\\n');
             ALTER ROLE postgres SET TimeZone = 'Asia/Tokyo'; ALTER ROLE postgres SET IntervalStyle = 'postgres_verbose'",
         );
-        let table = lookup(&mut db.plain(), "none", &TableName { schema: "public".into(), name: "t".into() }).unwrap().unwrap().table;
+        let table = lookup(&mut db.plain(), "none", &TableName { schema: "public".into(), name: "t".into() })
+            .unwrap()
+            .unwrap()
+            .table;
         let all: Vec<usize> = (0..table.columns.len()).collect();
         let expected = [
             r"1	t	\\xdeadbeef	2020-02-01 00:00:00+00	2020-02-01	0.30000000000000004	P1DT2H3M	ab   	\N",
@@ -39,7 +42,10 @@ fn values_are_printed_as_the_replication_stream_prints_them() {
         ];
         let mut session = db.session();
         assert_eq!(rows(&mut session, &select(&table, &all, None)).unwrap().1, expected);
-        assert_eq!(rows(&mut session, &select(&table, &[8, 0], Some("i > 1 OR false"))).unwrap().1, ["a\\tb\\\\\\n\t2"]);
+        assert_eq!(
+            rows(&mut session, &select(&table, &[8, 0], Some("i > 1 OR false"))).unwrap().1,
+            ["a\\tb\\\\\\n\t2"]
+        );
         // A pooler's server process that forgot.
         session.conn.simple("RESET ALL").unwrap();
         assert_eq!(rows(&mut session, &select(&table, &all, None)).unwrap().1, expected);
@@ -95,7 +101,10 @@ fn every_failure_has_its_own_word() {
         assert!(matches!(error(db, "SELECT 1 FROM u"), SourceError::SchemaChanged(_)));
         assert!(matches!(error(db, "SELECT 1 FROM s.u"), SourceError::SchemaChanged(_)));
         assert!(matches!(error(db, "SELECT 'x'::int FROM t"), SourceError::Invalid(_)));
-        assert!(matches!(error(db, "SELECT 1000 / (i - 900) FROM t"), SourceError::Invalid(_)), "in the middle of the rows");
+        assert!(
+            matches!(error(db, "SELECT 1000 / (i - 900) FROM t"), SourceError::Invalid(_)),
+            "in the middle of the rows"
+        );
         assert!(matches!(error(db, "SELECT FROM WHERE"), SourceError::Invalid(_)));
 
         let limit = Some(Duration::from_millis(30));
@@ -108,7 +117,10 @@ fn every_failure_has_its_own_word() {
         let mut stranger = Session::connect(&role).unwrap();
         assert!(matches!(rows(&mut stranger, "SELECT i FROM secret"), Err(SourceError::Permission(_))));
         db.run(&format!("GRANT SELECT ON rls TO {}; ALTER TABLE rls ENABLE ROW LEVEL SECURITY", role.user));
-        assert!(matches!(rows(&mut stranger, "SELECT i FROM rls"), Err(SourceError::Permission(_))), "rather than no rows");
+        assert!(
+            matches!(rows(&mut stranger, "SELECT i FROM rls"), Err(SourceError::Permission(_))),
+            "rather than no rows"
+        );
 
         let stopped = copy(&mut session, "SELECT i FROM t", None, |taken| match taken {
             Taken::Row(_) => ControlFlow::Break(()),
