@@ -5,6 +5,7 @@ use crate::registry::Registry;
 use crate::router::Router;
 use crate::serve::settings::Settings;
 use crate::shape::{Failure, Phase, Shape};
+use crate::source::publish::Publisher;
 use crate::state::recent::Recent;
 use crate::store::{Store, StoreError};
 use parking_lot::{Mutex, RwLock};
@@ -68,6 +69,7 @@ pub(crate) struct Counters {
 pub(crate) struct Engine {
     pub(crate) config: ShapesConfig,
     pub(crate) store: Store,
+    pub(crate) publisher: Publisher,
     pub(crate) hot: Hot,
     pub(crate) router: Mutex<Router>,
     pub(crate) recent: Mutex<Recent>,
@@ -86,9 +88,11 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(config: ShapesConfig, store: Store) -> Self {
         let hot = Hot::new(config.hot_bytes);
+        let publisher = Publisher::new(config.publication(), config.manual_publishing);
         Self {
             config,
             store,
+            publisher,
             hot,
             router: Mutex::default(),
             recent: Mutex::default(),

@@ -23,6 +23,7 @@ mod source;
 pub mod state;
 mod store;
 pub mod table;
+mod watch;
 
 pub use engine::{Health, ShapesConfig};
 pub use format::note::LogState;

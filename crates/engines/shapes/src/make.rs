@@ -11,10 +11,10 @@ use crate::serve::invalid::Invalid;
 use crate::shape::{Failure, Phase, Shape, State};
 use crate::source::catalog::{self, LookupError};
 use crate::source::error::SourceError;
-use crate::source::publish;
+use crate::source::publish::PublishError;
 use crate::source::session::Session;
 use crate::source::snapshot::{self, Taken};
-use crate::source::validate;
+use crate::source::validate::{self, ValidateError};
 use crate::state::snapshot::PgSnapshot;
 use crate::store::StoreError;
 use crate::table::Table;
@@ -54,7 +54,7 @@ impl Engine {
         if let Some(known) = self.known(&checked.identity, words) {
             return Ok((known, None));
         }
-        publish::ensure(session, &self.config, &checked.table).map_err(unavailable)?;
+        self.publisher.ensure(session, &checked.table).map_err(not_published)?;
         let number = self.new_number();
         let handle = self.new_handle(&checked.identity, now_micros);
         let schema = crate::format::schema::header(&checked.table, &checked.selected).into();
@@ -99,18 +99,20 @@ impl Engine {
         let table = Arc::new(found.table);
         let selected =
             selected(&table, definition, session.conn.server_version().major >= 18).map_err(Failure::Invalid)?;
+        // Postgres reads it first: its words for what is no SQL are better than ours.
+        if let Some(sql) = &definition.where_sql {
+            validate::filter(session, &table, sql, &definition.params).map_err(|error| match error {
+                ValidateError::Invalid(message) => invalid("where", message),
+                ValidateError::Source(error) => unavailable(error),
+            })?;
+        }
         let predicate = match &definition.where_sql {
             None => None,
             Some(sql) => {
-                Some(Arc::new(Predicate::parse(sql, &definition.params, &table).map_err(|e| invalid("where", e))?))
+                let parsed = Predicate::parse(sql, &definition.params, &table);
+                Some(Arc::new(parsed.map_err(|error| invalid("where", error))?))
             }
         };
-        if let Some(sql) = &definition.where_sql {
-            validate::filter(session, &table, sql, &definition.params).map_err(|error| match error {
-                validate::ValidateError::Invalid(message) => invalid("where", message),
-                validate::ValidateError::Source(error) => unavailable(error),
-            })?;
-        }
         let filter = predicate.as_ref().map(|predicate| predicate.sql());
         let names: Vec<&str> = selected.iter().map(|at| table.columns[*at].name.as_str()).collect();
         // Two definitions that say the same select the same: one shape serves both.
@@ -329,6 +331,16 @@ pub(crate) fn unavailable(error: SourceError) -> Failure {
         SourceError::Invalid(error) => invalid("where", error),
         SourceError::Unreachable(_) => Failure::unavailable("database_unreachable", "Database is unreachable", 10),
         error => Failure::unavailable("snapshot_error", error, 10),
+    }
+}
+
+/// The table's changes cannot be had, for now.
+fn not_published(error: PublishError) -> Failure {
+    match error {
+        PublishError::Source(error) => unavailable(error),
+        PublishError::Gone { .. } => Failure::Rotated,
+        PublishError::Unsupported(error) => invalid("table", error),
+        error => Failure::unavailable(error.code(), error, 10),
     }
 }
 

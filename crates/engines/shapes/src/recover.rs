@@ -41,6 +41,8 @@ impl Engine {
                 }
             }
         }
+        // They were looked after until the stop; what has happened since is found out when the stream is back.
+        self.publisher.trust(tables.values().map(AsRef::as_ref));
         let mut recovered = Recovered { source: found.source, shapes: shapes.len(), transactions: 0 };
         self.store.each_references(&mut |references| {
             recovered.transactions += 1;

@@ -40,26 +40,15 @@ impl Pool {
 
     /// Runs `job` on a thread of the pool. `None`: too many wait already.
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<Fetch<T>> {
-        let slot = Arc::new(Mutex::new(Slot { value: None, waker: None }));
-        let filled = Arc::clone(&slot);
+        let (promise, fetch) = Fetch::promise();
         let mut queue = self.shared.queue.lock();
         if queue.jobs.len() >= self.jobs_max || self.threads.is_empty() {
             return None;
         }
-        queue.jobs.push_back(Box::new(move || {
-            let value = job();
-            let waker = {
-                let mut slot = filled.lock();
-                slot.value = Some(value);
-                slot.waker.take()
-            };
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        }));
+        queue.jobs.push_back(Box::new(move || promise.keep(job())));
         drop(queue);
         self.shared.filled.notify_one();
-        Some(Fetch(slot))
+        Some(fetch)
     }
 }
 
@@ -94,15 +83,38 @@ impl Shared {
     }
 }
 
-/// What a job of the pool will give.
+/// What a job of a pool will give.
 pub struct Fetch<T>(Arc<Mutex<Slot<T>>>);
+
+/// The other end of a [`Fetch`].
+pub struct Promise<T>(Arc<Mutex<Slot<T>>>);
 
 struct Slot<T> {
     value: Option<T>,
     waker: Option<Waker>,
 }
 
+impl<T> Promise<T> {
+    /// Gives the value to who waits for it.
+    pub fn keep(self, value: T) {
+        let waker = {
+            let mut slot = self.0.lock();
+            slot.value = Some(value);
+            slot.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
 impl<T> Fetch<T> {
+    /// Both ends, for a job that runs elsewhere.
+    pub fn promise() -> (Promise<T>, Self) {
+        let slot = Arc::new(Mutex::new(Slot { value: None, waker: None }));
+        (Promise(Arc::clone(&slot)), Self(slot))
+    }
+
     /// The value if it is there; else `waker` is woken when it is.
     pub fn take(&self, waker: impl FnOnce() -> Waker) -> Option<T> {
         let mut slot = self.0.lock();

@@ -6,7 +6,7 @@ use thalweg_wire::pg::{CancelToken, Error};
 
 /// One piece of work that can be cancelled, before and while it runs.
 #[derive(Debug, Default)]
-pub struct Cancel(Mutex<State>);
+pub(crate) struct Cancel(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -17,12 +17,12 @@ struct State {
 
 impl Cancel {
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Cancels. Interrupts the query, if one runs: this takes a connection of its own and waits until the server has heard it.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         let token = {
             let mut state = self.0.lock();
             state.cancelled = true;
@@ -36,7 +36,7 @@ impl Cancel {
     }
 
     #[must_use]
-    pub fn is_cancelled(&self) -> bool {
+    pub(crate) fn is_cancelled(&self) -> bool {
         self.0.lock().cancelled
     }
 

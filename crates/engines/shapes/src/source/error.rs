@@ -3,8 +3,8 @@
 use thalweg_wire::pg::{DbError, Error};
 
 /// Why Postgres gave no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum SourceError {
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum SourceError {
     /// Somebody of ours no longer wanted it.
     #[error("cancelled")]
     Cancelled,
@@ -42,7 +42,7 @@ pub enum SourceError {
     #[error("the catalog's answer cannot be read: {0}")]
     Catalog(String),
     #[error("{0}")]
-    Other(Box<Error>),
+    Other(String),
 }
 
 impl From<Error> for SourceError {
@@ -54,7 +54,7 @@ impl From<Error> for SourceError {
         let db = match error {
             Error::Server(db) | Error::Closed(Some(db)) => db,
             error @ Error::TooLarge { .. } => return Self::TooLarge(error.to_string()),
-            error => return Self::Other(Box::new(error)),
+            error => return Self::Other(error.to_string()),
         };
         match db.code.as_str() {
             "57014" => Self::Interrupted(db),
@@ -67,7 +67,7 @@ impl From<Error> for SourceError {
             // The session was ended while a transaction was open or idle for too long.
             "25P03" | "25P04" | "57P05" => Self::Unreachable(db.to_string()),
             code if code.starts_with("22") || code.starts_with("42") => Self::Invalid(db),
-            _ => Self::Other(Box::new(Error::Server(db))),
+            _ => Self::Other(db.to_string()),
         }
     }
 }
@@ -75,7 +75,7 @@ impl From<Error> for SourceError {
 impl SourceError {
     /// Whether the same may succeed later without anybody changing anything.
     #[must_use]
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(
             self,
             Self::Unreachable(_) | Self::Full { .. } | Self::Locked(_) | Self::Interrupted(_) | Self::Standby(_)

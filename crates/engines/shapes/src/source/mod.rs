@@ -11,16 +11,17 @@
 //! | [`pool`] | who asks, and how many at once |
 //! | `replicate`, `spill` | what has changed since? |
 
-pub mod cancel;
-pub mod catalog;
-pub mod error;
-pub mod pool;
-pub mod publish;
+pub(crate) mod cancel;
+pub(crate) mod catalog;
+pub(crate) mod error;
+pub(crate) mod pool;
+pub(crate) mod publish;
+pub(crate) mod reconcile;
 pub(crate) mod replicate;
-pub mod session;
-pub mod setup;
-pub mod snapshot;
+pub(crate) mod session;
+pub(crate) mod setup;
+pub(crate) mod snapshot;
 pub(crate) mod spill;
 #[cfg(test)]
 mod tests;
-pub mod validate;
+pub(crate) mod validate;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thalweg_wire::pg::{Config, Conn, Error, TransactionStatus};
 
 /// How values are printed, in snapshots and in the replication stream alike.
-pub const DISPLAY: [(&str, &str); 5] = [
+pub(crate) const DISPLAY: [(&str, &str); 5] = [
     ("bytea_output", "hex"),
     ("DateStyle", "ISO, DMY"),
     ("TimeZone", "UTC"),
@@ -15,23 +15,24 @@ pub const DISPLAY: [(&str, &str); 5] = [
 
 /// For who selects rows. Without row security a policy that hides rows is an error: the replication stream knows no policies, so a
 /// shape would begin with fewer rows than it goes on with. Compiled plans take longer to make than most snapshots to run.
-const SELECTS: [(&str, &str); 2] = [("row_security", "off"), ("jit", "off")];
+/// A backslash in `'…'` is only a backslash.
+const SELECTS: [(&str, &str); 3] = [("row_security", "off"), ("jit", "off"), ("standard_conforming_strings", "on")];
 
 /// `SET name = 'value'; …`
 #[must_use]
-pub fn set(settings: &[(&str, &str)]) -> String {
+pub(crate) fn set(settings: &[(&str, &str)]) -> String {
     settings.iter().fold(String::new(), |sql, (name, value)| format!("{sql}SET {name} = '{value}'; "))
 }
 
 /// A connection for questions, and whether the present one is still wanted.
 #[derive(Debug)]
-pub struct Session {
-    pub conn: Conn,
-    pub cancel: Arc<Cancel>,
+pub(crate) struct Session {
+    pub(crate) conn: Conn,
+    pub(crate) cancel: Arc<Cancel>,
 }
 
 impl Session {
-    pub fn connect(config: &Config) -> Result<Self, Error> {
+    pub(crate) fn connect(config: &Config) -> Result<Self, Error> {
         let mut config = config.clone();
         config.application_name.get_or_insert_with(|| "thalweg".to_owned());
         let mut conn = Conn::connect(&config)?;
@@ -55,7 +56,7 @@ impl Session {
 
     /// Whether another question can be asked.
     #[must_use]
-    pub fn is_usable(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         !self.conn.is_poisoned() && self.conn.transaction_status() == TransactionStatus::Idle
     }
 }

@@ -19,7 +19,7 @@ pub(super) const SHORT: Duration = Duration::from_secs(60);
 
 /// What a snapshot gives, in this order.
 #[derive(Debug)]
-pub enum Taken<'a> {
+pub(crate) enum Taken<'a> {
     /// Once, before the first row.
     Snapshot(&'a PgSnapshot),
     /// A row in the text format of `COPY`: columns in the order asked for, between tabs, `\N` for NULL, escaped; without its line feed.
@@ -28,14 +28,14 @@ pub enum Taken<'a> {
 
 /// A subset's rows and their moment.
 #[derive(Debug)]
-pub struct Subset {
-    pub snapshot: PgSnapshot,
-    pub rows: ResultSet,
+pub(crate) struct Subset {
+    pub(crate) snapshot: PgSnapshot,
+    pub(crate) rows: ResultSet,
 }
 
 /// `SELECT` of these columns, in this order. `filter` is SQL without parameters.
 #[must_use]
-pub fn select(table: &Table, columns: &[usize], filter: Option<&str>) -> String {
+pub(crate) fn select(table: &Table, columns: &[usize], filter: Option<&str>) -> String {
     let names: Vec<String> = columns.iter().map(|at| quoted(&table.columns[*at].name)).collect();
     let mut sql = format!("SELECT {} FROM {}", names.join(", "), table.name);
     if let Some(filter) = filter {
@@ -45,7 +45,7 @@ pub fn select(table: &Table, columns: &[usize], filter: Option<&str>) -> String 
 }
 
 /// Gives the snapshot and then every row of `select` to `take`, which may break it off. `limit`: how long the query may take.
-pub fn copy(
+pub(crate) fn copy(
     session: &mut Session,
     select: &str,
     limit: Option<Duration>,
@@ -70,7 +70,7 @@ pub fn copy(
 }
 
 /// Runs one query with its parameters in a snapshot. Its rows are held in memory, up to the bound of the connection.
-pub fn subset(
+pub(crate) fn subset(
     session: &mut Session,
     sql: &str,
     parameters: &[Option<&str>],

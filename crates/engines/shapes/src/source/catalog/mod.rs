@@ -6,7 +6,7 @@
 mod read;
 mod standing;
 
-pub use standing::{Class, Identity, Persistence, Relation, Standing, Unsupported};
+pub(crate) use standing::{Identity, Relation, Standing, Unsupported};
 
 use super::error::SourceError;
 use crate::table::{Table, TableName};
@@ -14,14 +14,14 @@ use thalweg_wire::pg::{Conn, ServerVersion};
 
 /// A table and how it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub table: Table,
-    pub standing: Standing,
+pub(crate) struct Found {
+    pub(crate) table: Table,
+    pub(crate) standing: Standing,
 }
 
 /// Why there is no table to make shapes of.
 #[derive(Debug, thiserror::Error)]
-pub enum LookupError {
+pub(crate) enum LookupError {
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     #[error(transparent)]
@@ -29,7 +29,7 @@ pub enum LookupError {
 }
 
 /// The table of exactly this name; `None`: there is none. One round trip.
-pub fn lookup(conn: &mut Conn, publication: &str, name: &TableName) -> Result<Option<Found>, LookupError> {
+pub(crate) fn lookup(conn: &mut Conn, publication: &str, name: &TableName) -> Result<Option<Found>, LookupError> {
     let sql = sql(conn.server_version(), "n.nspname = $2 AND c.relname = $3");
     let found = ask(conn, &sql, &[Some(publication), Some(&name.schema), Some(&name.name)])?.pop();
     let Some(found) = found else { return Ok(None) };
@@ -38,7 +38,7 @@ pub fn lookup(conn: &mut Conn, publication: &str, name: &TableName) -> Result<Op
 }
 
 /// Those of the tables that there are, by their oids. One round trip.
-pub fn lookup_oids(conn: &mut Conn, publication: &str, oids: &[u32]) -> Result<Vec<Found>, SourceError> {
+pub(crate) fn lookup_oids(conn: &mut Conn, publication: &str, oids: &[u32]) -> Result<Vec<Found>, SourceError> {
     if oids.is_empty() {
         return Ok(Vec::new());
     }

@@ -5,45 +5,45 @@ use serde::Deserialize;
 
 /// How a table and its parts stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
-    pub relation: Relation,
+pub(crate) struct Standing {
+    pub(crate) relation: Relation,
     /// Its partitions and who inherits from it, at any depth, by oid.
-    pub parts: Vec<Relation>,
+    pub(crate) parts: Vec<Relation>,
     /// The publication has stored generated columns too (from Postgres 18 on).
-    pub publishes_generated: bool,
+    pub(crate) publishes_generated: bool,
 }
 
 /// One relation of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Relation {
-    pub oid: u32,
-    pub name: TableName,
-    pub class: Class,
-    pub persistence: Persistence,
-    pub identity: Identity,
+pub(crate) struct Relation {
+    pub(crate) oid: u32,
+    pub(crate) name: TableName,
+    pub(crate) class: Class,
+    pub(crate) persistence: Persistence,
+    pub(crate) identity: Identity,
     /// Of Postgres itself.
-    pub system: bool,
+    pub(crate) system: bool,
     /// Our role owns it, and may alter it.
-    pub owned: bool,
+    pub(crate) owned: bool,
     /// Our role may select from it, or from some of its columns.
-    pub readable: bool,
+    pub(crate) readable: bool,
     /// It is a partition.
-    pub partition: bool,
+    pub(crate) partition: bool,
     /// It was a part from its beginning, so that it had no rows when it became one.
-    pub made_as_part: bool,
+    pub(crate) made_as_part: bool,
     /// The publication names it.
-    pub member: bool,
+    pub(crate) member: bool,
     /// The publication has its changes: by its name, by that of a table that it is a partition of, by its schema, or with all tables.
-    pub published: bool,
+    pub(crate) published: bool,
     /// The publication leaves out rows or columns of it.
-    pub cut: bool,
+    pub(crate) cut: bool,
     /// The publication gives its changes as those of the table that it is a partition of.
-    pub as_root: bool,
+    pub(crate) as_root: bool,
 }
 
 /// `pg_class.relkind`, as far as one can select from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum Class {
+pub(crate) enum Class {
     #[serde(rename = "r")]
     Ordinary,
     #[serde(rename = "p")]
@@ -58,7 +58,7 @@ pub enum Class {
 
 /// `pg_class.relpersistence`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum Persistence {
+pub(crate) enum Persistence {
     #[serde(rename = "p")]
     Permanent,
     #[serde(rename = "u")]
@@ -69,7 +69,7 @@ pub enum Persistence {
 
 /// What of the old row an update or a delete tells (`pg_class.relreplident`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub enum Identity {
+pub(crate) enum Identity {
     #[serde(rename = "d")]
     Key,
     #[serde(rename = "n")]
@@ -82,7 +82,7 @@ pub enum Identity {
 
 /// What cannot be followed, whatever anybody sets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsupported {
+pub(crate) enum Unsupported {
     #[error("{name} is {what}: shapes are made of tables, because Postgres tells the changes of nothing else")]
     NotATable { name: TableName, what: &'static str },
     #[error("Table {name} is {what}: Postgres does not tell its changes")]
@@ -93,12 +93,12 @@ pub enum Unsupported {
 
 impl Standing {
     /// The table itself, then its parts.
-    pub fn relations(&self) -> impl Iterator<Item = &Relation> {
+    pub(crate) fn relations(&self) -> impl Iterator<Item = &Relation> + Clone {
         std::iter::once(&self.relation).chain(&self.parts)
     }
 
     /// Refuses what Postgres never tells the changes of.
-    pub fn supported(&self) -> Result<(), Unsupported> {
+    pub(crate) fn supported(&self) -> Result<(), Unsupported> {
         let name = || self.relation.name.clone();
         match self.relation.class {
             Class::Ordinary | Class::Partitioned => {}
@@ -129,7 +129,7 @@ impl Relation {
 
     /// Whether it holds rows itself.
     #[must_use]
-    pub fn has_rows(&self) -> bool {
+    pub(crate) fn has_rows(&self) -> bool {
         self.class != Class::Partitioned
     }
 }

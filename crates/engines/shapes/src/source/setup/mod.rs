@@ -19,34 +19,34 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What to prepare.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
-    pub slot: String,
-    pub publication: String,
+pub(crate) struct Options {
+    pub(crate) slot: String,
+    pub(crate) publication: String,
     /// The publication is somebody else's: it is looked at, never changed.
-    pub manual: bool,
+    pub(crate) manual: bool,
     /// The slot goes when the connection does, and with it every shape.
-    pub temporary: bool,
+    pub(crate) temporary: bool,
     /// Where changes came from so far.
-    pub known: Option<SourceIdentity>,
+    pub(crate) known: Option<SourceIdentity>,
 }
 
 /// Everything is in order.
 #[derive(Debug)]
-pub struct Ready {
-    pub conn: Conn,
+pub(crate) struct Ready {
+    pub(crate) conn: Conn,
     /// To be kept, and given as `known` the next time.
-    pub identity: SourceIdentity,
-    pub resume: Resume,
+    pub(crate) identity: SourceIdentity,
+    pub(crate) resume: Resume,
     /// The slot has everything after it.
-    pub confirmed: Lsn,
+    pub(crate) confirmed: Lsn,
     /// The server hangs up when it hears nothing for so long; `None`: never.
-    pub sender_timeout: Option<Duration>,
-    pub version: ServerVersion,
+    pub(crate) sender_timeout: Option<Duration>,
+    pub(crate) version: ServerVersion,
 }
 
 /// Whether the slot has every change since the last time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resume {
+pub(crate) enum Resume {
     Continue,
     /// It has not: no shape of before is right any more.
     Restart {
@@ -56,7 +56,7 @@ pub enum Resume {
 
 /// Why changes cannot be followed.
 #[derive(Debug, thiserror::Error)]
-pub enum SetupError {
+pub(crate) enum SetupError {
     #[error("Postgres {0} is too old: 14 is the first version that can be followed")]
     Version(ServerVersion),
     #[error("wal_level is {0}: set wal_level = logical in postgresql.conf and restart Postgres")]
@@ -95,7 +95,7 @@ impl From<Error> for SetupError {
 
 /// Connects and prepares. Waits for the lock for as long as another server has it; `waiting` is told so, and again after each attempt.
 /// `stopping` ends the wait.
-pub fn prepare(
+pub(crate) fn prepare(
     config: &Config,
     options: &Options,
     waiting: &dyn Fn(),

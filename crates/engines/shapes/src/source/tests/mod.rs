@@ -1,8 +1,12 @@
 //! Against real servers: every version that is here.
 
 mod catalog;
+mod pool;
+mod publish;
+mod reconcile;
 mod setup;
 mod snapshot;
+mod validate;
 
 use super::session::Session;
 use std::sync::OnceLock;

@@ -1,0 +1,150 @@
+//! One thread with its connection.
+
+use super::{Queued, Shared, State};
+use crate::source::error::SourceError;
+use crate::source::session::Session;
+use std::time::{Duration, Instant};
+use thalweg_wire::pg::Error;
+
+/// A connection that was idle for so long may have been lost: it is tried before a job gets it.
+const DOUBT_AFTER: Duration = Duration::from_millis(500);
+/// A server process remembers every table that it has seen: a new one begins small.
+const LIFETIME: Duration = Duration::from_secs(30 * 60);
+/// How long one who tries to connect is waited for, if nothing else is set.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Held {
+    session: Session,
+    made: Instant,
+    used: Instant,
+}
+
+/// Why there is no connection.
+enum Without {
+    /// Others have some, and the server gives no more.
+    Refused,
+    Failed(SourceError),
+}
+
+/// Runs jobs until there are none for a while.
+pub(super) fn work(shared: &Shared) {
+    let mut held: Option<Held> = None;
+    while let Some(queued) = next(shared) {
+        if queued.cancel.is_cancelled() {
+            (queued.job)(Err(SourceError::Cancelled));
+            continue;
+        }
+        if held.as_mut().is_some_and(|held| !is_good(held)) {
+            drop(held.take());
+            shared.state.lock().connected -= 1;
+        }
+        let mut now = match held.take() {
+            Some(held) => held,
+            None => match connect(shared) {
+                Ok(session) => Held { session, made: Instant::now(), used: Instant::now() },
+                Err(Without::Failed(error)) => {
+                    (queued.job)(Err(error));
+                    continue;
+                }
+                Err(Without::Refused) => {
+                    let mut state = shared.state.lock();
+                    state.workers -= 1;
+                    state.jobs.push_front(queued);
+                    drop(state);
+                    shared.filled.notify_one();
+                    return;
+                }
+            },
+        };
+        if run(&mut now.session, queued) && now.made.elapsed() < LIFETIME {
+            now.used = Instant::now();
+            held = Some(now);
+        } else {
+            drop(now);
+            shared.state.lock().connected -= 1;
+        }
+    }
+    let had = held.take().is_some();
+    let mut state = shared.state.lock();
+    state.connected -= usize::from(had);
+}
+
+/// The next job; `None`: this thread is to end, and is no longer counted.
+fn next(shared: &Shared) -> Option<Queued> {
+    let mut state = shared.state.lock();
+    loop {
+        if let Some(queued) = state.jobs.pop_front() {
+            return Some(queued);
+        }
+        if state.stopping {
+            return leave(&mut state);
+        }
+        state.waiting += 1;
+        let timed_out = shared.filled.wait_for(&mut state, shared.options.idle).timed_out();
+        state.waiting -= 1;
+        if timed_out && state.jobs.is_empty() {
+            return leave(&mut state);
+        }
+    }
+}
+
+fn leave(state: &mut State) -> Option<Queued> {
+    state.workers -= 1;
+    None
+}
+
+fn is_good(held: &mut Held) -> bool {
+    held.used.elapsed() < DOUBT_AFTER || held.session.conn.simple("").is_ok()
+}
+
+/// Runs a job. Whether the connection can be used again.
+fn run(session: &mut Session, queued: Queued) -> bool {
+    let Queued { job, cancel } = queued;
+    session.cancel = cancel;
+    if !session.cancel.begin(session.conn.cancel_token()) {
+        job(Err(SourceError::Cancelled));
+        return true;
+    }
+    job(Ok(session));
+    // A cancellation may still be on its way to the server.
+    session.cancel.end() && session.is_usable()
+}
+
+fn connect(shared: &Shared) -> Result<Session, Without> {
+    let config = &shared.options.config;
+    let patience = config.connect_timeout.unwrap_or(PATIENCE);
+    shared
+        .state
+        .lock()
+        .way
+        .may_try(Instant::now(), patience)
+        .map_err(|why| Without::Failed(SourceError::Unreachable(why)))?;
+    let connected = Session::connect(config);
+    let mut state = shared.state.lock();
+    match connected {
+        Ok(session) => {
+            state.way.connected();
+            state.connected += 1;
+            Ok(session)
+        }
+        Err(error) if is_full(&error) && state.connected > 0 => {
+            let has = state.connected;
+            state.way.refused(has, Instant::now());
+            tracing::warn!("Postgres gives no more than {has} connections: {error}");
+            Err(Without::Refused)
+        }
+        Err(error) => {
+            let error = error.to_string();
+            if state.way.health() != (super::Health::Down { error: error.clone() }) {
+                tracing::warn!("Postgres cannot be reached: {error}");
+            }
+            state.way.failed(error.clone(), Instant::now());
+            Err(Without::Failed(SourceError::Unreachable(error)))
+        }
+    }
+}
+
+/// `too_many_connections`: of the server, the database or the role.
+fn is_full(error: &Error) -> bool {
+    error.code() == Some("53300")
+}

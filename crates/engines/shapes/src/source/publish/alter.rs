@@ -1,0 +1,112 @@
+//! Changing what is lacking.
+
+use super::error::PublishError;
+use super::verify::{Lacking, Verdict, verdict};
+use crate::source::catalog::{Found, lookup_oids};
+use crate::source::error::SourceError;
+use crate::source::session::Session;
+use crate::table::{TableName, quoted};
+use std::fmt::Write;
+use std::time::Duration;
+use thalweg_wire::pg::Error;
+
+/// Whoever waits for our lock makes all others wait who come after: so we give up soon, and come again.
+const LOCK_TIMEOUT_MS: u32 = 200;
+const ATTEMPTS: u32 = 12;
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// Publishes a table. When this returns, no transaction is left that wrote to it before: the lock waited for them.
+pub(super) fn publish(
+    session: &mut Session,
+    publication: &str,
+    found: &Found,
+    mut lacking: Lacking,
+) -> Result<(), PublishError> {
+    let oid = found.table.oid;
+    let mut pause = PAUSE_MIN;
+    for _ in 0..ATTEMPTS {
+        let not_ours = lacking.relations().any(|relation| !relation.owned);
+        if not_ours {
+            return Err(lacking.refusal(publication, false));
+        }
+        let Err(error) = session.conn.simple(&sql(publication, found, &lacking)) else { return Ok(()) };
+        session.roll_back();
+        match again(&error) {
+            Again::Never if error.code() == Some("42501") => return Err(lacking.refusal(publication, false)),
+            Again::Never => return Err(PublishError::Source(error.into())),
+            Again::Later => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+            Again::AfterALook => {}
+        }
+        let now = lookup_oids(&mut session.conn, publication, &[oid])?.pop();
+        let now = now.ok_or_else(|| PublishError::Gone { table: found.table.name.clone() })?;
+        match verdict(&now.standing, publication) {
+            Verdict::Lacking(still) => lacking = still,
+            Verdict::Impossible(error) => return Err(error),
+            // Somebody else did it: who wrote before is to be waited for.
+            Verdict::Ready => {
+                let mut waited = super::verify::writers_have_ended(session, vec![now]);
+                return waited.pop().map_or(Ok(()), |(_, result)| result);
+            }
+        }
+    }
+    Err(PublishError::Busy { table: found.table.name.clone() })
+}
+
+/// All in one transaction: the strongest lock first, so that nobody has to wait for a stronger one with a weaker one in hand.
+fn sql(publication: &str, found: &Found, lacking: &Lacking) -> String {
+    let list = |names: Vec<String>| names.join(", ");
+    let mode = if lacking.identities.is_empty() { "SHARE ROW EXCLUSIVE" } else { "ACCESS EXCLUSIVE" };
+    let all = list(found.standing.relations().map(|relation| format!("ONLY {}", relation.name)).collect());
+    let mut sql = format!("BEGIN; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; LOCK TABLE {all} IN {mode} MODE; ");
+    for relation in &lacking.identities {
+        let _ = write!(sql, "ALTER TABLE ONLY {} REPLICA IDENTITY FULL; ", relation.name);
+    }
+    if !lacking.members.is_empty() {
+        let members = list(lacking.members.iter().map(|relation| format!("ONLY {}", relation.name)).collect());
+        let _ = write!(sql, "ALTER PUBLICATION {} ADD TABLE {members}; ", quoted(publication));
+    }
+    sql.push_str("COMMIT");
+    sql
+}
+
+enum Again {
+    Later,
+    AfterALook,
+    Never,
+}
+
+fn again(error: &Error) -> Again {
+    match error.code() {
+        // Locked, deadlock, serialization.
+        Some("55P03" | "40P01" | "40001") => Again::Later,
+        // A member already, by a name or by a key; renamed or dropped since we looked; `tuple concurrently updated`.
+        Some("42710" | "23505" | "42P01" | "3F000" | "XX000") => Again::AfterALook,
+        _ => Again::Never,
+    }
+}
+
+/// Tables that the publication names.
+pub(super) fn members(session: &mut Session, publication: &str) -> Result<Vec<(u32, TableName)>, SourceError> {
+    let sql = "SELECT c.oid, n.nspname, c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid \
+        JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = $1";
+    let answer = session.conn.query(sql, &[Some(publication)])?;
+    let member = |row: thalweg_wire::pg::Row<'_>| {
+        let name = TableName { schema: row.get(1)?.to_owned(), name: row.get(2)?.to_owned() };
+        Some((row.get(0)?.parse().ok()?, name))
+    };
+    Ok(answer.rows().filter_map(member).collect())
+}
+
+pub(super) fn drop_table(session: &mut Session, publication: &str, table: &TableName) -> Result<(), Error> {
+    let sql = format!(
+        "BEGIN; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; ALTER PUBLICATION {} DROP TABLE ONLY {table}; COMMIT",
+        quoted(publication)
+    );
+    let done = session.conn.simple(&sql);
+    session.roll_back();
+    done.map(drop)
+}

@@ -1,0 +1,108 @@
+//! Looking, without changing anything.
+
+use super::error::PublishError;
+use crate::source::catalog::{Found, Identity, Relation, Standing, array};
+use crate::source::error::SourceError;
+use crate::source::session::Session;
+use crate::table::TableName;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+/// How long transactions that write may take to end.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Transactions that may write to these tables, by the locks that they hold.
+const WRITERS: &str = "SELECT l.relation::int8, l.virtualtransaction FROM pg_locks l \
+    WHERE l.locktype = 'relation' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+    AND l.relation = ANY($1::oid[]) AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid() \
+    AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')";
+
+pub(super) enum Verdict {
+    Ready,
+    Lacking(Lacking),
+    /// Nothing that we may do helps.
+    Impossible(PublishError),
+}
+
+/// What is missing, of the table and its parts.
+pub(super) struct Lacking {
+    pub(super) table: TableName,
+    /// They are not in the publication.
+    pub(super) members: Vec<Relation>,
+    /// They do not tell whole old rows.
+    pub(super) identities: Vec<Relation>,
+}
+
+pub(super) fn verdict(standing: &Standing, publication: &str) -> Verdict {
+    if let Err(error) = standing.supported() {
+        return Verdict::Impossible(error.into());
+    }
+    let table = standing.relation.name.clone();
+    if let Some(cut) = standing.relations().find(|relation| relation.cut) {
+        return Verdict::Impossible(PublishError::Cut { table: cut.name.clone(), publication: publication.into() });
+    }
+    if standing.relation.as_root {
+        return Verdict::Impossible(PublishError::AsRoot { table, publication: publication.into() });
+    }
+    let members = standing.relations().filter(|relation| !relation.published);
+    // A partition comes with the table that it is a partition of.
+    let whole_is_published = |part: &Relation| !part.partition || part.oid == standing.relation.oid;
+    let members: Vec<Relation> = members.filter(|relation| whole_is_published(relation)).cloned().collect();
+    let identities = standing.relations().filter(|relation| relation.has_rows() && relation.identity != Identity::Full);
+    let lacking = Lacking { table, members, identities: identities.cloned().collect() };
+    if lacking.members.is_empty() && lacking.identities.is_empty() { Verdict::Ready } else { Verdict::Lacking(lacking) }
+}
+
+impl Lacking {
+    /// What there is to say if nobody may change it.
+    pub(super) fn refusal(&self, publication: &str, manual: bool) -> PublishError {
+        match (self.members.first(), self.identities.first()) {
+            (Some(relation), _) => {
+                let table = relation.name.clone();
+                PublishError::Missing { table, publication: publication.to_owned(), manual }
+            }
+            (None, Some(relation)) => PublishError::Identity { table: relation.name.clone() },
+            (None, None) => PublishError::Gone { table: self.table.clone() },
+        }
+    }
+
+    pub(super) fn relations(&self) -> impl Iterator<Item = &Relation> {
+        self.members.iter().chain(&self.identities)
+    }
+}
+
+/// Waits until all have ended who write to these tables now: they may have begun before the publication had them.
+pub(super) fn writers_have_ended(session: &mut Session, tables: Vec<Found>) -> Vec<(Found, Result<(), PublishError>)> {
+    let relations = |found: &Found| found.standing.relations().map(|relation| relation.oid).collect::<Vec<u32>>();
+    let all: Vec<u32> = tables.iter().flat_map(relations).collect();
+    let until = Instant::now() + PATIENCE;
+    let waited = writers(session, &all).and_then(|mut before| {
+        while !before.is_empty() && Instant::now() < until {
+            std::thread::sleep(LOOK_EVERY);
+            let now = writers(session, &all)?;
+            before.retain(|writer| now.contains(writer));
+        }
+        Ok(before)
+    });
+    tables
+        .into_iter()
+        .map(|found| {
+            let result = match &waited {
+                Err(error) => Err(PublishError::Source(error.clone())),
+                Ok(left) if relations(&found).iter().any(|oid| left.iter().any(|(table, _)| table == oid)) => {
+                    Err(PublishError::Busy { table: found.table.name.clone() })
+                }
+                Ok(_) => Ok(()),
+            };
+            (found, result)
+        })
+        .collect()
+}
+
+/// Pairs of a table and a transaction.
+fn writers(session: &mut Session, tables: &[u32]) -> Result<HashSet<(u32, String)>, SourceError> {
+    let answer = session.conn.query(WRITERS, &[Some(&array(tables))])?;
+    let pair = |row: thalweg_wire::pg::Row<'_>| Some((row.get(0)?.parse().ok()?, row.get(1)?.to_owned()));
+    Ok(answer.rows().filter_map(pair).collect())
+}

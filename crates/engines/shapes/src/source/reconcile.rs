@@ -1,0 +1,108 @@
+//! Whether tables are still what they were.
+//!
+//! The replication stream says nothing of a table that is altered, dropped or recreated until somebody writes to it; so the catalog is
+//! asked now and then, by oid, and after each reconnect.
+
+use super::catalog::{Found, Identity, lookup_oids};
+use super::error::SourceError;
+use super::session::Session;
+use crate::table::Table;
+use std::collections::HashMap;
+use std::fmt;
+
+/// Tables that are asked for at once.
+const BATCH: usize = 500;
+
+/// Why the shapes of a table cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// Also if there is a new one of the same name.
+    Dropped,
+    Renamed {
+        to: String,
+    },
+    Altered,
+    /// The publication has not had it for a while.
+    Unpublished,
+    /// Its changes have come without whole old rows for a while.
+    Identity,
+    /// It got a part that may have had rows before.
+    Attached {
+        part: String,
+    },
+    /// It lost a part, and the rows in it.
+    Detached,
+}
+
+/// "The table …".
+impl fmt::Display for Gone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dropped => f.write_str("was dropped"),
+            Self::Renamed { to } => write!(f, "was renamed to {to}"),
+            Self::Altered => f.write_str("was altered"),
+            Self::Unpublished => f.write_str("is no longer in the publication"),
+            Self::Identity => f.write_str("no longer has REPLICA IDENTITY FULL"),
+            Self::Attached { part } => write!(f, "got {part} as a part, with the rows that it had"),
+            Self::Detached => f.write_str("lost a part, with its rows"),
+        }
+    }
+}
+
+/// What has changed.
+#[derive(Debug, Default)]
+pub(crate) struct Reconciled {
+    /// Tables whose shapes must go, by oid.
+    pub(crate) gone: Vec<(u32, Gone)>,
+    /// Tables whose rows are the same but whose place among others is not: what they are parts of, or which parts they have. To be kept
+    /// instead of what was known, and to be asked for again (`Publisher::ensure`): a new part may not tell its old rows yet.
+    pub(crate) moved: Vec<Found>,
+}
+
+/// Compares tables with the catalog.
+pub(crate) fn reconcile<'a>(
+    session: &mut Session,
+    publication: &str,
+    known: impl IntoIterator<Item = &'a Table>,
+) -> Result<Reconciled, SourceError> {
+    let mut reconciled = Reconciled::default();
+    let known: Vec<&Table> = known.into_iter().collect();
+    for batch in known.chunks(BATCH) {
+        let oids: Vec<u32> = batch.iter().map(|table| table.oid).collect();
+        let found = lookup_oids(&mut session.conn, publication, &oids)?;
+        let mut found: HashMap<u32, Found> = found.into_iter().map(|found| (found.table.oid, found)).collect();
+        for table in batch {
+            let now = found.remove(&table.oid);
+            match compare(table, now.as_ref()) {
+                Some(gone) => reconciled.gone.push((table.oid, gone)),
+                None => reconciled.moved.extend(now.filter(|now| now.table != **table)),
+            }
+        }
+    }
+    Ok(reconciled)
+}
+
+fn compare(table: &Table, now: Option<&Found>) -> Option<Gone> {
+    let Some(Found { table: now, standing }) = now else { return Some(Gone::Dropped) };
+    if now.name != table.name {
+        return Some(Gone::Renamed { to: now.name.to_string() });
+    }
+    if !now.same_shape(table) || now.kind != table.kind || standing.supported().is_err() {
+        return Some(Gone::Altered);
+    }
+    if table.parts.iter().any(|part| !now.parts.contains(part)) {
+        return Some(Gone::Detached);
+    }
+    let is_new = |oid: u32| !table.parts.contains(&oid);
+    if let Some(part) = standing.parts.iter().find(|part| is_new(part.oid) && part.has_rows() && !part.made_as_part) {
+        return Some(Gone::Attached { part: part.name.to_string() });
+    }
+    let mut settled = standing.relations().filter(|relation| !is_new(relation.oid) || relation.oid == table.oid);
+    if settled
+        .clone()
+        .any(|relation| !relation.published || relation.cut || relation.oid == table.oid && relation.as_root)
+    {
+        return Some(Gone::Unpublished);
+    }
+    settled.any(|relation| relation.has_rows() && relation.identity != Identity::Full).then_some(Gone::Identity)
+}
