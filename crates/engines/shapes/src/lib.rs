@@ -10,6 +10,7 @@ mod follow;
 pub mod format;
 mod hot;
 mod make;
+mod marks;
 mod matching;
 mod predicate;
 mod read;

@@ -15,16 +15,23 @@ use std::time::{Duration, Instant};
 const RECONCILE_EVERY: Duration = Duration::from_secs(60);
 /// A table that no shape has asked for in this time leaves the publication.
 const UNUSED: Duration = Duration::from_secs(600);
+/// How often changes are looked for that no shape needs.
+const CUT_EVERY: Duration = Duration::from_secs(5);
 /// How often it is looked whether there is something to do.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Runs until the engine stops.
 pub(crate) fn run(engine: &Arc<Engine>) {
     let mut next = Instant::now();
+    let mut last_cut = Instant::now();
     let mut was = Health::Starting;
     while !engine.stopping() {
         std::thread::sleep(TICK);
         engine.evict();
+        if last_cut.elapsed() >= CUT_EVERY {
+            last_cut = Instant::now();
+            engine.cut();
+        }
         let health = engine.health();
         // While nobody listened, anything may have happened.
         let back = health == Health::Active && was != Health::Active;
@@ -71,6 +78,34 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
 }
 
 impl Engine {
+    /// Gives up changes that no shape needs; drops the shapes that need more of them than are kept.
+    fn cut(&self) {
+        let published = self.published();
+        let kept_from = published.saturating_sub(self.config.log_bytes_max);
+        let shapes: Vec<Arc<Shape>> = self.registry.read().all().cloned().collect();
+        let mut floor = published;
+        let mut dropped = 0;
+        for shape in shapes {
+            let Some(oldest) = shape.lock().oldest_body() else { continue };
+            if oldest < kept_from {
+                dropped += 1;
+                self.drop_shape(&shape);
+            } else {
+                floor = floor.min(oldest);
+            }
+        }
+        if dropped > 0 {
+            tracing::warn!(
+                shapes = dropped,
+                "shapes are dropped: they need more changes than are kept (shape_log_bytes)"
+            );
+        }
+        let Some(mark) = self.marks.lock().cut(floor) else { return };
+        if let Err(error) = self.store.trim_changes(mark.bodies, mark.references) {
+            tracing::warn!(%error, "old changes cannot be given up; it is tried again");
+        }
+    }
+
     /// Drops the shapes that were not asked for longest, if there are more than may be.
     fn evict(&self) {
         let max = self.config.shapes_max;
