@@ -5,6 +5,7 @@
 //! the notes: an acknowledged operation must be there, one without an answer may be there whole or not at all, and nothing else
 //! may be there. `--self-test` spoils the notes or the data on purpose and demands that this is noticed.
 
+mod chaos;
 mod content;
 mod expiry;
 mod http;
@@ -21,7 +22,7 @@ use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use world::{Sabotage, World};
 
 /// Kill the server at random moments; check that nothing acknowledged is lost, doubled or invented.
@@ -133,7 +134,7 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     let (shared_world, seed) = (Arc::clone(&world), options.seed);
     threads.push(std::thread::spawn(move || expiry::work(&shared_world, seed)));
 
-    let mut chaos = Chaos { rng: oorandom::Rand64::new(u128::from(options.seed) + 77), slowest: Duration::ZERO };
+    let mut chaos = chaos::Chaos::new(options.seed);
     chaos.run(&world, options);
     world.finish();
     for thread in threads {
@@ -186,59 +187,5 @@ fn check_folder(world: &World, options: &Options, folder: &Path) {
             world.violation(format!("`check` of the data folder fails: {}", said.trim()));
         }
         Err(error) => world.violation(format!("`check` cannot be run: {error}")),
-    }
-}
-
-struct Chaos {
-    rng: oorandom::Rand64,
-    slowest: Duration,
-}
-
-impl Chaos {
-    fn run(&mut self, world: &World, options: &Options) {
-        for _ in 0..options.kills {
-            // Mostly short lives: what is young is where most code paths meet a crash.
-            let calm = if self.rng.rand_float() < 0.3 { options.calm_ms / 8 } else { options.calm_ms };
-            let mut left = self.rng.rand_range(50..calm.max(51));
-            while left > 0 && world.report.clean() {
-                let step = left.min(100);
-                std::thread::sleep(Duration::from_millis(step));
-                left -= step;
-            }
-            if !world.report.clean() {
-                return;
-            }
-            if self.rng.rand_float() < 0.1 {
-                match world.server.terminate() {
-                    Ok(()) => world.report.count("graceful stops"),
-                    Err(error) => {
-                        world.violation(format!("graceful stop: {error:#}"));
-                        return;
-                    }
-                }
-            } else {
-                world.server.kill();
-                world.report.count("kills");
-            }
-            if world.sabotage(Sabotage::Disk) {
-                world.server.spoil_disk();
-            }
-            while self.rng.rand_float() < 0.25 {
-                let after = Duration::from_micros(self.rng.rand_range(500..80_000));
-                if let Err(error) = world.server.start_and_kill(after) {
-                    world.violation(format!("start during recovery: {error:#}"));
-                    return;
-                }
-                world.report.count("kills");
-                world.report.count("kills during recovery");
-            }
-            let began = Instant::now();
-            if let Err(error) = world.server.start() {
-                world.violation(format!("the server does not start again: {error:#}"));
-                return;
-            }
-            self.slowest = self.slowest.max(began.elapsed());
-            world.report.count("restarts");
-        }
     }
 }
