@@ -1,20 +1,26 @@
 //! Kills the server at random moments and checks it against a model of everything that was acknowledged.
 //!
-//! Workers ([`owner`], [`shared`], [`expiry`]) talk to the server through its protocol and note what it answered. The main thread
-//! kills it, also during recovery, and starts it again. After each start, and at the end, what the server says is compared with
+//! Workers ([`owner`], [`shared`], [`race`], [`kept`], [`expiry`], [`subs`], [`backup`]) talk to the server through its protocol and note
+//! what it answered. The main thread ([`chaos`]) kills it, also during recovery, and starts it again. After each start, and at the end, what the server says is compared with
 //! the notes: an acknowledged operation must be there, one without an answer may be there whole or not at all, and nothing else
 //! may be there. `--self-test` spoils the notes or the data on purpose and demands that this is noticed.
 
+mod backup;
 mod chaos;
 mod content;
 mod expiry;
 mod http;
+mod kept;
 mod model;
+mod numbered;
 mod owner;
+mod race;
 mod report;
 mod server;
 mod session;
 mod shared;
+mod subs;
+mod tokens;
 mod world;
 
 use anyhow::{Context, bail};
@@ -22,6 +28,7 @@ use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 use world::{Sabotage, World};
 
@@ -50,6 +57,9 @@ struct Options {
     /// Where data and logs go; a temporary folder if absent. Kept if something is found.
     #[arg(long)]
     folder: Option<PathBuf>,
+    /// Have the server ask for tokens: every worker has its own, and wrong ones are tried.
+    #[arg(long)]
+    tokens: bool,
     /// Known faults of a server that are not to be reported (for work on this tool): stale, expiry, producer, fork.
     #[arg(long)]
     tolerate: Vec<String>,
@@ -85,6 +95,7 @@ fn self_test(options: &Options) -> anyhow::Result<bool> {
             }
             let options = Options {
                 sabotage: Some(sabotage),
+                tokens: options.tokens || sabotage == Sabotage::Trespass,
                 kills: 3,
                 calm_ms: 1500,
                 seed: options.seed + attempt,
@@ -120,8 +131,14 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         (None, None) => bail!("no folder"),
     };
     println!("crash: seed {}, {} kills, in {}", options.seed, options.kills, folder.display());
-    let spec = server::Spec::new(&options.binary, options.kind, &options.settings, &folder)?;
-    let world = Arc::new(World::new(spec, &options.tolerate, options.sabotage));
+    let mut spec = server::Spec::new(&options.binary, options.kind, &options.settings, &folder)?;
+    let mut tokens = None;
+    if options.tokens {
+        let made = tokens::Tokens::make(&options.binary, &folder, options.owners)?;
+        spec.tokens = Some(made.file.clone());
+        tokens = Some(made);
+    }
+    let world = Arc::new(World::new(spec, tokens, &options.tolerate, options.sabotage));
     let began = Instant::now();
     world.server.start().context("the first start failed")?;
 
@@ -131,8 +148,16 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         threads.push(std::thread::spawn(move || owner::work(&world, number, seed)));
     }
     threads.extend(shared::start(&world, options.seed));
-    let (shared_world, seed) = (Arc::clone(&world), options.seed);
-    threads.push(std::thread::spawn(move || expiry::work(&shared_world, seed)));
+    let seed = options.seed;
+    threads.push(spawn(&world, move |world| expiry::work(world, seed)));
+    if options.kind == server::Kind::Thalweg {
+        threads.extend(race::start(&world));
+        threads.push(spawn(&world, move |world| kept::work(world, seed)));
+        let ledger = Arc::new(subs::Ledger::default());
+        threads.extend(subs::start(&world, &ledger, seed)?);
+        let owners = options.owners;
+        threads.push(spawn(&world, move |world| backup::work(world, &ledger, owners, seed)));
+    }
 
     let mut chaos = chaos::Chaos::new(options.seed);
     chaos.run(&world, options);
@@ -173,6 +198,11 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         );
     }
     Ok(clean)
+}
+
+fn spawn(world: &Arc<World>, work: impl FnOnce(&World) + Send + 'static) -> JoinHandle<()> {
+    let world = Arc::clone(world);
+    std::thread::spawn(move || work(&world))
 }
 
 /// The server's own checker must agree.

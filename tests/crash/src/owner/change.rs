@@ -1,6 +1,6 @@
 //! Creates, appends, closes, forks, deletes.
 
-use super::{Owner, position, text};
+use super::Owner;
 use crate::content::{Format, Message, body};
 use crate::http::{Answer, Request};
 use crate::model::{Model, Piece, Truth};
@@ -47,7 +47,7 @@ impl Owner<'_> {
         }
         if let Some(piece) = model.pieces.last_mut() {
             piece.there = Truth::Yes;
-            piece.end = position(&answer);
+            piece.end = answer.position();
         }
         self.count("creates");
         Ok(())
@@ -85,7 +85,7 @@ impl Owner<'_> {
             if matches!(answer.status, 200 | 204) {
                 let piece = &mut model.pieces[from + i];
                 piece.there = Truth::Yes;
-                piece.end = position(&answer);
+                piece.end = answer.position();
             } else {
                 model.pieces.remove(from + i);
                 let (request, model) = (&requests[i], model.clone());
@@ -143,7 +143,7 @@ impl Owner<'_> {
         model.closed = Truth::Yes;
         if with_body && let Some(piece) = model.pieces.last_mut() {
             piece.there = Truth::Yes;
-            piece.end = position(&answer);
+            piece.end = answer.position();
         }
         self.count("closes");
         Ok(())
@@ -158,7 +158,7 @@ impl Owner<'_> {
                 "{}: the stream is closed, but the answer is {} {:?}",
                 request.line,
                 answer.status,
-                text(&answer)
+                answer.text()
             ));
         }
         self.count("appends to closed streams refused");
@@ -218,6 +218,7 @@ impl Owner<'_> {
     }
 
     pub(super) fn bury(&mut self, mut model: Model) {
+        self.gone.push(model.path.clone());
         if model.has_forks {
             self.buried.push(model.path);
             return;
@@ -276,7 +277,7 @@ impl Owner<'_> {
             model.exists,
             model.closed,
             answer.status,
-            text(answer)
+            answer.text()
         ));
         Err(Down)
     }

@@ -1,9 +1,10 @@
 //! Compares what the server shows with the model.
 
-use super::{Owner, position, text};
+use super::Owner;
 use crate::http::{Answer, Request};
 use crate::model::{Model, Truth, difference};
 use crate::session::Down;
+use crate::world::Sabotage;
 
 impl Owner<'_> {
     pub(super) fn check_old_positions(&mut self, which: usize) -> Result<(), Down> {
@@ -58,7 +59,7 @@ impl Owner<'_> {
                 }
                 self.count("reads from the middle");
             }
-            Err(answer) => self.violation(format!("{} from {end}: {} {:?}", model.path, answer.status, text(&answer))),
+            Err(answer) => self.violation(format!("{} from {end}: {} {:?}", model.path, answer.status, answer.text())),
         }
         Ok(())
     }
@@ -67,9 +68,14 @@ impl Owner<'_> {
     pub(super) fn read(&mut self, model: &Model, from: &str) -> Result<Result<(Vec<u8>, bool), Answer>, Down> {
         let (mut content, mut offset) = (Vec::new(), from.to_owned());
         loop {
-            let answer = self.session.call(&Request::get(&format!("{}?offset={offset}", model.path)))?;
+            let plain = Request::get(&format!("{}?offset={offset}", model.path));
+            let asked = if self.chance(40) { plain.with("accept-encoding", "gzip") } else { plain.clone() };
+            let mut answer = self.session.call(&asked)?;
             if answer.status != 200 {
                 return Ok(Err(answer));
+            }
+            if answer.compressed {
+                self.compare_with_plain(&plain, &mut answer)?;
             }
             if let Err(error) = model.format.normalise(&answer.body, &mut content) {
                 self.violation(format!("{} at {offset}: {error}", model.path));
@@ -81,7 +87,7 @@ impl Owner<'_> {
             {
                 known.tags.push(tag.to_owned());
             }
-            let next = position(&answer).unwrap_or_default();
+            let next = answer.position().unwrap_or_default();
             if answer.is_true("stream-up-to-date") {
                 return Ok(Ok((content, answer.is_true("stream-closed"))));
             }
@@ -91,6 +97,33 @@ impl Owner<'_> {
             }
             offset = next;
         }
+    }
+
+    /// Compressed or not, an answer says the same.
+    fn compare_with_plain(&mut self, plain: &Request, answer: &mut Answer) -> Result<(), Down> {
+        self.count("compressed answers");
+        if self.world().sabotage(Sabotage::Garbled)
+            && let Some(byte) = answer.body.get_mut(1_000)
+        {
+            *byte ^= 1;
+        }
+        if !self.chance(30) && !self.world().is_spoiled() {
+            return Ok(());
+        }
+        let uncompressed = self.session.call(plain)?;
+        if uncompressed.compressed
+            || uncompressed.body != answer.body
+            || uncompressed.position() != answer.position()
+            || uncompressed.is_true("stream-up-to-date") != answer.is_true("stream-up-to-date")
+        {
+            self.violation(format!(
+                "{}: {} and compressed it is not the same",
+                plain.line,
+                difference("what is plain", &uncompressed.body, &answer.body)
+            ));
+        }
+        self.count("compressed answers compared");
+        Ok(())
     }
 
     /// Compares a stream with its model, and settles what was in doubt.
@@ -108,7 +141,7 @@ impl Owner<'_> {
                     self.count("operations in doubt settled");
                     self.bury(model);
                 } else {
-                    self.violation(format!("{} must be there, but: {} {:?}", model.path, answer.status, text(&answer)));
+                    self.violation(format!("{} must be there, but: {} {:?}", model.path, answer.status, answer.text()));
                 }
                 return Ok(());
             }
@@ -156,6 +189,7 @@ impl Owner<'_> {
                 self.check_old_positions(which)?;
             }
         }
+        self.check_list()?;
         for _ in 0..10 {
             let which = self.pick(self.dead.len());
             if let Some(path) = self.dead.get(which).map(|model| model.path.clone()) {
@@ -181,6 +215,7 @@ impl Owner<'_> {
                 self.check_old_positions(which)?;
             }
         }
+        self.check_list()?;
         let gone: Vec<String> =
             self.dead.iter().map(|model| model.path.clone()).chain(self.buried.iter().cloned()).collect();
         for path in gone {

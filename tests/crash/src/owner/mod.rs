@@ -2,9 +2,13 @@
 
 mod change;
 mod check;
+mod conditional;
+mod list;
 mod produce;
 
-use crate::http::Answer;
+pub(crate) use produce::produced;
+
+use crate::backup::Snapshot;
 use crate::model::{Model, Truth};
 use crate::session::{Down, Session};
 use crate::world::World;
@@ -15,13 +19,15 @@ const SIZE_MAX: usize = 3 << 20;
 pub(crate) fn work(world: &World, number: u32, seed: u64) {
     let rng = oorandom::Rand64::new(u128::from(seed) * 1000 + u128::from(number));
     let mut owner = Owner {
-        session: Session::new(world),
+        session: Session::new(world, &format!("w{number}")),
         number,
         rng,
         names: 0,
         streams: Vec::new(),
         dead: Vec::new(),
         buried: Vec::new(),
+        gone: Vec::new(),
+        answered: 0,
     };
     loop {
         let step = if world.over() { owner.last_check() } else { owner.step() };
@@ -50,6 +56,10 @@ struct Owner<'a> {
     dead: Vec<Model>,
     /// Deleted, with forks that may keep the name taken.
     buried: Vec<String>,
+    /// Deleted since the last snapshot.
+    gone: Vec<String>,
+    /// The last question for a snapshot that was answered.
+    answered: u64,
 }
 
 impl Owner<'_> {
@@ -74,6 +84,12 @@ impl Owner<'_> {
     }
 
     fn step(&mut self) -> Result<(), Down> {
+        let asked = self.world().snapshots.asked();
+        if asked != self.answered {
+            self.answered = asked;
+            let snapshot = Snapshot { streams: self.streams.clone(), gone: std::mem::take(&mut self.gone) };
+            self.world().snapshots.give(self.number, asked, snapshot);
+        }
         if self.streams.len() < 3 {
             return self.create();
         }
@@ -87,7 +103,8 @@ impl Owner<'_> {
         }
         match self.rng.rand_range(0..100) {
             0..8 if self.streams.len() < LIVE_MAX => self.create(),
-            0..45 if open => self.append(which),
+            0..38 if open => self.append(which),
+            38..45 if open => self.append_conditionally(which),
             0..70 if open => self.produce(which),
             70..74 if open => self.close(which),
             74..80 if self.streams.len() < LIVE_MAX => self.fork(which),
@@ -96,19 +113,12 @@ impl Owner<'_> {
             88..92 => self.read_from_the_middle(which),
             92..94 if !open => self.append_to_closed(which),
             94..97 if open => self.retry(which),
-            97..99 => self.check(which),
+            97..98 => self.check(which),
+            98..99 => self.check_list(),
             _ => {
                 std::thread::sleep(std::time::Duration::from_millis(2));
                 Ok(())
             }
         }
     }
-}
-
-fn position(answer: &Answer) -> Option<String> {
-    answer.header("stream-next-offset").map(str::to_owned)
-}
-
-fn text(answer: &Answer) -> String {
-    String::from_utf8_lossy(&answer.body).chars().take(160).collect()
 }

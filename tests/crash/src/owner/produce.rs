@@ -1,6 +1,6 @@
 //! Appends of idempotent producers, and their retries.
 
-use super::{Owner, position, text};
+use super::Owner;
 use crate::content::{Message, body};
 use crate::http::Request;
 use crate::model::{Model, Piece, Producer, Stamp, Truth};
@@ -57,7 +57,7 @@ impl Owner<'_> {
                 (200 | 204, Some(stamp)) => {
                     piece.there = Truth::Yes;
                     if answer.status == 200 {
-                        piece.end = position(&answer);
+                        piece.end = answer.position();
                     }
                     if piece.closes {
                         model.closed = Truth::Yes;
@@ -81,7 +81,7 @@ impl Owner<'_> {
                         request.line,
                         piece.sent_by,
                         answer.status,
-                        text(&answer),
+                        answer.text(),
                         answer.header("producer-expected-seq")
                     );
                     self.violation(what);
@@ -130,7 +130,7 @@ impl Owner<'_> {
                     "{}: the retry of {stamp:?} is answered {} (producer-seq {highest:?}) {:?}",
                     request.line,
                     answer.status,
-                    text(answer)
+                    answer.text()
                 )),
             }
         }
@@ -139,7 +139,7 @@ impl Owner<'_> {
 }
 
 /// The append of an idempotent producer, as often as it is needed.
-fn produced(model: &Model, piece: &Piece) -> Request {
+pub(crate) fn produced(model: &Model, piece: &Piece) -> Request {
     let stamp = piece.sent_by.unwrap_or(Stamp { producer: 0, epoch: 0, seq: 0 });
     let (id, epoch, seq) = (format!("p{}", stamp.producer), stamp.epoch.to_string(), stamp.seq.to_string());
     let mut headers = vec![

@@ -124,7 +124,7 @@ pub(crate) fn start(world: &Arc<World>, seed: u64) -> Vec<JoinHandle<()>> {
         threads.push(std::thread::spawn(move || {
             while !world.over() {
                 let stream = round.join(|stream| &stream.writers);
-                let mut session = Session::new(&world);
+                let mut session = Session::new(&world, "shared");
                 Writer {
                     session: &mut session,
                     stream: &stream,
@@ -142,7 +142,7 @@ pub(crate) fn start(world: &Arc<World>, seed: u64) -> Vec<JoinHandle<()>> {
             while !world.over() {
                 let stream = round.join(|stream| &stream.readers);
                 let mut reader = Reader {
-                    session: Session::new(&world),
+                    session: Session::new(&world, "shared"),
                     stream: &stream,
                     at: "-1".to_owned(),
                     seen: Vec::new(),
@@ -160,7 +160,9 @@ pub(crate) fn start(world: &Arc<World>, seed: u64) -> Vec<JoinHandle<()>> {
         }));
     }
     let world = Arc::clone(world);
-    threads.push(std::thread::spawn(move || Auditor { session: Session::new(&world), kept: Vec::new() }.work(&round)));
+    threads.push(std::thread::spawn(move || {
+        Auditor { session: Session::new(&world, "audit"), kept: Vec::new() }.work(&round)
+    }));
     threads
 }
 

@@ -69,7 +69,7 @@ impl Reader<'_, '_> {
     fn events(&mut self) -> Result<(), Down> {
         let path = format!("{}?offset={}&live=sse", self.stream.path, self.at);
         let world = self.session.world;
-        let request = Request::get(&path);
+        let request = self.session.authorised(&Request::get(&path));
         let conn = self.session.connect()?;
         let opened = conn.send(std::slice::from_ref(&request)).and_then(|()| conn.head());
         let generation = self.session.generation().unwrap_or(0);
