@@ -191,9 +191,10 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     if !clean && options.sabotage.is_none() {
         let kept = temporary.map_or(folder, tempfile::TempDir::keep);
         println!(
-            "replay: --seed {} --kills {}; data and logs are kept in {}",
+            "replay: --seed {} --kills {}{}; data and logs are kept in {}",
             options.seed,
             options.kills,
+            if options.tokens { " --tokens" } else { "" },
             kept.display()
         );
     }

@@ -137,6 +137,11 @@ impl World {
         self.sabotage.is_some()
     }
 
+    /// Whether this sabotage is still to be done, and an opportunity for it may be made.
+    pub(crate) fn plans(&self, kind: Sabotage) -> bool {
+        self.sabotage == Some(kind) && !self.is_spoiled()
+    }
+
     /// Whether this sabotage is to be done now; true once.
     pub(crate) fn sabotage(&self, kind: Sabotage) -> bool {
         self.sabotage == Some(kind) && !self.done.swap(true, Ordering::AcqRel)

@@ -129,7 +129,7 @@ impl Keeper<'_> {
         let read_at = Instant::now();
         let next = stream.lines.next;
         let (first, end) = span.unwrap_or((next, next));
-        if first > 0 && world.sabotage(Sabotage::Regrown) {
+        if first + 1 < next && world.sabotage(Sabotage::Regrown) {
             stream.floor = first + 1;
         }
         if end != next {

@@ -41,6 +41,14 @@ impl Owner<'_> {
 
     /// Sends what producers have in doubt, again and in order, until it is answered.
     pub(super) fn settle_produced(&mut self, which: usize) -> Result<(), Down> {
+        while !self.try_to_settle(which)? && self.world().report.clean() {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Whether all are taken: a server that is busy or full refuses one for now, and then those after it too.
+    fn try_to_settle(&mut self, which: usize) -> Result<bool, Down> {
         let model = &self.streams[which];
         let doubtful: Vec<usize> = (0..model.pieces.len())
             .filter(|i| model.pieces[*i].there == Truth::Maybe && model.pieces[*i].sent_by.is_some())
@@ -73,6 +81,10 @@ impl Owner<'_> {
                     }
                     self.count(if answer.status == 200 { "producer appends" } else { "producer retries found done" });
                 }
+                (429 | 503 | 507, _) => {
+                    self.count("refused for now");
+                    return down.map_or(Ok(false), Err);
+                }
                 (409, _) if answer.is_true("stream-closed") && model.closed == Truth::Maybe => before_close.push(i),
                 _ => {
                     // Whatever the reason, an append in order with a valid stamp must be taken.
@@ -89,7 +101,7 @@ impl Owner<'_> {
                 }
             }
         }
-        down.map_or(Ok(()), Err)
+        down.map_or(Ok(true), Err)
     }
 
     /// Repeats acknowledged appends of producers: they must be recognised, and nothing may be added.

@@ -167,7 +167,11 @@ impl Worker<'_> {
                 world.violation(format!("claim: {what}"));
             }
         }
-        let mood = if world.over() { 0 } else { self.rng.rand_range(0..100) };
+        let mood = match (world.over(), world.plans(Sabotage::Unfenced)) {
+            (true, _) => 0,
+            (_, true) => 99,
+            _ => self.rng.rand_range(0..100),
+        };
         match mood {
             0..65 => {
                 self.process(&claim)?;
