@@ -49,7 +49,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     background.watch(reload)?;
 
     let subscriptions = subscriptions(&folder, &kernel, &streams, config)?;
-    let vitals = Arc::new(ServerVitals::new(&kernel, &streams, &subscriptions));
+    let vitals = Arc::new(ServerVitals::new(&kernel, &streams, &subscriptions, auth.clone()));
     let backups = Backups::start(&kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
     let backups = Arc::new(backups);
     let front = Arc::new(Front::new(

@@ -230,6 +230,14 @@ impl Waker {
 pub trait Service: Send + Sync + 'static {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply;
 
+    /// Called once for a request of which more than the head is still to come; its body is empty here. An answer refuses it without
+    /// receiving that, and the connection closes after it. `None` lets it go on to [`Service::handle`]. `now_ms` is milliseconds since
+    /// the Unix epoch.
+    fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
+        let _ = (head, now_ms);
+        None
+    }
+
     /// All requests of one round were handled, and answers in the making that were due were called: the place to start work once
     /// per batch.
     fn round_done(&self);

@@ -183,8 +183,14 @@ impl Service for Paths {
                 Reply::Now(response)
             }
             "/none" => Reply::Now(Response::new(204)),
+            "/guarded" => Reply::Now(Response::new(403).body("looked at whole")),
             path => Reply::Now(Response::new(200).body(path.to_owned())),
         }
+    }
+
+    fn on_head(&self, head: &Request<'_>, _: u64) -> Option<Response> {
+        assert!(head.body.is_empty());
+        (head.path == "/guarded").then(|| Response::new(403).body("the head is enough"))
     }
 
     fn round_done(&self) {

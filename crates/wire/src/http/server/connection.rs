@@ -171,6 +171,11 @@ impl Connection {
         }
     }
 
+    /// TLS was begun, and did not come about.
+    pub(super) fn has_failed_handshake(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking() && tls.has_begun())
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.replies.is_empty() && self.backlog.is_none() && self.input.is_none()
     }
@@ -188,8 +193,13 @@ impl Connection {
                 self.flags.paused = true;
                 break;
             }
-            let step =
-                input.framer.step(&mut input.buf, input.at, env.limits(), |request, _| env.handle(token, request));
+            let step = input.framer.step(
+                &mut input.buf,
+                input.at,
+                env.limits(),
+                |head| env.on_head(head),
+                |request, _| env.handle(token, request),
+            );
             match step {
                 Ok(Step::More(whole)) => {
                     input.whole = whole;
@@ -204,6 +214,14 @@ impl Connection {
                     env.poll(token, &mut slot);
                     self.replies.push(slot);
                     self.flags.last = !manner.keep_alive;
+                }
+                Ok(Step::Turned(manner, (reply, _))) => {
+                    handled += 1;
+                    let mut slot = Slot::new(env.admit(reply), manner);
+                    // The body may be on its way.
+                    slot.refusal = true;
+                    self.replies.push(slot);
+                    self.flags.last = true;
                 }
                 Err(refusal) => self.refuse(refusal, env),
             }

@@ -48,6 +48,11 @@ impl Env {
         (reply, deadline.map_or(NEVER, |at| self.clock.tick_of(at)))
     }
 
+    /// The answer to a request whose body is not wanted.
+    pub(super) fn on_head(&self, head: &Request<'_>) -> Option<(Reply, Tick)> {
+        self.service.on_head(head, self.clock.unix_ms).map(|response| (Reply::Now(response), NEVER))
+    }
+
     /// The state of a reply that a handler or a pending answer gave.
     pub(super) fn admit(&self, reply: Reply) -> State {
         match reply {

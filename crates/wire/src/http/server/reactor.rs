@@ -231,6 +231,7 @@ impl Reactor {
 
     fn close(&mut self, index: usize) {
         let Some(mut connection) = self.connections.try_remove(index) else { return };
+        self.env.counters.handshakes_failed.add(usize::from(connection.has_failed_handshake()));
         connection.say_end();
         while let Some(slot) = connection.replies.pop() {
             self.env.forget(slot);
@@ -312,6 +313,7 @@ impl Reactor {
                 self.mark_dirty(token);
             }
             Err(error) => {
+                self.env.counters.handshakes_failed.add(usize::from(connection.has_failed_handshake()));
                 if error.get_ref().is_some_and(|why| why.is::<PlainHttp>()) {
                     connection.tls = None;
                     connection.refuse(Refusal::PLAIN_HTTP, &self.env);
