@@ -63,6 +63,13 @@ pub struct Reached {
     pub durable: Lsn,
 }
 
+/// Everything below is durable.
+impl From<Lsn> for Reached {
+    fn from(position: Lsn) -> Self {
+        Self { written: position, durable: position }
+    }
+}
+
 impl Reached {
     /// The position up to which a promise is kept.
     #[must_use]

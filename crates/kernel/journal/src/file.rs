@@ -84,7 +84,6 @@ impl FileJournal {
     pub(crate) fn written_frames(&self) -> u64 {
         self.counters.written_frames.load(Ordering::SeqCst)
     }
-
 }
 
 impl Journal for FileJournal {

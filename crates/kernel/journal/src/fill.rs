@@ -58,7 +58,16 @@ impl Batch {
 impl Fill {
     pub(crate) fn new(segment: Place) -> Self {
         let next = segment.base;
-        Self { segment, next, end: next, urgent: Lsn::ZERO, open: None, waiting: VecDeque::new(), closed: false, guess: 0 }
+        Self {
+            segment,
+            next,
+            end: next,
+            urgent: Lsn::ZERO,
+            open: None,
+            waiting: VecDeque::new(),
+            closed: false,
+            guess: 0,
+        }
     }
 
     pub(crate) fn end(&self) -> Lsn {
