@@ -131,7 +131,7 @@ impl Engine {
             }
             let ops = [Op::Write { log, note: &note, append }];
             // A lost close would open what somebody was told is closed.
-            let committed = match attempt.close {
+            let committed = match attempt.close && !self.config.buffers_closes() {
                 true => guard.commit_durably(Class::User, &ops)?,
                 false => guard.commit(Class::User, &ops)?,
             };
