@@ -207,7 +207,14 @@ impl World {
             let enough = reached.covers(until) || (held == held.and(until));
             assert!(enough, "{request:?} depends on {until:?}, reached is {reached:?}, and its reply was {answer:?}");
         };
-        if let Some(grave) = self.graves.get(request.name()) {
+        // Whose life or death the answer tells.
+        let told = match (request, answer.status) {
+            (Request::Fork { name, source }, 200..=299) => vec![name.as_str(), source.as_str()],
+            (Request::Fork { source, .. }, 404) => vec![source.as_str()],
+            (Request::Fork { .. }, _) => Vec::new(),
+            _ => vec![request.name()],
+        };
+        for grave in told.into_iter().filter_map(|name| self.graves.get(name)) {
             needs(Until::Durable(Lsn(*grave)));
         }
         if verdict.changes {
