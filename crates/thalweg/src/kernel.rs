@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_journal::{FileJournal, Journal, Options};
-use thalweg_log::{Logs, LogsOptions};
+use thalweg_log::{Logs, LogsOptions, Loss};
 use thalweg_manifest::FileManifest;
 use thalweg_storage::FileStorage;
 use thalweg_streams::StreamState;
 
-/// With `--durability buffered`, what was acknowledged reaches the disk after this time or these bytes at the latest.
+/// What was acknowledged as buffered reaches the disk after this time or these bytes at the latest.
 const BUFFERED_SYNC_AFTER: Duration = Duration::from_millis(200);
 const BUFFERED_SYNC_BYTES: u64 = 16 << 20;
 
@@ -33,31 +33,30 @@ impl Kernel {
         let storage = FileStorage::open(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?;
         let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("cannot open the manifest")?;
         let mut opened: Option<Arc<FileJournal>> = None;
-        let lossy = folder.may_have_lost();
-        if lossy {
-            tracing::warn!("the machine went down under a buffered server: every stream gets a new incarnation");
-        }
         let mut logs_options = logs_options(config);
-        let restored = folder.is_restored();
-        if restored {
-            tracing::info!("the data was restored from a backup: every stream gets a new incarnation");
-            logs_options.ids_from = fresh_ids()?;
+        let loss = folder.loss();
+        match loss {
+            Loss::Nothing => {}
+            Loss::Buffered => tracing::info!("the machine went down: buffered streams get a new incarnation"),
+            Loss::Unsaid => tracing::warn!(
+                "the machine went down under a buffered server: every stream that is not durable gets a new incarnation"
+            ),
+            Loss::Everything => {
+                tracing::info!("the data was restored from a backup: every stream gets a new incarnation");
+                logs_options.ids_from = fresh_ids()?;
+            }
         }
-        let logs =
-            Logs::open(logs_options, Arc::new(storage), Arc::new(manifest), lossy || restored, |bounds, replay| {
-                let options = journal_options(config);
-                let journal = FileJournal::open(
-                    Arc::clone(&disk),
-                    options,
-                    bounds.floor,
-                    bounds.known_durable,
-                    &mut |at, bytes| replay(at, bytes),
-                );
-                let journal = Arc::new(journal.map_err(|error| error.to_string())?);
-                opened = Some(Arc::clone(&journal));
-                Ok(journal as Arc<dyn Journal>)
-            })
-            .context("cannot recover the data folder; `thalweg check` reads all of it and says what is wrong")?;
+        let logs = Logs::open(logs_options, Arc::new(storage), Arc::new(manifest), loss, |bounds, replay| {
+            let options = journal_options(config);
+            let journal =
+                FileJournal::open(Arc::clone(&disk), options, bounds.floor, bounds.known_durable, &mut |at, bytes| {
+                    replay(at, bytes)
+                });
+            let journal = Arc::new(journal.map_err(|error| error.to_string())?);
+            opened = Some(Arc::clone(&journal));
+            Ok(journal as Arc<dyn Journal>)
+        })
+        .context("cannot recover the data folder; `thalweg check` reads all of it and says what is wrong")?;
         let journal = opened.context("the journal was not opened")?;
         journal.start_writer().context("cannot start the journal's writer")?;
         Ok(Self { disk, journal, logs: Arc::new(logs) })
@@ -82,23 +81,22 @@ fn logs_options(config: &Config) -> LogsOptions {
         purge_after_ms: millis(config.purge_after),
         chunk_cache_bytes: config.chunk_cache_bytes.0,
         reclaim_every_ms: (millis(config.purge_after) / 10).clamp(100, 5_000),
+        durability: match config.durability {
+            Durability::Durable => thalweg_base::Durability::Durable,
+            Durability::Buffered => thalweg_base::Durability::Buffered,
+        },
         ..LogsOptions::default()
     }
 }
 
 fn journal_options(config: &Config) -> Options {
-    let durability = match config.durability {
-        Durability::Durable => thalweg_journal::Durability::Durable,
-        Durability::Buffered => {
-            thalweg_journal::Durability::Buffered { sync_bytes: BUFFERED_SYNC_BYTES, sync_after: BUFFERED_SYNC_AFTER }
-        }
-    };
     Options {
         segment_bytes: config.journal_segment_bytes.0,
         max_payload: config.journal_segment_bytes.0 as usize,
         bound_bytes: config.journal_bound_bytes.0,
         window_bytes: config.window_bytes.0 as usize,
-        durability,
+        sync_bytes: BUFFERED_SYNC_BYTES,
+        sync_after: BUFFERED_SYNC_AFTER,
         ..Options::default()
     }
 }

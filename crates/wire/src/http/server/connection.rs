@@ -16,6 +16,7 @@ use rustix::event::epoll::EventFlags;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use thalweg_base::Until;
 
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
@@ -71,8 +72,8 @@ pub(super) enum Fill {
     Dry,
     /// There may be more once this is sent.
     Full,
-    /// The next reply waits for the gate to reach this position.
-    AtGate(u64),
+    /// The next reply waits for the gate.
+    AtGate(Until),
     /// A body source failed midway.
     Abort,
 }
@@ -273,13 +274,13 @@ impl Connection {
                     out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
                     self.replies.pop();
                 }
-                State::Held(position, since, response) => {
-                    let (position, since) = (*position, *since);
+                State::Held(until, since, response) => {
+                    let (until, since) = (*until, *since);
                     // Asked in this order: what was released before the failure is seen with it.
                     let failed = env.gate.failed();
-                    if position > env.gate.position() {
+                    if !env.gate.reached().covers(until) {
                         if !failed {
-                            return Fill::AtGate(position);
+                            return Fill::AtGate(until);
                         }
                         *response = env.service.gate_failed();
                     }

@@ -57,10 +57,10 @@ impl Env {
     pub(super) fn admit(&self, reply: Reply) -> State {
         match reply {
             Reply::Now(response) => State::Ready(response),
-            Reply::Held(position, response) if position <= self.gate.position() => State::Ready(response),
-            Reply::Held(position, response) => {
+            Reply::Held(until, response) if self.gate.reached().covers(until) => State::Ready(response),
+            Reply::Held(until, response) => {
                 self.counters.held.add(1);
-                State::Held(position, self.clock.micros(), response)
+                State::Held(until, self.clock.micros(), response)
             }
             Reply::Later(pending) => {
                 self.counters.pending.add(1);
