@@ -13,7 +13,10 @@ impl Owner<'_> {
         self.names += 1;
         let format = Format::ALL[self.pick(3)];
         let model = Model::new(format!("/v1/stream/crash/w{}/s{}", self.number, self.names), format);
-        self.put(model, &[])
+        // A killed process takes nothing, whatever a stream promises about the machine.
+        let more: &[(&str, &str)] =
+            if self.names.is_multiple_of(2) { &[("stream-durability", "buffered")] } else { &[] };
+        self.put(model, more)
     }
 
     /// Creates the stream of a model, with the first content and closure that chance gives it.
