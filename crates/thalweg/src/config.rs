@@ -63,7 +63,7 @@ settings! {
         data: PathBuf = "./data", "THALWEG_DATA", "DIR",
             "The data folder; one server at a time may use it";
         durability: Durability = "durable", "THALWEG_DURABILITY", "durable|buffered",
-            "When an append is acknowledged: `durable` once it is on the disk, `buffered` once it is accepted";
+            "When streams that do not say so acknowledge an append: `durable` once it is on the disk, `buffered` once it is written";
         long_poll_timeout: Span = "30s", "THALWEG_LONG_POLL_TIMEOUT", "TIME",
             "How long a long-poll waits for data before it answers 204";
         sse_lifetime: Span = "60s", "THALWEG_SSE_LIFETIME", "TIME",
