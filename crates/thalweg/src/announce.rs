@@ -48,7 +48,9 @@ fn banner(config: &Config, address: SocketAddr) -> String {
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     let promise = match config.durability {
         Durability::Durable => "durable: an append is answered when it is on the disk",
-        Durability::Buffered => "buffered: an append is answered when it is accepted; a crash may lose the newest",
+        Durability::Buffered => {
+            "buffered: an append is answered when it is written; a crash of the machine may lose the newest"
+        }
     };
     // Any address is reachable under the loopback one, and a person cannot type `0.0.0.0` into every client.
     let mut reachable = address;

@@ -63,7 +63,7 @@ settings! {
         data: PathBuf = "./data", "THALWEG_DATA", "DIR",
             "The data folder; one server at a time may use it";
         durability: Durability = "durable", "THALWEG_DURABILITY", "durable|buffered",
-            "When an append is acknowledged: `durable` once it is on the disk, `buffered` once it is accepted";
+            "When streams that do not say so acknowledge an append: `durable` once it is on the disk, `buffered` once it is written";
         long_poll_timeout: Span = "30s", "THALWEG_LONG_POLL_TIMEOUT", "TIME",
             "How long a long-poll waits for data before it answers 204";
         sse_lifetime: Span = "60s", "THALWEG_SSE_LIFETIME", "TIME",
@@ -140,6 +140,8 @@ settings! {
             "Whether DELETE /v1/shape is allowed";
         max_shapes: usize = "1000000", "THALWEG_MAX_SHAPES", "N",
             "Shapes at a time; those that nobody asked for longest go first";
+        shape_log_bytes: Size = "8GiB", "THALWEG_SHAPE_LOG_BYTES", "SIZE",
+            "Changes that are kept for shapes; a shape that needs older ones is dropped and made again when it is asked for";
         max_initial_requests: usize = "300", "THALWEG_MAX_INITIAL_REQUESTS", "N",
             "Requests at a time for shapes from their beginning that must be made first; one more is refused with 503";
         max_shape_requests: usize = "10000", "THALWEG_MAX_SHAPE_REQUESTS", "N",

@@ -11,9 +11,10 @@ use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use thalweg_log::Loss;
 
 /// The format of data folders that this program writes; it reads this one and older ones.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// A data folder that this process has for itself until this is dropped.
 pub(crate) struct Folder {
@@ -33,7 +34,10 @@ impl Folder {
             }
             folder.write("FORMAT", &format!("{FORMAT}\n"))?;
         }
-        folder.check_format()?;
+        if folder.check_format()? < FORMAT {
+            // What is written from here on is of this format: an older program must not find it.
+            folder.write("FORMAT", &format!("{FORMAT}\n"))?;
+        }
         if !path.join("LINEAGE").exists() {
             folder.write("LINEAGE", &format!("{:016x}{:016x}\n", random()?, random()?))?;
         }
@@ -63,11 +67,12 @@ impl Folder {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    fn check_format(&self) -> anyhow::Result<()> {
+    /// The folder's format, if this program knows it.
+    fn check_format(&self) -> anyhow::Result<u32> {
         let text = fs::read_to_string(self.path.join("FORMAT"))
             .with_context(|| format!("cannot read the format of {}", self.path.display()))?;
         match text.trim().parse::<u32>() {
-            Ok(found) if found <= FORMAT => Ok(()),
+            Ok(found) if found <= FORMAT => Ok(found),
             Ok(found) => bail!(
                 "the data folder {} has format {found}; this program knows formats up to {FORMAT}: use a newer thalweg",
                 self.path.display()
@@ -80,18 +85,20 @@ impl Folder {
         &self.path
     }
 
-    /// Whether acknowledged data may be gone: the last server ran buffered, did not stop by itself, and the machine was started
-    /// anew since, so that what had reached only the operating system may be lost.
-    pub(crate) fn may_have_lost(&self) -> bool {
-        let Ok(last) = fs::read_to_string(self.path.join("RUN")) else { return false };
+    /// What of the acknowledged data may be gone. If the last server did not stop by itself and the machine was started anew since,
+    /// it is what had reached only the operating system. If the folder was restored from a backup and has not been served since, it
+    /// is everything: positions that it will give out were given out before, for other bytes.
+    pub(crate) fn loss(&self) -> Loss {
+        let Ok(last) = fs::read_to_string(self.path.join("RUN")) else { return Loss::Nothing };
         let mut words = last.split_whitespace();
-        words.next() == Some("buffered") && words.next() != Some(boot().as_str())
-    }
-
-    /// Whether the folder was restored from a backup and has not been served since: positions that it will give out were given out
-    /// before, for other bytes.
-    pub(crate) fn is_restored(&self) -> bool {
-        fs::read_to_string(self.path.join("RUN")).is_ok_and(|last| last.trim() == "restored")
+        let (state, same_boot) = (words.next(), words.next() == Some(boot().as_str()));
+        match state {
+            Some("restored") => Loss::Everything,
+            Some("buffered") if !same_boot => Loss::Unsaid,
+            // Streams may be buffered of which the server is not.
+            Some("durable") if !same_boot => Loss::Buffered,
+            _ => Loss::Nothing,
+        }
     }
 
     /// Makes a folder that holds a whole restored copy one that a server takes.
@@ -108,11 +115,12 @@ impl Folder {
 
     /// Notes that a server runs from now on.
     pub(crate) fn note_running(&self, durability: Durability) -> anyhow::Result<()> {
-        let word = match durability {
-            Durability::Durable => "durable",
-            Durability::Buffered => "buffered",
-        };
-        self.write("RUN", &format!("{word} {}\n", boot()))
+        self.write("RUN", &format!("{durability} {}\n", boot()))
+    }
+
+    /// Notes that a write or sync has failed under a server: what had not reached the disk may never do, although the machine goes on.
+    pub(crate) fn note_failed(path: &Path, durability: Durability) -> anyhow::Result<()> {
+        write(path, "RUN", &format!("{durability} no-boot\n"))
     }
 
     /// Notes that the server stopped by itself, with everything on the disk.
@@ -122,16 +130,20 @@ impl Folder {
 
     /// Replaces a small file, durably and as a whole.
     fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
-        let unfinished = self.path.join(format!("{name}.tmp"));
-        let done = (|| {
-            let mut file = File::create(&unfinished)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&unfinished, self.path.join(name))?;
-            File::open(&self.path)?.sync_all()
-        })();
-        done.with_context(|| format!("cannot write {} in {}", name, self.path.display()))
+        write(&self.path, name, text)
     }
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+    let unfinished = folder.join(format!("{name}.tmp"));
+    let done = (|| {
+        let mut file = File::create(&unfinished)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, folder.join(name))?;
+        File::open(folder)?.sync_all()
+    })();
+    done.with_context(|| format!("cannot write {} in {}", name, folder.display()))
 }
 
 /// An empty `journal/` may be there before the first start: it may be another disk.
@@ -185,23 +197,39 @@ mod tests {
     fn a_newer_format_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         drop(Folder::take(dir.path()).unwrap());
-        fs::write(dir.path().join("FORMAT"), "2\n").unwrap();
+        fs::write(dir.path().join("FORMAT"), "3\n").unwrap();
         let refused = Folder::take(dir.path()).err().unwrap().to_string();
-        assert!(refused.contains("format 2"), "{refused}");
+        assert!(refused.contains("format 3"), "{refused}");
     }
 
     #[test]
-    fn only_a_buffered_server_that_a_boot_has_cut_off_may_have_lost_data() {
+    fn a_folder_of_an_older_format_is_of_this_one_once_it_is_served() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Folder::take(dir.path()).unwrap());
+        fs::write(dir.path().join("FORMAT"), "1\n").unwrap();
+        drop(Folder::take_existing(dir.path()).unwrap());
+        assert_eq!(fs::read_to_string(dir.path().join("FORMAT")).unwrap(), "1\n", "who only looks changes nothing");
+        drop(Folder::take(dir.path()).unwrap());
+        assert_eq!(fs::read_to_string(dir.path().join("FORMAT")).unwrap(), "2\n");
+    }
+
+    #[test]
+    fn what_a_boot_has_cut_off_may_be_lost_unless_it_was_durable() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::take(dir.path()).unwrap();
-        assert!(!folder.may_have_lost());
-        folder.note_running(Durability::Buffered).unwrap();
-        assert!(!folder.may_have_lost(), "the machine has not been started anew");
-        fs::write(dir.path().join("RUN"), "buffered another-boot\n").unwrap();
-        assert!(folder.may_have_lost());
-        fs::write(dir.path().join("RUN"), "durable another-boot\n").unwrap();
-        assert!(!folder.may_have_lost());
+        assert_eq!(folder.loss(), Loss::Nothing);
+        for (durability, loss) in [(Durability::Buffered, Loss::Unsaid), (Durability::Durable, Loss::Buffered)] {
+            folder.note_running(durability).unwrap();
+            assert_eq!(folder.loss(), Loss::Nothing, "the machine has not been started anew");
+            fs::write(dir.path().join("RUN"), format!("{durability} another-boot\n")).unwrap();
+            assert_eq!(folder.loss(), loss);
+            folder.note_running(durability).unwrap();
+            Folder::note_failed(dir.path(), durability).unwrap();
+            assert_eq!(folder.loss(), loss);
+        }
         folder.note_stopped().unwrap();
-        assert!(!folder.may_have_lost());
+        assert_eq!(folder.loss(), Loss::Nothing);
+        fs::write(dir.path().join("RUN"), "restored\n").unwrap();
+        assert_eq!(folder.loss(), Loss::Everything);
     }
 }

@@ -69,6 +69,11 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
         Reply::Now(answer(request.method, request.path, &self.vitals))
     }
 
+    /// Who may not do it need not send it.
+    fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
+        self.auth.as_ref()?.on_head(head, now_ms)
+    }
+
     fn round_done(&self) {
         self.streams.round_done();
     }

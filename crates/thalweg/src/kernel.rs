@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_journal::{FileJournal, Journal, Options};
-use thalweg_log::{Attachment, Logs, LogsOptions};
+use thalweg_log::{Attachment, Logs, LogsOptions, Loss};
 use thalweg_manifest::FileManifest;
 use thalweg_storage::FileStorage;
 
-/// With `--durability buffered`, what was acknowledged reaches the disk after this time or these bytes at the latest.
+/// What was acknowledged as buffered reaches the disk after this time or these bytes at the latest.
 const BUFFERED_SYNC_AFTER: Duration = Duration::from_millis(200);
 const BUFFERED_SYNC_BYTES: u64 = 16 << 20;
 
@@ -30,17 +30,20 @@ pub(crate) struct Kernel<A: Attachment> {
 impl<A: Attachment> Kernel<A> {
     /// Opens what is there, or makes it, and recovers.
     pub(crate) fn open(folder: &Folder, config: &Config) -> anyhow::Result<Self> {
-        let lossy = folder.may_have_lost();
-        if lossy {
-            tracing::warn!("the machine went down under a buffered server: every stream gets a new incarnation");
-        }
         let mut logs_options = logs_options(config);
-        let restored = folder.is_restored();
-        if restored {
-            tracing::info!("the data was restored from a backup: every stream gets a new incarnation");
-            logs_options.ids_from = fresh_ids()?;
+        let loss = folder.loss();
+        match loss {
+            Loss::Nothing => {}
+            Loss::Buffered => tracing::info!("the machine went down: buffered streams get a new incarnation"),
+            Loss::Unsaid => tracing::warn!(
+                "the machine went down under a buffered server: every stream that is not durable gets a new incarnation"
+            ),
+            Loss::Everything => {
+                tracing::info!("the data was restored from a backup: every stream gets a new incarnation");
+                logs_options.ids_from = fresh_ids()?;
+            }
         }
-        Self::open_unit(folder.path(), journal_options(config, config.durability), logs_options, lossy || restored)
+        Self::open_unit(folder.path(), journal_options(config), logs_options, loss)
             .context("`thalweg check` reads all of the data folder and says what is wrong")
     }
 
@@ -48,21 +51,17 @@ impl<A: Attachment> Kernel<A> {
     /// does so by itself.
     pub(crate) fn open_derived(path: &Path, config: &Config) -> anyhow::Result<Self> {
         std::fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
-        Self::open_unit(path, journal_options(config, Durability::Durable), logs_options(config), false)
+        let durable = LogsOptions { durability: thalweg_base::Durability::Durable, ..logs_options(config) };
+        Self::open_unit(path, journal_options(config), durable, Loss::Nothing)
             .with_context(|| format!("{} holds only what is made again: it can be removed", path.display()))
     }
 
-    fn open_unit(
-        path: &Path,
-        journal_options: Options,
-        logs_options: LogsOptions,
-        lossy: bool,
-    ) -> anyhow::Result<Self> {
+    fn open_unit(path: &Path, journal_options: Options, logs_options: LogsOptions, loss: Loss) -> anyhow::Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(path).context("cannot open the data folder")?);
         let storage = FileStorage::open(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?;
         let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("cannot open the manifest")?;
         let mut opened: Option<Arc<FileJournal>> = None;
-        let logs = Logs::open(logs_options, Arc::new(storage), Arc::new(manifest), lossy, |bounds, replay| {
+        let logs = Logs::open(logs_options, Arc::new(storage), Arc::new(manifest), loss, |bounds, replay| {
             let journal = FileJournal::open(
                 Arc::clone(&disk),
                 journal_options,
@@ -99,23 +98,22 @@ fn logs_options(config: &Config) -> LogsOptions {
         purge_after_ms: millis(config.purge_after),
         chunk_cache_bytes: config.chunk_cache_bytes.0,
         reclaim_every_ms: (millis(config.purge_after) / 10).clamp(100, 5_000),
+        durability: match config.durability {
+            Durability::Durable => thalweg_base::Durability::Durable,
+            Durability::Buffered => thalweg_base::Durability::Buffered,
+        },
         ..LogsOptions::default()
     }
 }
 
-fn journal_options(config: &Config, durability: Durability) -> Options {
-    let durability = match durability {
-        Durability::Durable => thalweg_journal::Durability::Durable,
-        Durability::Buffered => {
-            thalweg_journal::Durability::Buffered { sync_bytes: BUFFERED_SYNC_BYTES, sync_after: BUFFERED_SYNC_AFTER }
-        }
-    };
+fn journal_options(config: &Config) -> Options {
     Options {
         segment_bytes: config.journal_segment_bytes.0,
         max_payload: config.journal_segment_bytes.0 as usize,
         bound_bytes: config.journal_bound_bytes.0,
         window_bytes: config.window_bytes.0 as usize,
-        durability,
+        sync_bytes: BUFFERED_SYNC_BYTES,
+        sync_after: BUFFERED_SYNC_AFTER,
         ..Options::default()
     }
 }

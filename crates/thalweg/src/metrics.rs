@@ -2,6 +2,7 @@
 //!
 //! Names and meanings are documented in `docs/ops/metrics.md`; a test keeps the two in step.
 
+use crate::auth::DeniedCounts;
 use std::fmt::Write;
 use thalweg_wire::http::Waits;
 
@@ -14,6 +15,8 @@ pub(crate) struct Snapshot {
     pub(crate) settling: Settling,
     pub(crate) connections: Connections,
     pub(crate) process: Process,
+    /// Requests that tokens did not allow, by code. None if tokens are not asked for.
+    pub(crate) denied: Option<DeniedCounts>,
     /// How long answers of appends waited.
     pub(crate) waits: Waits,
 }
@@ -80,6 +83,8 @@ pub(crate) struct Connections {
     pub(crate) accepted: u64,
     /// Turned away at the limit.
     pub(crate) refused: u64,
+    /// TLS handshakes that were begun and not finished.
+    pub(crate) handshakes_failed: u64,
     pub(crate) requests: u64,
     pub(crate) received_bytes: u64,
     pub(crate) sent_bytes: u64,
@@ -110,12 +115,25 @@ pub(crate) fn render(snapshot: &Snapshot) -> String {
         let _ = writeln!(page, "# HELP thalweg_{name} {help}\n# TYPE thalweg_{name} {kind}\nthalweg_{name} {value}");
     }
     render_build(&mut page);
+    render_denied(&mut page, snapshot.denied.as_ref());
     render_waits(&mut page, &snapshot.waits);
     page
 }
 
 const INFO: &str = "info";
 const APPEND_SECONDS: &str = "append_seconds";
+const DENIED: &str = "requests_denied_total";
+
+fn render_denied(page: &mut String, denied: Option<&DeniedCounts>) {
+    let _ = writeln!(
+        page,
+        "# HELP thalweg_{DENIED} Requests refused because of their token or the lack of one, by the code of the refusal.\n\
+         # TYPE thalweg_{DENIED} counter"
+    );
+    for (code, count) in denied.into_iter().flatten() {
+        let _ = writeln!(page, "thalweg_{DENIED}{{code=\"{code}\"}} {count}");
+    }
+}
 
 fn render_build(page: &mut String) {
     let _ = writeln!(
@@ -194,6 +212,7 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
         ("connections", Gauge, "Connections open.", f(connections.open)),
         ("connections_accepted_total", Counter, "Connections accepted.", f(connections.accepted)),
         ("connections_refused_total", Counter, "Connections turned away at the limit.", f(connections.refused)),
+        ("tls_handshakes_failed_total", Counter, "TLS handshakes that were begun and not finished.", f(connections.handshakes_failed)),
         ("requests_total", Counter, "Requests answered.", f(connections.requests)),
         ("received_bytes_total", Counter, "Bytes received from clients, heads included.", f(connections.received_bytes)),
         ("sent_bytes_total", Counter, "Bytes sent to clients, heads included.", f(connections.sent_bytes)),
@@ -223,14 +242,15 @@ mod tests {
         assert!(page.contains("thalweg_space_amplification 0\n"), "nothing is not a number");
         assert!(page.contains("thalweg_append_seconds_bucket{le=\"0.000032\"} 0\n"));
         assert!(page.contains("thalweg_append_seconds_bucket{le=\"+Inf\"} 0\nthalweg_append_seconds_sum 0\n"));
-        let plain = page.lines().filter(|line| !line.contains("append_seconds") && !line.contains("thalweg_info"));
+        let others = [APPEND_SECONDS, INFO, DENIED].map(|name| format!("thalweg_{name}"));
+        let plain = page.lines().filter(|line| !others.iter().any(|name| line.contains(name)));
         assert_eq!(plain.count(), families(&snapshot).len() * 3);
     }
 
     #[test]
     fn the_documentation_lists_every_metric() {
         let page = include_str!("../../../docs/ops/metrics.md");
-        for name in families(&Snapshot::default()).iter().map(|family| family.0).chain([INFO, APPEND_SECONDS]) {
+        for name in families(&Snapshot::default()).iter().map(|family| family.0).chain([INFO, APPEND_SECONDS, DENIED]) {
             assert!(page.contains(&format!("`thalweg_{name}`")), "docs/ops/metrics.md does not mention thalweg_{name}");
         }
     }

@@ -15,6 +15,7 @@ use crate::shutdown::Stop;
 use crate::tls;
 use crate::vitals::ServerVitals;
 use anyhow::Context;
+use parking_lot::Mutex;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +40,8 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 
     let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config, auth.is_some()));
     let gate = Arc::new(Gate::default());
-    open_gate(&kernel, &gate, &streams);
+    let (path, durability) = (folder.path().to_owned(), config.durability);
+    open_gate(&kernel, &gate, &streams, move || Folder::note_failed(&path, durability));
     let mut background = Background::start();
     background.keep(&kernel, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
     background.tick(&streams)?;
@@ -57,7 +59,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     }
 
     let subscriptions = subscriptions(&folder, &kernel, &streams, config)?;
-    let vitals = Arc::new(ServerVitals::new(&kernel, &streams, &subscriptions));
+    let vitals = Arc::new(ServerVitals::new(&kernel, &streams, &subscriptions, auth.clone()));
     let backups = Backups::start(&kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
     let backups = Arc::new(backups);
     let front = Arc::new(Front::new(
@@ -92,16 +94,30 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the gate follow the journal's durable position, and tells the engine of every advance.
-fn open_gate(kernel: &Kernel<StreamState>, gate: &Arc<Gate>, streams: &Arc<Streams>) {
+/// Lets the gate follow the journal, and tells the engine of every advance. If the journal stops, `note` is called on a thread of its
+/// own.
+fn open_gate(
+    kernel: &Kernel<StreamState>,
+    gate: &Arc<Gate>,
+    streams: &Arc<Streams>,
+    note: impl FnOnce() -> anyhow::Result<()> + Send + 'static,
+) {
+    let note = Mutex::new(Some(note));
     let (gate, streams) = (Arc::clone(gate), Arc::clone(streams));
     let journal = Arc::downgrade(&kernel.journal);
-    gate.advance(kernel.journal.durable().0);
+    gate.advance(kernel.journal.reached());
     kernel.journal.subscribe(Arc::new(move || {
         let Some(journal) = journal.upgrade() else { return };
-        gate.advance_with(journal.durable().0, || streams.on_durable());
+        gate.advance_with(journal.reached(), || streams.on_durable());
         if journal.poisoned().is_some() {
             gate.fail();
+            let Some(note) = note.lock().take() else { return };
+            let noting = std::thread::Builder::new().name("failure".into()).spawn(move || {
+                if let Err(error) = note() {
+                    tracing::error!(%error, "the failure cannot be noted in the data folder");
+                }
+            });
+            drop(noting);
         }
     }));
 }

@@ -55,6 +55,7 @@ fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<Shapes
             ..Settings::default()
         },
         shapes_max: config.max_shapes,
+        log_bytes_max: config.shape_log_bytes.0,
         connections: config.shape_database_connections,
         stream_id: config.replication_stream_id.clone(),
         manual_publishing: config.manual_publishing == Switch::On,

@@ -1,5 +1,6 @@
 //! What a server says about itself: its health, and the numbers of all its parts.
 
+use crate::auth::Auth;
 use crate::background;
 use crate::http::Vitals;
 use crate::kernel::Kernel;
@@ -17,6 +18,7 @@ pub(crate) struct ServerVitals {
     logs: Arc<Logs<StreamState>>,
     streams: Arc<Streams>,
     subscriptions: Arc<Subscriptions>,
+    auth: Option<Arc<Auth>>,
     server: OnceLock<Weak<Server>>,
     started: Instant,
 }
@@ -26,12 +28,14 @@ impl ServerVitals {
         kernel: &Kernel<StreamState>,
         streams: &Arc<Streams>,
         subscriptions: &Arc<Subscriptions>,
+        auth: Option<Arc<Auth>>,
     ) -> Self {
         Self {
             journal: Arc::clone(&kernel.journal),
             logs: Arc::clone(&kernel.logs),
             streams: Arc::clone(streams),
             subscriptions: Arc::clone(subscriptions),
+            auth,
             server: OnceLock::new(),
             started: Instant::now(),
         }
@@ -97,6 +101,7 @@ impl Vitals for Arc<ServerVitals> {
                 open: server.connections_active,
                 accepted: server.connections_accepted,
                 refused: server.connections_refused,
+                handshakes_failed: server.handshakes_failed,
                 requests: server.requests,
                 received_bytes: server.bytes_in,
                 sent_bytes: server.bytes_out,
@@ -105,6 +110,7 @@ impl Vitals for Arc<ServerVitals> {
                 uptime_seconds: self.started.elapsed().as_secs_f64(),
                 memory_bytes: resident_bytes().unwrap_or(0),
             },
+            denied: self.auth.as_ref().map(|auth| auth.denied()),
             waits: server.waits,
         }
     }

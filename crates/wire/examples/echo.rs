@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Thread};
+use thalweg_base::Lsn;
 use thalweg_wire::http::{Context, Gate, Method, Reply, Request, Response, Server, ServerConfig, Service};
 
 struct Echo {
@@ -25,7 +26,7 @@ impl Service for Echo {
     fn handle(&self, request: &Request<'_>, _: &mut Context<'_>) -> Reply {
         match request.method {
             Method::Post if self.now => Reply::Now(answer()),
-            Method::Post => Reply::Held(self.position.fetch_add(1, Ordering::AcqRel) + 1, answer()),
+            Method::Post => Reply::Held(Lsn(self.position.fetch_add(1, Ordering::AcqRel) + 1).into(), answer()),
             _ => Reply::Now(Response::new(200).body("POST something\n")),
         }
     }
@@ -59,8 +60,8 @@ fn main() -> std::io::Result<()> {
     println!("http://{}", server.local_addr());
     loop {
         let committed = service.committed.load(Ordering::Acquire);
-        if committed > gate.position() {
-            gate.advance(committed);
+        if Lsn(committed) > gate.reached().durable {
+            gate.advance(Lsn(committed).into());
             continue;
         }
         service.idle.store(true, Ordering::SeqCst);

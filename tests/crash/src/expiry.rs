@@ -1,4 +1,4 @@
-//! A worker with streams that expire: alive while they are used, and never back once they are gone.
+//! A worker with streams that expire: alive while they are used, gone soon after that, and never back once they are gone.
 
 use crate::http::Request;
 use crate::session::{Down, Session};
@@ -7,12 +7,16 @@ use std::time::{Duration, Instant};
 
 /// Renewal may be noted late; nothing is claimed this close to the end of a stream's life.
 const MARGIN: Duration = Duration::from_millis(1500);
+/// How much longer a stream may live that was used shortly before a crash: the slack of short lives.
+const SLACK: Duration = Duration::from_secs(1);
 
 struct Mortal {
     path: String,
     life: Duration,
     /// When the last renewing request that was answered was sent.
     renewed: Instant,
+    /// When the last renewing request was over, answered or not.
+    used: Instant,
     /// Answered 404 once.
     gone: bool,
     /// Used again and again, as long as it lives.
@@ -20,7 +24,7 @@ struct Mortal {
 }
 
 pub(crate) fn work(world: &World, seed: u64) {
-    let mut session = Session::new(world);
+    let mut session = Session::new(world, "ttl");
     let mut rng = oorandom::Rand64::new(u128::from(seed) + 4242);
     let mut streams: Vec<Mortal> = Vec::new();
     let mut names = 0;
@@ -46,13 +50,14 @@ fn step(
             path: format!("/v1/stream/crash/ttl/{names}"),
             life: Duration::from_secs(seconds),
             renewed: Instant::now(),
+            used: Instant::now(),
             gone: false,
             kept: rng.rand_float() < 0.5,
         };
         let headers = [("content-type", "text/plain"), ("stream-ttl", &seconds.to_string())];
         // A create in doubt is forgotten: its name is not used again.
         if session.call(&Request::new("PUT", &stream.path, &headers, b"mortal"))?.status == 201 {
-            streams.push(stream);
+            streams.push(Mortal { used: Instant::now(), ..stream });
         }
     }
     if streams.len() > 120 {
@@ -60,6 +65,8 @@ fn step(
     }
     let which = usize::try_from(rng.rand_range(0..streams.len().max(1) as u64)).unwrap_or(0);
     let Some(stream) = streams.get_mut(which) else { return Ok(()) };
+    // Left to itself at some time, or all that live would be those that are used for ever.
+    stream.kept &= rng.rand_float() > 0.02;
     let renews = stream.kept && !stream.gone;
     let request = match (renews, rng.rand_float() < 0.5) {
         (true, true) => Request::new("POST", &stream.path, &[("content-type", "text/plain")], b"again"),
@@ -68,12 +75,23 @@ fn step(
         (false, _) => Request::new("HEAD", &stream.path, &[], &[]),
     };
     let sent = Instant::now();
-    let answer = session.call(&request)?;
+    let answer = session.call(&request);
+    let idle = sent.duration_since(stream.used);
+    if renews {
+        stream.used = Instant::now();
+    }
+    let answer = answer?;
     let world = session.world;
     let age = stream.renewed.elapsed();
     match answer.status {
         200 | 204 if stream.gone => {
             world.violation(format!("{}: the stream had expired, but is there again", stream.path))
+        }
+        200 | 204 if idle > stream.life + SLACK + MARGIN => {
+            world.violation(format!(
+                "{}: alive {idle:?} after its last use, with a life of {:?}",
+                stream.path, stream.life
+            ));
         }
         200 | 204 => {
             if renews {

@@ -32,18 +32,49 @@ impl Request {
     pub(crate) fn get(path: &str) -> Self {
         Self::new("GET", path, &[], &[])
     }
+
+    /// The same with one more header.
+    pub(crate) fn with(&self, name: &str, value: &str) -> Self {
+        let at = self.line.len() + " HTTP/1.1\r\n".len();
+        let mut bytes = Vec::with_capacity(self.bytes.len() + name.len() + value.len() + 4);
+        bytes.extend_from_slice(&self.bytes[..at]);
+        bytes.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+        bytes.extend_from_slice(&self.bytes[at..]);
+        Self { bytes, ..self.clone() }
+    }
+
+    pub(crate) fn changes_something(&self) -> bool {
+        !self.line.starts_with("GET ") && !self.line.starts_with("HEAD ")
+    }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     headers: Vec<(String, String)>,
+    /// As it was before compressing.
     pub(crate) body: Vec<u8>,
+    pub(crate) compressed: bool,
 }
 
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The body as JSON; null if it is none.
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_default()
+    }
+
+    /// The beginning of the body, for messages.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).chars().take(160).collect()
+    }
+
+    /// Where the stream goes on after what was asked or done.
+    pub(crate) fn position(&self) -> Option<String> {
+        self.header("stream-next-offset").map(str::to_owned)
     }
 
     pub(crate) fn is_true(&self, name: &str) -> bool {
@@ -88,6 +119,11 @@ impl Conn {
                 let len = answer.header("content-length").and_then(|v| v.parse().ok()).unwrap_or(0);
                 answer.body = self.take(len)?;
             }
+            if answer.header("content-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("gzip")) {
+                let mut plain = Vec::new();
+                flate2::read::GzDecoder::new(&answer.body[..]).read_to_end(&mut plain)?;
+                (answer.body, answer.compressed) = (plain, true);
+            }
             return Ok(answer);
         }
     }
@@ -100,7 +136,7 @@ impl Conn {
         loop {
             let line = self.line()?;
             if line.is_empty() {
-                return Ok(Answer { status, headers, body: Vec::new() });
+                return Ok(Answer { status, headers, body: Vec::new(), compressed: false });
             }
             let (name, value) = line.split_once(':').ok_or_else(|| broken("header line"))?;
             headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));

@@ -1,19 +1,26 @@
 //! Kills the server at random moments and checks it against a model of everything that was acknowledged.
 //!
-//! Workers ([`owner`], [`shared`], [`expiry`]) talk to the server through its protocol and note what it answered. The main thread
-//! kills it, also during recovery, and starts it again. After each start, and at the end, what the server says is compared with
+//! Workers ([`owner`], [`shared`], [`race`], [`kept`], [`expiry`], [`subs`], [`backup`]) talk to the server through its protocol and note
+//! what it answered. The main thread ([`chaos`]) kills it, also during recovery, and starts it again. After each start, and at the end, what the server says is compared with
 //! the notes: an acknowledged operation must be there, one without an answer may be there whole or not at all, and nothing else
 //! may be there. `--self-test` spoils the notes or the data on purpose and demands that this is noticed.
 
+mod backup;
+mod chaos;
 mod content;
 mod expiry;
 mod http;
+mod kept;
 mod model;
+mod numbered;
 mod owner;
+mod race;
 mod report;
 mod server;
 mod session;
 mod shared;
+mod subs;
+mod tokens;
 mod world;
 
 use anyhow::{Context, bail};
@@ -21,7 +28,8 @@ use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::thread::JoinHandle;
+use std::time::Instant;
 use world::{Sabotage, World};
 
 /// Kill the server at random moments; check that nothing acknowledged is lost, doubled or invented.
@@ -49,6 +57,9 @@ struct Options {
     /// Where data and logs go; a temporary folder if absent. Kept if something is found.
     #[arg(long)]
     folder: Option<PathBuf>,
+    /// Have the server ask for tokens: every worker has its own, and wrong ones are tried.
+    #[arg(long)]
+    tokens: bool,
     /// Known faults of a server that are not to be reported (for work on this tool): stale, expiry, producer, fork.
     #[arg(long)]
     tolerate: Vec<String>,
@@ -84,6 +95,7 @@ fn self_test(options: &Options) -> anyhow::Result<bool> {
             }
             let options = Options {
                 sabotage: Some(sabotage),
+                tokens: options.tokens || sabotage == Sabotage::Trespass,
                 kills: 3,
                 calm_ms: 1500,
                 seed: options.seed + attempt,
@@ -119,8 +131,14 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         (None, None) => bail!("no folder"),
     };
     println!("crash: seed {}, {} kills, in {}", options.seed, options.kills, folder.display());
-    let spec = server::Spec::new(&options.binary, options.kind, &options.settings, &folder)?;
-    let world = Arc::new(World::new(spec, &options.tolerate, options.sabotage));
+    let mut spec = server::Spec::new(&options.binary, options.kind, &options.settings, &folder)?;
+    let mut tokens = None;
+    if options.tokens {
+        let made = tokens::Tokens::make(&options.binary, &folder, options.owners)?;
+        spec.tokens = Some(made.file.clone());
+        tokens = Some(made);
+    }
+    let world = Arc::new(World::new(spec, tokens, &options.tolerate, options.sabotage));
     let began = Instant::now();
     world.server.start().context("the first start failed")?;
 
@@ -130,10 +148,18 @@ fn run(options: &Options) -> anyhow::Result<bool> {
         threads.push(std::thread::spawn(move || owner::work(&world, number, seed)));
     }
     threads.extend(shared::start(&world, options.seed));
-    let (shared_world, seed) = (Arc::clone(&world), options.seed);
-    threads.push(std::thread::spawn(move || expiry::work(&shared_world, seed)));
+    let seed = options.seed;
+    threads.push(spawn(&world, move |world| expiry::work(world, seed)));
+    if options.kind == server::Kind::Thalweg {
+        threads.extend(race::start(&world));
+        threads.push(spawn(&world, move |world| kept::work(world, seed)));
+        let ledger = Arc::new(subs::Ledger::default());
+        threads.extend(subs::start(&world, &ledger, seed)?);
+        let owners = options.owners;
+        threads.push(spawn(&world, move |world| backup::work(world, &ledger, owners, seed)));
+    }
 
-    let mut chaos = Chaos { rng: oorandom::Rand64::new(u128::from(options.seed) + 77), slowest: Duration::ZERO };
+    let mut chaos = chaos::Chaos::new(options.seed);
     chaos.run(&world, options);
     world.finish();
     for thread in threads {
@@ -165,13 +191,19 @@ fn run(options: &Options) -> anyhow::Result<bool> {
     if !clean && options.sabotage.is_none() {
         let kept = temporary.map_or(folder, tempfile::TempDir::keep);
         println!(
-            "replay: --seed {} --kills {}; data and logs are kept in {}",
+            "replay: --seed {} --kills {}{}; data and logs are kept in {}",
             options.seed,
             options.kills,
+            if options.tokens { " --tokens" } else { "" },
             kept.display()
         );
     }
     Ok(clean)
+}
+
+fn spawn(world: &Arc<World>, work: impl FnOnce(&World) + Send + 'static) -> JoinHandle<()> {
+    let world = Arc::clone(world);
+    std::thread::spawn(move || work(&world))
 }
 
 /// The server's own checker must agree.
@@ -186,59 +218,5 @@ fn check_folder(world: &World, options: &Options, folder: &Path) {
             world.violation(format!("`check` of the data folder fails: {}", said.trim()));
         }
         Err(error) => world.violation(format!("`check` cannot be run: {error}")),
-    }
-}
-
-struct Chaos {
-    rng: oorandom::Rand64,
-    slowest: Duration,
-}
-
-impl Chaos {
-    fn run(&mut self, world: &World, options: &Options) {
-        for _ in 0..options.kills {
-            // Mostly short lives: what is young is where most code paths meet a crash.
-            let calm = if self.rng.rand_float() < 0.3 { options.calm_ms / 8 } else { options.calm_ms };
-            let mut left = self.rng.rand_range(50..calm.max(51));
-            while left > 0 && world.report.clean() {
-                let step = left.min(100);
-                std::thread::sleep(Duration::from_millis(step));
-                left -= step;
-            }
-            if !world.report.clean() {
-                return;
-            }
-            if self.rng.rand_float() < 0.1 {
-                match world.server.terminate() {
-                    Ok(()) => world.report.count("graceful stops"),
-                    Err(error) => {
-                        world.violation(format!("graceful stop: {error:#}"));
-                        return;
-                    }
-                }
-            } else {
-                world.server.kill();
-                world.report.count("kills");
-            }
-            if world.sabotage(Sabotage::Disk) {
-                world.server.spoil_disk();
-            }
-            while self.rng.rand_float() < 0.25 {
-                let after = Duration::from_micros(self.rng.rand_range(500..80_000));
-                if let Err(error) = world.server.start_and_kill(after) {
-                    world.violation(format!("start during recovery: {error:#}"));
-                    return;
-                }
-                world.report.count("kills");
-                world.report.count("kills during recovery");
-            }
-            let began = Instant::now();
-            if let Err(error) = world.server.start() {
-                world.violation(format!("the server does not start again: {error:#}"));
-                return;
-            }
-            self.slowest = self.slowest.max(began.elapsed());
-            world.report.count("restarts");
-        }
     }
 }

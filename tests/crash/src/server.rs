@@ -15,11 +15,17 @@ pub(crate) enum Kind {
 }
 
 /// How the server is started.
+#[derive(Clone)]
 pub(crate) struct Spec {
-    binary: PathBuf,
+    pub(crate) binary: PathBuf,
     kind: Kind,
     settings: Vec<(String, String)>,
-    folder: PathBuf,
+    /// Of this run: data, log and what else there is.
+    pub(crate) folder: PathBuf,
+    /// The file of tokens, if they are asked for.
+    pub(crate) tokens: Option<PathBuf>,
+    /// Where webhooks may go.
+    webhooks: &'static str,
 }
 
 impl Spec {
@@ -33,7 +39,13 @@ impl Spec {
                 None => bail!("--set {setting} is not KEY=VALUE"),
             })
             .collect::<anyhow::Result<_>>()?;
-        Ok(Self { binary: binary.to_owned(), kind, settings, folder: folder.to_owned() })
+        let (binary, folder) = (binary.to_owned(), folder.to_owned());
+        Ok(Self { binary, kind, settings, folder, tokens: None, webhooks: "local" })
+    }
+
+    /// The same server with what was restored into another folder. It must not tell anybody what was told before.
+    pub(crate) fn restored(&self, folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), webhooks: "public", ..self.clone() }
     }
 
     fn command(&self, port: u16) -> anyhow::Result<Command> {
@@ -44,10 +56,14 @@ impl Spec {
             Kind::Thalweg => {
                 command
                     .args(["serve", "--listen", "127.0.0.1:0", "--long-poll-timeout", "2s", "--durability", "durable"])
+                    .args(["--webhook-targets", self.webhooks])
                     .arg("--data")
                     .arg(&data)
                     .arg("--ready-file")
                     .arg(self.ready_file());
+                if let Some(tokens) = &self.tokens {
+                    command.arg("--tokens").arg(tokens);
+                }
             }
             Kind::Peer => {
                 command
@@ -61,6 +77,10 @@ impl Spec {
         command.envs(self.settings.iter().cloned());
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         Ok(command)
+    }
+
+    pub(crate) fn is_peer(&self) -> bool {
+        self.kind == Kind::Peer
     }
 
     fn ready_file(&self) -> PathBuf {
@@ -78,7 +98,7 @@ struct State {
 }
 
 pub(crate) struct Server {
-    spec: Spec,
+    pub(crate) spec: Spec,
     state: Mutex<State>,
     changed: Condvar,
 }

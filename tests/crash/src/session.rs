@@ -1,7 +1,7 @@
 //! A worker's connection to a server that may die at any moment.
 
 use crate::http::{Answer, Conn, Request};
-use crate::world::World;
+use crate::world::{Sabotage, World};
 use std::time::{Duration, Instant};
 
 /// The server was killed before it answered: what was asked may have happened or not.
@@ -12,13 +12,21 @@ pub(crate) struct Session<'a> {
     pub(crate) world: &'a World,
     conn: Option<(Conn, u64)>,
     used: Instant,
+    /// What every request carries, if tokens are asked for.
+    authorization: Option<String>,
+    calls: u64,
 }
+
+/// How many calls come between two that are tried with a wrong token first.
+const TRESPASS_EVERY: u64 = 40;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(world: &'a World) -> Self {
-        Self { world, conn: None, used: Instant::now() }
+    /// `who` is the name of its token.
+    pub(crate) fn new(world: &'a World, who: &str) -> Self {
+        let authorization = world.tokens.as_ref().and_then(|tokens| tokens.authorization(who));
+        Self { world, conn: None, used: Instant::now(), authorization, calls: 0 }
     }
 
     /// Waits until the server serves. Whether it ever will.
@@ -58,7 +66,47 @@ impl<'a> Session<'a> {
     }
 
     pub(crate) fn call(&mut self, request: &Request) -> Result<Answer, Down> {
-        let (mut answers, down) = self.pipeline(std::slice::from_ref(request));
+        self.trespass(request)?;
+        self.ask(&self.authorised(request))
+    }
+
+    /// The request with this session's token.
+    pub(crate) fn authorised(&self, request: &Request) -> Request {
+        match &self.authorization {
+            Some(authorization) => request.with("authorization", authorization),
+            None => request.clone(),
+        }
+    }
+
+    /// Now and then: the same request with a wrong token, which must not succeed, and not do anything.
+    fn trespass(&mut self, request: &Request) -> Result<(), Down> {
+        let Some(tokens) = &self.world.tokens else { return Ok(()) };
+        self.calls += 1;
+        if !self.calls.is_multiple_of(TRESPASS_EVERY) || !request.line.contains(" /v1/stream/crash/") {
+            return Ok(());
+        }
+        let (mut wrong, status) = tokens.trespass(request.changes_something(), self.calls / TRESPASS_EVERY);
+        if self.world.sabotage(Sabotage::Trespass) {
+            wrong.clone_from(&self.authorization);
+        }
+        let tried = wrong.map_or_else(|| request.clone(), |wrong| request.with("authorization", &wrong));
+        let answer = self.ask(&tried)?;
+        if answer.status != status {
+            self.world.violation(format!(
+                "{} with a wrong token: {} {:?} instead of {status}",
+                request.line,
+                answer.status,
+                answer.text()
+            ));
+            return Err(Down);
+        }
+        self.world.report.count("wrong tokens refused");
+        Ok(())
+    }
+
+    /// Sends a request as it is.
+    pub(crate) fn ask(&mut self, request: &Request) -> Result<Answer, Down> {
+        let (mut answers, down) = self.exchange(std::slice::from_ref(request));
         match (answers.pop(), down) {
             (Some(answer), None) => Ok(answer),
             _ => Err(Down),
@@ -67,6 +115,11 @@ impl<'a> Session<'a> {
 
     /// Sends all requests at once; the answers that came, and whether the server died before the last of them.
     pub(crate) fn pipeline(&mut self, requests: &[Request]) -> (Vec<Answer>, Option<Down>) {
+        let requests: Vec<Request> = requests.iter().map(|request| self.authorised(request)).collect();
+        self.exchange(&requests)
+    }
+
+    fn exchange(&mut self, requests: &[Request]) -> (Vec<Answer>, Option<Down>) {
         let mut answers = Vec::with_capacity(requests.len());
         let conn = match self.connect() {
             Ok(conn) => conn,
@@ -85,6 +138,10 @@ impl<'a> Session<'a> {
         }
         self.used = Instant::now();
         if answers.len() == requests.len() {
+            let closes = |answer: &Answer| answer.header("connection").is_some_and(|v| v.eq_ignore_ascii_case("close"));
+            if answers.last().is_some_and(closes) {
+                self.conn = None;
+            }
             return (answers, None);
         }
         let asked = requests.get(answers.len()).map_or("", |request| request.line.as_str()).to_owned();

@@ -1,7 +1,9 @@
 //! What all workers share.
 
+use crate::backup::Snapshots;
 use crate::report::Report;
 use crate::server::{Server, Spec};
+use crate::tokens::Tokens;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A way to spoil the notes, the requests or the data, so that a checker that works must notice.
@@ -29,10 +31,28 @@ pub(crate) enum Sabotage {
     Invented,
     /// The newest bytes in the data folder are overwritten while the server is down.
     Disk,
+    /// A conditional append was sent without its condition: of two writers that expect one tail both win.
+    Unconditional,
+    /// A retention gave up more than it had: what was said to be gone is there again.
+    Regrown,
+    /// The notes hold a stream that the list cannot show.
+    Unlisted,
+    /// A compressed answer differs from the plain one.
+    Garbled,
+    /// The wrong token was the right one.
+    Trespass,
+    /// The notes hold an append that no subscription was told of.
+    Unannounced,
+    /// A confirmed acknowledgement of a webhook lay further on: its cursor went back.
+    Rewound,
+    /// The claim that was taken for a fenced one is the present one: it is not fenced.
+    Unfenced,
+    /// The notes at a backup's beginning hold an append that was never sent: the backup misses it.
+    Unsaved,
 }
 
 impl Sabotage {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::Lost,
         Self::Doubled,
         Self::Torn,
@@ -44,12 +64,24 @@ impl Sabotage {
         Self::Stale,
         Self::Invented,
         Self::Disk,
+        Self::Unconditional,
+        Self::Regrown,
+        Self::Unlisted,
+        Self::Garbled,
+        Self::Trespass,
+        Self::Unannounced,
+        Self::Rewound,
+        Self::Unfenced,
+        Self::Unsaved,
     ];
 }
 
 pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) report: Report,
+    /// Present if the server asks for tokens.
+    pub(crate) tokens: Option<Tokens>,
+    pub(crate) snapshots: Snapshots,
     tolerated: Vec<String>,
     sabotage: Option<Sabotage>,
     done: AtomicBool,
@@ -57,10 +89,12 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(spec: Spec, tolerated: &[String], sabotage: Option<Sabotage>) -> Self {
+    pub(crate) fn new(spec: Spec, tokens: Option<Tokens>, tolerated: &[String], sabotage: Option<Sabotage>) -> Self {
         Self {
             server: Server::new(spec),
             report: Report::default(),
+            tokens,
+            snapshots: Snapshots::default(),
             tolerated: tolerated.to_vec(),
             sabotage,
             done: AtomicBool::new(false),
@@ -84,6 +118,11 @@ impl World {
         self.server.abandon();
     }
 
+    /// Whether the server is one that has only what the protocol says.
+    pub(crate) fn is_peer(&self) -> bool {
+        self.server.spec.is_peer()
+    }
+
     pub(crate) fn tolerates(&self, what: &str) -> bool {
         self.tolerated.iter().any(|known| known == what)
     }
@@ -91,6 +130,16 @@ impl World {
     /// Whether the sabotage was done: from then on nothing may be deleted that shows it.
     pub(crate) fn is_spoiled(&self) -> bool {
         self.done.load(Ordering::Acquire)
+    }
+
+    /// Whether this run is there to be found wanting.
+    pub(crate) fn is_sabotaged(&self) -> bool {
+        self.sabotage.is_some()
+    }
+
+    /// Whether this sabotage is still to be done, and an opportunity for it may be made.
+    pub(crate) fn plans(&self, kind: Sabotage) -> bool {
+        self.sabotage == Some(kind) && !self.is_spoiled()
     }
 
     /// Whether this sabotage is to be done now; true once.

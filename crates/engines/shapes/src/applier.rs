@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::format::references::{Group, References};
+use crate::marks::Mark;
 use crate::router::Upset;
 use crate::source::catalog;
 use crate::source::error::SourceError;
@@ -43,6 +44,10 @@ pub(crate) struct Applier {
     transaction: Option<Transaction>,
     /// Where the next bodies go in the change log.
     tail: u64,
+    /// Where the next references go.
+    references_tail: u64,
+    /// Where the bodies of this transaction begin.
+    first: u64,
     /// Ends of transactions, each with the end of the journal's frame that must be durable before it is told to Postgres.
     unconfirmed: VecDeque<(Lsn, u64)>,
     /// Everything before it was applied.
@@ -58,10 +63,14 @@ impl Applier {
     /// `from`: where the stream starts.
     pub(crate) fn new(engine: Arc<Engine>, from: u64) -> Self {
         let tail = engine.store.changes_tail();
+        let references_tail = engine.store.references_tail();
+        engine.set_published(tail);
         Self {
             engine,
             transaction: None,
             tail,
+            references_tail,
+            first: tail,
             unconfirmed: VecDeque::new(),
             reached: from,
             written: Lsn::ZERO,
@@ -74,7 +83,7 @@ impl Applier {
     fn write(&mut self, transaction: &mut Transaction, complete: bool) -> Result<(), ApplyError> {
         let (bodies, lengths) = transaction.place(self.tail);
         let references = complete.then(|| self.references(transaction));
-        let end = loop {
+        let written = loop {
             match self.engine.store.write_changes(&bodies, &lengths, references.as_ref()) {
                 Err(error) if error.is_transient() && !self.engine.stopping() => {
                     self.engine.trouble(&error.to_string());
@@ -83,7 +92,12 @@ impl Applier {
                 written => break written?,
             }
         };
+        let end = written.end;
         (self.written, self.fresh) = (end, true);
+        if complete {
+            self.engine.marks.lock().note(Mark { bodies: self.first, references: self.references_tail });
+            self.references_tail += written.references;
+        }
         let at = self.tail;
         self.tail += bodies.len() as u64;
         if !bodies.is_empty() {
@@ -152,6 +166,7 @@ impl Apply for Applier {
         let wanted = lsn > self.engine.applied();
         self.engine.router.lock().turn();
         self.engine.recent.lock().push(xid);
+        self.first = self.tail;
         self.transaction = wanted.then(|| Transaction::new(xid, lsn, self.engine.split_bytes()));
         wanted
     }
@@ -188,6 +203,7 @@ impl Apply for Applier {
             self.write(&mut transaction, true)?;
             self.engine.set_applied(transaction.lsn);
             self.publish(&transaction);
+            self.engine.set_published(self.tail);
         }
         self.engine.counters.transactions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.reached(end);

@@ -1,6 +1,7 @@
 //! What all parts of the engine share: the shapes, where they are kept, and how far the changes have been applied.
 
 use crate::hot::Hot;
+use crate::marks::Marks;
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::serve::settings::Settings;
@@ -27,6 +28,8 @@ pub struct ShapesConfig {
     pub secret: Option<String>,
     pub http: Settings,
     pub shapes_max: usize,
+    /// Changes that are kept; shapes that need older ones are dropped.
+    pub log_bytes_max: u64,
     pub connections: usize,
     pub stream_id: String,
     pub manual_publishing: bool,
@@ -75,6 +78,9 @@ pub(crate) struct Engine {
     pub(crate) recent: Mutex<Recent>,
     pub(crate) registry: RwLock<Registry>,
     pub(crate) counters: Counters,
+    pub(crate) marks: Mutex<Marks>,
+    /// Bodies before this place in the change log were published.
+    published: AtomicU64,
     pub(crate) health: Mutex<Health>,
     /// Every transaction that commits at or before this LSN was applied.
     processed: AtomicU64,
@@ -98,6 +104,8 @@ impl Engine {
             recent: Mutex::default(),
             registry: RwLock::default(),
             counters: Counters::default(),
+            marks: Mutex::default(),
+            published: AtomicU64::new(0),
             health: Mutex::default(),
             processed: AtomicU64::new(0),
             applied: AtomicU64::new(0),
@@ -127,6 +135,15 @@ impl Engine {
 
     pub(crate) fn set_applied(&self, lsn: u64) {
         self.applied.fetch_max(lsn, Ordering::Relaxed);
+    }
+
+    /// Bodies before this place in the change log belong to entries of shapes, or to nobody.
+    pub(crate) fn published(&self) -> u64 {
+        self.published.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_published(&self, bodies: u64) {
+        self.published.store(bodies, Ordering::Release);
     }
 
     pub(crate) fn stopping(&self) -> bool {

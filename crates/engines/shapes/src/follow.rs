@@ -62,6 +62,7 @@ fn follow(engine: &Arc<Engine>, known: &mut Option<SourceIdentity>) -> Result<()
     let ready = setup::prepare(&engine.config.database, &options, &waiting, &|| engine.stopping())?;
     if let Resume::Restart { why } = &ready.resume {
         engine.drop_all(why);
+        engine.publisher.forget_all();
     }
     if known.as_ref() != Some(&ready.identity) {
         let end = engine.store.put_source(&ready.identity)?;

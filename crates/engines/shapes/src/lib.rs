@@ -10,6 +10,7 @@ mod follow;
 pub mod format;
 mod hot;
 mod make;
+mod marks;
 mod matching;
 mod predicate;
 mod read;
@@ -23,6 +24,7 @@ mod source;
 pub mod state;
 mod store;
 pub mod table;
+mod watch;
 
 pub use engine::{Health, ShapesConfig};
 pub use format::note::LogState;

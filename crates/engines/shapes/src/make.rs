@@ -14,7 +14,7 @@ use crate::source::error::SourceError;
 use crate::source::publish::PublishError;
 use crate::source::session::Session;
 use crate::source::snapshot::{self, Taken};
-use crate::source::validate;
+use crate::source::validate::{self, ValidateError};
 use crate::state::snapshot::PgSnapshot;
 use crate::store::StoreError;
 use crate::table::Table;
@@ -99,18 +99,20 @@ impl Engine {
         let table = Arc::new(found.table);
         let selected =
             selected(&table, definition, session.conn.server_version().major >= 18).map_err(Failure::Invalid)?;
+        // Postgres reads it first: its words for what is no SQL are better than ours.
+        if let Some(sql) = &definition.where_sql {
+            validate::filter(session, &table, sql, &definition.params).map_err(|error| match error {
+                ValidateError::Invalid(message) => invalid("where", message),
+                ValidateError::Source(error) => unavailable(error),
+            })?;
+        }
         let predicate = match &definition.where_sql {
             None => None,
             Some(sql) => {
-                Some(Arc::new(Predicate::parse(sql, &definition.params, &table).map_err(|e| invalid("where", e))?))
+                let parsed = Predicate::parse(sql, &definition.params, &table);
+                Some(Arc::new(parsed.map_err(|error| invalid("where", error))?))
             }
         };
-        if let Some(sql) = &definition.where_sql {
-            validate::filter(session, &table, sql, &definition.params).map_err(|error| match error {
-                validate::ValidateError::Invalid(message) => invalid("where", message),
-                validate::ValidateError::Source(error) => unavailable(error),
-            })?;
-        }
         let filter = predicate.as_ref().map(|predicate| predicate.sql());
         let names: Vec<&str> = selected.iter().map(|at| table.columns[*at].name.as_str()).collect();
         // Two definitions that say the same select the same: one shape serves both.

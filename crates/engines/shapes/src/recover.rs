@@ -2,6 +2,7 @@
 
 use crate::engine::Engine;
 use crate::format::note::SourceIdentity;
+use crate::marks::Mark;
 use crate::predicate::Predicate;
 use crate::serve::columns::selected;
 use crate::shape::{Phase, Shape, State};
@@ -41,9 +42,14 @@ impl Engine {
                 }
             }
         }
+        // They were looked after until the stop; what has happened since is found out when the stream is back.
+        self.publisher.trust(tables.values().map(AsRef::as_ref));
         let mut recovered = Recovered { source: found.source, shapes: shapes.len(), transactions: 0 };
-        self.store.each_references(&mut |references| {
+        self.store.each_references(&mut |at, references| {
             recovered.transactions += 1;
+            if let Some(first) = references.groups.first() {
+                self.marks.lock().note(Mark { bodies: first.at, references: at });
+            }
             for group in &references.groups {
                 let entry = Entry { lsn: references.lsn, at: group.at, op: group.op, len: group.len };
                 for shape in group.shapes.iter().filter_map(|number| shapes.get(number)) {

@@ -111,6 +111,12 @@ impl State {
         matches!(self.phase, Phase::Live)
     }
 
+    /// Where the oldest body lies that the shape needs, in the change log.
+    #[must_use]
+    pub(crate) fn oldest_body(&self) -> Option<u64> {
+        self.early.first().map(|(_, entry)| entry).or(self.entries.first()).map(|entry| entry.at)
+    }
+
     /// The position after everything that there is so far.
     #[must_use]
     pub(crate) fn tail(&self) -> ShapeOffset {

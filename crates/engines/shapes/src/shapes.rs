@@ -6,6 +6,7 @@ use crate::format::note::LogState;
 use crate::serve::ShapesService;
 use crate::source::pool::Pool;
 use crate::store::{Store, StoreError};
+use crate::watch;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -37,7 +38,7 @@ pub struct ShapesStats {
 pub struct Shapes {
     engine: Arc<Engine>,
     service: ShapesService,
-    follower: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Shapes {
@@ -49,11 +50,17 @@ impl Shapes {
         tracing::info!(shapes = recovered.shapes, transactions = recovered.transactions, "shapes are back");
         let database = Pool::new(engine.config.query_database.clone(), engine.config.connections);
         let service = ShapesService::new(Arc::clone(&engine), database);
-        let following = Arc::clone(&engine);
-        let follower = std::thread::Builder::new()
-            .name("shapes-follow".into())
-            .spawn(move || follow::run(&following, recovered.source))?;
-        Ok(Self { engine, service, follower: Some(follower) })
+        let mut shapes = Self { engine, service, threads: Vec::new() };
+        let following = Arc::clone(&shapes.engine);
+        shapes.spawn("shapes-follow", move || follow::run(&following, recovered.source))?;
+        let watching = Arc::clone(&shapes.engine);
+        shapes.spawn("shapes-watch", move || watch::run(&watching))?;
+        Ok(shapes)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        self.threads.push(std::thread::Builder::new().name(name.into()).spawn(work)?);
+        Ok(())
     }
 
     /// Answers requests.
@@ -76,10 +83,10 @@ impl Shapes {
     /// Stops following. What was applied is durable or will be sent again.
     pub fn stop(&mut self) {
         self.engine.stop();
-        if let Some(follower) = self.follower.take()
-            && follower.join().is_err()
-        {
-            tracing::error!("the thread that follows Postgres has panicked");
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the shapes has panicked");
+            }
         }
     }
 }

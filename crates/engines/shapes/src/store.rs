@@ -55,10 +55,10 @@ pub(crate) struct Found {
     pub(crate) shapes: Vec<Kept>,
 }
 
-/// Bodies that were written: where they lie, and when they are durable.
+/// What was written: how long the references are, and when all of it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
-    pub(crate) at: u64,
+    pub(crate) references: u64,
     pub(crate) end: Lsn,
 }
 
@@ -122,8 +122,8 @@ impl Store {
         }
     }
 
-    /// Reads every transaction's references, oldest first.
-    pub(crate) fn each_references(&self, f: &mut dyn FnMut(References)) -> Result<(), StoreError> {
+    /// Reads every transaction's references, oldest first, each with its place.
+    pub(crate) fn each_references(&self, f: &mut dyn FnMut(u64, References)) -> Result<(), StoreError> {
         let tail = self
             .logs
             .lock_logs(&[self.references], &[])
@@ -132,6 +132,7 @@ impl Store {
         let (mut from, upto) = tail;
         while from < upto {
             let chunk = self.logs.read(ReadFrom { log: self.references, from, upto })?;
+            let mut at = from.0;
             from = chunk.end;
             let bytes = joined(chunk);
             let mut rest = &bytes[..];
@@ -140,8 +141,12 @@ impl Store {
                 .and_then(|(len, rest)| rest.split_at_checked(u32::from_le_bytes(*len) as usize))
             {
                 let references = References::decode(record);
-                f(references
-                    .map_err(|error| StoreError::Damaged { log: REFERENCES.into(), cause: error.to_string() })?);
+                let damaged = |error: thalweg_base::DecodeError| StoreError::Damaged {
+                    log: REFERENCES.into(),
+                    cause: error.to_string(),
+                };
+                f(at, references.map_err(damaged)?);
+                at += 4 + record.len() as u64;
                 rest = after;
             }
             if !rest.is_empty() {
@@ -156,13 +161,28 @@ impl Store {
         self.logs.lock_logs(&[self.changes], &[]).view(self.changes).map_or(0, |view| view.tail.0)
     }
 
+    /// Where the next references go. Only the writer of changes may ask.
+    pub(crate) fn references_tail(&self) -> u64 {
+        self.logs.lock_logs(&[self.references], &[]).view(self.references).map_or(0, |view| view.tail.0)
+    }
+
+    /// Gives up bodies and references before these places.
+    pub(crate) fn trim_changes(&self, bodies: u64, references: u64) -> Result<(), StoreError> {
+        let ops = [
+            Op::Trim { log: self.changes, start: Offset(bodies) },
+            Op::Trim { log: self.references, start: Offset(references) },
+        ];
+        self.logs.lock_logs(&[self.changes, self.references], &[]).commit(Class::Upkeep, &ops)?;
+        Ok(())
+    }
+
     /// Appends bodies of a transaction, and its references, if it is complete: one frame.
     pub(crate) fn write_changes(
         &self,
         bodies: &Bytes,
         lengths: &Lengths,
         references: Option<&References>,
-    ) -> Result<Lsn, StoreError> {
+    ) -> Result<Written, StoreError> {
         let parts: [&[u8]; 1] = [bodies];
         let body = Op::Write { log: self.changes, note: b"", append: Some(Append::Bytes { parts: &parts, lengths }) };
         let record = references.map(References::encode).unwrap_or_default();
@@ -177,7 +197,8 @@ impl Store {
             (false, false) => guard.commit(Class::User, &[body]),
             _ => guard.commit(Class::User, &[refer]),
         };
-        Ok(committed?.end)
+        let references = references.map_or(0, |_| record_length.bytes());
+        Ok(Written { references, end: committed?.end })
     }
 
     /// Bodies that lie in the change log, if no device has to be waited for.

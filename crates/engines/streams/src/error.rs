@@ -5,7 +5,7 @@ use crate::format::json::JsonError;
 use crate::format::offset::{OFFSET_BYTES, Position};
 use crate::serve::LIMIT_MAX;
 use crate::state::producers::{PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
-use thalweg_base::{Lsn, Offset};
+use thalweg_base::{Offset, Until};
 use thalweg_journal::AppendError;
 use thalweg_log::{CommitError, ReadError};
 use thiserror::Error;
@@ -49,6 +49,8 @@ pub enum Refusal {
     TtlAndExpiresAt,
     #[error("{0} must be a whole number from 1 to {PRODUCER_NUMBER_MAX}, in digits without leading zeros")]
     Retention(&'static str),
+    #[error("Stream-Durability must be `durable` or `buffered`")]
+    Durability,
     #[error("limit must be a whole number from 1 to {LIMIT_MAX}")]
     Limit,
     #[error("an append with a body needs a Content-Type, the stream's")]
@@ -117,6 +119,8 @@ pub enum Refusal {
     NameKept,
     #[error("the source was deleted; fork one of its forks instead")]
     SourceGone,
+    #[error("a fork has its source's durability, {0}; leave Stream-Durability out")]
+    ForkDurability(&'static str),
 
     // 412
     #[error("the stream's tail is not what If-Match names, but {tail}", tail = text(*tail))]
@@ -195,6 +199,7 @@ impl Refusal {
             R::ExpiresAt => (400, "bad_expires_at"),
             R::TtlAndExpiresAt => (400, "ttl_and_expires_at"),
             R::Retention(_) => (400, "bad_retention"),
+            R::Durability => (400, "bad_durability"),
             R::Limit => (400, "bad_limit"),
             R::NoContentType => (400, "content_type_required"),
             R::BadContentType => (400, "bad_content_type"),
@@ -226,6 +231,7 @@ impl Refusal {
             R::Exists(_) => (409, "exists_differently"),
             R::NameKept => (409, "name_kept_by_forks"),
             R::SourceGone => (409, "source_gone"),
+            R::ForkDurability(_) => (409, "fork_durability"),
             R::Moved { .. } => (412, "tail_moved"),
             R::ExistsAlready { .. } => (412, "exists"),
             R::TooLarge { .. } => (413, "too_large"),
@@ -298,22 +304,22 @@ impl Refusal {
     }
 }
 
-/// A refusal, and the position that must be durable before it may be told: the state that it follows from.
+/// A refusal, and what must be before it may be told: the state that it follows from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     pub refusal: Refusal,
-    pub after: Lsn,
+    pub after: Until,
 }
 
 impl Refusal {
     #[must_use]
-    pub fn after(self, after: Lsn) -> Refused {
-        Refused { refusal: self, after }
+    pub fn after(self, after: impl Into<Until>) -> Refused {
+        Refused { refusal: self, after: after.into() }
     }
 }
 
 impl From<Refusal> for Refused {
     fn from(refusal: Refusal) -> Self {
-        refusal.after(Lsn::ZERO)
+        refusal.after(Until::NOW)
     }
 }

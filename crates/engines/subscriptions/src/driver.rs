@@ -146,7 +146,7 @@ impl Pending for Waiting {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
         let mut slot = self.0.0.lock();
         match slot.0.take() {
-            Some(answer) => Poll::Ready(Reply::Held(answer.after.0, routes::response(answer))),
+            Some(answer) => Poll::Ready(Reply::Held(answer.after.into(), routes::response(answer))),
             // It may still happen.
             None if cx.stopping() => Poll::Ready(Reply::Now(routes::refusal(&Refusal::Busy))),
             None => {

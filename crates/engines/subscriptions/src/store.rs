@@ -98,6 +98,7 @@ impl Store {
             closed: false,
             fork: None,
             retention: Default::default(),
+            durability: None,
         };
         let mut note = Vec::new();
         encode_config(&config, &mut note);
@@ -105,7 +106,8 @@ impl Store {
         let (name, lengths) = (name(id), lengths(&line)?);
         let append = Some(Append::Bytes { parts: &[&line], lengths: &lengths });
         let mut guard = self.logs.lock(&[&name]);
-        let committed = guard.commit(Class::User, &[Op::Create { name: &name, note: &note, origin: None, append }])?;
+        let committed =
+            guard.commit_durably(Class::User, &[Op::Create { name: &name, note: &note, origin: None, append }])?;
         let log = committed.created.unwrap_or_default();
         let snapshot_bytes = line.len();
         Ok(Stored { id: id.into(), state, log, changed: committed.end, snapshot_bytes, event_bytes: 0 })
@@ -114,7 +116,7 @@ impl Store {
     /// Removes a subscription; when this is durable, it is gone.
     pub(crate) fn delete(&self, stored: &Stored) -> Result<Lsn, CommitError> {
         let mut guard = self.logs.lock_logs(&[stored.log], &[]);
-        Ok(guard.commit(Class::Upkeep, &[Op::Delete { log: stored.log }])?.end)
+        Ok(guard.commit_durably(Class::Upkeep, &[Op::Delete { log: stored.log }])?.end)
     }
 
     /// Stores events, and then lets them happen; on an error nothing has changed.
@@ -157,9 +159,9 @@ impl Store {
                 let of_event = Lengths::one(u32::try_from(wake.json.len() + 1).unwrap_or(u32::MAX));
                 let parts: &[&[u8]] = &[wake.json.as_bytes(), b","];
                 let append = Some(Append::Bytes { parts, lengths: &of_event });
-                let end = guard.commit(Class::User, &[own, Op::Write { log, note: b"", append }])?.end;
+                let end = guard.commit_durably(Class::User, &[own, Op::Write { log, note: b"", append }])?.end;
                 drop(guard);
-                self.streams.announce(end, log);
+                self.streams.announce(end.into(), log);
                 end
             }
         };
@@ -181,7 +183,7 @@ impl Store {
         let Some(start) = guard.view(stored.log).map(|view| view.tail) else { return };
         let append = Some(Append::Bytes { parts: &[&line], lengths: &lengths });
         let ops = [Op::Write { log: stored.log, note: b"", append }, Op::Trim { log: stored.log, start }];
-        match guard.commit(Class::Upkeep, &ops) {
+        match guard.commit_durably(Class::Upkeep, &ops) {
             Ok(committed) => {
                 stored.changed = committed.end;
                 stored.snapshot_bytes = line.len();

@@ -46,7 +46,8 @@ impl Rig {
         let journal = Arc::new(MemoryJournal::new(Options::default()));
         let (storage, manifest) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryManifest::new()));
         let opened = Arc::clone(&journal);
-        let logs = Logs::open(LogsOptions::default(), storage, manifest, false, |_, _| Ok(opened as _));
+        let logs =
+            Logs::open(LogsOptions::default(), storage, manifest, thalweg_log::Loss::Nothing, |_, _| Ok(opened as _));
         let logs = Arc::new(logs.unwrap());
         let streams = Streams::new(Arc::clone(&logs), StreamsConfig::default());
         let folder = tempfile::tempdir().unwrap();

@@ -58,7 +58,7 @@ impl FileJournal {
     #[must_use]
     pub fn hold_from(&self, floor: Lsn) -> Option<HeldSegments> {
         // Read before the segments: what is synced lies in segments that are live.
-        let end = self.synced();
+        let end = self.published.synced();
         let segments = self.segments.lock();
         if floor < self.start() {
             return None;

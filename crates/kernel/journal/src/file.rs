@@ -1,7 +1,7 @@
 //! The journal in segment files: its parts, and the trait in terms of them.
 //!
-//! Locks, from the outside in: `writer` (held over IO, by whoever drives), then `fill`, then `segments`; `window` and those inside
-//! `published` stand alone. None but `writer` and `preparing` is held over IO.
+//! Locks, from the outside in: `driving` (held over syncs), then `writer` (over writes, and while a segment is opened), then `fill`,
+//! then `segments`; `window` and those inside `published` stand alone. No other but `preparing` is held over IO.
 
 use crate::fill::Fill;
 use crate::format::{BATCH_HEADER, FRAME_HEADER};
@@ -15,8 +15,8 @@ use crate::{AppendError, Appended, Class, FrameRef, Journal, JournalStats, Poiso
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use thalweg_base::{Crc, Lsn, Ticket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use thalweg_base::{Crc, Durability, Lsn, Ticket};
 use thalweg_disk::Disk;
 
 /// The journal in segment files.
@@ -29,7 +29,11 @@ pub struct FileJournal {
     pub(crate) options: Options,
     pub(crate) fill: Mutex<Fill>,
     pub(crate) segments: Mutex<Segments>,
+    /// One thread at a time takes the writer's steps: so no two syncs are under way, of which only one might learn of a failure.
+    pub(crate) driving: Mutex<()>,
     pub(crate) writer: Mutex<Writer>,
+    /// A buffered frame was accepted since the last look.
+    pub(crate) early: AtomicBool,
     pub(crate) window: Mutex<Window>,
     /// One preparation at a time.
     pub(crate) preparing: Mutex<()>,
@@ -80,17 +84,10 @@ impl FileJournal {
     pub(crate) fn written_frames(&self) -> u64 {
         self.counters.written_frames.load(Ordering::SeqCst)
     }
-
-    /// Everything below survives loss of power. With [`crate::Durability::Buffered`] it lags behind [`Journal::durable`]; a floor
-    /// for the next [`FileJournal::open`] must not lie beyond it.
-    #[must_use]
-    pub fn synced(&self) -> Lsn {
-        self.published.synced()
-    }
 }
 
 impl Journal for FileJournal {
-    fn append(&self, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
+    fn append_as(&self, durability: Durability, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
         let len = parts.iter().map(|part| part.len()).sum();
         let max = self.options.payload_max();
         if len > max {
@@ -107,15 +104,21 @@ impl Journal for FileJournal {
             let generation = self.segments.lock().assign(class, self.options.reserve_segments);
             fill.roll(generation.ok_or(AppendError::NoSpace)?);
         }
-        let appended = fill.append(parts, len, payload, &self.options);
+        let appended = fill.append(durability, parts, len, payload, &self.options);
+        if durability == Durability::Buffered {
+            self.early.store(true, Ordering::SeqCst);
+        }
         Counters::add(&self.counters.frames, 1);
         Ok(appended)
     }
 
-    /// What needs no sync is written by whoever kicks: cheaper than waking somebody for it.
+    /// What need not be synced now is written by whoever kicks: cheaper than waking somebody for it.
     fn kick(&self) {
-        if !self.buffered() || !self.write_through() {
-            self.shell.kick(self.accepted_frames());
+        if !self.early.load(Ordering::SeqCst) || !self.early.swap(false, Ordering::SeqCst) {
+            return self.shell.kick(self.accepted_frames());
+        }
+        if self.write_through() {
+            self.shell.wake();
         }
     }
 
@@ -123,8 +126,16 @@ impl Journal for FileJournal {
         self.published.durable()
     }
 
+    fn written(&self) -> Lsn {
+        self.published.written()
+    }
+
     fn end(&self) -> Lsn {
         self.fill.lock().end()
+    }
+
+    fn durable_end(&self) -> Lsn {
+        self.fill.lock().durable_end()
     }
 
     fn poisoned(&self) -> Option<Poisoned> {
@@ -141,15 +152,12 @@ impl Journal for FileJournal {
             while self.durable() < upto && self.step()? {}
         }
         self.shell.wake();
-        self.published.wait(upto)
-    }
-
-    fn harden(&self, upto: Lsn) -> Result<(), Poisoned> {
-        self.wait(upto)?;
-        while self.published.synced() < upto {
-            self.sync()?;
+        if upto <= self.durable_end() {
+            return self.published.wait(|published| published.durable() >= upto);
         }
-        Ok(())
+        // Nobody else would sync it soon.
+        self.published.wait(|published| published.written() >= upto)?;
+        self.sync_if(|writer| writer.synced < upto).map(|_| ())
     }
 
     fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>> {

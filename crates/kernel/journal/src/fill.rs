@@ -7,15 +7,16 @@ use crate::format::{BATCH_HEADER, BatchHeader, FRAME_HEADER, frame_header};
 use crate::options::Options;
 use crate::{Appended, FrameRef};
 use std::collections::VecDeque;
-use thalweg_base::{Crc, Lsn};
+use thalweg_base::{Crc, Durability, Lsn};
 
 pub(crate) struct Fill {
     /// Where batches go now.
     segment: Place,
     /// Where the next batch starts.
     next: Lsn,
-    /// Just after the last frame.
+    /// Just after the last frame, and the last durable one.
     end: Lsn,
+    urgent: Lsn,
     open: Option<Batch>,
     waiting: VecDeque<Batch>,
     pub(crate) closed: bool,
@@ -34,6 +35,10 @@ pub(crate) struct Batch {
     pub(crate) place: Place,
     pub(crate) lsn: Lsn,
     pub(crate) frames: u32,
+    /// Just after the last durable frame in it; zero if there is none.
+    pub(crate) urgent: Lsn,
+    /// It has a buffered frame: somebody waits until it is written.
+    pub(crate) early: bool,
     bytes: Vec<u8>,
 }
 
@@ -53,11 +58,24 @@ impl Batch {
 impl Fill {
     pub(crate) fn new(segment: Place) -> Self {
         let next = segment.base;
-        Self { segment, next, end: next, open: None, waiting: VecDeque::new(), closed: false, guess: 0 }
+        Self {
+            segment,
+            next,
+            end: next,
+            urgent: Lsn::ZERO,
+            open: None,
+            waiting: VecDeque::new(),
+            closed: false,
+            guess: 0,
+        }
     }
 
     pub(crate) fn end(&self) -> Lsn {
         self.end
+    }
+
+    pub(crate) fn durable_end(&self) -> Lsn {
+        self.urgent
     }
 
     /// Where the next batch would start, or the open one ends.
@@ -83,7 +101,14 @@ impl Fill {
     }
 
     /// Accepts a frame, which must fit. `payload` is the CRC state after its payload.
-    pub(crate) fn append(&mut self, parts: &[&[u8]], len: usize, payload: Crc, options: &Options) -> Appended {
+    pub(crate) fn append(
+        &mut self,
+        durability: Durability,
+        parts: &[&[u8]],
+        len: usize,
+        payload: Crc,
+        options: &Options,
+    ) -> Appended {
         if self.open.as_ref().is_some_and(|b| b.bytes.len() >= options.batch_bytes) {
             self.waiting.extend(self.open.take());
         }
@@ -92,7 +117,7 @@ impl Fill {
         let batch = self.open.get_or_insert_with(|| {
             let mut bytes = Vec::with_capacity(guess);
             bytes.resize(BATCH_HEADER, 0);
-            Batch { place: segment, lsn: start, frames: 0, bytes }
+            Batch { place: segment, lsn: start, frames: 0, urgent: Lsn::ZERO, early: false, bytes }
         });
         let lsn = batch.end();
         let header = frame_header(payload, len as u32, options.seal(segment.generation), lsn);
@@ -103,6 +128,10 @@ impl Fill {
         batch.frames += 1;
         self.next = batch.end();
         self.end = self.next;
+        match durability {
+            Durability::Buffered => batch.early = true,
+            Durability::Durable => (batch.urgent, self.urgent) = (self.end, self.end),
+        }
         Appended { frame: FrameRef { lsn, len: len as u32 }, end: self.end }
     }
 

@@ -2,8 +2,8 @@
 //!
 //! Vocabulary. A *frame* is one payload with its header; it is what callers append and read. A *batch* is what one write and one
 //! sync make durable: a batch header and the frames that gathered while the batch before was being synced. A *segment* is one
-//! file of fixed size with its own *generation*. *Accepted* means ordered and in memory; *durable* means it survives a crash at
-//! the journal's promised level.
+//! file of fixed size with its own *generation*. *Accepted* means ordered and in memory; *written* means that the operating system
+//! has it, so that it survives the process; *durable* means that it survives loss of power.
 
 mod copy;
 mod faults;
@@ -28,14 +28,14 @@ pub use copy::{HeldSegments, SegmentFile};
 pub use faults::Faults;
 pub use file::FileJournal;
 pub use memory::MemoryJournal;
-pub use options::{Durability, Options};
+pub use options::Options;
 pub use read::Held;
 pub use recovery::OpenError;
 pub use verify::{Report, verify};
 
 use bytes::Bytes;
 use std::sync::Arc;
-use thalweg_base::{Lsn, Ticket};
+use thalweg_base::{Durability, Lsn, Reached, Ticket};
 use thiserror::Error;
 
 /// Where one frame stands: `lsn` of its first byte and the length of its payload.
@@ -114,33 +114,51 @@ pub struct JournalStats {
 /// An ordered sequence of frames that becomes durable in order.
 ///
 /// `append` never waits for a device. Whoever appended calls [`Journal::kick`] once per round of work, so that a batch holds what
-/// a round produced; a subscriber learns of every advance of the durable position.
+/// a round produced; a subscriber learns of every advance of the durable position, and of the written one if anybody waits for it.
 pub trait Journal: Send + Sync + 'static {
-    /// Accepts one frame whose payload is the concatenation of `parts`.
-    fn append(&self, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError>;
+    /// Accepts one frame whose payload is the concatenation of `parts`. A durable one is synced as soon as possible; a buffered
+    /// one is written as soon as possible, and synced with the next durable one or after some time.
+    fn append_as(&self, durability: Durability, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError>;
+
+    /// Accepts one durable frame.
+    fn append(&self, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
+        self.append_as(Durability::Durable, class, parts)
+    }
 
     /// Lets the writer start on what was accepted, if it is idle.
     fn kick(&self);
 
-    /// Everything below is durable at the promised level. Never goes back.
+    /// Everything below is durable. Never goes back.
     fn durable(&self) -> Lsn;
+
+    /// Everything below is written. Never goes back, and is never behind `durable`.
+    fn written(&self) -> Lsn;
+
+    fn reached(&self) -> Reached {
+        // In this order, so that what is durable is written.
+        let durable = self.durable();
+        Reached { written: self.written(), durable }
+    }
 
     /// The position just after the last accepted frame. The next frame stands here or, where a header comes between, a little
     /// further on; no later frame stands before it. Everything accepted is durable once `durable` has reached it.
     fn end(&self) -> Lsn;
 
+    /// The position just after the last durable frame: nobody waits for what follows to be durable.
+    fn durable_end(&self) -> Lsn {
+        self.end()
+    }
+
     /// Set once a write or sync has failed.
     fn poisoned(&self) -> Option<Poisoned>;
 
-    /// `f` is called from the writer after every advance of `durable` and once on poisoning. It must not block.
+    /// `f` is called by whoever writes after every advance of `durable`, after every advance of `written` over a buffered frame, and
+    /// once on poisoning. It must not block.
     fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>);
 
-    /// Kicks, and blocks until `upto` is durable. Never call it on a reactor.
+    /// Kicks, and blocks until `upto` is durable, whatever was promised to users. What is written elsewhere and must not be ahead of
+    /// the journal waits here. Never call it on a reactor.
     fn wait(&self, upto: Lsn) -> Result<(), Poisoned>;
-
-    /// Kicks, and blocks until `upto` survives loss of power, whatever level is promised to users. What is written elsewhere and
-    /// must not be ahead of the journal waits here. Never call it on a reactor.
-    fn harden(&self, upto: Lsn) -> Result<(), Poisoned>;
 
     /// The payloads of frames, in the order asked, if none of them needs a device; each is checked. Frames need not be durable,
     /// but must be written: one still in the filling batch is `NotWritten`.

@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use thalweg_base::{Lsn, Ticket};
+use thalweg_base::{Durability, Lsn, Ticket};
 
 const FRAME_HEADER: u64 = crate::format::FRAME_HEADER as u64;
 
@@ -46,7 +46,7 @@ fn end_of(frame: FrameRef) -> Lsn {
 }
 
 impl Journal for MemoryJournal {
-    fn append(&self, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
+    fn append_as(&self, _: Durability, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
         let len = parts.iter().map(|part| part.len()).sum();
         let max = self.options.payload_max();
         if len > max {
@@ -92,6 +92,10 @@ impl Journal for MemoryJournal {
         self.published.durable()
     }
 
+    fn written(&self) -> Lsn {
+        self.published.written()
+    }
+
     fn end(&self) -> Lsn {
         self.frames.lock().end
     }
@@ -106,11 +110,7 @@ impl Journal for MemoryJournal {
 
     fn wait(&self, upto: Lsn) -> Result<(), Poisoned> {
         self.kick();
-        self.published.wait(upto)
-    }
-
-    fn harden(&self, upto: Lsn) -> Result<(), Poisoned> {
-        self.wait(upto)
+        self.published.wait(|published| published.durable() >= upto)
     }
 
     fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>> {

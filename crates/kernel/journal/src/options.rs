@@ -4,15 +4,6 @@ use crate::faults::Faults;
 use crate::format::{BATCH_HEADER, FRAME_HEADER, SEGMENT_HEADER};
 use std::time::Duration;
 
-/// What "durable" promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// Survives loss of power: synced.
-    Durable,
-    /// Survives death of the process: written. A sync follows after so many bytes or, if a writer thread runs, so much time.
-    Buffered { sync_bytes: u64, sync_after: Duration },
-}
-
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Size of a segment file, header included.
@@ -31,7 +22,9 @@ pub struct Options {
     pub window_bytes: usize,
     /// How many batches stay in memory for readers.
     pub window_batches: usize,
-    pub durability: Durability,
+    /// What nobody waits for to be durable is synced after so many bytes or, if a writer thread runs, so much time.
+    pub sync_bytes: u64,
+    pub sync_after: Duration,
     #[cfg(feature = "faults")]
     pub faults: Faults,
 }
@@ -47,7 +40,8 @@ impl Default for Options {
             spare_segments: 2,
             window_bytes: 64 << 20,
             window_batches: 1 << 16,
-            durability: Durability::Durable,
+            sync_bytes: 16 << 20,
+            sync_after: Duration::from_millis(200),
             #[cfg(feature = "faults")]
             faults: Faults::default(),
         }

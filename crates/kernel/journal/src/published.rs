@@ -44,15 +44,17 @@ impl Published {
         Lsn(self.synced.load(Ordering::Acquire))
     }
 
+    /// Advances the synced and the durable position. Whoever did calls [`Published::notify`] once it holds no lock.
     pub(crate) fn set_synced(&self, to: Lsn) {
         self.synced.fetch_max(to.0, Ordering::AcqRel);
+        self.set_durable(to);
     }
 
     pub(crate) fn set_written(&self, to: Lsn) {
         self.written.fetch_max(to.0, Ordering::AcqRel);
     }
 
-    /// Advances the durable position. Whoever advanced it calls [`Published::notify`] once it holds no lock.
+    /// What is told to be durable: the same as what is synced, but for planted faults.
     pub(crate) fn set_durable(&self, to: Lsn) {
         self.durable.fetch_max(to.0, Ordering::AcqRel);
     }
@@ -88,9 +90,10 @@ impl Published {
         }
     }
 
-    pub(crate) fn wait(&self, upto: Lsn) -> Result<(), Poisoned> {
+    /// Waits until something that is told makes `reached` true.
+    pub(crate) fn wait(&self, reached: impl Fn(&Self) -> bool) -> Result<(), Poisoned> {
         let mut waiters = self.waiters.lock();
-        while self.durable() < upto {
+        while !reached(self) {
             self.sound()?;
             self.changed.wait(&mut waiters);
         }

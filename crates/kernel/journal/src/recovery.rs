@@ -24,7 +24,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use thalweg_base::Lsn;
 use thalweg_disk::{Disk, File};
 use thiserror::Error;
@@ -316,7 +316,9 @@ impl FileJournal {
             options,
             fill: Mutex::new(Fill::new(Place { generation: number, base: end })),
             segments: Mutex::new(segments),
+            driving: Mutex::new(()),
             writer: Mutex::new(Writer::new(active, end)),
+            early: AtomicBool::new(false),
             window: Mutex::new(Window::new(options.window_bytes, options.window_batches)),
             preparing: Mutex::new(()),
             published: Published::new(end),

@@ -5,7 +5,6 @@
 //! no longer than a sync takes. Somebody who appends alone never waits.
 
 use crate::file::{Counters, FileJournal};
-use crate::options::Durability;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -83,44 +82,48 @@ impl FileJournal {
 
     /// The writer's loop, until the journal is stopped or poisoned.
     fn run_writer(&self) {
-        let (mut last_sync, mut sync_time) = (Instant::now(), Duration::ZERO);
+        // Since when frames wait for a sync that nobody asks for.
+        let mut dirty_since: Option<Instant> = None;
+        let mut sync_time = Duration::ZERO;
         let mut quiet = false;
         while !self.shell.stopping.load(Ordering::SeqCst) {
             // Cleared before looking: who announces from here on is heard, by this look or by the park below.
             self.shell.wanted.store(false, Ordering::SeqCst);
             let (before, began) = (self.written_frames(), Instant::now());
-            let Ok(worked) = self.timed_step() else { return };
-            if worked {
+            let Ok((worked, synced)) = self.timed_step() else { return };
+            if synced {
+                (dirty_since, quiet) = (None, false);
+                // A moving average, over some ten syncs.
+                sync_time = (sync_time * 7 + began.elapsed().min(GATHER_MAX)) / 8;
+                self.gather(self.written_frames() - before, 2 * sync_time);
+                continue;
+            }
+            // What others wrote by themselves is found by looking.
+            if self.is_dirty() {
                 quiet = false;
-                if self.options.durability == Durability::Durable {
-                    // A moving average, over some ten syncs.
-                    sync_time = (sync_time * 7 + began.elapsed().min(GATHER_MAX)) / 8;
-                    self.gather(self.written_frames() - before, 2 * sync_time);
+                let waited = dirty_since.get_or_insert(began).elapsed();
+                if waited >= self.options.sync_after {
+                    dirty_since = None;
+                    if self.sync_dirty().is_err() {
+                        return;
+                    }
+                } else if !worked {
+                    std::thread::park_timeout(self.options.sync_after - waited);
                 }
                 continue;
             }
-            match self.options.durability {
-                // What reactors wrote by themselves is found by looking.
-                Durability::Buffered { sync_after, .. } => {
-                    let since = last_sync.elapsed();
-                    if since >= sync_after {
-                        if self.sync().is_err() || self.mark().is_err() {
-                            return;
-                        }
-                        last_sync = Instant::now();
-                    } else {
-                        std::thread::park_timeout(sync_after - since);
-                    }
-                }
-                Durability::Durable if !quiet => {
-                    quiet = true;
-                    std::thread::park_timeout(PAUSE);
-                }
-                Durability::Durable => match self.mark() {
+            dirty_since = None;
+            if worked {
+                quiet = false;
+            } else if !quiet {
+                quiet = true;
+                std::thread::park_timeout(PAUSE);
+            } else {
+                match self.mark() {
                     Ok(true) => {}
                     Ok(false) => std::thread::park(),
                     Err(_) => return,
-                },
+                }
             }
         }
     }
@@ -141,13 +144,14 @@ impl FileJournal {
         self.shell.goal.store(0, Ordering::SeqCst);
     }
 
-    fn timed_step(&self) -> Result<bool, crate::Poisoned> {
+    /// Whether something was done, and whether that was a sync.
+    fn timed_step(&self) -> Result<(bool, bool), crate::Poisoned> {
         let began = self.begin()?;
         let before = Instant::now();
         let finished = self.finish()?;
         if finished {
             Counters::add(&self.counters.sync_nanos, before.elapsed().as_nanos() as u64);
         }
-        Ok(began || finished)
+        Ok((began || finished, finished))
     }
 }

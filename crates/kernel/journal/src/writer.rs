@@ -1,135 +1,138 @@
 //! Writing and syncing batches, in steps that one thread at a time takes.
 //!
-//! `begin` writes the oldest batch, `finish` syncs it and publishes. In between appends fill the next one. There is one batch in
-//! flight, so everything before it is durable when it is written: that is what its header says, and what a segment's header
-//! (written by the first `begin` in it) proves about all segments before.
+//! `begin` writes the oldest batch, `finish` syncs if a durable frame waits for it, and publishes. In between appends fill the next
+//! batch. A batch with durable frames is the last one written until it is synced, but for batches with buffered frames, which
+//! whoever kicks may write meanwhile. A batch's header says what was synced when it was written; a segment's header (written by the
+//! first `begin` in it) proves that about all segments before.
 
 use crate::Poisoned;
 use crate::file::{Counters, FileJournal};
 use crate::fill::Batch;
 use crate::format::{BATCH_HEADER, BatchHeader, SEGMENT_HEADER, SegmentHeader};
-use crate::options::Durability;
 use crate::segments::Segment;
 use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_base::Lsn;
 
+/// How many batches are written in one kick.
+const THROUGH_MAX: usize = 4;
+
 pub(crate) struct Writer {
     pub(crate) active: Arc<Segment>,
     pub(crate) written: Lsn,
     pub(crate) synced: Lsn,
-    /// A batch is written that `finish` has to sync.
-    inflight: bool,
+    /// Just after the last frame that is written, and the last durable one.
+    frames: Lsn,
+    urgent: Lsn,
     /// The last thing written says that everything before it is durable.
     marked: bool,
 }
 
 impl Writer {
     pub(crate) fn new(active: Arc<Segment>, at: Lsn) -> Self {
-        Self { active, written: at, synced: at, inflight: false, marked: true }
+        Self { active, written: at, synced: at, frames: at, urgent: Lsn::ZERO, marked: true }
+    }
+
+    /// A durable frame is written that `finish` has to sync.
+    fn is_waited_for(&self) -> bool {
+        self.urgent > self.synced
+    }
+
+    fn is_dirty(&self) -> bool {
+        self.frames > self.synced
     }
 }
 
 impl FileJournal {
-    pub(crate) fn buffered(&self) -> bool {
-        matches!(self.options.durability, Durability::Buffered { .. })
-    }
-
-    /// Takes the oldest batch and writes it. `false` if there is none, if the last one is not finished, or if there is no space
+    /// Takes the oldest batch and writes it. `false` if there is none, if a durable one is not finished, or if there is no space
     /// for its segment: then it waits for [`FileJournal::prepare`] or a trim.
     pub fn begin(&self) -> Result<bool, Poisoned> {
-        {
+        let _one = self.driving.lock();
+        let told = {
             let mut writer = self.writer.lock();
             self.published.sound()?;
-            if writer.inflight {
+            if writer.is_waited_for() {
                 return Ok(false);
             }
             let Some(batch) = self.fill.lock().take() else { return Ok(false) };
+            let before = writer.synced;
             if batch.place.generation != writer.active.number && !self.roll(&mut writer, &batch)? {
                 self.fill.lock().put_back(batch);
                 return Ok(false);
             }
+            let early = batch.early;
             self.write(&mut writer, batch)?;
-            let early = self.options.faults().acknowledged_before_sync();
-            if !self.buffered() {
-                writer.inflight = true;
+            let too_early = self.options.faults().acknowledged_before_sync();
+            if too_early {
+                self.published.set_durable(writer.written);
             }
-            if !self.buffered() && !early {
-                return Ok(true);
-            }
-            self.published.set_durable(writer.written);
+            early || too_early || writer.synced > before
+        };
+        if told {
+            self.published.notify();
         }
-        self.published.notify();
         Ok(true)
     }
 
-    /// Of a buffered journal: writes the oldest batch on the caller's thread, if that needs neither a sync, nor a new segment, nor
-    /// waiting for another thread. `false` if the writer's thread has to see to it. A write to allocated blocks goes to the page
-    /// cache; it is not held up by the device while little is waiting to be synced, which is seen to.
+    /// Writes what waits on the caller's thread, if that needs neither a new segment nor waiting for another thread; whether the
+    /// writer's thread has something to see to. A write to allocated blocks goes to the page cache; it is not held up by the
+    /// device while little is waiting to be synced, which is seen to.
     pub(crate) fn write_through(&self) -> bool {
-        let Durability::Buffered { sync_bytes, .. } = self.options.durability else { return false };
-        let unsynced = {
-            let Some(mut writer) = self.writer.try_lock() else { return false };
-            if writer.written.since(writer.synced) > 2 * sync_bytes {
-                return false;
-            }
-            let batch = {
-                let mut fill = self.fill.lock();
-                let Some(batch) = fill.take() else { return true };
-                if batch.place.generation != writer.active.number {
-                    fill.put_back(batch);
-                    return false;
+        let (wrote, wanted) = {
+            let Some(mut writer) = self.writer.try_lock() else { return true };
+            let was_dirty = writer.is_dirty();
+            let mut wrote = 0;
+            let left = loop {
+                if wrote == THROUGH_MAX {
+                    break true;
                 }
-                batch
+                let Some(batch) = self.fill.lock().take() else { break false };
+                let waits = batch.place.generation != writer.active.number
+                    || writer.written.since(writer.synced) > 2 * self.options.sync_bytes
+                    || self.published.poisoned().is_some();
+                if waits {
+                    self.fill.lock().put_back(batch);
+                    break true;
+                }
+                if self.write(&mut writer, batch).is_err() {
+                    break true;
+                }
+                wrote += 1;
             };
-            if self.published.poisoned().is_some() || self.write(&mut writer, batch).is_err() {
-                return false;
-            }
-            self.published.set_durable(writer.written);
-            writer.written.since(writer.synced)
+            let wanted = left
+                || writer.is_waited_for()
+                || (writer.is_dirty() && !was_dirty)
+                || writer.written.since(writer.synced) > self.options.sync_bytes;
+            (wrote > 0, wanted)
         };
-        self.published.notify();
-        if unsynced > sync_bytes {
-            self.shell.wake();
+        if wrote {
+            self.published.notify();
         }
-        // A batch is bounded: there may be another.
-        self.fill.lock().is_empty()
+        wanted
     }
 
-    /// Syncs what `begin` wrote, and publishes it. A buffered journal syncs only when enough has gathered. `false` if there was
+    /// Syncs what `begin` wrote, and publishes it, if a durable frame is among it or enough has gathered. `false` if there was
     /// nothing to do.
     pub fn finish(&self) -> Result<bool, Poisoned> {
-        if let Durability::Buffered { sync_bytes, .. } = self.options.durability {
-            return self.sync_buffered(sync_bytes);
-        }
-        {
-            let mut writer = self.writer.lock();
-            self.published.sound()?;
-            if !writer.inflight {
-                return Ok(false);
-            }
-            self.sync_active(&mut writer)?;
-            self.published.set_durable(writer.written);
-        }
-        self.published.notify();
-        Ok(true)
+        let bytes = self.options.sync_bytes;
+        self.sync_if(|writer| writer.is_waited_for() || writer.written.since(writer.synced) > bytes)
     }
 
-    /// Syncs if more than `least` bytes wait for it; others write meanwhile.
-    fn sync_buffered(&self, least: u64) -> Result<bool, Poisoned> {
+    /// Syncs what is written, if it is `due`. Others may write meanwhile.
+    pub(crate) fn sync_if(&self, due: impl FnOnce(&Writer) -> bool) -> Result<bool, Poisoned> {
+        let _one = self.driving.lock();
         let (active, written) = {
             let writer = self.writer.lock();
             self.published.sound()?;
-            if writer.written.since(writer.synced) <= least {
+            if !due(&writer) {
                 return Ok(false);
             }
             (Arc::clone(&writer.active), writer.written)
         };
-        // A segment that is opened meanwhile does not matter: it is opened after a sync of this one.
+        // No other segment is opened meanwhile, so this one is all that is not synced.
         self.sync_segment(&active)?;
-        let mut writer = self.writer.lock();
-        writer.synced = writer.synced.max(written);
-        self.published.set_synced(writer.synced);
+        self.note_synced(&mut self.writer.lock(), written);
+        self.published.notify();
         Ok(true)
     }
 
@@ -140,31 +143,30 @@ impl FileJournal {
         Ok(began || finished)
     }
 
-    /// Writes and syncs all that was accepted, whatever the promised level; the position that now survives loss of power.
+    /// Writes and syncs all that was accepted; the position that now survives loss of power.
     pub fn sync(&self) -> Result<Lsn, Poisoned> {
         while self.step()? {}
-        if self.buffered() {
-            self.sync_buffered(0)?;
-            return Ok(self.published.synced());
-        }
-        {
-            let mut writer = self.writer.lock();
-            self.published.sound()?;
-            if writer.written > writer.synced {
-                self.sync_active(&mut writer)?;
-                self.published.set_durable(writer.written);
-            }
-        }
-        self.published.notify();
+        self.sync_if(|writer| writer.written > writer.synced)?;
         Ok(self.published.synced())
+    }
+
+    /// Syncs what is written if nobody has done so.
+    pub(crate) fn sync_dirty(&self) -> Result<bool, Poisoned> {
+        self.sync_if(Writer::is_dirty)
+    }
+
+    /// Frames are written that are not synced.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.writer.lock().is_dirty()
     }
 
     /// Says, once per pause and unsynced, that everything written is durable: so that damage to the last batch is told from a torn
     /// tail. For when there is nothing to do.
     pub fn mark(&self) -> Result<bool, Poisoned> {
+        let _one = self.driving.lock();
         let mut writer = self.writer.lock();
         self.published.sound()?;
-        if writer.inflight || writer.marked || writer.written > writer.synced {
+        if writer.marked || writer.written > writer.synced {
             return Ok(false);
         }
         let Some(lsn) = self.fill.lock().mark(writer.active.number, &self.options) else { return Ok(false) };
@@ -179,9 +181,11 @@ impl FileJournal {
 
     fn write(&self, writer: &mut Writer, batch: Batch) -> Result<(), Poisoned> {
         let (lsn, end, frames) = (batch.lsn, batch.end(), u64::from(batch.frames));
+        let urgent = batch.urgent;
         let bytes = Bytes::from(batch.sealed(self.options.seal(writer.active.number), writer.synced));
         self.write_at(writer, &bytes, lsn)?;
-        writer.written = end;
+        (writer.written, writer.frames) = (end, end);
+        writer.urgent = writer.urgent.max(urgent);
         writer.marked = false;
         self.window.lock().push(lsn, bytes);
         self.published.set_written(end);
@@ -205,18 +209,17 @@ impl FileJournal {
         Ok(())
     }
 
-    fn sync_active(&self, writer: &mut Writer) -> Result<(), Poisoned> {
-        self.sync_segment(&writer.active)?;
-        writer.inflight = false;
-        writer.synced = writer.written;
+    fn note_synced(&self, writer: &mut Writer, upto: Lsn) {
+        writer.synced = writer.synced.max(upto);
         self.published.set_synced(writer.synced);
-        Ok(())
     }
 
     /// Opens the batch's segment. Its header says that everything below its base is durable, so that has to be true first.
     fn roll(&self, writer: &mut Writer, batch: &Batch) -> Result<bool, Poisoned> {
         if writer.written > writer.synced {
-            self.sync_active(writer)?;
+            self.sync_segment(&writer.active)?;
+            let written = writer.written;
+            self.note_synced(writer, written);
         }
         let poison = |e: std::io::Error| self.published.poison("opening of a segment", e.to_string());
         let Some(file) = self.provide(batch.place.generation).map_err(poison)? else { return Ok(false) };

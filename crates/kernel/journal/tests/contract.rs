@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use thalweg_base::Lsn;
+use thalweg_base::{Durability, Lsn};
 use thalweg_journal::{
     AppendError, Appended, Class, FileJournal, FrameRef, Journal, MemoryJournal, Options, Poisoned, ReadError,
 };
@@ -236,3 +236,39 @@ claims!(
     a_poisoned_journal_acknowledges_nothing_more,
     many_threads_append_and_wait,
 );
+
+#[test]
+fn a_durable_batch_is_told_once_and_a_buffered_one_when_it_is_written() {
+    let journal = FileJournal::open(Arc::new(SimDisk::new(1)), options(), Lsn::ZERO, Lsn::ZERO, &mut |_, _| {
+        Ok::<(), Infallible>(())
+    });
+    let journal = journal.unwrap();
+    let told = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&told);
+    journal.subscribe(Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    }));
+    let told = || told.swap(0, Ordering::SeqCst);
+    journal.append(Class::User, &[b"opens the segment"]).unwrap();
+    while journal.step().unwrap() {}
+    told();
+    let durable = journal.append(Class::User, &[b"durable"]).unwrap();
+    journal.kick();
+    assert!(journal.written() < durable.frame.lsn, "a kick leaves it to the writer's thread");
+    assert!(journal.begin().unwrap());
+    assert_eq!((journal.written(), told()), (durable.end, 0), "nobody waits for that");
+    // What is buffered goes past a sync that is under way.
+    let buffered = journal.append_as(Durability::Buffered, Class::User, &[b"buffered"]).unwrap();
+    assert!(!journal.begin().unwrap());
+    journal.kick();
+    assert_eq!((journal.written(), told()), (buffered.end, 1));
+    assert!(journal.durable() < durable.end);
+    assert!(journal.finish().unwrap());
+    assert_eq!((journal.durable(), told()), (buffered.end, 1));
+    let buffered = journal.append_as(Durability::Buffered, Class::User, &[b"buffered"]).unwrap();
+    assert!(journal.begin().unwrap() && !journal.finish().unwrap(), "nobody waits for a sync");
+    assert_eq!((journal.written(), told()), (buffered.end, 1));
+    assert_eq!(journal.durable_end(), durable.end);
+    journal.wait(buffered.end).unwrap();
+    assert_eq!(journal.durable(), buffered.end);
+}

@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use thalweg_base::Lsn;
+use thalweg_base::{Durability, Lsn};
 use thalweg_disk::RealDisk;
-use thalweg_journal::{Class, Durability, FileJournal, Journal, Options, verify};
+use thalweg_journal::{Class, FileJournal, Journal, Options, verify};
 
 fn options() -> Options {
     Options { segment_bytes: 256 << 10, max_payload: 16 << 10, window_bytes: 64 << 10, ..Options::default() }
@@ -15,11 +15,11 @@ fn options() -> Options {
 
 #[test]
 fn many_writers_share_syncs_and_everything_comes_back() {
-    let buffered = Durability::Buffered { sync_bytes: 32 << 10, sync_after: Duration::from_millis(2) };
-    for durability in [Durability::Durable, buffered] {
+    // Which of five frames are durable.
+    for durable in [0..5, 0..0, 2..3] {
         let dir = tempfile::tempdir().unwrap();
         let disk = Arc::new(RealDisk::open(dir.path()).unwrap());
-        let options = Options { durability, ..options() };
+        let options = Options { sync_bytes: 32 << 10, sync_after: Duration::from_millis(2), ..options() };
         let nothing = &mut |_, _| Ok::<(), Infallible>(());
         let journal = Arc::new(FileJournal::open(disk.clone(), options, Lsn::ZERO, Lsn::ZERO, nothing).unwrap());
         journal.start_writer().unwrap();
@@ -37,12 +37,16 @@ fn many_writers_share_syncs_and_everything_comes_back() {
         };
         let writers: Vec<_> = (0..4u8)
             .map(|writer| {
-                let journal = Arc::clone(&journal);
+                let (journal, durable) = (Arc::clone(&journal), durable.clone());
                 std::thread::spawn(move || {
                     let mut frames = Vec::new();
                     for n in 0..60u8 {
                         let round: Vec<_> = (0..5u8)
-                            .map(|k| journal.append(Class::User, &[&[writer, n, k], &[n; 997]]).unwrap())
+                            .map(|k| {
+                                let buffered = !durable.contains(&k);
+                                let durability = if buffered { Durability::Buffered } else { Durability::Durable };
+                                journal.append_as(durability, Class::User, &[&[writer, n, k], &[n; 997]]).unwrap()
+                            })
                             .collect();
                         journal.kick();
                         journal.wait(round[4].end).unwrap();
@@ -110,7 +114,7 @@ fn a_copy_of_held_files_recovers_exactly_what_was_synced_when_they_were_held() {
     journal.trim(floor);
     assert!(journal.hold_from(frames[0]).is_none(), "it is trimmed");
     let held = journal.hold_from(floor).unwrap();
-    assert_eq!(held.end(), journal.synced());
+    assert_eq!(held.end(), journal.durable());
     let files: Vec<_> = held.files().cloned().collect();
     assert!(files.len() > 2, "{files:?}");
     // All of it is trimmed and would be reused.
@@ -144,4 +148,37 @@ fn a_copy_of_held_files_recovers_exactly_what_was_synced_when_they_were_held() {
     });
     assert_eq!(journal.unwrap().durable(), held.end());
     assert_eq!(replayed, frames[40..]);
+}
+
+#[test]
+fn a_buffered_frame_is_written_by_who_kicks_and_synced_in_the_background() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RealDisk::open(dir.path()).unwrap());
+    let options = Options { sync_after: Duration::from_millis(300), ..options() };
+    let nothing = &mut |_, _| Ok::<(), Infallible>(());
+    let journal = Arc::new(FileJournal::open(disk, options, Lsn::ZERO, Lsn::ZERO, nothing).unwrap());
+    journal.prepare().unwrap();
+    let first = journal.append(Class::User, &[b"the segment is open"]).unwrap();
+    journal.start_writer().unwrap();
+    journal.wait(first.end).unwrap();
+    let before = journal.stats().syncs;
+    let frame = journal.append_as(Durability::Buffered, Class::User, &[b"x"]).unwrap();
+    let began = std::time::Instant::now();
+    journal.kick();
+    while journal.written() < frame.end {
+        assert!(began.elapsed() < Duration::from_secs(5), "it is written by whoever has the lock");
+    }
+    assert!(began.elapsed() > Duration::from_millis(250) || journal.stats().syncs == before, "nobody asked for a sync");
+    while journal.durable() < frame.end {
+        assert!(began.elapsed() < Duration::from_secs(5), "it is synced after a while");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // A durable frame behind it is not kept waiting.
+    journal.append_as(Durability::Buffered, Class::User, &[b"y"]).unwrap();
+    let durable = journal.append(Class::User, &[b"z"]).unwrap();
+    let began = std::time::Instant::now();
+    journal.kick();
+    journal.wait(durable.end).unwrap();
+    assert!(began.elapsed() < Duration::from_millis(250), "{:?}", began.elapsed());
+    journal.close().unwrap();
 }

@@ -48,6 +48,7 @@ fn whatever_the_disk_does_acknowledged_frames_survive() {
             "clean",
             "held",
             "recycled",
+            "written only",
         ] {
             assert!(tally.get(event).is_some_and(|n| *n > 0), "no seed had the event {event:?}: {tally:#?}");
         }
@@ -98,5 +99,5 @@ fn corruption_taken_for_a_torn_tail_is_noticed() {
 
 #[test]
 fn a_segment_recycled_under_its_reader_is_noticed() {
-    caught("recycled under reader", Faults { recycled_under_reader: true, ..Faults::default() }, 300);
+    caught("recycled under reader", Faults { recycled_under_reader: true, ..Faults::default() }, 1500);
 }

@@ -1,6 +1,6 @@
 //! An engine's own state of one log.
 
-use thalweg_base::{DecodeError, Lsn};
+use thalweg_base::{DecodeError, Durability, Lsn};
 
 /// What an engine keeps with each log. It changes only by notes, which stand in the journal: what recovery does is what happened
 /// live, by the same code.
@@ -10,6 +10,12 @@ pub trait Attachment: Sized + Send + 'static {
 
     /// Changes the state as `note` says. An empty note never comes here.
     fn apply(&mut self, note: &[u8], at: Lsn) -> Result<(), DecodeError>;
+
+    /// What acknowledgements of this log promise; `None` if it follows [`crate::LogsOptions::durability`]. It is the same for as long
+    /// as the log lives, and a fork's is its source's.
+    fn durability(&self) -> Option<Durability> {
+        None
+    }
 
     /// The state for the checkpoint and for logs at rest. What is not encoded is lost when the log comes to rest.
     fn encode(&self, out: &mut Vec<u8>);

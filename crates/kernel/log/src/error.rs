@@ -17,6 +17,8 @@ pub enum CommitError {
     Range { log: LogId, offset: Offset, start: Offset, tail: Offset },
     #[error("a name of {len} bytes is over the limit of {max}")]
     Name { len: usize, max: usize },
+    #[error("a fork promises what its source does: log {0} is of another durability")]
+    Durability(LogId),
     /// A bug of the engine: its note is not one that it can read back.
     #[error("note of log {log} cannot be applied: {error}")]
     Note { log: LogId, error: DecodeError },

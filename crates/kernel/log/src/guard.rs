@@ -11,7 +11,7 @@ use crate::logs::{Logs, incarnation, shard_of_log, shard_of_name};
 use crate::op::{Append, Op, Origin};
 use crate::shard::Shard;
 use parking_lot::MutexGuard;
-use thalweg_base::{LogId, Lsn, Offset};
+use thalweg_base::{Durability, LogId, Lsn, Offset, Reached, Until};
 use thalweg_journal::{AppendError, Class, FrameRef};
 
 /// The longest name, in bytes.
@@ -30,10 +30,12 @@ enum Locked<'a, A> {
     Many(Vec<(usize, MutexGuard<'a, Shard<A>>)>),
 }
 
-/// A committed transaction. It is durable once [`Logs::durable`] has reached `end`.
+/// A committed transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
     pub end: Lsn,
+    /// What its acknowledgement waits for.
+    pub until: Until,
     /// What the last `Create` made.
     pub created: Option<LogId>,
 }
@@ -47,16 +49,18 @@ pub struct LogView<'a, A> {
     pub start: Offset,
     /// Where the next append goes: accepted, perhaps not durable.
     pub tail: Offset,
-    /// The durable tail: what readers may see.
+    /// The durable tail, or the written one of a buffered log: what readers may see.
     pub published: Offset,
-    /// When this is durable, everything in this view is.
+    /// End of the last frame that changed the log: what everything in this view waits for, see [`LogView::when`].
     pub changed: Lsn,
     /// End of the frame that created the log; zero if that was before the last start.
     pub created: Lsn,
     pub attachment: &'a A,
     lineage: &'a [Ancestor],
-    /// Incarnations below this one may have lost positions in a crash (see [`Logs::loss_mark`]).
+    /// Incarnations below this one may have lost positions (see [`crate::Loss`]).
     loss_mark: LogId,
+    /// What an answer waits for: durable frames that are not yet durable count like those of a durable log.
+    durability: Durability,
 }
 
 impl<A> LogView<'_, A> {
@@ -65,6 +69,12 @@ impl<A> LogView<'_, A> {
     #[must_use]
     pub fn incarnation(&self, offset: Offset) -> u64 {
         incarnation(self.lineage, self.id, self.loss_mark, offset)
+    }
+
+    /// What an answer waits for that follows from a frame of this log, which ends at `at`.
+    #[must_use]
+    pub fn when(&self, at: Lsn) -> Until {
+        Until::of(self.durability, at)
     }
 
     /// The parent of a fork and the fork point.
@@ -125,19 +135,22 @@ impl<'a, A: Attachment> Guard<'a, A> {
 
     /// A log's state, if its shard is locked and it exists.
     pub fn view(&mut self, log: LogId) -> Option<LogView<'_, A>> {
-        let (durable, loss_mark) = (self.logs.durable(), self.logs.loss_mark());
+        let (reached, logs) = (self.logs.reached(), self.logs);
         let log = self.awake(log)?;
+        let durability = log.durability(logs.options.durability);
+        let waits = if log.sealed > reached.durable { Durability::Durable } else { durability };
         Some(LogView {
             id: log.id,
             name: &log.name,
             start: log.start,
             tail: log.tail,
-            published: log.published(durable),
+            published: log.published(reached.of(durability)),
             changed: log.changed,
             created: log.created,
             attachment: &log.attachment,
             lineage: &log.lineage,
-            loss_mark,
+            loss_mark: logs.loss.of(log.attachment.durability()),
+            durability: waits,
         })
     }
 
@@ -146,28 +159,43 @@ impl<'a, A: Attachment> Guard<'a, A> {
         self.awake(log).map(|log| &mut log.attachment)
     }
 
-    /// Commits one transaction: one frame, all or nothing. On an error nothing has changed.
+    /// Commits one transaction: one frame, all or nothing. On an error nothing has changed. The frame is buffered if every log that
+    /// it touches is, if it removes none, and if nothing durable is still pending for one of them or its name.
     pub fn commit(&mut self, class: Class, ops: &[Op<'_>]) -> Result<Committed, CommitError> {
+        self.commit_as(Durability::Buffered, class, ops)
+    }
+
+    /// The same, but the frame is durable whatever it touches.
+    pub fn commit_durably(&mut self, class: Class, ops: &[Op<'_>]) -> Result<Committed, CommitError> {
+        self.commit_as(Durability::Durable, class, ops)
+    }
+
+    fn commit_as(&mut self, least: Durability, class: Class, ops: &[Op<'_>]) -> Result<Committed, CommitError> {
         if class == Class::User && self.logs.is_low_on_space() {
             return Err(AppendError::NoSpace.into());
         }
-        let mut plan = Plan { builder: FrameBuilder::new(ops.len()), steps: Vec::with_capacity(ops.len()) };
+        let mut plan =
+            Plan { builder: FrameBuilder::new(ops.len()), steps: Vec::with_capacity(ops.len()), durability: least };
+        let reached = self.logs.reached();
         for op in ops {
-            self.plan(op, &mut plan)?;
+            self.plan(op, &mut plan, reached)?;
         }
-        let appended = plan.builder.finish(|parts| self.logs.journal().append(class, parts))?;
+        let durability = plan.durability;
+        let appended = plan.builder.finish(|parts| self.logs.journal().append_as(durability, class, parts))?;
+        let frame = Frame { at: appended.frame, end: appended.end, durability };
         let mut created = None;
         for (step, op) in plan.steps.into_iter().zip(ops) {
             if let Step::Create { log, .. } = step {
                 created = Some(log);
             }
-            self.apply(step, op, appended.frame, appended.end)?;
+            self.apply(step, op, frame)?;
         }
-        Ok(Committed { end: appended.end, created })
+        Ok(Committed { end: frame.end, until: Until::of(durability, frame.end), created })
     }
 
     /// Checks one operation against the state before the transaction, and puts it into the frame.
-    fn plan<'b>(&mut self, op: &'b Op<'b>, plan: &mut Plan<'b>) -> Result<(), CommitError> {
+    fn plan<'b>(&mut self, op: &'b Op<'b>, plan: &mut Plan<'b>, reached: Reached) -> Result<(), CommitError> {
+        let unsaid = self.logs.options.durability;
         match op {
             Op::Create { name, note, origin, append } => {
                 if name.is_empty() || name.len() > NAME_BYTES_MAX {
@@ -180,22 +208,30 @@ impl<'a, A: Attachment> Guard<'a, A> {
                     Some(origin) => self.inherited(*origin)?,
                     None => (Offset::ZERO, Box::default()),
                 };
+                plan.durability = plan.durability.max(self.of_create(name, note, *origin, reached)?);
                 let tail = lineage.last().map_or(Offset::ZERO, |a| a.upto);
                 let log = self.logs.new_id(shard_of_name(name));
                 plan.builder.create(log, name, start, &lineage, note, append.as_ref().map(|a| (tail, a)));
                 plan.steps.push(Step::Create { log, start, lineage });
             }
             Op::Write { log, note, append } => {
-                let tail = self.must(*log)?.tail;
+                let found = self.must(*log)?;
+                let (kind, tail) = (found.frame_durability(unsaid, reached), found.tail);
+                plan.durability = plan.durability.max(kind);
                 // An operation before this one may append to the same log.
                 let before: u64 = plan.steps.iter().map(|step| step.appended_to(*log)).sum();
                 let start = tail.plus(before);
                 plan.builder.write(*log, note, append.as_ref().map(|a| (start, a)));
+                if let Some(Append::Reference { source, .. }) = append {
+                    let kind = self.must(*source)?.frame_durability(unsaid, reached);
+                    plan.durability = plan.durability.max(kind);
+                }
                 let bytes = append.as_ref().map_or(0, |a| a.lengths().bytes());
                 plan.steps.push(Step::Write { log: *log, bytes });
             }
             Op::Trim { log, start } => {
                 let found = self.must(*log)?;
+                plan.durability = plan.durability.max(found.frame_durability(unsaid, reached));
                 if *start > found.tail {
                     return Err(CommitError::Range { log: *log, offset: *start, start: found.start, tail: found.tail });
                 }
@@ -203,12 +239,15 @@ impl<'a, A: Attachment> Guard<'a, A> {
                 plan.steps.push(Step::Other);
             }
             Op::Unpin { log } => {
-                self.must(*log)?;
+                let kind = self.must(*log)?.frame_durability(unsaid, reached);
+                plan.durability = plan.durability.max(kind);
                 plan.builder.unpin(*log);
                 plan.steps.push(Step::Other);
             }
             Op::Delete { log } => {
                 self.must(*log)?;
+                // A lost one would bring back what somebody was told is gone.
+                plan.durability = Durability::Durable;
                 plan.builder.delete(*log);
                 plan.steps.push(Step::Other);
             }
@@ -218,6 +257,27 @@ impl<'a, A: Attachment> Guard<'a, A> {
 
     fn must(&mut self, log: LogId) -> Result<&mut Log<A>, CommitError> {
         self.awake(log).ok_or(CommitError::Missing(log))
+    }
+
+    /// What a frame that creates a log must be. Whoever learns of the log learns that an earlier one of its name is gone.
+    fn of_create(
+        &mut self,
+        name: &str,
+        note: &[u8],
+        origin: Option<Origin>,
+        reached: Reached,
+    ) -> Result<Durability, CommitError> {
+        let bad = |error| CommitError::Note { log: LogId::ZERO, error };
+        let said = A::create(note, Lsn::ZERO).map_err(bad)?.durability();
+        let own = said.unwrap_or(self.logs.options.durability);
+        let freed = if self.absent_since(name) > reached.durable { Durability::Durable } else { own };
+        let Some(Origin { source, .. }) = origin else { return Ok(freed) };
+        let unsaid = self.logs.options.durability;
+        let found = self.must(source)?;
+        if found.attachment.durability() != said {
+            return Err(CommitError::Durability(source));
+        }
+        Ok(freed.max(found.frame_durability(unsaid, reached)))
     }
 
     /// What a fork inherits: the source's earliest position, its ancestors below the fork point, then the source.
@@ -239,35 +299,37 @@ impl<'a, A: Attachment> Guard<'a, A> {
         Ok((source.start, lineage.into_boxed_slice()))
     }
 
-    fn apply(&mut self, step: Step, op: &Op<'_>, frame: FrameRef, end: Lsn) -> Result<(), CommitError> {
+    fn apply(&mut self, step: Step, op: &Op<'_>, frame: Frame) -> Result<(), CommitError> {
+        let end = frame.end;
         match (step, op) {
             (Step::Create { log, start, lineage }, Op::Create { name, note, append, .. }) => {
                 let attachment = A::create(note, end).map_err(|error| CommitError::Note { log, error })?;
-                let fresh = fresh_log(log, name, start, lineage, attachment, end);
+                let mut fresh = fresh_log(log, name, start, lineage, attachment, end);
+                fresh.sealed = frame.sealed();
                 for ancestor in &fresh.lineage {
-                    self.pin(ancestor.id, ancestor.upto, end);
+                    self.pin(ancestor.id, ancestor.upto, frame);
                 }
                 if let Some(shard) = self.shard_mut(shard_of_log(log)) {
                     shard.insert(fresh);
                 }
-                self.extend(log, append.as_ref(), frame, end);
+                self.extend(log, append.as_ref(), frame);
             }
             (Step::Write { log, .. }, Op::Write { note, append, .. }) => {
-                self.extend(log, append.as_ref(), frame, end);
-                if let Some(found) = self.touched(log, end)
+                self.extend(log, append.as_ref(), frame);
+                if let Some(found) = self.touched(log, frame)
                     && !note.is_empty()
                 {
                     found.attachment.apply(note, end).map_err(|error| CommitError::Note { log, error })?;
                 }
             }
             (_, Op::Trim { log, start }) => {
-                if let Some(found) = self.touched(*log, end) {
+                if let Some(found) = self.touched(*log, frame) {
                     found.start = found.start.max(*start);
                 }
                 self.logs.note_death();
             }
             (_, Op::Unpin { log }) => {
-                if let Some(found) = self.touched(*log, end) {
+                if let Some(found) = self.touched(*log, frame) {
                     found.pinned = Offset::ZERO;
                 }
                 self.logs.note_death();
@@ -285,12 +347,13 @@ impl<'a, A: Attachment> Guard<'a, A> {
         Ok(())
     }
 
-    /// A log that the frame ending at `end` changes.
-    fn touched(&mut self, log: LogId, end: Lsn) -> Option<&mut Log<A>> {
+    /// A log that the frame changes.
+    fn touched(&mut self, log: LogId, frame: Frame) -> Option<&mut Log<A>> {
         let shard = self.shard_mut(shard_of_log(log))?;
         let slot = shard.slot_of(log)?;
         let found = shard.awake_at(slot)?;
-        found.changed = end;
+        found.changed = frame.end;
+        found.sealed = found.sealed.max(frame.sealed());
         found.dirty = true;
         if !found.active {
             found.active = true;
@@ -299,26 +362,26 @@ impl<'a, A: Attachment> Guard<'a, A> {
         shard.awake_at(slot)
     }
 
-    fn pin(&mut self, log: LogId, upto: Offset, end: Lsn) {
+    fn pin(&mut self, log: LogId, upto: Offset, frame: Frame) {
         // An ancestor whose shard is not locked is pinned already: by the fork through which it is inherited.
         if self.awake(log).is_some_and(|found| found.pinned < upto)
-            && let Some(found) = self.touched(log, end)
+            && let Some(found) = self.touched(log, frame)
         {
             found.pinned = upto;
         }
     }
 
-    fn extend(&mut self, log: LogId, append: Option<&Append<'_>>, frame: FrameRef, end: Lsn) {
+    fn extend(&mut self, log: LogId, append: Option<&Append<'_>>, frame: Frame) {
         let Some(append) = append else { return };
         let bytes = append.lengths().bytes();
         if bytes == 0 {
             return;
         }
         if let Append::Reference { source, from, .. } = append {
-            self.pin(*source, from.plus(bytes), end);
+            self.pin(*source, from.plus(bytes), frame);
         }
-        if let Some(found) = self.touched(log, end) {
-            found.pieces.push_back(Piece { start: found.tail, frame });
+        if let Some(found) = self.touched(log, frame) {
+            found.pieces.push_back(Piece { start: found.tail, frame: frame.at });
             found.tail = found.tail.plus(bytes);
         }
         self.logs.note_append(bytes);
@@ -346,6 +409,7 @@ pub(crate) fn fresh_log<A>(
         lineage,
         created: end,
         changed: end,
+        sealed: Lsn::ZERO,
         dirty: true,
         active: true,
         attachment,
@@ -356,6 +420,26 @@ pub(crate) fn fresh_log<A>(
 struct Plan<'a> {
     builder: FrameBuilder<'a>,
     steps: Vec<Step>,
+    /// What the frame must be, as far as its operations were looked at.
+    durability: Durability,
+}
+
+/// A frame that the journal has accepted.
+#[derive(Clone, Copy)]
+struct Frame {
+    at: FrameRef,
+    end: Lsn,
+    durability: Durability,
+}
+
+impl Frame {
+    /// What [`Log::sealed`] becomes.
+    fn sealed(self) -> Lsn {
+        match self.durability {
+            Durability::Durable => self.end,
+            Durability::Buffered => Lsn::ZERO,
+        }
+    }
 }
 
 enum Step {

@@ -38,7 +38,7 @@ pub use error::{CommitError, OpenError, ReadError};
 pub use frame::fuzz_frame;
 pub use guard::{Committed, Guard, LogView, NAME_BYTES_MAX};
 pub use lengths::Lengths;
-pub use logs::{Logs, LogsOptions, ReadFrom, Seen, SweepCursor};
+pub use logs::{Logs, LogsOptions, Loss, ReadFrom, Seen, SweepCursor};
 pub use op::{Append, Op, Origin};
 pub use read::{Chunk, Seek, SeekError};
 pub use recovery::{JournalBounds, Replay};

@@ -3,7 +3,7 @@
 use crate::attachment::Attachment;
 use crate::frame::{self, Ancestor};
 use std::collections::VecDeque;
-use thalweg_base::{DecodeError, Decoder, Encoder, LogId, Lsn, Offset};
+use thalweg_base::{DecodeError, Decoder, Durability, Encoder, LogId, Lsn, Offset, Reached};
 use thalweg_journal::FrameRef;
 
 /// Content that is not settled yet: it stands in the journal.
@@ -33,6 +33,8 @@ pub(crate) struct Log<A> {
     pub(crate) created: Lsn,
     /// End of the last frame that changed it.
     pub(crate) changed: Lsn,
+    /// End of the last durable frame among them: while that is not durable, every answer about the log waits for it.
+    pub(crate) sealed: Lsn,
     /// The directory does not know its present state.
     pub(crate) dirty: bool,
     /// It stands in its shard's list of active logs.
@@ -41,12 +43,23 @@ pub(crate) struct Log<A> {
 }
 
 impl<A: Attachment> Log<A> {
-    /// The durable tail. Frames are durable in order, so it is where the first piece that is not durable starts.
-    pub(crate) fn published(&self, durable: Lsn) -> Offset {
-        if self.changed <= durable {
+    /// What acknowledgements promise, if logs that do not say so promise `unsaid`.
+    pub(crate) fn durability(&self, unsaid: Durability) -> Durability {
+        self.attachment.durability().unwrap_or(unsaid)
+    }
+
+    /// What a frame that touches it must be: while a durable one is pending, so are those that follow, so that one position says
+    /// what an answer waits for.
+    pub(crate) fn frame_durability(&self, unsaid: Durability, reached: Reached) -> Durability {
+        if self.sealed > reached.durable { Durability::Durable } else { self.durability(unsaid) }
+    }
+
+    /// The tail of what its kind lets readers see. Frames get there in order, so it is where the first piece starts that has not.
+    pub(crate) fn published(&self, reached: Lsn) -> Offset {
+        if self.changed <= reached {
             return self.tail;
         }
-        let first = self.pieces.partition_point(|piece| piece.frame.lsn < durable);
+        let first = self.pieces.partition_point(|piece| piece.frame.lsn < reached);
         self.pieces.get(first).map_or(self.tail, |piece| piece.start)
     }
 
@@ -107,6 +120,7 @@ impl<A: Attachment> Log<A> {
             lineage,
             created: Lsn::ZERO,
             changed: head.changed,
+            sealed: Lsn::ZERO,
             dirty: false,
             active: false,
             attachment: A::decode(d.rest())?,

@@ -5,13 +5,14 @@ use crate::frame::Ancestor;
 use crate::gathered::Gathered;
 use crate::guard::Guard;
 use crate::log::Head;
+use crate::root::LossMarks;
 use crate::runs::Sealed;
 use crate::shard::{Bounds, Shard, Slot};
 use crate::upkeep::Pace;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use thalweg_base::{Decoder, LogId, Lsn, Offset, crc};
+use thalweg_base::{Decoder, Durability, LogId, Lsn, Offset, Reached, Until, crc};
 use thalweg_journal::Journal;
 
 /// How many shards the table of logs has. A shard's number is part of the ids of its logs, so this never changes.
@@ -50,6 +51,8 @@ pub struct LogsOptions {
     pub ids_from: u64,
     /// Bounded memory for chunks that are read again and again.
     pub chunk_cache_bytes: u64,
+    /// What acknowledgements of logs promise that do not say so themselves.
+    pub durability: Durability,
 }
 
 impl Default for LogsOptions {
@@ -65,6 +68,7 @@ impl Default for LogsOptions {
             index_cache_bytes: 64 << 20,
             ids_from: 0,
             chunk_cache_bytes: 32 << 20,
+            durability: Durability::Durable,
         }
     }
 }
@@ -78,7 +82,7 @@ pub struct Logs<A: Attachment> {
     pub(crate) options: LogsOptions,
     /// The next log's id, without the shard's bits.
     pub(crate) next_id: AtomicU64,
-    pub(crate) loss_mark: LogId,
+    pub(crate) loss: LossMarks,
     pub(crate) low_on_space: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) pace: Pace,
@@ -112,9 +116,19 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Everything below is durable at the promised level.
+    /// Everything below is durable.
     pub fn durable(&self) -> Lsn {
         self.journal.durable()
+    }
+
+    pub fn reached(&self) -> Reached {
+        self.journal.reached()
+    }
+
+    /// What an answer waits for that follows from everything there is now.
+    pub fn when_all(&self) -> Until {
+        let (end, durable_end) = (self.journal.end(), self.journal.durable_end());
+        if durable_end > self.durable() { Until::Durable(end) } else { Until::Written(end) }
     }
 
     pub fn journal(&self) -> &Arc<dyn Journal> {
@@ -123,12 +137,6 @@ impl<A: Attachment> Logs<A> {
 
     pub fn options(&self) -> &LogsOptions {
         &self.options
-    }
-
-    /// Incarnations below this one may have lost positions: a crash of the machine took what was acknowledged as buffered only.
-    /// Positions carry at least this incarnation, so that none from before the crash is ever taken for one of now.
-    pub fn loss_mark(&self) -> LogId {
-        self.loss_mark
     }
 
     /// While the disk is low on space, transactions of [`thalweg_journal::Class::User`] are refused, so that what is left serves
@@ -175,8 +183,8 @@ impl<A: Attachment> Logs<A> {
 
     /// The same, with the positions of each log.
     pub fn sweep_all(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(Seen<'_, A>)) -> Option<SweepCursor> {
-        let durable = self.durable();
-        self.sweep_slots(cursor, count, &mut |slot| self.seen(slot, durable, &mut *f))
+        let reached = self.reached();
+        self.sweep_slots(cursor, count, &mut |slot| self.seen(slot, reached, &mut *f))
     }
 
     /// The same, with names alone: nothing is decoded.
@@ -192,34 +200,36 @@ impl<A: Attachment> Logs<A> {
 
     /// Looks at a log without waking it; whether it is there.
     pub fn peek(&self, name: &str, f: &mut dyn FnMut(Seen<'_, A>)) -> bool {
-        let durable = self.durable();
+        let reached = self.reached();
         let shard = self.shards[shard_of_name(name)].lock();
         let slot = shard.find(name).and_then(|slot| shard.slots().get(slot as usize));
-        slot.inspect(|slot| self.seen(slot, durable, f)).is_some()
+        slot.inspect(|slot| self.seen(slot, reached, f)).is_some()
     }
 
-    fn seen(&self, slot: &Slot<A>, durable: Lsn, f: &mut dyn FnMut(Seen<'_, A>)) {
+    fn seen(&self, slot: &Slot<A>, reached: Reached, f: &mut dyn FnMut(Seen<'_, A>)) {
         match slot {
             Slot::Vacant => {}
             Slot::Awake(log) => {
-                let published = log.published(durable);
+                let published = log.published(reached.of(log.durability(self.options.durability)));
+                let loss_mark = self.loss.of(log.attachment.durability());
                 f(Seen {
                     id: log.id,
                     name: &log.name,
                     start: log.start,
                     published,
-                    incarnation: incarnation(&log.lineage, log.id, self.loss_mark, published),
+                    incarnation: incarnation(&log.lineage, log.id, loss_mark, published),
                     attachment: &log.attachment,
                 });
             }
             Slot::Rest { id, record } => {
                 if let Ok((head, lineage, attachment)) = resting::<A>(record) {
+                    let loss_mark = self.loss.of(attachment.durability());
                     f(Seen {
                         id: *id,
                         name: head.name,
                         start: head.start,
                         published: head.tail,
-                        incarnation: incarnation(&lineage, *id, self.loss_mark, head.tail),
+                        incarnation: incarnation(&lineage, *id, loss_mark, head.tail),
                         attachment: &attachment,
                     });
                 }
@@ -261,11 +271,25 @@ pub struct Seen<'a, A> {
     pub name: &'a str,
     /// The earliest retained position.
     pub start: Offset,
-    /// The durable tail.
+    /// The tail that readers may see.
     pub published: Offset,
-    /// What positions carry at the durable tail.
+    /// What positions carry there.
     pub incarnation: u64,
     pub attachment: &'a A,
+}
+
+/// What of a unit's acknowledged positions may have been lost since its last start. Logs that may have lost some get another
+/// incarnation, so that no position from before is ever taken for one of now. Each includes those before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Loss {
+    #[default]
+    Nothing,
+    /// The machine went down: what was acknowledged as buffered.
+    Buffered,
+    /// The machine went down while logs that do not say so were buffered.
+    Unsaid,
+    /// The unit was replaced by an older copy.
+    Everything,
 }
 
 /// The incarnation that positions of a log carry at `offset`.

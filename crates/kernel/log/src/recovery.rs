@@ -12,7 +12,7 @@ use crate::frame::{self, Ancestor, Entry};
 use crate::gathered::Gathered;
 use crate::guard::fresh_log;
 use crate::log::{Log, Piece};
-use crate::logs::{Counters, Logs, LogsOptions, SHARDS, shard_of_log};
+use crate::logs::{Counters, Logs, LogsOptions, Loss, SHARDS, shard_of_log};
 use crate::root::Root;
 use crate::runs::Sealed;
 use crate::shard::Shard;
@@ -40,13 +40,13 @@ pub struct JournalBounds {
 }
 
 impl<A: Attachment> Logs<A> {
-    /// Opens all logs. `open_journal` opens the journal and replays its frames; `lossy` says that acknowledged positions may have
-    /// been lost since the last start (see [`Logs::loss_mark`]).
+    /// Opens all logs. `open_journal` opens the journal and replays its frames; `loss` says what may
+    /// have been lost since the last start.
     pub fn open(
         options: LogsOptions,
         storage: Arc<dyn Storage>,
         manifest: Arc<dyn Manifest>,
-        lossy: bool,
+        loss: Loss,
         open_journal: impl FnOnce(JournalBounds, &mut Replay<'_>) -> Result<Arc<dyn Journal>, String>,
     ) -> Result<Self, OpenError> {
         let (version, mut root) = match manifest.load()? {
@@ -63,11 +63,9 @@ impl<A: Attachment> Logs<A> {
 
         let next_id = root.id_ceiling.max(options.ids_from);
         root.id_ceiling = next_id + ID_RESERVE;
-        if lossy {
-            root.loss_mark = LogId(next_id << SHARDS.trailing_zeros());
-        }
+        root.loss.raise(loss, LogId(next_id << SHARDS.trailing_zeros()));
         root.known_durable = journal.durable();
-        let loss_mark = root.loss_mark;
+        let loss = root.loss;
         let options = LogsOptions { chunk_bytes: root.chunk_bytes, ..options };
         let sealed = Sealed::open(&options, storage, manifest, version, root)?;
         Ok(Self {
@@ -77,7 +75,7 @@ impl<A: Attachment> Logs<A> {
             gathered: Gathered::new(options.chunk_cache_bytes),
             options,
             next_id: AtomicU64::new(next_id + 1),
-            loss_mark,
+            loss,
             low_on_space: AtomicBool::new(false),
             counters: Counters::default(),
             pace: Pace::default(),

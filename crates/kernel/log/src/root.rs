@@ -1,9 +1,41 @@
 //! The content of the manifest: the one root from which everything else is found.
 
+use crate::logs::Loss;
 use crate::run::ObjectMeta;
-use thalweg_base::{DecodeError, Decoder, Encoder, LogId, Lsn, Millis, ObjectId};
+use thalweg_base::{DecodeError, Decoder, Durability, Encoder, LogId, Lsn, Millis, ObjectId};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// Without marks by kind: logs did not say what they promise.
+const VERSION_1: u8 = 1;
+
+/// Incarnations below may have lost positions: of all logs, of those that do not say what they promise, and of buffered ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LossMarks {
+    all: LogId,
+    unsaid: LogId,
+    buffered: LogId,
+}
+
+impl LossMarks {
+    /// The mark that counts for a log. A fork's ancestors are of its kind, so one mark is enough for its whole lineage.
+    pub(crate) fn of(&self, said: Option<Durability>) -> LogId {
+        match said {
+            Some(Durability::Durable) => self.all,
+            None => self.all.max(self.unsaid),
+            Some(Durability::Buffered) => self.all.max(self.unsaid).max(self.buffered),
+        }
+    }
+
+    /// Every id that was given out until now is below `mark`.
+    pub(crate) fn raise(&mut self, loss: Loss, mark: LogId) {
+        match loss {
+            Loss::Nothing => {}
+            Loss::Buffered => self.buffered = mark,
+            Loss::Unsaid => self.unsaid = mark,
+            Loss::Everything => self.all = mark,
+        }
+    }
+}
 
 /// One sealed object of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +82,7 @@ pub(crate) struct Root {
     pub(crate) id_ceiling: u64,
     pub(crate) next_object: u64,
     pub(crate) next_run: u64,
-    pub(crate) loss_mark: LogId,
+    pub(crate) loss: LossMarks,
     /// Oldest first.
     pub(crate) runs: Vec<Run>,
     /// Oldest first: a newer record hides an older one.
@@ -66,7 +98,7 @@ impl Root {
             id_ceiling: 0,
             next_object: 1,
             next_run: 1,
-            loss_mark: LogId::ZERO,
+            loss: LossMarks::default(),
             runs: Vec::new(),
             directory: Vec::new(),
         }
@@ -81,7 +113,9 @@ impl Root {
             self.id_ceiling,
             self.next_object,
             self.next_run,
-            self.loss_mark.0,
+            self.loss.all.0,
+            self.loss.unsaid.0,
+            self.loss.buffered.0,
         ] {
             out.put_varint(n);
         }
@@ -106,11 +140,9 @@ impl Root {
 
     pub(crate) fn decode(body: &[u8]) -> Result<Self, DecodeError> {
         let mut d = Decoder::new(body);
-        match d.u8()? {
-            VERSION => {}
-            got => {
-                return Err(DecodeError::Unknown { what: "root version", got: got.into() });
-            }
+        let version = d.u8()?;
+        if version != VERSION && version != VERSION_1 {
+            return Err(DecodeError::Unknown { what: "root version", got: version.into() });
         }
         let mut root = Self::new(d.varint()?);
         root.floor = Lsn(d.varint()?);
@@ -118,7 +150,10 @@ impl Root {
         root.id_ceiling = d.varint()?;
         root.next_object = d.varint()?;
         root.next_run = d.varint()?;
-        root.loss_mark = LogId(d.varint()?);
+        root.loss.all = LogId(d.varint()?);
+        if version != VERSION_1 {
+            (root.loss.unsaid, root.loss.buffered) = (LogId(d.varint()?), LogId(d.varint()?));
+        }
         for _ in 0..d.varint()? {
             let mut run = Run { id: d.varint()?, objects: Vec::new() };
             for _ in 0..d.varint()? {
@@ -150,5 +185,48 @@ impl Root {
     pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
         let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|object| object.meta.id));
         sealed.chain(self.directory.iter().map(|object| object.id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Root {
+        let mut root = Root::new(4096);
+        (root.floor, root.known_durable) = (Lsn(300), Lsn(301));
+        (root.id_ceiling, root.next_object, root.next_run) = (5, 6, 7);
+        root.loss = LossMarks { all: LogId(64), unsaid: LogId(128), buffered: LogId(200) };
+        root.directory.push(DirectoryObject { id: ObjectId(1), records: 2, bytes: 3 });
+        root
+    }
+
+    #[test]
+    fn the_bytes_are_pinned() {
+        let hex: String = sample().encode().iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(hex, "028020ac02ad02050607408001c8010001010203");
+        assert_eq!(Root::decode(&sample().encode()), Ok(sample()));
+    }
+
+    #[test]
+    fn a_root_of_the_version_before_has_one_mark() {
+        let bytes = [0x01, 0x80, 0x20, 0xac, 0x02, 0xad, 0x02, 5, 6, 7, 0x40, 0, 1, 1, 2, 3];
+        let loss = LossMarks { all: LogId(64), ..LossMarks::default() };
+        assert_eq!(Root::decode(&bytes), Ok(Root { loss, ..sample() }));
+    }
+
+    #[test]
+    fn each_loss_concerns_the_kinds_that_it_may_have_hit() {
+        const KINDS: [Option<Durability>; 3] = [Some(Durability::Durable), None, Some(Durability::Buffered)];
+        for (loss, hit) in [
+            (Loss::Nothing, [0, 0, 0]),
+            (Loss::Buffered, [0, 0, 9]),
+            (Loss::Unsaid, [0, 9, 9]),
+            (Loss::Everything, [9, 9, 9]),
+        ] {
+            let mut marks = LossMarks::default();
+            marks.raise(loss, LogId(9));
+            assert_eq!(KINDS.map(|said| marks.of(said).0), hit, "{loss:?}");
+        }
     }
 }

@@ -134,7 +134,7 @@ impl<A: Attachment> Logs<A> {
         let settled: u64 = objects.iter().map(|meta| meta.bytes()).sum();
         let fresh: Vec<_> = objects.iter().map(|meta| meta.id).collect();
         let known_durable = floor.max(taken.newest);
-        let directory = self.journal.harden(known_durable).map_err(UpkeepError::from).and_then(|()| {
+        let directory = self.journal.wait(known_durable).map_err(UpkeepError::from).and_then(|()| {
             if taken.records.is_empty() {
                 return Ok(None);
             }

@@ -170,7 +170,7 @@ impl<A: Attachment> Logs<A> {
 
     /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is gone.
     fn deaths_are_durable(&self) -> Result<(), Poisoned> {
-        self.journal.harden(self.journal.end())
+        self.journal.wait(self.journal.end())
     }
 
     pub(crate) fn run_builder(&self) -> RunBuilder {

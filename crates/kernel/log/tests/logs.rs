@@ -5,10 +5,11 @@
 mod support;
 
 use support::{ScriptedJournal, Unit};
-use thalweg_base::{LogId, Lsn, Millis, Offset};
+use thalweg_base::{Durability, LogId, Lsn, Millis, Offset, Until};
 use thalweg_journal::Class;
 use thalweg_log::{
-    Append, CommitError, Lengths, Logs, LogsOptions, Op, Origin, ReadError, ReadFrom, Seek, SeekError, When,
+    Append, CommitError, Committed, Lengths, Logs, LogsOptions, Loss, Op, Origin, ReadError, ReadFrom, Seek, SeekError,
+    When,
 };
 
 type Unlocked = Logs<support::Notes>;
@@ -254,7 +255,7 @@ fn after_a_lossy_crash_no_old_incarnation_is_left() {
     append(&logs, a, b"abc");
     let incarnation = |logs: &Unlocked| logs.lock(&["a"]).view(a).unwrap().incarnation(Offset(3));
     assert_eq!(incarnation(&logs), a.0);
-    let logs = unit.open_after(true);
+    let logs = unit.open_after(Loss::Everything);
     let after = incarnation(&logs);
     assert!(after > a.0 + 1000);
     assert!(create(&logs, "b").0 > after);
@@ -378,10 +379,142 @@ fn ids_start_where_another_history_cannot_have_been() {
     let mut unit = Unit::new(ScriptedJournal::eager(), options());
     let old = create(&unit.open(), "a");
     unit.options.ids_from = 1 << 44;
-    let logs = unit.open_after(true);
+    let logs = unit.open_after(Loss::Everything);
     let incarnation = logs.lock(&["a"]).view(old).unwrap().incarnation(Offset(0));
     assert!(incarnation >= (1 << 44) * 64);
     assert!(create(&logs, "b").0 > incarnation);
     unit.options.ids_from = 0;
     assert!(create(&unit.open(), "c").0 > incarnation, "ids only grow");
+}
+
+/// A log that says what it promises.
+fn create_as(logs: &Unlocked, name: &str, note: &[u8]) -> Committed {
+    let op = Op::Create { name, note, origin: None, append: None };
+    logs.lock(&[name]).commit(Class::User, &[op]).unwrap()
+}
+
+fn write(logs: &Unlocked, log: LogId, message: &[u8]) -> Committed {
+    let (lengths, parts) = (Lengths::one(message.len() as u32), [message]);
+    let append = Some(Append::Bytes { parts: &parts, lengths: &lengths });
+    logs.lock_logs(&[log], &[]).commit(Class::User, &[Op::Write { log, note: b"", append }]).unwrap()
+}
+
+#[test]
+fn a_buffered_log_shows_what_is_written_and_a_durable_one_what_is_durable() {
+    for unsaid in [Durability::Durable, Durability::Buffered] {
+        let journal = ScriptedJournal::lazy();
+        let unit = Unit::new(journal.clone(), LogsOptions { durability: unsaid, ..options() });
+        let logs = unit.open();
+        let ids = [b"buffered".as_slice(), b"durable", b"-"].map(|kind| {
+            let made = create_as(&logs, std::str::from_utf8(kind).unwrap(), kind);
+            journal.sync();
+            made.created.unwrap()
+        });
+        let waits = ids.map(|log| write(&logs, log, b"abc").until);
+        let end = |n: usize| waits[n].position();
+        assert_eq!(waits[0], Until::Written(end(0)));
+        assert_eq!(waits[1], Until::Durable(end(1)));
+        assert_eq!(waits[2], Until::of(unsaid, end(2)));
+        let published = || ids.map(|log| logs.lock_logs(&[log], &[]).view(log).unwrap().published.0);
+        let when = || {
+            ids.map(|log| {
+                let mut guard = logs.lock_logs(&[log], &[]);
+                let view = guard.view(log).unwrap();
+                view.when(view.changed)
+            })
+        };
+        assert_eq!((published(), when()), ([0, 0, 0], waits));
+        journal.write();
+        let unsaid_sees = if unsaid == Durability::Buffered { 3 } else { 0 };
+        assert_eq!(published(), [3, 0, unsaid_sees]);
+        journal.sync();
+        assert_eq!(published(), [3, 3, 3]);
+    }
+}
+
+#[test]
+fn what_is_durable_about_a_buffered_log_is_waited_for() {
+    let journal = ScriptedJournal::lazy();
+    let unit = Unit::new(journal.clone(), options());
+    let logs = unit.open();
+    let made = create_as(&logs, "a", b"buffered");
+    assert_eq!(made.until, Until::Written(made.end));
+    let log = made.created.unwrap();
+    // Such as a close.
+    let note = Op::Write { log, note: b"n", append: None };
+    let closed = logs.lock(&["a"]).commit_durably(Class::User, &[note]).unwrap();
+    assert_eq!(closed.until, Until::Durable(closed.end));
+    journal.write();
+    let after = write(&logs, log, b"x");
+    assert_eq!(after.until, Until::Durable(after.end), "it tells of the frame before");
+    journal.sync();
+    let later = write(&logs, log, b"x");
+    assert_eq!(later.until, Until::Written(later.end));
+    // A delete is durable, and so is whatever tells of it.
+    let gone = logs.lock(&["a"]).commit(Class::Upkeep, &[Op::Delete { log }]).unwrap();
+    assert_eq!(gone.until, Until::Durable(gone.end));
+    let again = create_as(&logs, "a", b"buffered");
+    assert_eq!(again.until, Until::Durable(again.end));
+    journal.sync();
+    let one = create_as(&logs, "b", b"buffered");
+    assert_eq!(one.until, Until::Written(one.end));
+    // A frame of several kinds is of the strongest.
+    let other = create_as(&logs, "c", b"durable").created.unwrap();
+    journal.sync();
+    let one = one.created.unwrap();
+    let ops = [Op::Write { log: one, note: b"n", append: None }, Op::Write { log: other, note: b"n", append: None }];
+    let both = logs.lock(&["b", "c"]).commit(Class::User, &ops).unwrap();
+    assert_eq!(both.until, Until::Durable(both.end));
+}
+
+#[test]
+fn a_fork_promises_what_its_source_does() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let source = create_as(&logs, "a", b"buffered").created.unwrap();
+    let fork = |name, note| {
+        let op = Op::Create { name, note, origin: Some(Origin { source, at: Offset(0) }), append: None };
+        logs.lock(&["a", name]).commit(Class::User, &[op])
+    };
+    for note in [b"durable".as_slice(), b"-"] {
+        assert_eq!(fork("b", note), Err(CommitError::Durability(source)));
+    }
+    assert!(fork("b", b"buffered").is_ok());
+}
+
+#[test]
+fn a_crash_of_the_machine_gives_buffered_logs_and_only_those_a_new_incarnation() {
+    for (unsaid, loss) in [(Durability::Durable, Loss::Buffered), (Durability::Buffered, Loss::Unsaid)] {
+        let unit = Unit::new(ScriptedJournal::eager(), LogsOptions { durability: unsaid, ..options() });
+        let logs = unit.open();
+        let kinds = [b"buffered".as_slice(), b"durable", b"-"];
+        let names = ["a", "b", "c"];
+        let ids = [0, 1, 2].map(|n| create_as(&logs, names[n], kinds[n]).created.unwrap());
+        for log in ids {
+            write(&logs, log, b"abc");
+        }
+        let forks = [0, 1, 2].map(|n| {
+            let origin = Some(Origin { source: ids[n], at: Offset(2) });
+            let op = Op::Create { name: ["x", "y", "z"][n], note: kinds[n], origin, append: None };
+            logs.lock_logs(&[ids[n]], &[["x", "y", "z"][n]]).commit(Class::User, &[op]).unwrap().created.unwrap()
+        });
+        settle_all(&logs);
+        let incarnations = |logs: &Unlocked| {
+            [0, 1, 2].map(|n| {
+                let of = |log: LogId, at| logs.lock_logs(&[log], &[]).view(log).unwrap().incarnation(Offset(at));
+                [of(ids[n], 3), of(forks[n], 2), of(forks[n], 3)]
+            })
+        };
+        let before = incarnations(&logs);
+        assert_eq!(incarnations(&unit.open()), before, "after death of the process");
+        let logs = unit.open_after(loss);
+        let after = incarnations(&logs);
+        let changes = [true, false, unsaid == Durability::Buffered];
+        for n in 0..3 {
+            assert_eq!(after[n][0] > forks[2].0, changes[n], "kind {n}");
+            assert_eq!(after[n] != before[n], changes[n], "kind {n}");
+            assert_eq!(after[n][0], after[n][1], "positions of a fork are its source's");
+        }
+        assert_eq!(incarnations(&unit.open()), after);
+    }
 }

@@ -1,5 +1,7 @@
-//! Random histories against a model: appends, forks, references, trims, deletes, rounds that are interrupted by writers, merges,
-//! reclaiming and crashes. `SEED=n` replays one; `SEEDS=n` says how many.
+//! Random histories against a model: logs of every durability, appends, forks, references, trims, deletes, rounds that are
+//! interrupted by writers, merges, reclaiming, death of the process, and crashes of the machine anywhere between what is durable
+//! and what is written. Whatever was shown under a position is never shown as other bytes. `SEED=n` replays one; `SEEDS=n` says
+//! how many.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -10,9 +12,9 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::{Interrupted, Notes, ScriptedJournal, Unit};
-use thalweg_base::{LogId, Lsn, Millis, Offset};
+use thalweg_base::{Durability, LogId, Lsn, Millis, Offset};
 use thalweg_journal::{Class, Journal};
-use thalweg_log::{Append, Lengths, Logs, LogsOptions, Op, Origin, ReadError, ReadFrom, When};
+use thalweg_log::{Append, Lengths, Logs, LogsOptions, Loss, Op, Origin, ReadError, ReadFrom, When};
 
 const CHUNK: u64 = 100;
 
@@ -26,19 +28,63 @@ struct Modelled {
     notes: Vec<Vec<u8>>,
     /// Logs whose content this one needs.
     needs: Vec<LogId>,
+    kind: Kind,
+}
+
+/// What a log says that it promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Unsaid,
+    Durable,
+    Buffered,
+}
+
+impl Kind {
+    fn note(self) -> &'static [u8] {
+        match self {
+            Kind::Unsaid => b"-",
+            Kind::Durable => b"durable",
+            Kind::Buffered => b"buffered",
+        }
+    }
+}
+
+/// What was seen under a position.
+struct Shown {
+    log: LogId,
+    incarnation: u64,
+    content: Vec<u8>,
+}
+
+/// What is planted, and which seed shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Fault {
+    #[default]
+    None,
+    /// Crashes of the machine are taken for deaths of the process.
+    MarkNotApplied,
+    /// The mark is applied to those that say that they are buffered alone.
+    MarkOfUnsaidForgotten,
 }
 
 type Model = BTreeMap<LogId, Modelled>;
-type Change = Box<dyn Fn(&mut Model) + Send>;
+type Change = Arc<dyn Fn(&mut Model) + Send + Sync>;
 
 struct World {
     random: Rand32,
     logs: Arc<Logs<Notes>>,
-    /// What was committed, and what of it is durable for certain.
+    /// What was committed, and what of it is written, and durable, for certain.
     now: Model,
+    written: Model,
     durable: Model,
-    pending: Vec<(Lsn, Change)>,
+    unwritten: Vec<(Lsn, Change)>,
+    undurable: Vec<(Lsn, Change)>,
     names: u32,
+    unsaid: Durability,
+    shown: Vec<Shown>,
+    /// Crashes of the machine that took something which was written.
+    losses: u64,
 }
 
 impl World {
@@ -56,15 +102,81 @@ impl World {
         (done.end, done.created)
     }
 
-    fn changed(&mut self, end: Lsn, change: impl Fn(&mut Model) + Send + 'static) {
+    fn changed(&mut self, end: Lsn, change: impl Fn(&mut Model) + Send + Sync + 'static) {
         change(&mut self.now);
-        self.pending.push((end, Box::new(change)));
+        let change: Change = Arc::new(change);
+        self.unwritten.push((end, Arc::clone(&change)));
+        self.undurable.push((end, change));
     }
 
-    fn became_durable(&mut self, durable: Lsn) {
-        while self.pending.first().is_some_and(|(end, _)| *end <= durable) {
-            let (_, change) = self.pending.remove(0);
+    fn advance(&mut self) {
+        let reached = self.logs.reached();
+        while self.unwritten.first().is_some_and(|(end, _)| *end <= reached.written) {
+            let (_, change) = self.unwritten.remove(0);
+            change(&mut self.written);
+        }
+        while self.undurable.first().is_some_and(|(end, _)| *end <= reached.durable) {
+            let (_, change) = self.undurable.remove(0);
             change(&mut self.durable);
+        }
+    }
+
+    fn durability(&self, kind: Kind) -> Durability {
+        match kind {
+            Kind::Unsaid => self.unsaid,
+            Kind::Durable => Durability::Durable,
+            Kind::Buffered => Durability::Buffered,
+        }
+    }
+
+    /// Looks at a log as a reader does, and remembers what it saw.
+    fn look(&mut self, log: LogId) {
+        let kind = self.now[&log].kind;
+        let visible = match self.durability(kind) {
+            Durability::Durable => &self.durable,
+            Durability::Buffered => &self.written,
+        };
+        // Who reads a log waits until its creation may be seen.
+        let Some(seen) = visible.get(&log).cloned() else { return };
+        let (published, incarnation) = {
+            let mut guard = self.logs.lock_logs(&[log], &[]);
+            let view = guard.view(log).expect("the log is there");
+            (view.published, view.incarnation(view.published))
+        };
+        assert_eq!(published.0, seen.bytes.len() as u64, "what readers may see of log {log}");
+        self.shown.push(Shown { log, incarnation, content: seen.bytes });
+    }
+
+    /// What was seen under a position is seen there again, or the position is refused; of a durable log it is seen.
+    fn check_shown(&self) {
+        for Shown { log, incarnation, content } in &self.shown {
+            let Some(model) = self.now.get(log) else { continue };
+            let mut guard = self.logs.lock_logs(&[*log], &[]);
+            let view = guard.view(*log).expect("the log is there");
+            let at = Offset(content.len() as u64);
+            let named = view.incarnation(at) == *incarnation && at <= view.tail;
+            assert!(
+                named || self.durability(model.kind) == Durability::Buffered,
+                "a position of durable log {log} at {at}"
+            );
+            assert!(!named || model.bytes.starts_with(content), "log {log} has other bytes below {at}");
+        }
+    }
+
+    /// The machine or only the process goes down.
+    fn crash(&mut self, journal: &ScriptedJournal, machine: bool, fault: Fault) -> Loss {
+        let loose = journal.loose();
+        if !machine {
+            journal.crash_at(journal.written());
+            return Loss::Nothing;
+        }
+        let kept = self.upto(loose.len() + 1);
+        self.losses += u64::from(kept < loose.len());
+        journal.crash_at(kept.checked_sub(1).map_or(journal.durable(), |last| loose[last]));
+        match (fault, self.unsaid) {
+            (Fault::MarkNotApplied, _) => Loss::Nothing,
+            (Fault::MarkOfUnsaidForgotten, _) | (_, Durability::Durable) => Loss::Buffered,
+            _ => Loss::Unsaid,
         }
     }
 
@@ -87,13 +199,14 @@ impl World {
         if self.now.values().any(|log| log.name == name) {
             return;
         }
-        let note = self.random.rand_u32().to_le_bytes().to_vec();
+        let kind = [Kind::Unsaid, Kind::Durable, Kind::Buffered][self.upto(3)];
+        let note = kind.note().to_vec();
         let op = Op::Create { name: &name, note: &note, origin: None, append: None };
         let (end, id) = self.commit(&[], &[&name], &[op]);
         let id = id.unwrap();
         self.changed(end, move |model| {
             let (name, notes) = (name.clone(), vec![note.clone()]);
-            model.insert(id, Modelled { name, notes, boundaries: vec![0], ..Modelled::default() });
+            model.insert(id, Modelled { name, notes, kind, boundaries: vec![0], ..Modelled::default() });
         });
     }
 
@@ -104,7 +217,8 @@ impl World {
         let (start, tail) = (self.now[&source].start, self.now[&source].bytes.len() as u64);
         let at = start + self.upto((tail - start) as usize + 1) as u64;
         let origin = Some(Origin { source, at: Offset(at) });
-        let op = Op::Create { name: &name, note: b"f", origin, append: None };
+        let note = self.now[&source].kind.note();
+        let op = Op::Create { name: &name, note, origin, append: None };
         let (end, id) = self.commit(&[source], &[&name], &[op]);
         let id = id.unwrap();
         self.changed(end, move |model| {
@@ -113,7 +227,7 @@ impl World {
             log.bytes.truncate(at as usize);
             log.boundaries.retain(|b| *b < at);
             log.boundaries.push(at);
-            log.notes = vec![b"f".to_vec()];
+            log.notes = vec![note.to_vec()];
             log.needs.push(source);
             model.insert(id, log);
         });
@@ -237,6 +351,12 @@ fn extend(model: &mut Model, log: LogId, bytes: &[u8], lengths: &Lengths) {
 }
 
 fn run(seed: u64) -> u64 {
+    play(seed, Fault::None).0
+}
+
+/// What was seen of a history, and how often it lost something.
+fn play(seed: u64, fault: Fault) -> (u64, u64) {
+    let unsaid = if seed.is_multiple_of(2) { Durability::Durable } else { Durability::Buffered };
     let journal = ScriptedJournal::lazy();
     let options = LogsOptions {
         chunk_bytes: CHUNK,
@@ -244,17 +364,23 @@ fn run(seed: u64) -> u64 {
         object_bytes: 1_500,
         fan_in: 2 + (seed % 3) as usize,
         reclaim_every_ms: 0,
+        durability: unsaid,
         ..LogsOptions::default()
     };
     let unit = Unit::new(journal.clone(), options);
     let storage = Arc::new(Interrupted::new(unit.storage.clone()));
     let world = Arc::new(Mutex::new(World {
         random: Rand32::new(seed),
-        logs: unit.open_on(storage.clone(), false),
+        logs: unit.open_on(storage.clone(), Loss::Nothing),
         now: Model::new(),
+        written: Model::new(),
         durable: Model::new(),
-        pending: Vec::new(),
+        unwritten: Vec::new(),
+        undurable: Vec::new(),
         names: 0,
+        unsaid,
+        shown: Vec::new(),
+        losses: 0,
     }));
     // Writers go on while a round or a merge is under way.
     let inside = Arc::clone(&world);
@@ -278,15 +404,19 @@ fn run(seed: u64) -> u64 {
             3 => {
                 logs.reclaim(Millis(step * 10_000)).expect("reclaiming");
             }
-            4..7 => journal.sync(),
+            4 => journal.sync(),
+            5..7 => journal.write(),
             7 if step % 3 == 0 => {
-                journal.crash();
                 let mut world = world.lock();
-                world.became_durable(journal.durable());
-                world.now = world.durable.clone();
-                world.pending.clear();
+                let machine = world.upto(3) > 0;
+                let loss = world.crash(&journal, machine, fault);
+                world.advance();
+                (world.now, world.written) = (world.durable.clone(), world.durable.clone());
+                world.unwritten.clear();
+                world.undurable.clear();
                 drop(logs);
-                world.logs = unit.open_on(storage.clone(), false);
+                world.logs = unit.open_on(storage.clone(), loss);
+                world.check_shown();
                 assert_eq!(world.logs.len(), world.now.len(), "logs after a crash");
                 for log in world.now.keys().copied().collect::<Vec<_>>() {
                     world.check(log);
@@ -294,19 +424,23 @@ fn run(seed: u64) -> u64 {
             }
             8..14 => {
                 let mut world = world.lock();
-                journal.sync();
+                journal.write();
+                world.advance();
                 if let Some(log) = world.pick() {
                     world.check(log);
+                    world.look(log);
                 }
+                world.check_shown();
             }
             _ => world.lock().write(),
         }
         let mut world = world.lock();
-        world.became_durable(journal.durable());
+        world.advance();
         hash = hash.wrapping_mul(31).wrapping_add(world.logs.journal().end().0 + world.logs.stats().objects);
     }
     *storage.before_create.lock() = None;
-    hash
+    let losses = world.lock().losses;
+    (hash, losses)
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -322,6 +456,24 @@ fn simulation_of_random_histories_equals_the_model() {
     for seed in 0..number("SEEDS").unwrap_or(300) {
         let done = std::panic::catch_unwind(|| run(seed));
         assert!(done.is_ok(), "replay with: SEED={seed} cargo test -p thalweg-log --test model");
+    }
+}
+
+#[test]
+fn histories_lose_what_was_written() {
+    let losses: u64 = (0..40).map(|seed| play(seed, Fault::None).1).sum();
+    assert!(losses > 20, "only {losses} crashes took something that was written");
+}
+
+#[test]
+fn planted_faults_are_caught() {
+    for fault in [Fault::MarkNotApplied, Fault::MarkOfUnsaidForgotten] {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let seen = (0..200).find(|seed| std::panic::catch_unwind(|| play(*seed, fault)).is_err());
+        std::panic::set_hook(hook);
+        assert!(seen.is_some(), "no history shows {fault:?}");
+        println!("{fault:?} is seen by seed {}", seen.unwrap_or_default());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::scope::Scope;
 use crate::http::plain;
+use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_wire::http::Response;
 use thiserror::Error;
 
@@ -39,6 +40,41 @@ const fn verb(scope: Scope) -> &'static str {
     }
 }
 
+/// How often each code was said.
+pub(crate) type DeniedCounts = [(&'static str, u64); CODES.len()];
+
+const CODES: [&str; 11] = [
+    "token_required",
+    "bad_authorization",
+    "unknown_token",
+    "expired_token",
+    "token_for_reads_only",
+    "token_not_signed",
+    "repeated_token",
+    "scope_missing",
+    "token_cannot_sign",
+    "bad_token_request",
+    "method_not_allowed",
+];
+
+/// Counts what is refused.
+#[derive(Debug, Default)]
+pub(super) struct Denials([AtomicU64; CODES.len()]);
+
+impl Denials {
+    pub(super) fn response(&self, denied: &Denied) -> Response {
+        let code = denied.mapping().1;
+        if let Some(at) = CODES.iter().position(|known| *known == code) {
+            self.0[at].fetch_add(1, Ordering::Relaxed);
+        }
+        denied.response()
+    }
+
+    pub(super) fn counts(&self) -> DeniedCounts {
+        std::array::from_fn(|at| (CODES[at], self.0[at].load(Ordering::Relaxed)))
+    }
+}
+
 impl Denied {
     /// Status, code, and what RFC 6750 calls the error.
     pub(super) const fn mapping(&self) -> (u16, &'static str, &'static str) {
@@ -57,7 +93,7 @@ impl Denied {
         }
     }
 
-    pub(super) fn response(&self) -> Response {
+    fn response(&self) -> Response {
         let (status, code, error) = self.mapping();
         let body = serde_json::json!({ "error": { "code": code, "message": self.to_string() } });
         let response = plain(status, "application/json").body(body.to_string());

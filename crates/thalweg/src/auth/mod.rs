@@ -23,7 +23,8 @@ use crate::config::{AuthMode, Config};
 use anyhow::bail;
 use arc_swap::ArcSwap;
 use bearer::{Credential, Way};
-use denied::Denied;
+pub(crate) use denied::DeniedCounts;
+use denied::{Denials, Denied};
 use routes::Need;
 use scope::{Prefix, Rights};
 use signed::Key;
@@ -40,6 +41,7 @@ pub(crate) struct Auth {
     path: PathBuf,
     data: PathBuf,
     known: ArcSwap<Known>,
+    denials: Denials,
 }
 
 struct Known {
@@ -80,7 +82,12 @@ impl Auth {
         if known.tokens.len() == 0 {
             tracing::warn!(path = %path.display(), "the file of tokens is empty: nobody may do anything");
         }
-        Ok(Self { path: path.to_owned(), data: data.to_owned(), known: ArcSwap::from_pointee(known) })
+        Ok(Self {
+            path: path.to_owned(),
+            data: data.to_owned(),
+            known: ArcSwap::from_pointee(known),
+            denials: Denials::default(),
+        })
     }
 
     /// The files whose change is to be noticed.
@@ -106,9 +113,25 @@ impl Auth {
         if request.path == ISSUE_PATH {
             let issued =
                 known.bearer(request, now_ms).and_then(|bearer| issue::answer(&known, &bearer, request, now_ms));
-            return Some(issued.unwrap_or_else(|denied| denied.response()));
+            return Some(issued.unwrap_or_else(|denied| self.denials.response(&denied)));
         }
-        known.admit(request, now_ms).err().map(|denied| denied.response())
+        known.admit(request, now_ms).err().map(|denied| self.denials.response(&denied))
+    }
+
+    /// The refusal of a request of which there is only the head. `None` lets it go on to [`Auth::answer`].
+    pub(crate) fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
+        let known = self.known.load();
+        let admitted = if head.path == ISSUE_PATH && head.method != Method::Options {
+            known.bearer(head, now_ms).map(drop)
+        } else {
+            known.admit(head, now_ms)
+        };
+        admitted.err().map(|denied| self.denials.response(&denied))
+    }
+
+    /// Refusals since the start, by their code.
+    pub(crate) fn denied(&self) -> DeniedCounts {
+        self.denials.counts()
     }
 }
 

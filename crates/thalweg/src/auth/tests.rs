@@ -43,7 +43,13 @@ impl Stand {
         let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
         let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
         let request = Request { method, path, query, headers: Headers(&headers), body: body.as_bytes() };
-        match self.auth.answer(&request, NOW) {
+        // The head alone is never refused where the whole is not.
+        let early = self.auth.on_head(&Request { body: b"", ..request }, NOW).map(|response| response.status);
+        let answer = self.auth.answer(&request, NOW);
+        let status = answer.as_ref().map(|response| response.status);
+        assert!(early.is_none() || early == status, "{early:?} {status:?}");
+        assert!(early.is_some() || path == ISSUE_PATH || status.is_none(), "{status:?} by the whole only");
+        match answer {
             None => (0, String::new()),
             Some(response) => {
                 let Body::Bytes(body) = response.body else { return (response.status, String::new()) };
@@ -250,6 +256,7 @@ fn every_refusal_is_in_the_documentation() {
         Denied::Method,
     ] {
         let (status, code, _) = denied.mapping();
+        assert!(stand().auth.denied().iter().any(|(known, _)| *known == code), "{code} is not counted");
         let row = rows.iter().position(|row| row.starts_with(&format!("| {status} | `{code}` |")));
         rows.remove(row.unwrap_or_else(|| panic!("{status} {code} is missing")));
     }

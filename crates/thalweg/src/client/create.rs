@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::server::{Call, Server};
-use crate::config::{Size, Span};
+use crate::config::{Durability, Size, Span};
 use clap::Args;
 use ureq::http::Method;
 
@@ -12,6 +12,7 @@ Examples:
   thalweg stream create notes --content-type text/plain
   thalweg stream create sessions/42 --json --ttl 24h
   thalweg stream create log --content-type text/plain --retention-bytes 1GiB --retention-age 7d
+  thalweg stream create tokens/7 --json --durability buffered
   thalweg stream create blobs/1                              bytes: application/octet-stream")]
 pub(crate) struct CreateArgs {
     /// The stream.
@@ -34,6 +35,10 @@ pub(crate) struct CreateArgs {
     /// Keep what is younger than this [default: the server's].
     #[arg(long, value_name = "TIME")]
     retention_age: Option<Span>,
+    /// When an append is acknowledged and shown: once it is on the disk (durable), or once the operating system has it (buffered)
+    /// [default: the server's].
+    #[arg(long, value_name = "durable|buffered")]
+    durability: Option<Durability>,
     /// Create it closed.
     #[arg(long)]
     closed: bool,
@@ -56,6 +61,9 @@ pub(crate) fn run(server: &Server, args: &CreateArgs) -> Result<(), Failure> {
     }
     if let Some(at) = &args.expires_at {
         call = call.header("stream-expires-at", at);
+    }
+    if let Some(durability) = args.durability {
+        call = call.header("stream-durability", durability.to_string());
     }
     if args.closed {
         call = call.header("stream-closed", "true");

@@ -163,7 +163,7 @@ words! {
     Durability {
         /// After it is on the disk: survives a power failure.
         Durable = "durable",
-        /// After it was accepted: a crash may lose the newest appends, never show them as something else.
+        /// After it was written: a crash of the machine may lose the newest appends, never show them as something else.
         Buffered = "buffered",
     }
 }

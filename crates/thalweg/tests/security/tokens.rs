@@ -1,5 +1,8 @@
 use crate::rig::{BINARY, Rig, text, thalweg, token};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
+use std::time::Duration;
 
 #[test]
 fn what_is_for_one_is_kept_by_no_shared_cache() {
@@ -110,4 +113,38 @@ fn a_token_that_is_made_wrongly_is_refused_by_the_command() {
     let nowhere =
         Command::new(BINARY).args(["token", "sign", "--data", "/nonexistent", "--prefix", "a"]).output().unwrap();
     assert!(text(&nowhere.stderr).contains("signing.key"));
+}
+
+#[test]
+fn an_upload_that_is_not_allowed_is_refused_before_it_is_sent_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.toml");
+    let (admin, reader) = (token(&tokens, "admin", &["--admin", "*"]), token(&tokens, "reader", &["--read", "*"]));
+    let rig = Rig::start(folder, &["--tokens", "$/tokens.toml", "--max-body", "2GiB"]);
+    let begin = |authorization: &str, length: &str| {
+        let mut socket = TcpStream::connect(rig.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let head = format!("PUT /v1/stream/a HTTP/1.1\r\nHost: h\r\n{authorization}{length}\r\n\r\nthe first bytes");
+        socket.write_all(head.as_bytes()).unwrap();
+        let mut said = Vec::new();
+        // Nothing more is sent, and still the answer comes and the connection ends.
+        socket.read_to_end(&mut said).unwrap();
+        text(&said)
+    };
+    for length in ["Content-Length: 1073741824", "Content-Length: 99999999999"] {
+        let said = begin("", length);
+        assert!(said.starts_with("HTTP/1.1 401 ") && said.contains("token_required"), "{said}");
+        assert!(said.contains("\r\nconnection: close\r\n"), "{said}");
+    }
+    // What follows is no chunk, which is not even looked at.
+    let said = begin(&format!("Authorization: Bearer {reader}\r\n"), "Transfer-Encoding: chunked");
+    assert!(said.starts_with("HTTP/1.1 403 ") && said.contains("scope_missing"), "{said}");
+    let said = begin(&format!("Authorization: Bearer {admin}\r\n"), "Content-Length: 99999999999");
+    assert!(said.starts_with("HTTP/1.1 413 "), "{said}");
+    assert_eq!(rig.ask(&reader, "POST /v1/stream/a", "small"), 403);
+    let metrics = rig.raw(b"GET /metrics", &[&format!("Authorization: Bearer {admin}")], "").1;
+    for (code, count) in [("token_required", 2), ("scope_missing", 2), ("unknown_token", 0)] {
+        let line = format!("thalweg_requests_denied_total{{code=\"{code}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+    }
 }

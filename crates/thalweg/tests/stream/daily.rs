@@ -26,6 +26,16 @@ fn a_stream_lives_from_create_to_delete() {
 }
 
 #[test]
+fn a_stream_is_as_durable_as_it_is_asked_for() {
+    let rig = Rig::start();
+    rig.ok("create tokens --json --durability buffered", "");
+    rig.ok("create tokens --json --durability buffered", "");
+    assert!(rig.fails("create tokens --json", 4).contains("Stream-Durability differs"));
+    assert!(said(&rig.run("create other --durability fast", "")).contains("`durable`, `buffered`"));
+    assert!(rig.ok("ls --json", "").contains("\"durability\":\"buffered\""));
+}
+
+#[test]
 fn json_goes_in_and_comes_out_one_message_per_line() {
     let rig = Rig::start();
     rig.ok("create events --json", "");

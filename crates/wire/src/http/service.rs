@@ -7,6 +7,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use thalweg_base::{Lsn, Reached, Until};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method<'a> {
@@ -51,8 +52,8 @@ impl<'a> Headers<'a> {
 /// What a handler says at once.
 pub enum Reply {
     Now(Response),
-    /// Sent once the server's [`Gate`] has reached the position; if the gate fails first, [`Service::gate_failed`] is sent instead.
-    Held(u64, Response),
+    /// Sent once the server's [`Gate`] has come so far; if the gate fails first, [`Service::gate_failed`] is sent instead.
+    Held(Until, Response),
     /// Polled until it has an answer; dropped early if the client goes away.
     Later(Box<dyn Pending>),
 }
@@ -230,6 +231,14 @@ impl Waker {
 pub trait Service: Send + Sync + 'static {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply;
 
+    /// Called once for a request of which more than the head is still to come; its body is empty here. An answer refuses it without
+    /// receiving that, and the connection closes after it. `None` lets it go on to [`Service::handle`]. `now_ms` is milliseconds since
+    /// the Unix epoch.
+    fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
+        let _ = (head, now_ms);
+        None
+    }
+
     /// All requests of one round were handled, and answers in the making that were due were called: the place to start work once
     /// per batch.
     fn round_done(&self);
@@ -244,21 +253,23 @@ pub trait Service: Send + Sync + 'static {
     }
 }
 
-/// A position that only grows, and the event loops that wait for it.
+/// How far the journal is written and durable, and the event loops that wait for it.
 ///
 /// Replies held at a position cost no task, lock or wake-up of their own: whoever advances the gate wakes each waiting event loop
 /// once, however many replies it releases.
 #[derive(Default)]
 pub struct Gate {
-    position: AtomicU64,
+    written: AtomicU64,
+    durable: AtomicU64,
     failed: AtomicBool,
     pub(crate) loops: parking_lot::RwLock<Vec<Arc<dyn Fn() + Send + Sync>>>,
 }
 
 impl Gate {
     #[must_use]
-    pub fn position(&self) -> u64 {
-        self.position.load(Ordering::Acquire)
+    pub fn reached(&self) -> Reached {
+        let durable = Lsn(self.durable.load(Ordering::Acquire));
+        Reached { written: Lsn(self.written.load(Ordering::Acquire)), durable }
     }
 
     #[must_use]
@@ -266,19 +277,20 @@ impl Gate {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// Releases every reply held at or below `position`.
-    pub fn advance(&self, position: u64) {
-        self.advance_with(position, || {});
+    /// Releases every reply that is covered. Positions never go back.
+    pub fn advance(&self, to: Reached) {
+        self.advance_with(to, || {});
     }
 
     /// The same, and does something that wakes event loops too: each is woken once for both.
-    pub fn advance_with(&self, position: u64, also: impl FnOnce()) {
-        self.position.fetch_max(position, Ordering::AcqRel);
+    pub fn advance_with(&self, to: Reached, also: impl FnOnce()) {
+        self.written.fetch_max(to.written.0, Ordering::AcqRel);
+        self.durable.fetch_max(to.durable.0, Ordering::AcqRel);
         also();
         self.wake();
     }
 
-    /// The position will never advance again.
+    /// It will never advance again.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Release);
         self.wake();

@@ -105,3 +105,43 @@ fn bodies_of_all_connections_share_a_budget() {
     third.send(&bytes);
     assert!(third.answer().body == body, "the budget was given back");
 }
+
+#[test]
+fn a_body_that_the_head_rules_out_is_not_received() {
+    let stand = stand_with(|config| config.max_body = 1 << 20);
+    for length in ["Content-Length: 1000", "Content-Length: 1073741824", "Transfer-Encoding: chunked"] {
+        for expect in ["", "Expect: 100-continue\r\n"] {
+            let mut client = Client::new(&stand.server);
+            client.send(format!("POST /guarded HTTP/1.1\r\nHost: h\r\n{expect}{length}\r\n\r\n"));
+            let answer = client.answer();
+            assert_eq!((answer.status, answer.text().as_str()), (403, "the head is enough"), "{length} {expect}");
+            assert_eq!(answer.field("connection"), Some("close"));
+            client.assert_closed();
+        }
+    }
+    assert_eq!(stand.paths.handled.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
+#[test]
+fn a_client_that_sends_on_regardless_is_cut_off_and_costs_no_memory() {
+    let stand = stand_with(|config| {
+        config.max_body = 1 << 30;
+        config.max_buffered = 100_000;
+    });
+    let mut client = Client::new(&stand.server);
+    client.send(format!("POST /guarded HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n", 1 << 30));
+    let piece = pattern(1 << 20);
+    let sent = (0..1024).take_while(|_| client.try_send(&piece)).count();
+    assert!(sent < 200, "{sent} MiB were taken");
+    assert!(stand.server.stats().bytes_in < 1 << 20);
+}
+
+#[test]
+fn a_small_request_is_looked_at_whole_and_the_connection_goes_on() {
+    let stand = stand();
+    let mut client = Client::new(&stand.server);
+    client.send(post("/guarded", b"small"));
+    let answer = client.answer();
+    assert_eq!((answer.status, answer.text().as_str(), answer.field("connection")), (403, "looked at whole", None));
+    assert_eq!(client.get("/a").text(), "/a");
+}

@@ -46,6 +46,14 @@ impl Client {
         }
     }
 
+    /// Whether it could be sent.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
+        match &mut self.tls {
+            None => self.socket.write_all(bytes).is_ok(),
+            Some(tls) => rustls::Stream::new(&mut **tls, &mut self.socket).write_all(bytes).is_ok(),
+        }
+    }
+
     /// Says that nothing more will come.
     pub(crate) fn shut_down(&mut self) {
         if let Some(tls) = &mut self.tls {

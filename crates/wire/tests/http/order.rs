@@ -35,9 +35,9 @@ fn replies_leave_in_the_order_of_their_requests() {
     assert_eq!(client.answer().text(), "/a");
     eventually(|| stand.paths.handled.load(Ordering::SeqCst) == 8);
     assert!(client.is_silent());
-    stand.gate.advance(4);
+    stand.advance(4);
     assert!(client.is_silent());
-    stand.gate.advance(5);
+    stand.advance(5);
     assert_eq!(client.answer().text(), "held 5");
     assert_eq!(client.answer().text(), "/b");
     assert!(client.is_silent());
@@ -59,7 +59,7 @@ fn a_pipeline_deeper_than_the_bound_is_served_to_its_end() {
     assert_eq!(client.answer().text(), "held 0");
     assert!(client.is_silent());
     assert!(stand.paths.handled.load(Ordering::SeqCst) <= 5);
-    stand.gate.advance(1000);
+    stand.advance(1000);
     for n in 1..300 {
         assert_eq!(client.answer().text(), format!("held {n}"));
     }
@@ -126,7 +126,7 @@ fn a_round_is_over_also_when_an_answer_in_the_making_was_called() {
     let before = stand.paths.rounds.load(Ordering::SeqCst);
     stand.paths.open();
     eventually(|| stand.paths.rounds.load(Ordering::SeqCst) > before);
-    stand.gate.advance(7);
+    stand.advance(7);
     assert_eq!(client.answer().text(), "later held");
 }
 

@@ -5,6 +5,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
+use thalweg_base::{Lsn, Until};
 use thalweg_wire::http::{
     Body, BodySource, Context, Gate, Pending, Poll, Pull, Reply, Request, Response, Server, ServerConfig, Service,
     Sink, Waker,
@@ -152,11 +153,15 @@ impl Service for Paths {
             }));
             Reply::Now(response)
         };
+        let until = Until::Durable(Lsn(number()));
         match request.path {
             "/echo" => Reply::Now(Response::new(200).body(request.body.to_vec())),
-            "/held" => Reply::Held(number(), Response::new(200).body(format!("held {}", number()))),
+            "/held" => Reply::Held(until, Response::new(200).body(format!("held {}", number()))),
+            "/written" => {
+                Reply::Held(Until::Written(Lsn(number())), Response::new(200).body(format!("written {}", number())))
+            }
             "/later" => later(Reply::Now(Response::new(200).body(format!("later {}", number()))), None),
-            "/later-held" => later(Reply::Held(number(), Response::new(200).body("later held")), None),
+            "/later-held" => later(Reply::Held(until, Response::new(200).body("later held")), None),
             "/timeout" => later(Reply::Now(Response::new(200)), Some(Duration::from_millis(number()))),
             "/parts" => {
                 let mut response = Response::new(200);
@@ -183,8 +188,14 @@ impl Service for Paths {
                 Reply::Now(response)
             }
             "/none" => Reply::Now(Response::new(204)),
+            "/guarded" => Reply::Now(Response::new(403).body("looked at whole")),
             path => Reply::Now(Response::new(200).body(path.to_owned())),
         }
+    }
+
+    fn on_head(&self, head: &Request<'_>, _: u64) -> Option<Response> {
+        assert!(head.body.is_empty());
+        (head.path == "/guarded").then(|| Response::new(403).body("the head is enough"))
     }
 
     fn round_done(&self) {
@@ -200,6 +211,12 @@ pub(crate) struct Stand {
     pub(crate) server: Server,
     pub(crate) paths: Arc<Paths>,
     pub(crate) gate: Arc<Gate>,
+}
+
+impl Stand {
+    pub(crate) fn advance(&self, durable: u64) {
+        self.gate.advance(Lsn(durable).into());
+    }
 }
 
 pub(crate) fn stand() -> Stand {

@@ -32,7 +32,7 @@ fn stopping_finishes_what_is_in_flight() {
         let answer = upload.answer();
         assert_eq!((answer.body.len(), answer.field("connection")), (1000, Some("close")));
         assert!(held.is_silent());
-        stand.gate.advance(1);
+        stand.advance(1);
         let answer = held.answer();
         assert_eq!((answer.text().as_str(), answer.field("connection")), ("held 1", Some("close")));
         assert!(stop.join().unwrap() < LONG);
@@ -51,7 +51,7 @@ fn grace_has_an_end() {
     stand.server.stop(Duration::from_millis(100));
     assert!(start.elapsed() >= Duration::from_millis(100));
     client.assert_closed();
-    stand.gate.advance(1);
+    stand.advance(1);
     stand.server.stop(LONG);
 }
 
@@ -59,7 +59,7 @@ fn grace_has_an_end() {
 fn a_stopped_server_leaves_its_port_and_gate() {
     let stand = stand();
     drop(stand.server);
-    stand.gate.advance(1);
+    stand.gate.advance(thalweg_base::Lsn(1).into());
     assert_eq!(std::sync::Arc::strong_count(&stand.gate), 1);
     assert_eq!(std::sync::Arc::strong_count(&stand.paths), 1);
 }

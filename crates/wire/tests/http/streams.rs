@@ -50,7 +50,7 @@ fn a_later_reply_may_turn_out_to_be_held() {
     eventually(|| !stand.paths.wakers.lock().is_empty());
     stand.paths.open();
     assert!(client.is_silent());
-    stand.gate.advance(3);
+    stand.advance(3);
     assert_eq!(client.answer().text(), "later held");
 }
 

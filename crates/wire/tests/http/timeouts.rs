@@ -51,7 +51,7 @@ fn waiting_for_an_answer_is_not_idleness() {
     let mut client = Client::new(&stand.server);
     client.send(get("/held?1"));
     std::thread::sleep(SHORT * 3);
-    stand.gate.advance(1);
+    stand.advance(1);
     assert_eq!(client.answer().status, 200);
 }
 

@@ -365,4 +365,4 @@ fn push_relation_part(out: &mut Vec<u8>, name: &str) {
 
 #[cfg(test)]
 #[path = "projection_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -70,7 +70,7 @@ fn push_modifier(out: &mut String, ty: &str, modifier: u32) {
 fn push_interval(out: &mut String, range: u32, precision: u32) {
     if range != INTERVAL_ALL {
         let mut fields = INTERVAL_FIELDS.iter().filter(|(_, bit)| range & bit != 0).map(|(name, _)| *name);
-        let _ = match (fields.next(), fields.last()) {
+        let _ = match (fields.next(), fields.next_back()) {
             (Some(first), Some(last)) => write!(out, ",\"fields\":\"{first} TO {last}\""),
             (Some(only), None) => write!(out, ",\"fields\":\"{only}\""),
             (None, _) => Ok(()),

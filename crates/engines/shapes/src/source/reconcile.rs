@@ -18,14 +18,18 @@ const BATCH: usize = 500;
 pub(crate) enum Gone {
     /// Also if there is a new one of the same name.
     Dropped,
-    Renamed { to: String },
+    Renamed {
+        to: String,
+    },
     Altered,
     /// The publication has not had it for a while.
     Unpublished,
     /// Its changes have come without whole old rows for a while.
     Identity,
     /// It got a part that may have had rows before.
-    Attached { part: String },
+    Attached {
+        part: String,
+    },
     /// It lost a part, and the rows in it.
     Detached,
 }
@@ -94,7 +98,10 @@ fn compare(table: &Table, now: Option<&Found>) -> Option<Gone> {
         return Some(Gone::Attached { part: part.name.to_string() });
     }
     let mut settled = standing.relations().filter(|relation| !is_new(relation.oid) || relation.oid == table.oid);
-    if settled.clone().any(|relation| !relation.published || relation.cut || relation.oid == table.oid && relation.as_root) {
+    if settled
+        .clone()
+        .any(|relation| !relation.published || relation.cut || relation.oid == table.oid && relation.as_root)
+    {
         return Some(Gone::Unpublished);
     }
     settled.any(|relation| relation.has_rows() && relation.identity != Identity::Full).then_some(Gone::Identity)

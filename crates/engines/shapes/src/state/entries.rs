@@ -69,6 +69,12 @@ impl Entries {
         self.list.last().map_or(ShapeOffset::SNAPSHOT_END, Entry::offset)
     }
 
+    /// The oldest entry.
+    #[must_use]
+    pub fn first(&self) -> Option<&Entry> {
+        self.list.first()
+    }
+
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()

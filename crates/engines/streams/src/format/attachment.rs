@@ -6,7 +6,7 @@ use crate::state::lifetime::Lifetime;
 use crate::state::producers::Producers;
 use crate::state::retention::{Mark, Marks, Retention};
 use crate::state::{Closed, Config, Fork, StreamState};
-use thalweg_base::{DecodeError, Decoder, Encoder, Lsn, Millis, Offset};
+use thalweg_base::{DecodeError, Decoder, Durability, Encoder, Lsn, Millis, Offset};
 
 const VERSION: u8 = 1;
 
@@ -19,7 +19,8 @@ const FORKS: u64 = 32;
 const SOFT_DELETED: u64 = 64;
 const RETENTION: u64 = 128;
 const MARKS: u64 = 256;
-const KNOWN: u64 = 511;
+const DURABILITY: u64 = 512;
+const KNOWN: u64 = 1023;
 
 pub(crate) fn encode(state: &StreamState, out: &mut Vec<u8>) {
     let flag = |set: bool, flag: u64| if set { flag } else { 0 };
@@ -40,7 +41,8 @@ pub(crate) fn encode(state: &StreamState, out: &mut Vec<u8>) {
             | flag(state.forks > 0, FORKS)
             | flag(state.soft_deleted, SOFT_DELETED)
             | flag(!state.retention.is_unlimited(), RETENTION)
-            | flag(!state.marks.as_slice().is_empty(), MARKS),
+            | flag(!state.marks.as_slice().is_empty(), MARKS)
+            | flag(state.durability.is_some(), DURABILITY),
     );
     if let Some(place) = closed_by {
         out.put_varint(place.into());
@@ -68,6 +70,9 @@ pub(crate) fn encode(state: &StreamState, out: &mut Vec<u8>) {
     if !state.marks.as_slice().is_empty() {
         encode_marks(&state.marks, out);
     }
+    if let Some(durability) = state.durability {
+        encode_durability(durability, out);
+    }
 }
 
 pub(crate) fn decode(bytes: &[u8]) -> Result<StreamState, DecodeError> {
@@ -79,8 +84,15 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<StreamState, DecodeError> {
     let content_type = ContentType::decode(&mut d)?;
     let lifetime = decode_lifetime(&mut d)?;
     let touched = if lifetime.is_sliding() { Millis(d.varint()?) } else { Millis::ZERO };
-    let config =
-        Config { content_type, lifetime, created: touched, closed: false, fork: None, retention: Retention::default() };
+    let config = Config {
+        content_type,
+        lifetime,
+        created: touched,
+        closed: false,
+        fork: None,
+        retention: Retention::default(),
+        durability: None,
+    };
     let mut state = StreamState::new(config, Lsn::ZERO);
     // Uses within the slack may have gone unrecorded: rather keep a stream for too long.
     state.seen = touched.plus(lifetime.slack_ms());
@@ -112,6 +124,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<StreamState, DecodeError> {
     }
     if has(MARKS) {
         state.marks = decode_marks(&mut d)?;
+    }
+    if has(DURABILITY) {
+        state.durability = Some(decode_durability(&mut d)?);
     }
     d.end()?;
     Ok(state)
@@ -157,6 +172,21 @@ pub(super) fn encode_retention(retention: Retention, out: &mut Vec<u8>) {
 pub(super) fn decode_retention(d: &mut Decoder<'_>) -> Result<Retention, DecodeError> {
     let mut bound = || Ok(Some(d.varint()?).filter(|bound| *bound > 0));
     Ok(Retention { bytes: bound()?, secs: bound()? })
+}
+
+pub(super) fn encode_durability(durability: Durability, out: &mut Vec<u8>) {
+    out.put_u8(match durability {
+        Durability::Durable => 1,
+        Durability::Buffered => 2,
+    });
+}
+
+pub(super) fn decode_durability(d: &mut Decoder<'_>) -> Result<Durability, DecodeError> {
+    match d.u8()? {
+        1 => Ok(Durability::Durable),
+        2 => Ok(Durability::Buffered),
+        got => Err(DecodeError::Unknown { what: "durability", got: got.into() }),
+    }
 }
 
 /// The first in full, the others as distances.
@@ -218,6 +248,7 @@ mod tests {
             closed: false,
             fork: None,
             retention: Retention::default(),
+            durability: None,
         };
         StreamState::new(config, Lsn::ZERO)
     }
@@ -260,6 +291,19 @@ mod tests {
         assert_eq!(decode(&out), Ok(state));
         for cut in 0..out.len() {
             assert!(decode(&out[..cut]).is_err(), "{cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_promised_is_pinned() {
+        for (durability, byte) in [(Durability::Durable, "01"), (Durability::Buffered, "02")] {
+            let mut state = plain("text/plain", Lifetime::Unlimited);
+            state.durability = Some(durability);
+            let mut out = Vec::new();
+            encode(&state, &mut out);
+            assert_eq!(hex(&out), "0102008004".to_owned() + byte);
+            assert_eq!(decode(&out), Ok(state));
+            assert!(decode(&out[..out.len() - 1]).is_err());
         }
     }
 

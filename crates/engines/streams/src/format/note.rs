@@ -3,7 +3,8 @@
 //! A stream's first note is its configuration. Every later one is a list of entries, each a tag byte and its fields.
 
 use super::attachment::{
-    decode_fork, decode_lifetime, decode_retention, encode_fork, encode_lifetime, encode_retention,
+    decode_durability, decode_fork, decode_lifetime, decode_retention, encode_durability, encode_fork, encode_lifetime,
+    encode_retention,
 };
 use super::content_type::ContentType;
 use crate::state::Config;
@@ -125,6 +126,7 @@ pub fn decode(note: &[u8], mut f: impl FnMut(Note<'_>) -> Result<(), DecodeError
 const CONFIG_CLOSED: u8 = 1;
 const CONFIG_FORK: u8 = 2;
 const CONFIG_RETENTION: u8 = 4;
+const CONFIG_DURABILITY: u8 = 8;
 
 pub fn encode_config(config: &Config, out: &mut Vec<u8>) {
     out.put_u8(VERSION);
@@ -137,13 +139,17 @@ pub fn encode_config(config: &Config, out: &mut Vec<u8>) {
     out.put_u8(
         flag(config.closed, CONFIG_CLOSED)
             | flag(config.fork.is_some(), CONFIG_FORK)
-            | flag(!config.retention.is_unlimited(), CONFIG_RETENTION),
+            | flag(!config.retention.is_unlimited(), CONFIG_RETENTION)
+            | flag(config.durability.is_some(), CONFIG_DURABILITY),
     );
     if let Some(fork) = &config.fork {
         encode_fork(fork, out);
     }
     if !config.retention.is_unlimited() {
         encode_retention(config.retention, out);
+    }
+    if let Some(durability) = config.durability {
+        encode_durability(durability, out);
     }
 }
 
@@ -157,13 +163,14 @@ pub fn decode_config(note: &[u8]) -> Result<Config, DecodeError> {
     let lifetime = decode_lifetime(&mut d)?;
     let created = if matches!(lifetime, Lifetime::Idle { .. }) { Millis(d.varint()?) } else { Millis::ZERO };
     let flags = d.u8()?;
-    if flags & !(CONFIG_CLOSED | CONFIG_FORK | CONFIG_RETENTION) != 0 {
+    if flags & !(CONFIG_CLOSED | CONFIG_FORK | CONFIG_RETENTION | CONFIG_DURABILITY) != 0 {
         return Err(DecodeError::Unknown { what: "configuration flags", got: flags.into() });
     }
     let fork = if flags & CONFIG_FORK != 0 { Some(Box::new(decode_fork(&mut d)?)) } else { None };
     let retention = if flags & CONFIG_RETENTION != 0 { decode_retention(&mut d)? } else { Retention::default() };
+    let durability = if flags & CONFIG_DURABILITY != 0 { Some(decode_durability(&mut d)?) } else { None };
     d.end()?;
-    Ok(Config { content_type, lifetime, created, closed: flags & CONFIG_CLOSED != 0, fork, retention })
+    Ok(Config { content_type, lifetime, created, closed: flags & CONFIG_CLOSED != 0, fork, retention, durability })
 }
 
 #[cfg(test)]
@@ -172,7 +179,7 @@ mod tests {
     use crate::format::offset::Position;
     use crate::state::{Fork, StreamState};
     use proptest::prelude::*;
-    use thalweg_base::Lsn;
+    use thalweg_base::{Durability, Lsn};
     use thalweg_log::Attachment;
 
     fn hex(bytes: &[u8]) -> String {
@@ -198,6 +205,7 @@ mod tests {
                 inherited_lifetime: true,
             })),
             retention: Retention::default(),
+            durability: None,
         }
     }
 
@@ -225,6 +233,11 @@ mod tests {
         let retention = Retention { bytes: Some(300), secs: Some(1) };
         encode_config(&Config { retention, ..config() }, &mut out);
         assert_eq!(hex(&out), "0101013ce807070103612f6240ac0202ac0201");
+        for (durability, byte) in [(Durability::Durable, "01"), (Durability::Buffered, "02")] {
+            out.clear();
+            encode_config(&Config { durability: Some(durability), ..config() }, &mut out);
+            assert_eq!(hex(&out), "0101013ce8070b0103612f6240ac0202".to_owned() + byte);
+        }
     }
 
     #[test]
@@ -232,6 +245,7 @@ mod tests {
         for config in [
             config(),
             Config { retention: Retention { bytes: None, secs: Some(9) }, ..config() },
+            Config { durability: Some(Durability::Buffered), ..config() },
             Config { fork: None, closed: false, lifetime: Lifetime::Until(Millis(5)), created: Millis(0), ..config() },
         ] {
             let mut out = Vec::new();

@@ -15,7 +15,7 @@ use crate::state::append::{Attempt, Conflict, Outcome, judge, notes};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
-use thalweg_base::{Lsn, Millis};
+use thalweg_base::{Millis, Until};
 use thalweg_journal::Class;
 use thalweg_log::{Append, Lengths, Op};
 use thalweg_wire::http::{Body, Request};
@@ -85,18 +85,19 @@ impl Engine {
             Outcome::Accept { producer } => producer,
             Outcome::Refuse(conflict) => {
                 let refusal = refusal(conflict, &attempt, state.content_type.as_str(), tail, self.config.max_producers);
-                return Err(refusal.after(view.changed));
+                return Err(refusal.after(view.when(view.changed)));
             }
             Outcome::Duplicate { seq } => {
                 let closed = state.closed.is_some();
-                let changed = if self.config.acknowledges_retries_early() { Lsn::ZERO } else { view.changed };
+                let changed =
+                    if self.config.acknowledges_retries_early() { Until::NOW } else { view.when(view.changed) };
                 self.renew(&mut guard, log, now);
                 add(&self.counters.duplicates, 1);
                 let producer = attempt.claim.map(|claim| (claim.epoch, seq));
                 return Ok(accepted(204, changed, tail, closed, producer, conditional));
             }
             Outcome::AlreadyClosed => {
-                let changed = view.changed;
+                let changed = view.when(view.changed);
                 self.renew(&mut guard, log, now);
                 return Ok(accepted(204, changed, tail, true, None, conditional));
             }
@@ -126,35 +127,40 @@ impl Engine {
                 let first = guard.commit(Class::User, &[Op::Write { log, note: b"", append }])?;
                 let _ = self.logs.journal().wait(first.end);
                 let committed = guard.commit(Class::User, &[Op::Write { log, note: &note, append: None }])?;
-                return Ok((committed.end, next, added));
+                return Ok((committed.until, next, added));
             }
-            let committed = guard.commit(Class::User, &[Op::Write { log, note: &note, append }])?;
-            Ok((committed.end, next, added))
+            let ops = [Op::Write { log, note: &note, append }];
+            // A lost close would open what somebody was told is closed.
+            let committed = match attempt.close && !self.config.buffers_closes() {
+                true => guard.commit_durably(Class::User, &ops)?,
+                false => guard.commit(Class::User, &ops)?,
+            };
+            Ok((committed.until, next, added))
         });
         NOTE.set(note);
-        let (end, next, added) = committed??;
+        let (until, next, added) = committed??;
         if sliding {
             self.renew(&mut guard, log, now);
         }
         drop(guard);
         if watched {
-            self.announce(end, log);
+            self.announce(until, log);
         }
         if added > 0 {
-            self.changed(end, log);
+            self.changed(until, log);
             add(&self.counters.appends, 1);
             add(&self.counters.append_bytes, added);
         }
         let status = if attempt.claim.is_some() && !attempt.empty { 200 } else { 204 };
         let producer = attempt.claim.map(|claim| (claim.epoch, claim.seq));
-        Ok(accepted(status, end, next, attempt.close, producer, conditional))
+        Ok(accepted(status, until, next, attempt.close, producer, conditional))
     }
 }
 
 /// `conditional`: the request was, so it is told the tag for the next one.
 fn accepted(
     status: u16,
-    after: Lsn,
+    after: Until,
     next: Position,
     closed: bool,
     producer: Option<(u64, u64)>,

@@ -13,7 +13,7 @@ use crate::state::StreamState;
 use crate::state::cursor;
 use bytes::Bytes;
 use std::sync::Arc;
-use thalweg_base::{LogId, Lsn, Millis, Offset};
+use thalweg_base::{LogId, Lsn, Millis, Offset, Reached, Until};
 use thalweg_log::{Chunk, LogView, ReadError, ReadFrom};
 use thalweg_wire::http::Fetch;
 use thalweg_wire::http::{Body, Response};
@@ -40,7 +40,7 @@ pub(crate) struct Place {
     /// When the stream will be gone.
     pub(crate) deadline: Option<Millis>,
     /// The answer must wait for this: the stream's own making, and its last trim.
-    pub(crate) after: Lsn,
+    pub(crate) after: Until,
 }
 
 /// What the client has, and which form it takes.
@@ -73,15 +73,17 @@ impl Span {
 }
 
 impl Place {
-    pub(crate) fn new(view: &LogView<'_, StreamState>, from: Offset, durable: Lsn) -> Self {
+    pub(crate) fn new(view: &LogView<'_, StreamState>, from: Offset, reached: Reached) -> Self {
         let state = view.attachment;
         Self {
-            span: Span::new(view, from, durable),
+            span: Span::new(view, from, reached.durable),
             name: view.name.into(),
             content_type: state.content_type.clone(),
             moving: false,
             deadline: state.lifetime.deadline(state.seen),
-            after: Some(view.created.max(state.trimmed)).filter(|after| *after > durable).unwrap_or(Lsn::ZERO),
+            after: Some(view.when(view.created.max(state.trimmed)))
+                .filter(|after| !reached.covers(*after))
+                .unwrap_or(Until::NOW),
         }
     }
 }
@@ -146,7 +148,8 @@ impl Engine {
             return refusal.into();
         }
         let mut guard = self.logs.lock_logs(&[span.log], &[]);
-        refusal.after(guard.view(span.log).map_or(place.after, |view| view.attachment.trimmed.max(place.after)))
+        let after = |view: LogView<'_, StreamState>| view.when(view.attachment.trimmed).and(place.after);
+        refusal.after(guard.view(span.log).map_or(place.after, after))
     }
 
     /// The position as clients see it, at an offset of the span.
@@ -239,7 +242,7 @@ impl Engine {
 /// An answer that is being compressed.
 struct Compressing {
     engine: Arc<Engine>,
-    after: Lsn,
+    after: Until,
     response: Option<Response>,
     bytes: u64,
     small: Fetch<Result<Bytes, String>>,

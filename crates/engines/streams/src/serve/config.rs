@@ -48,6 +48,8 @@ pub struct Faults {
     pub retry_acknowledged_early: bool,
     /// What is known of a producer stands in a frame of its own, behind the content.
     pub producer_state_in_another_frame: bool,
+    /// A close of a buffered stream is buffered.
+    pub close_buffered: bool,
 }
 
 impl StreamsConfig {
@@ -59,6 +61,13 @@ impl StreamsConfig {
     pub(crate) fn acknowledges_retries_early(&self) -> bool {
         #[cfg(feature = "faults")]
         return self.faults.retry_acknowledged_early;
+        #[cfg(not(feature = "faults"))]
+        false
+    }
+
+    pub(crate) fn buffers_closes(&self) -> bool {
+        #[cfg(feature = "faults")]
+        return self.faults.close_buffered;
         #[cfg(not(feature = "faults"))]
         false
     }

@@ -13,7 +13,7 @@ use crate::format::note::{Note, encode_config};
 use crate::state::create::{ForkWish, Wish, difference};
 use crate::state::{Config, StreamState};
 use std::sync::Arc;
-use thalweg_base::{Millis, Offset};
+use thalweg_base::{Durability, Millis, Offset};
 use thalweg_journal::Class;
 use thalweg_log::{Guard, LogView, Op, Origin};
 use thalweg_wire::http::{Body, Request};
@@ -52,6 +52,7 @@ impl Engine {
             lifetime: fields.lifetime()?,
             closed: fields.closes(),
             retention: fields.retention()?,
+            durability: fields.durability()?,
             fork,
             fresh: fields.if_none_match == Some(b"*"),
         };
@@ -108,7 +109,8 @@ impl Engine {
                 self.expire(put.name, now)?;
                 return Ok(Looked::Again);
             }
-            return existing(&view, &put.wish).map(Looked::Done);
+            let durability = self.durability(view.attachment.durability);
+            return existing(&view, &put.wish, durability).map(Looked::Done);
         }
         let inheritance = match put.wish.fork {
             None => None,
@@ -149,6 +151,7 @@ impl Engine {
         now: Millis,
     ) -> Result<Answer, Refused> {
         let origin = inheritance.as_ref().map(|inherited| inherited.origin);
+        let durability = inheritance.as_ref().map_or(put.wish.durability, |inherited| inherited.durability);
         let inherited_lifetime = inheritance.as_ref().map(|inherited| inherited.lifetime);
         let config = Config {
             content_type,
@@ -157,6 +160,7 @@ impl Engine {
             closed: put.wish.closed,
             fork: inheritance.map(|inherited| Box::new(inherited.fork)),
             retention: put.wish.retention,
+            durability,
         };
         let mut note = Vec::with_capacity(64);
         encode_config(&config, &mut note);
@@ -165,11 +169,12 @@ impl Engine {
         let (committed, added) = content.with(|append| {
             let added = append.as_ref().map_or(0, |append| append.lengths().bytes());
             let create = Op::Create { name: put.name, note: &note, origin, append };
-            let committed = match origin {
-                Some(Origin { source, .. }) => {
-                    guard.commit(Class::User, &[create, Op::Write { log: source, note: &forked, append: None }])
-                }
-                None => guard.commit(Class::User, &[create]),
+            let forked = origin.map(|Origin { source, .. }| Op::Write { log: source, note: &forked, append: None });
+            let both = [create, forked.unwrap_or(create)];
+            let ops = if forked.is_some() { &both[..] } else { &both[..1] };
+            let committed = match config.closed {
+                true => guard.commit_durably(Class::User, ops),
+                false => guard.commit(Class::User, ops),
             };
             (committed, added)
         })?;
@@ -182,35 +187,37 @@ impl Engine {
             .next_offset(position(&view, view.tail))
             .closed(config.closed)
             .no_store()
+            .durability(self.durability(config.durability))
             .content_type(config.content_type.as_str());
-        self.changed(committed.end, made);
+        self.changed(committed.until, made);
         add(&self.counters.creates, 1);
         if added > 0 {
             add(&self.counters.appends, 1);
             add(&self.counters.append_bytes, added);
         }
-        Ok(Answer::Response(committed.end, head.finish(Body::Empty)))
+        Ok(Answer::Response(committed.until, head.finish(Body::Empty)))
     }
 }
 
 /// The answer to a PUT of a stream that is there.
-fn existing(view: &LogView<'_, StreamState>, wish: &Wish<'_>) -> Result<Answer, Refused> {
+fn existing(view: &LogView<'_, StreamState>, wish: &Wish<'_>, durability: Durability) -> Result<Answer, Refused> {
     let state = view.attachment;
     if state.soft_deleted {
         return Err(Refusal::NameKept.after(state.configured));
     }
     if wish.fresh {
-        return Err(Refusal::ExistsAlready { tail: position(view, view.tail) }.after(view.changed));
+        return Err(Refusal::ExistsAlready { tail: position(view, view.tail) }.after(view.when(view.changed)));
     }
     if let Some(what) = difference(state, wish) {
-        return Err(Refusal::Exists(what).after(view.changed));
+        return Err(Refusal::Exists(what).after(view.when(view.changed)));
     }
     let head = Head::new(200)
         .next_offset(position(view, view.tail))
         .closed(state.closed.is_some())
         .no_store()
+        .durability(durability)
         .content_type(state.content_type.as_str());
-    Ok(Answer::Response(view.changed, head.finish(Body::Empty)))
+    Ok(Answer::Response(view.when(view.changed), head.finish(Body::Empty)))
 }
 
 /// The stream's URL as the client knows it; only its path if the request does not say where it was sent.

@@ -15,7 +15,7 @@ use crate::error::{Refusal, Refused};
 use crate::format::offset::Position;
 use crate::state::StreamState;
 use std::sync::Arc;
-use thalweg_base::{LogId, Lsn, Millis, Offset};
+use thalweg_base::{Durability, LogId, Lsn, Millis, Offset, Until};
 use thalweg_log::{Guard, LogView, Logs};
 use thalweg_wire::http::Pool;
 use thalweg_wire::http::{Method, Request, Waker};
@@ -63,7 +63,7 @@ impl Engine {
             Method::Head => self.metadata(request, now),
             Method::Put => self.create(request, now),
             Method::Delete => self.delete(request, now),
-            Method::Options => Ok(Answer::Response(Lsn::ZERO, head::preflight())),
+            Method::Options => Ok(Answer::Response(Until::NOW, head::preflight())),
             Method::Other(_) => Err(Refusal::Method.into()),
         };
         answer.unwrap_or_else(|refused| self.refuse(&refused))
@@ -107,6 +107,11 @@ impl Engine {
         state.expired(now, self.recovered)
     }
 
+    /// What is in force for a stream that was asked to be of one, or not.
+    pub(crate) fn durability(&self, said: Option<Durability>) -> Durability {
+        said.unwrap_or(self.logs.options().durability)
+    }
+
     /// What to say of a stream that was there a moment ago.
     pub(crate) fn vanished(&self, name: &str) -> Refused {
         Refusal::NotFound.after(self.logs.lock(&[name]).absent_since(name))
@@ -124,25 +129,25 @@ impl Engine {
         }
     }
 
-    /// Wakes the watchers of what is durable.
+    /// Wakes the watchers of what is visible.
     pub(crate) fn wake(&self) {
-        self.watchers.wake(self.logs.durable());
+        self.watchers.wake(self.logs.reached());
         self.observed.wake();
     }
 
-    /// A watched log has changed by a frame that ends at `end`: its watchers are woken when that is durable. If it is already,
-    /// nobody else would wake them.
-    pub(crate) fn announce(&self, end: Lsn, log: LogId) {
-        self.watchers.changed(end, log);
-        if self.logs.durable() >= end {
+    /// A watched log has changed, visibly when `until` is reached: its watchers are woken then. If it is already, nobody else
+    /// would wake them.
+    pub(crate) fn announce(&self, until: Until, log: LogId) {
+        self.watchers.changed(until, log);
+        if self.logs.reached().covers(until) {
             self.wake();
         }
     }
 
-    /// A log was made, appended to or removed by a frame that ends at `end`.
+    /// A log was made, appended to or removed, visibly when `until` is reached.
     #[inline]
-    pub(crate) fn changed(&self, end: Lsn, log: LogId) {
-        self.observed.note(end, log, || self.logs.durable());
+    pub(crate) fn changed(&self, until: Until, log: LogId) {
+        self.observed.note(until, log, || self.logs.reached());
     }
 
     /// Watches a log whose shard is locked.
@@ -152,11 +157,12 @@ impl Engine {
         log: LogId,
         waker: Waker,
     ) -> Option<Watch> {
-        let changed = guard.view(log)?.changed;
+        let view = guard.view(log)?;
+        let changed = view.when(view.changed);
         guard.attachment_mut(log)?.watched = true;
         let key = self.watchers.add(log, waker);
         // What changed before anybody watched may become visible only now.
-        if changed > self.logs.durable() {
+        if !self.logs.reached().covers(changed) {
             self.announce(changed, log);
         }
         Some(Watch { engine: Arc::clone(self), log, key })
@@ -185,7 +191,7 @@ pub(crate) fn position(view: &LogView<'_, StreamState>, offset: Offset) -> Posit
     Position { incarnation: view.incarnation(offset), offset }
 }
 
-/// Closed, and readers may know it. Then all content is published too.
+/// Closed, and readers may know it: closing is durable whatever the stream is. Then all content is published too.
 pub(crate) fn closed_visibly(view: &LogView<'_, StreamState>, durable: Lsn) -> bool {
     view.attachment.closed.is_some() && view.attachment.configured <= durable && view.published == view.tail
 }

@@ -6,7 +6,7 @@ use crate::format::offset::{Given, Position};
 use crate::state::lifetime::Lifetime;
 use crate::state::producers::{Claim, PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
 use crate::state::retention::Retention;
-use thalweg_base::Millis;
+use thalweg_base::{Durability, Millis};
 use thalweg_wire::http::Headers;
 
 /// Header values as sent.
@@ -25,6 +25,7 @@ pub(crate) struct Fields<'a> {
     accept_encoding: Option<&'a [u8]>,
     retention_bytes: Option<&'a [u8]>,
     retention_seconds: Option<&'a [u8]>,
+    durability: Option<&'a [u8]>,
     pub(crate) forked_from: Option<&'a [u8]>,
     fork_offset: Option<&'a [u8]>,
     fork_sub_offset: Option<&'a [u8]>,
@@ -60,6 +61,7 @@ impl<'a> Fields<'a> {
                 17 if is("X-Forwarded-Proto") => ("X-Forwarded-Proto", &mut f.forwarded_proto),
                 18 if is("Stream-Forked-From") => ("Stream-Forked-From", &mut f.forked_from),
                 18 if is("Stream-Fork-Offset") => ("Stream-Fork-Offset", &mut f.fork_offset),
+                17 if is("Stream-Durability") => ("Stream-Durability", &mut f.durability),
                 22 if is("Stream-Retention-Bytes") => ("Stream-Retention-Bytes", &mut f.retention_bytes),
                 24 if is("Stream-Retention-Seconds") => ("Stream-Retention-Seconds", &mut f.retention_seconds),
                 22 if is("Stream-Fork-Sub-Offset") => ("Stream-Fork-Sub-Offset", &mut f.fork_sub_offset),
@@ -132,6 +134,15 @@ impl<'a> Fields<'a> {
             bytes: bound("Stream-Retention-Bytes", self.retention_bytes)?,
             secs: bound("Stream-Retention-Seconds", self.retention_seconds)?,
         })
+    }
+
+    pub(crate) fn durability(&self) -> Result<Option<Durability>, Refusal> {
+        match self.durability {
+            None => Ok(None),
+            Some(b"durable") => Ok(Some(Durability::Durable)),
+            Some(b"buffered") => Ok(Some(Durability::Buffered)),
+            Some(_) => Err(Refusal::Durability),
+        }
     }
 
     /// The fork offset, `None` for the source's tail, and the sub-offset past it.
@@ -266,6 +277,17 @@ mod tests {
         for text in ["0", "", "07", "-1", "1k", "9007199254740992"] {
             assert_eq!(retention(text), Err(Refusal::Retention("Stream-Retention-Bytes")), "{text}");
         }
+    }
+
+    #[test]
+    fn durability_is_one_of_two_words() {
+        let durability = |text| with(&[("Stream-Durability", text)], |f| f.durability());
+        assert_eq!(durability("durable"), Ok(Some(Durability::Durable)));
+        assert_eq!(durability(" buffered "), Ok(Some(Durability::Buffered)));
+        for text in ["", "Durable", "fast", "durable,buffered"] {
+            assert_eq!(durability(text), Err(Refusal::Durability), "{text}");
+        }
+        assert_eq!(with(&[], |f| f.durability()), Ok(None));
     }
 
     #[test]

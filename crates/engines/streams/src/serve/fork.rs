@@ -2,6 +2,7 @@
 
 use super::create::Put;
 use super::engine::{Engine, position};
+use super::head::word;
 use super::name::of_path;
 use super::turn::{Answer, Task, Turn};
 use crate::error::{Refusal, Refused};
@@ -13,7 +14,7 @@ use crate::state::retention::Retention;
 use crate::state::{Fork, StreamState};
 use bytes::Bytes;
 use std::sync::Arc;
-use thalweg_base::{LogId, Millis, Offset};
+use thalweg_base::{Durability, LogId, Millis, Offset};
 use thalweg_log::{Guard, LogView, Origin, Seek, SeekError};
 use thalweg_wire::http::Fetch;
 
@@ -32,6 +33,7 @@ pub(super) struct Inheritance {
     pub(super) origin: Origin,
     pub(super) content_type: ContentType,
     pub(super) lifetime: Lifetime,
+    pub(super) durability: Option<Durability>,
     pub(super) fork: Fork,
 }
 
@@ -72,7 +74,11 @@ impl Engine {
             return Ok(Err(InheritLater::Expire));
         }
         if put.wish.content_type.is_some_and(|given| !state.content_type.matches(given)) {
-            return Err(Refusal::ContentType(state.content_type.as_str().into()).after(view.changed));
+            return Err(Refusal::ContentType(state.content_type.as_str().into()).after(view.when(view.changed)));
+        }
+        if put.wish.durability.is_some() && put.wish.durability != state.durability {
+            let durability = state.durability.map_or("the server's", word);
+            return Err(Refusal::ForkDurability(durability).after(view.when(view.changed)));
         }
         let anchor = anchor(&view, wish.at)?;
         let by = match (wish.sub_offset, state.content_type.kind()) {
@@ -103,6 +109,7 @@ impl Engine {
             origin: Origin { source: view.id, at },
             content_type: state.content_type.clone(),
             lifetime: state.lifetime,
+            durability: state.durability,
             fork,
         }))
     }
@@ -123,6 +130,7 @@ impl Engine {
             lifetime: put.wish.lifetime,
             closed: put.wish.closed,
             retention: put.wish.retention,
+            durability: put.wish.durability,
             fresh: put.wish.fresh,
             fork,
             body: self.logs.hold(Bytes::copy_from_slice(put.body)),
@@ -149,7 +157,7 @@ fn anchor(view: &LogView<'_, StreamState>, at: Option<Given>) -> Result<Offset, 
     } else {
         return Ok(at.offset);
     };
-    Err(refusal.after(view.created))
+    Err(refusal.after(view.when(view.created)))
 }
 
 pub(super) fn walk_failed(error: &SeekError) -> Refused {
@@ -167,6 +175,7 @@ struct LatePut {
     lifetime: Option<Lifetime>,
     closed: bool,
     retention: Retention,
+    durability: Option<Durability>,
     fresh: bool,
     fork: Option<(Box<str>, Option<Given>, u64)>,
     body: Bytes,
@@ -191,6 +200,7 @@ impl Task for LatePut {
                 lifetime: self.lifetime,
                 closed: self.closed,
                 retention: self.retention,
+                durability: self.durability,
                 fork,
                 fresh: self.fresh,
             },

@@ -4,7 +4,7 @@ use crate::error::Refusal;
 use crate::format::offset::Position;
 use crate::state::lifetime::Lifetime;
 use crate::state::retention::Retention;
-use thalweg_base::{Millis, Offset};
+use thalweg_base::{Durability, Millis, Offset};
 use thalweg_wire::http::{Body, Response};
 
 /// What every answer carries: nobody may guess a type, everybody may read, and scripts may read the protocol's headers.
@@ -15,7 +15,7 @@ Access-Control-Expose-Headers: *\r\n";
 
 const PREFLIGHT: &[u8] = b"Access-Control-Allow-Methods: GET, HEAD, PUT, POST, DELETE, OPTIONS\r\n\
 Access-Control-Allow-Headers: Authorization, Content-Type, If-Match, If-None-Match, Cache-Control, Last-Event-ID, Stream-Seq, \
-Stream-TTL, Stream-Expires-At, Stream-Retention-Bytes, Stream-Retention-Seconds, Stream-Closed, Stream-Cursor, \
+Stream-TTL, Stream-Expires-At, Stream-Retention-Bytes, Stream-Retention-Seconds, Stream-Durability, Stream-Closed, Stream-Cursor, \
 Stream-Forked-From, Stream-Fork-Offset, Stream-Fork-Sub-Offset, Producer-Id, Producer-Epoch, Producer-Seq\r\n\
 Access-Control-Max-Age: 86400\r\n";
 
@@ -95,6 +95,10 @@ impl Head {
         }
     }
 
+    pub(crate) fn durability(self, durability: Durability) -> Self {
+        self.line(b"Stream-Durability: ", word(durability).as_bytes())
+    }
+
     /// Where reading starts, if that is not the beginning any more.
     pub(crate) fn earliest(self, start: Position) -> Self {
         if start.offset == Offset::ZERO { self } else { self.line(b"Stream-Earliest-Offset: ", &start.to_text()) }
@@ -102,6 +106,13 @@ impl Head {
 
     pub(crate) fn finish(self, body: Body) -> Response {
         Response { body, ..self.0 }
+    }
+}
+
+pub(super) fn word(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Durable => "durable",
+        Durability::Buffered => "buffered",
     }
 }
 

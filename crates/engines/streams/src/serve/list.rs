@@ -4,7 +4,7 @@
 //! on a thread of the pool. That costs time in proportion to the number of streams, not memory per stream, and no reactor waits.
 
 use super::engine::Engine;
-use super::head::{Head, timestamp};
+use super::head::{Head, timestamp, word};
 use super::name::{is_private, normal};
 use super::query::{decoded, once};
 use super::turn::{Answer, Task, Turn};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use thalweg_base::{Lsn, Millis, Offset};
+use thalweg_base::{Millis, Offset, Until};
 use thalweg_log::{Seen, SweepCursor};
 use thalweg_wire::http::Fetch;
 use thalweg_wire::http::{Body, Method, Request};
@@ -106,8 +106,8 @@ impl Engine {
         Ok(Answer::Later(Box::new(Listing(Arc::clone(self), listing))))
     }
 
-    /// The page, and the position that must be durable before it may be told.
-    fn page(&self, page: &Page, now: Millis) -> (Lsn, String) {
+    /// The page, and what must be before it may be told.
+    fn page(&self, page: &Page, now: Millis) -> (Until, String) {
         let (names, more) = self.names(page);
         let mut streams = Vec::with_capacity(names.len());
         for name in &names {
@@ -118,7 +118,7 @@ impl Engine {
             });
         }
         // A stream that is not listed may be missing because of a delete, one that is because of a create: all below this.
-        let after = self.logs.journal().end();
+        let after = self.logs.when_all();
         let next = names.last().filter(|_| more);
         (after, json!({ "streams": streams, "next": next }).to_string())
     }
@@ -171,6 +171,9 @@ fn entry(seen: &Seen<'_, StreamState>) -> Value {
     if let Some(secs) = state.retention.secs {
         put("retentionSeconds", secs.into());
     }
+    if let Some(durability) = state.durability {
+        put("durability", word(durability).into());
+    }
     if seen.start > Offset::ZERO {
         put("retained", seen.published.since(seen.start).into());
     }
@@ -184,7 +187,7 @@ fn entry(seen: &Seen<'_, StreamState>) -> Value {
 }
 
 /// A page in the making.
-struct Listing(Arc<Engine>, Fetch<(Lsn, String)>);
+struct Listing(Arc<Engine>, Fetch<(Until, String)>);
 
 impl Task for Listing {
     fn step(&mut self, turn: &mut Turn<'_>) -> Option<Answer> {

@@ -10,7 +10,7 @@ use crate::format::offset::Position;
 use crate::state::cursor;
 use std::sync::Arc;
 use std::time::Duration;
-use thalweg_base::{Lsn, Millis};
+use thalweg_base::{Millis, Until};
 use thalweg_wire::http::Body;
 
 pub(crate) struct LongPoll {
@@ -40,11 +40,11 @@ impl LongPoll {
         if state.soft_deleted {
             return Err(Refusal::Gone.after(state.configured));
         }
-        let durable = self.engine.logs.durable();
-        let closed = closed_visibly(&view, durable);
+        let reached = self.engine.logs.reached();
+        let closed = closed_visibly(&view, reached.durable);
         let from = self.place.span.from.offset;
         if view.published > from {
-            let place = Place { moving: self.place.moving, ..Place::new(&view, from, durable) };
+            let place = Place { moving: self.place.moving, ..Place::new(&view, from, reached) };
             drop(guard);
             let answer =
                 self.engine.chunk(place, Mode::LongPoll { echoed: self.echoed }, Caching::default(), turn.now)?;
@@ -52,7 +52,7 @@ impl LongPoll {
             self.reading = Some(task);
             return Ok(self.reading.as_mut().and_then(|task| task.step(turn)));
         }
-        let (tail, after) = (position(&view, view.published), view.created);
+        let (tail, after) = (position(&view, view.published), view.when(view.created));
         if closed || turn.stopping || turn.now >= self.deadline {
             drop(guard);
             return Ok(Some(self.nothing(tail, closed, after, turn.now)));
@@ -66,7 +66,7 @@ impl LongPoll {
     }
 
     /// 204: at the tail, and nothing new.
-    fn nothing(&self, tail: Position, closed: bool, after: Lsn, now: Millis) -> Answer {
+    fn nothing(&self, tail: Position, closed: bool, after: Until, now: Millis) -> Answer {
         let mut head = Head::new(204).next_offset(tail).up_to_date(true).closed(closed).no_store();
         if !closed {
             head = head.number(b"Stream-Cursor: ", cursor::next(now, self.echoed));

@@ -42,7 +42,7 @@ use crate::format::offset::Position;
 use crate::state::StreamState;
 use engine::Engine;
 use std::sync::Arc;
-use thalweg_base::{LogId, Lsn, Millis};
+use thalweg_base::{LogId, Millis, Until};
 use thalweg_log::Logs;
 use thalweg_wire::http::{Context, Reply, Request, Response, Service};
 
@@ -61,10 +61,10 @@ impl Streams {
     /// Answers one request. Never waits for a device.
     pub fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
         let answer = self.engine.answer(request, Millis(cx.now_ms));
-        turn::reply(answer, self.engine.logs.durable())
+        turn::reply(answer, self.engine.logs.reached())
     }
 
-    /// The journal's durable position has moved: wakes who waits for what became visible. Never blocks.
+    /// The journal's written or durable position has moved: wakes who waits for what became visible. Never blocks.
     pub fn on_durable(&self) {
         self.engine.wake();
     }
@@ -84,19 +84,19 @@ impl Streams {
         self.engine.observed.turn(on);
     }
 
-    /// What has changed and is durable.
+    /// What has changed and is visible.
     #[must_use]
     pub fn take_changes(&self) -> Changes {
-        self.engine.observed.take(self.engine.logs.durable())
+        self.engine.observed.take(self.engine.logs.reached())
     }
 
-    /// An engine of this process has appended to a stream by itself: readers are woken when that is durable.
-    pub fn announce(&self, end: Lsn, log: LogId) {
-        self.engine.announce(end, log);
-        self.engine.changed(end, log);
+    /// An engine of this process has appended to a stream by itself: readers are woken in time.
+    pub fn announce(&self, until: Until, log: LogId) {
+        self.engine.announce(until, log);
+        self.engine.changed(until, log);
     }
 
-    /// The durable end of the stream of that name, unless it is gone or deleted but for its forks.
+    /// The visible end of the stream of that name, unless it is gone or deleted but for its forks.
     #[must_use]
     pub fn published(&self, name: &str) -> Option<Position> {
         let mut found = None;
@@ -107,7 +107,7 @@ impl Streams {
         found
     }
 
-    /// The end of what the stream of that name has accepted, durable or not, under the same conditions.
+    /// The end of what the stream of that name has accepted, visible or not, under the same conditions.
     #[must_use]
     pub fn accepted(&self, name: &str) -> Option<Position> {
         let mut guard = self.engine.logs.lock(&[name]);
@@ -181,6 +181,7 @@ pub fn fuzz_query_and_headers(data: &[u8]) {
         "stream-retention-bytes",
         "stream-retention-seconds",
         "stream-fork-offset",
+        "stream-durability",
         "stream-fork-sub-offset",
         "if-none-match",
         "if-match",
@@ -189,7 +190,7 @@ pub fn fuzz_query_and_headers(data: &[u8]) {
     let headers: Vec<(&str, &[u8])> =
         lines.filter_map(|line| Some((*names.get(usize::from(*line.first()?) % names.len())?, &line[1..]))).collect();
     if let Ok(fields) = fields::Fields::find(thalweg_wire::http::Headers(&headers)) {
-        let _ = fields.retention();
+        let _ = (fields.retention(), fields.durability());
         let _ = (fields.closes(), fields.seq(), fields.claim(), fields.lifetime(), fields.fork_place());
         let _ = fields.content_type.and_then(crate::format::content_type::ContentType::parse);
         let _ =

@@ -1,19 +1,19 @@
 //! News of every stream for one observer in this process, such as subscriptions.
 //!
 //! Without an observer a change costs one relaxed load. With one, the log is put into a bounded set; the observer is called when
-//! something in it may have become durable, and takes what has. Lock order: this set is a leaf.
+//! something in it may have become visible, and takes what has. Lock order: this set is a leaf.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use thalweg_base::{LogId, Lsn};
+use thalweg_base::{LogId, Reached, Until};
 
 /// How many logs may wait for the observer. Past it the observer is told to look at everything.
 const CHANGES_MAX: usize = 1 << 16;
 
-/// What has changed since the last time, and is durable.
+/// What has changed since the last time, and is visible.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Logs that were made, appended to or deleted.
@@ -31,7 +31,7 @@ pub(crate) struct Observed {
 
 #[derive(Default)]
 struct Set {
-    logs: HashMap<LogId, Lsn>,
+    logs: HashMap<LogId, Until>,
     overflowed: bool,
 }
 
@@ -49,26 +49,26 @@ impl Observed {
         }
     }
 
-    /// A log was changed by a frame that ends at `end`.
+    /// A log was changed, visibly when `until` is reached.
     #[inline]
-    pub(crate) fn note(&self, end: Lsn, log: LogId, durable: impl FnOnce() -> Lsn) {
+    pub(crate) fn note(&self, until: Until, log: LogId, reached: impl FnOnce() -> Reached) {
         if self.on.load(Ordering::Relaxed) {
-            self.put(end, log);
-            // If it is durable already, nobody else would wake the observer.
-            if durable() >= end {
+            self.put(until, log);
+            // If it is visible already, nobody else would wake the observer.
+            if reached().covers(until) {
                 self.wake();
             }
         }
     }
 
-    fn put(&self, end: Lsn, log: LogId) {
+    fn put(&self, until: Until, log: LogId) {
         let mut set = self.changes.lock();
         if set.logs.len() >= CHANGES_MAX && !set.logs.contains_key(&log) {
             set.overflowed = true;
             return;
         }
-        let at = set.logs.entry(log).or_default();
-        *at = (*at).max(end);
+        let at = set.logs.entry(log).or_insert(Until::NOW);
+        *at = at.and(until);
     }
 
     pub(crate) fn wake(&self) {
@@ -79,11 +79,11 @@ impl Observed {
         }
     }
 
-    pub(crate) fn take(&self, durable: Lsn) -> Changes {
+    pub(crate) fn take(&self, reached: Reached) -> Changes {
         let mut set = self.changes.lock();
         let mut logs = Vec::new();
-        set.logs.retain(|log, end| {
-            let due = *end <= durable;
+        set.logs.retain(|log, until| {
+            let due = reached.covers(*until);
             if due {
                 logs.push(*log);
             }
@@ -96,23 +96,24 @@ impl Observed {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thalweg_base::Lsn;
 
     #[test]
     fn nothing_is_kept_for_nobody() {
         let observed = Observed::default();
-        observed.note(Lsn(1), LogId(1), || Lsn(9));
+        observed.note(Until::Durable(Lsn(1)), LogId(1), || Lsn(9).into());
         observed.turn(true);
-        assert_eq!(observed.take(Lsn::MAX), Changes::default());
+        assert_eq!(observed.take(Lsn::MAX.into()), Changes::default());
     }
 
     #[test]
-    fn only_what_is_durable_is_told() {
+    fn only_what_is_visible_is_told() {
         let observed = Observed::default();
         observed.turn(true);
-        observed.note(Lsn(10), LogId(1), || Lsn(0));
-        observed.note(Lsn(20), LogId(2), || Lsn(0));
-        assert_eq!(observed.take(Lsn(10)).logs, [LogId(1)]);
-        assert_eq!(observed.take(Lsn(20)).logs, [LogId(2)]);
+        observed.note(Until::Durable(Lsn(10)), LogId(1), || Lsn(0).into());
+        observed.note(Until::Durable(Lsn(20)), LogId(2), || Lsn(0).into());
+        assert_eq!(observed.take(Lsn(10).into()).logs, [LogId(1)]);
+        assert_eq!(observed.take(Lsn(20).into()).logs, [LogId(2)]);
     }
 
     #[test]
@@ -122,9 +123,9 @@ mod tests {
         let flag = Arc::clone(&woken);
         observed.by(Arc::new(move || flag.store(true, Ordering::Relaxed)));
         observed.turn(true);
-        observed.note(Lsn(10), LogId(1), || Lsn(9));
+        observed.note(Until::Durable(Lsn(10)), LogId(1), || Lsn(9).into());
         assert!(!woken.load(Ordering::Relaxed));
-        observed.note(Lsn(10), LogId(1), || Lsn(10));
+        observed.note(Until::Durable(Lsn(10)), LogId(1), || Lsn(10).into());
         assert!(woken.load(Ordering::Relaxed));
     }
 
@@ -132,10 +133,10 @@ mod tests {
     fn too_many_changes_are_told_as_such() {
         let observed = Observed::default();
         observed.turn(true);
-        (0..=CHANGES_MAX as u64).for_each(|log| observed.put(Lsn(1), LogId(log)));
-        let changes = observed.take(Lsn(1));
+        (0..=CHANGES_MAX as u64).for_each(|log| observed.put(Until::Durable(Lsn(1)), LogId(log)));
+        let changes = observed.take(Lsn(1).into());
         assert!(changes.overflowed);
         assert_eq!(changes.logs.len(), CHANGES_MAX);
-        assert_eq!(observed.take(Lsn(1)), Changes::default());
+        assert_eq!(observed.take(Lsn(1).into()), Changes::default());
     }
 }

@@ -28,10 +28,11 @@ impl Engine {
             .closed(closed_visibly(&view, self.logs.durable()))
             .lifetime(view.attachment.lifetime)
             .retention(self.retention(view.attachment))
+            .durability(self.durability(view.attachment.durability))
             .earliest(position(&view, view.start))
             .no_store()
             .content_type(view.attachment.content_type.as_str());
-        Ok(Answer::Response(view.created.max(view.attachment.trimmed), head.finish(Body::Empty)))
+        Ok(Answer::Response(view.when(view.created.max(view.attachment.trimmed)), head.finish(Body::Empty)))
     }
 
     pub(crate) fn get(self: &Arc<Self>, request: &Request<'_>, now: Millis) -> Result<Answer, Refused> {
@@ -44,8 +45,7 @@ impl Engine {
         let (mut guard, log) = self.find_live(&name, now)?;
         self.renew(&mut guard, log, now);
         let view = guard.view(log).ok_or(Refusal::NotFound)?;
-        let durable = self.logs.durable();
-        let mut place = Place::new(&view, start(&view, offset)?, durable);
+        let mut place = Place::new(&view, start(&view, offset)?, self.logs.reached());
         place.moving = match offset {
             None | Some(Given::Start) => !self.retention(view.attachment).is_unlimited(),
             Some(Given::Tail) => true,
@@ -99,7 +99,7 @@ fn start(view: &LogView<'_, StreamState>, given: Option<Given>) -> Result<Offset
     } else {
         return Ok(at.offset);
     };
-    Err(refusal.after(view.created.max(view.attachment.trimmed)))
+    Err(refusal.after(view.when(view.created.max(view.attachment.trimmed))))
 }
 
 /// `offset=now`: nothing, and where the next read starts.

@@ -10,7 +10,7 @@ use super::turn::Answer;
 use crate::error::{Refusal, Refused};
 use crate::format::note::Note;
 use crate::state::StreamState;
-use thalweg_base::{LogId, Lsn, Millis, Offset};
+use thalweg_base::{LogId, Lsn, Millis, Offset, Until};
 use thalweg_journal::Class;
 use thalweg_log::{Guard, Op};
 use thalweg_wire::http::{Body, Request};
@@ -70,7 +70,7 @@ impl Engine {
         drop(self.find_live(&name, now)?);
         let end = self.remove(&name, Why::Request, now)?;
         add(&self.counters.deletes, 1);
-        Ok(Answer::Response(end, Head::new(204).finish(Body::Empty)))
+        Ok(Answer::Response(Until::Durable(end), Head::new(204).finish(Body::Empty)))
     }
 
     /// Removes a stream that is past its time, if it still is.
@@ -109,11 +109,12 @@ impl Engine {
     }
 
     pub(crate) fn announce_all(&self, plan: &Plan, end: Lsn) {
-        plan.watched.iter().for_each(|log| self.announce(end, *log));
+        let until = Until::Durable(end);
+        plan.watched.iter().for_each(|log| self.announce(until, *log));
         plan.deeds
             .iter()
             .filter(|deed| !matches!(deed, Deed::Release { .. }))
-            .for_each(|deed| self.changed(end, deed.log()));
+            .for_each(|deed| self.changed(until, deed.log()));
     }
 }
 
@@ -171,7 +172,7 @@ impl Plan {
         self.deeds.iter().any(|deed| deed.log() == log)
     }
 
-    /// Commits what was planned as one frame.
+    /// Commits what was planned as one durable frame.
     pub(crate) fn commit(&self, guard: &mut Guard<'_, StreamState>) -> Result<Lsn, Refused> {
         let (mut marked, mut released) = (Vec::new(), Vec::new());
         Note::SoftDeleted.encode(&mut marked);
@@ -192,7 +193,7 @@ impl Plan {
                 }
             }
         }
-        let committed = guard.commit(Class::Upkeep, &ops).map_err(Refusal::from)?;
+        let committed = guard.commit_durably(Class::Upkeep, &ops).map_err(Refusal::from)?;
         Ok(committed.end)
     }
 }

@@ -5,17 +5,17 @@
 
 use bytes::Bytes;
 use std::time::Duration;
-use thalweg_base::{Lsn, Millis};
+use thalweg_base::{Millis, Reached, Until};
 use thalweg_wire::http::{Body, BodySource, Context, Pending, Poll, Pull, Reply, Response, Sink, Waker};
 
 /// An answer to a request.
 pub(crate) enum Answer {
-    /// Sent once the position is durable: at once if it is zero.
-    Response(Lsn, Response),
+    /// Sent when that is so.
+    Response(Until, Response),
     /// Not there yet.
     Later(Box<dyn Task>),
-    /// A head, sent once the position is durable, and a body that goes on.
-    Live(Lsn, Response, Box<dyn Feed>),
+    /// A head, sent when that is so, and a body that goes on.
+    Live(Until, Response, Box<dyn Feed>),
 }
 
 /// An answer in the making.
@@ -61,25 +61,25 @@ fn turn<T>(cx: &mut Context<'_>, f: impl FnOnce(&mut Turn<'_>) -> T) -> T {
     result
 }
 
-/// The answer as the event loop takes it, `durable` being the journal's durable position.
-pub(crate) fn reply(answer: Answer, durable: Lsn) -> Reply {
+/// The answer as the event loop takes it, the journal having come so far.
+pub(crate) fn reply(answer: Answer, reached: Reached) -> Reply {
     match answer {
-        Answer::Response(after, response) => hold(after, response, durable),
-        Answer::Later(task) => Reply::Later(Box::new(Running(task, durable))),
+        Answer::Response(after, response) => hold(after, response, reached),
+        Answer::Later(task) => Reply::Later(Box::new(Running(task, reached))),
         Answer::Live(after, mut response, feed) => {
             response.body = Body::Stream(Box::new(Flowing(feed)));
             response.close = true;
-            hold(after, response, durable)
+            hold(after, response, reached)
         }
     }
 }
 
-fn hold(after: Lsn, response: Response, durable: Lsn) -> Reply {
-    if after <= durable { Reply::Now(response) } else { Reply::Held(after.0, response) }
+fn hold(after: Until, response: Response, reached: Reached) -> Reply {
+    if reached.covers(after) { Reply::Now(response) } else { Reply::Held(after, response) }
 }
 
-/// A task, and the durable position that was known when it began: an older one only holds a reply for no reason.
-struct Running(Box<dyn Task>, Lsn);
+/// A task, and how far the journal was when it began: an older position only holds a reply for no reason.
+struct Running(Box<dyn Task>, Reached);
 
 impl Pending for Running {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll {

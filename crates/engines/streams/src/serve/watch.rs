@@ -1,21 +1,21 @@
 //! Who waits for news of which stream.
 //!
 //! A stream that nobody watches costs nothing here: its state says so. A change of a watched one is queued with its position in
-//! the journal, and whoever learns that the position is durable wakes the watchers. Lock order: a shard of logs, then a shard of
+//! the journal, and whoever learns that the journal has come so far wakes the watchers. Lock order: a shard of logs, then a shard of
 //! this registry, or the queue; never two of these.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use thalweg_base::{LogId, Lsn};
+use thalweg_base::{LogId, Reached, Until};
 use thalweg_wire::http::Waker;
 
 const SHARDS: usize = 64;
 
 pub(crate) struct Watchers {
     shards: [Shard; SHARDS],
-    /// Changes of watched logs that were not durable when they were made, about in the order of the journal.
-    queue: Mutex<Vec<(Lsn, LogId)>>,
+    /// Changes of watched logs that were not visible when they were made, about in the order of the journal.
+    queue: Mutex<Vec<(Until, LogId)>>,
     next: AtomicU64,
 }
 
@@ -60,21 +60,21 @@ impl Watchers {
         true
     }
 
-    /// A watched log has changed by a frame that ends at `end`. Call [`Watchers::wake`] after it if that is durable by then.
-    pub(crate) fn changed(&self, end: Lsn, log: LogId) {
-        self.queue.lock().push((end, log));
+    /// A watched log has changed, visibly when `until` is reached. Call [`Watchers::wake`] after it if that is so by then.
+    pub(crate) fn changed(&self, until: Until, log: LogId) {
+        self.queue.lock().push((until, log));
     }
 
-    /// Wakes the watchers of every change that is durable now.
-    pub(crate) fn wake(&self, durable: Lsn) {
+    /// Wakes the watchers of every change that is visible now.
+    pub(crate) fn wake(&self, reached: Reached) {
         let mut due = {
             let mut queue = self.queue.lock();
             if queue.is_empty() {
                 return;
             }
             let mut due = Vec::new();
-            queue.retain(|(end, log)| {
-                let later = *end > durable;
+            queue.retain(|(until, log)| {
+                let later = !reached.covers(*until);
                 if !later {
                     due.push(*log);
                 }
@@ -96,6 +96,7 @@ impl Watchers {
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use thalweg_base::Lsn;
 
     fn counting() -> (Arc<AtomicU64>, Waker) {
         let count = Arc::new(AtomicU64::new(0));
@@ -109,18 +110,19 @@ mod tests {
     }
 
     #[test]
-    fn only_durable_changes_wake() {
+    fn only_visible_changes_wake() {
         let (watchers, (count, waker)) = (Watchers::default(), counting());
         let key = watchers.add(LogId(1), waker);
-        watchers.changed(Lsn(10), LogId(1));
-        watchers.changed(Lsn(8), LogId(1));
-        watchers.changed(Lsn(20), LogId(1));
-        watchers.wake(Lsn(7));
+        watchers.changed(Until::Durable(Lsn(10)), LogId(1));
+        watchers.changed(Until::Durable(Lsn(8)), LogId(1));
+        watchers.changed(Until::Durable(Lsn(20)), LogId(1));
+        watchers.changed(Until::Written(Lsn(8)), LogId(2));
+        watchers.wake(Reached { written: Lsn(20), durable: Lsn(7) });
         assert_eq!(count.load(Ordering::Relaxed), 0);
-        watchers.wake(Lsn(10));
+        watchers.wake(Lsn(10).into());
         assert_eq!(count.load(Ordering::Relaxed), 1);
         assert!(!watchers.remove(LogId(1), key));
-        watchers.wake(Lsn(20));
+        watchers.wake(Lsn(20).into());
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 

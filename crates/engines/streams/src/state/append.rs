@@ -151,6 +151,7 @@ mod tests {
             closed: false,
             fork: None,
             retention: Retention::default(),
+            durability: None,
         };
         StreamState::new(config, Lsn(1))
     }

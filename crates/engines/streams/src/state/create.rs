@@ -4,7 +4,7 @@ use super::lifetime::Lifetime;
 use super::retention::Retention;
 use super::{Fork, StreamState};
 use crate::format::offset::Given;
-use thalweg_base::Offset;
+use thalweg_base::{Durability, Offset};
 
 /// What a PUT asks for, before its source is looked at.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,8 @@ pub struct Wish<'a> {
     pub lifetime: Option<Lifetime>,
     pub closed: bool,
     pub retention: Retention,
+    /// `None` for the server's, or the source's.
+    pub durability: Option<Durability>,
     pub fork: Option<ForkWish<'a>>,
     /// Only if there is none of that name (`If-None-Match: *`).
     pub fresh: bool,
@@ -59,6 +61,10 @@ pub fn difference(state: &StreamState, wish: &Wish<'_>) -> Option<&'static str> 
     if wish.retention != state.retention {
         return Some("Stream-Retention-Bytes or Stream-Retention-Seconds");
     }
+    let inherited = fork.is_some() && wish.durability.is_none();
+    if wish.durability != state.durability && !inherited {
+        return Some("Stream-Durability");
+    }
     if wish.closed != state.closed.is_some() {
         return Some("Stream-Closed");
     }
@@ -86,6 +92,7 @@ mod tests {
         lifetime: None,
         closed: false,
         retention: Retention { bytes: None, secs: None },
+        durability: None,
         fork: None,
         fresh: false,
     };
@@ -95,7 +102,15 @@ mod tests {
         let lifetime = if fork.is_some() { Lifetime::Idle { secs: 5 } } else { Lifetime::Unlimited };
         let fork = fork.map(Box::new);
         StreamState::new(
-            Config { content_type, lifetime, created: Millis(0), closed: false, fork, retention: Retention::default() },
+            Config {
+                content_type,
+                lifetime,
+                created: Millis(0),
+                closed: false,
+                fork,
+                retention: Retention::default(),
+                durability: None,
+            },
             Lsn(1),
         )
     }
@@ -109,6 +124,27 @@ mod tests {
         assert_eq!(difference(&stream(None), &timed), Some("Stream-TTL or Stream-Expires-At"));
         let bounded = Wish { retention: Retention { bytes: Some(1), secs: None }, ..SAME };
         assert_eq!(difference(&stream(None), &bounded), Some("Stream-Retention-Bytes or Stream-Retention-Seconds"));
+    }
+
+    #[test]
+    fn durability_is_compared_as_it_was_asked_for() {
+        const BUFFERED: Option<Durability> = Some(Durability::Buffered);
+        let source = Fork { source: "s".into(), at: Position::default(), sub_offset: 0, inherited_lifetime: true };
+        let fork_wish = Some(ForkWish { source: "s", at: None, sub_offset: 0 });
+        for (state, wish, fork, same) in [
+            (BUFFERED, BUFFERED, false, true),
+            (BUFFERED, None, false, false),
+            (None, BUFFERED, false, false),
+            (None, Some(Durability::Durable), false, false),
+            (BUFFERED, Some(Durability::Durable), false, false),
+            (BUFFERED, None, true, true),
+            (BUFFERED, Some(Durability::Durable), true, false),
+        ] {
+            let mut stream = stream(fork.then(|| source.clone()));
+            stream.durability = state;
+            let wish = Wish { durability: wish, fork: fork_wish.filter(|_| fork), ..SAME };
+            assert_eq!(difference(&stream, &wish), (!same).then_some("Stream-Durability"));
+        }
     }
 
     #[test]

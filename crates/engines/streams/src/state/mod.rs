@@ -14,7 +14,7 @@ use crate::format::offset::Position;
 use lifetime::Lifetime;
 use producers::{Producer, Producers};
 use retention::{Marks, Retention};
-use thalweg_base::{DecodeError, Lsn, Millis};
+use thalweg_base::{DecodeError, Durability, Lsn, Millis};
 use thalweg_log::Attachment;
 
 /// What the engine keeps with each log. It changes only by notes, except for what is marked as transient.
@@ -35,6 +35,8 @@ pub struct StreamState {
     pub soft_deleted: bool,
     /// As asked for when it was made.
     pub retention: Retention,
+    /// As asked for when it was made; `None` if it follows the server's setting.
+    pub durability: Option<Durability>,
     /// How old its content is.
     pub marks: Marks,
 
@@ -81,6 +83,7 @@ pub struct Config {
     pub closed: bool,
     pub fork: Option<Box<Fork>>,
     pub retention: Retention,
+    pub durability: Option<Durability>,
 }
 
 impl StreamState {
@@ -98,6 +101,7 @@ impl StreamState {
             forks: 0,
             soft_deleted: false,
             retention: config.retention,
+            durability: config.durability,
             marks: Marks::default(),
             seen: touched,
             touched_at: at,
@@ -174,6 +178,10 @@ impl Attachment for StreamState {
 
     fn apply(&mut self, note: &[u8], at: Lsn) -> Result<(), DecodeError> {
         note::decode(note, |note| self.apply_note(note, at))
+    }
+
+    fn durability(&self) -> Option<Durability> {
+        self.durability
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

@@ -1,14 +1,15 @@
 //! Requests as the engine gets them, and what comes back.
 
 use std::sync::Arc;
+use thalweg_base::Until;
 use thalweg_streams::Streams;
 use thalweg_wire::http::{Body, Context, Headers, Method, Reply, Request, Response};
 
 pub(crate) const ROOT: &str = "/v1/stream/";
 
-/// A reply, and the journal position that it is held at (zero: sent at once).
+/// A reply, and what it is held until.
 pub(crate) struct Answer {
-    pub(crate) held: u64,
+    pub(crate) held: Until,
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
@@ -17,12 +18,12 @@ pub(crate) struct Answer {
 impl std::fmt::Debug for Answer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let body = String::from_utf8_lossy(&self.body[..self.body.len().min(200)]);
-        write!(f, "{} held at {}: {body}", self.status, self.held)
+        write!(f, "{} held until {:?}: {body}", self.status, self.held)
     }
 }
 
 impl Answer {
-    fn of(held: u64, response: Response) -> Self {
+    fn of(held: Until, response: Response) -> Self {
         let body = match response.body {
             Body::Empty => Vec::new(),
             Body::Bytes(bytes) => bytes.to_vec(),
@@ -60,7 +61,7 @@ pub(crate) fn send(
     let mut reply = streams.handle(&request, &mut cx);
     loop {
         match reply {
-            Reply::Now(response) => return Answer::of(0, response),
+            Reply::Now(response) => return Answer::of(Until::NOW, response),
             Reply::Held(at, response) => return Answer::of(at, response),
             Reply::Later(mut pending) => loop {
                 if let thalweg_wire::http::Poll::Ready(ready) = pending.poll(&mut cx) {

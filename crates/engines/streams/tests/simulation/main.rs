@@ -1,7 +1,7 @@
 //! The shipping journal, log and streams code on a disk that loses, tears and reorders, against a model of the protocol.
 //!
 //! One thread plays everybody: clients that create, append, retry, close, fork and delete; the journal's writer, taken apart into
-//! its steps; settling, merging and reclaiming; crashes of power and process; failing syncs and a full disk. Every reply is
+//! its steps; settling, merging and reclaiming; crashes of the machine and of the process; failing syncs and a full disk. Every reply is
 //! compared with what the model expects, and after every crash the whole state with the model as it was at the position that the
 //! journal recovered: nothing acknowledged is lost, nothing is doubled, nothing is invented.
 //!
@@ -58,6 +58,12 @@ fn one_seed_gives_one_history() {
 fn histories_reach_retention() {
     let trimmed = (0..20).filter(|seed| played(*seed, Plan::default()).0.trimmed).count();
     assert!(trimmed > 5, "only {trimmed} of 20 histories read a trimmed stream");
+}
+
+#[test]
+fn histories_lose_what_was_buffered() {
+    let losses: u64 = (0..40).map(|seed| played(seed, Plan::default()).0.losses).sum();
+    assert!(losses > 20, "only {losses} crashes took what was acknowledged as buffered");
 }
 
 /// A planted fault must be seen within so many histories.

@@ -34,6 +34,18 @@ pub(crate) struct Stream {
     pub(crate) shortened: bool,
     /// Position of the last change that a client can see: an answer must wait for it.
     pub(crate) changed: u64,
+    /// Position of the last change of which a loss would be noticed in any stream: its making in place of another, its end.
+    pub(crate) sealed: u64,
+    pub(crate) kind: Kind,
+}
+
+/// What a stream was asked to promise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    #[default]
+    Unsaid,
+    Durable,
+    Buffered,
 }
 
 impl Stream {
@@ -60,6 +72,12 @@ impl Stream {
     fn bytes(&self) -> u64 {
         self.messages.iter().map(|message| message.len() as u64 + u64::from(self.json)).sum()
     }
+
+    /// All that was ever appended, as positions count.
+    pub(crate) fn content(&self) -> Vec<u8> {
+        let comma: &[u8] = if self.json { b"," } else { b"" };
+        self.messages.iter().flat_map(|message| [message, comma].concat()).collect()
+    }
 }
 
 pub(crate) type Streams = BTreeMap<String, Stream>;
@@ -68,6 +86,7 @@ pub(crate) type Streams = BTreeMap<String, Stream>;
 pub(crate) enum Request {
     Create {
         name: String,
+        kind: Kind,
         json: bool,
         body: Vec<Vec<u8>>,
         closed: bool,
@@ -121,11 +140,11 @@ fn does(status: u16) -> Verdict {
 /// Applies a request; `at` is the position that the change will have.
 pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdict {
     match request {
-        Request::Create { name, json, body, closed, keep, now_ms } => {
+        Request::Create { name, kind, json, body, closed, keep, now_ms } => {
             if let Some(there) = streams.get(name) {
                 let same =
                     !there.soft_deleted && there.json == *json && there.closed == *closed && there.parent.is_none();
-                let same = same && there.keep == *keep;
+                let same = same && there.keep == *keep && there.kind == *kind;
                 return says(if same { 200 } else { 409 });
             }
             let messages = body.clone();
@@ -136,6 +155,8 @@ pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdic
                 messages,
                 closed: *closed,
                 changed: at,
+                sealed: if *closed { at } else { 0 },
+                kind: *kind,
                 keep: *keep,
                 shortened: *keep != Keep::All,
                 ..Stream::default()
@@ -154,7 +175,9 @@ pub(crate) fn apply(streams: &mut Streams, request: &Request, at: u64) -> Verdic
             }
             let (json, messages, parent) = (from.json, from.messages.clone(), Some(source.clone()));
             let (times, shortened) = (from.times.clone(), from.shortened);
-            let fork = Stream { born: at, json, messages, times, parent, changed: at, shortened, ..Stream::default() };
+            let kind = from.kind;
+            let fork =
+                Stream { born: at, json, messages, times, parent, changed: at, shortened, kind, ..Stream::default() };
             streams.insert(name.clone(), fork);
             if let Some(from) = streams.get_mut(source) {
                 from.children += 1;
@@ -223,6 +246,7 @@ fn append(
     stream.messages.extend(body.iter().cloned());
     if close {
         stream.closed = true;
+        stream.sealed = at;
         stream.closed_by = producer.cloned();
     }
     stream.changed = at;
@@ -236,7 +260,7 @@ fn delete(streams: &mut Streams, name: &str, at: u64) -> Verdict {
     }
     if stream.children > 0 {
         stream.soft_deleted = true;
-        stream.changed = at;
+        (stream.changed, stream.sealed) = (at, at);
         return does(204);
     }
     let mut parent = streams.remove(name).and_then(|stream| stream.parent);
@@ -244,7 +268,7 @@ fn delete(streams: &mut Streams, name: &str, at: u64) -> Verdict {
         let Some(stream) = streams.get_mut(&name) else { break };
         stream.children -= 1;
         if !stream.soft_deleted {
-            stream.changed = at;
+            (stream.changed, stream.sealed) = (at, at);
         }
         if stream.soft_deleted && stream.children == 0 {
             parent = streams.remove(&name).and_then(|stream| stream.parent);

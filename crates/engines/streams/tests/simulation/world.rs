@@ -1,12 +1,13 @@
 //! One history: the system under test, its disk, and the model beside it.
 
 use crate::client::{Answer, send};
-use crate::model::{self, Keep, Request, Streams as Modelled, Verdict};
+use crate::model::{self, Keep, Kind, Request, Streams as Modelled, Verdict};
 use oorandom::Rand32;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use thalweg_base::{Lsn, Millis};
+use thalweg_base::{Durability, Lsn, Millis, Reached, Until};
 use thalweg_journal::{FileJournal, Journal, Options};
-use thalweg_log::{Logs, LogsOptions, When};
+use thalweg_log::{Logs, LogsOptions, Loss, When};
 use thalweg_manifest::FileManifest;
 use thalweg_sim::SimDisk;
 use thalweg_storage::FileStorage;
@@ -20,18 +21,33 @@ pub(crate) struct Plan {
     pub(crate) acknowledged_before_sync: bool,
     pub(crate) retry_acknowledged_early: bool,
     pub(crate) producer_state_in_another_frame: bool,
+    pub(crate) close_buffered: bool,
+    /// Crashes of the machine are taken for deaths of the process.
+    pub(crate) mark_not_applied: bool,
 }
 
 impl Plan {
-    pub(crate) fn faulty() -> [Self; 4] {
+    pub(crate) fn faulty() -> [Self; 6] {
         let none = Self::default();
         [
             Self { sync_lies: true, ..none },
             Self { acknowledged_before_sync: true, ..none },
             Self { retry_acknowledged_early: true, ..none },
             Self { producer_state_in_another_frame: true, ..none },
+            Self { close_buffered: true, ..none },
+            Self { mark_not_applied: true, ..none },
         ]
     }
+}
+
+/// What was told of a stream.
+#[derive(Clone, Debug)]
+struct Shown {
+    name: String,
+    offset: String,
+    /// Of the stream that the name stood for.
+    born: u64,
+    content: Vec<u8>,
 }
 
 struct System {
@@ -48,13 +64,25 @@ pub(crate) struct World {
     now_ms: u64,
     /// The model after everything that was accepted.
     accepted: Modelled,
-    /// The model as it is once everything below a position is durable, and the changes that follow, in order.
+    /// The model as it is once everything below a position is written, or durable, and the changes that follow, in order.
+    written: Modelled,
+    unwritten: Vec<(u64, Request)>,
     durable: Modelled,
     pending: Vec<(u64, Request)>,
-    /// Positions that replies are held at.
-    held: Vec<u64>,
-    /// The highest position that a sent reply has depended on.
-    promised: u64,
+    /// What replies are held until.
+    held: Vec<Until>,
+    /// The highest positions that sent replies have depended on: to be written, and to be durable.
+    promised: Reached,
+    /// What streams that do not say so promise.
+    unsaid: Durability,
+    /// What was seen below offsets: name, offset, content.
+    shown: Vec<Shown>,
+    /// The same, of answers that are not sent yet.
+    unsent: Vec<(Until, Shown)>,
+    /// Names whose stream was removed, and where.
+    graves: BTreeMap<String, u64>,
+    /// Crashes that took something acknowledged or shown.
+    pub(crate) losses: u64,
     names: u32,
     seen: u64,
     /// A read found that old content was given up.
@@ -68,7 +96,8 @@ impl World {
         let disk = SimDisk::new(seed);
         disk.lie_on_sync(plan.sync_lies);
         disk.waits(0.2);
-        let system = open(&disk, plan);
+        let unsaid = if seed.is_multiple_of(3) { Durability::Buffered } else { Durability::Durable };
+        let system = open(&disk, plan, unsaid, Loss::Nothing);
         Self {
             plan,
             random: Rand32::new(seed),
@@ -76,10 +105,17 @@ impl World {
             system,
             now_ms: 1_800_000_000_000,
             accepted: Modelled::new(),
+            written: Modelled::new(),
+            unwritten: Vec::new(),
             durable: Modelled::new(),
             pending: Vec::new(),
             held: Vec::new(),
-            promised: 0,
+            promised: Reached::default(),
+            unsaid,
+            shown: Vec::new(),
+            unsent: Vec::new(),
+            graves: BTreeMap::new(),
+            losses: 0,
             names: 0,
             seen: 0,
             trimmed: false,
@@ -98,7 +134,8 @@ impl World {
         self.now_ms += u64::from(self.upto(50));
         match self.upto(100) {
             0..55 => self.request(),
-            55..65 => self.begin(),
+            55..62 => self.begin(),
+            62..65 => self.kick(),
             65..77 => self.finish_batch(),
             77..80 => self.settle(),
             80..82 => self.upkeep(),
@@ -123,49 +160,125 @@ impl World {
     fn request(&mut self) {
         let request = self.make_request();
         let answer = self.send(&request);
-        self.note(u64::from(answer.status) + answer.held);
+        self.note(u64::from(answer.status) + answer.held.position().0);
         if matches!(answer.status, 500..=599) {
             // Refused for want of space or after a failed sync: it must have changed nothing.
             return;
         }
         let mut after = self.accepted.clone();
-        let verdict = model::apply(&mut after, &request, answer.held);
+        let verdict = model::apply(&mut after, &request, answer.held.position().0);
         assert_eq!(answer.status, verdict.status, "{request:?} was answered {answer:?}");
         self.check_position(&request, &answer, verdict);
         if verdict.changes {
-            self.pending.push((answer.held, request.clone()));
+            let at = answer.held.position().0;
+            self.unwritten.push((at, request.clone()));
+            self.pending.push((at, request.clone()));
+            let gone = self.accepted.keys().filter(|name| !after.contains_key(*name)).cloned();
+            self.graves.extend(gone.map(|name| (name, at)));
             self.accepted = after;
         }
         self.held.push(answer.held);
+        self.tell(request.name(), &answer);
     }
 
-    /// A reply depends on the last change of its stream: it must be held until that is durable.
-    fn check_position(&self, request: &Request, answer: &Answer, verdict: Verdict) {
-        let durable = self.system.journal.durable().0;
-        if verdict.changes {
-            assert!(answer.held > durable, "{request:?} changed the state, but its reply is not held: {answer:?}");
-            return;
+    /// Whoever gets the answer knows what lies below the offset in it.
+    fn tell(&mut self, name: &str, answer: &Answer) {
+        let Some((next, stream)) = answer.header("stream-next-offset").zip(self.accepted.get(name)) else { return };
+        let content = stream.content();
+        let Some(content) = content.get(..number_of(next)) else { return };
+        let shown = Shown { name: name.into(), offset: next.into(), born: stream.born, content: content.into() };
+        self.unsent.push((answer.held, shown));
+    }
+
+    fn promise(&self, kind: Kind) -> Durability {
+        match kind {
+            Kind::Unsaid => self.unsaid,
+            Kind::Durable => Durability::Durable,
+            Kind::Buffered => Durability::Buffered,
         }
-        let needed = self.accepted.get(request.name()).map_or(0, |stream| stream.changed);
-        assert!(
-            needed <= durable.max(answer.held),
-            "{request:?} depends on {needed}, durable is {durable}, and its reply was {answer:?}"
-        );
     }
 
-    /// Sends replies whose position is durable.
+    /// A reply depends on the last change of its stream: it must be held until that is as safe as its stream promises. What a
+    /// loss would undo visibly, such as an end, is always durable.
+    fn check_position(&self, request: &Request, answer: &Answer, verdict: Verdict) {
+        let reached = self.system.journal.reached();
+        let needs = |until: Until| {
+            let held = answer.held;
+            let enough = reached.covers(until) || (held == held.and(until));
+            assert!(enough, "{request:?} depends on {until:?}, reached is {reached:?}, and its reply was {answer:?}");
+        };
+        // Whose life or death the answer tells.
+        let told = match (request, answer.status) {
+            (Request::Fork { name, source }, 200..=299) => vec![name.as_str(), source.as_str()],
+            (Request::Fork { source, .. }, 404) => vec![source.as_str()],
+            (Request::Fork { .. }, _) => Vec::new(),
+            _ => vec![request.name()],
+        };
+        for grave in told.into_iter().filter_map(|name| self.graves.get(name)) {
+            needs(Until::Durable(Lsn(*grave)));
+        }
+        if verdict.changes {
+            let at = answer.held.position();
+            assert!(
+                !reached.covers(answer.held),
+                "{request:?} changed the state, but its reply is not held: {answer:?}"
+            );
+            let (ends, kind) = match request {
+                Request::Delete { .. } => (true, Kind::Durable),
+                Request::Create { closed, kind, .. } => (*closed, *kind),
+                Request::Append { close, name, .. } => (*close, self.accepted[name].kind),
+                Request::Fork { source, .. } => (false, self.accepted[source].kind),
+            };
+            return needs(if ends { Until::Durable(at) } else { Until::of(self.promise(kind), at) });
+        }
+        if let Some(stream) = self.accepted.get(request.name()) {
+            needs(Until::of(self.promise(stream.kind), Lsn(stream.changed)));
+            needs(Until::Durable(Lsn(stream.sealed)));
+        }
+    }
+
+    /// Sends replies that wait no more.
     fn release(&mut self) {
-        let durable = self.system.journal.durable().0;
-        let sent = self.held.iter().copied().filter(|held| *held <= durable).max();
-        self.promised = self.promised.max(sent.unwrap_or(0));
-        self.held.retain(|held| *held > durable);
-        self.became_durable(durable);
+        let reached = self.system.journal.reached();
+        for until in self.held.extract_if(.., |held| reached.covers(*held)) {
+            match until {
+                Until::Written(at) => self.promised.written = self.promised.written.max(at),
+                Until::Durable(at) => self.promised.durable = self.promised.durable.max(at),
+            }
+        }
+        self.shown.extend(self.unsent.extract_if(.., |(until, _)| reached.covers(*until)).map(|(_, shown)| shown));
+        // The newest say most.
+        let old = self.shown.len().saturating_sub(60);
+        self.shown.drain(..old);
+        self.advance(reached);
     }
 
-    fn became_durable(&mut self, durable: u64) {
-        while self.pending.first().is_some_and(|(at, _)| *at <= durable) {
+    fn advance(&mut self, reached: Reached) {
+        while self.unwritten.first().is_some_and(|(at, _)| *at <= reached.written.0) {
+            let (at, request) = self.unwritten.remove(0);
+            model::apply(&mut self.written, &request, at);
+        }
+        while self.pending.first().is_some_and(|(at, _)| *at <= reached.durable.0) {
             let (at, request) = self.pending.remove(0);
             model::apply(&mut self.durable, &request, at);
+        }
+        self.graves.retain(|_, at| *at > reached.durable.0);
+    }
+
+    /// What was seen below an offset is seen there again, or the offset is refused; that of a durable stream is not.
+    fn check_shown(&mut self) {
+        let streams = Arc::clone(&self.system.streams);
+        for Shown { name, offset, born, content } in self.shown.clone() {
+            let query = format!("offset={offset}");
+            let answer = send(&streams, self.now_ms, Method::Get, &name, Some(&query), &[], b"");
+            let there = self.accepted.get(&name);
+            if answer.status == 200 {
+                let there = there.map(model::Stream::content).unwrap_or_default();
+                assert!(there.starts_with(&content), "{name} has other bytes below {offset}: {answer:?}");
+            } else if let Some(there) = there.filter(|there| there.born == born && !there.soft_deleted) {
+                let lost = self.promise(there.kind) == Durability::Buffered;
+                assert!(lost || there.shortened, "{name} is durable, and refuses {offset}: {answer:?}");
+            }
         }
     }
 
@@ -174,6 +287,7 @@ impl World {
         match self.upto(20) {
             0..4 => Request::Create {
                 name,
+                kind: [Kind::Unsaid, Kind::Durable, Kind::Buffered][self.upto(3) as usize],
                 json: self.upto(2) == 0,
                 body: if self.upto(2) == 0 { self.one_message() } else { Vec::new() },
                 closed: self.upto(8) == 0,
@@ -253,9 +367,14 @@ impl World {
         let type_of = |json: bool| if json { "application/json" } else { "text/plain" };
         let now = self.now_ms;
         match request {
-            Request::Create { name, json, body, closed, keep, .. } => {
+            Request::Create { name, kind, json, body, closed, keep, .. } => {
                 let mut headers = vec![("content-type", type_of(*json))];
                 headers.extend(closed.then_some(("stream-closed", "true")));
+                headers.extend(match kind {
+                    Kind::Unsaid => None,
+                    Kind::Durable => Some(("stream-durability", "durable")),
+                    Kind::Buffered => Some(("stream-durability", "buffered")),
+                });
                 let (bound, amount) = match keep {
                     Keep::All => ("", String::new()),
                     Keep::Bytes(bytes) => ("stream-retention-bytes", bytes.to_string()),
@@ -288,6 +407,12 @@ impl World {
         let _ = self.system.journal.begin();
     }
 
+    /// What an event loop does at the end of its round.
+    fn kick(&mut self) {
+        self.system.journal.kick();
+        self.system.streams.on_durable();
+    }
+
     fn finish_batch(&mut self) {
         let _ = self.system.journal.begin();
         let _ = self.system.journal.finish();
@@ -314,12 +439,14 @@ impl World {
         self.disk.capacity(if full { used + 2_000 } else { 1 << 40 });
     }
 
-    /// Reads some stream whole and compares it with the durable model: readers see what is durable and nothing else.
+    /// Reads some stream whole and compares it with the model of what its readers may see, and nothing else.
     fn read(&mut self) {
         let name = self.name();
         self.release();
-        let expected = self.durable.get(&name).cloned();
         let newest = self.accepted.get(&name).cloned();
+        let promise = self.promise(newest.as_ref().map_or(Kind::Durable, |stream| stream.kind));
+        let visible = if promise == Durability::Buffered { &self.written } else { &self.durable };
+        let expected = visible.get(&name).cloned();
         let grows = |old: &model::Stream, new: &model::Stream| {
             let same = (old.born, old.closed, old.soft_deleted) == (new.born, new.closed, new.soft_deleted);
             same && new.messages.starts_with(&old.messages)
@@ -329,11 +456,17 @@ impl World {
             (Some(old), Some(new)) => grows(old, new),
             _ => false,
         };
+        // An end is told when it is durable, whatever the content is.
+        let ends = |stream: Option<&model::Stream>| stream.map(|s| (s.born, s.closed, s.soft_deleted));
+        let ending = newest.as_ref().is_some_and(|new| new.closed || new.soft_deleted)
+            && ends(self.durable.get(&name)) != ends(newest.as_ref());
+        let steady = steady && !ending;
         if !steady {
             // Its life is about to change: the reply would be held.
             return;
         }
         self.check_stream(&name, expected.as_ref());
+        self.check_shown();
     }
 
     fn check_stream(&mut self, name: &str, expected: Option<&model::Stream>) {
@@ -354,6 +487,7 @@ impl World {
             assert_eq!(answer.status, 200, "reading {name} at {offset}: {answer:?}");
             content.extend(unwrapped(&answer.body, expected.json));
             offset = answer.header("stream-next-offset").expect("every read has a next offset").to_owned();
+            self.tell(name, &answer);
             if answer.header("stream-up-to-date").is_some() {
                 assert_eq!(answer.header("stream-closed").is_some(), expected.closed, "closure of {name}");
                 break;
@@ -409,13 +543,25 @@ impl World {
         self.disk.heal();
         self.disk.lie_on_sync(self.plan.sync_lies);
         self.held.clear();
-        self.system = open(&self.disk, self.plan);
-        let end = self.system.journal.durable().0;
-        self.note(end);
-        assert!(self.promised <= end, "replies up to {} were sent, but only {end} has survived", self.promised);
-        self.became_durable(end);
+        self.unsent.clear();
+        let loss = match (power && !self.plan.mark_not_applied, self.unsaid) {
+            (false, _) => Loss::Nothing,
+            (true, Durability::Durable) => Loss::Buffered,
+            (true, Durability::Buffered) => Loss::Unsaid,
+        };
+        self.system = open(&self.disk, self.plan, self.unsaid, loss);
+        let end = self.system.journal.durable();
+        self.note(end.0);
+        let promised = if power { self.promised.durable } else { self.promised.durable.max(self.promised.written) };
+        assert!(promised <= end, "replies up to {promised} were sent, but only {end} has survived");
+        self.losses += u64::from(self.promised.written > end);
+        self.promised = Reached { written: end.min(self.promised.written), ..self.promised };
+        self.advance(end.into());
         self.pending.clear();
+        self.unwritten.clear();
+        self.graves.clear();
         self.accepted = self.durable.clone();
+        self.written = self.durable.clone();
         let mut names = Vec::new();
         let mut cursor = Some(thalweg_log::SweepCursor::default());
         while let Some(at) = cursor {
@@ -428,7 +574,9 @@ impl World {
             self.check_stream(&name, Some(&stream));
             self.check_producers(&name, &stream);
         }
-        assert_eq!(self.system.journal.end(), Lsn(end), "looking has changed nothing");
+        self.release();
+        self.check_shown();
+        assert_eq!(self.system.journal.end(), end, "looking has changed nothing");
     }
 }
 
@@ -445,7 +593,12 @@ fn unwrapped(body: &[u8], json: bool) -> Vec<u8> {
     inner
 }
 
-fn open(disk: &SimDisk, plan: Plan) -> System {
+/// Where an offset lies.
+fn number_of(offset: &str) -> usize {
+    offset.split_once('_').and_then(|(_, number)| number.parse().ok()).expect("an offset")
+}
+
+fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, loss: Loss) -> System {
     let shared: Arc<dyn thalweg_disk::Disk> = Arc::new(disk.clone());
     let storage = FileStorage::open(Arc::clone(&shared), "objects").expect("the storage opens");
     let manifest = FileManifest::open(Arc::clone(&shared), "manifest/root").expect("the manifest opens");
@@ -455,10 +608,11 @@ fn open(disk: &SimDisk, plan: Plan) -> System {
         object_bytes: 4_000,
         fan_in: 3,
         reclaim_every_ms: 0,
+        durability: unsaid,
         ..LogsOptions::default()
     };
     let mut opened = None;
-    let logs = Logs::open(options, Arc::new(storage), Arc::new(manifest), false, |bounds, replay| {
+    let logs = Logs::open(options, Arc::new(storage), Arc::new(manifest), loss, |bounds, replay| {
         let journal = FileJournal::open(
             Arc::clone(&shared),
             journal_options(plan),
@@ -477,6 +631,7 @@ fn open(disk: &SimDisk, plan: Plan) -> System {
         faults: thalweg_streams::Faults {
             retry_acknowledged_early: plan.retry_acknowledged_early,
             producer_state_in_another_frame: plan.producer_state_in_another_frame,
+            close_buffered: plan.close_buffered,
         },
         ..StreamsConfig::default()
     };

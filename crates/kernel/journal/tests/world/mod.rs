@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use thalweg_base::Lsn;
+use thalweg_base::{Durability, Lsn};
 use thalweg_disk::Disk;
 use thalweg_journal::{
-    AppendError, Class, Durability, Faults, FileJournal, FrameRef, Held, Journal, OpenError, Options, ReadError, verify,
+    AppendError, Class, Faults, FileJournal, FrameRef, Held, Journal, OpenError, Options, ReadError, verify,
 };
 use thalweg_sim::{Rand64, SimDisk};
 
@@ -18,6 +18,8 @@ pub(crate) struct Plan {
     /// Of so many crashes only one happens: longer lives fill more segments.
     calm: u64,
     options: Options,
+    /// Of ten frames so many are buffered.
+    buffered: u64,
 }
 
 #[derive(Default)]
@@ -31,7 +33,6 @@ impl Plan {
     pub(crate) fn new(seed: u64, faults: Faults) -> Self {
         let mut rng = Rand64::new(u128::from(seed) << 1 | 1);
         let mut pick = |n: u64| rng.rand_range(0..n);
-        let buffered = Durability::Buffered { sync_bytes: 500 + pick(8000), sync_after: Duration::ZERO };
         let options = Options {
             segment_bytes: 8192 + 4096 * pick(3),
             max_payload: 3000,
@@ -41,10 +42,12 @@ impl Plan {
             spare_segments: pick(3) as usize,
             window_bytes: [0, 3000, 1 << 20][pick(3) as usize],
             window_batches: 1 + pick(50) as usize,
-            durability: if pick(3) == 0 { buffered } else { Durability::Durable },
+            sync_bytes: 500 + pick(8000),
+            sync_after: Duration::ZERO,
             faults,
         };
-        Self { seed, steps: 60 + pick(200), calm: [1, 1, 5][pick(3) as usize], options }
+        let buffered = [0, 5, 10][pick(3) as usize];
+        Self { seed, steps: 60 + pick(200), calm: [1, 1, 5][pick(3) as usize], options, buffered }
     }
 }
 
@@ -71,8 +74,9 @@ struct World {
     /// Every frame accepted and not known to be lost, from the floor on.
     model: Vec<Entry>,
     /// What must survive loss of power, and death of the process.
-    synced: Lsn,
     durable: Lsn,
+    written: Lsn,
+    buffered: u64,
     floor: Lsn,
     held: Vec<(Held, Vec<usize>)>,
     /// The number of entries that were dropped from the model's front.
@@ -99,8 +103,9 @@ pub(crate) fn run(plan: &Plan) -> Result<History, String> {
         calm: plan.calm,
         journal: Arc::new(journal.map_err(|e| e.to_string())?),
         model: Vec::new(),
-        synced: Lsn::ZERO,
         durable: Lsn::ZERO,
+        written: Lsn::ZERO,
+        buffered: plan.buffered,
         floor: Lsn::ZERO,
         held: Vec::new(),
         dropped: 0,
@@ -135,13 +140,14 @@ impl World {
     }
 
     fn acknowledge(&mut self) {
-        let durable = self.journal.durable();
-        self.durable = self.durable.max(durable);
-        self.synced = match self.options.durability {
-            Durability::Durable => self.durable,
-            Durability::Buffered { .. } => self.synced.max(self.journal.synced()),
-        };
-        self.note(format!("durable {} synced {} end {}", self.durable, self.synced, self.journal.end()));
+        let reached = self.journal.reached();
+        assert!(reached.durable <= reached.written, "{reached:?}");
+        self.durable = self.durable.max(reached.durable);
+        self.written = self.written.max(reached.written);
+        if self.model.iter().any(|e| e.end > self.durable && e.end <= self.written) {
+            self.event("written only");
+        }
+        self.note(format!("durable {} written {} end {}", self.durable, self.written, self.journal.end()));
     }
 
     /// `false` where the history ends early, as it should.
@@ -152,7 +158,8 @@ impl World {
             34..46 => self.drive(|j| j.begin())?,
             46..56 => self.drive(|j| j.finish())?,
             56..62 => self.drive(|j| j.step())?,
-            62..66 => self.drive(|j| j.mark())?,
+            62..64 => self.drive(|j| j.mark())?,
+            64..66 => self.kick()?,
             66..68 => self.drive(|j| j.sync().map(|_| true))?,
             68..76 => self.read()?,
             76..79 => self.hold(),
@@ -178,7 +185,9 @@ impl World {
             let payload: Vec<u8> = self.counter.to_le_bytes().into_iter().cycle().take(len).collect();
             let class = if self.pick(5) == 0 { Class::Upkeep } else { Class::User };
             let (head, tail) = payload.split_at(len / 2);
-            match self.journal.append(class, &[head, tail]) {
+            let buffered = self.pick(10) < self.buffered;
+            let durability = if buffered { Durability::Buffered } else { Durability::Durable };
+            match self.journal.append_as(durability, class, &[head, tail]) {
                 Ok(appended) => {
                     self.note(format!("appended {appended:?}"));
                     if self.model.last().is_some_and(|last| last.end > appended.frame.lsn) {
@@ -193,6 +202,15 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// What an event loop does: buffered frames are written by itself.
+    fn kick(&mut self) -> Check {
+        self.journal.kick();
+        match self.journal.poisoned() {
+            Some(poisoned) if !self.sick => Err(poisoned.to_string()),
+            _ => Ok(()),
+        }
     }
 
     fn drive(&mut self, f: impl Fn(&FileJournal) -> Result<bool, thalweg_journal::Poisoned>) -> Check {
@@ -236,7 +254,7 @@ impl World {
         }
         for answer in tried.into_iter().chain([waited]) {
             let wanted: Vec<&Entry> = chosen.iter().map(|i| &self.model[*i]).collect();
-            let (start, durable) = (self.journal.start(), self.durable);
+            let (start, written) = (self.journal.start(), self.written);
             match answer {
                 Ok(payloads) => {
                     if !payloads.iter().eq(wanted.iter().map(|entry| &entry.payload)) {
@@ -244,7 +262,7 @@ impl World {
                     }
                 }
                 Err(ReadError::Trimmed(at)) if at < start => {}
-                Err(ReadError::NotWritten(at)) if wanted.iter().any(|e| e.frame.lsn == at && e.end > durable) => {}
+                Err(ReadError::NotWritten(at)) if wanted.iter().any(|e| e.frame.lsn == at && e.end > written) => {}
                 Err(ReadError::Corrupt { .. }) if self.flipped => self.event("unreadable"),
                 Err(e) => return Err(format!("read: {e}")),
             }
@@ -281,7 +299,7 @@ impl World {
     /// The floor is committed elsewhere before the journal is trimmed.
     fn trim(&mut self) {
         let far = self.pick(3) == 0;
-        let synced: Vec<Lsn> = self.model.iter().map(|e| e.end).filter(|end| *end <= self.synced).collect();
+        let synced: Vec<Lsn> = self.model.iter().map(|e| e.end).filter(|end| *end <= self.durable).collect();
         if synced.is_empty() {
             return;
         }
@@ -372,7 +390,7 @@ impl World {
             Crash::Power => self.disk.crash_power(),
             Crash::Kill | Crash::Clean => self.disk.crash_kill(),
         }
-        let survives = if crash == Crash::Kill { self.durable } else { self.synced };
+        let survives = if crash == Crash::Kill { self.written } else { self.durable };
         self.recover(survives, crash == Crash::Clean)
     }
 
@@ -383,7 +401,7 @@ impl World {
             let used: usize = self.disk.cached().values().map(Vec::len).sum();
             self.disk.capacity(used as u64);
         }
-        let known = if self.pick(2) == 0 { self.synced } else { Lsn::ZERO };
+        let known = if self.pick(2) == 0 { self.durable } else { Lsn::ZERO };
         let report = verify(&self.disk, self.floor, self.floor);
         loop {
             let broken = self.pick(6) == 0;
@@ -425,7 +443,7 @@ impl World {
                 Err(OpenError::Io { .. }) if broken || tight => {
                     self.event("crash in recovery");
                     self.disk.heal();
-                    if self.pick(2) == 0 && survives == self.synced {
+                    if self.pick(2) == 0 && survives == self.durable {
                         self.disk.crash_power();
                     } else {
                         self.disk.crash_kill();
@@ -466,7 +484,7 @@ impl World {
         if self.model.last().is_some_and(|last| last.end > end) {
             return Err("what was recovered is not durable".into());
         }
-        (self.synced, self.durable) = (end, end);
+        (self.durable, self.written) = (end, end);
         (self.sick, self.tight, self.flipped) = (false, false, false);
         Ok(())
     }

@@ -6,9 +6,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use thalweg_base::{DecodeError, Lsn, Ticket};
+use thalweg_base::{DecodeError, Durability, Lsn, Ticket};
 use thalweg_journal::{AppendError, Appended, Class, FrameRef, Journal, JournalStats, Poisoned, ReadError};
-use thalweg_log::{Attachment, Logs, LogsOptions};
+use thalweg_log::{Attachment, Logs, LogsOptions, Loss};
 use thalweg_manifest::MemoryManifest;
 use thalweg_storage::MemoryStorage;
 
@@ -24,6 +24,15 @@ impl Attachment for Notes {
     fn apply(&mut self, note: &[u8], _: Lsn) -> Result<(), DecodeError> {
         self.0.push(note.to_vec());
         Ok(())
+    }
+
+    /// As the first note says.
+    fn durability(&self) -> Option<Durability> {
+        match self.0.first() {
+            Some(note) if note.starts_with(b"buffered") => Some(Durability::Buffered),
+            Some(note) if note.starts_with(b"durable") => Some(Durability::Durable),
+            _ => None,
+        }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -58,6 +67,8 @@ struct State {
     frames: BTreeMap<Lsn, Bytes>,
     end: Lsn,
     durable: Lsn,
+    written: Lsn,
+    durable_end: Lsn,
     start: Lsn,
     /// `durable` follows `end` by itself.
     eager: bool,
@@ -78,27 +89,49 @@ impl ScriptedJournal {
 
     pub(crate) fn sync(&self) {
         let mut state = self.state.lock();
-        state.durable = state.end;
+        (state.durable, state.written) = (state.end, state.end);
+    }
+
+    /// What is accepted becomes written, and not durable.
+    pub(crate) fn write(&self) {
+        let mut state = self.state.lock();
+        state.written = state.end;
+    }
+
+    /// Ends of frames that are written and not durable.
+    pub(crate) fn loose(&self) -> Vec<Lsn> {
+        let state = self.state.lock();
+        let ends = state.frames.range(state.durable..state.written);
+        ends.map(|(lsn, payload)| lsn.plus(HEADER + payload.len() as u64)).collect()
+    }
+
+    /// What is left after a crash: frames below `end`, which are durable then.
+    pub(crate) fn crash_at(&self, end: Lsn) {
+        let mut state = self.state.lock();
+        assert!(state.durable <= end && end <= state.written);
+        state.frames.retain(|lsn, _| *lsn < end);
+        (state.end, state.durable, state.written) = (end, end, end);
     }
 
     /// What a crash leaves: frames that were durable.
     pub(crate) fn crash(&self) {
-        let mut state = self.state.lock();
-        let durable = state.durable;
-        state.frames.retain(|lsn, _| *lsn < durable);
-        state.end = durable;
+        let durable = self.durable();
+        self.crash_at(durable);
     }
 }
 
 impl Journal for ScriptedJournal {
-    fn append(&self, _: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
+    fn append_as(&self, durability: Durability, _: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
         let mut state = self.state.lock();
         let payload = Bytes::from(parts.concat());
         let frame = FrameRef { lsn: state.end, len: payload.len() as u32 };
         state.end = frame.lsn.plus(HEADER + payload.len() as u64);
         state.frames.insert(frame.lsn, payload);
+        if durability == Durability::Durable {
+            state.durable_end = state.end;
+        }
         if state.eager {
-            state.durable = state.end;
+            (state.durable, state.written) = (state.end, state.end);
         }
         Ok(Appended { frame, end: state.end })
     }
@@ -107,6 +140,14 @@ impl Journal for ScriptedJournal {
 
     fn durable(&self) -> Lsn {
         self.state.lock().durable
+    }
+
+    fn written(&self) -> Lsn {
+        self.state.lock().written
+    }
+
+    fn durable_end(&self) -> Lsn {
+        self.state.lock().durable_end
     }
 
     fn end(&self) -> Lsn {
@@ -124,10 +165,6 @@ impl Journal for ScriptedJournal {
         Ok(())
     }
 
-    fn harden(&self, upto: Lsn) -> Result<(), Poisoned> {
-        self.wait(upto)
-    }
-
     fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>> {
         Some(self.read(frames).wait())
     }
@@ -138,7 +175,7 @@ impl Journal for ScriptedJournal {
             if frame.lsn < state.start {
                 return Err(ReadError::Trimmed(frame.lsn));
             }
-            if frame.lsn >= state.durable {
+            if frame.lsn >= state.written {
                 return Err(ReadError::NotWritten(frame.lsn));
             }
             state.frames.get(&frame.lsn).cloned().ok_or(ReadError::NotWritten(frame.lsn))
@@ -176,16 +213,16 @@ impl Unit {
     }
 
     pub(crate) fn open(&self) -> Arc<Logs<Notes>> {
-        self.open_after(false)
+        self.open_after(Loss::Nothing)
     }
 
-    pub(crate) fn open_after(&self, lossy: bool) -> Arc<Logs<Notes>> {
-        self.open_on(Arc::clone(&self.storage) as _, lossy)
+    pub(crate) fn open_after(&self, loss: Loss) -> Arc<Logs<Notes>> {
+        self.open_on(Arc::clone(&self.storage) as _, loss)
     }
 
-    pub(crate) fn open_on(&self, storage: Arc<dyn thalweg_storage::Storage>, lossy: bool) -> Arc<Logs<Notes>> {
+    pub(crate) fn open_on(&self, storage: Arc<dyn thalweg_storage::Storage>, loss: Loss) -> Arc<Logs<Notes>> {
         let journal = Arc::clone(&self.journal);
-        let logs = Logs::open(self.options, storage, Arc::clone(&self.manifest) as _, lossy, |bounds, replay| {
+        let logs = Logs::open(self.options, storage, Arc::clone(&self.manifest) as _, loss, |bounds, replay| {
             let frames: Vec<_> =
                 journal.state.lock().frames.range(bounds.floor..).map(|(lsn, b)| (*lsn, b.clone())).collect();
             for (lsn, bytes) in frames {

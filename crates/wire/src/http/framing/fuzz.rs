@@ -31,20 +31,27 @@ pub(super) fn listen<'a>(reads: impl IntoIterator<Item = &'a [u8]>, limits: Limi
         buf.extend_from_slice(read);
         let mut at = 0;
         loop {
-            let step = framer.step(&mut buf, at, limits, |request, manner| Seen {
-                method: format!("{:?}", request.method),
-                path: request.path.to_owned(),
-                query: request.query.map(str::to_owned),
-                fields: request.headers.0.iter().map(|(n, v)| ((*n).to_owned(), v.to_vec())).collect(),
-                body: request.body.to_vec(),
-                keep_alive: manner.keep_alive,
-            });
+            let step = framer.step(
+                &mut buf,
+                at,
+                limits,
+                |_| None,
+                |request, manner| Seen {
+                    method: format!("{:?}", request.method),
+                    path: request.path.to_owned(),
+                    query: request.query.map(str::to_owned),
+                    fields: request.headers.0.iter().map(|(n, v)| ((*n).to_owned(), v.to_vec())).collect(),
+                    body: request.body.to_vec(),
+                    keep_alive: manner.keep_alive,
+                },
+            );
             match step {
                 Ok(Step::Request(used, _, seen)) => {
                     at += used;
                     said.requests.push(seen);
                     framer = Framer::new();
                 }
+                Ok(Step::Turned(..)) => unreachable!("nothing was judged"),
                 Ok(Step::Continue) => said.continues += 1,
                 Ok(Step::More(_)) => break,
                 Err(refusal) => {

@@ -50,6 +50,8 @@ pub(crate) enum Step<T> {
     Continue,
     /// A request, this many bytes long, was handed over, and this is what came of it.
     Request(usize, Manner, T),
+    /// Its head was enough to answer it. The body is not wanted, so where the next request would begin is not known.
+    Turned(Manner, T),
 }
 
 /// Where one request stands between two reads.
@@ -77,6 +79,7 @@ enum Stage {
 /// What became clear when a head was read.
 enum Opened<T> {
     Done(usize, Manner, T),
+    Turned(Manner, T),
     Stage(Stage, bool),
 }
 
@@ -91,22 +94,26 @@ impl Framer {
     }
 
     /// Looks at `buf[at..]`, where the request begins. If it is whole, `f` gets it; a body that came in one piece is a slice of
-    /// `buf`. Chunked bodies are decoded in place, which may shorten `buf` behind `at`. After `Request` or an error, a new framer
-    /// is needed.
+    /// `buf`. If more than the head is to come, `judge` gets it once, without a body, and may answer it: before anything is said of the
+    /// body, also that it is too large. Chunked bodies are decoded in place, which may shorten `buf` behind `at`. After `Request`,
+    /// `Turned` or an error, a new framer is needed.
     pub(crate) fn step<T>(
         &mut self,
         buf: &mut Vec<u8>,
         at: usize,
         limits: Limits,
+        judge: impl FnOnce(&Request<'_>) -> Option<T>,
         f: impl FnOnce(&Request<'_>, Manner) -> T,
     ) -> Result<Step<T>, Refusal> {
         let mut f = Some(f);
         if let Stage::Head = self.stage {
             let Some(end) = self.scan.end_of_head(&buf[at..], limits.head)? else { return Ok(Step::More(None)) };
             let bytes = &buf[at..];
-            let opened = head::read(&bytes[..end], self.scan.lines, |head| open(head, bytes, end, limits, &mut f))??;
+            let opened =
+                head::read(&bytes[..end], self.scan.lines, |head| open(head, bytes, end, limits, judge, &mut f))??;
             match opened {
                 Opened::Done(used, manner, out) => return Ok(Step::Request(used, manner, out)),
+                Opened::Turned(manner, out) => return Ok(Step::Turned(manner, out)),
                 Opened::Stage(stage, wants_continue) => {
                     self.stage = stage;
                     if wants_continue && bytes.len() == end {
@@ -147,29 +154,31 @@ fn open<T, F: FnOnce(&Request<'_>, Manner) -> T>(
     bytes: &[u8],
     end: usize,
     limits: Limits,
+    judge: impl FnOnce(&Request<'_>) -> Option<T>,
     f: &mut Option<F>,
 ) -> Result<Opened<T>, Refusal> {
-    let expects = head.message.expects_continue;
-    match head.message.body {
-        BodyLength::Chunked => {
-            let chunked = Chunked::new();
-            Ok(Opened::Stage(Stage::Chunks { head: end, decoded: 0, chunked }, expects))
-        }
-        BodyLength::Known(length) => {
-            let length = usize::try_from(length).unwrap_or(usize::MAX);
-            if length > limits.body {
-                return Err(Refusal::BODY_TOO_LARGE);
-            }
-            match bytes.get(end..end + length) {
-                Some(body) => {
-                    let Some(f) = f.take() else { return Err(Refusal::bad("the head is malformed")) };
-                    let (manner, out) = hand_over(head, body, f);
-                    Ok(Opened::Done(end + length, manner, out))
-                }
-                None => Ok(Opened::Stage(Stage::Body { head: end, whole: end + length }, expects)),
-            }
-        }
+    let length = match head.message.body {
+        BodyLength::Chunked => None,
+        BodyLength::Known(length) => Some(usize::try_from(length).unwrap_or(usize::MAX)),
+    };
+    let fitting = length.filter(|length| *length <= limits.body);
+    if let Some(length) = fitting
+        && let Some(body) = bytes.get(end..end + length)
+    {
+        let Some(f) = f.take() else { return Err(Refusal::bad("the head is malformed")) };
+        let (manner, out) = hand_over(head, body, f);
+        return Ok(Opened::Done(end + length, manner, out));
     }
+    let (manner, out) = hand_over(head, b"", |request, manner| (manner, judge(request))).1;
+    if let Some(out) = out {
+        return Ok(Opened::Turned(Manner { keep_alive: false, ..manner }, out));
+    }
+    let stage = match (length, fitting) {
+        (None, _) => Stage::Chunks { head: end, decoded: 0, chunked: Chunked::new() },
+        (Some(_), None) => return Err(Refusal::BODY_TOO_LARGE),
+        (Some(_), Some(length)) => Stage::Body { head: end, whole: end + length },
+    };
+    Ok(Opened::Stage(stage, head.message.expects_continue))
 }
 
 fn hand_over<T>(head: &Head<'_>, body: &[u8], f: impl FnOnce(&Request<'_>, Manner) -> T) -> (Manner, T) {

@@ -25,9 +25,12 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
 /// The body in chunks of these sizes, with what the grammar allows around them.
 fn in_chunks(body: &[u8], sizes: &[usize], decorated: bool) -> Vec<u8> {
     let (mut out, mut rest, mut sizes) = (Vec::new(), body, sizes.iter().cycle());
+    // Many small chunks with an extension each would pass the bound on these.
+    let mut extensions = LIMITS.head / 16;
     while !rest.is_empty() {
         let (chunk, more) = rest.split_at((*sizes.next().unwrap_or(&1)).clamp(1, rest.len()));
-        let extension = if decorated && chunk.len() % 3 == 0 { ";n=\"v\"" } else { "" };
+        let extension = if decorated && chunk.len() % 3 == 0 && extensions > 0 { ";n=\"v\"" } else { "" };
+        extensions -= usize::from(!extension.is_empty());
         out.extend_from_slice(format!("{:X}{extension}\r\n", chunk.len()).as_bytes());
         out.extend_from_slice(chunk);
         out.extend_from_slice(b"\r\n");

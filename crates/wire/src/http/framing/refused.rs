@@ -287,3 +287,30 @@ fn a_smuggled_request_is_never_seen() {
     let said = say(chunked(&format!("{:x}\r\n{inner}\r\n0\r\n\r\n", inner.len())));
     assert_eq!((said.requests.len(), said.refusal), (1, None));
 }
+
+#[test]
+fn a_head_is_judged_once_and_before_anything_is_said_of_the_body() {
+    let step = |reads: &[&str], turn: bool| {
+        let (mut buf, mut framer, mut judged, mut last) = (Vec::new(), super::Framer::new(), 0, None);
+        for read in reads {
+            buf.extend_from_slice(read.as_bytes());
+            let judge = |head: &crate::http::Request<'_>| {
+                assert!(head.path == "/a" && head.body.is_empty());
+                judged += 1;
+                turn.then_some("turned")
+            };
+            last = Some(framer.step(&mut buf, 0, SMALL, judge, |_, _| "whole").map_err(|refusal| refusal.status));
+            if matches!(last, Some(Ok(super::Step::Turned(..)) | Err(_))) {
+                break;
+            }
+        }
+        (judged, last.unwrap())
+    };
+    let (head, large) = (post("Content-Length: 4", "ab"), post("Content-Length: 99999", ""));
+    assert!(matches!(step(&[&head], true), (1, Ok(super::Step::Turned(manner, "turned"))) if !manner.keep_alive));
+    assert!(matches!(step(&[&chunked("2\r\nab")], true), (1, Ok(super::Step::Turned(..)))));
+    assert!(matches!(step(&[&large], true), (1, Ok(super::Step::Turned(..)))));
+    assert!(matches!(step(&[&large], false), (1, Err(413))));
+    assert!(matches!(step(&[&head, "c", "d"], false), (1, Ok(super::Step::Request(.., "whole")))));
+    assert!(matches!(step(&[&post("Content-Length: 2", "ab")], true), (0, Ok(super::Step::Request(.., "whole")))));
+}

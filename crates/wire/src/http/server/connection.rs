@@ -16,6 +16,7 @@ use rustix::event::epoll::EventFlags;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use thalweg_base::Until;
 
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
@@ -71,8 +72,8 @@ pub(super) enum Fill {
     Dry,
     /// There may be more once this is sent.
     Full,
-    /// The next reply waits for the gate to reach this position.
-    AtGate(u64),
+    /// The next reply waits for the gate.
+    AtGate(Until),
     /// A body source failed midway.
     Abort,
 }
@@ -171,6 +172,11 @@ impl Connection {
         }
     }
 
+    /// TLS was begun, and did not come about.
+    pub(super) fn has_failed_handshake(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking() && tls.has_begun())
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.replies.is_empty() && self.backlog.is_none() && self.input.is_none()
     }
@@ -188,8 +194,13 @@ impl Connection {
                 self.flags.paused = true;
                 break;
             }
-            let step =
-                input.framer.step(&mut input.buf, input.at, env.limits(), |request, _| env.handle(token, request));
+            let step = input.framer.step(
+                &mut input.buf,
+                input.at,
+                env.limits(),
+                |head| env.on_head(head),
+                |request, _| env.handle(token, request),
+            );
             match step {
                 Ok(Step::More(whole)) => {
                     input.whole = whole;
@@ -204,6 +215,14 @@ impl Connection {
                     env.poll(token, &mut slot);
                     self.replies.push(slot);
                     self.flags.last = !manner.keep_alive;
+                }
+                Ok(Step::Turned(manner, (reply, _))) => {
+                    handled += 1;
+                    let mut slot = Slot::new(env.admit(reply), manner);
+                    // The body may be on its way.
+                    slot.refusal = true;
+                    self.replies.push(slot);
+                    self.flags.last = true;
                 }
                 Err(refusal) => self.refuse(refusal, env),
             }
@@ -255,13 +274,13 @@ impl Connection {
                     out.text().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
                     self.replies.pop();
                 }
-                State::Held(position, since, response) => {
-                    let (position, since) = (*position, *since);
+                State::Held(until, since, response) => {
+                    let (until, since) = (*until, *since);
                     // Asked in this order: what was released before the failure is seen with it.
                     let failed = env.gate.failed();
-                    if position > env.gate.position() {
+                    if !env.gate.reached().covers(until) {
                         if !failed {
-                            return Fill::AtGate(position);
+                            return Fill::AtGate(until);
                         }
                         *response = env.service.gate_failed();
                     }

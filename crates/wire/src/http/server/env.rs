@@ -48,14 +48,19 @@ impl Env {
         (reply, deadline.map_or(NEVER, |at| self.clock.tick_of(at)))
     }
 
+    /// The answer to a request whose body is not wanted.
+    pub(super) fn on_head(&self, head: &Request<'_>) -> Option<(Reply, Tick)> {
+        self.service.on_head(head, self.clock.unix_ms).map(|response| (Reply::Now(response), NEVER))
+    }
+
     /// The state of a reply that a handler or a pending answer gave.
     pub(super) fn admit(&self, reply: Reply) -> State {
         match reply {
             Reply::Now(response) => State::Ready(response),
-            Reply::Held(position, response) if position <= self.gate.position() => State::Ready(response),
-            Reply::Held(position, response) => {
+            Reply::Held(until, response) if self.gate.reached().covers(until) => State::Ready(response),
+            Reply::Held(until, response) => {
                 self.counters.held.add(1);
-                State::Held(position, self.clock.micros(), response)
+                State::Held(until, self.clock.micros(), response)
             }
             Reply::Later(pending) => {
                 self.counters.pending.add(1);

@@ -24,6 +24,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use thalweg_base::{Lsn, Reached};
 
 const EVENTS_MAX: usize = 1024;
 const ACCEPTS_PER_ROUND: usize = 256;
@@ -152,9 +153,9 @@ impl Reactor {
             return Some(NOT);
         }
         let Env { mailbox, gate, stopping, clock, .. } = &self.env;
-        let held = self.held.next();
-        mailbox.bell.fall_asleep(held.is_some());
-        let passable = held.is_some_and(|position| position <= gate.position() || gate.failed());
+        let held = !self.held.is_empty();
+        mailbox.bell.fall_asleep(held);
+        let passable = held && (self.held.is_passable(gate.reached()) || gate.failed());
         if passable || !mailbox.is_empty() || (mailbox.stopping() && !stopping) {
             mailbox.bell.awake();
             return Some(NOT);
@@ -231,6 +232,7 @@ impl Reactor {
 
     fn close(&mut self, index: usize) {
         let Some(mut connection) = self.connections.try_remove(index) else { return };
+        self.env.counters.handshakes_failed.add(usize::from(connection.has_failed_handshake()));
         connection.say_end();
         while let Some(slot) = connection.replies.pop() {
             self.env.forget(slot);
@@ -312,6 +314,7 @@ impl Reactor {
                 self.mark_dirty(token);
             }
             Err(error) => {
+                self.env.counters.handshakes_failed.add(usize::from(connection.has_failed_handshake()));
                 if error.get_ref().is_some_and(|why| why.is::<PlainHttp>()) {
                     connection.tls = None;
                     connection.refuse(Refusal::PLAIN_HTTP, &self.env);
@@ -465,11 +468,12 @@ impl Reactor {
 
     /// Releases what the gate has reached.
     fn pass_gate(&mut self) {
-        if self.held.next().is_none() {
+        if self.held.is_empty() {
             return;
         }
-        let position = if self.env.gate.failed() { u64::MAX } else { self.env.gate.position() };
-        while let Some(token) = self.held.release(position) {
+        let all = Reached::from(Lsn::MAX);
+        let reached = if self.env.gate.failed() { all } else { self.env.gate.reached() };
+        while let Some(token) = self.held.release(reached) {
             if let Some(connection) = self.get(token) {
                 connection.flags.at_gate = false;
                 self.mark_dirty(token);

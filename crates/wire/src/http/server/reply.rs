@@ -7,6 +7,7 @@ use super::timers::{NEVER, Tick};
 use crate::http::framing::Manner;
 use crate::http::{Body, BodySource, Pending, Response};
 use std::collections::VecDeque;
+use thalweg_base::Until;
 
 /// The place of one reply in the order.
 pub(super) struct Slot {
@@ -22,8 +23,8 @@ pub(super) struct Slot {
 
 pub(super) enum State {
     Ready(Response),
-    /// At which position, and since when ([`Clock::micros`]).
-    Held(u64, u32, Response),
+    /// Until when, and since when ([`Clock::micros`]).
+    Held(Until, u32, Response),
     Later(Box<dyn Pending>),
     /// The head is sent, the body is under way.
     Streaming(Box<dyn BodySource>),

@@ -10,6 +10,8 @@ pub struct ServerStats {
     pub connections_active: u64,
     /// Connections beyond the bound, answered 503 or dropped.
     pub connections_refused: u64,
+    /// Connections that began a TLS handshake and ended before it was done, plain HTTP on a port for TLS among them.
+    pub handshakes_failed: u64,
     pub requests: u64,
     /// Requests refused before the service saw them.
     pub requests_refused: u64,
@@ -31,6 +33,7 @@ pub(super) struct Counters {
     pub(super) accepted: Counter,
     pub(super) active: Counter,
     pub(super) refused: Counter,
+    pub(super) handshakes_failed: Counter,
     pub(super) requests: Counter,
     pub(super) requests_refused: Counter,
     pub(super) bytes_in: Counter,
@@ -63,6 +66,7 @@ impl Counters {
         sum.connections_accepted += self.accepted.get();
         sum.connections_active += self.active.get();
         sum.connections_refused += self.refused.get();
+        sum.handshakes_failed += self.handshakes_failed.get();
         sum.requests += self.requests.get();
         sum.requests_refused += self.requests_refused.get();
         sum.bytes_in += self.bytes_in.get();

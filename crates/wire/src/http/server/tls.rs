@@ -51,6 +51,11 @@ impl Tls {
         self.session.is_handshaking()
     }
 
+    /// Whether the client has sent anything.
+    pub(super) fn has_begun(&self) -> bool {
+        !self.fresh
+    }
+
     /// Encrypted bytes wait for the socket to have room.
     pub(super) fn waits(&self) -> bool {
         self.session.wants_write()

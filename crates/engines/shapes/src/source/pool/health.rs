@@ -15,7 +15,9 @@ pub(crate) enum Health {
     Untried,
     Up,
     /// The last attempt to connect failed.
-    Down { error: String },
+    Down {
+        error: String,
+    },
 }
 
 /// The way to the server.

@@ -96,7 +96,10 @@ impl Pool {
             return Err(SourceError::Full { waiting });
         }
         state.jobs.push_back(queued);
-        if state.waiting < state.jobs.len() && state.workers < self.workers_max(&state) && !self.spawn(&mut state) && state.workers == 0
+        if state.waiting < state.jobs.len()
+            && state.workers < self.workers_max(&state)
+            && !self.spawn(&mut state)
+            && state.workers == 0
         {
             state.jobs.pop_back();
             return Err(SourceError::Other("no thread can be started".to_owned()));

@@ -113,7 +113,12 @@ fn run(session: &mut Session, queued: Queued) -> bool {
 fn connect(shared: &Shared) -> Result<Session, Without> {
     let config = &shared.options.config;
     let patience = config.connect_timeout.unwrap_or(PATIENCE);
-    shared.state.lock().way.may_try(Instant::now(), patience).map_err(|why| Without::Failed(SourceError::Unreachable(why)))?;
+    shared
+        .state
+        .lock()
+        .way
+        .may_try(Instant::now(), patience)
+        .map_err(|why| Without::Failed(SourceError::Unreachable(why)))?;
     let connected = Session::connect(config);
     let mut state = shared.state.lock();
     match connected {

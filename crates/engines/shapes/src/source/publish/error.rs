@@ -69,7 +69,8 @@ mod tests {
     #[test]
     fn the_words_are_those_that_clients_know() {
         let table = |name: &str| TableName { schema: "public".into(), name: name.into() };
-        let missing = |manual| PublishError::Missing { table: table("items"), publication: "p".into(), manual }.to_string();
+        let missing =
+            |manual| PublishError::Missing { table: table("items"), publication: "p".into(), manual }.to_string();
         assert_eq!(
             missing(true),
             "Database table \"public.items\" is missing from the publication \"p\" and the ELECTRIC_MANUAL_TABLE_PUBLISHING setting \

@@ -113,9 +113,8 @@ impl Publisher {
             .filter(|(oid, _)| {
                 let recent = |known: &Known| known.asked.elapsed() < idle;
                 // A part is a member of its own where it only inherits.
-                let is_part = tables.iter().any(|(whole, known)| {
-                    known.parts.contains(oid) && (recent(known) || in_use(*whole))
-                });
+                let is_part =
+                    tables.iter().any(|(whole, known)| known.parts.contains(oid) && (recent(known) || in_use(*whole)));
                 !is_part && !in_use(*oid) && !tables.get(oid).is_some_and(recent)
             })
             .collect();

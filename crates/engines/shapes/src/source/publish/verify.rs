@@ -73,10 +73,7 @@ impl Lacking {
 }
 
 /// Waits until all have ended who write to these tables now: they may have begun before the publication had them.
-pub(super) fn writers_have_ended(
-    session: &mut Session,
-    tables: Vec<Found>,
-) -> Vec<(Found, Result<(), PublishError>)> {
+pub(super) fn writers_have_ended(session: &mut Session, tables: Vec<Found>) -> Vec<(Found, Result<(), PublishError>)> {
     let relations = |found: &Found| found.standing.relations().map(|relation| relation.oid).collect::<Vec<u32>>();
     let all: Vec<u32> = tables.iter().flat_map(relations).collect();
     let until = Instant::now() + PATIENCE;

@@ -15,7 +15,8 @@ fn pool(config: &Config, connections: usize) -> Pool {
 fn ask(pool: &Pool, sql: &'static str) -> Result<String, SourceError> {
     let (answer, answers) = mpsc::channel();
     let queued = pool.submit(move |session| {
-        let value = session.and_then(|session| Ok(session.conn.simple(sql)?.pop().unwrap().value().unwrap_or_default().to_owned()));
+        let value = session
+            .and_then(|session| Ok(session.conn.simple(sql)?.pop().unwrap().value().unwrap_or_default().to_owned()));
         answer.send(value).unwrap();
     });
     queued?;
@@ -57,7 +58,10 @@ fn connections_are_made_when_needed_and_go_when_idle() {
         fourth.0.recv().unwrap().unwrap();
         drop(fourth);
         eventually("idle connections go", || pool.stats().connections == 0);
-        let there = format!("SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND application_name = 'thalweg'", db.name);
+        let there = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND application_name = 'thalweg'",
+            db.name
+        );
         eventually("also for the server", || db.value(&there) == "0");
         assert_ne!(ask(&pool, "SELECT pg_backend_pid()").unwrap(), first);
     });
@@ -101,7 +105,9 @@ fn jobs_are_cancelled_while_they_wait_and_while_they_run() {
         };
         let (first, second) = (sleep(), sleep());
         second.cancel();
-        eventually("it runs", || db.value("SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)'") != "0");
+        eventually("it runs", || {
+            db.value("SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)'") != "0"
+        });
         first.cancel();
         for _ in 0..2 {
             assert!(matches!(answers.recv().unwrap(), Err(SourceError::Cancelled)));

@@ -150,18 +150,27 @@ fn who_may_not_change_anything_says_what_is_lacking() {
         let (mut session, table) = (db.session(), table(db, "t"));
         let manual = |session: &mut Session| Publisher::new("p".into(), true).ensure(session, &table);
         let missing = manual(&mut session).unwrap_err().to_string();
-        assert!(missing.contains("\"public.t\" is missing from the publication \"p\" and the ELECTRIC_MANUAL"), "{missing}");
+        assert!(
+            missing.contains("\"public.t\" is missing from the publication \"p\" and the ELECTRIC_MANUAL"),
+            "{missing}"
+        );
         let mut stranger = Session::connect(&db.role("")).unwrap();
         let missing = Publisher::new("p".into(), false).ensure(&mut stranger, &table).unwrap_err().to_string();
         assert!(missing.ends_with("Electric lacks privileges to add it"), "{missing}");
         db.run("ALTER PUBLICATION p ADD TABLE t");
         assert!(matches!(manual(&mut session), Err(PublishError::Identity { .. })));
-        assert!(matches!(Publisher::new("p".into(), false).ensure(&mut stranger, &table), Err(PublishError::Identity { .. })));
+        assert!(matches!(
+            Publisher::new("p".into(), false).ensure(&mut stranger, &table),
+            Err(PublishError::Identity { .. })
+        ));
         db.run("ALTER TABLE t REPLICA IDENTITY FULL");
         manual(&mut session).unwrap();
         Publisher::new("p".into(), false).ensure(&mut stranger, &table).unwrap();
         // Owner of the table, but not of the publication.
-        db.run(&format!("ALTER PUBLICATION p DROP TABLE t; ALTER TABLE t OWNER TO {}", stranger.conn.parameter("session_authorization").unwrap()));
+        db.run(&format!(
+            "ALTER PUBLICATION p DROP TABLE t; ALTER TABLE t OWNER TO {}",
+            stranger.conn.parameter("session_authorization").unwrap()
+        ));
         let missing = Publisher::new("p".into(), false).ensure(&mut stranger, &table).unwrap_err();
         assert!(matches!(missing, PublishError::Missing { manual: false, .. }), "{missing}");
         assert!(stranger.is_usable());

@@ -12,7 +12,18 @@ fn table(db: &Database, table: &str) -> Table {
 #[test]
 fn what_was_changed_without_a_write_is_found() {
     on_each(|db| {
-        let names = ["same", "dropped", "recreated", "renamed", "added", "retyped", "moved", "unpublished", "identity", "stats"];
+        let names = [
+            "same",
+            "dropped",
+            "recreated",
+            "renamed",
+            "added",
+            "retyped",
+            "moved",
+            "unpublished",
+            "identity",
+            "stats",
+        ];
         for name in names {
             db.run(&format!("CREATE TABLE {name} (i int PRIMARY KEY, s text)"));
         }
@@ -29,10 +40,14 @@ fn what_was_changed_without_a_write_is_found() {
             ALTER TABLE stats ALTER s SET STATISTICS 5; CREATE INDEX ON stats (s); INSERT INTO stats VALUES (1)",
         );
         let reconciled = reconcile(&mut session, "p", &tables).unwrap();
-        let gone: Vec<(&str, String)> = reconciled.gone.iter().map(|(oid, gone)| {
-            let at = tables.iter().position(|table| table.oid == *oid).unwrap();
-            (names[at], gone.to_string())
-        }).collect();
+        let gone: Vec<(&str, String)> = reconciled
+            .gone
+            .iter()
+            .map(|(oid, gone)| {
+                let at = tables.iter().position(|table| table.oid == *oid).unwrap();
+                (names[at], gone.to_string())
+            })
+            .collect();
         let expected = [
             ("dropped", "was dropped"),
             ("recreated", "was dropped"),

@@ -8,7 +8,10 @@ use crate::table::TableName;
 fn postgres_reads_a_predicate_and_runs_nothing() {
     on_each(|db| {
         db.run("CREATE TABLE t (id int, name text, e date); INSERT INTO t VALUES (1, 'a', 'today'); CREATE TABLE secrets (id int)");
-        let table = lookup(&mut db.plain(), "p", &TableName { schema: "public".into(), name: "t".into() }).unwrap().unwrap().table;
+        let table = lookup(&mut db.plain(), "p", &TableName { schema: "public".into(), name: "t".into() })
+            .unwrap()
+            .unwrap()
+            .table;
         let mut session = db.session();
         let one = [(1, "x".to_owned())];
         for (sql, types) in [
@@ -33,7 +36,10 @@ fn postgres_reads_a_predicate_and_runs_nothing() {
         assert_eq!(refused("id = $2 AND name = $1"), "parameter $2 was not provided");
         assert_eq!(refused("$1 IS NULL"), "could not determine data type of parameter $1");
         assert_eq!(refused("id = 1; DROP TABLE t"), "unescaped \";\" causing statement split");
-        assert_eq!(refused("true) UNION SELECT FROM secrets WHERE (true"), "a parenthesis is closed that was not opened");
+        assert_eq!(
+            refused("true) UNION SELECT FROM secrets WHERE (true"),
+            "a parenthesis is closed that was not opened"
+        );
         assert_eq!(refused("id IN (SELECT id FROM nowhere)"), "At location 23: relation \"nowhere\" does not exist");
         assert_eq!(refused("nofunction(id)"), "At location 1: function nofunction(integer) does not exist");
         db.run("DROP TABLE t");

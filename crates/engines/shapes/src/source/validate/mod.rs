@@ -7,6 +7,9 @@ use super::session::Session;
 use crate::table::Table;
 use thalweg_wire::pg::DbError;
 
+/// What stands before the predicate where Electric reads it.
+const ELECTRIC_BEFORE: &str = "SELECT 1 WHERE ";
+
 /// Why a predicate is none.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValidateError {
@@ -39,7 +42,9 @@ pub(crate) fn filter(
 fn explain(error: SourceError, before: &str, sql: &str) -> ValidateError {
     match error {
         // A name that is not there is the request's fault: the table itself was looked up a moment ago.
-        SourceError::Invalid(db) | SourceError::SchemaChanged(db) if db.code != "42P01" || !names_nothing(&db, before) => {
+        SourceError::Invalid(db) | SourceError::SchemaChanged(db)
+            if db.code != "42P01" || !names_nothing(&db, before) =>
+        {
             ValidateError::Invalid(words(&db, before, sql))
         }
         error => ValidateError::Source(error),
@@ -56,8 +61,11 @@ fn words(db: &DbError, before: &str, sql: &str) -> String {
     let at = db.position.and_then(|at| at.checked_sub(skipped)).filter(|at| *at >= 1);
     match at {
         // Beyond the predicate's end stands only our own parenthesis.
-        Some(at) if at as usize > sql.chars().count() => format!("{} at the end", db.message.replace(" at or near \")\"", "")),
-        Some(at) => format!("At location {at}: {}", db.message),
+        Some(at) if at as usize > sql.chars().count() => {
+            format!("{} at the end", db.message.replace(" at or near \")\"", ""))
+        }
+        // Clients of Electric know places that are counted from the beginning of its own query, from 0.
+        Some(at) => format!("At location {}: {}", at as usize - 1 + ELECTRIC_BEFORE.len(), db.message),
         None => db.message.clone(),
     }
 }

@@ -136,9 +136,22 @@ mod tests {
     #[test]
     fn expressions_pass() {
         for sql in [
-            "", "a = 1", "(a = 1) OR (b = ')' AND \"c)\" = ';')", "a = $1 -- ) ;", "a = '''); DROP TABLE t; --'", "x /* ) /* ; */ ( */ = 1",
-            "a = $$);$$", "a = $x$ ) $$ ; $y$ $x$", "a = E'\\');'", "a$b$c = 1", "a = '\\'", "e'x' = U&'\\0061'", "type'x' = 'a\\'",
-            "E'a' -- '\n  '\\') ;' = 1", "id IN (SELECT id FROM t WHERE (a))", "a = $1) ".trim_end_matches(") "),
+            "",
+            "a = 1",
+            "(a = 1) OR (b = ')' AND \"c)\" = ';')",
+            "a = $1 -- ) ;",
+            "a = '''); DROP TABLE t; --'",
+            "x /* ) /* ; */ ( */ = 1",
+            "a = $$);$$",
+            "a = $x$ ) $$ ; $y$ $x$",
+            "a = E'\\');'",
+            "a$b$c = 1",
+            "a = '\\'",
+            "e'x' = U&'\\0061'",
+            "type'x' = 'a\\'",
+            "E'a' -- '\n  '\\') ;' = 1",
+            "id IN (SELECT id FROM t WHERE (a))",
+            "a = $1) ".trim_end_matches(") "),
         ] {
             assert_eq!(one_expression(sql), Ok(()), "{sql}");
         }

@@ -2,7 +2,7 @@
 
 use super::support::Rig;
 use crate::serve::turn::Answer;
-use thalweg_base::Lsn;
+use thalweg_base::Until;
 use thalweg_journal::Journal;
 use thalweg_wire::http::Method::{Post, Put};
 
@@ -40,13 +40,13 @@ fn a_refusal_for_a_moved_tail_waits_until_the_move_is_durable() {
     let rig = Rig::new();
     let tail = rig.put("a", "text/plain", "x").next();
     let Answer::Response(moved, _) = rig.ask(Post, "a", &[TEXT], b"1") else { panic!() };
-    assert!(moved > rig.logs.durable());
+    assert!(!rig.logs.reached().covers(moved));
     let Answer::Response(after, response) = rig.ask(Post, "a", &[TEXT, ("If-Match", &tail)], b"2") else { panic!() };
     assert_eq!((response.status, after), (412, moved));
     let Answer::Response(after, response) = rig.ask(Put, "a", &[TEXT, ("If-None-Match", "*")], b"") else { panic!() };
     assert_eq!((response.status, after), (412, moved));
     rig.journal.kick();
-    assert!(after <= rig.logs.durable() && after > Lsn::ZERO);
+    assert!(rig.logs.reached().covers(after) && after == Until::Durable(after.position()));
 }
 
 #[test]

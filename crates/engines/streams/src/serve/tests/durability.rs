@@ -1,9 +1,11 @@
 //! Nothing is told before it is durable, and what was told survives.
 
 use super::support::{Got, Rig};
+use crate::serve::StreamsConfig;
 use crate::serve::turn::Answer;
-use thalweg_base::Lsn;
+use thalweg_base::{Durability, Lsn, Until};
 use thalweg_journal::Journal;
+use thalweg_log::Loss;
 use thalweg_log::When;
 use thalweg_wire::http::Method::{Delete, Get, Head, Post, Put};
 
@@ -13,9 +15,13 @@ fn producer(seq: &'static str) -> [(&'static str, &'static str); 4] {
     [TEXT, ("Producer-Id", "p"), ("Producer-Epoch", "0"), ("Producer-Seq", seq)]
 }
 
+/// What it waits for is durable, as nothing else is said.
 fn held(answer: Answer) -> (Lsn, Got) {
     match answer {
-        Answer::Response(after, response) => (after, Got::of(response)),
+        Answer::Response(Until::Written(after), response) if after > Lsn::ZERO => {
+            panic!("{:?} waits for {after} to be written only", Got::of(response))
+        }
+        Answer::Response(after, response) => (after.position(), Got::of(response)),
         _ => panic!("not a response"),
     }
 }
@@ -126,4 +132,140 @@ fn what_was_not_durable_is_gone_as_a_whole() {
     let rig = rig.reopen();
     assert_eq!(rig.get("a").text(), "");
     assert_eq!(rig.send(Post, "a", &producer("0"), b"new").status, 200);
+}
+
+const BUFFERED: (&str, &str) = ("Stream-Durability", "buffered");
+const DURABLE: (&str, &str) = ("Stream-Durability", "durable");
+
+fn waits(answer: Answer) -> (Until, Got) {
+    match answer {
+        Answer::Response(after, response) => (after, Got::of(response)),
+        _ => panic!("not a response"),
+    }
+}
+
+/// Answers wait for the promise of their stream, whatever the server's is.
+#[test]
+fn a_stream_promises_what_it_was_asked_to() {
+    for server in [Durability::Durable, Durability::Buffered] {
+        let rig = Rig::of(StreamsConfig::default(), server);
+        for (name, said, promise) in [
+            ("plain", None, server),
+            ("buffered", Some(BUFFERED), Durability::Buffered),
+            ("durable", Some(DURABLE), Durability::Durable),
+        ] {
+            let headers: Vec<_> = [TEXT].into_iter().chain(said).collect();
+            let answers = [
+                rig.ask(Put, name, &headers, b"one;"),
+                rig.ask(Put, name, &headers, b""),
+                rig.ask(Get, name, &[], b""),
+                rig.ask(Post, name, &producer("0"), b"two;"),
+                rig.ask(Post, name, &producer("0"), b"two;"),
+                rig.ask(Post, name, &producer("7"), b"gap"),
+            ];
+            for (answer, status) in answers.into_iter().zip([201, 200, 200, 200, 204, 409]) {
+                let (after, got) = waits(answer);
+                assert_eq!(got.status, status, "{got:?}");
+                assert_eq!(after, Until::of(promise, after.position()), "{name} on {server:?}: {got:?}");
+                assert!(after.position() > rig.journal.durable(), "{got:?}");
+            }
+            rig.journal.kick();
+            let word = if promise == Durability::Buffered { "buffered" } else { "durable" };
+            assert_eq!(rig.head(name).get("Stream-Durability"), Some(word));
+            assert_eq!(rig.send(Put, name, &headers, b"").get("Stream-Durability"), Some(word));
+            // Its end is durable, and so is whatever tells of it.
+            let closing = rig.ask(Post, name, &[("Stream-Closed", "true")], b"");
+            for answer in
+                [closing, rig.ask(Post, name, &[("Stream-Closed", "true")], b""), rig.ask(Delete, name, &[], b"")]
+            {
+                let (after, got) = waits(answer);
+                assert_eq!((got.status, after), (204, Until::Durable(after.position())), "{name}: {got:?}");
+            }
+            for (answer, status) in [(rig.ask(Get, name, &[], b""), 404), (rig.ask(Put, name, &headers, b""), 201)] {
+                let (after, got) = waits(answer);
+                assert_eq!((got.status, after), (status, Until::Durable(after.position())), "{name}: {got:?}");
+            }
+            rig.journal.kick();
+        }
+    }
+}
+
+#[test]
+fn readers_of_a_buffered_stream_see_what_is_written() {
+    let rig = Rig::new();
+    rig.send(Put, "b", &[TEXT, BUFFERED], b"old;");
+    rig.send(Put, "d", &[TEXT], b"old;");
+    let next = rig.get("b").next();
+    let mut waiting = ["b", "d"].map(|name| rig.wait(&format!("{name}?offset=now&live=long-poll")));
+    rig.stop_syncing();
+    for name in ["b", "d"] {
+        waits(rig.ask(Post, name, &[TEXT], b"new;"));
+    }
+    rig.journal.kick();
+    let seen = ["b", "d"].map(|name| waits(rig.ask(Get, name, &[], b"")).1.text().to_owned());
+    assert_eq!(seen, ["old;new;", "old;"]);
+    assert_eq!(waiting.each_ref().map(|w| w.wakes()), [1, 0]);
+    assert_eq!(rig.step(&mut waiting[0]).unwrap().text(), "new;");
+    assert!(rig.step(&mut waiting[1]).is_none());
+    // Closed only when that is durable, although the content is there.
+    waits(rig.ask(Post, "b", &[TEXT, ("Stream-Closed", "true")], b"last;"));
+    rig.journal.kick();
+    let (_, got) = waits(rig.ask(Get, "b", &[], b""));
+    assert_eq!((got.text(), got.get("Stream-Closed")), ("old;new;last;", None));
+    rig.sync();
+    assert_eq!(rig.get("b").get("Stream-Closed"), Some("true"));
+    assert_eq!(rig.step(&mut waiting[1]).unwrap().text(), "new;");
+    assert_eq!(rig.get(&format!("b?offset={next}")).text(), "new;last;");
+}
+
+#[test]
+fn after_a_crash_of_the_machine_buffered_streams_refuse_old_offsets_and_durable_ones_take_them() {
+    let rig = Rig::new();
+    rig.send(Put, "b", &[TEXT, BUFFERED], b"one;");
+    rig.send(Put, "d", &[TEXT], b"one;");
+    rig.stop_syncing();
+    let (_, lost) = waits(rig.ask(Post, "b", &[TEXT], b"lost"));
+    rig.journal.kick();
+    let next = [rig.get("b").next(), rig.get("d").next()];
+    assert_eq!(lost.next(), next[0]);
+    let rig = rig.reopen_after(Loss::Buffered);
+    rig.sync();
+    rig.post("b", "text/plain", "other");
+    rig.post("d", "text/plain", "two;");
+    let refused = rig.get(&format!("b?offset={}", next[0]));
+    assert_eq!((refused.status, refused.code()), (400, "stale_offset".into()));
+    let tag = format!("\"{}\"", next[0]);
+    assert_eq!(rig.send(Post, "b", &[TEXT, ("If-Match", &tag)], b"x").code(), "tail_moved");
+    assert_eq!(rig.get("b").text(), "one;other");
+    assert_eq!(rig.get(&format!("d?offset={}", next[1])).text(), "two;");
+}
+
+#[test]
+fn durability_is_part_of_the_configuration_and_inherited_by_forks() {
+    let rig = Rig::new();
+    let put = |name: &str, headers: &[(&str, &str)]| rig.send(Put, name, headers, b"");
+    assert_eq!(put("b", &[TEXT, BUFFERED]).status, 201);
+    assert_eq!(put("p", &[TEXT]).status, 201);
+    for (name, headers) in [("b", vec![TEXT]), ("b", vec![TEXT, DURABLE]), ("p", vec![TEXT, DURABLE])] {
+        assert_eq!(put(name, &headers).code(), "exists_differently");
+    }
+    assert_eq!(put("x", &[TEXT, ("Stream-Durability", "fast")]).code(), "bad_durability");
+    let from = |name| ("Stream-Forked-From", name);
+    for (name, headers) in [("f", vec![from("/v1/stream/b")]), ("g", vec![from("/v1/stream/b"), BUFFERED])] {
+        assert_eq!(put(name, &headers).status, 201);
+        assert_eq!(put(name, &headers).status, 200);
+        assert_eq!(rig.head(name).get("Stream-Durability"), Some("buffered"));
+    }
+    assert_eq!(put("h", &[from("/v1/stream/b"), DURABLE]).code(), "fork_durability");
+    assert_eq!(put("h", &[from("/v1/stream/p"), DURABLE]).code(), "fork_durability");
+    let listed = rig.get("__ds/streams").text().to_owned();
+    assert_eq!(listed.matches("\"durability\":\"buffered\"").count(), 3, "{listed}");
+    // It survives, from the journal and from a checkpoint.
+    let mut rig = rig.reopen();
+    for _ in 0..2 {
+        assert_eq!(rig.head("f").get("Stream-Durability"), Some("buffered"));
+        assert_eq!(rig.head("p").get("Stream-Durability"), Some("durable"));
+        rig.logs.settle(thalweg_base::Millis(rig.now.get()), When::Now).unwrap();
+        rig = rig.reopen();
+    }
 }

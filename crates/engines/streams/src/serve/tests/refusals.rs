@@ -59,6 +59,8 @@ fn rows() -> Vec<Row> {
         ("bad_fork_sub_offset", Put, "new", vec![FROM, ZERO, ("Stream-Fork-Sub-Offset", "05")], b""),
         ("fork_offset_required", Put, "new", vec![FROM, ("Stream-Fork-Sub-Offset", "1")], b""),
         ("fork_sub_offset_overshoot", Put, "new", vec![FROM, ZERO, ("Stream-Fork-Sub-Offset", "99")], b""),
+        ("bad_durability", Put, "new", vec![("Stream-Durability", "fast")], b""),
+        ("fork_durability", Put, "new", vec![FROM, ("Stream-Durability", "buffered")], b""),
         ("stale_epoch", Post, "text", producer("known", "6", "0"), b"x"),
         ("not_found", Get, "none", vec![], b""),
         ("source_not_found", Put, "new", vec![("Stream-Forked-From", "/v1/stream/none")], b""),

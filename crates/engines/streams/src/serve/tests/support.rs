@@ -8,11 +8,11 @@ use parking_lot::{Condvar, Mutex};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
-use thalweg_base::{Lsn, Millis, Ticket};
+use thalweg_base::{Durability, Lsn, Millis, Ticket, Until};
 use thalweg_journal::{
     AppendError, Appended, Class, FrameRef, Journal, JournalStats, MemoryJournal, Options, Poisoned,
 };
-use thalweg_log::{Logs, LogsOptions};
+use thalweg_log::{Logs, LogsOptions, Loss};
 use thalweg_manifest::MemoryManifest;
 use thalweg_storage::MemoryStorage;
 use thalweg_wire::http::{Body, Headers, Method, Pull, Request, Response, Waker};
@@ -22,14 +22,20 @@ pub(crate) struct Recorded {
     inner: MemoryJournal,
     frames: Mutex<Vec<(FrameRef, Bytes)>>,
     refuse: Mutex<Option<AppendError>>,
+    /// While set, nothing above it becomes durable.
+    unsynced: Mutex<Option<Lsn>>,
+    durable_end: Mutex<Lsn>,
 }
 
 impl Journal for Recorded {
-    fn append(&self, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
+    fn append_as(&self, durability: Durability, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
         if let Some(error) = self.refuse.lock().clone() {
             return Err(error);
         }
-        let appended = self.inner.append(class, parts)?;
+        let appended = self.inner.append_as(durability, class, parts)?;
+        if durability == Durability::Durable {
+            *self.durable_end.lock() = appended.end;
+        }
         self.frames.lock().push((appended.frame, parts.concat().into()));
         Ok(appended)
     }
@@ -39,7 +45,16 @@ impl Journal for Recorded {
     }
 
     fn durable(&self) -> Lsn {
-        self.inner.durable()
+        let durable = self.inner.durable();
+        self.unsynced.lock().map_or(durable, |most| durable.min(most))
+    }
+
+    fn written(&self) -> Lsn {
+        self.inner.written()
+    }
+
+    fn durable_end(&self) -> Lsn {
+        *self.durable_end.lock()
     }
 
     fn end(&self) -> Lsn {
@@ -64,10 +79,6 @@ impl Journal for Recorded {
 
     fn read(&self, frames: &[FrameRef]) -> Ticket<Result<Vec<Bytes>, thalweg_journal::ReadError>> {
         self.inner.read(frames)
-    }
-
-    fn harden(&self, upto: Lsn) -> Result<(), Poisoned> {
-        self.inner.harden(upto)
     }
 
     fn trim(&self, upto: Lsn) {
@@ -144,10 +155,21 @@ impl Rig {
     }
 
     pub(crate) fn with(config: StreamsConfig) -> Self {
+        Self::of(config, Durability::Durable)
+    }
+
+    /// A server's, of that durability.
+    pub(crate) fn of(config: StreamsConfig, durability: Durability) -> Self {
         let inner = MemoryJournal::new(Options::default());
-        let journal = Arc::new(Recorded { inner, frames: Mutex::default(), refuse: Mutex::default() });
+        let journal = Arc::new(Recorded {
+            inner,
+            frames: Mutex::default(),
+            refuse: Mutex::default(),
+            unsynced: Mutex::default(),
+            durable_end: Mutex::default(),
+        });
         let (storage, manifest) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryManifest::new()));
-        Self::open(journal, storage, manifest, config)
+        Self::open(journal, storage, manifest, config, durability, Loss::Nothing)
     }
 
     fn open(
@@ -155,11 +177,13 @@ impl Rig {
         storage: Arc<MemoryStorage>,
         manifest: Arc<MemoryManifest>,
         config: StreamsConfig,
+        durability: Durability,
+        loss: Loss,
     ) -> Self {
         let opened = Arc::clone(&journal);
-        let options = LogsOptions { chunk_bytes: 4_096, ..LogsOptions::default() };
+        let options = LogsOptions { chunk_bytes: 4_096, durability, ..LogsOptions::default() };
         let logs =
-            Logs::open(options, Arc::clone(&storage) as _, Arc::clone(&manifest) as _, false, |bounds, replay| {
+            Logs::open(options, Arc::clone(&storage) as _, Arc::clone(&manifest) as _, loss, |bounds, replay| {
                 for (frame, bytes) in opened.frames.lock().iter() {
                     if frame.lsn >= bounds.floor {
                         replay(*frame, bytes.clone())?;
@@ -180,16 +204,33 @@ impl Rig {
 
     /// Starts again with what is durable.
     pub(crate) fn reopen(self) -> Self {
+        self.reopen_after(Loss::Nothing)
+    }
+
+    /// The same, when something may have been lost.
+    pub(crate) fn reopen_after(self, loss: Loss) -> Self {
         let durable = self.journal.durable();
         self.journal.frames.lock().retain(|(frame, _)| frame.lsn < durable);
         let now = self.now.get();
-        let rig = Self::open(self.journal, self.storage, self.manifest, self.config);
+        let durability = self.logs.options().durability;
+        let rig = Self::open(self.journal, self.storage, self.manifest, self.config, durability, loss);
         rig.now.set(now);
         rig
     }
 
     pub(crate) fn refuse(&self, error: Option<AppendError>) {
         *self.journal.refuse.lock() = error;
+    }
+
+    /// From here on what is kicked is written, and not durable.
+    pub(crate) fn stop_syncing(&self) {
+        *self.journal.unsynced.lock() = Some(self.journal.inner.durable());
+    }
+
+    /// All that is written is durable.
+    pub(crate) fn sync(&self) {
+        *self.journal.unsynced.lock() = None;
+        self.streams.on_durable();
     }
 
     pub(crate) fn pass(&self, ms: u64) {
@@ -210,7 +251,7 @@ impl Rig {
         match self.ask(method, target, headers, body) {
             Answer::Response(after, response) => {
                 self.journal.kick();
-                assert!(after <= self.logs.durable());
+                assert!(self.logs.reached().covers(after));
                 Got::of(response)
             }
             Answer::Later(task) => {
@@ -228,7 +269,7 @@ impl Rig {
     }
 
     /// What a task comes to, and the position that it waits for.
-    pub(crate) fn finish(&self, task: Box<dyn Task>) -> (Lsn, Got) {
+    pub(crate) fn finish(&self, task: Box<dyn Task>) -> (Until, Got) {
         let mut waiting = Waiting::new(task);
         loop {
             let waker = || waiting.waker.clone();
@@ -275,7 +316,7 @@ impl Rig {
         match waiting.task.step(&mut turn)? {
             Answer::Response(after, response) => {
                 self.journal.kick();
-                assert!(after <= self.logs.durable());
+                assert!(self.logs.reached().covers(after));
                 Some(Got::of(response))
             }
             _ => panic!("not a response"),

@@ -1,0 +1,111 @@
+//! What an acknowledgement promises, and what an answer waits for.
+
+use crate::Lsn;
+
+/// What an acknowledgement promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Durability {
+    /// It is written: the operating system has it. Death of the process loses nothing, a crash of the machine may.
+    Buffered,
+    /// It is synced: loss of power loses nothing.
+    #[default]
+    Durable,
+}
+
+/// What an answer waits for: that everything below a position is written, or that it is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Until {
+    Written(Lsn),
+    Durable(Lsn),
+}
+
+impl Until {
+    /// Nothing to wait for.
+    pub const NOW: Self = Self::Written(Lsn::ZERO);
+
+    #[must_use]
+    pub const fn of(durability: Durability, position: Lsn) -> Self {
+        match durability {
+            Durability::Buffered => Self::Written(position),
+            Durability::Durable => Self::Durable(position),
+        }
+    }
+
+    #[must_use]
+    pub const fn position(self) -> Lsn {
+        match self {
+            Self::Written(position) | Self::Durable(position) => position,
+        }
+    }
+
+    /// What suffices for both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let position = self.position().max(other.position());
+        match (self, other) {
+            (Self::Written(_), Self::Written(_)) => Self::Written(position),
+            _ => Self::Durable(position),
+        }
+    }
+}
+
+/// The stronger one: who forgets to say that less is enough waits for too long, not for too little.
+impl From<Lsn> for Until {
+    fn from(position: Lsn) -> Self {
+        if position == Lsn::ZERO { Self::NOW } else { Self::Durable(position) }
+    }
+}
+
+/// How far a journal has come. What is durable is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    pub written: Lsn,
+    pub durable: Lsn,
+}
+
+/// Everything below is durable.
+impl From<Lsn> for Reached {
+    fn from(position: Lsn) -> Self {
+        Self { written: position, durable: position }
+    }
+}
+
+impl Reached {
+    /// The position up to which a promise is kept.
+    #[must_use]
+    pub const fn of(self, durability: Durability) -> Lsn {
+        match durability {
+            Durability::Buffered => self.written,
+            Durability::Durable => self.durable,
+        }
+    }
+
+    #[must_use]
+    pub fn covers(self, until: Until) -> bool {
+        match until {
+            Until::Written(position) => position <= self.written.max(self.durable),
+            Until::Durable(position) => position <= self.durable,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_waits_become_the_stronger_one() {
+        let (a, b) = (Until::Written(Lsn(9)), Until::Durable(Lsn(5)));
+        assert_eq!(a.and(b), Until::Durable(Lsn(9)));
+        assert_eq!(a.and(Until::NOW), a);
+        assert_eq!(b.and(b), b);
+    }
+
+    #[test]
+    fn a_position_is_covered_by_its_own_kind() {
+        let reached = Reached { written: Lsn(9), durable: Lsn(5) };
+        assert!(reached.covers(Until::Written(Lsn(9))) && !reached.covers(Until::Written(Lsn(10))));
+        assert!(reached.covers(Until::Durable(Lsn(5))) && !reached.covers(Until::Durable(Lsn(6))));
+        assert!(Reached::default().covers(Until::NOW) && Reached::default().covers(Lsn::ZERO.into()));
+    }
+}

@@ -1,0 +1,127 @@
+//! Looks after what nobody asks for: tables that were changed without a write to them, tables that no shape needs any more, and more
+//! shapes than there may be.
+
+use crate::engine::{Engine, Health};
+use crate::shape::Shape;
+use crate::source::error::SourceError;
+use crate::source::publish::PublishError;
+use crate::source::reconcile::reconcile;
+use crate::source::session::Session;
+use crate::table::Table;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the catalog is asked.
+const RECONCILE_EVERY: Duration = Duration::from_secs(60);
+/// A table that no shape has asked for in this time leaves the publication.
+const UNUSED: Duration = Duration::from_secs(600);
+/// How often changes are looked for that no shape needs.
+const CUT_EVERY: Duration = Duration::from_secs(5);
+/// How often it is looked whether there is something to do.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Runs until the engine stops.
+pub(crate) fn run(engine: &Arc<Engine>) {
+    let mut next = Instant::now();
+    let mut last_cut = Instant::now();
+    let mut was = Health::Starting;
+    while !engine.stopping() {
+        std::thread::sleep(TICK);
+        engine.evict();
+        if last_cut.elapsed() >= CUT_EVERY {
+            last_cut = Instant::now();
+            engine.cut();
+        }
+        let health = engine.health();
+        // While nobody listened, anything may have happened.
+        let back = health == Health::Active && was != Health::Active;
+        was = health;
+        if was != Health::Active || !back && Instant::now() < next {
+            continue;
+        }
+        next = Instant::now() + RECONCILE_EVERY;
+        if let Err(error) = look(engine) {
+            tracing::warn!(%error, "tables could not be compared with the catalog; it is tried again");
+        }
+    }
+}
+
+fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
+    let tables = engine.router.lock().tables();
+    if tables.is_empty() {
+        return Ok(());
+    }
+    let mut session = Session::connect(&engine.config.query_database)?;
+    let known: Vec<&Table> = tables.iter().map(AsRef::as_ref).collect();
+    let found = reconcile(&mut session, &engine.config.publication(), known.iter().copied())?;
+    for (table, why) in &found.gone {
+        engine.drop_table(*table, &why.to_string());
+    }
+    for moved in &found.moved {
+        if let Err(error) = engine.publisher.ensure(&mut session, &moved.table) {
+            match error {
+                PublishError::Source(error) => return Err(error),
+                error => {
+                    engine.drop_table(moved.table.oid, &format!("has a part whose changes do not come: {error}"));
+                }
+            }
+        }
+        if let Err(error) = engine.store.put_table(&moved.table) {
+            tracing::warn!(%error, "a table cannot be noted");
+        }
+    }
+    let in_use = |oid: u32| engine.router.lock().table(oid).is_some();
+    for table in engine.publisher.release(&mut session, UNUSED, in_use)? {
+        tracing::info!(%table, "no shape needs the table: it leaves the publication");
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// Gives up changes that no shape needs; drops the shapes that need more of them than are kept.
+    fn cut(&self) {
+        let published = self.published();
+        let kept_from = published.saturating_sub(self.config.log_bytes_max);
+        let shapes: Vec<Arc<Shape>> = self.registry.read().all().cloned().collect();
+        let mut floor = published;
+        let mut dropped = 0;
+        for shape in shapes {
+            let Some(oldest) = shape.lock().oldest_body() else { continue };
+            if oldest < kept_from {
+                dropped += 1;
+                self.drop_shape(&shape);
+            } else {
+                floor = floor.min(oldest);
+            }
+        }
+        if dropped > 0 {
+            tracing::warn!(
+                shapes = dropped,
+                "shapes are dropped: they need more changes than are kept (shape_log_bytes)"
+            );
+        }
+        let Some(mark) = self.marks.lock().cut(floor) else { return };
+        if let Err(error) = self.store.trim_changes(mark.bodies, mark.references) {
+            tracing::warn!(%error, "old changes cannot be given up; it is tried again");
+        }
+    }
+
+    /// Drops the shapes that were not asked for longest, if there are more than may be.
+    fn evict(&self) {
+        let max = self.config.shapes_max;
+        let mut all: Vec<Arc<Shape>> = {
+            let registry = self.registry.read();
+            if registry.len() <= max {
+                return;
+            }
+            registry.all().cloned().collect()
+        };
+        // A few more than needed, so that the next ones need no look at all of them.
+        let count = (all.len() - max + max / 100).min(all.len());
+        all.select_nth_unstable_by_key(count.saturating_sub(1), |shape| shape.used_ms());
+        tracing::info!(shapes = count, max, "shapes that nobody has asked for longest are dropped");
+        all.iter().take(count).for_each(|shape| {
+            self.drop_shape(shape);
+        });
+    }
+}
