@@ -237,6 +237,10 @@ impl Apply for Applier {
         self.flushed
     }
 
+    fn unconfirmed(&self) -> bool {
+        !self.unconfirmed.is_empty()
+    }
+
     fn stopping(&self) -> bool {
         self.engine.stopping()
     }

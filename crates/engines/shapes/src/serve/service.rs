@@ -147,15 +147,19 @@ impl Inner {
             let known = registry.by_words(&words).cloned();
             (known, wanted.handle.as_ref().map(|handle| registry.by_handle(handle).cloned()))
         };
-        let (stage, kind) = match (known, named) {
-            (Some(shape), None) => (Stage::Shape(shape), Kind::Existing),
-            (Some(shape), Some(Some(named))) if named.number == shape.number => (Stage::Shape(shape), Kind::Existing),
+        let (stage, permit) = match (known, named) {
+            (Some(shape), None) => (Stage::Shape(shape), self.admission.enter(Kind::Existing)?),
+            (Some(shape), Some(Some(named))) if named.number == shape.number => {
+                (Stage::Shape(shape), self.admission.enter(Kind::Existing)?)
+            }
             // The handle is another's, or nobody's any more: the client starts again with this shape.
             (Some(shape), Some(_)) => return Err(Refusal::MustRefetch(Some(shape.handle.to_string()))),
             // The words are new, the shape need not be.
-            (None, _) => (Stage::Making(self.make(&wanted.shape, words)?), Kind::Initial),
+            (None, _) => {
+                let (making, permit) = self.make(&wanted.shape, words)?;
+                (Stage::Making(making), permit)
+            }
         };
-        let permit = self.admission.enter(kind)?;
         let mut visit = Visit {
             inner: Arc::clone(self),
             asker: asker.clone(),
@@ -177,12 +181,21 @@ impl Inner {
         })
     }
 
-    /// Has the shape made on a thread that may ask Postgres, unless that is under way.
-    fn make(self: &Arc<Self>, shape: &params::Shape<'_>, words: Vec<u8>) -> Result<Arc<Making>, Refusal> {
+    /// Has the shape made on a thread that may ask Postgres, unless that is under way: who only waits for what another one has asked
+    /// for costs no more than a reader.
+    fn make(self: &Arc<Self>, shape: &params::Shape<'_>, words: Vec<u8>) -> Result<(Arc<Making>, Permit), Refusal> {
         let (making, new) = self.makings.join(&words);
         if !new {
-            return Ok(making);
+            return Ok((making, self.admission.enter(Kind::Existing)?));
         }
+        let permit = match self.admission.enter(Kind::Initial) {
+            Ok(permit) => permit,
+            Err(overloaded) => {
+                let failure = Failure::unavailable("concurrent_request_limit_exceeded", &overloaded, 6);
+                self.makings.finish(&words, Err(failure));
+                return Err(overloaded.into());
+            }
+        };
         let (inner, definition) = (Arc::clone(self), shape.to_definition());
         let for_job = words.clone();
         let queued = self.database.submit(move |session| {
@@ -205,7 +218,7 @@ impl Inner {
         if let Err(error) = queued {
             self.makings.finish(&words, Err(crate::make::unavailable(error)));
         }
-        Ok(making)
+        Ok((making, permit))
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) trait Apply {
     fn pause(&mut self) -> Result<(), Self::Error>;
     /// Postgres may forget what is before: it is durable here.
     fn flushed(&mut self) -> u64;
+    /// Something was applied that Postgres may not forget yet.
+    fn unconfirmed(&self) -> bool;
     fn stopping(&self) -> bool;
 }
 
@@ -69,8 +71,7 @@ impl Follower {
             if to.stopping() {
                 return Ok(());
             }
-            let pending = self.open.is_none() && to.flushed() <= self.confirmed;
-            let wait = if pending { IDLE } else { CONFIRM_EVERY };
+            let wait = if to.unconfirmed() { CONFIRM_EVERY } else { IDLE };
             match stream.next(Some(Instant::now() + wait))? {
                 Event::XLogData { body, .. } => self.message(body, to)?,
                 Event::Keepalive { end, reply: wanted, .. } => {
