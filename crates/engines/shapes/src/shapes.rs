@@ -4,7 +4,7 @@ use crate::engine::{Engine, Health, ShapesConfig};
 use crate::follow;
 use crate::format::note::LogState;
 use crate::serve::ShapesService;
-use crate::source::pool::Pool;
+use crate::source::pool::{self, Pool};
 use crate::store::{Store, StoreError};
 use crate::watch;
 use std::sync::Arc;
@@ -32,6 +32,12 @@ pub struct ShapesStats {
     /// Changes in memory for live readers.
     pub hot_bytes: usize,
     pub active: bool,
+    /// Connections to the database for queries.
+    pub connections: usize,
+    /// Queries that wait for one.
+    pub queries_waiting: usize,
+    /// The last attempt to connect for queries failed.
+    pub database_down: bool,
 }
 
 /// Shapes of one database.
@@ -71,12 +77,16 @@ impl Shapes {
 
     #[must_use]
     pub fn stats(&self) -> ShapesStats {
+        let pool = self.service.0.database.stats();
         ShapesStats {
             shapes: self.engine.registry.read().len(),
             transactions: self.engine.counters.transactions.load(Ordering::Relaxed),
             processed_lsn: self.engine.processed_lsn(),
             hot_bytes: self.engine.hot.bytes(),
             active: self.engine.health() == Health::Active,
+            connections: pool.connections,
+            queries_waiting: pool.waiting,
+            database_down: matches!(self.service.0.database.health(), pool::Health::Down { .. }),
         }
     }
 

@@ -74,14 +74,3 @@ impl From<Error> for SourceError {
         }
     }
 }
-
-impl SourceError {
-    /// Whether the same may succeed later without anybody changing anything.
-    #[must_use]
-    pub(crate) fn is_transient(&self) -> bool {
-        matches!(
-            self,
-            Self::Unreachable(_) | Self::Full { .. } | Self::Locked(_) | Self::Interrupted(_) | Self::Standby(_)
-        )
-    }
-}

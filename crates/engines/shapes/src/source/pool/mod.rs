@@ -36,7 +36,7 @@ pub(crate) struct Options {
     pub(crate) idle: Duration,
 }
 
-/// Dropped, it has what runs finished and answers what waits with [`SourceError::Stopped`].
+/// Dropped, it cancels what runs and answers what waits with [`SourceError::Stopped`].
 pub(crate) struct Pool {
     shared: Arc<Shared>,
 }
@@ -57,6 +57,8 @@ struct State {
     waiting: usize,
     /// Those of them that have a connection.
     connected: usize,
+    /// What runs.
+    running: Vec<Arc<Cancel>>,
     way: Way,
     stopping: bool,
 }
@@ -151,12 +153,14 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let (jobs, threads) = {
+        let (jobs, running, threads) = {
             let mut state = self.shared.state.lock();
             state.stopping = true;
-            (std::mem::take(&mut state.jobs), std::mem::take(&mut state.threads))
+            (std::mem::take(&mut state.jobs), state.running.clone(), std::mem::take(&mut state.threads))
         };
         self.shared.filled.notify_all();
+        // Each takes a connection of its own.
+        std::thread::scope(|scope| running.iter().for_each(|cancel| drop(scope.spawn(|| cancel.cancel()))));
         jobs.into_iter().for_each(|queued| (queued.job)(Err(SourceError::Stopped)));
         let me = std::thread::current().id();
         for thread in threads {

@@ -3,6 +3,7 @@
 use super::{Queued, Shared, State};
 use crate::source::error::SourceError;
 use crate::source::session::Session;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_wire::pg::Error;
 
@@ -56,7 +57,7 @@ pub(super) fn work(shared: &Shared) {
                 }
             },
         };
-        if run(&mut now.session, queued) && now.made.elapsed() < LIFETIME {
+        if run(shared, &mut now.session, queued) && now.made.elapsed() < LIFETIME {
             now.used = Instant::now();
             held = Some(now);
         } else {
@@ -98,14 +99,21 @@ fn is_good(held: &mut Held) -> bool {
 }
 
 /// Runs a job. Whether the connection can be used again.
-fn run(session: &mut Session, queued: Queued) -> bool {
+fn run(shared: &Shared, session: &mut Session, queued: Queued) -> bool {
     let Queued { job, cancel } = queued;
     session.cancel = cancel;
-    if !session.cancel.begin(session.conn.cancel_token()) {
-        job(Err(SourceError::Cancelled));
-        return true;
+    let wanted = session.cancel.begin(session.conn.cancel_token());
+    {
+        let mut state = shared.state.lock();
+        if !wanted || state.stopping {
+            drop(state);
+            job(Err(SourceError::Cancelled));
+            return true;
+        }
+        state.running.push(Arc::clone(&session.cancel));
     }
     job(Ok(session));
+    shared.state.lock().running.retain(|cancel| !Arc::ptr_eq(cancel, &session.cancel));
     // A cancellation may still be on its way to the server.
     session.cancel.end() && session.is_usable()
 }

@@ -39,9 +39,6 @@ pub(crate) struct Ready {
     pub(crate) resume: Resume,
     /// The slot has everything after it.
     pub(crate) confirmed: Lsn,
-    /// The server hangs up when it hears nothing for so long; `None`: never.
-    pub(crate) sender_timeout: Option<Duration>,
-    pub(crate) version: ServerVersion,
 }
 
 /// Whether the slot has every change since the last time.
@@ -119,14 +116,7 @@ pub(crate) fn prepare(
     let broken = broken(options.known.as_ref(), &identity, publication.made);
     let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
     conn.simple(&set(&DISPLAY))?;
-    Ok(Ready {
-        conn,
-        identity,
-        resume: slot.resume,
-        confirmed: slot.confirmed,
-        sender_timeout: facts.sender_timeout,
-        version: facts.version,
-    })
+    Ok(Ready { conn, identity, resume: slot.resume, confirmed: slot.confirmed })
 }
 
 /// Why the slot cannot go on where we were, as far as it does not lie in the slot.

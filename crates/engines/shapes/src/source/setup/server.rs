@@ -1,20 +1,16 @@
 //! What the server itself must be like.
 
 use super::{SetupError, row};
-use std::time::Duration;
 use thalweg_wire::pg::replication::Conn;
 use thalweg_wire::pg::{Config, Error, ServerVersion};
 
 pub(super) struct Facts {
     pub(super) version: ServerVersion,
     pub(super) slots_max: String,
-    pub(super) sender_timeout: Option<Duration>,
 }
 
-/// Settings are asked for rather than shown, because `pg_settings` has them without units.
 const FACTS: &str = "SELECT current_setting('server_version_num') AS version, current_setting('wal_level') AS wal_level, \
-    current_setting('max_replication_slots') AS slots, pg_is_in_recovery() AS standby, \
-    (SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout') AS timeout";
+    current_setting('max_replication_slots') AS slots, pg_is_in_recovery() AS standby";
 
 pub(super) fn check(conn: &mut Conn) -> Result<Facts, SetupError> {
     let answers = conn.simple(FACTS)?;
@@ -31,12 +27,7 @@ pub(super) fn check(conn: &mut Conn) -> Result<Facts, SetupError> {
         Some("logical") => {}
         level => return Err(SetupError::WalLevel(level.unwrap_or_default().to_owned())),
     }
-    let timeout = fact("timeout").and_then(|text| text.parse().ok()).map(Duration::from_millis);
-    Ok(Facts {
-        version,
-        slots_max: fact("slots").unwrap_or_default().to_owned(),
-        sender_timeout: timeout.filter(|timeout| !timeout.is_zero()),
-    })
+    Ok(Facts { version, slots_max: fact("slots").unwrap_or_default().to_owned() })
 }
 
 /// What a refused connection means.

@@ -44,11 +44,11 @@ fn columns_are_those_of_the_base_types() {
         assert_eq!(ty("id"), ("int8", -1, 0, 0));
         assert_eq!(ty("Na\"me"), ("varchar", 14, 0, 0));
         assert_eq!(ty("p"), ("int4", -1, 0, 0));
-        assert_eq!(ty("ps"), ("int4", -1, 1, 23));
+        assert_eq!(ty("ps"), ("posint", -1, 1, 23));
         assert_eq!(ty("v"), ("varchar", 11, 0, 0));
-        assert_eq!(ty("vs"), ("varchar", 11, 1, 1043));
+        assert_eq!(ty("vs"), ("vc", 11, 1, 1043));
         assert_eq!(ty("a"), ("int4", -1, 1, 23));
-        assert_eq!(ty("n"), ("numeric", 10 << 16 | 2 + 4, 0, 0));
+        assert_eq!(ty("n"), ("numeric", (10 << 16) | (2 + 4), 0, 0));
         assert_eq!(ty("c"), ("bpchar", 9, 0, 0));
         assert_eq!(ty("ov"), ("oidvector", -1, 0, 0));
         let oids = ["id", "p", "ps", "a", "v", "vs"].map(|name| column(table, name).ty.oid);

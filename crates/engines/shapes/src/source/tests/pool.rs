@@ -1,4 +1,4 @@
-use super::{Database, on_each};
+use super::on_each;
 use crate::source::error::SourceError;
 use crate::source::pool::{Health, Options, Pool};
 use crate::source::session::Session;
@@ -8,7 +8,7 @@ use thalweg_pgtest::{Cluster, Stop, installations};
 use thalweg_wire::pg::Config;
 
 fn pool(config: &Config, connections: usize) -> Pool {
-    Pool::with(Options { config: config.clone(), connections, jobs_max: 8, idle: Duration::from_millis(200) })
+    Pool::with(Options { config: config.clone(), connections, jobs_max: 8, idle: Duration::from_secs(2) })
 }
 
 /// Runs a query on the pool and waits for its value.
@@ -45,11 +45,12 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 #[test]
 fn connections_are_made_when_needed_and_go_when_idle() {
     on_each(|db| {
+        let one = pool(&db.config, 1);
+        assert_eq!((one.health(), one.stats().connections), (Health::Untried, 0));
+        let first = ask(&one, "SELECT pg_backend_pid()").unwrap();
+        assert_eq!(ask(&one, "SELECT pg_backend_pid()").unwrap(), first);
+        assert_eq!((one.health(), one.stats().connections), (Health::Up, 1));
         let pool = pool(&db.config, 3);
-        assert_eq!((pool.health(), pool.stats().connections), (Health::Untried, 0));
-        let first = ask(&pool, "SELECT pg_backend_pid()").unwrap();
-        assert_eq!(ask(&pool, "SELECT pg_backend_pid()").unwrap(), first);
-        assert_eq!((pool.health(), pool.stats().connections), (Health::Up, 1));
         let held = [hold(&pool), hold(&pool), hold(&pool)];
         held.iter().for_each(|(begun, _)| begun.recv().unwrap().unwrap());
         let fourth = hold(&pool);
@@ -57,13 +58,13 @@ fn connections_are_made_when_needed_and_go_when_idle() {
         drop(held);
         fourth.0.recv().unwrap().unwrap();
         drop(fourth);
-        eventually("idle connections go", || pool.stats().connections == 0);
+        eventually("idle connections go", || pool.stats().connections + one.stats().connections == 0);
         let there = format!(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = '{}' AND application_name = 'thalweg'",
             db.name
         );
         eventually("also for the server", || db.value(&there) == "0");
-        assert_ne!(ask(&pool, "SELECT pg_backend_pid()").unwrap(), first);
+        assert_ne!(ask(&one, "SELECT pg_backend_pid()").unwrap(), first);
     });
 }
 
@@ -93,7 +94,7 @@ fn jobs_are_cancelled_while_they_wait_and_while_they_run() {
     on_each(|db| {
         let pool = pool(&db.config, 1);
         let (answer, answers) = mpsc::channel();
-        let mut sleep = || {
+        let sleep = || {
             let answer = answer.clone();
             pool.submit(move |session| {
                 let slept = session.and_then(|session| {
@@ -113,6 +114,20 @@ fn jobs_are_cancelled_while_they_wait_and_while_they_run() {
             assert!(matches!(answers.recv().unwrap(), Err(SourceError::Cancelled)));
         }
         assert_eq!(ask(&pool, "SELECT 5").unwrap(), "5");
+    });
+}
+
+#[test]
+fn a_pool_that_goes_takes_its_queries_with_it() {
+    on_each(|db| {
+        let pool = pool(&db.config, 2);
+        let (answer, answers) = mpsc::channel();
+        pool.submit(move |session| answer.send(session.unwrap().conn.simple("SELECT pg_sleep(61)").is_err()).unwrap())
+            .unwrap();
+        let running = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(61)'";
+        eventually("it runs", || db.value(running) != "0");
+        drop(pool);
+        assert!(answers.recv().unwrap());
     });
 }
 
@@ -140,8 +155,11 @@ fn a_server_that_gives_no_more_connections_is_used_with_those_it_gave() {
         let held = [hold(&pool), hold(&pool)];
         held.iter().for_each(|(begun, _)| begun.recv().unwrap().unwrap());
         let third = hold(&pool);
-        std::thread::sleep(Duration::from_millis(100));
-        assert_eq!((pool.health(), pool.stats().connections, pool.stats().waiting), (Health::Up, 2, 1));
+        let log = || {
+            db.value("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'thalweg' AND datname = current_database()")
+        };
+        eventually("it waits", || (pool.stats().connections, pool.stats().waiting) == (2, 1));
+        assert_eq!((pool.health(), log().as_str()), (Health::Up, "2"));
         drop(held);
         third.0.recv().unwrap().unwrap();
     });

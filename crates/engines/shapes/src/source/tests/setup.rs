@@ -35,8 +35,7 @@ fn what_is_as_it_was_goes_on() {
         let mut options = options(db);
         let first = ready(db, &options);
         assert!(why(&first).contains("nothing is known"));
-        assert!(first.confirmed > Lsn::ZERO && first.sender_timeout == Some(Duration::from_secs(60)));
-        assert_eq!(first.version.major, db.major);
+        assert!(first.confirmed > Lsn::ZERO);
         assert_eq!(
             db.value("SELECT wal_status || plugin FROM pg_replication_slots WHERE database = current_database()"),
             "reservedpgoutput"
