@@ -6,6 +6,7 @@ use crate::registry::Registry;
 use crate::router::Router;
 use crate::serve::settings::Settings;
 use crate::shape::{Failure, Phase, Shape};
+use crate::source::catalog::Tables;
 use crate::source::publish::Publisher;
 use crate::state::recent::Recent;
 use crate::store::{Store, StoreError};
@@ -72,6 +73,7 @@ pub(crate) struct Counters {
 pub(crate) struct Engine {
     pub(crate) config: ShapesConfig,
     pub(crate) store: Store,
+    pub(crate) tables: Tables,
     pub(crate) publisher: Publisher,
     pub(crate) hot: Hot,
     pub(crate) router: Mutex<Router>,
@@ -94,10 +96,12 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(config: ShapesConfig, store: Store) -> Self {
         let hot = Hot::new(config.hot_bytes);
+        let tables = Tables::new(config.publication());
         let publisher = Publisher::new(config.publication(), config.manual_publishing);
         Self {
             config,
             store,
+            tables,
             publisher,
             hot,
             router: Mutex::default(),
@@ -190,6 +194,8 @@ impl Engine {
 
     /// Drops every shape of a table; when the returned position is durable, they are gone.
     pub(crate) fn drop_table(&self, table: u32, why: &str) -> Lsn {
+        // Whoever makes the next shape of it has it looked at again.
+        self.publisher.forget(table);
         let shapes = self.router.lock().shapes_of(table);
         if let Some(shape) = shapes.first() {
             tracing::info!(table = %shape.definition.table, shapes = shapes.len(), "shapes are dropped: the table {why}");

@@ -9,7 +9,7 @@ use crate::predicate::Predicate;
 use crate::serve::columns::selected;
 use crate::serve::invalid::Invalid;
 use crate::shape::{Failure, Phase, Shape, State};
-use crate::source::catalog::{self, LookupError};
+use crate::source::catalog::LookupError;
 use crate::source::error::SourceError;
 use crate::source::publish::PublishError;
 use crate::source::session::Session;
@@ -89,16 +89,16 @@ impl Engine {
     }
 
     fn check(&self, session: &mut Session, definition: &Definition) -> Result<Checked, Failure> {
-        let publication = self.config.publication();
-        let found = match catalog::lookup(&mut session.conn, &publication, &definition.table) {
+        let found = match self.tables.find(&mut session.conn, &definition.table) {
             Ok(Some(found)) => found,
             Ok(None) => return Err(no_table(definition)),
             Err(LookupError::Unsupported(error)) => return Err(invalid("table", error.to_string())),
             Err(LookupError::Source(error)) => return Err(unavailable(error)),
         };
-        let table = Arc::new(found.table);
+        let table = Arc::new(found.table.clone());
         let selected =
             selected(&table, definition, session.conn.server_version().major >= 18).map_err(Failure::Invalid)?;
+        self.publisher.generated(&table, &selected, &found.standing).map_err(not_published)?;
         // Postgres reads it first: its words for what is no SQL are better than ours.
         if let Some(sql) = &definition.where_sql {
             validate::filter(session, &table, sql, &definition.params).map_err(|error| match error {
@@ -164,7 +164,7 @@ impl Engine {
         loop {
             let mut rows = Rows::new(self, &shape, log, &projection);
             let mut missed = false;
-            let copied = snapshot::copy(session, &select, None, |taken| match taken {
+            let copied = snapshot::copy(session, &checked.table, &select, None, |taken| match taken {
                 Taken::Snapshot(snapshot) => {
                     missed = self.recent.lock().missed(mark, snapshot);
                     if missed { ControlFlow::Break(()) } else { rows.begin(snapshot) }
@@ -326,7 +326,7 @@ pub(crate) fn invalid(field: &'static str, message: impl ToString) -> Failure {
 
 pub(crate) fn unavailable(error: SourceError) -> Failure {
     match error {
-        SourceError::SchemaChanged(_) => Failure::Rotated,
+        SourceError::SchemaChanged(_) | SourceError::Replaced => Failure::Rotated,
         SourceError::Permission(error) => invalid("table", error),
         SourceError::Invalid(error) => invalid("where", error),
         SourceError::Unreachable(_) => Failure::unavailable("database_unreachable", "Database is unreachable", 10),

@@ -43,7 +43,9 @@ impl Engine {
             }
         }
         // They were looked after until the stop; what has happened since is found out when the stream is back.
-        self.publisher.trust(tables.values().map(AsRef::as_ref));
+        // Tables without shapes may have left the publication.
+        let in_use = shapes.values().filter_map(|shape| tables.get(&shape.table));
+        self.publisher.trust(in_use.map(AsRef::as_ref));
         let mut recovered = Recovered { source: found.source, shapes: shapes.len(), transactions: 0 };
         self.store.each_references(&mut |at, references| {
             recovered.transactions += 1;

@@ -146,7 +146,20 @@ impl Router {
     pub(crate) fn is_stranger(&self, relation: u32) -> bool {
         !self.routes.contains_key(&relation)
             && !self.ancestors.contains_key(&relation)
-            && self.routes.values().any(|route| route.table.kind == crate::table::Kind::Partitioned)
+            && self
+                .routes
+                .values()
+                .any(|route| route.table.kind == crate::table::Kind::Partitioned || !route.table.parts.is_empty())
+    }
+
+    /// A table whose rows are as before has other parts, or is a part of others.
+    pub(crate) fn moved(&mut self, table: Arc<Table>) {
+        self.know_ancestors([(table.oid, table.ancestors.clone())]);
+        if let Some(route) = self.routes.get_mut(&table.oid)
+            && route.table.same_shape(&table)
+        {
+            route.table = table;
+        }
     }
 
     /// A new stream describes its tables anew.

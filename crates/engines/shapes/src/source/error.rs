@@ -20,6 +20,9 @@ pub(crate) enum SourceError {
     /// A table, column, type or function that was known is no longer there: what was built on it must be fetched again.
     #[error("the schema has changed: {0}")]
     SchemaChanged(Box<DbError>),
+    /// The table's name no longer means the table that was known.
+    #[error("the table was dropped or renamed")]
+    Replaced,
     /// A constant that is none of its type, a division by zero, and what else is wrong with what was asked.
     #[error("{0}")]
     Invalid(Box<DbError>),

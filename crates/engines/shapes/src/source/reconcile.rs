@@ -3,7 +3,7 @@
 //! The replication stream says nothing of a table that is altered, dropped or recreated until somebody writes to it; so the catalog is
 //! asked now and then, by oid, and after each reconnect.
 
-use super::catalog::{Found, Identity, lookup_oids};
+use super::catalog::{Found, Identity, Relation, lookup_oids};
 use super::error::SourceError;
 use super::session::Session;
 use crate::table::Table;
@@ -94,7 +94,9 @@ fn compare(table: &Table, now: Option<&Found>) -> Option<Gone> {
         return Some(Gone::Detached);
     }
     let is_new = |oid: u32| !table.parts.contains(&oid);
-    if let Some(part) = standing.parts.iter().find(|part| is_new(part.oid) && part.has_rows() && !part.made_as_part) {
+    // One that only inherits, and is not published yet, may have got rows meanwhile.
+    let had_rows = |part: &&Relation| is_new(part.oid) && part.has_rows() && (!part.made_as_part || !part.published);
+    if let Some(part) = standing.parts.iter().find(had_rows) {
         return Some(Gone::Attached { part: part.name.to_string() });
     }
     let mut settled = standing.relations().filter(|relation| !is_new(relation.oid) || relation.oid == table.oid);

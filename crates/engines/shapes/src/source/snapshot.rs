@@ -10,7 +10,7 @@ use crate::table::{Table, quoted};
 use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::time::Duration;
-use thalweg_wire::pg::{Lsn, ResultSet};
+use thalweg_wire::pg::{Lsn, quote_literal};
 
 /// Waiting for the server's answer after it should have interrupted the statement itself.
 const GRACE: Duration = Duration::from_secs(30);
@@ -26,13 +26,6 @@ pub(crate) enum Taken<'a> {
     Row(&'a [u8]),
 }
 
-/// A subset's rows and their moment.
-#[derive(Debug)]
-pub(crate) struct Subset {
-    pub(crate) snapshot: PgSnapshot,
-    pub(crate) rows: ResultSet,
-}
-
 /// `SELECT` of these columns, in this order. `filter` is SQL without parameters.
 #[must_use]
 pub(crate) fn select(table: &Table, columns: &[usize], filter: Option<&str>) -> String {
@@ -44,56 +37,21 @@ pub(crate) fn select(table: &Table, columns: &[usize], filter: Option<&str>) -> 
     sql
 }
 
-/// Gives the snapshot and then every row of `select` to `take`, which may break it off. `limit`: how long the query may take.
+/// Gives the snapshot and then every row of `select`, which is of this table, to `take`, which may break it off. `limit`: how long the
+/// query may take.
 pub(crate) fn copy(
     session: &mut Session,
+    table: &Table,
     select: &str,
     limit: Option<Duration>,
-    mut take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
+    take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
 ) -> Result<PgSnapshot, SourceError> {
-    let (snapshot, ()) = in_snapshot(session, limit, |session, snapshot| {
-        if take(Taken::Snapshot(snapshot)).is_break() {
-            return Err(SourceError::Stopped);
-        }
-        let Session { conn, cancel } = session;
-        let mut rows = conn.copy_out(&format!("COPY ({select}) TO STDOUT")).map_err(|error| cancel.explain(error))?;
-        // Each message is one row (Postgres documentation, section "COPY Operations").
-        while let Some(row) = rows.next().map_err(|error| cancel.explain(error))? {
-            if take(Taken::Row(row.strip_suffix(b"\n").unwrap_or(row))).is_break() {
-                // The connection is lost with it: what is still to come could be of any size.
-                return Err(SourceError::Stopped);
-            }
-        }
-        Ok(())
-    })?;
-    Ok(snapshot)
-}
-
-/// Runs one query with its parameters in a snapshot. Its rows are held in memory, up to the bound of the connection.
-pub(crate) fn subset(
-    session: &mut Session,
-    sql: &str,
-    parameters: &[Option<&str>],
-    limit: Option<Duration>,
-) -> Result<Subset, SourceError> {
-    let run = |session: &mut Session, _: &PgSnapshot| {
-        session.conn.query(sql, parameters).map_err(|error| session.cancel.explain(error))
-    };
-    let (snapshot, rows) = in_snapshot(session, limit, run)?;
-    Ok(Subset { snapshot, rows })
-}
-
-fn in_snapshot<T>(
-    session: &mut Session,
-    limit: Option<Duration>,
-    run: impl FnOnce(&mut Session, &PgSnapshot) -> Result<T, SourceError>,
-) -> Result<(PgSnapshot, T), SourceError> {
     // The query itself may be silent for long before its first row; a server that is gone is noticed by TCP.
     session.conn.set_read_timeout(limit.map(|limit| limit + GRACE));
-    let done = begin(session, limit).and_then(|snapshot| {
-        let value = run(session, &snapshot)?;
+    let done = begin(session, table, limit).and_then(|snapshot| {
+        rows(session, &snapshot, select, take)?;
         session.conn.simple("COMMIT").map_err(|error| session.cancel.explain(error))?;
-        Ok((snapshot, value))
+        Ok(snapshot)
     });
     session.conn.set_read_timeout(Some(SHORT));
     if done.is_err() {
@@ -102,15 +60,42 @@ fn in_snapshot<T>(
     done
 }
 
-fn begin(session: &mut Session, limit: Option<Duration>) -> Result<PgSnapshot, SourceError> {
+fn rows(
+    session: &mut Session,
+    snapshot: &PgSnapshot,
+    select: &str,
+    mut take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
+) -> Result<(), SourceError> {
+    if take(Taken::Snapshot(snapshot)).is_break() {
+        return Err(SourceError::Stopped);
+    }
+    let Session { conn, cancel } = session;
+    let mut rows = conn.copy_out(&format!("COPY ({select}) TO STDOUT")).map_err(|error| cancel.explain(error))?;
+    // Each message is one row (Postgres documentation, section "COPY Operations").
+    while let Some(row) = rows.next().map_err(|error| cancel.explain(error))? {
+        if take(Taken::Row(row.strip_suffix(b"\n").unwrap_or(row))).is_break() {
+            // The connection is lost with it: what is still to come could be of any size.
+            return Err(SourceError::Stopped);
+        }
+    }
+    Ok(())
+}
+
+/// Begins the transaction, and sees to it that the table's name still means the same table.
+fn begin(session: &mut Session, table: &Table, limit: Option<Duration>) -> Result<PgSnapshot, SourceError> {
     let mut sql = String::from("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; ");
     if let Some(limit) = limit {
         let _ = write!(sql, "SET LOCAL statement_timeout = {}; ", limit.as_millis().clamp(1, i32::MAX as u128));
     }
-    let _ = write!(sql, "SELECT pg_current_snapshot(), pg_current_wal_insert_lsn(){}", Session::set_local());
+    let name = quote_literal(&table.name.to_string());
+    let set = Session::set_local();
+    let _ = write!(sql, "SELECT pg_current_snapshot(), pg_current_wal_insert_lsn(), to_regclass({name})::oid{set}");
     let answers = session.conn.simple(&sql).map_err(|error| session.cancel.explain(error))?;
     let row = answers.last().and_then(|answer| answer.row(0));
     let text = |at| row.and_then(|row| row.get(at)).unwrap_or_default();
+    if text(2) != table.oid.to_string() {
+        return Err(SourceError::Replaced);
+    }
     let snapshot: PgSnapshot = text(0).parse().map_err(|error| SourceError::Catalog(format!("{error}")))?;
     let lsn: Lsn = text(1).parse().map_err(|error| SourceError::Catalog(format!("{error}")))?;
     Ok(PgSnapshot { lsn: lsn.0, ..snapshot })

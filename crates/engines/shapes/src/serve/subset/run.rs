@@ -96,14 +96,14 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
         offset: subset.offset,
     };
     let projection = Projection::new(&table, &selected, definition.replica);
-    rows(session, &query.sql(&table, &projection), &projection)
+    rows(session, &table, &query.sql(&table, &projection), &projection)
 }
 
-fn rows(session: &mut Session, sql: &str, projection: &Projection) -> Result<Done, Refusal> {
+fn rows(session: &mut Session, table: &Table, sql: &str, projection: &Projection) -> Result<Done, Refusal> {
     let mark = RandomState::new().hash_one(sql) as u32 >> 1;
     let header = mark_header(mark);
     let (mut body, mut row, mut wrong) = (Vec::new(), CopyRow::default(), None);
-    let copied = copy(session, sql, Some(QUERY_MAX), |taken| {
+    let copied = copy(session, table, sql, Some(QUERY_MAX), |taken| {
         match taken {
             Taken::Snapshot(snapshot) => push_begin(&mut body, snapshot, mark),
             Taken::Row(line) => match row.decode(line) {

@@ -3,9 +3,11 @@
 //! What makes up the rows of a table is its [`Table`], which shapes keep. What decides whether its changes can be had is its
 //! [`Standing`], which may change at any time without any row looking different.
 
+mod cached;
 mod read;
 mod standing;
 
+pub(crate) use cached::Tables;
 pub(crate) use standing::{Identity, Relation, Standing, Unsupported};
 
 use super::error::SourceError;

@@ -25,6 +25,12 @@ pub(crate) enum PublishError {
         named(.table)
     )]
     AsRoot { table: TableName, publication: String },
+    #[error(
+        "Publication {publication:?} does not publish generated columns. This is a feature introduced in PostgreSQL 18 and requires \
+         setting the publication parameter 'publish_generated_columns' to 'stored'. Alternatively, you can exclude them from the shape \
+         by explicitly listing which columns to fetch in the 'columns' query param."
+    )]
+    Generated { publication: String },
     /// A lock was not to be had, or a transaction that writes to it does not end.
     #[error("Database table {} is being written to by a transaction that does not end", named(.table))]
     Busy { table: TableName },
@@ -44,6 +50,7 @@ impl PublishError {
             Self::Gone { .. } => "schema_changed",
             Self::Cut { .. } => "relation_cut_by_publication",
             Self::AsRoot { .. } => "partition_published_as_root",
+            Self::Generated { .. } => "publication_missing_generated_columns",
             Self::Busy { .. } => "table_lock_timeout",
             Self::Unsupported(_) => "unsupported_table",
             Self::Source(_) => "database_error",

@@ -5,13 +5,11 @@
 
 mod alter;
 mod error;
-mod generated;
 mod verify;
 
 pub(crate) use error::PublishError;
-pub(crate) use generated::{GeneratedError, generated};
 
-use super::catalog::{Found, lookup_oids};
+use super::catalog::{Found, Standing, lookup_oids};
 use super::error::SourceError;
 use super::session::Session;
 use crate::table::{Table, TableName};
@@ -74,6 +72,15 @@ impl Publisher {
         self.work(session, &requests);
         let done = request.done.lock().take();
         done.unwrap_or(Err(PublishError::Source(SourceError::Stopped)))
+    }
+
+    /// Whether changes of generated columns come, if some are selected.
+    pub(crate) fn generated(&self, table: &Table, selected: &[usize], standing: &Standing) -> Result<(), PublishError> {
+        let any = selected.iter().any(|at| table.columns[*at].generated.is_some());
+        if any && !standing.publishes_generated {
+            return Err(PublishError::Generated { publication: self.publication.clone() });
+        }
+        Ok(())
     }
 
     /// These tables were in order when changes were last applied, and shapes of them go on: no transaction can be left from before.

@@ -1,6 +1,12 @@
 use super::on_each;
-use crate::source::catalog::{Identity, LookupError, Unsupported, lookup, lookup_oids};
+use crate::source::catalog::{Identity, LookupError, Tables, Unsupported, lookup, lookup_oids};
+use crate::source::session::Session;
+use crate::source::snapshot;
+use crate::source::validate::filter;
 use crate::table::{Column, Generated, Kind, Table, TableName};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
 
 fn name(schema: &str, name: &str) -> TableName {
     TableName { schema: schema.into(), name: name.into() }
@@ -176,5 +182,61 @@ fn a_publication_may_have_a_table_in_several_ways() {
         let mut conn = thalweg_wire::pg::Conn::connect(&stranger).unwrap();
         let relation = lookup(&mut conn, "nothing", &public("t")).unwrap().unwrap().standing.relation;
         assert!(!relation.owned && !relation.readable);
+    });
+}
+
+#[test]
+fn a_table_that_was_seen_is_looked_at_again_when_it_has_changed() {
+    on_each(|db| {
+        db.run("CREATE TABLE t (i int)");
+        let (tables, mut conn) = (Tables::new("none".into()), db.plain());
+        let mut find = || tables.find(&mut conn, &public("t")).unwrap();
+        let first = find().unwrap();
+        assert!(Arc::ptr_eq(&first, &find().unwrap()));
+        for (sql, columns) in [
+            ("ALTER TABLE t ADD s text", "i s"),
+            ("ALTER TABLE t RENAME s TO r", "i r"),
+            ("ALTER TABLE t ALTER r SET NOT NULL", "i r"),
+            ("ALTER TABLE t DROP i", "r"),
+            ("DROP TABLE t; CREATE TABLE t (r text NOT NULL)", "r"),
+        ] {
+            let before = find().unwrap().table.clone();
+            db.run(sql);
+            let table = find().unwrap().table.clone();
+            let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+            assert_eq!(names.join(" "), columns);
+            assert!(!table.same_shape(&before), "{sql}");
+        }
+        db.run("DROP TABLE t");
+        assert!(find().is_none());
+    });
+}
+
+/// What making a shape costs in questions; `--ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_questions() {
+    on_each(|db| {
+        db.run("CREATE TABLE t (id int PRIMARY KEY, a text, b text, c timestamptz, d int, e numeric)");
+        let (mut session, tables) = (db.session(), Tables::new("none".into()));
+        let time = |what: &str, mut ask: Box<dyn FnMut(&mut Session) + '_>, session: &mut Session| {
+            let began = Instant::now();
+            (0..200).for_each(|_| ask(session));
+            eprintln!("{what}: {:?}", began.elapsed() / 200);
+        };
+        let table = lookup(&mut session.conn, "none", &public("t")).unwrap().unwrap().table;
+        let select = snapshot::select(&table, &[0, 1, 2, 3, 4, 5], Some("a = 'x' AND d > 5"));
+        for _ in 0..3 {
+            let look = |session: &mut Session| drop(lookup(&mut session.conn, "none", &public("t")).unwrap());
+            time("look", Box::new(look), &mut session);
+            let again = |session: &mut Session| drop(tables.find(&mut session.conn, &public("t")).unwrap());
+            time("look again", Box::new(again), &mut session);
+            let read = |session: &mut Session| drop(filter(session, &table, "a = 'x' AND d > 5", &[]).unwrap());
+            time("validate", Box::new(read), &mut session);
+            let copy = |session: &mut Session| {
+                drop(snapshot::copy(session, &table, &select, None, |_| ControlFlow::Continue(())).unwrap());
+            };
+            time("snapshot", Box::new(copy), &mut session);
+        }
     });
 }

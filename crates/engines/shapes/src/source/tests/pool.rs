@@ -152,7 +152,7 @@ fn a_server_that_went_away_is_found_again() {
     for installation in installations() {
         let cluster = Cluster::start(&installation, &Default::default());
         let config: Config = cluster.url("postgres").parse().unwrap();
-        let _ = Database { major: cluster.major(), name: "away".into(), config: config.clone() };
+
         let pool = Pool::with(Options { config, connections: 2, jobs_max: 8, idle: Duration::from_secs(60) });
         assert_eq!(ask(&pool, "SELECT 1").unwrap(), "1");
         cluster.stop(Stop::Immediate);

@@ -105,5 +105,9 @@ fn parts_that_come_with_rows_or_take_rows_away_are_told_from_new_ones() {
         assert_eq!(attached.moved[0].table.ancestors, [root.oid], "the part's own rows are the same");
         db.run("ALTER TABLE root DETACH PARTITION loose; DROP TABLE a");
         assert_eq!(reconcile(&mut session, "p", [moved]).unwrap().gone, [(root.oid, Gone::Detached)]);
+        // One that inherits is not published with it.
+        db.run("CREATE TABLE child () INHERITS (loose)");
+        let inherited = reconcile(&mut session, "p", [&attached.moved[0].table]).unwrap();
+        assert_eq!(inherited.gone, [(loose.oid, Gone::Attached { part: "\"public\".\"child\"".into() })]);
     });
 }

@@ -28,10 +28,10 @@ fn postgres_reads_a_predicate_and_runs_nothing() {
             Err(ValidateError::Invalid(message)) => message,
             other => panic!("{sql}: {other:?}"),
         };
-        assert_eq!(refused("nam = 'x'"), "At location 1: column \"nam\" does not exist");
-        assert_eq!(refused("id"), "At location 1: argument of WHERE must be type boolean, not type integer");
-        assert_eq!(refused("id = 'x'"), "At location 6: invalid input syntax for type integer: \"x\"");
-        assert_eq!(refused("id = 1 ORDER BY id"), "At location 8: syntax error at or near \"ORDER\"");
+        assert_eq!(refused("nam = 'x'"), "At location 15: column \"nam\" does not exist");
+        assert_eq!(refused("id"), "At location 15: argument of WHERE must be type boolean, not type integer");
+        assert_eq!(refused("id = 'x'"), "At location 20: invalid input syntax for type integer: \"x\"");
+        assert_eq!(refused("id = 1 ORDER BY id"), "At location 22: syntax error at or near \"ORDER\"");
         assert_eq!(refused("id = "), "syntax error at the end");
         assert_eq!(refused("id = $2 AND name = $1"), "parameter $2 was not provided");
         assert_eq!(refused("$1 IS NULL"), "could not determine data type of parameter $1");
@@ -40,8 +40,8 @@ fn postgres_reads_a_predicate_and_runs_nothing() {
             refused("true) UNION SELECT FROM secrets WHERE (true"),
             "a parenthesis is closed that was not opened"
         );
-        assert_eq!(refused("id IN (SELECT id FROM nowhere)"), "At location 23: relation \"nowhere\" does not exist");
-        assert_eq!(refused("nofunction(id)"), "At location 1: function nofunction(integer) does not exist");
+        assert_eq!(refused("id IN (SELECT id FROM nowhere)"), "At location 37: relation \"nowhere\" does not exist");
+        assert_eq!(refused("nofunction(id)"), "At location 15: function nofunction(integer) does not exist");
         db.run("DROP TABLE t");
         let gone = filter(&mut session, &table, "id = 1", &one);
         assert!(matches!(gone, Err(ValidateError::Source(SourceError::SchemaChanged(_)))), "{gone:?}");
