@@ -76,11 +76,9 @@ impl Refusal {
             Self::MustRefetch(_) => 409,
             Self::Body(BodyError::TooLarge) => 413,
             Self::Unreadable(_) => 500,
-            Self::Overloaded(_)
-            | Self::Database
-            | Self::NotReady(_)
-            | Self::Snapshot(_)
-            | Self::Unavailable { .. } => 503,
+            Self::Overloaded(_) | Self::Database | Self::NotReady(_) | Self::Snapshot(_) | Self::Unavailable { .. } => {
+                503
+            }
         }
     }
 
