@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::format::copy::CopyRow;
 use crate::format::note::{ShapeNote, Stored};
 use crate::format::projection::Projection;
-use crate::predicate::Predicate;
+use crate::predicate::{self, Predicate};
 use crate::serve::columns::selected;
 use crate::serve::invalid::Invalid;
 use crate::shape::{Failure, Phase, Shape, State};
@@ -109,7 +109,7 @@ impl Engine {
         let predicate = match &definition.where_sql {
             None => None,
             Some(sql) => {
-                let parsed = Predicate::parse(sql, &definition.params, &table);
+                let parsed = predicate::parse(sql, &definition.params, &table);
                 Some(Arc::new(parsed.map_err(|error| invalid("where", error))?))
             }
         };

@@ -1,14 +1,18 @@
+//! Where clauses, on tables as the catalog describes them.
+
 use crate::table::Table;
-#[derive(Debug)]
-pub(crate) struct Predicate(String);
-impl Predicate {
-    pub(crate) fn parse(sql: &str, _: &[(u32, String)], _: &Table) -> Result<Self, String> {
-        Ok(Self(sql.to_owned()))
-    }
-    pub(crate) fn sql(&self) -> String {
-        self.0.clone()
-    }
-    pub(crate) fn holds(&self, _: &[Option<&[u8]>]) -> bool {
-        true
-    }
+use thalweg_filter::{Column, ParseError, Schema};
+
+pub(crate) use thalweg_filter::Predicate;
+
+/// Reads a where clause about rows of `table`. `params`: the values of `$1`, `$2`, ….
+pub(crate) fn parse(sql: &str, params: &[(u32, String)], table: &Table) -> Result<Predicate, ParseError> {
+    let column = |column: &crate::table::Column| Column {
+        name: column.name.clone(),
+        type_oid: column.ty.oid,
+        element_oid: column.ty.element,
+        labels: column.ty.labels.clone(),
+    };
+    let schema = Schema::new(&table.name.name, table.columns.iter().map(column).collect());
+    Predicate::parse(sql, params, &schema)
 }

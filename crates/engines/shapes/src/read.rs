@@ -70,7 +70,7 @@ pub(crate) fn try_read(wanted: &Wanted, hot: &Hot, store: &Store) -> Option<Resu
 /// The same, from a thread that may wait.
 pub(crate) fn read(wanted: &Wanted, hot: &Hot, store: &Store) -> Result<Vec<u8>, ReadError> {
     let mut out = Vec::with_capacity(wanted.bytes() as usize + 64);
-    let mut put = |parts: Vec<Bytes>, out: &mut Vec<u8>| parts.iter().for_each(|part| out.extend_from_slice(part));
+    let put = |parts: Vec<Bytes>, out: &mut Vec<u8>| parts.iter().for_each(|part| out.extend_from_slice(part));
     match wanted {
         Wanted::Rows { log, from, upto } => put(store.rows(*log, *from, *upto)?, &mut out),
         Wanted::Changes { entries, whole } => {

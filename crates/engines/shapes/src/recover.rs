@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::format::note::SourceIdentity;
 use crate::marks::Mark;
-use crate::predicate::Predicate;
+use crate::predicate;
 use crate::serve::columns::selected;
 use crate::shape::{Phase, Shape, State};
 use crate::state::entries::Entry;
@@ -76,7 +76,7 @@ impl Engine {
         let selected = selected(table, &stored.definition, true).ok()?;
         let predicate = match &stored.definition.where_sql {
             None => None,
-            Some(sql) => Some(Arc::new(Predicate::parse(sql, &stored.definition.params, table).ok()?)),
+            Some(sql) => Some(Arc::new(predicate::parse(sql, &stored.definition.params, table).ok()?)),
         };
         let schema = schemas
             .entry((table.oid, selected.clone()))

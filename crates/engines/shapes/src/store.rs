@@ -43,8 +43,6 @@ pub(crate) struct Kept {
     pub(crate) handle: String,
     pub(crate) log: LogId,
     pub(crate) stored: Stored,
-    /// How much of the snapshot is there.
-    pub(crate) tail: Offset,
 }
 
 /// Everything that a start finds.
@@ -103,7 +101,6 @@ impl Store {
                     handle: seen.name.trim_start_matches(SHAPE).to_owned(),
                     log: seen.id,
                     stored: (**stored).clone(),
-                    tail: seen.published,
                 }),
                 LogState::Plain(state) if seen.name == SOURCE => match serde_json::from_slice(state) {
                     Ok(source) => found.source = Some(source),

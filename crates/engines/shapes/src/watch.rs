@@ -56,6 +56,9 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
     let found = reconcile(&mut session, &engine.config.publication(), known.iter().copied())?;
     for (table, why) in &found.gone {
         engine.drop_table(*table, &why.to_string());
+        if let Err(error) = engine.store.forget_table(*table) {
+            tracing::warn!(%error, "a table cannot be forgotten");
+        }
     }
     for moved in &found.moved {
         if let Err(error) = engine.publisher.ensure(&mut session, &moved.table) {

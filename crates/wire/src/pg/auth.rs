@@ -95,7 +95,7 @@ fn next(conn: &mut Conn) -> Result<Message, Error> {
         Step::Frame(frame) if frame.tag == b'R' => conn.message(&frame),
         Step::Frame(frame) if frame.tag == b'v' => Err(Error::Protocol("another version of the protocol")),
         Step::Frame(_) => Err(Error::Protocol("not a word about authentication")),
-        Step::Error(error) => Err(Error::Server(Box::new(error))),
+        Step::Error(error) => Err(Error::Server(error)),
     }
 }
 

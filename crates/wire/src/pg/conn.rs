@@ -61,7 +61,7 @@ impl fmt::Display for ServerVersion {
 /// What comes next: a message that is for who asked, or an error that does not end the session.
 pub(super) enum Step {
     Frame(Frame),
-    Error(DbError),
+    Error(Box<DbError>),
 }
 
 impl Conn {
@@ -181,7 +181,7 @@ impl Conn {
                 Ok(true) => {}
                 Ok(false) if frame.tag == b'E' => match self.receiver.db_error(&frame) {
                     Ok(error) if error.is_fatal() => return Err(self.fail(Error::Closed(Some(Box::new(error))))),
-                    Ok(error) => return Ok(Some(Step::Error(error))),
+                    Ok(error) => return Ok(Some(Step::Error(Box::new(error)))),
                     Err(error) => return Err(self.fail(error)),
                 },
                 Ok(false) => return Ok(Some(Step::Frame(frame))),
@@ -239,7 +239,7 @@ impl Conn {
                 },
                 Step::Frame(_) => return Err(self.unexpected("an answer before the first question")),
                 Step::Error(error) => {
-                    let error = Error::Server(Box::new(error));
+                    let error = Error::Server(error);
                     return Err(self.fail(error));
                 }
             }

@@ -25,7 +25,7 @@ impl Conn {
         match self.step()? {
             Step::Error(error) => {
                 self.skip_to_ready()?;
-                Err(Error::Server(Box::new(error)))
+                Err(Error::Server(error))
             }
             Step::Frame(frame) => match (frame.tag, self.receiver.body(&frame)) {
                 (b'H', &[format, high, low, ..]) => {
@@ -77,7 +77,7 @@ impl CopyOut<'_> {
             Step::Error(error) => {
                 self.done = true;
                 self.conn.skip_to_ready()?;
-                Err(Error::Server(Box::new(error)))
+                Err(Error::Server(error))
             }
         }
     }
@@ -91,7 +91,7 @@ impl CopyOut<'_> {
                 Step::Frame(frame) if frame.tag == b'Z' => {
                     self.conn.set_status(&frame)?;
                     self.done = true;
-                    return failed.map_or(Ok(()), |error| Err(Error::Server(Box::new(error))));
+                    return failed.map_or(Ok(()), |error| Err(Error::Server(error)));
                 }
                 Step::Frame(_) => return Err(self.conn.unexpected("no end of a COPY")),
                 Step::Error(error) => failed = Some(error),

@@ -90,7 +90,7 @@ impl Conn {
                     }
                     b'Z' => {
                         self.set_status(&frame)?;
-                        return failed.map_or(Ok(statement), |error| Err(Error::Server(Box::new(error))));
+                        return failed.map_or(Ok(statement), |error| Err(Error::Server(error)));
                     }
                     _ => return Err(self.unexpected("no description of a statement")),
                 },
@@ -108,7 +108,7 @@ impl Conn {
             let frame = match self.step()? {
                 Step::Frame(frame) => frame,
                 Step::Error(error) => {
-                    failed.get_or_insert(Error::Server(Box::new(error)));
+                    failed.get_or_insert(Error::Server(error));
                     continue;
                 }
             };

@@ -14,7 +14,7 @@ mod respond;
 mod route;
 mod secret;
 mod service;
-pub mod settings;
+pub(crate) mod settings;
 mod sse;
 mod subset;
 

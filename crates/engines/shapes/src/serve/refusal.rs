@@ -25,8 +25,6 @@ pub(crate) enum Refusal {
     NoDelete,
     /// 409: start again, with this handle if it is known.
     MustRefetch(Option<String>),
-    /// 500: our own mistake.
-    Internal,
     /// 500: what is stored cannot be read.
     Unreadable(String),
     /// 503
@@ -37,8 +35,6 @@ pub(crate) enum Refusal {
     NotReady(String),
     /// 503: the rows could not be copied.
     Snapshot(String),
-    /// 503: the shape could not be made, for reasons that are ours.
-    NotMade,
     /// 503: anything else that may be better later.
     Unavailable { code: &'static str, message: String, retry_after_s: u32 },
 }
@@ -79,13 +75,10 @@ impl Refusal {
             Self::NoDelete => 405,
             Self::MustRefetch(_) => 409,
             Self::Body(BodyError::TooLarge) => 413,
-            Self::Internal | Self::Unreadable(_) => 500,
-            Self::Overloaded(_)
-            | Self::Database
-            | Self::NotReady(_)
-            | Self::Snapshot(_)
-            | Self::NotMade
-            | Self::Unavailable { .. } => 503,
+            Self::Unreadable(_) => 500,
+            Self::Overloaded(_) | Self::Database | Self::NotReady(_) | Self::Snapshot(_) | Self::Unavailable { .. } => {
+                503
+            }
         }
     }
 
@@ -96,7 +89,6 @@ impl Refusal {
             Self::Overloaded(_) => Some(6 + random % 5),
             Self::Database | Self::Snapshot(_) => Some(10),
             Self::NotReady(_) => Some(5),
-            Self::NotMade => Some(1),
             Self::Unavailable { retry_after_s, .. } => Some(*retry_after_s),
             _ => None,
         }
@@ -121,14 +113,12 @@ impl Refusal {
             Self::Secret => json!({ "message": "Unauthorized - Invalid API secret" }),
             Self::NoShape => json!({ "message": "No existing shape found" }),
             Self::NoDelete => json!({ "message": "DELETE not allowed" }),
-            Self::Internal => json!({ "error": "Internal server error" }),
             Self::Unreadable(why) => json!({ "message": format!("Unable to retrieve shape log: {why}") }),
             Self::Overloaded(overloaded) => {
                 json!({ "code": "concurrent_request_limit_exceeded", "message": overloaded.to_string() })
             }
             Self::Database => json!({ "code": "database_unreachable", "error": "Database is unreachable" }),
             Self::NotReady(message) | Self::Snapshot(message) => json!({ "message": message }),
-            Self::NotMade => json!({ "message": "Failed to create shape, please retry" }),
             Self::Unavailable { code, message, .. } => json!({ "code": code, "message": message }),
         };
         body.to_string().into_bytes()

@@ -95,7 +95,7 @@ impl Asker {
         }
     }
 
-    #[must_use]
+    #[cfg(test)]
     pub(crate) fn request_id(&self) -> &str {
         &self.request_id
     }
@@ -213,11 +213,6 @@ impl Responder {
     /// 202: the shape is gone.
     pub(crate) fn deleted(&self, asker: &Asker) -> Response {
         self.begin(202, asker).header("cache-control", "no-cache").header("content-type", JSON)
-    }
-
-    /// `/`: there is a server.
-    pub(crate) fn root(&self, asker: &Asker) -> Response {
-        self.begin(200, asker).header("cache-control", "max-age=0, private, must-revalidate")
     }
 
     pub(crate) fn health(&self, asker: &Asker, health: Health) -> Response {

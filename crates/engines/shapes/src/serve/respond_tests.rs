@@ -161,7 +161,7 @@ fn a_subset_is_never_cached() {
 
 #[test]
 fn who_asks_is_told_that_it_may_read() {
-    let response = responder().root(&asker(Method::Get, &[("Origin", b"https://a.b\r\nx: y")]));
+    let response = responder().health(&asker(Method::Get, &[("Origin", b"https://a.b\r\nx: y")]), Health::Active);
     assert_eq!(line(&response, "access-control-allow-origin").unwrap(), "https://a.bx: y", "and no line more");
     let request = Request { method: Method::Get, path: "/x", query: None, headers: Headers(&[]), body: b"" };
     let elsewhere = responder().refuse(&Asker::new(&request, Route::Unknown, 1), &Refusal::Unknown, NOW);
@@ -246,7 +246,6 @@ fn every_refusal_has_its_status_and_words() {
     plain(Refusal::Secret, 401, r#"{"message":"Unauthorized - Invalid API secret"}"#);
     plain(Refusal::NoShape, 404, r#"{"message":"No existing shape found"}"#);
     plain(Refusal::NoDelete, 405, r#"{"message":"DELETE not allowed"}"#);
-    plain(Refusal::Internal, 500, r#"{"error":"Internal server error"}"#);
     plain(Refusal::Unreadable("x".into()), 500, r#"{"message":"Unable to retrieve shape log: x"}"#);
 }
 
@@ -265,7 +264,6 @@ fn refusals_that_pass_say_when_to_come_back() {
     later(Refusal::Database, "10", false, r#"{"code":"database_unreachable","error":"Database is unreachable"}"#);
     later(Refusal::NotReady("x".into()), "5", false, r#"{"message":"x"}"#);
     later(Refusal::Snapshot("x".into()), "10", true, r#"{"message":"x"}"#);
-    later(Refusal::NotMade, "1", false, r#"{"message":"Failed to create shape, please retry"}"#);
     later(
         Refusal::Unavailable { code: "c", message: "m".into(), retry_after_s: 3 },
         "3",

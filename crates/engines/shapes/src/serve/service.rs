@@ -191,7 +191,7 @@ impl Inner {
         let permit = match self.admission.enter(Kind::Initial) {
             Ok(permit) => permit,
             Err(overloaded) => {
-                let failure = Failure::unavailable("concurrent_request_limit_exceeded", &overloaded, 6);
+                let failure = Failure::unavailable("concurrent_request_limit_exceeded", overloaded, 6);
                 self.makings.finish(&words, Err(failure));
                 return Err(overloaded.into());
             }

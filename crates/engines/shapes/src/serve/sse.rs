@@ -21,8 +21,11 @@ pub(crate) struct Feed {
     ends_ms: u64,
     spoke_ms: u64,
     ticket: Option<u64>,
-    reading: Option<(Box<Answer>, Fetch<Result<Vec<u8>, ReadError>>)>,
+    reading: Option<Reading>,
 }
+
+/// An answer whose messages are on their way from the disk.
+type Reading = (Box<Answer>, Fetch<Result<Vec<u8>, ReadError>>);
 
 impl Feed {
     pub(crate) fn new(inner: Arc<Inner>, shape: Arc<Shape>, at: ShapeOffset, now_ms: u64) -> Self {

@@ -103,7 +103,7 @@ impl Entries {
             entries,
             end,
             at_tail: next.is_none(),
-            whole: !entries.last().is_some_and(|entry| next.is_some_and(|next| next.lsn == entry.lsn)),
+            whole: entries.last().is_none_or(|entry| next.is_none_or(|next| next.lsn != entry.lsn)),
         }
     }
 

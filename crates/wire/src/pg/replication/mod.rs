@@ -102,7 +102,7 @@ impl Conn {
         match self.session.step()? {
             Step::Frame(frame) if frame.tag == b'W' => Ok(Stream::new(self.session)),
             Step::Frame(_) => Err(self.session.unexpected("no stream")),
-            Step::Error(error) => Err(Error::Server(Box::new(error))),
+            Step::Error(error) => Err(Error::Server(error)),
         }
     }
 }

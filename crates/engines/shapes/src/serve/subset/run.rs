@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::format::copy::CopyRow;
 use crate::format::projection::Projection;
 use crate::make;
-use crate::predicate::Predicate;
+use crate::predicate;
 use crate::serve::columns::selected;
 use crate::serve::invalid::Invalid;
 use crate::serve::params::Subset;
@@ -70,7 +70,7 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
     };
     let selected = selected(&table, definition, true).map_err(Refusal::Invalid)?;
     let parsed =
-        |sql: &str, params: &[(u32, String)], table: &Table| Predicate::parse(sql, params, table).map(|p| p.sql());
+        |sql: &str, params: &[(u32, String)], table: &Table| predicate::parse(sql, params, table).map(|p| p.sql());
     let shape_where = match &definition.where_sql {
         None => None,
         // It was right when the shape was made, so the table has changed.

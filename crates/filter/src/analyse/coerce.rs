@@ -1,0 +1,138 @@
+//! Literals and expressions made into the type that is wanted.
+
+use super::Typed;
+use crate::error::{Parsed, refuse};
+use crate::expr::Expr;
+use crate::row::Row;
+use crate::schema::Schema;
+use crate::syntax::TypeName;
+use crate::types::array::Array;
+use crate::types::cast;
+use crate::types::value::{Value, unpadded};
+use crate::types::{Base, Type, input};
+use std::sync::Arc;
+
+/// Longest result of folding that is kept in place of the expression.
+const FOLDED_BYTES_MAX: usize = 64 << 10;
+
+/// An expression of constants as their value. One that fails stays, and fails for each row.
+pub(super) fn fold(expr: Expr, ty: Type, schema: &Schema) -> Expr {
+    let constants = |e: &Expr| matches!(e, Expr::Const(..));
+    if matches!(expr, Expr::Column(_) | Expr::Const(..)) || !expr.children().iter().all(constants) {
+        return expr;
+    }
+    let value = expr.eval(&Row::new(schema, &[])).map(Value::owned);
+    match value {
+        Ok(Value::Text(text)) if text.len() > FOLDED_BYTES_MAX => expr,
+        Ok(Value::Bytes(bytes)) if bytes.len() > FOLDED_BYTES_MAX => expr,
+        Ok(value) => Expr::Const(value, ty),
+        Err(_) => expr,
+    }
+}
+
+/// Without a cast being written.
+pub(super) fn implicitly(it: Typed, to: Type, schema: &Schema) -> Parsed<Expr> {
+    if it.ty == to {
+        return Ok(it.expr);
+    }
+    if it.ty.is_unknown() {
+        return literal(it, to, schema);
+    }
+    if !it.ty.becomes(to) {
+        return refuse(it.at, format!("cannot cast type {} to {}", it.ty.name(), to.name()));
+    }
+    let cast = Expr::Cast { from: it.ty, to, operand: Box::new(it.expr) };
+    Ok(fold(cast, to, schema))
+}
+
+/// A literal whose type was not known until now.
+fn literal(it: Typed, to: Type, schema: &Schema) -> Parsed<Expr> {
+    match it.expr {
+        Expr::Const(Value::Null, _) => Ok(Expr::Const(Value::Null, to)),
+        Expr::Const(Value::Text(text), _) => match input::parse(&text, to, schema) {
+            Ok(value) => Ok(Expr::Const(value.owned(), to)),
+            Err(message) => refuse(it.at, message),
+        },
+        other => Ok(other),
+    }
+}
+
+/// `x::name`
+pub(super) fn explicitly(it: Typed, name: &TypeName, schema: &Schema) -> Parsed<Typed> {
+    let Some(base) = Base::of_name(&name.name) else {
+        return refuse(it.at, format!("type \"{}\" does not exist or is not supported", name.name));
+    };
+    let to = Type { base, array: name.array };
+    let at = it.at;
+    let expr = if it.ty.is_unknown() {
+        literal(it, to, schema)?
+    } else if it.ty == to {
+        it.expr
+    } else {
+        if !cast::exists(it.ty, to) {
+            return refuse(at, format!("cannot cast type {} to {}", it.ty.name(), to.name()));
+        }
+        let zoned = it.ty.base == Base::Timestamptz && to.base.is_text()
+            || it.ty.base.is_text() && to.base == Base::Timestamptz;
+        if zoned || it.ty.array && cast::is_zoned(it.ty.base, to.base) {
+            let message =
+                format!("a cast of {} to {} depends on the time zone of the session", it.ty.name(), to.name());
+            return refuse(at, message);
+        }
+        fold(Expr::Cast { from: it.ty, to, operand: Box::new(it.expr) }, to, schema)
+    };
+    let expr = fit(expr, to, &name.modifiers, at, schema)?;
+    Ok(Typed { expr, ty: to, at })
+}
+
+/// The length or scale of a type.
+fn fit(expr: Expr, to: Type, modifiers: &[i32], at: usize, schema: &Schema) -> Parsed<Expr> {
+    let pair = match (to.base, modifiers) {
+        (_, []) => return Ok(expr),
+        (Base::Varchar | Base::Bpchar, [length]) if (1..=10_485_760).contains(length) => [*length, 0],
+        (Base::Numeric, [precision]) if (1..=1000).contains(precision) => [*precision, 0],
+        (Base::Numeric, [precision, scale]) if (1..=1000).contains(precision) && (0..=*precision).contains(scale) => {
+            [*precision, *scale]
+        }
+        _ => return refuse(at, format!("the modifier of type {} is invalid or not supported", to.name())),
+    };
+    if to.array {
+        return refuse(at, "modifiers of the elements of arrays are not supported");
+    }
+    Ok(fold(Expr::Fit { base: to.base, modifiers: pair, operand: Box::new(expr) }, to, schema))
+}
+
+/// The type that several expressions have in common (`select_common_type`); `None` if there is none.
+pub(super) fn common_type(types: impl IntoIterator<Item = Type>) -> Option<Type> {
+    let mut common = Type::UNKNOWN;
+    for ty in types {
+        if ty.is_unknown() || ty == common {
+            continue;
+        }
+        if common.is_unknown() {
+            common = ty;
+        } else if common.category() != ty.category() {
+            return None;
+        } else if !(common.base.is_preferred() && !common.array) && common.becomes(ty) && !ty.becomes(common) {
+            common = ty;
+        }
+    }
+    Some(if common.is_unknown() { Base::Text.into() } else { common })
+}
+
+/// Without the blanks that do not count in comparisons, if it is of `character(n)`.
+pub(super) fn unpad(expr: Expr, base: Base, schema: &Schema) -> Expr {
+    if base != Base::Bpchar {
+        return expr;
+    }
+    match expr {
+        Expr::Const(Value::Array(array), ty) => {
+            let elements = array.elements.iter().map(|element| match element {
+                Value::Text(text) => Value::Text(unpadded(text.clone())),
+                other => other.clone(),
+            });
+            Expr::Const(Value::Array(Arc::new(Array { elements: elements.collect(), shape: array.shape.clone() })), ty)
+        }
+        expr => fold(Expr::Call(crate::function::Function::Unpad, Box::new([expr])), base.into(), schema),
+    }
+}

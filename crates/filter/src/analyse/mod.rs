@@ -1,0 +1,234 @@
+//! From a tree to an expression: names become columns, literals get types, operators are chosen, constants are computed.
+
+mod arrays;
+mod calls;
+mod coerce;
+mod operators;
+mod resolve;
+mod signatures;
+
+use crate::error::{Parsed, refuse};
+use crate::expr::{Comparison, Expr};
+use crate::function::Function;
+use crate::schema::Schema;
+use crate::syntax::{Kind, Node, Test};
+use crate::types::decimal::Decimal;
+use crate::types::value::Value;
+use crate::types::{Base, Type};
+
+/// An expression and its type. A literal that nothing has given a type yet is a text of the unknown type.
+#[derive(Debug, Clone)]
+pub(crate) struct Typed {
+    expr: Expr,
+    ty: Type,
+    at: usize,
+}
+
+/// The condition that a tree means for a table.
+pub(crate) fn condition(node: &Node, schema: &Schema) -> Parsed<Expr> {
+    let analyser = Analyser { schema };
+    let it = analyser.expr(node)?;
+    analyser.boolean(it, "WHERE")
+}
+
+pub(crate) struct Analyser<'a> {
+    schema: &'a Schema,
+}
+
+impl Analyser<'_> {
+    fn typed(&self, at: usize, ty: impl Into<Type>, expr: Expr) -> Typed {
+        let ty = ty.into();
+        Typed { expr: coerce::fold(expr, ty, self.schema), ty, at }
+    }
+
+    fn expr(&self, node: &Node) -> Parsed<Typed> {
+        let at = node.at;
+        match &node.kind {
+            Kind::Column { table, name } => self.column(at, table.as_deref(), name),
+            Kind::Number(text) => self.number(at, text),
+            Kind::String(text) => Ok(self.typed(at, Type::UNKNOWN, Expr::Const(text.clone().into(), Type::UNKNOWN))),
+            Kind::Bool(value) => Ok(self.typed(at, Base::Bool, Expr::bool(*value))),
+            Kind::Null => Ok(self.typed(at, Type::UNKNOWN, Expr::Const(Value::Null, Type::UNKNOWN))),
+            Kind::And(list) => Ok(self.typed(at, Base::Bool, and(self.booleans(list, "AND")?))),
+            Kind::Or(list) => Ok(self.typed(at, Base::Bool, or(self.booleans(list, "OR")?))),
+            Kind::Not(operand) => {
+                let operand = self.expr(operand)?;
+                Ok(self.typed(at, Base::Bool, self.boolean(operand, "NOT")?.negated()))
+            }
+            Kind::Prefix(symbol, operand) => {
+                let operand = self.expr(operand)?;
+                self.prefix(at, symbol, operand)
+            }
+            Kind::Binary(symbol, left, right) => self.binary(at, symbol, left, right),
+            Kind::Is { not, test, operand } => self.is(at, *not, *test, operand),
+            Kind::Distinct { not, left, right } => {
+                let (left, right) = (self.expr(left)?, self.expr(right)?);
+                self.distinct(at, !not, left, right)
+            }
+            Kind::In { not, operand, list } => self.membership(at, *not, operand, list),
+            Kind::Between { not, symmetric, operand, low, high } => {
+                let within = |low: &Node, high: &Node| {
+                    let above = self.binary(at, ">=", operand, low)?;
+                    let below = self.binary(at, "<=", operand, high)?;
+                    Ok(and(vec![self.boolean(above, "AND")?, self.boolean(below, "AND")?]))
+                };
+                let mut expr = within(low, high)?;
+                if *symmetric {
+                    expr = or(vec![expr, within(high, low)?]);
+                }
+                Ok(self.typed(at, Base::Bool, if *not { expr.negated() } else { expr }))
+            }
+            Kind::Like { not, folded, operand, pattern, escape } => {
+                self.like(at, *not, *folded, operand, pattern, escape.as_deref())
+            }
+            Kind::Quantified { operator, all, left, right } => self.quantified(at, operator, *all, left, right),
+            Kind::Cast(operand, name) => {
+                // ARRAY[…]::type[] gives the type to the elements.
+                if let (Kind::Array(list), true) = (&operand.kind, name.array) {
+                    return self.array_of(at, list, name);
+                }
+                let operand = self.expr(operand)?;
+                coerce::explicitly(operand, name, self.schema)
+            }
+            Kind::Call(name, args) => self.call(at, name, args),
+            Kind::Array(list) => self.array(at, list),
+            Kind::Element(operand, index) => {
+                let array = self.array_operand(operand)?;
+                let index = self.index(index)?;
+                let element = array.ty.base;
+                Ok(self.typed(at, element, Expr::Call(Function::Element, Box::new([array.expr, index]))))
+            }
+            Kind::Slice(operand, from, to) => {
+                let array = self.array_operand(operand)?;
+                let ty = array.ty;
+                let mut args = vec![array.expr];
+                for bound in [from, to].into_iter().flatten() {
+                    args.push(self.index(bound)?);
+                }
+                let function = Function::Slice { from: from.is_some(), to: to.is_some() };
+                Ok(self.typed(at, ty, Expr::Call(function, args.into())))
+            }
+            Kind::Row(_) => refuse(at, "rows are supported only with =, <> and IN"),
+        }
+    }
+
+    fn column(&self, at: usize, table: Option<&str>, name: &str) -> Parsed<Typed> {
+        if let Some(table) = table
+            && table != self.schema.table()
+            && !self.schema.table().is_empty()
+        {
+            return refuse(at, format!("missing FROM-clause entry for table \"{table}\""));
+        }
+        match self.schema.find(name) {
+            Some(column) => Ok(Typed { expr: Expr::Column(column), ty: self.schema.type_of(column), at }),
+            None => refuse(at, format!("unknown reference {name}")),
+        }
+    }
+
+    /// The smallest of integer, bigint and numeric that holds it.
+    fn number(&self, at: usize, text: &str) -> Parsed<Typed> {
+        if let Ok(number) = text.parse::<i64>() {
+            let base = if i32::try_from(number).is_ok() { Base::Int4 } else { Base::Int8 };
+            return Ok(self.typed(at, base, Expr::Const(Value::Int(number), base.into())));
+        }
+        match Decimal::parse(text) {
+            Ok(number) => Ok(self.typed(at, Base::Numeric, Expr::Const(number.into(), Base::Numeric.into()))),
+            Err(_) => refuse(at, "value overflows numeric format"),
+        }
+    }
+
+    /// As a condition; `of` says what it is an operand of.
+    fn boolean(&self, it: Typed, of: &str) -> Parsed<Expr> {
+        if it.ty.is_unknown() || it.ty == Type::BOOL {
+            return coerce::implicitly(it, Type::BOOL, self.schema);
+        }
+        refuse(it.at, format!("argument of {of} must be type boolean, not type {}", it.ty.name()))
+    }
+
+    fn booleans(&self, list: &[Node], of: &str) -> Parsed<Vec<Expr>> {
+        list.iter().map(|node| self.boolean(self.expr(node)?, of)).collect()
+    }
+
+    fn is(&self, at: usize, not: bool, test: Test, operand: &Node) -> Parsed<Typed> {
+        if let Kind::Row(_) = operand.kind {
+            return refuse(at, "IS is not supported for rows");
+        }
+        let operand = self.expr(operand)?;
+        let operand = match test {
+            Test::Null => operand.expr,
+            Test::True => self.boolean(operand, "IS TRUE")?,
+            Test::False => self.boolean(operand, "IS FALSE")?,
+            Test::Unknown => self.boolean(operand, "IS UNKNOWN")?,
+        };
+        Ok(self.typed(at, Base::Bool, Expr::Is { not, test, operand: Box::new(operand) }))
+    }
+
+    /// As a subscript.
+    fn index(&self, node: &Node) -> Parsed<Expr> {
+        let it = self.expr(node)?;
+        match it.ty.base {
+            Base::Int2 | Base::Int4 | Base::Unknown if !it.ty.array => {
+                coerce::implicitly(it, Base::Int4.into(), self.schema)
+            }
+            _ => refuse(it.at, "array subscript must have type integer"),
+        }
+    }
+
+    fn binary(&self, at: usize, symbol: &str, left: &Node, right: &Node) -> Parsed<Typed> {
+        if let (Kind::Row(left), Kind::Row(right)) = (&left.kind, &right.kind) {
+            return self.rows(at, symbol, left, right);
+        }
+        let (left, right) = (self.expr(left)?, self.expr(right)?);
+        self.infix(at, symbol, left, right)
+    }
+
+    /// `(a, b) = (c, d)`
+    fn rows(&self, at: usize, symbol: &str, left: &[Node], right: &[Node]) -> Parsed<Typed> {
+        if left.len() != right.len() {
+            return refuse(at, "unequal number of entries in row expressions");
+        }
+        let comparison = Comparison::of_symbol(symbol).filter(|c| !c.orders());
+        let Some(comparison) = comparison else { return refuse(at, "rows are supported only with =, <> and IN") };
+        let mut parts = Vec::new();
+        for (left, right) in left.iter().zip(right) {
+            let part = self.binary(at, symbol, left, right)?;
+            parts.push(self.boolean(part, "AND")?);
+        }
+        let expr = if comparison == Comparison::Equal { and(parts) } else { or(parts) };
+        Ok(self.typed(at, Base::Bool, expr))
+    }
+}
+
+/// One list of what is nested and what is not.
+fn flat(list: Vec<Expr>, inner: impl Fn(Expr) -> Result<Box<[Expr]>, Expr>) -> Vec<Expr> {
+    let mut out = Vec::with_capacity(list.len());
+    for expr in list {
+        match inner(expr) {
+            Ok(nested) => out.extend(nested),
+            Err(other) => out.push(other),
+        }
+    }
+    out
+}
+
+/// Without the conditions that are always true.
+fn and(list: Vec<Expr>) -> Expr {
+    let mut list = flat(list, |expr| if let Expr::And(inner) = expr { Ok(inner) } else { Err(expr) });
+    list.retain(|expr| *expr != Expr::bool(true));
+    match list.len() {
+        0 => Expr::bool(true),
+        1 => list.remove(0),
+        _ => Expr::And(list.into()),
+    }
+}
+
+/// Without the conditions that are never true.
+fn or(list: Vec<Expr>) -> Expr {
+    let mut list = flat(list, |expr| if let Expr::Or(inner) = expr { Ok(inner) } else { Err(expr) });
+    list.retain(|expr| *expr != Expr::bool(false));
+    match list.len() {
+        0 => Expr::bool(false),
+        1 => list.remove(0),
+        _ => Expr::Or(list.into()),
+    }
+}

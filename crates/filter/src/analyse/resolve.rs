@@ -1,0 +1,111 @@
+//! Which of several operators or functions is meant: the rules of "Operator Type Resolution" and "Function Type Resolution" in Postgres's
+//! manual (`func_select_candidate`).
+
+use super::signatures::Signature;
+use crate::types::{Category, Type};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unresolved {
+    None,
+    Several,
+}
+
+fn is_exact(signature: &Signature, inputs: &[Type]) -> bool {
+    signature.args() == inputs
+}
+
+/// The operator for two operands. A literal without a type is first taken to be of the other's type.
+pub(super) fn infix<'a>(candidates: &'a [Signature], inputs: [Type; 2]) -> Result<&'a Signature, Unresolved> {
+    let same = match inputs {
+        [left, right] if left.is_unknown() && !right.is_unknown() => [right, right],
+        [left, right] if right.is_unknown() && !left.is_unknown() => [left, left],
+        both => both,
+    };
+    match candidates.iter().find(|c| is_exact(c, &same)) {
+        Some(exact) => Ok(exact),
+        None => select(candidates, &inputs),
+    }
+}
+
+/// The function, or prefix operator, for its arguments.
+pub(super) fn select<'a>(candidates: &'a [Signature], inputs: &[Type]) -> Result<&'a Signature, Unresolved> {
+    if let Some(exact) = candidates.iter().find(|c| is_exact(c, inputs)) {
+        return Ok(exact);
+    }
+    let fits =
+        |c: &&Signature| c.args().len() == inputs.len() && inputs.iter().zip(c.args()).all(|(i, a)| i.becomes(*a));
+    let mut left: Vec<&Signature> = candidates.iter().filter(fits).collect();
+    let only = |left: &[&'a Signature]| if let [only] = left { Some(*only) } else { None };
+    if left.is_empty() {
+        return Err(Unresolved::None);
+    }
+    // Most arguments that need no cast; then most that are what was given or the preferred type of its category.
+    let exact = |i: &Type, a: &Type| i == a;
+    let preferred = |i: &Type, a: &Type| i == a || a.category() == i.category() && !a.array && a.base.is_preferred();
+    for good in [&exact as &dyn Fn(&Type, &Type) -> bool, &preferred] {
+        let score = |c: &Signature| inputs.iter().zip(c.args()).filter(|(i, a)| !i.is_unknown() && good(i, a)).count();
+        let best = left.iter().map(|c| score(c)).max().unwrap_or(0);
+        left.retain(|c| score(c) == best);
+        if let Some(only) = only(&left) {
+            return Ok(only);
+        }
+    }
+    if !inputs.iter().any(|i| i.is_unknown()) {
+        return Err(Unresolved::Several);
+    }
+    if let Some(wanted) = categories(&left, inputs) {
+        let agrees = |c: &&Signature| {
+            wanted.iter().zip(c.args()).all(|(wanted, arg)| match wanted {
+                None => true,
+                Some((category, preferred)) => arg.category() == *category && (!preferred || arg.base.is_preferred()),
+            })
+        };
+        let narrowed: Vec<&Signature> = left.iter().copied().filter(agrees).collect();
+        if !narrowed.is_empty() {
+            left = narrowed;
+        }
+        if let Some(only) = only(&left) {
+            return Ok(only);
+        }
+    }
+    // All arguments whose type is known have one type: the others may have it too.
+    let mut known = inputs.iter().filter(|i| !i.is_unknown());
+    if let Some(first) = known.next()
+        && known.all(|i| i == first)
+    {
+        left.retain(|c| c.args().iter().all(|a| first.becomes(*a)));
+        if let Some(only) = only(&left) {
+            return Ok(only);
+        }
+    }
+    Err(Unresolved::Several)
+}
+
+/// For each literal without a type the category that it should have, and whether the preferred type of it is there; `None` if one of them
+/// could be in several. A string wins.
+fn categories(candidates: &[&Signature], inputs: &[Type]) -> Option<Vec<Option<(Category, bool)>>> {
+    let mut all = Vec::new();
+    for (i, input) in inputs.iter().enumerate() {
+        if !input.is_unknown() {
+            all.push(None);
+            continue;
+        }
+        let mut slot: Option<(Category, bool)> = None;
+        let mut conflict = false;
+        for candidate in candidates {
+            let arg = candidate.args()[i];
+            let (category, preferred) = (arg.category(), !arg.array && arg.base.is_preferred());
+            match &mut slot {
+                None => slot = Some((category, preferred)),
+                Some((known, any)) if *known == category => *any |= preferred,
+                Some(slot) if category == Category::String => *slot = (category, preferred),
+                Some(_) => conflict = true,
+            }
+        }
+        if conflict && slot.is_some_and(|(category, _)| category != Category::String) {
+            return None;
+        }
+        all.push(slot);
+    }
+    Some(all)
+}

@@ -1,0 +1,32 @@
+//! Why a where clause was refused.
+
+use thiserror::Error;
+
+/// A where clause that cannot be used, worded as Postgres would.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{message}")]
+pub struct ParseError {
+    pub message: String,
+    /// Characters from the start of the text to what is wrong with it, from 1, as in Postgres's error field `P`.
+    pub position: usize,
+}
+
+/// The same while the text is at hand: `at` counts bytes from 0.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    pub(crate) message: String,
+    pub(crate) at: usize,
+}
+
+pub(crate) type Parsed<T> = Result<T, Refusal>;
+
+pub(crate) fn refuse<T>(at: usize, message: impl Into<String>) -> Parsed<T> {
+    Err(Refusal { message: message.into(), at })
+}
+
+impl Refusal {
+    pub(crate) fn locate(self, text: &str) -> ParseError {
+        let position = text.char_indices().take_while(|(i, _)| *i < self.at).count() + 1;
+        ParseError { message: self.message, position }
+    }
+}

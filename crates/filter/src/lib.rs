@@ -1,0 +1,21 @@
+//! Where clauses as Postgres reads them ([`Predicate`]), and an index that finds those that a row satisfies (`Index`).
+//!
+//! A clause is parsed by Postgres's grammar, typed by its rules for literals, casts, operators and functions, and evaluated on the text of a
+//! row as logical replication sends it. What is not understood exactly is refused; nothing is guessed. The README has the language.
+
+mod analyse;
+mod error;
+mod eval;
+mod expr;
+mod function;
+mod like;
+mod predicate;
+mod print;
+mod row;
+mod schema;
+mod syntax;
+mod types;
+
+pub use error::ParseError;
+pub use predicate::Predicate;
+pub use schema::{Column, Schema};

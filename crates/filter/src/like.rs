@@ -1,0 +1,116 @@
+//! LIKE, with `\` as the escape character.
+
+use crate::types::cast::Failed;
+use std::borrow::Cow;
+
+/// Most steps that one match may take; what needs more is an error, as patterns with many wildcards on long texts take the product of both
+/// lengths.
+const STEPS_MAX: u32 = 1 << 24;
+
+/// One character of a pattern.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// `%`
+    Any,
+    /// `_`
+    One,
+    Char(char),
+}
+
+/// The next part of a pattern and what is left of it; `None` at a lone escape at the end.
+pub(crate) fn next_part(pattern: &str) -> Option<(Part, &str)> {
+    let mut chars = pattern.chars();
+    let part = match chars.next()? {
+        '%' => Part::Any,
+        '_' => Part::One,
+        '\\' => Part::Char(chars.next()?),
+        char => Part::Char(char),
+    };
+    Some((part, chars.as_str()))
+}
+
+/// Whether a text matches. A pattern that ends in a lone escape is an error, once the match gets there.
+pub(crate) fn matches(text: &str, pattern: &str) -> Result<bool, Failed> {
+    let (mut text, mut pattern) = (text, pattern);
+    // After the last `%`: the pattern behind it, and the text that it was tried at.
+    let mut retry: Option<(&str, &str)> = None;
+    let mut steps = 0;
+    loop {
+        steps += 1;
+        if steps > STEPS_MAX {
+            return Err(Failed);
+        }
+        if pattern.is_empty() {
+            if text.is_empty() {
+                return Ok(true);
+            }
+        } else {
+            let (part, behind) = next_part(pattern).ok_or(Failed)?;
+            if part == Part::Any {
+                if behind.is_empty() {
+                    return Ok(true);
+                }
+                (pattern, retry) = (behind, Some((behind, text)));
+                continue;
+            }
+            let mut chars = text.chars();
+            if let Some(char) = chars.next()
+                && (part == Part::One || part == Part::Char(char))
+            {
+                (text, pattern) = (chars.as_str(), behind);
+                continue;
+            }
+        }
+        // Not here: the last `%` takes one more character.
+        let Some((behind, tried)) = retry else { return Ok(false) };
+        let mut chars = tried.chars();
+        if chars.next().is_none() {
+            return Ok(false);
+        }
+        let mut tried = chars.as_str();
+        if let Some((Part::Char(wanted), _)) = next_part(behind) {
+            // Straight to where its first character is.
+            let Some(at) = memchr::memmem::find(tried.as_bytes(), wanted.encode_utf8(&mut [0; 4]).as_bytes()) else {
+                return Ok(false);
+            };
+            tried = &tried[at..];
+        }
+        (text, pattern, retry) = (tried, behind, Some((behind, tried)));
+    }
+}
+
+/// In lower case, character by character: what has no lower case of one character stays.
+pub(crate) fn fold(text: &str) -> Cow<'_, str> {
+    if !text.bytes().any(|b| b.is_ascii_uppercase() || b >= 0x80) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().map(|c| single(c, c.to_lowercase())).collect())
+}
+
+pub(crate) fn unfold(text: &str) -> String {
+    text.chars().map(|c| single(c, c.to_uppercase())).collect()
+}
+
+fn single(char: char, mut mapped: impl Iterator<Item = char>) -> char {
+    match (mapped.next(), mapped.next()) {
+        (Some(one), None) => one,
+        _ => char,
+    }
+}
+
+/// A pattern with another escape character (none if `None`), written with `\`.
+pub(crate) fn with_backslash(pattern: &str, escape: Option<char>) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut chars = pattern.chars();
+    while let Some(char) = chars.next() {
+        if Some(char) == escape {
+            out.push('\\');
+            out.extend(chars.next());
+        } else if char == '\\' {
+            out.push_str("\\\\");
+        } else {
+            out.push(char);
+        }
+    }
+    out
+}

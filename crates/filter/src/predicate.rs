@@ -1,0 +1,72 @@
+//! A where clause that was understood.
+
+use crate::analyse;
+use crate::error::{ParseError, refuse};
+use crate::expr::Expr;
+use crate::print;
+use crate::row::Row;
+use crate::schema::Schema;
+use crate::syntax;
+use std::fmt;
+
+/// Most bytes of all parameters together.
+const PARAMS_BYTES_MAX: usize = 1 << 20;
+
+/// A condition on the rows of a table.
+#[derive(Clone)]
+pub struct Predicate {
+    pub(crate) expr: Expr,
+    pub(crate) schema: Schema,
+}
+
+impl Predicate {
+    /// Reads a where clause (without the word). `params` are the values of `$1`, `$2`, …, as text of whatever type stands around them.
+    pub fn parse(sql: &str, params: &[(u32, String)], schema: &Schema) -> Result<Self, ParseError> {
+        let read = || {
+            if params.iter().map(|(_, value)| value.len()).sum::<usize>() > PARAMS_BYTES_MAX {
+                return refuse(0, format!("parameters are longer than {PARAMS_BYTES_MAX} bytes"));
+            }
+            let tree = syntax::parse(sql, params)?;
+            analyse::condition(&tree, schema)
+        };
+        match read() {
+            Ok(expr) => Ok(Self { expr, schema: schema.clone() }),
+            Err(refusal) => Err(refusal.locate(sql)),
+        }
+    }
+
+    /// The same as SQL for Postgres: with its parameters in it, in parentheses throughout, and independent of the session's settings. Texts
+    /// are ordered by bytes, as [`Predicate::holds`] does, whatever the database's collation.
+    pub fn sql(&self) -> String {
+        print::sql(&self.expr, &self.schema)
+    }
+
+    /// Whether it is true (not false, not null, and no error) for a row: the texts of its columns as Postgres sends them, `None` for nulls.
+    pub fn holds(&self, row: &[Option<&[u8]>]) -> bool {
+        self.expr.truth(&Row::new(&self.schema, row)) == Ok(Some(true))
+    }
+
+    /// The columns that it looks at, ascending.
+    pub fn columns(&self) -> Vec<usize> {
+        let mut columns = Vec::new();
+        self.expr.for_each_column(&mut |column| columns.push(usize::from(column)));
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+}
+
+impl fmt::Debug for Predicate {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.sql())
+    }
+}
+
+/// Of the same table; what is written differently and means the same by Postgres's rules for types and operators is equal.
+impl PartialEq for Predicate {
+    fn eq(&self, other: &Self) -> bool {
+        self.expr == other.expr
+    }
+}
+
+impl Eq for Predicate {}

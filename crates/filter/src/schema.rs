@@ -1,0 +1,81 @@
+//! The columns that a where clause may name.
+
+use crate::types::{Base, Type};
+use std::sync::Arc;
+
+/// A column as Postgres's catalogue has it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Column {
+    pub name: String,
+    /// `pg_attribute.atttypid`, or what a domain stands for.
+    pub type_oid: u32,
+    /// `pg_type.typelem` if the type is an array, 0 if it is none.
+    pub element_oid: u32,
+    /// Of an enum, or of the elements of an array of enums: its labels in order.
+    pub labels: Vec<String>,
+}
+
+/// The columns of a table, in the order of its rows. A clone is the same schema.
+#[derive(Debug, Clone)]
+pub struct Schema(Arc<Columns>);
+
+#[derive(Debug)]
+struct Columns {
+    table: String,
+    columns: Box<[Column]>,
+    types: Box<[Type]>,
+}
+
+/// Most columns that a table of Postgres has.
+const COLUMNS_MAX: usize = 1664;
+
+impl Schema {
+    /// `table` is its name without the schema: columns may be qualified with it. Columns past the 1664th, which Postgres cannot have, are
+    /// left out.
+    pub fn new(table: &str, mut columns: Vec<Column>) -> Self {
+        columns.truncate(COLUMNS_MAX);
+        let types = columns.iter().map(|column| type_of(column, &columns)).collect();
+        Self(Arc::new(Columns { table: table.to_owned(), columns: columns.into(), types }))
+    }
+
+    pub fn columns(&self) -> &[Column] {
+        &self.0.columns
+    }
+
+    pub(crate) fn table(&self) -> &str {
+        &self.0.table
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<u16> {
+        self.0.columns.iter().position(|column| column.name == name).and_then(|i| u16::try_from(i).ok())
+    }
+
+    pub(crate) fn type_of(&self, column: u16) -> Type {
+        self.0.types[usize::from(column)]
+    }
+
+    pub(crate) fn name(&self, column: u16) -> &str {
+        &self.0.columns[usize::from(column)].name
+    }
+
+    /// Of an enum, by the column that stands for it.
+    pub(crate) fn labels(&self, of: u16) -> &[String] {
+        &self.0.columns[usize::from(of)].labels
+    }
+}
+
+fn type_of(column: &Column, columns: &[Column]) -> Type {
+    let array = column.element_oid != 0;
+    let oid = if array { column.element_oid } else { column.type_oid };
+    let base = Base::of_oid(oid).unwrap_or_else(|| {
+        // The first column of a type stands for it.
+        let stands = |c: &Column| oid == if c.element_oid == 0 { c.type_oid } else { c.element_oid };
+        let first = u16::try_from(columns.iter().position(stands).unwrap_or(0)).unwrap_or(0);
+        if column.labels.is_empty() { Base::Other(first) } else { Base::Enum(first) }
+    });
+    match base {
+        // `name` has a `typelem` too, and is no array.
+        _ if array && Base::of_oid(column.type_oid) == Some(Base::Name) => Type { base: Base::Name, array: false },
+        base => Type { base, array },
+    }
+}

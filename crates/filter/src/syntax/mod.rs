@@ -1,0 +1,15 @@
+//! From text to a tree, by Postgres's grammar: lexical rules of `scan.l`, precedences of `gram.y`. Nothing here knows a type.
+
+mod lex;
+mod parse;
+mod primary;
+mod tree;
+mod type_name;
+
+pub(crate) use parse::parse;
+pub(crate) use tree::{Kind, Node, Test, TypeName};
+
+/// Longest text that is read, in bytes.
+pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Deepest nesting. What walks trees may recurse: it never goes deeper than a small multiple of this.
+pub(crate) const DEPTH_MAX: u16 = 100;

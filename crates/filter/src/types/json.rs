@@ -1,0 +1,368 @@
+//! `jsonb` as a tree: its text, order, containment and paths.
+
+use super::decimal::Decimal;
+use std::cmp::Ordering;
+use std::fmt::Write;
+use std::hash::{Hash, Hasher};
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Json {
+    Null,
+    String(Box<str>),
+    Number(Box<Decimal>),
+    Bool(bool),
+    Array(Box<[Json]>),
+    /// By the length of the key, then its bytes; no key twice.
+    Object(Box<[(Box<str>, Json)]>),
+}
+
+/// Deepest nesting that is read.
+const DEPTH_MAX: usize = 512;
+
+/// `None` if it is not JSON, or nested too deeply.
+pub(crate) fn parse(text: &str) -> Option<Json> {
+    let mut reader = Reader { text, at: 0 };
+    let json = reader.value(0)?;
+    reader.blanks();
+    (reader.at == text.len()).then_some(json)
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn peek(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn blanks(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'\r')) {
+            self.at += 1;
+        }
+    }
+
+    fn takes(&mut self, what: &str) -> bool {
+        let found = self.text[self.at..].starts_with(what);
+        if found {
+            self.at += what.len();
+        }
+        found
+    }
+
+    fn value(&mut self, depth: usize) -> Option<Json> {
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        self.blanks();
+        match self.peek()? {
+            b'n' => self.takes("null").then_some(Json::Null),
+            b't' => self.takes("true").then_some(Json::Bool(true)),
+            b'f' => self.takes("false").then_some(Json::Bool(false)),
+            b'"' => self.string().map(Json::String),
+            b'[' => {
+                let mut list = Vec::new();
+                self.members(']', |reader| {
+                    list.push(reader.value(depth + 1)?);
+                    Some(())
+                })?;
+                Some(Json::Array(list.into()))
+            }
+            b'{' => {
+                let mut list: Vec<(Box<str>, Json)> = Vec::new();
+                self.members('}', |reader| {
+                    let key = reader.string()?;
+                    reader.blanks();
+                    if !reader.takes(":") {
+                        return None;
+                    }
+                    list.push((key, reader.value(depth + 1)?));
+                    Some(())
+                })?;
+                // Of equal keys the last counts.
+                list.reverse();
+                list.sort_by(|a, b| order_keys(&a.0, &b.0));
+                list.dedup_by(|b, a| a.0 == b.0);
+                Some(Json::Object(list.into()))
+            }
+            _ => self.number(),
+        }
+    }
+
+    fn members(&mut self, end: char, mut each: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+        let end = end.to_string();
+        self.at += 1;
+        self.blanks();
+        if self.takes(&end) {
+            return Some(());
+        }
+        loop {
+            self.blanks();
+            each(self)?;
+            self.blanks();
+            if self.takes(&end) {
+                return Some(());
+            }
+            if !self.takes(",") {
+                return None;
+            }
+        }
+    }
+
+    fn number(&mut self) -> Option<Json> {
+        let from = self.at;
+        let digits = |reader: &mut Self| {
+            let from = reader.at;
+            while reader.peek().is_some_and(|b| b.is_ascii_digit()) {
+                reader.at += 1;
+            }
+            reader.at - from
+        };
+        self.takes("-");
+        let leading_zero = self.peek() == Some(b'0');
+        match digits(self) {
+            0 => return None,
+            1 => {}
+            _ if leading_zero => return None,
+            _ => {}
+        }
+        if self.takes(".") && digits(self) == 0 {
+            return None;
+        }
+        if self.takes("e") || self.takes("E") {
+            let _sign = self.takes("+") || self.takes("-");
+            if digits(self) == 0 {
+                return None;
+            }
+        }
+        Decimal::parse(&self.text[from..self.at]).ok().map(|number| Json::Number(Box::new(number)))
+    }
+
+    fn string(&mut self) -> Option<Box<str>> {
+        if !self.takes("\"") {
+            return None;
+        }
+        let mut out = String::new();
+        loop {
+            let char = self.text[self.at..].chars().next()?;
+            self.at += char.len_utf8();
+            match char {
+                '"' => return Some(out.into()),
+                '\\' => {
+                    let escape = self.peek()?;
+                    self.at += 1;
+                    out.push(match escape {
+                        b'"' | b'\\' | b'/' => char::from(escape),
+                        b'b' => '\x08',
+                        b'f' => '\x0c',
+                        b'n' => '\n',
+                        b'r' => '\r',
+                        b't' => '\t',
+                        b'u' => self.unicode()?,
+                        _ => return None,
+                    });
+                }
+                char if (char as u32) < 0x20 => return None,
+                char => out.push(char),
+            }
+        }
+    }
+
+    /// After `\u`; of a pair of surrogates both. No zero: `text` has none.
+    fn unicode(&mut self) -> Option<char> {
+        let unit = |reader: &mut Self| {
+            let digits =
+                reader.text.get(reader.at..reader.at + 4).filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()))?;
+            let unit = u32::from_str_radix(digits, 16).ok()?;
+            reader.at += 4;
+            Some(unit)
+        };
+        let first = unit(self)?;
+        let code = if (0xd800..0xdc00).contains(&first) {
+            if !self.takes("\\u") {
+                return None;
+            }
+            let second = unit(self)?;
+            if !(0xdc00..0xe000).contains(&second) {
+                return None;
+            }
+            0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00)
+        } else {
+            first
+        };
+        char::from_u32(code).filter(|c| *c != '\0')
+    }
+}
+
+fn order_keys(a: &str, b: &str) -> Ordering {
+    a.len().cmp(&b.len()).then_with(|| a.as_bytes().cmp(b.as_bytes()))
+}
+
+impl Json {
+    pub(crate) fn print(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out);
+        out
+    }
+
+    fn write(&self, out: &mut String) {
+        match self {
+            Self::Null => out.push_str("null"),
+            Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+            Self::Number(number) => {
+                let _infallible = write!(out, "{number}");
+            }
+            Self::String(text) => write_string(out, text),
+            Self::Array(list) => {
+                out.push('[');
+                for (i, element) in list.iter().enumerate() {
+                    out.push_str(if i == 0 { "" } else { ", " });
+                    element.write(out);
+                }
+                out.push(']');
+            }
+            Self::Object(list) => {
+                out.push('{');
+                for (i, (key, value)) in list.iter().enumerate() {
+                    out.push_str(if i == 0 { "" } else { ", " });
+                    write_string(out, key);
+                    out.push_str(": ");
+                    value.write(out);
+                }
+                out.push('}');
+            }
+        }
+    }
+
+    /// What `->>` gives: a string without quotes, nothing for null.
+    pub(crate) fn to_text(&self) -> Option<String> {
+        match self {
+            Self::Null => None,
+            Self::String(text) => Some(text.to_string()),
+            other => Some(other.print()),
+        }
+    }
+
+    pub(crate) fn member(&self, key: &str) -> Option<&Self> {
+        match self {
+            Self::Object(list) => list.binary_search_by(|(k, _)| order_keys(k, key)).ok().map(|i| &list[i].1),
+            _ => None,
+        }
+    }
+
+    /// From the end if negative.
+    pub(crate) fn element(&self, index: i64) -> Option<&Self> {
+        match self {
+            Self::Array(list) => {
+                let from_end = if index < 0 { i64::try_from(list.len()).ok()? } else { 0 };
+                list.get(usize::try_from(index.checked_add(from_end)?).ok()?)
+            }
+            _ => None,
+        }
+    }
+
+    /// `#>`: keys of objects, indexes of arrays.
+    pub(crate) fn path<'a>(&self, mut keys: impl Iterator<Item = &'a str>) -> Option<&Self> {
+        keys.try_fold(self, |at, key| match at {
+            Self::Object(_) => at.member(key),
+            Self::Array(_) => at.element(key.trim_start().parse::<i32>().ok()?.into()),
+            _ => None,
+        })
+    }
+
+    /// `?`
+    pub(crate) fn has(&self, key: &str) -> bool {
+        match self {
+            Self::Object(_) => self.member(key).is_some(),
+            Self::Array(list) => list.iter().any(|e| matches!(e, Self::String(text) if **text == *key)),
+            Self::String(text) => **text == *key,
+            _ => false,
+        }
+    }
+
+    /// `@>`
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        match (self, other) {
+            // An array may hold a scalar that is not in one.
+            (Self::Array(list), other) if !matches!(other, Self::Array(_) | Self::Object(_)) => {
+                list.iter().any(|e| e.compare(other).is_eq())
+            }
+            _ => self.contains_inside(other),
+        }
+    }
+
+    fn contains_inside(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Object(_), Self::Object(wanted)) => {
+                wanted.iter().all(|(key, value)| self.member(key).is_some_and(|own| own.contains_inside(value)))
+            }
+            (Self::Array(own), Self::Array(wanted)) => {
+                wanted.iter().all(|value| own.iter().any(|e| e.contains_inside(value)))
+            }
+            (Self::Object(_) | Self::Array(_), _) | (_, Self::Object(_) | Self::Array(_)) => false,
+            _ => self.compare(other).is_eq(),
+        }
+    }
+
+    /// Postgres's order; an empty array is less than everything.
+    pub(crate) fn compare(&self, other: &Self) -> Ordering {
+        let rank = |json: &Self| match json {
+            Self::Array(list) if list.is_empty() => 0,
+            Self::Null => 1,
+            Self::String(_) => 2,
+            Self::Number(_) => 3,
+            Self::Bool(_) => 4,
+            Self::Array(_) => 5,
+            Self::Object(_) => 6,
+        };
+        match (self, other) {
+            (Self::String(a), Self::String(b)) => a.as_bytes().cmp(b.as_bytes()),
+            (Self::Number(a), Self::Number(b)) => a.compare(b),
+            (Self::Bool(a), Self::Bool(b)) => a.cmp(b),
+            (Self::Array(a), Self::Array(b)) => a.len().cmp(&b.len()).then_with(|| {
+                a.iter().zip(b).map(|(a, b)| a.compare(b)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
+            }),
+            (Self::Object(a), Self::Object(b)) => a.len().cmp(&b.len()).then_with(|| {
+                let pairs = a.iter().zip(b).map(|(a, b)| order_keys(&a.0, &b.0).then_with(|| a.1.compare(&b.1)));
+                pairs.into_iter().find(|o| o.is_ne()).unwrap_or(Ordering::Equal)
+            }),
+            _ => rank(self).cmp(&rank(other)),
+        }
+    }
+
+    /// Feeds the same to a hasher for what [`Json::compare`] finds equal.
+    pub(crate) fn hash_value<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Null => 0_u8.hash(state),
+            Self::Bool(value) => value.hash(state),
+            Self::String(text) => text.hash(state),
+            Self::Number(number) => number.hash_number(state),
+            Self::Array(list) => list.iter().for_each(|element| element.hash_value(state)),
+            Self::Object(list) => list.iter().for_each(|(key, value)| {
+                key.hash(state);
+                value.hash_value(state);
+            }),
+        }
+    }
+}
+
+fn write_string(out: &mut String, text: &str) {
+    out.push('"');
+    for char in text.chars() {
+        match char {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            char if (char as u32) < 0x20 => {
+                let _infallible = write!(out, "\\u{:04x}", char as u32);
+            }
+            char => out.push(char),
+        }
+    }
+    out.push('"');
+}
