@@ -4,10 +4,10 @@ use crate::expr::{Choice, Comparison, Expr, Like, Operator};
 use crate::like;
 use crate::row::Row;
 use crate::syntax::Test;
-use crate::types::Type;
+use crate::types::{Base, Type};
 use crate::types::array::Array;
 use crate::types::cast::{self, Failed};
-use crate::types::value::{Value, compare};
+use crate::types::value::{Value, compare, unpadded};
 use std::sync::Arc;
 
 /// Of three-valued logic; `None` is unknown.
@@ -110,8 +110,11 @@ fn compared(comparison: Comparison, left: &Value<'_>, right: &Value<'_>) -> Opti
 
 fn matched(like: Like, text: &Value<'_>, pattern: &Value<'_>) -> Truth {
     let (Value::Text(text), Value::Text(pattern)) = (text, pattern) else { return Ok(None) };
-    let found =
-        if like.folded { like::matches(&like::fold(text), &like::fold(pattern)) } else { like::matches(text, pattern) };
+    let found = match (like.folded, like.ascii) {
+        (false, _) => like::matches(text, pattern),
+        (true, false) => like::matches(&like::fold(text), &like::fold(pattern)),
+        (true, true) => like::matches(&text.to_ascii_lowercase(), &pattern.to_ascii_lowercase()),
+    };
     Ok(Some(found? != like.not))
 }
 
@@ -133,7 +136,11 @@ fn quantified(operator: Operator, is_all: bool, left: &Value<'_>, right: &Value<
     if is_all { all(truths) } else { any(truths) }
 }
 
-fn choose<'r>(choice: Choice, _: Type, args: &'r [Expr], row: &'r Row<'_>) -> Result<Value<'r>, Failed> {
+fn choose<'r>(choice: Choice, ty: Type, args: &'r [Expr], row: &'r Row<'_>) -> Result<Value<'r>, Failed> {
+    let key = |value: &Value<'r>| match value {
+        Value::Text(text) if ty.base == Base::Bpchar => Value::Text(unpadded(text.clone())),
+        other => other.clone(),
+    };
     match choice {
         Choice::Coalesce => {
             for arg in args {
@@ -148,7 +155,7 @@ fn choose<'r>(choice: Choice, _: Type, args: &'r [Expr], row: &'r Row<'_>) -> Re
             let mut best = Value::Null;
             for arg in args {
                 let value = arg.eval(row)?;
-                let order = compare(&value, &best);
+                let order = compare(&key(&value), &key(&best));
                 let better = if choice == Choice::Greatest { order.is_gt() } else { order.is_lt() };
                 if !value.is_null() && (best.is_null() || better) {
                     best = value;
@@ -158,7 +165,7 @@ fn choose<'r>(choice: Choice, _: Type, args: &'r [Expr], row: &'r Row<'_>) -> Re
         }
         Choice::NullIf => {
             let (left, right) = (args[0].eval(row)?, args[1].eval(row)?);
-            Ok(if compared(Comparison::Equal, &left, &right) == Some(true) { Value::Null } else { left })
+            Ok(if compared(Comparison::Equal, &key(&left), &key(&right)) == Some(true) { Value::Null } else { left })
         }
         Choice::Concat => {
             let mut text = String::new();

@@ -1,6 +1,7 @@
 //! A where clause whose every operator, type and cast is decided. Equal expressions select the same rows.
 
 use crate::function::Function;
+use crate::schema::Schema;
 use crate::syntax::Test;
 use crate::types::value::Value;
 use crate::types::{Base, Type};
@@ -63,6 +64,8 @@ pub(crate) enum Comparison {
 pub(crate) struct Like {
     pub(crate) not: bool,
     pub(crate) folded: bool,
+    /// Folded by the collation "C", in which only the letters of ASCII have cases.
+    pub(crate) ascii: bool,
 }
 
 /// What stands before `ANY` and `ALL`.
@@ -148,10 +151,10 @@ impl Comparison {
 impl Like {
     pub(crate) fn of_symbol(symbol: &str) -> Option<Self> {
         Some(match symbol {
-            "~~" => Self { not: false, folded: false },
-            "~~*" => Self { not: false, folded: true },
-            "!~~" => Self { not: true, folded: false },
-            "!~~*" => Self { not: true, folded: true },
+            "~~" => Self { not: false, folded: false, ascii: false },
+            "~~*" => Self { not: false, folded: true, ascii: false },
+            "!~~" => Self { not: true, folded: false, ascii: false },
+            "!~~*" => Self { not: true, folded: true, ascii: false },
             _ => return None,
         })
     }
@@ -209,6 +212,16 @@ impl Expr {
 
     pub(crate) fn has_column(&self) -> bool {
         matches!(self, Self::Column(_)) || self.children().iter().any(Self::has_column)
+    }
+
+    /// Whether something in it has the type `name`, whose collation is "C": with it, cases are those of ASCII.
+    pub(crate) fn has_name(&self, schema: &Schema) -> bool {
+        let own = match self {
+            Self::Column(column) => schema.type_of(*column).base == Base::Name,
+            Self::Const(_, ty) | Self::Cast { to: ty, .. } => ty.base == Base::Name,
+            _ => false,
+        };
+        own || self.children().iter().any(|child| child.has_name(schema))
     }
 
     /// The opposite; null where this is null.

@@ -2,7 +2,7 @@
 
 use crate::like;
 use crate::types::Base;
-use crate::types::array::Array;
+use crate::types::array::{Array, Dimension};
 use crate::types::cast::Failed;
 use crate::types::datetime::{self, DAY_MICROS, TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::types::decimal::{Decimal, Fault};
@@ -57,8 +57,9 @@ pub(crate) enum Function {
     JustifyInterval,
     Concat,
     BytesConcat,
-    Lower,
-    Upper,
+    /// In the collation "C" only the letters of ASCII have cases.
+    Lower { ascii: bool },
+    Upper { ascii: bool },
     Length,
     OctetLength,
     Trim {
@@ -148,8 +149,8 @@ impl Function {
             Self::JustifyDays => Named("justify_days"),
             Self::JustifyHours => Named("justify_hours"),
             Self::JustifyInterval => Named("justify_interval"),
-            Self::Lower => Named("lower"),
-            Self::Upper => Named("upper"),
+            Self::Lower { .. } => Named("lower"),
+            Self::Upper { .. } => Named("upper"),
             Self::Length => Named("length"),
             Self::OctetLength => Named("octet_length"),
             Self::Trim { start: true, end: true } => Named("btrim"),
@@ -361,8 +362,10 @@ impl Function {
                 }
                 [first, second].concat().into()
             }
-            Self::Lower => like::fold(first).into_owned().into(),
-            Self::Upper => like::unfold(first).into(),
+            Self::Lower { ascii: true } => first.to_ascii_lowercase().into(),
+            Self::Upper { ascii: true } => first.to_ascii_uppercase().into(),
+            Self::Lower { .. } => like::fold(first).into_owned().into(),
+            Self::Upper { .. } => like::unfold(first).into(),
             Self::Length => length(first.chars().count()),
             Self::OctetLength => length(first.len()),
             Self::Unpad => match &args[0] {
@@ -530,7 +533,7 @@ fn overlaps(array: &Array, other: &Array) -> bool {
     array.elements.iter().any(|a| !a.is_null() && other.elements.iter().any(|b| !b.is_null() && compare(a, b).is_eq()))
 }
 
-/// Of arrays of one dimension; of more, Postgres has rules that nobody needs here.
+/// `array_cat`: two arrays whose inner dimensions are the same, or one and what could be one of its elements.
 fn concat<'a>(a: &Arc<Array>, b: &Arc<Array>) -> Result<Value<'a>, Failed> {
     if b.elements.is_empty() {
         return Ok(Value::Array(Arc::clone(a)));
@@ -538,17 +541,21 @@ fn concat<'a>(a: &Arc<Array>, b: &Arc<Array>) -> Result<Value<'a>, Failed> {
     if a.elements.is_empty() {
         return Ok(Value::Array(Arc::clone(b)));
     }
-    if a.dimensions().len() != 1 || b.dimensions().len() != 1 {
+    let (left, right) = (a.dimensions(), b.dimensions());
+    let lengths = |d: &[Dimension]| d.iter().map(|d| d.length).collect::<Vec<_>>();
+    let (mut shape, added) = if left.len() == right.len() && lengths(&left[1..]) == lengths(&right[1..]) {
+        (left, right[0].length)
+    } else if left.len() == right.len() + 1 && lengths(&left[1..]) == lengths(&right) {
+        (left, 1)
+    } else if left.len() + 1 == right.len() && lengths(&left) == lengths(&right[1..]) {
+        (right, 1)
+    } else {
         return Err(Failed);
-    }
+    };
+    shape[0].length = shape[0].length.checked_add(added).ok_or(Failed)?;
     let elements = a.elements.iter().chain(&b.elements).cloned().collect();
-    // The first's lower bound stays.
-    let mut joined = Array::of(elements);
-    if let Some(shape) = &a.shape {
-        let length = i32::try_from(joined.elements.len()).map_err(|_| Failed)?;
-        joined.shape = Some(shape.iter().map(|d| crate::types::array::Dimension { length, ..*d }).collect());
-    }
-    Ok(Value::Array(Arc::new(joined)))
+    let plain = shape.len() == 1 && shape[0].lower == 1;
+    Ok(Value::Array(Arc::new(Array { elements, shape: if plain { None } else { Some(shape.into()) } })))
 }
 
 fn append<'a>(array: &Arc<Array>, element: &Value<'a>) -> Result<Value<'a>, Failed> {

@@ -8,6 +8,7 @@ mod error;
 mod eval;
 mod expr;
 mod function;
+mod index;
 mod like;
 mod predicate;
 mod print;
@@ -17,5 +18,6 @@ mod syntax;
 mod types;
 
 pub use error::ParseError;
+pub use index::Index;
 pub use predicate::Predicate;
 pub use schema::{Column, Schema};

@@ -24,6 +24,11 @@ fn is_collated(ty: Type) -> bool {
     matches!(ty.base, Base::Text | Base::Varchar | Base::Bpchar)
 }
 
+/// Whether something in it is written with a collation, which cases must not depend on.
+fn sorts(expr: &Expr) -> bool {
+    matches!(expr, Expr::Choose(Choice::Greatest | Choice::Least, ty, _) if is_collated(*ty)) || expr.children().iter().any(sorts)
+}
+
 impl Printer<'_> {
     fn push(&mut self, text: &str) {
         self.out.push_str(text);
@@ -54,7 +59,10 @@ impl Printer<'_> {
                 self.push(word);
                 self.push(")");
             }
-            Expr::Like(like, sides) => self.infix(&sides[0], like.symbol(), &sides[1], false),
+            Expr::Like(like, sides) => {
+                let collation = if like.folded && !like.ascii && sides.iter().any(sorts) { "default" } else { "" };
+                self.infix_in(&sides[0], like.symbol(), &sides[1], collation);
+            }
             Expr::Quantified { operator, all, base, sides } => {
                 self.around("(", &sides[0], "");
                 if is_collated((*base).into()) && matches!(operator, crate::expr::Operator::Compare(c) if c.orders()) {
@@ -112,7 +120,11 @@ impl Printer<'_> {
     }
 
     fn infix(&mut self, left: &Expr, symbol: &str, right: &Expr, collated: bool) {
-        let collation = if collated { " COLLATE \"C\"" } else { "" };
+        self.infix_in(left, symbol, right, if collated { "C" } else { "" });
+    }
+
+    fn infix_in(&mut self, left: &Expr, symbol: &str, right: &Expr, collation: &str) {
+        let collation = if collation.is_empty() { String::new() } else { format!(" COLLATE \"{collation}\"") };
         self.around("(", left, &format!("{collation} {symbol} "));
         self.around("", right, &format!("{collation})"));
     }
@@ -174,6 +186,9 @@ impl Printer<'_> {
             Spelling::Infix(symbol) => self.infix(&args[0], symbol, &args[1], false),
             // The blank keeps `- -1` from being a comment.
             Spelling::Prefix(symbol) => self.around(&format!("({symbol} "), &args[0], ")"),
+            Spelling::Named(name) if matches!(function, Function::Lower { ascii: false } | Function::Upper { ascii: false }) && sorts(&args[0]) => {
+                self.around(&format!("(SELECT {name}("), &args[0], " COLLATE \"default\"))");
+            }
             Spelling::Named(name) => {
                 self.push(name);
                 self.push("(");
@@ -214,13 +229,16 @@ impl Printer<'_> {
     fn choice(&mut self, choice: Choice, ty: Type, args: &[Expr]) {
         let (name, collated) = match choice {
             Choice::Coalesce => ("COALESCE(", false),
-            Choice::Greatest => ("GREATEST(", is_collated(ty)),
-            Choice::Least => ("LEAST(", is_collated(ty)),
+            // A subquery keeps the collation from reaching what is around it.
+            Choice::Greatest if is_collated(ty) => ("(SELECT GREATEST(", true),
+            Choice::Least if is_collated(ty) => ("(SELECT LEAST(", true),
+            Choice::Greatest => ("GREATEST(", false),
+            Choice::Least => ("LEAST(", false),
             Choice::NullIf => ("NULLIF(", false),
             Choice::Concat => ("concat(", false),
         };
         self.push(name);
         self.list(args, collated);
-        self.push(")");
+        self.push(if collated { "))" } else { ")" });
     }
 }

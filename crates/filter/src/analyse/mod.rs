@@ -211,9 +211,12 @@ fn flat(list: Vec<Expr>, inner: impl Fn(Expr) -> Result<Box<[Expr]>, Expr>) -> V
     out
 }
 
-/// Without the conditions that are always true.
+/// Without the conditions that are always true; one that never is decides, whether or not others would fail.
 fn and(list: Vec<Expr>) -> Expr {
     let mut list = flat(list, |expr| if let Expr::And(inner) = expr { Ok(inner) } else { Err(expr) });
+    if list.contains(&Expr::bool(false)) {
+        return Expr::bool(false);
+    }
     list.retain(|expr| *expr != Expr::bool(true));
     match list.len() {
         0 => Expr::bool(true),
@@ -222,9 +225,12 @@ fn and(list: Vec<Expr>) -> Expr {
     }
 }
 
-/// Without the conditions that are never true.
+/// The same the other way round.
 fn or(list: Vec<Expr>) -> Expr {
     let mut list = flat(list, |expr| if let Expr::Or(inner) = expr { Ok(inner) } else { Err(expr) });
+    if list.contains(&Expr::bool(true)) {
+        return Expr::bool(true);
+    }
     list.retain(|expr| *expr != Expr::bool(false));
     match list.len() {
         0 => Expr::bool(false),

@@ -63,6 +63,12 @@ impl Analyser<'_> {
             (Meaning::Function(Function::ZonedAdd), Ok([left, right])) if chosen.args()[0].base == Base::Interval => {
                 Expr::Call(Function::ZonedAdd, Box::new([right, left]))
             }
+            (Meaning::Function(Function::Lower { .. }), Err(list)) => {
+                Expr::Call(Function::Lower { ascii: list.iter().any(|arg| arg.has_name(self.schema)) }, list.into())
+            }
+            (Meaning::Function(Function::Upper { .. }), Err(list)) => {
+                Expr::Call(Function::Upper { ascii: list.iter().any(|arg| arg.has_name(self.schema)) }, list.into())
+            }
             (Meaning::Function(function), Ok(pair)) => Expr::Call(function, Box::new(pair)),
             (Meaning::Function(function), Err(list)) => Expr::Call(function, list.into()),
             _ => return refuse(at, "an operator needs two operands"),
@@ -85,7 +91,8 @@ impl Analyser<'_> {
         if matches!(&pattern, Expr::Const(Value::Text(pattern), _) if pattern.len() > PATTERN_BYTES_MAX) {
             return refuse(at, format!("LIKE pattern is longer than {PATTERN_BYTES_MAX} bytes"));
         }
-        Ok(Expr::Like(like, Box::new([text, pattern])))
+        let ascii = like.folded && (text.has_name(self.schema) || pattern.has_name(self.schema));
+        Ok(Expr::Like(Like { ascii, ..like }, Box::new([text, pattern])))
     }
 
     fn enum_operator(&self, at: usize, symbol: &str, left: Typed, right: Typed) -> Parsed<Typed> {
@@ -168,7 +175,7 @@ impl Analyser<'_> {
             };
             pattern = self.typed(pattern.at, Base::Text, expr);
         }
-        self.infix(at, Like { not, folded }.symbol(), operand, pattern)
+        self.infix(at, Like { not, folded, ascii: false }.symbol(), operand, pattern)
     }
 
     /// `x IN (…)` as Postgres transforms it: what holds no column becomes one array if it has one type in common with `x`.
@@ -241,6 +248,11 @@ impl Analyser<'_> {
                 Meaning::Compare(comparison, base) => (Operator::Compare(comparison), base),
                 Meaning::Like(like) => (Operator::Like(like), chosen.args()[0].base),
                 Meaning::Function(_) => return refuse(at, "op ANY/ALL (array) requires operator to yield boolean"),
+            };
+            let ascii = left.expr.has_name(self.schema) || right.expr.has_name(self.schema);
+            let operator = match operator {
+                Operator::Like(like) => Operator::Like(Like { ascii: like.folded && ascii, ..like }),
+                compare => compare,
             };
             (operator, base, chosen.uses()[0], chosen.uses()[1])
         };

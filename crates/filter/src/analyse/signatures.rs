@@ -221,8 +221,8 @@ pub(super) fn functions(name: &str, count: usize) -> Vec<Signature> {
     };
     match (name, count) {
         ("abs", 1) => prefix("@"),
-        ("lower", 1) => one(&[Text], Text, Function::Lower),
-        ("upper", 1) => one(&[Text], Text, Function::Upper),
+        ("lower", 1) => one(&[Text], Text, Function::Lower { ascii: false }),
+        ("upper", 1) => one(&[Text], Text, Function::Upper { ascii: false }),
         ("length", 1) => {
             let mut out = one(&[Text], Int4, Function::Length);
             // The blanks at the end do not count.
@@ -250,11 +250,11 @@ pub(super) fn functions(name: &str, count: usize) -> Vec<Signature> {
         ("strpos", 2) => one(&[Text, Text], Int4, Function::Position),
         ("replace", 3) => one(&[Text, Text, Text], Text, Function::Replace),
         ("like" | "notlike", 2) => {
-            let like = Like { not: name == "notlike", folded: false };
+            let like = Like { not: name == "notlike", folded: false, ascii: false };
             [Text, Bpchar, Name].map(|left| Signature::new(&[left, Text], Bool, Meaning::Like(like))).into()
         }
         ("ilike" | "texticlike", 2) => {
-            vec![Signature::new(&[Text, Text], Bool, Meaning::Like(Like { not: false, folded: true }))]
+            vec![Signature::new(&[Text, Text], Bool, Meaning::Like(Like { not: false, folded: true, ascii: false }))]
         }
         ("like_escape", 2) => one(&[Text, Text], Text, Function::LikeEscape),
         ("justify_days", 1) => one(&[Interval], Interval, Function::JustifyDays),

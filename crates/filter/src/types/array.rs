@@ -16,7 +16,7 @@ pub(crate) struct Dimension {
     pub(crate) length: i32,
 }
 
-/// Most elements of a literal, as in Postgres by the size of an allocation; ours is what fits the longest text.
+/// Deepest nesting, as in Postgres.
 const DIMENSIONS_MAX: usize = 6;
 
 impl Array {
@@ -50,17 +50,24 @@ impl Array {
         }
     }
 
-    /// From one subscript to another, inclusive; what begins at 1.
+    /// From one subscript of the first dimension to another, inclusive, and all of the others; what begins at 1.
     pub(crate) fn slice(&self, from: Option<i64>, to: Option<i64>) -> Self {
-        let [only] = self.dimensions()[..] else { return Self::default() };
-        let lower = i64::from(only.lower);
-        let upper = lower + i64::from(only.length) - 1;
+        let dimensions = self.dimensions();
+        let [first, inner @ ..] = &dimensions[..] else { return Self::default() };
+        let lower = i64::from(first.lower);
+        let upper = lower + i64::from(first.length) - 1;
         let (from, to) = (from.unwrap_or(lower).max(lower), to.unwrap_or(upper).min(upper));
         if from > to {
             return Self::default();
         }
-        let at = |i: i64| usize::try_from(i - lower).unwrap_or(0);
-        Self::of(self.elements[at(from)..=at(to)].to_vec())
+        let stride: usize = inner.iter().map(|d| usize::try_from(d.length).unwrap_or(0)).product();
+        let at = |i: i64| usize::try_from(i - lower).unwrap_or(0) * stride;
+        let mut slice = Self::of(self.elements[at(from)..at(to + 1)].to_vec());
+        if !inner.is_empty() {
+            let lengths = std::iter::once(i32::try_from(to - from + 1).unwrap_or(0)).chain(inner.iter().map(|d| d.length));
+            slice.shape = Some(lengths.map(|length| Dimension { lower: 1, length }).collect());
+        }
+        slice
     }
 
     /// `{…}` as text; what an element is written as says `print`.

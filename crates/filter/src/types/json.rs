@@ -251,14 +251,15 @@ impl Json {
         }
     }
 
-    /// From the end if negative.
+    /// From the end if negative. A scalar is the only element of itself, as it is stored.
     pub(crate) fn element(&self, index: i64) -> Option<&Self> {
         match self {
             Self::Array(list) => {
                 let from_end = if index < 0 { i64::try_from(list.len()).ok()? } else { 0 };
                 list.get(usize::try_from(index.checked_add(from_end)?).ok()?)
             }
-            _ => None,
+            Self::Object(_) => None,
+            scalar => matches!(index, 0 | -1).then_some(scalar),
         }
     }
 
