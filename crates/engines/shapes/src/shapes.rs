@@ -3,12 +3,13 @@
 use crate::engine::{Engine, Health, ShapesConfig};
 use crate::follow;
 use crate::format::note::LogState;
+use crate::lag;
 use crate::serve::ShapesService;
 use crate::source::pool::Pool;
 use crate::store::{Store, StoreError};
 use crate::watch;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use thalweg_log::Logs;
 
@@ -31,7 +32,20 @@ pub struct ShapesStats {
     pub processed_lsn: u64,
     /// Changes in memory for live readers.
     pub hot_bytes: usize,
+    /// The stream of changes is open.
     pub active: bool,
+    /// Of Postgres's log, not applied yet.
+    pub lag_bytes: u64,
+    /// How long the oldest part of them has been known.
+    pub lag_ms: u64,
+    /// Bytes of its log that Postgres keeps for the replication slot.
+    pub wal_kept_bytes: u64,
+    /// Live requests under way: long-polls and SSE.
+    pub live: u64,
+    /// Snapshots that are being copied.
+    pub snapshots: u64,
+    /// Rows that snapshots copied since the start.
+    pub rows_copied: u64,
 }
 
 /// Shapes of one database.
@@ -55,6 +69,8 @@ impl Shapes {
         shapes.spawn("shapes-follow", move || follow::run(&following, recovered.source))?;
         let watching = Arc::clone(&shapes.engine);
         shapes.spawn("shapes-watch", move || watch::run(&watching))?;
+        let asking = Arc::clone(&shapes.engine);
+        shapes.spawn("shapes-lag", move || lag::run(&asking))?;
         Ok(shapes)
     }
 
@@ -67,17 +83,6 @@ impl Shapes {
     #[must_use]
     pub fn service(&self) -> ShapesService {
         self.service.clone()
-    }
-
-    #[must_use]
-    pub fn stats(&self) -> ShapesStats {
-        ShapesStats {
-            shapes: self.engine.registry.read().len(),
-            transactions: self.engine.counters.transactions.load(Ordering::Relaxed),
-            processed_lsn: self.engine.processed_lsn(),
-            hot_bytes: self.engine.hot.bytes(),
-            active: self.engine.health() == Health::Active,
-        }
     }
 
     /// Stops following. What was applied is durable or will be sent again.
@@ -94,5 +99,28 @@ impl Shapes {
 impl Drop for Shapes {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+impl ShapesService {
+    /// Numbers for metrics.
+    #[must_use]
+    pub fn stats(&self) -> ShapesStats {
+        let engine = &self.0.engine;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let behind = engine.behind();
+        ShapesStats {
+            shapes: engine.registry.read().len(),
+            transactions: count(&engine.counters.transactions),
+            processed_lsn: engine.processed_lsn(),
+            hot_bytes: engine.hot.bytes(),
+            active: engine.health() == Health::Active,
+            lag_bytes: behind.bytes,
+            lag_ms: u64::try_from(behind.age.as_millis()).unwrap_or(u64::MAX),
+            wal_kept_bytes: behind.kept_bytes,
+            live: count(&engine.counters.live),
+            snapshots: count(&engine.counters.snapshots),
+            rows_copied: count(&engine.counters.rows_copied),
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::route::Route;
 use super::secret::Secret;
 use super::sse;
 use super::subset;
-use crate::engine::{Engine, Health};
+use crate::engine::{Counted, Engine, Health};
 use crate::format::message::{push_snapshot_end, up_to_date};
 use crate::format::offset::{From, ShapeOffset};
 use crate::read;
@@ -168,6 +168,7 @@ impl Inner {
             from: wanted.offset,
             handle: wanted.handle.map(|handle| handle.as_ref().into()),
             live: wanted.live,
+            counted: wanted.live.then(|| Counted::new(&self.engine, |counters| &counters.live)),
             sse: wanted.sse,
             cursor: wanted.cursor.map(|cursor| cursor.as_ref().into()),
             subset: wanted.subset.map(|subset| Box::new(subset::Owned::of(&subset))),
@@ -248,6 +249,8 @@ pub(crate) struct Visit {
     from: From,
     handle: Option<Box<str>>,
     live: bool,
+    /// Among the live requests, if it is one.
+    counted: Option<Counted>,
     sse: bool,
     cursor: Option<Box<str>>,
     subset: Option<Box<subset::Owned>>,
@@ -494,7 +497,8 @@ impl Visit {
             up_to_date: false,
             has_data: false,
         };
-        let feed = sse::Feed::new(Arc::clone(&self.inner), Arc::clone(shape), tail, cx.now_ms);
+        let counted = self.counted.take();
+        let feed = sse::Feed::new(Arc::clone(&self.inner), Arc::clone(shape), tail, counted, cx.now_ms);
         let moment = self.inner.moment(cx.now_ms);
         let mut response = self.inner.responder.page(&self.asker, &page, moment, Body::Stream(Box::new(feed)));
         response.close = true;
