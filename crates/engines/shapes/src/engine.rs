@@ -1,8 +1,8 @@
 //! What all parts of the engine share: the shapes, where they are kept, and how far the changes have been applied.
 
 use crate::hot::Hot;
-use crate::marks::Marks;
 use crate::lag::{Behind, Lag};
+use crate::marks::Marks;
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::serve::settings::Settings;

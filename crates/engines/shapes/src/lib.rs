@@ -26,8 +26,8 @@ mod source;
 pub mod state;
 mod store;
 pub mod table;
-mod watch;
 mod view;
+mod watch;
 
 pub use engine::{Health, ShapesConfig};
 pub use explain::Explanation;

@@ -54,6 +54,9 @@ struct Entry {
     table: String,
     #[serde(rename = "where")]
     where_sql: Option<String>,
+    columns: Option<Vec<String>>,
+    replica: String,
+    log: String,
     phase: String,
     snapshot_rows: Option<u64>,
     snapshot_bytes: u64,
@@ -66,7 +69,17 @@ struct Entry {
 const HEADER: [&str; 10] = ["HANDLE", "TABLE", "PHASE", "ROWS", "COPIED", "LOG", "LOGGED", "WAITING", "IDLE", "WHERE"];
 
 impl Entry {
+    /// What tells it from other shapes of the table.
+    fn selects(&self) -> String {
+        let mut words: Vec<String> = self.where_sql.iter().cloned().collect();
+        words.extend(self.columns.as_ref().map(|columns| format!("[columns {}]", columns.join(","))));
+        words.extend((self.replica != "default").then(|| format!("[replica {}]", self.replica)));
+        words.extend((self.log != "full").then(|| format!("[log {}]", self.log)));
+        words.join(" ")
+    }
+
     fn cells(self) -> [String; 10] {
+        let selects = self.selects();
         let number = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
         [
             self.handle,
@@ -78,7 +91,7 @@ impl Entry {
             self.log_bytes.to_string(),
             self.waiting.to_string(),
             self.idle_ms.map_or("-".to_owned(), time),
-            self.where_sql.unwrap_or_default(),
+            selects,
         ]
     }
 }
