@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What somebody does in the first five minutes: the README's lines, wrong flags, stopping, starting twice.
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/pg.sh"
 workspace
 
 # run the README's lines as they stand there, against our address
@@ -52,6 +53,49 @@ if start_server --long-poll-timeout 500ms; then
   check "SIGINT stops it with code 0" stop_server INT
 else
   fail "the server starts"
+fi
+# ---- shapes: the lines of their quick start, one after the other in one shell, against a Postgres of ours
+
+quick_start_lines() { sed -n '/<!-- quick start -->/,/<!-- end -->/p' "$ROOT/docs/shapes/quick-start.md" | grep -E '^(curl|psql|handle=|thalweg shape) ?' | sed "s#http://127.0.0.1:4437#$BASE#g"; }
+check "a database without a secret is refused" refuses "--shape-secret" "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/x" --database-url postgres://h/d
+check "what is no address of a database is refused" refuses "--database-url" "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/x" --shape-insecure on --database-url nonsense
+if need_pg 15 && pg_start 15; then
+  if start_server --database-url "$PG_URL" --shape-insecure on --shape-sse-lifetime 1s; then
+    for _ in $(seq 100); do [ "$(curl -s -o /dev/null -w '%{http_code}' "$BASE/v1/health")" = 200 ] && break; sleep 0.1; done
+    export THALWEG_SERVER=$BASE NO_PROXY=127.0.0.1 DB=$PG_URL
+    mkdir -p "$WORK/bin"; ln -sf "$THALWEG_BIN" "$WORK/bin/thalweg"; ln -sf "$(pg_bin 15)/psql" "$WORK/bin/psql"; PATH=$WORK/bin:$PATH
+    number=0
+    # `handle` is what one line finds out and the next ones use.
+    handle=
+    while IFS= read -r line; do
+      number=$((number + 1))
+      case $line in
+        handle=*) eval "$line"; export handle; out=$handle code=0; [ -n "$handle" ] || code=1 ;;
+        "thalweg shape tail"*) out=$(timeout 3 bash -c "$line" 2>&1); code=$?; [ $code = 124 ] && code=0 ;;
+        *) out=$(timeout 20 bash -c "$line" 2>&1); code=$? ;;
+      esac
+      if [ $code = 0 ]; then pass "quick start line $number works: ${line:0:60}…"; else fail "quick start line $number: $line: $out"; fi
+      case $line in
+        *" -i "*) check "  its rows are there" says 'call Ann' echo "$out" ;;
+        *offset=0_0*) check "  it says that this is all" says 'up-to-date' echo "$out" ;;
+        *" tail "*) check "  what SQL changed is told" says '"done":"true"' echo "$out" ;;
+        *" ls"*) check "  the shape is listed" says 'public.items' echo "$out" ;;
+      esac
+    done < <(quick_start_lines | sed 's#^curl #curl -fsS #')
+    check "the quick start has lines to try" test "$number" -ge 10
+    check "tail of a table that is not there says so" refuses "does not exist" thalweg shape tail nowhere
+    check "a shape is dropped by its handle" thalweg shape drop "$handle"
+    check "and is gone then" refuses "no_shape" thalweg shape drop "$handle"
+    check "a large shape shows that all of it is there" says "messages  30000" bash -c 'psql -q "$DB" -c "CREATE TABLE large AS SELECT n AS id, repeat(md5(n::text), 20) AS t FROM generate_series(1, 30000) n" && thalweg shape create large'
+    check "metrics count shapes" says "thalweg_shapes 1" curl -fsS "$BASE/metrics"
+    check "and what is behind" says "thalweg_shape_lag_bytes 0" curl -fsS "$BASE/metrics"
+    check "SIGTERM stops it with code 0" stop_server TERM
+  else
+    fail "the server starts with a database"
+  fi
+  pg_cleanup
+else
+  skip "the quick start of shapes (needs Postgres)"
 fi
 check "check says that a folder is missing" refuses "nowhere" "$THALWEG_BIN" check "$WORK/nowhere"
 finish newcomer

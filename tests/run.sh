@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # All tests, or the steps named on the command line. Ends with `N passed, N failed[, N skipped]`.
-#   tests/run.sh [cargo] [newcomer] [conformance] [clients] [load] [live] [nginx] [migrate] [crash] [subscriptions]
+#   tests/run.sh [cargo] [newcomer] [conformance] [clients] [load] [live] [nginx] [example] [migrate] [crash] [subscriptions]
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT" || exit 1
 LOGS=$(mktemp -d "${TMPDIR:-/tmp}/thalweg-run-XXXXXX"); trap 'rm -rf "$LOGS"' EXIT
-STEPS=${*:-cargo newcomer conformance clients load live nginx migrate crash subscriptions}
+STEPS=${*:-cargo newcomer conformance clients load live nginx example migrate crash subscriptions}
 SUMMARY=
 
 # step NAME COMMAND...: adds up its `STEP` line; a step that dies without one has failed.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# deploy/nginx.conf in front of the binary: everything works through it, and many readers cost thalweg as much as one.
+# deploy/nginx.conf and deploy/nginx-shapes.conf in front of the binary: everything works through it, and many readers cost thalweg as much as one.
 . "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/shapes.sh"
 
 PATH=$PATH:/usr/sbin
 for tool in nginx openssl; do command -v $tool >/dev/null || { skip "behind nginx (needs $tool)"; finish nginx; }; done
@@ -101,4 +102,5 @@ while IFS= read -r line; do
 done <"$WORK/readers.out"
 [ "$(grep -c '^ok\|^FAILED' "$WORK/readers.out")" = 4 ] || fail "all checks of the readers ran"
 check "nginx has nothing to complain about" lacks "[" grep -v 'client intended to send too large body' "$DIR/error.log"
+shapes_behind_nginx
 finish nginx

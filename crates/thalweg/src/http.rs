@@ -66,6 +66,12 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
         if is_backup(request.path) {
             return self.backups.handle(request);
         }
+        if ShapesService::administers(request.path) {
+            return match &self.shapes {
+                Some(shapes) => shapes.admin(request, cx),
+                None => Reply::Now(plain(404, "application/json").body(NO_SHAPES)),
+            };
+        }
         Reply::Now(answer(request.method, request.path, &self.vitals))
     }
 
@@ -105,10 +111,14 @@ const ROUTES: &str = "\
                     subscriptions: PUT creates, GET asks, DELETE removes; workers are woken when streams change
   /v1/shape         shapes of a Postgres database, if one is configured: GET reads and waits for changes
   /v1/admin/backup  what `thalweg backup` speaks to
+  /v1/admin/shapes  what `thalweg shape ls`, `drop` and `explain` speak to
   /health           200 while requests can be served
   /metrics          counters, in the Prometheus text format
   /                 the same live, for a browser
 ";
+
+const NO_SHAPES: &str =
+    r#"{"error":{"code":"no_shapes","message":"this server has no database: --database-url names one"}}"#;
 
 fn answer(method: Method<'_>, path: &str, vitals: &dyn Vitals) -> Response {
     let respond: fn(&dyn Vitals) -> Response = match path {

@@ -53,6 +53,9 @@ Examples:
   echo 'first words' | thalweg stream append hello
   thalweg stream tail hello --from -1           live, until the stream is closed
 
+  thalweg serve --data ./data --database-url postgres://… --shape-secret TEXT
+  thalweg shape tail items                      changes of a table of that database
+
   curl -X PUT  http://127.0.0.1:4437/v1/stream/hello -H 'content-type: text/plain'
   curl -X POST http://127.0.0.1:4437/v1/stream/hello -H 'content-type: text/plain' -d 'first words'
   curl 'http://127.0.0.1:4437/v1/stream/hello?offset=-1'
@@ -87,6 +90,8 @@ enum Command {
     },
     /// Work with streams of a running server: create, append, read, tail, close, delete, fork, ls.
     Stream(client::StreamArgs),
+    /// Work with shapes of a running server: create, tail, ls, drop, explain.
+    Shape(client::ShapeArgs),
     /// Copy a running server's data, or a stopped one's, into a folder of backups.
     ///
     /// The copy is consistent: it ends at one moment, and has everything acknowledged before the command began. What the newest
@@ -124,6 +129,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Stream(args) => return Ok(client::run(args)),
+        Command::Shape(args) => return Ok(client::run_shape(args)),
         Command::Serve(args) => {
             let config = load(args)?;
             logs::start(&config.log, config.log_format, logs::Audience::Operator)?;

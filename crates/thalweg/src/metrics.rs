@@ -11,6 +11,8 @@ use thalweg_wire::http::Waits;
 pub(crate) struct Snapshot {
     pub(crate) streams: Streams,
     pub(crate) subscriptions: thalweg_subscriptions::Stats,
+    /// If there is a database whose shapes are served.
+    pub(crate) shapes: Option<Shapes>,
     pub(crate) journal: Journal,
     pub(crate) settling: Settling,
     pub(crate) connections: Connections,
@@ -42,6 +44,14 @@ pub(crate) struct Streams {
     pub(crate) read_bytes: u64,
     /// Long-polls and SSE connections that wait for data now.
     pub(crate) waiters: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Shapes {
+    pub(crate) stats: thalweg_shapes::ShapesStats,
+    /// Of their unit, which has a journal of its own.
+    pub(crate) journal_held_bytes: u64,
+    pub(crate) journal_poisoned: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -170,7 +180,7 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
     let f = |n: u64| n as f64;
     let (streams, journal, settling, connections) = (&s.streams, &s.journal, &s.settling, &s.connections);
     let process = &s.process;
-    vec![
+    let mut all = vec![
         ("streams", Gauge, "Streams that exist.", f(streams.count)),
         ("appends_total", Counter, "Append requests accepted.", f(streams.appends)),
         ("append_bytes_total", Counter, "Bytes of content accepted.", f(streams.appended_bytes)),
@@ -218,6 +228,30 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
         ("sent_bytes_total", Counter, "Bytes sent to clients, heads included.", f(connections.sent_bytes)),
         ("uptime_seconds", Gauge, "Time since the start.", process.uptime_seconds),
         ("memory_bytes", Gauge, "Memory of the process that is resident.", f(process.memory_bytes)),
+    ];
+    all.extend(s.shapes.iter().flat_map(shape_families));
+    all
+}
+
+#[rustfmt::skip]
+#[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
+fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 12] {
+    use Kind::{Counter, Gauge};
+    let f = |n: u64| n as f64;
+    let s = &shapes.stats;
+    [
+        ("shapes", Gauge, "Shapes that exist.", s.shapes as f64),
+        ("shape_source_active", Gauge, "1 while changes come in from Postgres.", f(s.active.into())),
+        ("shape_transactions_total", Counter, "Transactions of Postgres that were applied.", f(s.transactions)),
+        ("shape_lag_bytes", Gauge, "Bytes of Postgres's log that are not applied yet, of the log as it was a second ago.", f(s.lag_bytes)),
+        ("shape_lag_seconds", Gauge, "How long the oldest part of Postgres's log has been known that is not applied.", f(s.lag_ms) / 1e3),
+        ("shape_wal_kept_bytes", Gauge, "Bytes of its log that Postgres keeps for the replication slot.", f(s.wal_kept_bytes)),
+        ("shape_live_clients", Gauge, "Live requests for shapes, long-polls and SSE, that are under way.", f(s.live)),
+        ("shape_snapshots", Gauge, "Snapshots that are being copied from Postgres.", f(s.snapshots)),
+        ("shape_rows_copied_total", Counter, "Rows that snapshots copied from Postgres.", f(s.rows_copied)),
+        ("shape_hot_bytes", Gauge, "Memory of the newest changes, kept for live readers.", s.hot_bytes as f64),
+        ("shape_journal_held_bytes", Gauge, "Bytes the journal of the shapes holds, from its trim point to its end.", f(shapes.journal_held_bytes)),
+        ("shape_journal_poisoned", Gauge, "1 after a failed write or sync of the shapes' journal: no shape goes on until a restart.", f(shapes.journal_poisoned.into())),
     ]
 }
 
@@ -248,9 +282,18 @@ mod tests {
     }
 
     #[test]
+    fn shapes_have_metrics_only_if_they_are_served() {
+        let mut snapshot = Snapshot::default();
+        assert!(!render(&snapshot).contains("thalweg_shape"), "an alert on the source must not fire without one");
+        snapshot.shapes = Some(Shapes::default());
+        assert!(render(&snapshot).contains("thalweg_shape_source_active 0\n"));
+    }
+
+    #[test]
     fn the_documentation_lists_every_metric() {
         let page = include_str!("../../../docs/ops/metrics.md");
-        for name in families(&Snapshot::default()).iter().map(|family| family.0).chain([INFO, APPEND_SECONDS, DENIED]) {
+        let all = Snapshot { shapes: Some(Shapes::default()), ..Snapshot::default() };
+        for name in families(&all).iter().map(|family| family.0).chain([INFO, APPEND_SECONDS, DENIED]) {
             assert!(page.contains(&format!("`thalweg_{name}`")), "docs/ops/metrics.md does not mention thalweg_{name}");
         }
     }

@@ -59,7 +59,13 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     }
 
     let subscriptions = subscriptions(&folder, &kernel, &streams, config)?;
-    let vitals = Arc::new(ServerVitals::new(&kernel, &streams, &subscriptions, auth.clone()));
+    let vitals = Arc::new(ServerVitals::new(
+        &kernel,
+        &streams,
+        &subscriptions,
+        auth.clone(),
+        served.as_ref().map(|served| (served.shapes.service(), Arc::clone(&served.kernel.journal))),
+    ));
     let backups = Backups::start(&kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
     let backups = Arc::new(backups);
     let front = Arc::new(Front::new(

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 use thalweg_journal::{FileJournal, Journal};
 use thalweg_log::Logs;
+use thalweg_shapes::ShapesService;
 use thalweg_streams::{StreamState, Streams};
 use thalweg_subscriptions::Subscriptions;
 use thalweg_wire::http::Server;
@@ -19,6 +20,8 @@ pub(crate) struct ServerVitals {
     streams: Arc<Streams>,
     subscriptions: Arc<Subscriptions>,
     auth: Option<Arc<Auth>>,
+    /// The shapes and the journal of their unit.
+    shapes: Option<(ShapesService, Arc<FileJournal>)>,
     server: OnceLock<Weak<Server>>,
     started: Instant,
 }
@@ -29,6 +32,7 @@ impl ServerVitals {
         streams: &Arc<Streams>,
         subscriptions: &Arc<Subscriptions>,
         auth: Option<Arc<Auth>>,
+        shapes: Option<(ShapesService, Arc<FileJournal>)>,
     ) -> Self {
         Self {
             journal: Arc::clone(&kernel.journal),
@@ -36,6 +40,7 @@ impl ServerVitals {
             streams: Arc::clone(streams),
             subscriptions: Arc::clone(subscriptions),
             auth,
+            shapes,
             server: OnceLock::new(),
             started: Instant::now(),
         }
@@ -52,6 +57,9 @@ impl Vitals for Arc<ServerVitals> {
         if let Some(poisoned) = self.journal.poisoned() {
             return Err(poisoned.to_string());
         }
+        if let Some(poisoned) = self.shapes.as_ref().and_then(|(_, journal)| journal.poisoned()) {
+            return Err(format!("shapes: {poisoned}"));
+        }
         if self.logs.is_low_on_space() {
             return Err("the disk is full: appends are refused, reads and deletes work".to_owned());
         }
@@ -62,8 +70,14 @@ impl Vitals for Arc<ServerVitals> {
         let (journal, logs, streams) = (self.journal.stats(), self.logs.stats(), self.streams.stats());
         let server = self.server.get().and_then(Weak::upgrade).map(|server| server.stats()).unwrap_or_default();
         let subscriptions = self.subscriptions.stats();
+        let shapes = self.shapes.as_ref().map(|(shapes, journal)| metrics::Shapes {
+            stats: shapes.stats(),
+            journal_held_bytes: journal.stats().held_bytes,
+            journal_poisoned: journal.poisoned().is_some(),
+        });
         Snapshot {
             subscriptions,
+            shapes,
             streams: metrics::Streams {
                 // A subscription is a log too.
                 count: logs.logs.saturating_sub(subscriptions.subscriptions),

@@ -1,6 +1,7 @@
 //! What all parts of the engine share: the shapes, where they are kept, and how far the changes have been applied.
 
 use crate::hot::Hot;
+use crate::lag::{Behind, Lag};
 use crate::marks::Marks;
 use crate::registry::Registry;
 use crate::router::Router;
@@ -68,6 +69,31 @@ impl ShapesConfig {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) transactions: AtomicU64,
+    /// Rows of snapshots that were copied.
+    pub(crate) rows_copied: AtomicU64,
+    /// Snapshots that are being copied.
+    pub(crate) snapshots: AtomicU64,
+    /// Live requests, long-polls and SSE, that are under way.
+    pub(crate) live: AtomicU64,
+}
+
+/// Counts one more for as long as it lives.
+pub(crate) struct Counted {
+    engine: Arc<Engine>,
+    of: fn(&Counters) -> &AtomicU64,
+}
+
+impl Counted {
+    pub(crate) fn new(engine: &Arc<Engine>, of: fn(&Counters) -> &AtomicU64) -> Self {
+        of(&engine.counters).fetch_add(1, Ordering::Relaxed);
+        Self { engine: Arc::clone(engine), of }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        (self.of)(&self.engine.counters).fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 pub(crate) struct Engine {
@@ -83,6 +109,7 @@ pub(crate) struct Engine {
     pub(crate) marks: Mutex<Marks>,
     /// Bodies before this place in the change log were published.
     published: AtomicU64,
+    pub(crate) lag: Lag,
     pub(crate) health: Mutex<Health>,
     /// Every transaction that commits at or before this LSN was applied.
     processed: AtomicU64,
@@ -110,6 +137,7 @@ impl Engine {
             counters: Counters::default(),
             marks: Mutex::default(),
             published: AtomicU64::new(0),
+            lag: Lag::default(),
             health: Mutex::default(),
             processed: AtomicU64::new(0),
             applied: AtomicU64::new(0),
@@ -131,6 +159,11 @@ impl Engine {
     /// Ask before the shape: then what it says is true of what the shape is found to have.
     pub(crate) fn processed_lsn(&self) -> u64 {
         self.processed.load(Ordering::Acquire)
+    }
+
+    /// How far that is behind Postgres's log.
+    pub(crate) fn behind(&self) -> Behind {
+        self.lag.behind(self.processed_lsn(), std::time::Instant::now())
     }
 
     pub(crate) fn applied(&self) -> u64 {

@@ -6,9 +6,11 @@
 mod applier;
 pub mod definition;
 mod engine;
+mod explain;
 mod follow;
 pub mod format;
 mod hot;
+mod lag;
 mod make;
 mod marks;
 mod matching;
@@ -24,11 +26,14 @@ mod source;
 pub mod state;
 mod store;
 pub mod table;
+mod view;
 mod watch;
 
 pub use engine::{Health, ShapesConfig};
+pub use explain::Explanation;
 pub use format::note::LogState;
 pub use serve::ShapesService;
 pub use serve::settings::Settings;
 pub use shapes::{OpenError, Shapes, ShapesStats};
 pub use store::StoreError;
+pub use view::ShapeView;

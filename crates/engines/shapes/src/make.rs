@@ -1,14 +1,14 @@
 //! Making a shape: from a definition to rows that can be shown. Runs on a thread that may wait for Postgres and for the disk.
 
 use crate::definition::{Definition, LogMode};
-use crate::engine::Engine;
+use crate::engine::{Counted, Engine};
 use crate::format::copy::CopyRow;
 use crate::format::note::{ShapeNote, Stored};
 use crate::format::projection::Projection;
 use crate::predicate::{self, Predicate};
 use crate::serve::columns::selected;
 use crate::serve::invalid::Invalid;
-use crate::shape::{Failure, Phase, Shape, State};
+use crate::shape::{Copied, Failure, Phase, Shape, State};
 use crate::source::catalog::LookupError;
 use crate::source::error::SourceError;
 use crate::source::publish::PublishError;
@@ -20,6 +20,7 @@ use crate::store::StoreError;
 use crate::table::Table;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use thalweg_base::{LogId, Lsn};
 use thalweg_log::Lengths;
@@ -139,6 +140,7 @@ impl Engine {
 
     fn try_fill(self: &Arc<Self>, session: &mut Session, filling: Filling) -> Result<(), Failure> {
         let Filling { shape, checked, mark } = filling;
+        let _running = Counted::new(self, |counters| &counters.snapshots);
         let stored = Stored {
             number: shape.number,
             table: checked.table.oid,
@@ -201,6 +203,8 @@ struct Rows<'a> {
     lengths: Lengths,
     /// Bytes that were written.
     written: u64,
+    /// Rows that were taken.
+    rows: u64,
     /// Where the last complete chunk ends.
     chunk: u64,
     failed: Option<Failure>,
@@ -217,6 +221,7 @@ impl<'a> Rows<'a> {
             block: Vec::new(),
             lengths: Lengths::default(),
             written: 0,
+            rows: 0,
             chunk: 0,
             failed: None,
         }
@@ -242,6 +247,7 @@ impl<'a> Rows<'a> {
         let before = self.block.len();
         self.projection.snapshot_row(&self.row, &mut self.block);
         self.lengths.push(u32::try_from(self.block.len() - before).unwrap_or(u32::MAX));
+        self.rows += 1;
         if self.block.len() >= BLOCK_BYTES { self.write(None) } else { ControlFlow::Continue(()) }
     }
 
@@ -249,6 +255,9 @@ impl<'a> Rows<'a> {
         let written = self.engine.store.write_shape(self.log, note, &self.block, &self.lengths);
         self.written += self.block.len() as u64;
         self.block.clear();
+        let rows = self.lengths.count();
+        self.engine.counters.rows_copied.fetch_add(rows, Ordering::Relaxed);
+        self.shape.lock().copied = Some(Copied { rows: self.rows, bytes: self.written });
         self.lengths = Lengths::default();
         self.kept(written)
     }

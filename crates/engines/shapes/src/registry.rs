@@ -45,6 +45,10 @@ impl Registry {
         self.by_number.get(self.by_words.get(&self.words(words))?)
     }
 
+    pub(crate) fn by_number(&self, number: u64) -> Option<&Arc<Shape>> {
+        self.by_number.get(&number)
+    }
+
     /// Remembers that these words mean this shape.
     pub(crate) fn learn(&mut self, words: &[u8], shape: &Shape) {
         if self.by_words.len() >= WORDS_MIN.max(self.by_number.len() * WORDS_PER_SHAPE) {

@@ -61,9 +61,18 @@ pub(crate) struct State {
     pub(crate) chunks: Vec<u64>,
     /// Words about the snapshot for its last chunk: xmin, xmax, xip.
     pub(crate) snapshot: Option<Box<PgSnapshot>>,
+    /// What was copied of the snapshot so far; `None`: a server did that which is gone.
+    pub(crate) copied: Option<Copied>,
     waiters: Vec<(u64, Waker)>,
     /// The last live answer, which others may ask for too: what it follows, where it ends, its body.
     shared: Option<Box<(From, ShapeOffset, Bytes)>>,
+}
+
+/// How far a snapshot is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Copied {
+    pub(crate) rows: u64,
+    pub(crate) bytes: u64,
 }
 
 impl State {
@@ -132,6 +141,11 @@ impl State {
     #[must_use]
     pub(crate) fn has_waiters(&self) -> bool {
         !self.waiters.is_empty()
+    }
+
+    #[must_use]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiters.len()
     }
 }
 

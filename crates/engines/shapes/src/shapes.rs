@@ -3,12 +3,13 @@
 use crate::engine::{Engine, Health, ShapesConfig};
 use crate::follow;
 use crate::format::note::LogState;
+use crate::lag;
 use crate::serve::ShapesService;
 use crate::source::pool::{self, Pool};
 use crate::store::{Store, StoreError};
 use crate::watch;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use thalweg_log::Logs;
 
@@ -31,6 +32,7 @@ pub struct ShapesStats {
     pub processed_lsn: u64,
     /// Changes in memory for live readers.
     pub hot_bytes: usize,
+    /// The stream of changes is open.
     pub active: bool,
     /// Connections to the database for queries.
     pub connections: usize,
@@ -38,6 +40,18 @@ pub struct ShapesStats {
     pub queries_waiting: usize,
     /// The last attempt to connect for queries failed.
     pub database_down: bool,
+    /// Of Postgres's log, not applied yet.
+    pub lag_bytes: u64,
+    /// How long the oldest part of them has been known.
+    pub lag_ms: u64,
+    /// Bytes of its log that Postgres keeps for the replication slot.
+    pub wal_kept_bytes: u64,
+    /// Live requests under way: long-polls and SSE.
+    pub live: u64,
+    /// Snapshots that are being copied.
+    pub snapshots: u64,
+    /// Rows that snapshots copied since the start.
+    pub rows_copied: u64,
 }
 
 /// Shapes of one database.
@@ -61,6 +75,8 @@ impl Shapes {
         shapes.spawn("shapes-follow", move || follow::run(&following, recovered.source))?;
         let watching = Arc::clone(&shapes.engine);
         shapes.spawn("shapes-watch", move || watch::run(&watching))?;
+        let asking = Arc::clone(&shapes.engine);
+        shapes.spawn("shapes-lag", move || lag::run(&asking))?;
         Ok(shapes)
     }
 
@@ -73,21 +89,6 @@ impl Shapes {
     #[must_use]
     pub fn service(&self) -> ShapesService {
         self.service.clone()
-    }
-
-    #[must_use]
-    pub fn stats(&self) -> ShapesStats {
-        let pool = self.service.0.database.stats();
-        ShapesStats {
-            shapes: self.engine.registry.read().len(),
-            transactions: self.engine.counters.transactions.load(Ordering::Relaxed),
-            processed_lsn: self.engine.processed_lsn(),
-            hot_bytes: self.engine.hot.bytes(),
-            active: self.engine.health() == Health::Active,
-            connections: pool.connections,
-            queries_waiting: pool.waiting,
-            database_down: matches!(self.service.0.database.health(), pool::Health::Down { .. }),
-        }
     }
 
     /// Stops following. What was applied is durable or will be sent again.
@@ -104,5 +105,32 @@ impl Shapes {
 impl Drop for Shapes {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+impl ShapesService {
+    /// Numbers for metrics.
+    #[must_use]
+    pub fn stats(&self) -> ShapesStats {
+        let engine = &self.0.engine;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let behind = engine.behind();
+        let pool = self.0.database.stats();
+        ShapesStats {
+            shapes: engine.registry.read().len(),
+            transactions: count(&engine.counters.transactions),
+            processed_lsn: engine.processed_lsn(),
+            hot_bytes: engine.hot.bytes(),
+            active: engine.health() == Health::Active,
+            connections: pool.connections,
+            queries_waiting: pool.waiting,
+            database_down: matches!(self.0.database.health(), pool::Health::Down { .. }),
+            lag_bytes: behind.bytes,
+            lag_ms: u64::try_from(behind.age.as_millis()).unwrap_or(u64::MAX),
+            wal_kept_bytes: behind.kept_bytes,
+            live: count(&engine.counters.live),
+            snapshots: count(&engine.counters.snapshots),
+            rows_copied: count(&engine.counters.rows_copied),
+        }
     }
 }

@@ -11,8 +11,9 @@ use crate::table::Table;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the catalog is asked.
-const RECONCILE_EVERY: Duration = Duration::from_secs(60);
+/// How often the catalog is asked: this, and so much longer for each table that it costs next to nothing.
+const RECONCILE_EVERY: Duration = Duration::from_secs(2);
+const RECONCILE_EVERY_PER_TABLE: Duration = Duration::from_millis(10);
 /// A table that no shape has asked for in this time leaves the publication.
 const UNUSED: Duration = Duration::from_secs(600);
 /// How often changes are looked for that no shape needs.
@@ -39,7 +40,8 @@ pub(crate) fn run(engine: &Arc<Engine>) {
         if was != Health::Active || !back && Instant::now() < next {
             continue;
         }
-        next = Instant::now() + RECONCILE_EVERY;
+        let tables = u32::try_from(engine.router.lock().tables().len()).unwrap_or(u32::MAX);
+        next = Instant::now() + RECONCILE_EVERY + RECONCILE_EVERY_PER_TABLE * tables;
         if let Err(error) = look(engine) {
             tracing::warn!(%error, "tables could not be compared with the catalog; it is tried again");
         }

@@ -31,6 +31,8 @@ pub(crate) struct Refusal {
     pub(crate) code: Option<String>,
     pub(crate) message: String,
     pub(crate) retry_after: Option<Duration>,
+    /// The shape that is there instead, if a shape must be fetched again.
+    pub(crate) handle: Option<String>,
 }
 
 impl std::fmt::Display for Refusal {
@@ -44,7 +46,7 @@ impl std::fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// Reads `{"error":{"code":…,"message":…}}`; any other text is taken as it is.
+    /// Reads `{"error":{"code":…,"message":…}}`, and what is said of shapes; any other text is taken as it is.
     pub(crate) fn read(status: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
         #[derive(serde::Deserialize)]
         struct Body {
@@ -57,15 +59,34 @@ impl Refusal {
         }
         let (code, message) = match serde_json::from_slice::<Body>(body) {
             Ok(Body { error }) => (Some(error.code), error.message),
-            Err(_) => (None, shown(body)),
+            Err(_) => of_shapes(body).unwrap_or_else(|| (None, shown(body))),
         };
         let retry_after = retry_after.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
-        Self { status, code, message, retry_after }
+        Self { status, code, message, retry_after, handle: None }
     }
 
     pub(crate) fn is(&self, code: &str) -> bool {
         self.code.as_deref() == Some(code)
     }
+}
+
+/// `{"message":…,"errors":{field:[…]}}` or `{"code":…,"error":…}`: the code and the words.
+fn of_shapes(body: &[u8]) -> Option<(Option<String>, String)> {
+    #[derive(serde::Deserialize)]
+    struct Body {
+        code: Option<String>,
+        message: Option<String>,
+        error: Option<String>,
+        #[serde(default)]
+        errors: serde_json::Map<String, serde_json::Value>,
+    }
+    let body: Body = serde_json::from_slice(body).ok()?;
+    let mut words: Vec<String> = body.message.or(body.error).into_iter().collect();
+    for (field, messages) in &body.errors {
+        let messages = messages.as_array().into_iter().flatten().filter_map(|message| message.as_str());
+        words.extend(messages.map(|message| format!("{field}: {message}")));
+    }
+    (!words.is_empty()).then(|| (body.code, words.join("; ")))
 }
 
 /// The first line of some text that may be anything, such as a proxy's page.
@@ -130,6 +151,10 @@ mod tests {
         assert_eq!(closed.to_string(), "refused with 409 closed: the stream is closed");
         assert_eq!(refused(502, "<html>\nx").to_string(), "refused with 502: <html>");
         assert_eq!(refused(404, "").to_string(), "refused with 404");
+        let invalid = refused(400, r#"{"message":"Invalid request","errors":{"table":["has no name"]}}"#);
+        assert_eq!(invalid.to_string(), "refused with 400: Invalid request; table: has no name");
+        let gone = refused(503, r#"{"code":"database_unreachable","error":"Database is unreachable"}"#);
+        assert_eq!(gone.to_string(), "refused with 503 database_unreachable: Database is unreachable");
         assert_eq!(refused(500, "a\u{1b}[31mb").to_string(), "refused with 500: a[31mb", "no terminal codes");
     }
 

@@ -1,4 +1,4 @@
-//! `thalweg stream …`: streams of a running server from a shell. A file per command, on what they share: [`server`] asks and asks
+//! `thalweg stream …` and, in [`shape`], `thalweg shape …`: streams and shapes of a running server from a shell. A file per command, on what they share: [`server`] asks and asks
 //! again, [`failure`] says what went wrong, [`pages`] follows content, [`producer`] appends so that nothing is doubled.
 //!
 //! Knows the protocol only: it works with any server of it. Content goes to standard output and everything else to standard
@@ -18,7 +18,10 @@ mod producer;
 mod progress;
 mod read;
 mod server;
+mod shape;
 mod tail;
+
+pub(crate) use shape::{ShapeArgs, run as run_shape};
 
 use clap::{Args, Subcommand};
 use failure::Failure;
@@ -91,6 +94,11 @@ pub(crate) fn run(args: StreamArgs) -> ExitCode {
         Command::Fork(args) => fork::run(&server, &args),
         Command::Ls(args) => list::run(&server, &args),
     });
+    code(done)
+}
+
+/// Says on standard error what went wrong.
+fn code(done: Result<(), Failure>) -> ExitCode {
     match done {
         // Whoever read our output has seen enough.
         Ok(()) | Err(Failure::ReaderGone) => ExitCode::SUCCESS,

@@ -137,6 +137,11 @@ impl Server {
         Ok(Self { agent: Agent::new_with_config(config.build()), base, token, retry_for })
     }
 
+    /// The URL of a path of the server.
+    pub(crate) fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
     /// The URL of a stream. A whole URL is taken as it is.
     pub(crate) fn stream(&self, name: &str) -> String {
         if name.starts_with("http://") || name.starts_with("https://") {
@@ -183,9 +188,10 @@ impl Server {
             let to = response.headers().get("location").and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
             return Err(Failure::Strange(format!("{status} sends us to {to}; give that as --server if it is right")));
         }
-        let retry_after = response.headers().get("retry-after").and_then(|v| v.to_str().ok()).map(str::to_owned);
+        let header = |name: &str| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
+        let (retry_after, handle) = (header("retry-after"), header("electric-handle"));
         let body = response.body_mut().with_config().limit(REFUSAL_BYTES_MAX).read_to_vec().unwrap_or_default();
-        Err(Failure::Refused(Refusal::read(status, retry_after.as_deref(), &body)))
+        Err(Failure::Refused(Refusal { handle, ..Refusal::read(status, retry_after.as_deref(), &body) }))
     }
 
     /// Asks until there is an answer, a refusal that will not change, or no patience left. Only for requests that may be served

@@ -1,5 +1,6 @@
 //! HTTP: what requests mean, and what answers look like.
 
+mod admin;
 mod admission;
 pub(crate) mod columns;
 mod given;

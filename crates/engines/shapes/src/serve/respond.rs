@@ -154,7 +154,9 @@ impl Responder {
             response = response.header("electric-cursor", number(self.cursor(cursor, moment)));
         }
         let mut tag = page.tag();
-        if !page.has_data {
+        // Nothing, told again later, is another nothing; but what follows a position of the log is the same for all who ask.
+        let fleeting = page.asked == From::Now || matches!(page.mode, Mode::LongPoll { .. } | Mode::Events { .. });
+        if !page.has_data && fleeting {
             let _ = write!(tag, ":{}", moment.unique);
         }
         response = response.header("etag", format!("\"{tag}\"")).header("electric-handle", page.handle);

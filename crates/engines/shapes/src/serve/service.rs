@@ -10,7 +10,7 @@ use super::route::Route;
 use super::secret::Secret;
 use super::sse;
 use super::subset;
-use crate::engine::{Engine, Health};
+use crate::engine::{Counted, Engine, Health};
 use crate::format::message::{push_snapshot_end, up_to_date};
 use crate::format::offset::{From, ShapeOffset};
 use crate::read;
@@ -119,7 +119,7 @@ impl Inner {
         Moment { now_s: now_ms / 1000, random: self.random.hash_one(unique) as u32, unique }
     }
 
-    fn delete(&self, request: &Request<'_>, asker: &Asker) -> Result<Reply, Refusal> {
+    fn delete(self: &Arc<Self>, request: &Request<'_>, asker: &Asker) -> Result<Reply, Refusal> {
         if !self.responder.settings().allow_delete {
             return Err(Refusal::NoDelete);
         }
@@ -134,8 +134,19 @@ impl Inner {
             (_, Some(Some(shape))) | (Some(Some(shape)), _) => shape,
             _ => return Err(Refusal::NoShape),
         };
-        self.engine.drop_shape(&found);
-        Ok(Reply::Now(self.responder.deleted(asker)))
+        // Acknowledged means durable: a handle that was told to be gone never comes back.
+        let (inner, asker) = (Arc::clone(self), asker.clone());
+        let deleted = self.io.run(move || {
+            let end = inner.engine.drop_shape(&found);
+            match inner.engine.store.wait(end) {
+                Ok(()) => inner.responder.deleted(&asker),
+                Err(error) => {
+                    let refusal = Refusal::Unreadable(error.to_string());
+                    inner.responder.refuse(&asker, &refusal, Moment::default())
+                }
+            }
+        });
+        deleted.map(|fetch| Reply::Later(Box::new(Deleting(fetch)))).ok_or_else(too_many_reads)
     }
 
     fn shape(self: &Arc<Self>, request: &Request<'_>, asker: &Asker, cx: &mut Context<'_>) -> Result<Reply, Refusal> {
@@ -168,6 +179,7 @@ impl Inner {
             from: wanted.offset,
             handle: wanted.handle.map(|handle| handle.as_ref().into()),
             live: wanted.live,
+            counted: wanted.live.then(|| Counted::new(&self.engine, |counters| &counters.live)),
             sse: wanted.sse,
             cursor: wanted.cursor.map(|cursor| cursor.as_ref().into()),
             subset: wanted.subset.map(|subset| Box::new(subset::Owned::of(&subset))),
@@ -248,6 +260,8 @@ pub(crate) struct Visit {
     from: From,
     handle: Option<Box<str>>,
     live: bool,
+    /// Among the live requests, if it is one.
+    counted: Option<Counted>,
     sse: bool,
     cursor: Option<Box<str>>,
     subset: Option<Box<subset::Owned>>,
@@ -357,7 +371,8 @@ impl Visit {
             }
             Look::Answer(answer) => {
                 self.permit.now_reads();
-                let shared = state.shared(self.from, answer.end, self.live);
+                // A body that says that it is up to date is not for an answer that is not.
+                let shared = answer.up_to_date.and_then(|_| state.shared(self.from, answer.end, self.live));
                 drop(state);
                 if let Some(body) = shared {
                     return Some(self.respond(shape, &answer, body, cx));
@@ -416,14 +431,7 @@ impl Visit {
                 self.stage = Stage::Reading(Arc::clone(shape), Box::new(answer), fetch);
                 None
             }
-            None => {
-                let refusal = Refusal::Unavailable {
-                    code: "too_many_reads",
-                    message: format!("{READS_MAX} reads wait for the disk, please retry"),
-                    retry_after_s: 1,
-                };
-                Some(self.refuse(&refusal, cx))
-            }
+            None => Some(self.refuse(&too_many_reads(), cx)),
         }
     }
 
@@ -450,7 +458,7 @@ impl Visit {
         }
         body.push(b']');
         let body = Bytes::from(body);
-        if self.live && answer.wanted.is_some() && body.len() <= SHARED_BYTES {
+        if self.live && answer.wanted.is_some() && answer.up_to_date.is_some() && body.len() <= SHARED_BYTES {
             shape.lock().share(self.from, answer.end, body.clone());
         }
         self.respond(shape, answer, body, cx)
@@ -494,7 +502,8 @@ impl Visit {
             up_to_date: false,
             has_data: false,
         };
-        let feed = sse::Feed::new(Arc::clone(&self.inner), Arc::clone(shape), tail, cx.now_ms);
+        let counted = self.counted.take();
+        let feed = sse::Feed::new(Arc::clone(&self.inner), Arc::clone(shape), tail, counted, cx.now_ms);
         let moment = self.inner.moment(cx.now_ms);
         let mut response = self.inner.responder.page(&self.asker, &page, moment, Body::Stream(Box::new(feed)));
         response.close = true;
@@ -516,6 +525,23 @@ impl Visit {
             }
             Err(error) => Some(self.refuse(&refusal(&crate::make::unavailable(error)), cx)),
         }
+    }
+}
+
+/// A DELETE that waits for the disk.
+struct Deleting(Fetch<Response>);
+
+impl Pending for Deleting {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
+        self.0.take(|| cx.waker()).map_or(Poll::Wait, |response| Poll::Ready(Reply::Now(response)))
+    }
+}
+
+fn too_many_reads() -> Refusal {
+    Refusal::Unavailable {
+        code: "too_many_reads",
+        message: format!("{READS_MAX} reads wait for the disk, please retry"),
+        retry_after_s: 1,
     }
 }
 

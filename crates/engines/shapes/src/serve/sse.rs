@@ -2,6 +2,7 @@
 
 use super::look::{Answer, Look, look};
 use super::service::Inner;
+use crate::engine::Counted;
 use crate::format::message::{KEEP_ALIVE, push_event, push_events, up_to_date};
 use crate::format::offset::{From, ShapeOffset};
 use crate::read;
@@ -21,6 +22,7 @@ pub(crate) struct Feed {
     ends_ms: u64,
     spoke_ms: u64,
     ticket: Option<u64>,
+    _counted: Option<Counted>,
     reading: Option<Reading>,
 }
 
@@ -28,9 +30,15 @@ pub(crate) struct Feed {
 type Reading = (Box<Answer>, Fetch<Result<Vec<u8>, ReadError>>);
 
 impl Feed {
-    pub(crate) fn new(inner: Arc<Inner>, shape: Arc<Shape>, at: ShapeOffset, now_ms: u64) -> Self {
+    pub(crate) fn new(
+        inner: Arc<Inner>,
+        shape: Arc<Shape>,
+        at: ShapeOffset,
+        counted: Option<Counted>,
+        now_ms: u64,
+    ) -> Self {
         let ends_ms = now_ms + inner.engine.config.http.sse_timeout_ms;
-        Self { inner, shape, at, ends_ms, spoke_ms: now_ms, ticket: None, reading: None }
+        Self { inner, shape, at, ends_ms, spoke_ms: now_ms, ticket: None, _counted: counted, reading: None }
     }
 
     fn leave(&mut self) {

@@ -13,6 +13,9 @@ const CONFIRM_EVERY: Duration = Duration::from_millis(5);
 /// The same when nothing is new. Postgres hangs up after `wal_sender_timeout`, 60 s by default, and asks at half of it.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// A stop is noticed so soon.
+const STOP_WITHIN: Duration = Duration::from_millis(200);
+
 /// Takes transactions.
 pub(crate) trait Apply {
     type Error: From<std::io::Error> + From<Error> + From<DecodeError>;
@@ -72,7 +75,7 @@ impl Follower {
                 return Ok(());
             }
             let wait = if to.unconfirmed() { CONFIRM_EVERY } else { IDLE };
-            match stream.next(Some(Instant::now() + wait))? {
+            match stream.next(Some(Instant::now() + wait.min(STOP_WITHIN)))? {
                 Event::XLogData { body, .. } => self.message(body, to)?,
                 Event::Keepalive { end, reply: wanted, .. } => {
                     if self.open.is_none() {

@@ -34,6 +34,8 @@ pub struct Entries {
     chunks: Vec<u32>,
     /// Bytes since the end of the last complete chunk.
     open: u64,
+    /// Of all entries.
+    bytes: u64,
 }
 
 /// What one answer holds of a shape's log.
@@ -57,6 +59,7 @@ impl Entries {
         }
         self.list.push(entry);
         self.open += u64::from(entry.len);
+        self.bytes += u64::from(entry.len);
         if self.open >= chunk_bytes {
             self.chunks.push(u32::try_from(self.list.len()).unwrap_or(u32::MAX));
             self.open = 0;
@@ -83,6 +86,12 @@ impl Entries {
     #[must_use]
     pub fn len(&self) -> usize {
         self.list.len()
+    }
+
+    /// Bytes of all bodies.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Every entry.

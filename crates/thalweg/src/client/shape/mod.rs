@@ -1,0 +1,91 @@
+//! `thalweg shape …`: shapes of a running server from a shell. `create` and `tail` speak the public API, the rest `/v1/admin/shapes`.
+
+mod create;
+mod drop;
+mod explain;
+mod list;
+mod tail;
+mod turns;
+mod wanted;
+
+use super::failure::Failure;
+use super::server::{Server, Target};
+use super::{PATIENCE, code};
+use clap::{Args, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ShapeArgs {
+    #[command(flatten)]
+    target: Target,
+    /// What the server wants as `secret`. Better given by the environment: other users of the machine can see command lines.
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Server",
+        env = "THALWEG_SHAPE_SECRET",
+        value_name = "TEXT",
+        hide_env_values = true
+    )]
+    secret: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  thalweg shape create items                       rows are copied now, not when the first client comes
+  thalweg shape tail items                         changes from now on, one JSON message per line
+  thalweg shape tail items --from -1 | jq .value   the rows, then their changes
+  thalweg shape ls
+  thalweg shape drop 1234-5678                     its clients fetch it again
+
+A table is written as in SQL: items, app.items, 'app.\"Items\"'. ls, drop and explain are for operators: on a server with tokens they
+need one with admin over everything (--token). create and tail need the secret of the shapes, if there is one (--secret).
+
+Exit codes: 0 done; 1 something else failed; 2 wrong usage; 3 there is no such shape; 4 the shape's state refuses it; 5 the request is
+refused as it is; 6 the server or its database cannot be reached, and retrying did not help; 7 not allowed, or a wrong secret.
+";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Make sure that a shape is there, and wait until all of its rows are.
+    Create(create::CreateArgs),
+    /// Follow a shape: its changes, one JSON message per line. Ends by Ctrl-C.
+    Tail(tail::TailArgs),
+    /// List the shapes that there are.
+    Ls(list::ListArgs),
+    /// Drop a shape: its clients must fetch it again.
+    Drop(drop::DropArgs),
+    /// Say how changes find the shapes of a where clause, and why not by an index.
+    Explain(explain::ExplainArgs),
+}
+
+/// Runs one command; what went wrong is said on standard error.
+pub(crate) fn run(args: ShapeArgs) -> ExitCode {
+    let patience = if matches!(args.command, Command::Tail(_)) { None } else { Some(PATIENCE) };
+    let secret = args.secret.filter(|secret| !secret.is_empty());
+    let done = Server::new(args.target, patience).and_then(|server| match args.command {
+        Command::Create(args) => create::run(&server, secret.as_deref(), &args),
+        Command::Tail(args) => tail::run(&server, secret.as_deref(), &args),
+        Command::Ls(args) => list::run(&server, &args),
+        Command::Drop(args) => drop::run(&server, &args),
+        Command::Explain(args) => explain::run(&server, &args),
+    });
+    code(done)
+}
+
+/// Where operators ask.
+const ADMIN: &str = "/v1/admin/shapes";
+
+/// A server without shapes says 404 to what it does not know.
+fn is_no_server_of_shapes(failure: Failure) -> Failure {
+    match failure {
+        Failure::Refused(mut refusal) if refusal.status == 404 && refusal.code.is_none() => {
+            refusal.message = "there are no shapes here: is it a thalweg with --database-url?".to_owned();
+            Failure::Refused(refusal)
+        }
+        failure => failure,
+    }
+}

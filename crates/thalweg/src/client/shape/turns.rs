@@ -1,0 +1,172 @@
+//! A shape's log, one request after the other: what a client of the public API does.
+
+use super::wanted::WantedArgs;
+use crate::client::failure::Failure;
+use crate::client::server::{Answer, Call, Patience, Server};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use std::io::Read;
+use ureq::http::Method;
+
+/// The largest answer that is taken: it is held whole.
+const ANSWER_MAX: u64 = 1 << 30;
+
+/// Where somebody is in a shape's log.
+pub(super) struct Turns<'a> {
+    server: &'a Server,
+    wanted: &'a WantedArgs,
+    secret: Option<&'a str>,
+    offset: String,
+    handle: Option<String>,
+    cursor: Option<String>,
+    /// A handle that is gone: told once, so that caches do not give its answers again.
+    expired: Option<String>,
+    /// As the server told it last.
+    pub(super) schema: Option<String>,
+    up_to_date: bool,
+    patience: Patience,
+}
+
+/// What one request brought.
+pub(super) enum Turn {
+    /// Messages as they were sent, control messages among them.
+    Messages(Vec<Box<RawValue>>),
+    /// The shape is another one now: what was told of it is void.
+    MustRefetch,
+}
+
+/// What is looked at of a message.
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    headers: Headers<'a>,
+}
+
+#[derive(Deserialize)]
+struct Headers<'a> {
+    control: Option<&'a str>,
+}
+
+/// Whether a message says something of the log rather than of a row.
+pub(super) fn is_control(message: &RawValue) -> bool {
+    serde_json::from_str::<Message<'_>>(message.get()).is_ok_and(|message| message.headers.control.is_some())
+}
+
+impl<'a> Turns<'a> {
+    /// `offset`: where to begin; `handle`: whose offset it is, if it is not -1 or now.
+    pub(super) fn new(
+        server: &'a Server,
+        secret: Option<&'a str>,
+        wanted: &'a WantedArgs,
+        offset: &str,
+        handle: Option<String>,
+    ) -> Self {
+        Self {
+            server,
+            wanted,
+            secret,
+            offset: offset.to_owned(),
+            handle,
+            cursor: None,
+            expired: None,
+            schema: None,
+            up_to_date: false,
+            patience: server.patience(),
+        }
+    }
+
+    pub(super) fn offset(&self) -> &str {
+        &self.offset
+    }
+
+    pub(super) fn handle(&self) -> &str {
+        self.handle.as_deref().unwrap_or_default()
+    }
+
+    /// Everything that there is has been told.
+    pub(super) fn is_up_to_date(&self) -> bool {
+        self.up_to_date
+    }
+
+    /// Goes back to `offset`, which is -1 or now: of the shape that is there now.
+    pub(super) fn restart(&mut self, offset: &str) {
+        self.expired = self.handle.take();
+        (self.offset, self.cursor, self.up_to_date) = (offset.to_owned(), None, false);
+    }
+
+    /// Asks until there is an answer, or no patience left. After the end it waits for what comes.
+    pub(super) fn next(&mut self) -> Result<Turn, Failure> {
+        loop {
+            match self.ask() {
+                Ok(messages) => {
+                    self.patience.restore();
+                    return Ok(Turn::Messages(messages));
+                }
+                Err(Failure::Refused(refusal)) if refusal.status == 409 => {
+                    self.patience.restore();
+                    return Ok(Turn::MustRefetch);
+                }
+                Err(failure) => self.patience.wait(failure)?,
+            }
+        }
+    }
+
+    fn ask(&mut self) -> Result<Vec<Box<RawValue>>, Failure> {
+        let mut query = vec![("offset", self.offset.as_str())];
+        query.extend(self.handle.as_deref().map(|handle| ("handle", handle)));
+        query.extend(self.expired.as_deref().map(|handle| ("expired_handle", handle)));
+        query.extend(self.secret.map(|secret| ("secret", secret)));
+        if self.up_to_date {
+            query.push(("live", "true"));
+            query.extend(self.cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        }
+        let url = format!("{}?{}", self.server.at("/v1/shape"), self.wanted.query(&query));
+        let mut answer = self.server.ask_once(&Call::new(Method::GET, url)).map_err(super::is_no_server_of_shapes)?;
+        let mut body = Vec::new();
+        let read = answer.body().take(ANSWER_MAX + 1).read_to_end(&mut body);
+        read.map_err(|error| Failure::Unreachable {
+            server: self.server.at(""),
+            why: format!("the answer was cut off: {error}"),
+        })?;
+        if body.len() as u64 > ANSWER_MAX {
+            return Err(Failure::Strange("an answer of more than 1 GiB".to_owned()));
+        }
+        // Some proxies make an empty answer of this.
+        let messages = if body.is_empty() { Ok(Vec::new()) } else { serde_json::from_slice(&body) };
+        let messages = messages.map_err(|error| Failure::Strange(format!("a shape's messages: {error}")))?;
+        self.turn(&answer)?;
+        Ok(messages)
+    }
+
+    fn turn(&mut self, answer: &Answer) -> Result<(), Failure> {
+        let header = |name: &str| {
+            let missing = || Failure::Strange(format!("it has no {name}: is there a proxy that drops it?"));
+            answer.header(name).map(str::to_owned).ok_or_else(missing)
+        };
+        let (handle, offset) = (header("electric-handle")?, header("electric-offset")?);
+        self.handle = Some(handle);
+        self.offset = offset;
+        self.expired = None;
+        self.cursor = answer.header("electric-cursor").map(str::to_owned);
+        self.schema = answer.header("electric-schema").map(str::to_owned).or(self.schema.take());
+        self.up_to_date = answer.header("electric-up-to-date").is_some();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_messages_are_told_from_rows() {
+        let raw = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        assert!(is_control(&raw(r#"{"headers":{"control":"up-to-date","global_last_seen_lsn":"1"}}"#)));
+        for row in [
+            r#"{"key":"k","value":{"control":"x"},"headers":{"operation":"insert"}}"#,
+            r#"{"headers":{"event":"move-in"}}"#,
+        ] {
+            assert!(!is_control(&raw(row)));
+        }
+    }
+}
