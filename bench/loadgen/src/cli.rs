@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::command::shapes;
 use crate::floor::Effort;
 use crate::names::Names;
 use crate::work::append::Body;
@@ -223,6 +224,11 @@ pub(crate) enum Command {
         /// Seconds to hold them after that.
         #[arg(long, default_value_t = 0.0)]
         hold: f64,
+    },
+    /// Shapes of a Postgres database, and yardsticks of that database itself.
+    Shapes {
+        #[command(subcommand)]
+        command: shapes::Command,
     },
     /// Is a server itself: the cheapest that could answer appends on this machine.
     Floor {

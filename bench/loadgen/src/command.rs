@@ -3,6 +3,7 @@
 mod idle;
 mod live;
 mod replay;
+pub(crate) mod shapes;
 
 pub(crate) use idle::idle;
 pub(crate) use live::{Fanout, fanout};

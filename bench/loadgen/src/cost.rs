@@ -86,8 +86,22 @@ fn read_bytes(pid: u32) -> Option<u64> {
 
 /// Memory of a process that is not the kernel's, in bytes.
 pub(crate) fn resident_bytes(pid: u32) -> Option<u64> {
+    status_bytes(pid, "VmRSS:")
+}
+
+/// The most of it since the process began or since [`forget_peak`].
+pub(crate) fn peak_bytes(pid: u32) -> Option<u64> {
+    status_bytes(pid, "VmHWM:")
+}
+
+/// Peaks count anew, if we may tell the process so.
+pub(crate) fn forget_peak(pid: u32) {
+    let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
+}
+
+fn status_bytes(pid: u32, name: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
     Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 

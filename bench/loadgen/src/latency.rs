@@ -74,10 +74,11 @@ impl fmt::Display for Latencies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "n={} p50_us={} p90_us={} p99_us={} p999_us={} max_us={}",
+            "n={} p50_us={} p90_us={} p95_us={} p99_us={} p999_us={} max_us={}",
             self.count,
             self.permille(500),
             self.permille(900),
+            self.permille(950),
             self.permille(990),
             self.permille(999),
             self.max_us

@@ -13,13 +13,14 @@ mod floor;
 mod http;
 mod latency;
 mod names;
+mod pg;
 mod run;
 mod socket;
 mod work;
 
 use clap::Parser;
 use cli::{Cli, Command};
-use command::{BINARY, Fanout, Replayers, each};
+use command::{BINARY, Fanout, Replayers, each, shapes};
 use names::Names;
 use work::each::{Fill, Plan};
 use work::weave::Pattern;
@@ -55,6 +56,7 @@ fn main() -> anyhow::Result<()> {
             command::fanout(&target, &Fanout { readers, live, path, rate, size, seconds, warm, origin })
         }
         Command::Idle { kind, stream, settle, hold } => command::idle(&target, kind, &path(&stream), settle, hold),
+        Command::Shapes { command } => shapes::run(&target, command),
         Command::Floor { listen, log, effort } => floor::serve(listen, &log, effort),
     }
 }

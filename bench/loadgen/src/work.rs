@@ -6,5 +6,6 @@ pub(crate) mod event;
 pub(crate) mod idle;
 pub(crate) mod live;
 pub(crate) mod replay;
+pub(crate) mod shape;
 pub(crate) mod weave;
 pub(crate) mod writer;

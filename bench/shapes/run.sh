@@ -1,0 +1,211 @@
+#!/usr/bin/env bash
+# The eight loads of the Electric fleet, 850 clients at once, and memory, against targets; yardsticks of the same sitting around them.
+#   CASES="w1 w1d w2 w3 w4 w5 w6 w7 w8 memory" bench/shapes/run.sh
+#   SHAPES_SERVER='…' bench/shapes/run.sh   another server of the same API, see lib.sh
+. "$(dirname "$0")/lib.sh"
+CASES=${CASES:-yard w1 w1d w2 w3 w4 w5 w6 w7 w8 memory}
+# Numbers of shapes, rows or clients of each load; QUICK=1 takes fewer.
+AXIS_W1=${AXIS_W1:-50 450 850} AXIS_W2=${AXIS_W2:-100000 1000000} AXIS_W3=${AXIS_W3:-100 1000 10000}
+AXIS_W4=${AXIS_W4:-5 100 400 1000} AXIS_W5=${AXIS_W5:-50 250 750} AXIS_W6=${AXIS_W6:-100 500 1500} AXIS_W7=${AXIS_W7:-10 1000 10000}
+AXIS_W8=${AXIS_W8:-100 1000 10000} AXIS_MEMORY=${AXIS_MEMORY:-20000} IDLE=${IDLE:-5000}
+TRANSACTIONS=${TRANSACTIONS:-200} BACKLOG=${BACKLOG:-200000} WRITES=${WRITES:-30}
+[ -n "${QUICK:-}" ] && { AXIS_W1="50 850" AXIS_W2=100000 AXIS_W3="100 1000" AXIS_W4="5 1000" AXIS_W5="50 750" AXIS_W6="100 1500" AXIS_W7="10 1000" AXIS_W8="100 1000" TRANSACTIONS=60 BACKLOG=100000 WRITES=10; }
+
+if [ -n "${SHAPES_SERVER:-}" ]; then
+  [ -n "${NO_BUILD:-}" ] || (cd "$ROOT" && cargo build --release --locked -p thalweg-loadgen) || exit 1
+else
+  build
+fi
+mkdir -p "$SCRATCH"; WORK=$(mktemp -d "$SCRATCH/shapes-XXXXXX")
+trap 'stop_server KILL; rm -rf "$WORK"' EXIT
+start_postgres
+
+EQUAL="name = 'name-{i}'" ILIKE="name ILIKE 'name-{i}x%'" ALL="level > -{i}"
+# What one transaction inserts: `rows NAME COUNT` as one statement.
+rows() { echo "INSERT INTO items (name, level, note) SELECT $1, 1, repeat('y', 64) FROM generate_series(1, $2)"; }
+
+# ---- the table
+
+TABLE= NO=0
+# row CASE VALUE TARGET [holds|no|-]
+row() {
+  [ "${4:-}" = no ] && NO=$((NO + 1))
+  local line="| $1 | $2 | $3 | ${4:--} |"
+  TABLE+=$line$'\n'; echo "$line"
+}
+# holds A OP B: `holds` or `no`; OP is < or >.
+holds() { awk -v a="$1" -v o="$2" -v b="$3" 'BEGIN {print (a != "" && (o == "<" ? a <= b : a >= b)) ? "holds" : "no"}'; }
+ms() { awk -v us="${1:-0}" 'BEGIN {printf us < 9950 ? "%.2f" : "%.0f", us / 1000}'; }
+mb() { awk -v b="${1:-0}" 'BEGIN {printf "%.0f", b / 1048576}'; }
+k() { awk -v n="${1:-0}" 'BEGIN {printf n < 9950 ? "%.0f" : "%.0fk", n < 9950 ? n : n / 1000}'; }
+ratio() { awk -v a="${1:-0}" -v b="${2:-0}" 'BEGIN {printf "%.2f", (b > 0 ? a / b : 0)}'; }
+three() { echo "$(ms "$(field "$1p50_us")") / $(ms "$(field "$1p95_us")") / $(ms "$(field "$1p99_us")") ms"; }
+server_cost() { echo "CPU $(field cpu_us) µs $1, client $(field client_cores) cores, RSS $(mb "$(field peak)") MB"; }
+failed() { row "$1" "failed: $(head -1 "$WORK/load.err")" "${2:--}" no; }
+
+# Registers shapes first.. of a predicate, 16 at a time.
+register() { measure --connections 16 shapes fetch ${1:+--where "$1"} --from "$2" --shapes "$3"; }
+
+# ---- the cases
+
+# The yardstick of the moment: Y_TXN, Y_ROWS (walsender), Y_ONE and Y_FIFTY.
+walsender() {
+  local began ended end transactions=$1 rows=$2
+  sql "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = 'yard'" >/dev/null
+  sql "DROP PUBLICATION IF EXISTS yard; CREATE PUBLICATION yard FOR ALL TABLES" 2>/dev/null
+  sql "SELECT pg_create_logical_replication_slot('yard', 'pgoutput')" >/dev/null
+  OUT=$("$LOADGEN" shapes yard-write --pg "$PG_URL" --transactions "$transactions" --rows "$rows" --sql "$(rows "'yard-' || i" "$rows")" | tail -1)
+  WRITER=$(field rows_per_s) end=$(sed -nE 's/.* end=([0-9A-F/]+).*/\1/p' <<<"$OUT")
+  began=$(date +%s.%N)
+  pg_recvlogical -d "$PG_URL" --slot yard --start --endpos "$end" -o proto_version=1 -o publication_names=yard -s 1 -f /dev/null
+  ended=$(date +%s.%N)
+  sql "SELECT pg_drop_replication_slot('yard')" >/dev/null; sql "DROP PUBLICATION yard"
+  awk -v a="$began" -v b="$ended" -v n=$((transactions * rows)) 'BEGIN {printf "%.0f", n / (b - a)}' >"$WORK/walsender"
+  WALSENDER=$(cat "$WORK/walsender")
+}
+
+yard() {
+  stop_server; forget_server; items 500
+  OUT=$("$LOADGEN" shapes yard-latency --pg "$PG_URL" --transactions 300 --pause 5 --sql "$(rows "'yard'" 1)" | tail -1)
+  row "yardstick: commit -> pgoutput COMMIT at a plain client" "$(three "")" - -
+  row "yardstick: insert, acknowledged" "$(ms "$(field ack_p50_us)") ms" - -
+  walsender "$BACKLOG" 1
+  row "yardstick: walsender (pg_recvlogical), one-row transactions; writer" "$(k "$WALSENDER") / s; $(k "$WRITER") / s" - -
+  walsender 1 "$BACKLOG"
+  row "yardstick: walsender, one transaction of $BACKLOG rows; writer" "$(k "$WALSENDER") rows/s; $(k "$WRITER") rows/s" - -
+}
+
+w1() {
+  local n verdict
+  for n in $AXIS_W1; do
+    fresh 500 || return
+    measure --connections "$n" shapes fetch --clients "$n" --rows 500 || { failed "w1 $n clients"; continue; }
+    verdict=- target=-
+    [ "$n" = 850 ] && { target="all in 0.3 s, none refused" verdict=$(holds "$(field seconds)" "<" 0.3); [ "$(field refused)" = 0 ] || verdict=no; }
+    row "w1 one 500-row shape, $n clients at once" "$(three ""), all in $(field seconds) s, $(field refused) refused; $(server_cost "each")" "$target" "$verdict"
+  done
+}
+
+w1d() {
+  local n copies per
+  for n in $AXIS_W1; do
+    fresh 500 || return
+    OUT=$("$LOADGEN" --connections 8 shapes yard-copy --pg "$PG_URL" --runs "$n" --copy "COPY (SELECT * FROM items WHERE level > -{i}) TO STDOUT" | tail -1)
+    copies=$(field per_s)
+    measure --connections "$n" shapes fetch --where "$ALL" --shapes "$n" --clients "$n" --rows 500 || { failed "w1d $n shapes"; continue; }
+    per=$(ratio "$(field per_s)" "$copies")
+    row "w1d $n distinct shapes at once" "$(three ""), $(field per_s) / s, $per of eight connections' COPY ($copies / s), $(field refused) refused; $(server_cost "each")" ">= 0.5 of COPY" "$(holds "$per" ">" 0.5)"
+  done
+}
+
+w2() {
+  local n cold warm first= flat target
+  for n in $AXIS_W2; do
+    fresh "$n" || return
+    OUT=$("$LOADGEN" --connections 1 shapes yard-copy --pg "$PG_URL" --copy "COPY items TO STDOUT" | tail -1)
+    row "yardstick: COPY of $n rows" "$(field seconds) s, $(k "$(field rows_per_s)") rows/s" - -
+    for temperature in cold warm; do
+      measure --connections 1 shapes fetch --rows "$n" || { failed "w2 $n $temperature"; continue 2; }
+      target=500000; [ $temperature = warm ] && target=1500000
+      row "w2 $n rows, $temperature" "$(field seconds) s, $(k "$(field rows_per_s)") rows/s, $(field mb_per_s) MB/s; $(server_cost "altogether")" ">= $(k $target) rows/s" "$(holds "$(field rows_per_s)" ">" $target)"
+    done
+    [ -z "$first" ] && first=$(mb "$(field peak)")
+  done
+  flat=$(($(mb "$(field peak)") - first))
+  row "w2 memory: growth of the peak from the smallest to the largest" "$flat MB" "flat: <= 32 MB" "$(holds $flat "<" 32)"
+}
+
+# w3 and w8's latency: one client of one shape among many, and a write to it.
+one_of_many() {
+  local what=$1 predicate=$2 name=$3 target=$4 n
+  for n in $5; do
+    fresh 0 || return
+    register "$predicate" 0 "$n" || { failed "$what, $n shapes"; continue; }
+    row "$what: making $n shapes" "$(field per_s) / s; $(server_cost "each")" - -
+    measure --connections 1 shapes follow --where "$predicate" --from $((n / 2)) --pg "$PG_URL" --transactions "$TRANSACTIONS" --sql "$(rows "'${name//\{i\}/$((n / 2))}'" 1)" ||
+      { failed "$what, $n shapes"; continue; }
+    row "$what, one of $n shapes" "$(three each_); $(server_cost "per write")" "p50 <= $target ms, flat" "$(holds "$(field each_p50_us)" "<" "$(awk -v t="$target" 'BEGIN {print t * 1000}')")"
+  done
+}
+w3() {
+  one_of_many "w3 =" "$EQUAL" "name-{i}" 0.2 "$AXIS_W3"
+  one_of_many "w3 ILIKE" "$ILIKE" "Name-{i}xyz" 0.3 "$AXIS_W3"
+}
+
+w4() {
+  local n target verdict
+  for n in $AXIS_W4; do
+    fresh 0 || return
+    register "" 0 1 || { failed "w4 $n clients"; continue; }
+    measure --connections "$n" shapes follow --pg "$PG_URL" --operations 50 --transactions "$WRITES" --sql "$(rows "'w4'" 50)" || { failed "w4 $n clients"; continue; }
+    target=- verdict=-
+    [ "$n" = 1000 ] && target="last p50 <= 50 ms" verdict=$(holds "$(field last_p50_us)" "<" 50000)
+    row "w4 50 rows to $n clients" "each $(three each_), last $(three last_); CPU $(field cpu_us_each) µs per delivery, client $(field client_cores) cores, RSS $(mb "$(field peak)") MB" "$target" "$verdict"
+  done
+}
+
+# overlapping WHAT SHAPES CLIENTS MS MB: shapes that all have all rows.
+overlapping() {
+  local what=$1 n=$2 clients=$3 limit=${4:-} memory=${5:-} verdict=- target=-
+  fresh 0 || return
+  register "$ALL" 0 "$n" || { failed "$what"; return; }
+  measure --connections "$clients" shapes follow --where "$ALL" --from $((n - clients)) --shapes "$clients" --pg "$PG_URL" --operations 50 --transactions "$WRITES" --sql "$(rows "'w5'" 50)" || { failed "$what"; return; }
+  [ -n "$limit" ] && { target="last p50 <= $limit ms, <= $memory MB"; verdict=$(holds "$(field last_p50_us)" "<" $((limit * 1000))); [ "$(holds "$(mb "$(field peak)")" "<" "$memory")" = holds ] || verdict=no; }
+  row "$what" "each $(three each_), last $(three last_); $(server_cost "per transaction")" "$target" "$verdict"
+}
+w5() { local n; for n in $AXIS_W5; do overlapping "w5 50 rows to $n overlapping shapes with a client each" "$n" "$n" $([ "$n" = 750 ] && echo 60 100); done; }
+w6() { local n; for n in $AXIS_W6; do overlapping "w6 50 rows to $n overlapping shapes, one client" "$n" 1 $([ "$n" = 1500 ] && echo 30 100); done; }
+
+# throughput WHAT PREDICATE NAME SHAPES: backlogs of one-row and 50-row transactions that hit one shape each, or none.
+throughput() {
+  local what=$1 predicate=$2 name=$3 n=$4 per rows target hit
+  for rows in 1 50; do
+    fresh 0 || return
+    walsender $((BACKLOG / rows)) $rows
+    register "$predicate" 0 "$n" || { failed "$what, $n shapes"; return; }
+    for hit in "each hits one" "none hit"; do
+      local value="'${name//\{i\}/\' || (i % $n) || \'}'" target=0.8
+      [ "$hit" = "none hit" ] && value="'other-' || i" target=0.9
+      measure shapes drain --pg "$PG_URL" --transactions $((BACKLOG / rows)) --rows $rows --sql "$(rows "$value" $rows)" ||
+        { failed "$what, $n shapes, $hit"; continue; }
+      per=$(ratio "$(field rows_per_s)" "$WALSENDER")
+      row "$what, $n shapes, $rows-row transactions, $hit" "$(k "$(field per_s)") transactions/s, $(k "$(field rows_per_s)") rows/s, $per of walsender ($(k "$WALSENDER") rows/s); walsender $(field walsender_cores) cores; $(server_cost "per row")" ">= $target of walsender, flat" "$(holds "$per" ">" $target)"
+    done
+  done
+}
+w7() { local n; for n in $AXIS_W7; do throughput "w7 =" "$EQUAL" "name-{i}" "$n"; done; }
+w8() { local n; for n in $AXIS_W8; do throughput "w8 ILIKE" "$ILIKE" "Name-{i}xyz" "$n"; done; }
+# The same with one shape of the whole table, for a server that has no predicates.
+w7all() { throughput "w7 whole table" "" "name-{i}" 1; }
+
+memory() {
+  local before after n each
+  fresh 0 || return
+  register "$EQUAL" 0 1000 || { failed "memory per shape"; return; }
+  sleep 12; before=$(rss_kb)
+  for n in $AXIS_MEMORY; do
+    register "$EQUAL" 1000 "$n" || { failed "memory per shape"; return; }
+    local per_s; per_s=$(field per_s)
+    sleep 12; after=$(rss_kb); each=$(((after - before) * 1024 / n))
+    row "memory per registered shape, of $n" "$each B ($per_s made / s)" "<= 700 B" "$(holds $each "<" 700)"
+  done
+  fresh 0 || return
+  register "" 0 1 || { failed "memory per idle live client"; return; }
+  measure --connections "$IDLE" shapes idle --settle 12 || { failed "memory per idle live client"; return; }
+  row "memory per idle live client, of $IDLE" "$(field bytes_each) B" "<= 3072 B" "$(holds "$(field bytes_each)" "<" 3072)"
+}
+
+for case in $CASES; do
+  echo "== $case ($(date -u +%H:%M:%S), load $(cut -d' ' -f1 /proc/loadavg))"
+  $case
+done
+stop_server
+
+REPORT="$(machine) at the end; Postgres 15 and the client on the same cores.
+
+| load | p50 / p95 / p99 after the commit's acknowledgement, and cost | target | |
+|---|---|---|---|
+$TABLE"
+echo; echo "$REPORT"
+[ -n "${REPORT_FILE:-}" ] && printf '%s\n' "$REPORT" >"$REPORT_FILE"
+echo "$NO targets are missed"
