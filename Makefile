@@ -10,7 +10,7 @@ SHELL := /bin/bash
 CACHE := $(or $(THALWEG_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/thalweg)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 
-.PHONY: help run test check soak bench bench-streams bench-sustained bench-nginx bench-settle bench-scale bench-fulldisk dist tools
+.PHONY: help run test check soak bench bench-streams bench-sustained bench-nginx bench-settle bench-scale bench-fulldisk bench-shapes dist tools
 
 help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
@@ -58,6 +58,9 @@ bench-scale: tools
 
 bench-fulldisk: tools
 	bench/streams/fulldisk.sh
+
+bench-shapes: tools
+	bench/shapes/run.sh
 
 # The binary that is shipped: slower to build, a little faster to run.
 dist: tools

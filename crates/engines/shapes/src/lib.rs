@@ -24,6 +24,8 @@ mod shape;
 mod shapes;
 mod source;
 pub mod state;
+#[cfg(test)]
+mod storage_cost;
 mod store;
 pub mod table;
 mod view;

@@ -1,0 +1,132 @@
+//! The change log of this crate, on a kernel unit in a folder.
+
+use super::{CHUNK_BYTES, Keeper, Reader, body, bytes_in};
+use crate::format::note::LogState;
+use crate::format::offset::ShapeOffset;
+use crate::format::references::{Group, References};
+use crate::hot::Hot;
+use crate::read::{self, Wanted};
+use crate::state::entries::{Entries, Entry};
+use crate::state::transaction::Transaction;
+use crate::store::Store;
+use std::sync::Arc;
+use tempfile::TempDir;
+use thalweg_base::{Lsn, Millis};
+use thalweg_disk::{Disk, RealDisk};
+use thalweg_journal::{FileJournal, Journal, Options};
+use thalweg_log::{Logs, LogsOptions, Loss, When};
+use thalweg_manifest::FileManifest;
+use thalweg_storage::FileStorage;
+
+/// As the server has them.
+const HOT_BYTES: usize = 64 << 20;
+const SPLIT_BYTES: usize = 64 << 10;
+
+/// `SETTLED`: read from objects, where changes lie when they are no longer recent.
+pub(super) struct Ours<const SETTLED: bool> {
+    folder: TempDir,
+    store: Arc<Store>,
+    hot: Arc<Hot>,
+    slots: Vec<u32>,
+    shapes: Vec<Entries>,
+    tail: u64,
+    end: Lsn,
+}
+
+impl<const SETTLED: bool> Keeper for Ours<SETTLED> {
+    const NAME: &'static str = if SETTLED { "ours, settled" } else { "ours" };
+    type Reader = OurReader;
+
+    fn open(shapes: u32) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder.path()).unwrap());
+        let storage = FileStorage::open(Arc::clone(&disk), "objects").unwrap();
+        let manifest = FileManifest::open(Arc::clone(&disk), "manifest").unwrap();
+        let logs: Logs<LogState> = Logs::open(
+            LogsOptions::default(),
+            Arc::new(storage),
+            Arc::new(manifest),
+            Loss::Nothing,
+            |bounds, replay| {
+                let journal = FileJournal::open(
+                    Arc::clone(&disk),
+                    Options::default(),
+                    bounds.floor,
+                    bounds.known_durable,
+                    &mut |at, bytes| replay(at, bytes),
+                );
+                let journal = Arc::new(journal.map_err(|error| error.to_string())?);
+                journal.prepare().and_then(|()| journal.start_writer()).map_err(|error| error.to_string())?;
+                Ok(journal as Arc<dyn Journal>)
+            },
+        )
+        .unwrap();
+        let store = Arc::new(Store::open(Arc::new(logs)).unwrap());
+        // Hot content is what settled reads are not about.
+        let hot = Arc::new(Hot::new(if SETTLED { 1 } else { HOT_BYTES }));
+        let shapes = vec![Entries::default(); shapes as usize];
+        Self { folder, store, hot, slots: (0..shapes.len() as u32).collect(), shapes, tail: 0, end: Lsn::ZERO }
+    }
+
+    fn append(&mut self, lsn: u64, changes: u64) {
+        let mut transaction = Transaction::new(lsn as u32, lsn, SPLIT_BYTES);
+        for _ in 0..changes {
+            let op = transaction.op();
+            transaction.add(0, &self.slots, op, |out| out.extend_from_slice(&body(lsn, u64::from(op), false)));
+        }
+        let (bodies, lengths) = transaction.place(self.tail);
+        let numbers: Arc<[u64]> = self.slots.iter().map(|&slot| u64::from(slot)).collect();
+        let group = |placed: &crate::state::transaction::Placed| Group {
+            at: placed.at,
+            len: placed.len,
+            op: placed.op,
+            shapes: Arc::clone(&numbers),
+        };
+        let references = References { lsn, xid: lsn as u32, groups: transaction.placed().iter().map(group).collect() };
+        self.end = self.store.write_changes(&bodies, &lengths, Some(&references)).unwrap().end;
+        let at = self.tail;
+        self.tail += bodies.len() as u64;
+        self.hot.push(&self.store, at, bodies, self.end).unwrap();
+        for placed in transaction.placed() {
+            let entry = Entry { lsn, at: placed.at, op: placed.op, len: placed.len };
+            placed.slots.iter().for_each(|&slot| self.shapes[slot as usize].push(entry, CHUNK_BYTES));
+        }
+    }
+
+    fn sync(&mut self) {
+        self.store.wait(self.end).unwrap();
+        if SETTLED {
+            self.store.logs().settle(Millis(1), When::Now).unwrap();
+        }
+    }
+
+    fn bytes_on_disk(&self) -> u64 {
+        bytes_in(self.folder.path())
+    }
+
+    fn reader(&self) -> OurReader {
+        OurReader { store: Arc::clone(&self.store), hot: Arc::clone(&self.hot), entries: self.shapes[0].clone() }
+    }
+}
+
+pub(super) struct OurReader {
+    store: Arc<Store>,
+    hot: Arc<Hot>,
+    entries: Entries,
+}
+
+impl Reader for OurReader {
+    fn read(&mut self, chunks: usize, sink: &mut dyn FnMut(&[u8])) {
+        let mut from = ShapeOffset::SNAPSHOT_END;
+        for _ in 0..chunks {
+            let part = self.entries.after(from);
+            let wanted = Wanted::Changes { entries: part.entries.to_vec(), whole: part.whole };
+            let messages = match read::try_read(&wanted, &self.hot, &self.store) {
+                Some(messages) => messages.unwrap(),
+                None => read::read(&wanted, &self.hot, &self.store).unwrap(),
+            };
+            sink(&messages);
+            from = part.end;
+        }
+    }
+}
