@@ -1,6 +1,7 @@
 //! How a change finds the shapes of a where clause: through an index, or by evaluating the clause.
 
 use crate::definition::Definition;
+use crate::predicate;
 use crate::table::Table;
 use serde::Serialize;
 
@@ -18,14 +19,22 @@ pub struct Explanation {
 }
 
 /// Explains a definition's where clause. The error is in words for who asks.
-pub(crate) fn explain(definition: &Definition, _table: &Table) -> Result<Explanation, String> {
-    match definition.where_sql {
+pub(crate) fn explain(definition: &Definition, table: &Table) -> Result<Explanation, String> {
+    match &definition.where_sql {
         None => Ok(Explanation {
             indexed: true,
             keys: Vec::new(),
             evaluated: None,
             why: Some("without a where clause every change of the table belongs to the shape".to_owned()),
         }),
-        Some(_) => Err("where clauses are not served yet".to_owned()),
+        Some(sql) => {
+            let read = predicate::parse(sql, &definition.params, table).map_err(|error| error.to_string())?;
+            Ok(Explanation {
+                indexed: false,
+                keys: Vec::new(),
+                evaluated: Some(read.sql()),
+                why: Some("there is no index of where clauses yet".to_owned()),
+            })
+        }
     }
 }

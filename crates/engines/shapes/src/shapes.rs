@@ -5,6 +5,7 @@ use crate::follow;
 use crate::format::note::LogState;
 use crate::lag;
 use crate::serve::ShapesService;
+use crate::serve::admission::Kind;
 use crate::source::pool::{self, Pool};
 use crate::store::{Store, StoreError};
 use crate::watch;
@@ -52,6 +53,9 @@ pub struct ShapesStats {
     pub snapshots: u64,
     /// Rows that snapshots copied since the start.
     pub rows_copied: u64,
+    /// Requests that wait for a shape to be made; all other requests that are under way.
+    pub initial_requests: usize,
+    pub existing_requests: usize,
 }
 
 /// Shapes of one database.
@@ -131,6 +135,8 @@ impl ShapesService {
             live: count(&engine.counters.live),
             snapshots: count(&engine.counters.snapshots),
             rows_copied: count(&engine.counters.rows_copied),
+            initial_requests: self.0.admission.now(Kind::Initial),
+            existing_requests: self.0.admission.now(Kind::Existing),
         }
     }
 }

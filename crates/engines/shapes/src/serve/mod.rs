@@ -1,7 +1,7 @@
 //! HTTP: what requests mean, and what answers look like.
 
 mod admin;
-mod admission;
+pub(crate) mod admission;
 pub(crate) mod columns;
 mod given;
 mod identifier;
