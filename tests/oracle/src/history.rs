@@ -220,7 +220,7 @@ impl<'a> History<'a> {
             let language = Language { tables: &self.tables, subqueries: self.plan.subqueries, params: true };
             let clause = (self.plan.conditions && !random.percent(8)).then(|| clause::random(language, table, random));
             let all = &self.tables[table];
-            let columns = random.percent(25).then(|| {
+            let columns = (!all.key.is_empty() && random.percent(25)).then(|| {
                 let chosen = all
                     .columns
                     .iter()
