@@ -4,10 +4,10 @@ use crate::expr::{Choice, Comparison, Expr, Like, Operator};
 use crate::like;
 use crate::row::Row;
 use crate::syntax::Test;
-use crate::types::{Base, Type};
 use crate::types::array::Array;
 use crate::types::cast::{self, Failed};
 use crate::types::value::{Value, compare, unpadded};
+use crate::types::{Base, Type};
 use std::sync::Arc;
 
 /// Of three-valued logic; `None` is unknown.

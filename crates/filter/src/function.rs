@@ -58,8 +58,12 @@ pub(crate) enum Function {
     Concat,
     BytesConcat,
     /// In the collation "C" only the letters of ASCII have cases.
-    Lower { ascii: bool },
-    Upper { ascii: bool },
+    Lower {
+        ascii: bool,
+    },
+    Upper {
+        ascii: bool,
+    },
     Length,
     OctetLength,
     Trim {

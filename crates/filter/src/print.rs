@@ -26,7 +26,8 @@ fn is_collated(ty: Type) -> bool {
 
 /// Whether something in it is written with a collation, which cases must not depend on.
 fn sorts(expr: &Expr) -> bool {
-    matches!(expr, Expr::Choose(Choice::Greatest | Choice::Least, ty, _) if is_collated(*ty)) || expr.children().iter().any(sorts)
+    matches!(expr, Expr::Choose(Choice::Greatest | Choice::Least, ty, _) if is_collated(*ty))
+        || expr.children().iter().any(sorts)
 }
 
 impl Printer<'_> {
@@ -186,7 +187,10 @@ impl Printer<'_> {
             Spelling::Infix(symbol) => self.infix(&args[0], symbol, &args[1], false),
             // The blank keeps `- -1` from being a comment.
             Spelling::Prefix(symbol) => self.around(&format!("({symbol} "), &args[0], ")"),
-            Spelling::Named(name) if matches!(function, Function::Lower { ascii: false } | Function::Upper { ascii: false }) && sorts(&args[0]) => {
+            Spelling::Named(name)
+                if matches!(function, Function::Lower { ascii: false } | Function::Upper { ascii: false })
+                    && sorts(&args[0]) =>
+            {
                 self.around(&format!("(SELECT {name}("), &args[0], " COLLATE \"default\"))");
             }
             Spelling::Named(name) => {

@@ -64,7 +64,8 @@ impl Array {
         let at = |i: i64| usize::try_from(i - lower).unwrap_or(0) * stride;
         let mut slice = Self::of(self.elements[at(from)..at(to + 1)].to_vec());
         if !inner.is_empty() {
-            let lengths = std::iter::once(i32::try_from(to - from + 1).unwrap_or(0)).chain(inner.iter().map(|d| d.length));
+            let lengths =
+                std::iter::once(i32::try_from(to - from + 1).unwrap_or(0)).chain(inner.iter().map(|d| d.length));
             slice.shape = Some(lengths.map(|length| Dimension { lower: 1, length }).collect());
         }
         slice

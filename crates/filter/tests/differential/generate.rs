@@ -7,26 +7,104 @@ pub(crate) struct Generator {
 }
 
 const INTS: &[&str] = &["0", "1", "2", "3", "5", "-1", "-2", "7", "32767", "100"];
-const BIG: &[&str] = &["0", "1", "2", "3", "-1", "9007199254740993", "2147483648", "-9223372036854775808", "9223372036854775807", "100"];
-const FLOATS: &[&str] = &["0", "1", "3", "0.1", "-1.5", "2.5", "1e20", "1e-7", "NaN", "Infinity", "-Infinity", "100", "-0"];
-const NUMERICS: &[&str] = &["0", "1", "1.0", "1.50", "-2.25", "3", "0.1", "1e20", "9007199254740993", "NaN", "123456789012345678901234567890.5", "100", "0.0001"];
-const TEXTS: &[&str] = &["", "a", "b", "ab", "abc", "ABC", "Abc", "foo", "Foo%bar", "foo_bar", "a%b", "a\\b", "50%", "it''s", "äö", "ÄÖ", "x y", " a", "a ", "null", "日本", "1", "10"];
-const PATTERNS: &[&str] = &["%", "a%", "%b", "%b%", "_", "a_c", "A%", "foo%", "%\\%%", "50\\%", "foo\\_%", "%_%", "", "abc", "%o%b%", "ä%", "_ö", "a\\\\b", "%''%", "f__%", "%a%c", "% "];
-const UUIDS: &[&str] = &["00000000-0000-0000-0000-000000000000", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A12", "{ffffffffffffffffffffffffffffffff}"];
-const DATES: &[&str] = &["2000-01-01", "2024-02-29", "2023-12-31", "1969-07-20", "infinity", "-infinity", "0044-03-15 BC", "2024-03-01", "20240301"];
+const BIG: &[&str] =
+    &["0", "1", "2", "3", "-1", "9007199254740993", "2147483648", "-9223372036854775808", "9223372036854775807", "100"];
+const FLOATS: &[&str] =
+    &["0", "1", "3", "0.1", "-1.5", "2.5", "1e20", "1e-7", "NaN", "Infinity", "-Infinity", "100", "-0"];
+const NUMERICS: &[&str] = &[
+    "0",
+    "1",
+    "1.0",
+    "1.50",
+    "-2.25",
+    "3",
+    "0.1",
+    "1e20",
+    "9007199254740993",
+    "NaN",
+    "123456789012345678901234567890.5",
+    "100",
+    "0.0001",
+];
+const TEXTS: &[&str] = &[
+    "", "a", "b", "ab", "abc", "ABC", "Abc", "foo", "Foo%bar", "foo_bar", "a%b", "a\\b", "50%", "it''s", "äö", "ÄÖ",
+    "x y", " a", "a ", "null", "日本", "1", "10",
+];
+const PATTERNS: &[&str] = &[
+    "%", "a%", "%b", "%b%", "_", "a_c", "A%", "foo%", "%\\%%", "50\\%", "foo\\_%", "%_%", "", "abc", "%o%b%", "ä%",
+    "_ö", "a\\\\b", "%''%", "f__%", "%a%c", "% ",
+];
+const UUIDS: &[&str] = &[
+    "00000000-0000-0000-0000-000000000000",
+    "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+    "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A12",
+    "{ffffffffffffffffffffffffffffffff}",
+];
+const DATES: &[&str] = &[
+    "2000-01-01",
+    "2024-02-29",
+    "2023-12-31",
+    "1969-07-20",
+    "infinity",
+    "-infinity",
+    "0044-03-15 BC",
+    "2024-03-01",
+    "20240301",
+];
 const TIMES: &[&str] = &["00:00:00", "12:34:56.789", "23:59:59.999999", "08:00", "24:00:00"];
-const STAMPS: &[&str] = &["2000-01-01 00:00:00", "2024-02-29 12:34:56.789", "2024-03-01", "1969-07-20 20:17:40", "infinity", "2024-02-29T23:59:59.9999995", "2024-01-31 10:00"];
-const ZONED: &[&str] = &["2000-01-01 00:00:00+00", "2024-02-29 12:34:56.789+02", "2024-03-01 00:00:00-05:30", "infinity", "2024-02-29T10:34:56.789Z", "2024-03-01"];
-const SPANS: &[&str] = &["1 day", "24:00:00", "1 mon", "30 days", "-1 days +02:03:04", "1 year 2 mons", "00:00:00", "1.5 days", "2 weeks", "P1DT2H", "90 min", "1 hour ago", "-00:00:01.5"];
+const STAMPS: &[&str] = &[
+    "2000-01-01 00:00:00",
+    "2024-02-29 12:34:56.789",
+    "2024-03-01",
+    "1969-07-20 20:17:40",
+    "infinity",
+    "2024-02-29T23:59:59.9999995",
+    "2024-01-31 10:00",
+];
+const ZONED: &[&str] = &[
+    "2000-01-01 00:00:00+00",
+    "2024-02-29 12:34:56.789+02",
+    "2024-03-01 00:00:00-05:30",
+    "infinity",
+    "2024-02-29T10:34:56.789Z",
+    "2024-03-01",
+];
+const SPANS: &[&str] = &[
+    "1 day",
+    "24:00:00",
+    "1 mon",
+    "30 days",
+    "-1 days +02:03:04",
+    "1 year 2 mons",
+    "00:00:00",
+    "1.5 days",
+    "2 weeks",
+    "P1DT2H",
+    "90 min",
+    "1 hour ago",
+    "-00:00:01.5",
+];
 const MOODS: &[&str] = &["sad", "ok", "happy", "a b"];
-const INT_ARRAYS: &[&str] = &["{}", "{1}", "{1,2,3}", "{3,NULL}", "{5,5}", "{NULL}", "{{1,2},{3,4}}", "[0:1]={1,2}", "{-1,0,7}"];
-const TEXT_ARRAYS: &[&str] = &["{}", "{a}", "{a,b}", "{NULL,a}", "{\"x y\",\"it''s\"}", "{foo,\"a,b\",\"null\"}", "{\"\"}", "{abc,ABC}"];
+const INT_ARRAYS: &[&str] =
+    &["{}", "{1}", "{1,2,3}", "{3,NULL}", "{5,5}", "{NULL}", "{{1,2},{3,4}}", "[0:1]={1,2}", "{-1,0,7}"];
+const TEXT_ARRAYS: &[&str] =
+    &["{}", "{a}", "{a,b}", "{NULL,a}", "{\"x y\",\"it''s\"}", "{foo,\"a,b\",\"null\"}", "{\"\"}", "{abc,ABC}"];
 const NUMERIC_ARRAYS: &[&str] = &["{}", "{1,1.50}", "{1.0,NULL}", "{0.1,3}", "{NaN}"];
 const MOOD_ARRAYS: &[&str] = &["{}", "{sad}", "{ok,happy}", "{\"a b\",NULL}"];
 const BYTES: &[&str] = &["\\x", "\\x00", "\\x6162", "ab", "\\x61", "\\xff00"];
 const JSON: &[&str] = &[
-    "{}", "[]", "null", "1", "\"a\"", "{\"a\": 1, \"b\": [1, 2, {\"c\": null}]}", "{\"a\": \"x\", \"b\": {\"c\": \"d\"}}", "[1, 2.0, \"a\", null, true]",
-    "{\"a\": 1.0}", "{\"b\": [], \"a\": null}", "true", "[[\"a\"], {\"a\": 1}]",
+    "{}",
+    "[]",
+    "null",
+    "1",
+    "\"a\"",
+    "{\"a\": 1, \"b\": [1, 2, {\"c\": null}]}",
+    "{\"a\": \"x\", \"b\": {\"c\": \"d\"}}",
+    "[1, 2.0, \"a\", null, true]",
+    "{\"a\": 1.0}",
+    "{\"b\": [], \"a\": null}",
+    "true",
+    "[[\"a\"], {\"a\": 1}]",
 ];
 
 impl Generator {
@@ -96,7 +174,17 @@ impl Generator {
             3..=5 => format!("{} OR {}", self.operand(depth - 1), self.operand(depth - 1)),
             6 => format!("NOT {}", self.operand(depth - 1)),
             7 => {
-                let test = self.pick(&["IS TRUE", "IS NOT TRUE", "IS FALSE", "IS NOT FALSE", "IS UNKNOWN", "IS NOT UNKNOWN", "IS NULL", "= b", "IS DISTINCT FROM true"]);
+                let test = self.pick(&[
+                    "IS TRUE",
+                    "IS NOT TRUE",
+                    "IS FALSE",
+                    "IS NOT FALSE",
+                    "IS UNKNOWN",
+                    "IS NOT UNKNOWN",
+                    "IS NULL",
+                    "= b",
+                    "IS DISTINCT FROM true",
+                ]);
                 format!("({}) {test}", self.condition(depth - 1))
             }
             _ => self.atom(),
@@ -111,7 +199,20 @@ impl Generator {
 
     fn atom(&mut self) -> String {
         match self.below(16) {
-            0 => self.pick(&["b", "NOT b", "b = true", "b <> 'f'", "b IS NOT TRUE", "true", "b IS NULL", "b::text = 'true'", "b::int = 1", "(b OR NULL)"]).to_owned(),
+            0 => self
+                .pick(&[
+                    "b",
+                    "NOT b",
+                    "b = true",
+                    "b <> 'f'",
+                    "b IS NOT TRUE",
+                    "true",
+                    "b IS NULL",
+                    "b::text = 'true'",
+                    "b::int = 1",
+                    "(b OR NULL)",
+                ])
+                .to_owned(),
             1..=3 => self.comparison(),
             4 | 5 => self.text_match(),
             6 => self.in_list(),
@@ -140,7 +241,15 @@ impl Generator {
             0..=3 => (self.number(2), self.number(2)),
             4..=6 => (self.text(2), self.text(2)),
             7 => {
-                let (column, pool) = [("u", UUIDS), ("by", BYTES), ("d", DATES), ("tm", TIMES), ("ts", STAMPS), ("tz", ZONED), ("iv", SPANS)][self.below(7)];
+                let (column, pool) = [
+                    ("u", UUIDS),
+                    ("by", BYTES),
+                    ("d", DATES),
+                    ("tm", TIMES),
+                    ("ts", STAMPS),
+                    ("tz", ZONED),
+                    ("iv", SPANS),
+                ][self.below(7)];
                 (column.to_owned(), format!("'{}'", self.pick(pool)))
             }
             8 => {
@@ -155,7 +264,10 @@ impl Generator {
                 (column.to_owned(), format!("'{}'", self.pick(pool)))
             }
             _ => {
-                let pair = self.pick(&["d|ts", "ts|d", "tz|ts", "d|tz", "i2|n", "f4|f8", "t|nm", "c|v", "c|t", "i8|f4", "n|f8", "nm|nm", "t|v"]);
+                let pair = self.pick(&[
+                    "d|ts", "ts|d", "tz|ts", "d|tz", "i2|n", "f4|f8", "t|nm", "c|v", "c|t", "i8|f4", "n|f8", "nm|nm",
+                    "t|v",
+                ]);
                 let (left, right) = pair.split_once('|').unwrap();
                 (left.to_owned(), right.to_owned())
             }
@@ -169,8 +281,29 @@ impl Generator {
                 0..=3 => self.pick(&["i2", "i4", "i8", "f4", "f8", "n", "id"]).to_owned(),
                 4 => self.pick(INTS).to_owned(),
                 5 => self.pick(BIG).to_owned(),
-                6 => self.pick(&["0.1", "1.5", "1e20", "-2.25", "3.0", ".5", "1e-7", "100", "12345678901234567890"]).to_owned(),
-                _ => self.pick(&["'1'::int8", "1::int2", "2.5::float8", "'3'::numeric", "0.1::float4", "i4::numeric", "n::int4", "f8::int8", "f4::float8", "n::float4", "i8::int2", "t::int", "1.005::numeric(6,2)", "f8::numeric", "b::int", "CAST(i4 AS bigint)"]).to_owned(),
+                6 => self
+                    .pick(&["0.1", "1.5", "1e20", "-2.25", "3.0", ".5", "1e-7", "100", "12345678901234567890"])
+                    .to_owned(),
+                _ => self
+                    .pick(&[
+                        "'1'::int8",
+                        "1::int2",
+                        "2.5::float8",
+                        "'3'::numeric",
+                        "0.1::float4",
+                        "i4::numeric",
+                        "n::int4",
+                        "f8::int8",
+                        "f4::float8",
+                        "n::float4",
+                        "i8::int2",
+                        "t::int",
+                        "1.005::numeric(6,2)",
+                        "f8::numeric",
+                        "b::int",
+                        "CAST(i4 AS bigint)",
+                    ])
+                    .to_owned(),
             };
         }
         let (a, b) = (self.number(depth - 1), self.number(depth - 1));
@@ -185,7 +318,31 @@ impl Generator {
             9 => format!("abs({a})"),
             10 => format!("coalesce({a}, {b})"),
             11 => format!("{}({a}, {b})", self.pick(&["greatest", "least"])),
-            12 => self.pick(&["length(t)", "length(c)", "char_length(v)", "octet_length(t)", "strpos(t, 'b')", "i4 & 3", "i8 | 4", "i4 # 1", "~i4", "i4 << 2", "i8 >> 1", "|/ abs(i4)", "-2 ^ 2", "2 ^ i2", "@ i4", "array_length(ia, 1)", "cardinality(ia)", "array_ndims(ia)", "ia[1]", "(j->>'a')::numeric", "n % 2"]).to_owned(),
+            12 => self
+                .pick(&[
+                    "length(t)",
+                    "length(c)",
+                    "char_length(v)",
+                    "octet_length(t)",
+                    "strpos(t, 'b')",
+                    "i4 & 3",
+                    "i8 | 4",
+                    "i4 # 1",
+                    "~i4",
+                    "i4 << 2",
+                    "i8 >> 1",
+                    "|/ abs(i4)",
+                    "-2 ^ 2",
+                    "2 ^ i2",
+                    "@ i4",
+                    "array_length(ia, 1)",
+                    "cardinality(ia)",
+                    "array_ndims(ia)",
+                    "ia[1]",
+                    "(j->>'a')::numeric",
+                    "n % 2",
+                ])
+                .to_owned(),
             _ => format!("({a} + {b}) - {a}"),
         }
     }
@@ -195,7 +352,36 @@ impl Generator {
             return match self.below(6) {
                 0..=3 => self.pick(&["t", "t2", "v", "c", "nm"]).to_owned(),
                 4 => format!("'{}'", self.pick(TEXTS)),
-                _ => self.pick(&["t::varchar(2)", "i4::text", "n::text", "u::text", "d::text", "b::text", "e::text", "f8::text", "f4::text", "ia::text", "ta::text", "iv::text", "tm::text", "ts::text", "j::text", "'ab'::char(4)", "t::name", "c::text", "E'a\\\\b'", "$$abc$$", "j->>'a'", "j#>>'{b,c}'", "by::text", "na::text", "ta[1]", "t::char(3)"]).to_owned(),
+                _ => self
+                    .pick(&[
+                        "t::varchar(2)",
+                        "i4::text",
+                        "n::text",
+                        "u::text",
+                        "d::text",
+                        "b::text",
+                        "e::text",
+                        "f8::text",
+                        "f4::text",
+                        "ia::text",
+                        "ta::text",
+                        "iv::text",
+                        "tm::text",
+                        "ts::text",
+                        "j::text",
+                        "'ab'::char(4)",
+                        "t::name",
+                        "c::text",
+                        "E'a\\\\b'",
+                        "$$abc$$",
+                        "j->>'a'",
+                        "j#>>'{b,c}'",
+                        "by::text",
+                        "na::text",
+                        "ta[1]",
+                        "t::char(3)",
+                    ])
+                    .to_owned(),
             };
         }
         let (a, b) = (self.text(depth - 1), self.text(depth - 1));
@@ -205,7 +391,20 @@ impl Generator {
             2 | 3 => format!("{a} || {b}"),
             4 => format!("coalesce({a}, {b})"),
             5 => format!("{}({a}, {b})", self.pick(&["greatest", "least", "nullif"])),
-            6 => self.pick(&["concat(t, 'x', i4)", "left(t, 2)", "right(t, -1)", "btrim(t)", "ltrim(v, 'a')", "rtrim(t)", "replace(t, 'a', 'xy')", "t || i4", "n || v", "b || t"]).to_owned(),
+            6 => self
+                .pick(&[
+                    "concat(t, 'x', i4)",
+                    "left(t, 2)",
+                    "right(t, -1)",
+                    "btrim(t)",
+                    "ltrim(v, 'a')",
+                    "rtrim(t)",
+                    "replace(t, 'a', 'xy')",
+                    "t || i4",
+                    "n || v",
+                    "b || t",
+                ])
+                .to_owned(),
             _ => format!("{a} || 'x'"),
         }
     }
@@ -219,7 +418,8 @@ impl Generator {
             _ => format!("'{}'", self.pick(PATTERNS)),
         };
         if operator.contains("LIKE") && self.one_in(6) {
-            let (pattern, escape) = [("a!%b", "!"), ("50!%", "!"), ("foo\\%", ""), ("a\\b", ""), ("%x%%", "x")][self.below(5)];
+            let (pattern, escape) =
+                [("a!%b", "!"), ("50!%", "!"), ("foo\\%", ""), ("a\\b", ""), ("%x%%", "x")][self.below(5)];
             return format!("{column} {operator} '{pattern}' ESCAPE '{escape}'");
         }
         format!("{column} {operator} {pattern}")
@@ -228,8 +428,20 @@ impl Generator {
     fn in_list(&mut self) -> String {
         let not = self.pick(&["", "NOT "]);
         let (column, pool, bare) = [
-            ("i2", INTS, true), ("i4", INTS, true), ("i8", BIG, true), ("t", TEXTS, false), ("v", TEXTS, false), ("c", TEXTS, false), ("nm", TEXTS, false),
-            ("u", UUIDS, false), ("d", DATES, false), ("e", MOODS, false), ("tz", ZONED, false), ("n", NUMERICS, false), ("f4", FLOATS, false), ("iv", SPANS, false),
+            ("i2", INTS, true),
+            ("i4", INTS, true),
+            ("i8", BIG, true),
+            ("t", TEXTS, false),
+            ("v", TEXTS, false),
+            ("c", TEXTS, false),
+            ("nm", TEXTS, false),
+            ("u", UUIDS, false),
+            ("d", DATES, false),
+            ("e", MOODS, false),
+            ("tz", ZONED, false),
+            ("n", NUMERICS, false),
+            ("f4", FLOATS, false),
+            ("iv", SPANS, false),
             ("b", &["t", "f"], false),
         ][self.below(15)];
         let mut items: Vec<String> = Vec::new();
@@ -254,7 +466,17 @@ impl Generator {
     fn between(&mut self) -> String {
         let not = self.pick(&["", "NOT "]);
         let symmetric = self.pick(&["", "", "SYMMETRIC "]);
-        let (column, pool) = [("i4", INTS), ("i8", BIG), ("n", NUMERICS), ("t", TEXTS), ("d", DATES), ("ts", STAMPS), ("tz", ZONED), ("f8", FLOATS), ("e", MOODS)][self.below(9)];
+        let (column, pool) = [
+            ("i4", INTS),
+            ("i8", BIG),
+            ("n", NUMERICS),
+            ("t", TEXTS),
+            ("d", DATES),
+            ("ts", STAMPS),
+            ("tz", ZONED),
+            ("f8", FLOATS),
+            ("e", MOODS),
+        ][self.below(9)];
         format!("{column} {not}BETWEEN {symmetric}'{}' AND '{}'", self.pick(pool), self.pick(pool))
     }
 
@@ -273,7 +495,10 @@ impl Generator {
         let operator = self.operator();
         let which = self.pick(&["ANY", "ALL", "SOME"]);
         match self.below(8) {
-            0 => format!("{} {operator} {which}(ia)", self.pick(&["5", "0", "i4", "i8", "NULL", "i2", "id", "1.0::float8::int"])),
+            0 => format!(
+                "{} {operator} {which}(ia)",
+                self.pick(&["5", "0", "i4", "i8", "NULL", "i2", "id", "1.0::float8::int"])
+            ),
             1 => format!("{} {operator} {which}(ta)", self.pick(&["'a'", "t", "v", "NULL::text", "nm", "'foo'"])),
             2 => format!("{} {operator} {which}(na)", self.pick(&["1", "1.0", "n", "i4", "0.1"])),
             3 => format!("{} {operator} {which}(ea)", self.pick(&["e", "'sad'", "'a b'"])),
@@ -291,8 +516,38 @@ impl Generator {
             2 => format!("ta {operator} '{}'", self.pick(TEXT_ARRAYS)),
             3 => format!("ta {operator} ARRAY[t, 'a']"),
             4 => format!("ea {operator} '{}'", self.pick(MOOD_ARRAYS)),
-            5 => format!("{} {operator} ia", self.pick(&["ARRAY[1,2]", "'{3}'", "ia || 7", "ia || '{1}'", "i4 || ia", "ia || ia", "array_append(ia, 1)", "array_prepend(NULL, ia)", "array_cat('{1}', ia)", "ia[1:2]", "ia[:1]"])),
-            _ => self.pick(&["ia[1] = 1", "ia[2] > i4", "ta[1] LIKE 'a%'", "ia[-1] IS NULL", "ia[1:2] = '{1,2}'", "(ARRAY[i4, 5])[1] = 5", "na[1] = 1", "ea[1] = 'sad'", "array_length(ia, 1) = 3", "ia IS NULL", "ia[1][2] = 2 IS NULL", "cardinality(ta) > 1"]).to_owned(),
+            5 => format!(
+                "{} {operator} ia",
+                self.pick(&[
+                    "ARRAY[1,2]",
+                    "'{3}'",
+                    "ia || 7",
+                    "ia || '{1}'",
+                    "i4 || ia",
+                    "ia || ia",
+                    "array_append(ia, 1)",
+                    "array_prepend(NULL, ia)",
+                    "array_cat('{1}', ia)",
+                    "ia[1:2]",
+                    "ia[:1]"
+                ])
+            ),
+            _ => self
+                .pick(&[
+                    "ia[1] = 1",
+                    "ia[2] > i4",
+                    "ta[1] LIKE 'a%'",
+                    "ia[-1] IS NULL",
+                    "ia[1:2] = '{1,2}'",
+                    "(ARRAY[i4, 5])[1] = 5",
+                    "na[1] = 1",
+                    "ea[1] = 'sad'",
+                    "array_length(ia, 1) = 3",
+                    "ia IS NULL",
+                    "ia[1][2] = 2 IS NULL",
+                    "cardinality(ta) > 1",
+                ])
+                .to_owned(),
         }
     }
 
@@ -303,7 +558,18 @@ impl Generator {
             2 => format!("j->>{} {} '1'", self.pick(&["'a'", "0", "-1", "'b'", "1"]), self.operator()),
             3 => format!("j {} '{}'", self.pick(&["?", "?"]), self.pick(&["a", "b", "x"])),
             4 => format!("j {} '{}'", self.pick(&["?|", "?&"]), self.pick(&["{a,b}", "{}", "{a,x}"])),
-            _ => self.pick(&["j#>'{b,2}' = '{\"c\": null}'", "j#>>'{b,0}' = '1'", "j#>'{b,-1}' IS NULL", "(j->'b')->0 = '1'", "(j->>'a')::int = 1", "j->'a' IS NULL", "j::text LIKE '%\"a\"%'", "j->'b'->>'c' = 'd'"]).to_owned(),
+            _ => self
+                .pick(&[
+                    "j#>'{b,2}' = '{\"c\": null}'",
+                    "j#>>'{b,0}' = '1'",
+                    "j#>'{b,-1}' IS NULL",
+                    "(j->'b')->0 = '1'",
+                    "(j->>'a')::int = 1",
+                    "j->'a' IS NULL",
+                    "j::text LIKE '%\"a\"%'",
+                    "j->'b'->>'c' = 'd'",
+                ])
+                .to_owned(),
         }
     }
 
@@ -320,11 +586,22 @@ impl Generator {
             6 => format!("ts - timestamp '{}' {operator} interval '{span}'", self.pick(STAMPS)),
             7 => format!("tm + interval '{span}' {operator} time '{}'", self.pick(TIMES)),
             8 => format!("iv + interval '{span}' {operator} iv"),
-            9 => format!("{}(iv) {operator} interval '{span}'", self.pick(&["justify_days", "justify_hours", "justify_interval", "-"])),
+            9 => format!(
+                "{}(iv) {operator} interval '{span}'",
+                self.pick(&["justify_days", "justify_hours", "justify_interval", "-"])
+            ),
             10 => format!("d + tm {operator} ts"),
             11 => format!("tz AT TIME ZONE 'UTC' {operator} ts"),
-            12 => format!("{} {operator} {}", self.pick(&["ts::date", "tz::date", "d::timestamp::date"]), self.pick(&["d", "'2024-02-29'", "date '2024-03-01'"])),
-            _ => format!("{} {operator} {}", self.pick(&["ts::time", "tz::time", "iv::time"]), self.pick(&["tm", "'12:34:56.789'"])),
+            12 => format!(
+                "{} {operator} {}",
+                self.pick(&["ts::date", "tz::date", "d::timestamp::date"]),
+                self.pick(&["d", "'2024-02-29'", "date '2024-03-01'"])
+            ),
+            _ => format!(
+                "{} {operator} {}",
+                self.pick(&["ts::time", "tz::time", "iv::time"]),
+                self.pick(&["tm", "'12:34:56.789'"])
+            ),
         }
     }
 
@@ -332,7 +609,18 @@ impl Generator {
         match self.below(4) {
             0 | 1 => format!("e {} '{}'", self.operator(), self.pick(MOODS)),
             2 => format!("'{}' {} e", self.pick(MOODS), self.operator()),
-            _ => self.pick(&["e::text = 'sad'", "e IS NOT NULL", "coalesce(e, 'ok') = 'ok'", "e > 'sad' AND e <= 'happy'", "e::text LIKE 'h%'", "greatest(e, 'ok') = e", "ea && '{sad,ok}'", "e = ea[1]"]).to_owned(),
+            _ => self
+                .pick(&[
+                    "e::text = 'sad'",
+                    "e IS NOT NULL",
+                    "coalesce(e, 'ok') = 'ok'",
+                    "e > 'sad' AND e <= 'happy'",
+                    "e::text LIKE 'h%'",
+                    "greatest(e, 'ok') = e",
+                    "ea && '{sad,ok}'",
+                    "e = ea[1]",
+                ])
+                .to_owned(),
         }
     }
 

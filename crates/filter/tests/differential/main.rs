@@ -7,8 +7,8 @@ mod server;
 use generate::Generator;
 use server::{Answer, Server};
 use std::collections::BTreeMap;
-use thalweg_filter::{Index, Predicate};
 use std::sync::Arc;
+use thalweg_filter::{Index, Predicate};
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
@@ -48,7 +48,8 @@ fn postgres_and_predicates_select_the_same_rows() {
     for (i, (_, predicate)) in accepted.iter().enumerate() {
         index.insert(i, Some(&Arc::new(predicate.clone())));
     }
-    let borrowed: Vec<Vec<Option<&[u8]>>> = rows.iter().map(|row| row.iter().map(|v| v.as_deref().map(str::as_bytes)).collect()).collect();
+    let borrowed: Vec<Vec<Option<&[u8]>>> =
+        rows.iter().map(|row| row.iter().map(|v| v.as_deref().map(str::as_bytes)).collect()).collect();
     let mut found = vec![Vec::new(); rows.len()];
     for (row, found) in borrowed.iter().zip(&mut found) {
         index.matching(row, found);
@@ -63,12 +64,20 @@ fn postgres_and_predicates_select_the_same_rows() {
                 compared += truths.len();
                 selected += truths.matches('t').count();
                 // A row for which Postgres fails is one that cannot be told.
-                if truths.replace('E', "f") != held && !truths.contains('E') || truths.chars().zip(held.chars()).any(|(a, b)| a == 't' && b == 'f' || a == 'f' && b == 't') {
-                    wrong.push(format!("{what}\n  clause:   {clause}\n  sql:      {}\n  postgres: {truths}\n  holds:    {held}", predicate.sql()));
+                if truths.replace('E', "f") != held && !truths.contains('E')
+                    || truths.chars().zip(held.chars()).any(|(a, b)| a == 't' && b == 'f' || a == 'f' && b == 't')
+                {
+                    wrong.push(format!(
+                        "{what}\n  clause:   {clause}\n  sql:      {}\n  postgres: {truths}\n  holds:    {held}",
+                        predicate.sql()
+                    ));
                 }
             }
             Answer::Refused(message) => {
-                wrong.push(format!("{what} refused: {message}\n  clause: {clause}\n  sql:    {}\n  holds:  {held}", predicate.sql()));
+                wrong.push(format!(
+                    "{what} refused: {message}\n  clause: {clause}\n  sql:    {}\n  holds:  {held}",
+                    predicate.sql()
+                ));
             }
         };
         judge("original", &original[i]);
@@ -80,8 +89,17 @@ fn postgres_and_predicates_select_the_same_rows() {
     for (message, times) in &refused {
         println!("{times:5} x {message}");
     }
-    println!("seed {seed}: {} clauses, {} refused, {compared} comparisons, {selected} selected", count, refused.values().sum::<usize>());
-    assert!(wrong.is_empty(), "{} wrong, seed {seed}:\n{}", wrong.len(), wrong.iter().take(25).cloned().collect::<Vec<_>>().join("\n"));
+    println!(
+        "seed {seed}: {} clauses, {} refused, {compared} comparisons, {selected} selected",
+        count,
+        refused.values().sum::<usize>()
+    );
+    assert!(
+        wrong.is_empty(),
+        "{} wrong, seed {seed}:\n{}",
+        wrong.len(),
+        wrong.iter().take(25).cloned().collect::<Vec<_>>().join("\n")
+    );
     assert!(compared >= 20_000 || count < 1500, "{compared} comparisons");
     assert!(refused.values().sum::<usize>() * 10 < accepted.len(), "more than a tenth is refused");
 }

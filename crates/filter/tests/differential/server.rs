@@ -104,7 +104,10 @@ impl Server {
     /// Makes the table with random rows; what comes back are their texts.
     pub(crate) fn fill(&self, generator: &mut Generator, count: usize) -> Vec<Vec<Option<String>>> {
         let columns: Vec<String> = COLUMNS.iter().map(|(name, ty)| format!("{name} {ty}")).collect();
-        let mut script = format!("CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy', 'a b');\nCREATE TABLE t ({});\n{CHECK}", columns.join(", "));
+        let mut script = format!(
+            "CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy', 'a b');\nCREATE TABLE t ({});\n{CHECK}",
+            columns.join(", ")
+        );
         for id in 0..count {
             let values: Vec<String> = COLUMNS[1..].iter().map(|(_, ty)| generator.value(ty)).collect();
             script.push_str(&format!("INSERT INTO t VALUES ({id}, {});\n", values.join(", ")));
