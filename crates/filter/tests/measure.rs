@@ -28,7 +28,9 @@ fn rows() {
         ("name LIKE '%x'", |i| format!("name LIKE '%ame {i:05}'")),
         ("name LIKE '%x%'", |i| format!("name LIKE '%me {i:05}%'")),
         ("a BETWEEN", |i| format!("a BETWEEN {} AND {}", i * 10, i * 10 + 9)),
-        ("a IN (10)", |i| format!("a IN ({})", (0..10).map(|j| (i * 10 + j).to_string()).collect::<Vec<_>>().join(", "))),
+        ("a IN (10)", |i| {
+            format!("a IN ({})", (0..10).map(|j| (i * 10 + j).to_string()).collect::<Vec<_>>().join(", "))
+        }),
         ("c = 'same' AND name = 'x'", |i| format!("c = 'same' AND name = 'name {i}'")),
         ("name <> 'x' AND a + 1 = i (residual)", |i| format!("name <> 'name' AND a + 1 + {i} <> 0 AND a = id + {i}")),
     ];
@@ -38,18 +40,26 @@ fn rows() {
         let rounds = if what.contains("residual") { 100 } else { 100_000 };
         let mut out = Vec::new();
         let mut found = 0;
-        let texts: Vec<(String, String)> = (0..1000).map(|i| (format!("name {:05}", i * 7), (i * 77).to_string())).collect();
-        let plain: Vec<(String, String)> = (0..1000).map(|i| (format!("name {}", i * 7), (i * 77).to_string())).collect();
+        let texts: Vec<(String, String)> =
+            (0..1000).map(|i| (format!("name {:05}", i * 7), (i * 77).to_string())).collect();
+        let plain: Vec<(String, String)> =
+            (0..1000).map(|i| (format!("name {}", i * 7), (i * 77).to_string())).collect();
         let texts = if what.contains("= 'x'") { plain } else { texts };
         let began = Instant::now();
         for round in 0..rounds {
             let (name, a) = &texts[round % texts.len()];
             out.clear();
-            index.matching(&[Some(b"1"), Some(name.as_bytes()), Some(a.as_bytes()), Some(b"same"), Some(b"d")], &mut out);
+            index.matching(
+                &[Some(b"1"), Some(name.as_bytes()), Some(a.as_bytes()), Some(b"same"), Some(b"d")],
+                &mut out,
+            );
             found += out.len();
         }
         let row = began.elapsed().as_secs_f64() * 1e9 / rounds as f64;
-        println!("{what}: {row:.0} ns per row, {:.2} found, {insert:.2} us to parse and insert", found as f64 / rounds as f64);
+        println!(
+            "{what}: {row:.0} ns per row, {:.2} found, {insert:.2} us to parse and insert",
+            found as f64 / rounds as f64
+        );
     }
 }
 

@@ -62,8 +62,9 @@ struct Slot<K> {
 
 enum Wanted<K> {
     One(K),
-    /// Ascending.
-    Many(Vec<K>),
+    /// Ascending. Boxed, as there may be a million predicates that one wants each.
+    #[expect(clippy::box_collection, reason = "the enum is half as large")]
+    Many(Box<Vec<K>>),
 }
 
 impl<K: Copy + Ord> Default for Index<K> {
@@ -212,7 +213,7 @@ impl<K: Copy + Ord> Wanted<K> {
     fn add(&mut self, key: K) {
         match self {
             Self::One(one) if *one == key => {}
-            Self::One(one) => *self = Self::Many(vec![(*one).min(key), (*one).max(key)]),
+            Self::One(one) => *self = Self::Many(Box::new(vec![(*one).min(key), (*one).max(key)])),
             Self::Many(all) => {
                 if let Err(at) = all.binary_search(&key) {
                     all.insert(at, key);
@@ -240,7 +241,7 @@ impl<K: Copy + Ord> Wanted<K> {
     fn append_to(&self, out: &mut Vec<K>) {
         match self {
             Self::One(one) => out.push(*one),
-            Self::Many(all) => out.extend(all),
+            Self::Many(all) => out.extend(all.iter()),
         }
     }
 }
