@@ -1,6 +1,7 @@
 //! What an expression is for a row.
 
 use crate::expr::{Choice, Comparison, Expr, Like, Operator};
+use crate::function::Function;
 use crate::like;
 use crate::row::Row;
 use crate::syntax::Test;
@@ -58,17 +59,11 @@ impl Expr {
                 Value::Null => Ok(Value::Null),
                 value => cast::fit(value, *base, *modifiers),
             },
-            Self::Call(function, args) => {
-                let mut values = Vec::with_capacity(args.len());
-                for arg in args {
-                    values.push(arg.eval(row)?);
-                }
-                if values.iter().any(Value::is_null) && !takes_nulls(*function) {
-                    Ok(Value::Null)
-                } else {
-                    function.call(&values)
-                }
-            }
+            Self::Call(function, args) => match &args[..] {
+                [one] => called(*function, &[one.eval(row)?]),
+                [left, right] => called(*function, &[left.eval(row)?, right.eval(row)?]),
+                args => called(*function, &args.iter().map(|arg| arg.eval(row)).collect::<Result<Vec<_>, _>>()?),
+            },
             Self::Choose(choice, ty, args) => choose(*choice, *ty, args, row),
             Self::Array(_, list) => {
                 let mut elements = Vec::with_capacity(list.len());
@@ -82,10 +77,13 @@ impl Expr {
     }
 }
 
+fn called<'r>(function: Function, args: &[Value<'r>]) -> Result<Value<'r>, Failed> {
+    if !takes_nulls(function) && args.iter().any(Value::is_null) { Ok(Value::Null) } else { function.call(args) }
+}
+
 /// A null can be put into an array.
-fn takes_nulls(function: crate::function::Function) -> bool {
-    use crate::function::Function::{ArrayAppend, ArrayConcat, ArrayPrepend};
-    matches!(function, ArrayAppend | ArrayConcat | ArrayPrepend)
+fn takes_nulls(function: Function) -> bool {
+    matches!(function, Function::ArrayAppend | Function::ArrayConcat | Function::ArrayPrepend)
 }
 
 fn all(truths: impl Iterator<Item = Truth>) -> Truth {

@@ -214,11 +214,11 @@ impl Expr {
         matches!(self, Self::Column(_)) || self.children().iter().any(Self::has_column)
     }
 
-    /// Whether something in it has the type `name`, whose collation is "C": with it, cases are those of ASCII.
+    /// Whether something in it brings the collation "C" of the type `name` with it, in which cases are those of ASCII. A cast brings none.
     pub(crate) fn has_name(&self, schema: &Schema) -> bool {
         let own = match self {
             Self::Column(column) => schema.type_of(*column).base == Base::Name,
-            Self::Const(_, ty) | Self::Cast { to: ty, .. } => ty.base == Base::Name,
+            Self::Const(_, ty) => ty.base == Base::Name,
             _ => false,
         };
         own || self.children().iter().any(|child| child.has_name(schema))

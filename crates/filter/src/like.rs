@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// Most steps that one match may take; what needs more is an error, as patterns with many wildcards on long texts take the product of both
 /// lengths.
-const STEPS_MAX: u32 = 1 << 24;
+const STEPS_MAX: u32 = 1 << 22;
 
 /// One character of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

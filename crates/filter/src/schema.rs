@@ -42,6 +42,11 @@ impl Schema {
         &self.0.columns
     }
 
+    /// Whether rows of one are rows of the other.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.columns == other.0.columns
+    }
+
     pub(crate) fn table(&self) -> &str {
         &self.0.table
     }

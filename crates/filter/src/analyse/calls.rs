@@ -5,6 +5,7 @@ use crate::error::{Parsed, refuse};
 use crate::expr::{Choice, Expr};
 use crate::function::Function;
 use crate::syntax::{Kind, Node, TypeName};
+use crate::types::value::Value;
 use crate::types::{Base, Type};
 
 impl Analyser<'_> {
@@ -63,15 +64,23 @@ impl Analyser<'_> {
         for arg in args {
             exprs.push(coerce::implicitly(arg, common, self.schema)?);
         }
+        if choice == Choice::Coalesce {
+            // What stands behind a constant is not looked at, even if it fails.
+            exprs.retain(|expr| !matches!(expr, Expr::Const(Value::Null, _)));
+            match exprs.first() {
+                None => return Ok(self.typed(at, common, Expr::Const(Value::Null, common))),
+                Some(constant @ Expr::Const(..)) => return Ok(self.typed(at, common, constant.clone())),
+                Some(_) => {}
+            }
+        }
         Ok(self.typed(at, common, Expr::Choose(choice, common, exprs.into())))
     }
 
     fn null_if(&self, at: usize, args: Vec<Typed>) -> Parsed<Typed> {
-        // The operator of equality decides the types; the result is of the first.
-        let Some(common) = coerce::common_type(args.iter().map(|arg| arg.ty)) else {
-            return refuse(at, "NULLIF types cannot be matched");
-        };
-        if args[0].ty != common && !args[0].ty.is_unknown() || matches!(common.base, Base::Json | Base::Other(_)) {
+        // Of two types the operator of equality would decide.
+        let (left, right) = (args[0].ty, args[1].ty);
+        let same = left == right || left.is_unknown() || right.is_unknown();
+        if !same || matches!(left.base, Base::Json | Base::Other(_)) {
             return refuse(at, "NULLIF is supported for two values of one type");
         }
         self.choice(at, Choice::NullIf, "NULLIF", args)

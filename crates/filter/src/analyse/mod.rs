@@ -132,7 +132,10 @@ impl Analyser<'_> {
             return Ok(self.typed(at, base, Expr::Const(Value::Int(number), base.into())));
         }
         match Decimal::parse(text) {
-            Ok(number) => Ok(self.typed(at, Base::Numeric, Expr::Const(number.into(), Base::Numeric.into()))),
+            Ok(number) if number.is_short() => {
+                Ok(self.typed(at, Base::Numeric, Expr::Const(number.into(), Base::Numeric.into())))
+            }
+            Ok(_) => refuse(at, coerce::LONG_NUMBER),
             Err(_) => refuse(at, "value overflows numeric format"),
         }
     }

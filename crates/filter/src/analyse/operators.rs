@@ -21,6 +21,9 @@ impl Analyser<'_> {
         if matches!(left.ty.base, Base::Enum(_)) || matches!(right.ty.base, Base::Enum(_)) {
             return self.enum_operator(at, symbol, left, right);
         }
+        if let Some(at) = [&left, &right].iter().find(|it| matches!(it.ty.base, Base::Other(_))).map(|it| it.at) {
+            return refuse(at, "columns of this type can only be tested for null or cast to text");
+        }
         // What is no string becomes one beside a string.
         let (left, right) = if symbol == "||" { self.as_texts(left, right)? } else { (left, right) };
         let candidates = signatures::infix(symbol);

@@ -26,6 +26,12 @@ const WHOLE_MAX: i64 = 131_072;
 /// Most digits after the point that a division gives by itself.
 const DISPLAY_SCALE_MAX: i64 = 1000;
 
+/// Longest result of an operator, about 20,000 digits: where clauses are evaluated for every row, and long division is slow.
+const RESULT_BITS_MAX: u64 = 1 << 16;
+/// Longest constant, about 1,000 digits.
+const CONSTANT_BITS_MAX: u64 = 3400;
+const CONSTANT_SCALE_MAX: u32 = 1000;
+
 /// Why there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -164,11 +170,18 @@ impl Decimal {
     }
 
     fn checked(unscaled: BigInt, scale: u32) -> Result<Self, Fault> {
-        // 4 bits hold more than one digit: a bound that needs no printing.
-        if unscaled.bits() > 4 * (WHOLE_MAX as u64 + u64::from(SCALE_MAX)) {
+        if unscaled.bits() > RESULT_BITS_MAX {
             return Err(Fault::Overflow);
         }
         Ok(Self::Finite { unscaled, scale })
+    }
+
+    /// Whether it is short enough for a constant.
+    pub(crate) fn is_short(&self) -> bool {
+        match self {
+            Self::Finite { unscaled, scale } => unscaled.bits() <= CONSTANT_BITS_MAX && *scale <= CONSTANT_SCALE_MAX,
+            _ => true,
+        }
     }
 
     pub(crate) fn add(&self, other: &Self) -> Result<Self, Fault> {

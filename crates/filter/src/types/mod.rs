@@ -169,10 +169,6 @@ impl Base {
         matches!(self, Self::Bool | Self::Float8 | Self::Text | Self::Timestamptz | Self::Interval)
     }
 
-    pub(crate) fn is_integer(self) -> bool {
-        matches!(self, Self::Int2 | Self::Int4 | Self::Int8)
-    }
-
     pub(crate) fn is_text(self) -> bool {
         self.category() == Category::String
     }

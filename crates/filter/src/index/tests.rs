@@ -1,0 +1,103 @@
+use super::*;
+use crate::{Column, Predicate, Schema};
+
+fn schema() -> Schema {
+    let column =
+        |name: &str, type_oid, element_oid| Column { name: name.into(), type_oid, element_oid, labels: Vec::new() };
+    Schema::new(
+        "t",
+        vec![
+            column("id", 23, 0),
+            column("name", 25, 0),
+            column("b", 16, 0),
+            column("tags", 1009, 25),
+            column("n", 1700, 0),
+        ],
+    )
+}
+
+fn predicate(sql: &str) -> Arc<Predicate> {
+    Arc::new(Predicate::parse(sql, &[], &schema()).unwrap())
+}
+
+#[test]
+fn conditions_are_found_by_what_they_need() {
+    let mut index = Index::new();
+    for (clause, expected) in [
+        ("name = 'x'", "equality on \"name\""),
+        ("'x' = name AND id > 3", "equality on \"name\""),
+        ("id IN (1, 2, 3)", "3 x equality on \"id\""),
+        ("id = ANY('{1,2}')", "2 x equality on \"id\""),
+        ("id > 3", "range on \"id\""),
+        ("id >= 3 AND id < 9 AND b", "range on \"id\""),
+        ("id BETWEEN 3 AND 9", "range on \"id\""),
+        ("name LIKE 'abc%'", "prefix of 3 bytes on \"name\""),
+        ("name ILIKE 'aBc%'", "prefix of 3 bytes on \"name\""),
+        ("name LIKE '%abc'", "suffix of 3 bytes on \"name\""),
+        ("name LIKE '%abcdefghij%'", "piece of 8 bytes on \"name\""),
+        ("name LIKE 'abc'", "equality on \"name\""),
+        ("name IS NULL", "null on \"name\""),
+        ("b", "equality on \"b\""),
+        ("NOT b", "equality on \"b\""),
+        ("b IS TRUE AND id IS NOT NULL", "equality on \"b\""),
+        ("name = 'x' OR id < 3", "equality on \"name\", range on \"id\""),
+        ("'a' = ANY(tags)", "element on \"tags\""),
+        ("tags @> '{a,b}'", "element on \"tags\""),
+        ("tags && '{a,b}'", "2 x element on \"tags\""),
+        ("lower(name) = 'x'", "equality on lower(\"name\")"),
+        ("n = 1.5", "equality on \"n\""),
+        ("id = NULL", "never true"),
+        ("name <> 'x'", "evaluated for each row"),
+        ("name = 'x' OR id <> 3", "evaluated for each row"),
+    ] {
+        let predicate = predicate(clause);
+        assert_eq!(index.explain(&predicate), expected, "{clause}");
+        index.insert(0, Some(&predicate));
+    }
+}
+
+#[test]
+fn the_condition_that_fewest_share_is_taken() {
+    let mut index = Index::new();
+    for id in 0..100 {
+        index.insert(id, Some(&predicate(&format!("name = 'same' AND id = {id}"))));
+    }
+    assert_eq!(index.explain(&predicate("name = 'same' AND id = 200")), "equality on \"id\"");
+    assert_eq!(index.explain(&predicate("name = 'other' AND id = 5")), "equality on \"name\"");
+}
+
+#[test]
+fn equal_predicates_are_one() {
+    let mut index = Index::new();
+    for key in [3, 1, 2, 2] {
+        index.insert(key, Some(&predicate("name = 'x'")));
+    }
+    index.insert(9, Some(&predicate("'x'::text = \"name\"")));
+    index.insert(0, None);
+    index.insert(3, None);
+    assert_eq!(index.slots.len(), 1);
+    let mut out = vec![7];
+    index.matching(&[Some(b"1"), Some(b"x")], &mut out);
+    assert_eq!(out, [7, 0, 1, 2, 3, 9]);
+    for key in [1, 2, 3] {
+        index.remove(key, Some(&predicate("name = 'x'")));
+    }
+    out.clear();
+    index.matching(&[Some(b"1"), Some(b"x")], &mut out);
+    assert_eq!(out, [0, 3, 9]);
+    index.remove(9, Some(&predicate("name = 'x'")));
+    index.remove(0, None);
+    index.remove(3, None);
+    assert!(index.is_empty() && index.interned.is_empty() && index.filed.scalars.all.is_empty());
+}
+
+#[test]
+fn a_predicate_of_other_columns_is_evaluated_by_its_own() {
+    let mut index = Index::new();
+    index.insert(1, Some(&predicate("id = 1")));
+    let other = Schema::new("t", vec![Column { name: "id".into(), type_oid: 25, ..Column::default() }]);
+    index.insert(2, Some(&Arc::new(Predicate::parse("id = '1'", &[], &other).unwrap())));
+    let mut out = Vec::new();
+    index.matching(&[Some(b"1")], &mut out);
+    assert_eq!(out, [1, 2]);
+}

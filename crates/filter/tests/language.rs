@@ -1,0 +1,222 @@
+//! What the language promises, clause by clause; the differential test has the breadth.
+
+use thalweg_filter::{Column, Predicate, Schema};
+
+fn schema() -> Schema {
+    let column =
+        |name: &str, type_oid, element_oid| Column { name: name.into(), type_oid, element_oid, labels: Vec::new() };
+    let mood = |name: &str, array: bool| Column {
+        name: name.into(),
+        type_oid: if array { 90_002 } else { 90_001 },
+        element_oid: if array { 90_001 } else { 0 },
+        labels: vec!["sad".into(), "ok".into(), "happy".into()],
+    };
+    Schema::new(
+        "items",
+        vec![
+            column("id", 23, 0),
+            column("f8", 701, 0),
+            column("t", 25, 0),
+            column("v", 1043, 0),
+            column("a", 1007, 23),
+            column("d", 1082, 0),
+            column("tz", 1184, 0),
+            column("n", 1700, 0),
+            mood("e", false),
+            mood("ea", true),
+            column("point", 600, 0),
+            column("b", 16, 0),
+            column("Odd \"name\"", 25, 0),
+            column("ip", 869, 0),
+        ],
+    )
+}
+
+const COLUMNS: [&str; 14] = ["id", "f8", "t", "v", "a", "d", "tz", "n", "e", "ea", "point", "b", "odd", "ip"];
+
+fn parse(clause: &str) -> Result<Predicate, String> {
+    Predicate::parse(clause, &[], &schema()).map_err(|error| error.to_string())
+}
+
+/// Whether a clause holds for a row that has some values.
+fn holds(clause: &str, values: &[(&str, &str)]) -> bool {
+    let find = |name: &&str| values.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_bytes());
+    let row: Vec<Option<&[u8]>> = COLUMNS.iter().map(find).collect();
+    parse(clause).unwrap().holds(&row)
+}
+
+#[test]
+fn an_enum_is_compared_without_a_cast() {
+    for (clause, expected) in [
+        ("e IS NOT NULL", true),
+        ("e = 'ok'", true),
+        ("e > 'sad'", true),
+        ("e > 'happy'", false),
+        ("e IN ('ok', 'happy')", true),
+    ] {
+        assert_eq!(holds(clause, &[("e", "ok")]), expected, "{clause}");
+    }
+    assert!(!holds("e IS NOT NULL", &[]));
+    assert!(holds("ea @> '{sad}'", &[("ea", "{ok,sad}")]));
+    assert_eq!(parse("e = 'angry'").unwrap_err(), "invalid input value for enum: \"angry\"");
+}
+
+#[test]
+fn null_elements_of_arrays_keep_a_condition_unknown() {
+    for clause in ["0 < ALL(a)", "NOT (5 = ANY(a))", "5 <> ALL(a)"] {
+        assert!(!holds(clause, &[("a", "{1,NULL}")]), "{clause}");
+        assert!(holds(clause, &[("a", "{1,2}")]), "{clause}");
+        assert!(holds(clause, &[("a", "{}")]), "{clause}");
+    }
+    assert!(holds("1 = ANY(a)", &[("a", "{NULL,1}")]));
+}
+
+#[test]
+fn an_escaped_wildcard_is_itself() {
+    assert!(holds(r"t LIKE '%\%%'", &[("t", "50% off")]));
+    assert!(!holds(r"t LIKE '%\%%'", &[("t", "50 off")]));
+    assert!(holds("t LIKE 'a!_b' ESCAPE '!'", &[("t", "a_b")]));
+    assert!(!holds("t LIKE 'a!_b' ESCAPE '!'", &[("t", "axb")]));
+}
+
+#[test]
+fn an_integer_is_compared_with_a_float_column() {
+    assert!(holds("f8 = 3", &[("f8", "3")]));
+    assert!(holds("f8 > 2 AND f8 < 9007199254740993", &[("f8", "3.5")]));
+}
+
+#[test]
+fn numbers_beyond_integers_are_numeric() {
+    assert!(holds("n = 1e20", &[("n", "100000000000000000000")]));
+    assert!(holds("n = 9007199254740993", &[("n", "9007199254740993")]));
+    assert!(!holds("n = 9007199254740993", &[("n", "9007199254740992")]));
+    assert!(holds("id < 9007199254740993", &[("id", "1")]));
+    assert!(holds("id < 123456789012345678901234567890", &[("id", "1")]));
+}
+
+#[test]
+fn dates_differ_and_strings_join() {
+    assert!(holds("d <> '2024-01-01'", &[("d", "2024-01-02")]));
+    assert!(holds("tz <> '2024-01-01'", &[("tz", "2024-01-01 01:00:00+00")]));
+    assert!(!holds("tz <> '2024-01-01 01:00+01'", &[("tz", "2024-01-01 00:00:00+00")]));
+    assert!(holds("v || t = 'ab'", &[("v", "a"), ("t", "b")]));
+}
+
+#[test]
+fn parameters_have_the_type_of_what_is_around_them() {
+    let params = [(1, "5".to_owned()), (2, "a'b".to_owned()), (3, "{1,2}".to_owned())];
+    let predicate = Predicate::parse("id = $1 AND t = $2 AND id = ANY($3)", &params, &schema()).unwrap();
+    assert_eq!(
+        predicate.sql(),
+        r#"(("id" = '5'::integer) AND ("t" = 'a''b'::text) AND ("id" = ANY ('{1,2}'::integer[])))"#
+    );
+    assert_eq!(predicate.columns(), [0, 2]);
+    let wrong = Predicate::parse("t = 'x' OR id = $2", &params, &schema()).unwrap_err();
+    assert_eq!((wrong.message.as_str(), wrong.position), ("invalid input syntax for type integer: \"a'b\"", 17));
+}
+
+#[test]
+fn names_are_quoted_where_they_are_written() {
+    let predicate = parse("\"Odd \"\"name\"\"\" = 'x' AND items.ID = 1").unwrap();
+    assert_eq!(predicate.sql(), r#"(("Odd ""name""" = 'x'::text) AND ("id" = '1'::integer))"#);
+}
+
+#[test]
+fn equal_meanings_are_equal() {
+    for (a, b) in [
+        ("id=1", "1  = items.id"),
+        ("id IN (1, 2)", "id = ANY('{1,2}')"),
+        ("NOT id > 3", "id <= 3"),
+        ("id BETWEEN 1 AND 2", "id >= 1 AND (id <= 2)"),
+        ("id = 1 + 1", "id = 2"),
+    ] {
+        assert_eq!(parse(a), parse(b), "{a} and {b}");
+    }
+    assert_ne!(parse("n = 1.0"), parse("n = 1.00"));
+}
+
+#[test]
+fn refusals_name_what_is_wrong() {
+    for (clause, message) in [
+        ("", "syntax error at end of input"),
+        ("id =", "syntax error at end of input"),
+        ("id = = 1", "syntax error at or near \"=\""),
+        ("id = 1 = 1", "syntax error at or near \"=\""),
+        ("nope = 1", "unknown reference nope"),
+        ("other.id = 1", "missing FROM-clause entry for table \"other\""),
+        ("id = 1; DROP TABLE items", "unescaped \";\" causing statement split"),
+        ("id = 1 ORDER BY id", "malformed query ending with SQL clauses"),
+        ("id = 1 LIMIT 1", "malformed query ending with SQL clauses"),
+        ("id", "argument of WHERE must be type boolean, not type integer"),
+        ("id AND b", "argument of AND must be type boolean, not type integer"),
+        ("id = 'x'", "invalid input syntax for type integer: \"x\""),
+        ("id = '99999999999'", "value \"99999999999\" is out of range for type integer"),
+        ("d = '2024-02-30'", "date/time field value out of range: \"2024-02-30\""),
+        ("d = 'today'", "\"today\" is another value at another time and cannot be used here"),
+        ("id = t", "operator does not exist: integer = text"),
+        ("id = $1", "there is no parameter $1"),
+        ("now() < tz", "unsupported function: now"),
+        ("tz < current_timestamp", "unsupported function: current_timestamp"),
+        ("count(*) = 1", "aggregates are not supported: count"),
+        ("id IN (SELECT 1)", "subqueries are not supported here"),
+        ("EXISTS (SELECT 1)", "EXISTS is not supported"),
+        ("CASE WHEN b THEN b END", "CASE is not supported"),
+        ("t ~ 'x'", "operator does not exist: text ~ unknown"),
+        ("t COLLATE \"C\" = 'x'", "COLLATE is not supported"),
+        ("point = '(1,2)'", "columns of this type can only be tested for null or cast to text"),
+        ("ip::text = '1.2.3.4'", "a cast of type inet to text is not supported"),
+        ("tz::text = ''", "a cast of timestamp with time zone to text depends on the time zone of the session"),
+        ("tz AT TIME ZONE 'Europe/Berlin' < '2024-01-01'", "time zones other than 'UTC' are not supported"),
+        ("t LIKE 'x' ESCAPE 'ab'", "invalid escape string"),
+        ("t = 'x", "unterminated quoted string"),
+        ("/* t = 'x'", "unterminated /* comment"),
+        ("n = 1e5000", "numeric constants of more than 1000 digits are not supported"),
+    ] {
+        assert_eq!(parse(clause).unwrap_err(), message, "{clause}");
+    }
+}
+
+#[test]
+fn what_is_too_large_is_refused() {
+    let long = format!("t = '{}'", "x".repeat(64 << 10));
+    assert!(parse(&long).unwrap_err().starts_with("where clause is longer than"));
+    for deep in [
+        format!("{}b{}", "(".repeat(30_000), ")".repeat(30_000)),
+        "NOT ".repeat(16_000) + "b",
+        format!("id = 1{}", "+1".repeat(30_000)),
+        "-".repeat(300) + "id = 1",
+        "- ".repeat(300) + "id = 1",
+        "a[".repeat(20_000),
+        "ARRAY[".repeat(5000),
+    ] {
+        let error = parse(&deep).unwrap_err();
+        assert!(
+            error.contains("nested deeper than 100")
+                || error.contains("syntax error")
+                || error.contains("operator does not"),
+            "{error}"
+        );
+    }
+    assert!(parse(&("NOT ".repeat(90) + "b")).is_ok());
+    // Wide is not deep.
+    let wide = (0..5000).map(|i| format!("id={i}")).collect::<Vec<_>>().join(" OR ");
+    assert!(wide.len() < 64 << 10 && holds(&wide, &[("id", "4999")]));
+    let json = "[".repeat(100_000);
+    assert!(!holds("t::jsonb = '1'", &[("t", &json)]));
+}
+
+#[test]
+fn an_error_is_not_true() {
+    assert!(!holds("1 / id = 1 OR t = 'a'", &[("id", "0"), ("t", "a")]));
+    assert!(holds("t = 'a' OR 1 / id = 1", &[("id", "0"), ("t", "a")]));
+    assert!(!holds("t::integer = 1", &[("t", "x")]));
+    assert!(!holds("id = 1", &[("id", "not a number")]));
+}
+
+#[test]
+fn a_row_of_another_length_is_no_reason_to_panic() {
+    let predicate = parse("n IS NULL AND id = 1").unwrap();
+    assert!(predicate.holds(&[Some(b"1")]));
+    assert!(!predicate.holds(&[]));
+    assert!(!parse("t = 'x'").unwrap().holds(&[None, None, Some(b"\xff\xfe")]));
+}
