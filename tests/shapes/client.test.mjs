@@ -11,7 +11,7 @@ const { FetchError, isChangeMessage, isControlMessage, Shape, ShapeStream } = aw
 
 let w
 before(async () => (w = await World.start()))
-after(() => w.stop())
+after(() => w?.stop())
 
 function client(t, params, options = {}) {
   const abort = new AbortController()

@@ -6,7 +6,7 @@ import { eventually, World } from "./support/world.mjs"
 
 let w
 before(async () => (w = await World.start()))
-after(() => w.stop())
+after(() => w?.stop())
 
 const MUST_REFETCH = [{ headers: { control: "must-refetch" } }]
 

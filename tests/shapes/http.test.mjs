@@ -7,7 +7,7 @@ import { World } from "./support/world.mjs"
 
 let w
 before(async () => (w = await World.start({ settings: { ELECTRIC_CACHE_MAX_AGE: "62", ELECTRIC_CACHE_STALE_AGE: "312" } })))
-after(() => w.stop())
+after(() => w?.stop())
 
 const list = (header) => (header ?? "").split(",").map((item) => item.trim()).filter(Boolean).sort()
 const SHAPE_METHODS = ["DELETE", "GET", "HEAD", "OPTIONS", "POST"]

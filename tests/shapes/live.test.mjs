@@ -6,7 +6,7 @@ import { sleep, World } from "./support/world.mjs"
 
 let w
 before(async () => (w = await World.start()))
-after(() => w.stop())
+after(() => w?.stop())
 
 describe("long polls", () => {
   test("one waits for a change and gets it at once", async () => {
@@ -132,7 +132,7 @@ describe("long polls", () => {
 describe("cursors", () => {
   let usual // the usual 20 s of a long poll
   before(async () => (usual = await World.start({ settings: { ELECTRIC_LONG_POLL_TIMEOUT: undefined } })))
-  after(() => usual.stop())
+  after(() => usual?.stop())
   const EPOCH = Date.UTC(2024, 9, 9) / 1000
   const next = () => Math.ceil((Math.floor(Date.now() / 1000) - EPOCH) / 20) * 20
 

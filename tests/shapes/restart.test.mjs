@@ -6,7 +6,7 @@ import { eventually, sleep, World } from "./support/world.mjs"
 
 let w
 before(async () => (w = await World.start()))
-after(() => w.stop())
+after(() => w?.stop())
 
 describe("the server", () => {
   for (const signal of ["SIGKILL", "SIGTERM"])

@@ -6,7 +6,7 @@ import { World } from "./support/world.mjs"
 
 let w
 before(async () => (w = await World.start()))
-after(() => w.stop())
+after(() => w?.stop())
 
 const HASH = /^[0-9a-f]{32}$/
 async function family({ parents = "(1, 1), (2, 2)", children = "(1, 1, 10), (2, 2, 20)" } = {}) {

@@ -6,7 +6,7 @@ import { World } from "./support/world.mjs"
 
 let w
 before(async () => (w = await World.start()))
-after(() => w.stop())
+after(() => w?.stop())
 
 const json = { "content-type": "application/json" }
 // Each is asked by GET, by POST with flat keys and by POST with a nested object; all must say the same.

@@ -7,7 +7,7 @@ import { World } from "./support/world.mjs"
 
 let w
 before(async () => (w = await World.start()))
-after(() => w.stop())
+after(() => w?.stop())
 
 describe("initial data", () => {
   test("the first answer is the rows, as text, with nothing that only changes have", async () => {

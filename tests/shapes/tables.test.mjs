@@ -6,7 +6,7 @@ import { World } from "./support/world.mjs"
 
 let w
 before(async () => (w = await World.start()))
-after(() => w.stop())
+after(() => w?.stop())
 
 describe("types", () => {
   // type, value, text as Postgres prints it, another value, its text

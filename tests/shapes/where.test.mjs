@@ -6,7 +6,7 @@ import { World } from "./support/world.mjs"
 
 let w
 before(async () => (w = await World.start()))
-after(() => w.stop())
+after(() => w?.stop())
 
 describe("transitions", () => {
   test("a row that comes to fit is an insert, one that no longer fits is a delete", async () => {

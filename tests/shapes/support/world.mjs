@@ -67,7 +67,12 @@ export class World {
     world.version = Number(await world.one("SHOW server_version_num")) / 10000 | 0
     world.folder = mkdtempSync(join(tmpdir(), "thalweg-shapes-"))
     world.stops = []
-    if (serve) await world.serve()
+    try {
+      if (serve) await world.serve()
+    } catch (error) {
+      await world.stop()
+      throw error
+    }
     return world
   }
 
