@@ -17,10 +17,9 @@ FILES=${FILES:-$(cd "$HERE" && ls ./*.test.mjs | sed 's/.test.mjs//; s#./##')}
 
 for major in $MAJORS; do
   pg_bin "$major" >/dev/null || { skip "shapes of Postgres $major"; continue; }
-  PG_CLUSTERS=("${PG_CLUSTERS[@]}")
   pg_start "$major" || { fail "Postgres $major starts"; continue; }
   # shellcheck disable=SC2086
-  (cd "$HERE" && SHAPES_PG=$PG_URL node --test --test-concurrency="${CONCURRENCY:-2}" --test-timeout=180000 --test-reporter=tap \
+  (cd "$HERE" && SHAPES_PG=$PG_URL node --test --test-concurrency="${CONCURRENCY:-2}" --test-timeout=900000 --test-reporter=tap \
     ${TESTS:+--test-name-pattern="$TESTS"} $(printf './%s.test.mjs ' $FILES)) >"$WORK/$major.tap" 2>&1
   p=$(sed -n 's/^# pass //p' "$WORK/$major.tap") f=$(sed -n 's/^# fail //p' "$WORK/$major.tap") s=$(sed -n 's/^# skipped //p' "$WORK/$major.tap")
   c=$(sed -n 's/^# cancelled //p' "$WORK/$major.tap")

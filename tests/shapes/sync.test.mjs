@@ -49,7 +49,6 @@ describe("initial data", () => {
     assert.equal(next.body[0].headers.control, "up-to-date")
     assert.match(next.body[0].headers.global_last_seen_lsn, /^\d+$/)
     assert.equal(next.header("electric-up-to-date"), "")
-    assert.equal(next.header("electric-has-data"), "false")
     assert.equal(next.header("electric-offset"), "0_inf")
   })
 
@@ -258,8 +257,9 @@ describe("changes", () => {
       }
     }
     const once = await walk()
-    assert.ok(once.length >= 4, `${once.length} chunks`)
-    for (const chunk of once.slice(0, -1)) assert.ok(chunk.text.length > 8000 && chunk.text.length < 13000, `a chunk of ${chunk.text.length}`)
+    assert.ok(once.length >= 3, `${once.length} chunks`)
+    // A chunk may go on to the end of the transaction that fills it.
+    for (const chunk of once.slice(0, -1)) assert.ok(chunk.text.length > 8000 && chunk.text.length < 20000, `a chunk of ${chunk.text.length}`)
     const again = await walk()
     assert.deepEqual(again.slice(0, -1), once.slice(0, -1))
     await w.sql(`INSERT INTO ${table} VALUES (1000, 'one more')`)

@@ -66,6 +66,8 @@ describe("types", () => {
     const table = await w.table(`id int PRIMARY KEY, m ${mood}, ms ${mood}[], c ${complex}, p ${posint}`, `(1, 'very happy', '{sad,"very happy"}', '(1.5,2)', 3)`)
     const shape = await w.synced({ table })
     assert.deepEqual(shape.values()[0], { id: "1", m: "very happy", ms: '{sad,"very happy"}', c: "(1.5,2)", p: "3" })
+    const named = Object.fromEntries(Object.entries(shape.schema).map(([name, column]) => [name, [column.type, column.dims]]))
+    assert.deepEqual(named, { id: ["int4", undefined], m: [mood, undefined], ms: [mood, 1], c: [complex, undefined], p: [posint, undefined] })
     const [update] = await shape.changes(() => w.sql(`UPDATE ${table} SET m = 'ok', c = NULL, p = 4`))
     assert.deepEqual(update.value, { id: "1", m: "ok", c: null, p: "4" })
   })

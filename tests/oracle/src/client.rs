@@ -244,7 +244,12 @@ impl Client {
             200 => match self.take(&answer, live) {
                 Ok(()) => self.begin(http),
                 Err(error) => {
-                    self.complain(&format!("an answer that cannot be: {error:#}\n    {}", clip(&answer.text)));
+                    let end: String =
+                        answer.text.chars().rev().take(300).collect::<Vec<_>>().into_iter().rev().collect();
+                    self.complain(&format!(
+                        "an answer that cannot be: {error:#}\n    {}\n    … {end}",
+                        clip(&answer.text)
+                    ));
                     Step::Down("bad answer".into())
                 }
             },

@@ -31,6 +31,8 @@ pub(crate) struct Plan {
     pub(crate) writers: usize,
     pub(crate) transactions: usize,
     pub(crate) subqueries: bool,
+    pub(crate) conditions: bool,
+    pub(crate) partitions: bool,
     pub(crate) trouble: bool,
     pub(crate) freedom: Freedom,
     pub(crate) damage: Option<Damage>,
@@ -56,7 +58,16 @@ pub(crate) fn run(plan: &Plan, report: &Arc<Report>) -> anyhow::Result<()> {
     let before = report.violations();
     let database = Database::create(plan)?;
     let folder = tempfile::Builder::new().prefix("thalweg-oracle-").tempdir()?;
-    let outcome = History::start(plan, report, &database, folder.path()).and_then(|mut history| history.run());
+    let outcome = History::start(plan, report, &database, folder.path()).and_then(|mut history| {
+        let outcome = history.run();
+        if report.violations() > before && !report.is_quiet() {
+            println!("TABLES of seed {}", plan.seed);
+            for table in &history.tables {
+                println!("    {}", table.create());
+            }
+        }
+        outcome
+    });
     if let (Some(keep), true) = (&plan.keep, report.violations() > before || outcome.is_err()) {
         let _ = std::fs::create_dir_all(keep);
         let _ = std::fs::copy(folder.path().join("server.log"), keep.join(format!("server-{}.log", plan.seed)));
@@ -126,7 +137,7 @@ impl<'a> History<'a> {
         folder: &std::path::Path,
     ) -> anyhow::Result<Self> {
         let mut random = Random::new(plan.seed, &[0]);
-        let tables: Vec<Table> = (0..plan.tables).map(|number| Table::random(number, &mut random)).collect();
+        let mut tables: Vec<Table> = (0..plan.tables).map(|number| Table::random(number, &mut random)).collect();
         let mut db = writer::connect(&database.url)?;
         db.batch_execute("CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy'); CREATE SEQUENCE nonce; CREATE TABLE heartbeat (id int PRIMARY KEY, n int)")?;
         for table in &tables {
@@ -204,7 +215,7 @@ impl<'a> History<'a> {
         loop {
             let table = random.below(self.tables.len());
             let language = Language { tables: &self.tables, subqueries: self.plan.subqueries, params: true };
-            let clause = (!random.percent(8)).then(|| clause::random(language, table, random));
+            let clause = (self.plan.conditions && !random.percent(8)).then(|| clause::random(language, table, random));
             let all = &self.tables[table];
             let columns = random.percent(25).then(|| {
                 let chosen = all

@@ -65,6 +65,12 @@ struct Args {
     /// Conditions on other tables.
     #[arg(long)]
     subqueries: bool,
+    /// No partitioned tables.
+    #[arg(long)]
+    no_partitions: bool,
+    /// Whole tables only.
+    #[arg(long)]
+    no_where: bool,
     /// No kills, cuts and restarts.
     #[arg(long)]
     calm: bool,
@@ -114,6 +120,8 @@ impl Args {
             writers: self.writers,
             transactions: self.transactions,
             subqueries: self.subqueries,
+            conditions: !self.no_where,
+            partitions: !self.no_partitions,
             trouble: !self.calm,
             freedom: writer::Freedom { truncate: !self.no_truncate, ddl: !self.no_ddl },
             damage: self.damage,

@@ -83,7 +83,8 @@ export class World {
     const file = join(this.folder, "ready")
     rmSync(file, { force: true })
     const log = openSync(join(this.folder, "server.log"), "a")
-    const env = { ...process.env, DATABASE_URL: this.url, ...this.settings }
+    // Slots belong to the cluster, not to a database: several servers on one need names of their own.
+    const env = { ...process.env, DATABASE_URL: this.url, ELECTRIC_REPLICATION_STREAM_ID: this.database, ...this.settings }
     for (const key of Object.keys(env)) if (env[key] === undefined) delete env[key]
     const args = ["serve", "--listen", "127.0.0.1:0", "--data", join(this.folder, "data"), "--ready-file", file]
     this.process = spawn(process.env.THALWEG_BIN, args, { env, stdio: ["ignore", log, log] })
