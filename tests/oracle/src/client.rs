@@ -222,6 +222,11 @@ impl Client {
         of.iter().skip(of.len().saturating_sub(lines)).map(|line| format!("      {line}\n")).collect()
     }
 
+    /// Whether the rows are those of [`Self::lsn`].
+    pub(crate) fn is_settled(&self) -> bool {
+        self.up_to_date && (self.base.is_some() || !self.definition.changes_only)
+    }
+
     /// One request from here on.
     pub(crate) fn step(&mut self, http: &Http, live: bool) -> Step {
         let live = live && self.up_to_date;
@@ -241,7 +246,7 @@ impl Client {
             Err(error) => return Step::Down(error.to_string()),
         };
         match answer.status {
-            200 => match self.take(&answer, live) {
+            200 => match self.take(&answer, live, http.troubled.load(Ordering::Relaxed)) {
                 Ok(()) => self.begin(http),
                 Err(error) => {
                     let end: String =
@@ -289,7 +294,7 @@ impl Client {
         Step::Refetch
     }
 
-    fn take(&mut self, answer: &Answer, live: bool) -> anyhow::Result<()> {
+    fn take(&mut self, answer: &Answer, live: bool, troubled: bool) -> anyhow::Result<()> {
         let header = |name: &str| answer.header(name).map(str::to_owned).ok_or_else(|| anyhow!("no header {name}"));
         let handle = header("electric-handle")?;
         let offset = header("electric-offset")?;
@@ -321,18 +326,23 @@ impl Client {
         self.offset = offset;
         self.up_to_date = up_to_date;
         for message in &messages {
-            self.message(message);
+            self.message(message, troubled);
         }
         Ok(())
     }
 
-    fn message(&mut self, message: &Value) {
+    fn message(&mut self, message: &Value, troubled: bool) {
         let headers = &message["headers"];
         match (headers["control"].as_str(), headers["event"].as_str()) {
             (Some("up-to-date"), _) => {
                 let lsn = headers["global_last_seen_lsn"].as_str().and_then(|lsn| lsn.parse().ok());
                 match lsn {
                     Some(lsn) if lsn >= self.lsn => self.lsn = lsn,
+                    // A server that starts again may be behind what it had read, but not behind what it had sent.
+                    Some(lsn) if troubled => {
+                        self.report.count("LSN goes back after trouble");
+                        self.lsn = lsn;
+                    }
                     Some(lsn) => self.complain(&format!("global_last_seen_lsn goes back from {} to {lsn}", self.lsn)),
                     None => self.complain("up-to-date without global_last_seen_lsn"),
                 }
@@ -484,6 +494,15 @@ fn read_row(value: &Value) -> Row {
 fn order(offset: &str) -> (i128, i128) {
     let (tx, op) = offset.split_once('_').unwrap_or((offset, "0"));
     (tx.parse().unwrap_or(-1), if op == "inf" { i128::MAX } else { op.parse().unwrap_or(-1) })
+}
+
+/// A row to look at: what is long in it is cut.
+pub(crate) fn brief(row: &str) -> String {
+    let words = row.split(' ').map(|word| match word.char_indices().nth(60) {
+        Some((at, _)) => format!("{}…({} bytes)", &word[..at], word.len()),
+        None => word.to_owned(),
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 pub(crate) fn clip(text: &str) -> String {

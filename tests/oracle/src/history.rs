@@ -1,7 +1,7 @@
 //! One history: a database, a server, shapes, rounds of random transactions with trouble in between, and a comparison after each round.
 
 use crate::clause::{self, Language};
-use crate::client::{Client, Definition, Http, Step, clip, subset_rows};
+use crate::client::{Client, Definition, Http, Step, brief, clip, subset_rows};
 use crate::damage::Damage;
 use crate::random::Random;
 use crate::report::Report;
@@ -138,6 +138,9 @@ impl<'a> History<'a> {
     ) -> anyhow::Result<Self> {
         let mut random = Random::new(plan.seed, &[0]);
         let mut tables: Vec<Table> = (0..plan.tables).map(|number| Table::random(number, &mut random)).collect();
+        for table in &mut tables {
+            table.partitioned &= plan.partitions;
+        }
         let mut db = writer::connect(&database.url)?;
         db.batch_execute("CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy'); CREATE SEQUENCE nonce; CREATE TABLE heartbeat (id int PRIMARY KEY, n int)")?;
         for table in &tables {
@@ -410,7 +413,7 @@ impl<'a> History<'a> {
         let mut refetches = 0;
         let mut last = Step::Read;
         let mut live = false;
-        while !(client.up_to_date && client.lsn >= lsn) {
+        while !(client.is_settled() && client.lsn >= lsn) {
             if beat.elapsed() > patience {
                 self.report.violation(format!(
                     "seed {}: late: after {patience:?} a shape is at LSN {} of {lsn} ({last:?})\n    shape: {}\n    handle {:?} offset {}",
@@ -475,12 +478,12 @@ impl<'a> History<'a> {
     }
 
     fn tell(&self, client: &Client, wanted: &BTreeSet<String>, got: &BTreeSet<String>, what: &str) {
-        let missing: Vec<_> = wanted.difference(got).take(3).map(|row| clip(row)).collect();
-        let extra: Vec<_> = got.difference(wanted).take(3).map(|row| clip(row)).collect();
+        let missing: Vec<_> = wanted.difference(got).take(3).map(|row| brief(row)).collect();
+        let extra: Vec<_> = got.difference(wanted).take(3).map(|row| brief(row)).collect();
         let key = client
             .rows
             .iter()
-            .find(|(_, row)| extra.first().is_some_and(|e| clip(&normal(row)) == **e))
+            .find(|(_, row)| extra.first().is_some_and(|e| brief(&normal(row)) == **e))
             .map(|(key, _)| key.clone());
         let mut story = String::new();
         if let Some(key) = &key {

@@ -80,6 +80,7 @@ export class World {
 
   /** Starts it, and waits until it serves shapes (unless told not to). */
   async serve({ ready = true } = {}) {
+    this.starts = (this.starts ?? 0) + 1
     const file = join(this.folder, "ready")
     rmSync(file, { force: true })
     const log = openSync(join(this.folder, "server.log"), "a")
