@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # All tests, or the steps named on the command line. Ends with `N passed, N failed[, N skipped]`.
-#   tests/run.sh [cargo] [newcomer] [conformance] [clients] [load] [live] [nginx] [migrate] [crash] [subscriptions]
+#   tests/run.sh [cargo] [newcomer] [conformance] [clients] [load] [live] [nginx] [migrate] [crash] [subscriptions] [shapes] [oracle]
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT" || exit 1
 LOGS=$(mktemp -d "${TMPDIR:-/tmp}/thalweg-run-XXXXXX"); trap 'rm -rf "$LOGS"' EXIT
@@ -42,7 +42,7 @@ cargo_step() {
 # Everything after cargo's own tests is black box, on the binary that `make run` starts.
 if [ "$STEPS" != cargo ] && [ "$THALWEG_KIND" = thalweg ]; then
   echo "== build"
-  cargo build --release --locked -p thalweg -p thalweg-crash -p thalweg-loadgen || { echo "0 passed, 1 failed"; exit 1; }
+  cargo build --release --locked -p thalweg -p thalweg-crash -p thalweg-oracle -p thalweg-loadgen || { echo "0 passed, 1 failed"; exit 1; }
 fi
 
 for name in $STEPS; do

@@ -311,6 +311,7 @@ describe("DELETE", () => {
     assert.equal((await w.request({ table }, { method: "DELETE" })).status, 404)
     assert.equal((await w.request({ handle: "nope" }, { method: "DELETE" })).status, 404)
     const other = (await w.request({ table, offset: "-1", where: "n = 1" })).header("electric-handle")
+    await w.request({ table, offset: "-1" })
     assert.equal((await w.request({ table, handle: other }, { method: "DELETE" })).status, 400, "the handle is of another definition")
   })
 })

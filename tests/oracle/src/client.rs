@@ -313,7 +313,8 @@ impl Client {
         let last = messages.last().map_or("", |m| m["headers"]["control"].as_str().unwrap_or("")).to_owned();
         let up_to_date = answer.header("electric-up-to-date").is_some();
         if up_to_date != (last == "up-to-date") {
-            anyhow::bail!("electric-up-to-date and the last message disagree");
+            let there = if up_to_date { "there" } else { "missing" };
+            anyhow::bail!("the header electric-up-to-date is {there}, but the last message is {last:?} (live {live})");
         }
         if offset == self.offset && !up_to_date {
             anyhow::bail!("no progress and not up to date");

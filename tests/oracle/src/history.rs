@@ -220,7 +220,7 @@ impl<'a> History<'a> {
             let language = Language { tables: &self.tables, subqueries: self.plan.subqueries, params: true };
             let clause = (self.plan.conditions && !random.percent(8)).then(|| clause::random(language, table, random));
             let all = &self.tables[table];
-            let columns = random.percent(25).then(|| {
+            let columns = (!all.key.is_empty() && random.percent(25)).then(|| {
                 let chosen = all
                     .columns
                     .iter()
@@ -456,7 +456,8 @@ impl<'a> History<'a> {
         self.report.count(what);
         let wanted: BTreeSet<String> = expected.iter().map(normal).collect();
         let mut found = false;
-        let deadline = Instant::now() + Duration::from_secs(4);
+        // A self-test need not know what becomes of it.
+        let deadline = Instant::now() + Duration::from_secs(if self.report.is_quiet() { 0 } else { 4 });
         loop {
             let got: BTreeSet<String> = client.rows.values().map(normal).collect();
             if got == wanted && client.rows.len() == expected.len() {
