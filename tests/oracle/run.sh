@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Random transactions on a real Postgres; every shape must be what a SELECT says. About a minute.
-# SEED, COMPARISONS (1200), SECONDS_MAX (45) for each of two runs: without and with sub-queries. MAJOR: the version of Postgres (17).
+# SEED, COMPARISONS (1200), SECONDS_MAX (15) for each of two runs: without and with sub-queries. MAJOR: the version of Postgres (17).
 # SELF_TEST=0 leaves out the damaged answers. ORACLE_FLAGS: more flags. ORACLE_REFUSALS=1 prints conditions that the server does not take.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../pg.sh"
-SEED=${SEED:-1} COMPARISONS=${COMPARISONS:-1200} SECONDS_MAX=${SECONDS_MAX:-30} MAJOR=${MAJOR:-17}
+SEED=${SEED:-1} COMPARISONS=${COMPARISONS:-1200} SECONDS_MAX=${SECONDS_MAX:-15} MAJOR=${MAJOR:-17}
 ORACLE=${ORACLE_BIN:-$CARGO_TARGET_DIR/release/thalweg-oracle}
 
 [ "$THALWEG_KIND" = peer ] && { skip "oracle (ours only)"; finish oracle; }

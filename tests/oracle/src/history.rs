@@ -456,7 +456,8 @@ impl<'a> History<'a> {
         self.report.count(what);
         let wanted: BTreeSet<String> = expected.iter().map(normal).collect();
         let mut found = false;
-        let deadline = Instant::now() + Duration::from_secs(4);
+        // A self-test need not know what becomes of it.
+        let deadline = Instant::now() + Duration::from_secs(if self.report.is_quiet() { 0 } else { 4 });
         loop {
             let got: BTreeSet<String> = client.rows.values().map(normal).collect();
             if got == wanted && client.rows.len() == expected.len() {

@@ -177,7 +177,8 @@ fn self_test(args: &Args) -> anyhow::Result<bool> {
     for kind in std::iter::once(None).chain(damage::ALL.map(Some)) {
         let report = Arc::new(Report::new(kind.is_some()));
         let mut plan = args.plan(args.seed)?;
-        (plan.damage, plan.trouble, plan.rounds, plan.subqueries) = (kind, false, 3, false);
+        (plan.damage, plan.trouble, plan.rounds, plan.subqueries) = (kind, false, 2, false);
+        plan.shapes = plan.shapes.min(16);
         plan.freedom = writer::Freedom { truncate: false, ddl: false };
         plan.patience = Duration::from_secs(10);
         history::run(&plan, &report)?;

@@ -51,6 +51,16 @@ export async function eventually(probe, { within = 15000, what = "it" } = {}) {
   }
 }
 
+// A file that takes too long is ended by a signal: its servers must not outlive it.
+const running = new Set()
+const killAll = () => running.forEach((server) => server.kill("SIGKILL"))
+process.on("exit", killAll)
+for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"])
+  process.on(signal, () => {
+    killAll()
+    process.exit(1)
+  })
+
 export class World {
   /** `settings`: environment of the server over the usual one; undefined removes one. `serve: false`: only the database. */
   static async start({ settings = {}, serve = true } = {}) {
@@ -89,7 +99,9 @@ export class World {
     for (const key of Object.keys(env)) if (env[key] === undefined) delete env[key]
     const args = ["serve", "--listen", "127.0.0.1:0", "--data", join(this.folder, "data"), "--ready-file", file]
     this.process = spawn(process.env.THALWEG_BIN, args, { env, stdio: ["ignore", log, log] })
-    this.ended = new Promise((resolve) => this.process.once("exit", (code, signal) => resolve(code ?? signal)))
+    const server = this.process
+    running.add(server)
+    this.ended = new Promise((resolve) => server.once("exit", (code, signal) => resolve(running.delete(server) && (code ?? signal))))
     let exit
     this.ended.then((code) => (exit = code))
     const address = await eventually(

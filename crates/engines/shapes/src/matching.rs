@@ -1,32 +1,38 @@
 //! Which shapes of a table a row belongs to.
 
 use crate::predicate::Predicate;
+use std::collections::HashMap;
 use std::sync::Arc;
+use thalweg_filter::Index;
 
 /// Shapes of one table by their predicates.
 #[derive(Default)]
 pub(crate) struct Matcher {
-    /// Ascending by slot.
-    all: Vec<(u32, Option<Arc<Predicate>>)>,
+    index: Index<u32>,
+    /// What each slot is filed under, to take it back.
+    predicates: HashMap<u32, Option<Arc<Predicate>>>,
 }
 
 impl Matcher {
     pub(crate) fn insert(&mut self, slot: u32, predicate: Option<Arc<Predicate>>) {
-        let at = self.all.partition_point(|(s, _)| *s < slot);
-        self.all.insert(at, (slot, predicate));
+        self.remove(slot);
+        self.index.insert(slot, predicate.as_ref());
+        self.predicates.insert(slot, predicate);
     }
 
     pub(crate) fn remove(&mut self, slot: u32) {
-        self.all.retain(|(s, _)| *s != slot);
+        if let Some(predicate) = self.predicates.remove(&slot) {
+            self.index.remove(slot, predicate.as_ref());
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.predicates.is_empty()
     }
 
     /// The slots whose predicate is true for the row, ascending.
     pub(crate) fn matching(&mut self, row: &[Option<&[u8]>], out: &mut Vec<u32>) {
-        out.extend(self.all.iter().filter(|(_, p)| p.as_ref().is_none_or(|p| p.holds(row))).map(|(slot, _)| *slot));
+        self.index.matching(row, out);
     }
 
     /// The same for a row before and after a change.
@@ -37,7 +43,12 @@ impl Matcher {
         in_old: &mut Vec<u32>,
         in_new: &mut Vec<u32>,
     ) {
-        self.matching(old, in_old);
-        self.matching(new, in_new);
+        self.index.matching(old, in_old);
+        self.index.matching(new, in_new);
+    }
+
+    /// How a predicate would be found, for people.
+    pub(crate) fn explain(&self, predicate: &Predicate) -> String {
+        self.index.explain(predicate)
     }
 }

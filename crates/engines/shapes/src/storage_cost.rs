@@ -143,7 +143,9 @@ fn read_round<K: Keeper>(keeper: &K, many: usize, chunks: usize, sum: u32) -> Du
 }
 
 fn all<K: Keeper>() {
-    for (shapes, changes, transactions) in [(1, 1, 20_000), (1, 20, 2_000), (1, 1000, 50), (100, 1, 1_000), (100, 20, 100)] {
+    for (shapes, changes, transactions) in
+        [(1, 1, 20_000), (1, 20, 2_000), (1, 1000, 50), (100, 1, 1_000), (100, 20, 100)]
+    {
         appends::<K>(shapes, changes, transactions);
     }
     for changes in [1, 20] {
