@@ -8,7 +8,7 @@ use thalweg_wire::pg::pgoutput::{DecodeError, Decoder, Message};
 use thalweg_wire::pg::replication::{Event, Stream};
 use thalweg_wire::pg::{Error, Lsn};
 
-/// How long to wait for more before telling how far we are, when something was told that is not confirmed.
+/// How often Postgres is told how far we are, while changes come: not after each, which would cost as much as a change.
 const CONFIRM_EVERY: Duration = Duration::from_millis(5);
 /// The same when nothing is new. Postgres hangs up after `wal_sender_timeout`, 60 s by default, and asks at half of it.
 const IDLE: Duration = Duration::from_secs(5);
@@ -67,14 +67,14 @@ impl Follower {
                 to.pause()?;
             }
             let flushed = to.flushed();
-            if flushed > self.confirmed && !stream.has_next() || spoke.elapsed() > IDLE {
+            if flushed > self.confirmed && spoke.elapsed() >= CONFIRM_EVERY || spoke.elapsed() > IDLE {
                 acker.ack(Lsn(flushed), Lsn(flushed), Lsn(flushed), false)?;
                 (self.confirmed, spoke) = (flushed, Instant::now());
             }
             if to.stopping() {
                 return Ok(());
             }
-            let wait = if to.unconfirmed() { CONFIRM_EVERY } else { IDLE };
+            let wait = if to.unconfirmed() || flushed > self.confirmed { CONFIRM_EVERY } else { IDLE };
             match stream.next(Some(Instant::now() + wait.min(STOP_WITHIN)))? {
                 Event::XLogData { body, .. } => self.message(body, to)?,
                 Event::Keepalive { end, reply: wanted, .. } => {
