@@ -1,6 +1,6 @@
 //! What the language promises, clause by clause; the differential test has the breadth.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use thalweg_filter::{Column, Predicate, Schema};
 

@@ -1,6 +1,6 @@
 //! How long a row takes and how much memory a predicate: `cargo test -p thalweg-filter --release --test measure -- --ignored --nocapture`.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::Arc;
 use std::time::Instant;
