@@ -229,6 +229,7 @@ impl Expr {
         let negate_all = |list: Box<[Self]>| list.into_iter().map(Self::negated).collect();
         match self {
             Self::Const(Value::Bool(value), ty) => Self::Const(Value::Bool(!value), ty),
+            null @ Self::Const(..) => null,
             Self::And(list) => Self::Or(negate_all(list)),
             Self::Or(list) => Self::And(negate_all(list)),
             Self::Not(operand) => *operand,

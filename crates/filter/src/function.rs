@@ -289,9 +289,7 @@ impl Function {
 
     fn mixed<'a>(self, left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>, Failed> {
         match (self, left, right) {
-            (Self::BytesConcat, Value::Bytes(a), Value::Bytes(b)) => {
-                Ok(Value::Bytes(Cow::Owned([&a[..], &b[..]].concat())))
-            }
+            (Self::BytesConcat, Value::Bytes(a), Value::Bytes(b)) => Ok(Value::Bytes([&a[..], &b[..]].concat().into())),
             (Self::ArrayPrepend, element, Value::Array(array)) => prepend(element, array),
             (Self::ArrayContained, ..) => Err(Failed),
             _ => self.moments(left, right).ok_or(Failed),

@@ -110,7 +110,7 @@ fn the_index_finds_what_a_scan_finds() {
             let row = row(&mut generator);
             let row: Vec<Option<&[u8]>> = row.iter().map(|v| v.as_deref().map(str::as_bytes)).collect();
             let mut expected = Vec::new();
-            for (key, predicate) in predicates.iter().enumerate().filter(|(_, p)| p.holds(&row)) {
+            for (key, _) in predicates.iter().enumerate().filter(|(_, p)| p.holds(&row)) {
                 expected.extend([key].into_iter().filter(|key| key % 3 != 0));
                 expected.extend([key + 1000].into_iter().filter(|_| key % 5 == 0));
             }
@@ -136,12 +136,12 @@ fn what_is_printed_reads_back_the_same() {
         let clause = generator.clause();
         let Ok(predicate) = Predicate::parse(&clause, &[], &schema) else { continue };
         let printed = predicate.sql();
-        // Our SQL has collations and subqueries, which clauses may not have.
-        if printed.contains("COLLATE") || printed.contains("SELECT") {
+        // Collations and subqueries are not for clauses, and what is done in UTC is written out.
+        if ["COLLATE", "SELECT", "timezone("].iter().any(|word| printed.contains(word)) {
             continue;
         }
         let again = Predicate::parse(&printed, &[], &schema).unwrap_or_else(|e| panic!("{clause}\n{printed}\n{e}"));
-        assert_eq!(again.sql(), printed, "{clause}");
+        assert_eq!(again, predicate, "{clause}");
         read += 1;
     }
     assert!(read > 2000, "{read}");

@@ -1,5 +1,7 @@
 //! How long a row takes and how much memory a predicate: `cargo test -p thalweg-filter --release --test measure -- --ignored --nocapture`.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::sync::Arc;
 use std::time::Instant;
 use thalweg_filter::{Column, Index, Predicate, Schema};
@@ -22,7 +24,8 @@ fn fill(count: usize, clause: impl Fn(usize) -> String) -> (Index<u32>, f64) {
 #[test]
 #[ignore = "it measures"]
 fn rows() {
-    let kinds: [(&str, fn(usize) -> String); 8] = [
+    type Clause = fn(usize) -> String;
+    let kinds: [(&str, Clause); 8] = [
         ("name = 'x'", |i| format!("name = 'name {i}'")),
         ("name ILIKE 'x%'", |i| format!("name ILIKE 'name {i:05}%'")),
         ("name LIKE '%x'", |i| format!("name LIKE '%ame {i:05}'")),

@@ -134,7 +134,7 @@ pub(super) fn common_type(types: impl IntoIterator<Item = Type>) -> Option<Type>
             common = ty;
         } else if common.category() != ty.category() {
             return None;
-        } else if !(common.base.is_preferred() && !common.array) && common.becomes(ty) && !ty.becomes(common) {
+        } else if !common.is_preferred() && common.becomes(ty) && !ty.becomes(common) {
             common = ty;
         }
     }

@@ -15,7 +15,7 @@ fn is_exact(signature: &Signature, inputs: &[Type]) -> bool {
 }
 
 /// The operator for two operands. A literal without a type is first taken to be of the other's type.
-pub(super) fn infix<'a>(candidates: &'a [Signature], inputs: [Type; 2]) -> Result<&'a Signature, Unresolved> {
+pub(super) fn infix(candidates: &[Signature], inputs: [Type; 2]) -> Result<&Signature, Unresolved> {
     let same = match inputs {
         [left, right] if left.is_unknown() && !right.is_unknown() => [right, right],
         [left, right] if right.is_unknown() && !left.is_unknown() => [left, left],
@@ -41,7 +41,7 @@ pub(super) fn select<'a>(candidates: &'a [Signature], inputs: &[Type]) -> Result
     }
     // Most arguments that need no cast; then most that are what was given or the preferred type of its category.
     let exact = |i: &Type, a: &Type| i == a;
-    let preferred = |i: &Type, a: &Type| i == a || a.category() == i.category() && !a.array && a.base.is_preferred();
+    let preferred = |i: &Type, a: &Type| i == a || a.category() == i.category() && a.is_preferred();
     for good in [&exact as &dyn Fn(&Type, &Type) -> bool, &preferred] {
         let score = |c: &Signature| inputs.iter().zip(c.args()).filter(|(i, a)| !i.is_unknown() && good(i, a)).count();
         let best = left.iter().map(|c| score(c)).max().unwrap_or(0);
@@ -57,7 +57,7 @@ pub(super) fn select<'a>(candidates: &'a [Signature], inputs: &[Type]) -> Result
         let agrees = |c: &&Signature| {
             wanted.iter().zip(c.args()).all(|(wanted, arg)| match wanted {
                 None => true,
-                Some((category, preferred)) => arg.category() == *category && (!preferred || arg.base.is_preferred()),
+                Some((category, preferred)) => arg.category() == *category && (!preferred || arg.is_preferred()),
             })
         };
         let narrowed: Vec<&Signature> = left.iter().copied().filter(agrees).collect();
@@ -94,7 +94,7 @@ fn categories(candidates: &[&Signature], inputs: &[Type]) -> Option<Vec<Option<(
         let mut conflict = false;
         for candidate in candidates {
             let arg = candidate.args()[i];
-            let (category, preferred) = (arg.category(), !arg.array && arg.base.is_preferred());
+            let (category, preferred) = (arg.category(), arg.is_preferred());
             match &mut slot {
                 None => slot = Some((category, preferred)),
                 Some((known, any)) if *known == category => *any |= preferred,

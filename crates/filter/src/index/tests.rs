@@ -101,3 +101,11 @@ fn a_predicate_of_other_columns_is_evaluated_by_its_own() {
     index.matching(&[Some(b"1")], &mut out);
     assert_eq!(out, [1, 2]);
 }
+
+/// A million of them are to fit.
+#[test]
+fn expressions_are_small() {
+    use crate::expr::Expr;
+    use crate::types::value::Value;
+    assert_eq!((size_of::<Value<'_>>(), size_of::<Expr>(), size_of::<Slot<u32>>()), (24, 32, 48));
+}

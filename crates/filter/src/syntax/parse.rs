@@ -188,14 +188,12 @@ impl Parser<'_> {
             }
             Token::Operator(sign) if sign == "-" || sign == "+" => {
                 self.advance();
-                // A number and its sign are one literal, or the smallest integer would not be one.
-                if let (Token::Number(number), "-") = (self.peek().clone(), sign.as_str())
-                    && !matches!(self.peek_after(1), Token::Cast)
-                {
-                    self.advance();
-                    return node(at, Kind::Number(format!("-{number}")));
-                }
                 let operand = self.expression(SIGN)?;
+                // A number and its sign are one literal, or the smallest integer would not be one.
+                if let (Kind::Number(number), "-") = (&operand.kind, sign.as_str()) {
+                    let negated = number.strip_prefix('-').map_or_else(|| format!("-{number}"), str::to_owned);
+                    return node(at, Kind::Number(negated));
+                }
                 node(at, Kind::Prefix(sign, Box::new(operand)))
             }
             Token::Operator(operator)

@@ -106,9 +106,7 @@ fn cast_base<'a>(value: Value<'a>, from: Type, to: Type, schema: &Schema) -> Res
         }
         (Value::Timestamp(x), Base::Timestamp | Base::Timestamptz) => Value::Timestamp(x),
         (Value::Timestamp(x), Base::Date) => Value::Date(datetime::timestamp_to_date(x)),
-        (Value::Timestamp(x), Base::Time) if matches!(x, datetime::TIMESTAMP_MAX | datetime::TIMESTAMP_MIN) => {
-            Value::Null
-        }
+        (Value::Timestamp(datetime::TIMESTAMP_MAX | datetime::TIMESTAMP_MIN), Base::Time) => Value::Null,
         (Value::Timestamp(x), Base::Time) => Value::Time(wrap_time(x)),
         (Value::Time(x), Base::Interval) => Value::Interval(Interval { micros: x, ..Interval::default() }),
         (Value::Interval(x), Base::Time) => Value::Time(wrap_time(x.micros)),

@@ -74,7 +74,7 @@ fn parse_base<'a>(text: &'a str, base: Base, schema: &Schema) -> Result<Value<'a
         }
         Base::Jsonb => Value::Jsonb(Arc::new(json::parse(text).ok_or_else(|| invalid(base, text))?)),
         Base::Uuid => Value::Uuid(parse_uuid(text).ok_or_else(|| invalid(base, text))?),
-        Base::Bytea => Value::Bytes(Cow::Owned(parse_bytea(text).ok_or_else(|| invalid(base, text))?)),
+        Base::Bytea => Value::Bytes(parse_bytea(text).ok_or_else(|| invalid(base, text))?.into()),
         Base::Date => Value::Date(datetime::parse_date(text).map_err(moment)?),
         Base::Time => Value::Time(datetime::parse_time(text).map_err(moment)?),
         Base::Timestamp => Value::Timestamp(datetime::parse_timestamp(text, false).map_err(moment)?),

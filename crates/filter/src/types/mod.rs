@@ -216,6 +216,10 @@ impl Type {
         if self.array { Category::Array } else { self.base.category() }
     }
 
+    pub(crate) fn is_preferred(self) -> bool {
+        !self.array && self.base.is_preferred()
+    }
+
     pub(crate) fn is_unknown(self) -> bool {
         self == Self::UNKNOWN
     }

@@ -24,7 +24,8 @@ pub(crate) enum Value<'a> {
     Numeric(Arc<Decimal>),
     /// Of all string types, `json` and types that we know nothing of: the text. `jsonb` too, in Postgres's spelling.
     Text(Cow<'a, str>),
-    Bytes(Cow<'a, [u8]>),
+    /// Not a `Cow`: with a second one values would need a word more.
+    Bytes(Arc<[u8]>),
     Uuid([u8; 16]),
     /// Days since 2000-01-01.
     Date(i32),
@@ -53,7 +54,7 @@ impl Value<'_> {
             Self::Float(x) => Value::Float(*x),
             Self::Numeric(x) => Value::Numeric(Arc::clone(x)),
             Self::Text(x) => Value::Text(Cow::Borrowed(x)),
-            Self::Bytes(x) => Value::Bytes(Cow::Borrowed(x)),
+            Self::Bytes(x) => Value::Bytes(Arc::clone(x)),
             Self::Uuid(x) => Value::Uuid(*x),
             Self::Date(x) => Value::Date(*x),
             Self::Time(x) => Value::Time(*x),
@@ -73,7 +74,7 @@ impl Value<'_> {
             Self::Float(x) => Value::Float(x),
             Self::Numeric(x) => Value::Numeric(x),
             Self::Text(x) => Value::Text(Cow::Owned(x.into_owned())),
-            Self::Bytes(x) => Value::Bytes(Cow::Owned(x.into_owned())),
+            Self::Bytes(x) => Value::Bytes(x),
             Self::Uuid(x) => Value::Uuid(x),
             Self::Date(x) => Value::Date(x),
             Self::Time(x) => Value::Time(x),

@@ -113,7 +113,7 @@ impl Generator {
     }
 
     fn below(&mut self, n: usize) -> usize {
-        usize::try_from(self.random.rand_range(0..n as u64)).unwrap()
+        usize::try_from(self.random.rand_range(0..n as u64)).unwrap_or(0)
     }
 
     fn one_in(&mut self, n: usize) -> bool {
@@ -268,7 +268,7 @@ impl Generator {
                     "d|ts", "ts|d", "tz|ts", "d|tz", "i2|n", "f4|f8", "t|nm", "c|v", "c|t", "i8|f4", "n|f8", "nm|nm",
                     "t|v",
                 ]);
-                let (left, right) = pair.split_once('|').unwrap();
+                let (left, right) = pair.split_once('|').unwrap_or((pair, pair));
                 (left.to_owned(), right.to_owned())
             }
         };

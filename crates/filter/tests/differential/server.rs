@@ -70,18 +70,24 @@ END $f$;
 ";
 
 impl Server {
-    /// None (which was said) if there is no Postgres here.
-    pub(crate) fn start() -> Option<Self> {
+    /// One of each version that is here; that none is was said.
+    pub(crate) fn start_all() -> Vec<Self> {
         let all: Vec<Installation> = installations();
-        let Some(installation) = all.first() else {
+        if all.is_empty() {
             println!("skipped: no Postgres is installed");
-            return None;
-        };
-        let cluster = Cluster::start(installation, &Options::default().set("TimeZone", "UTC"));
-        let server = Self(cluster);
+        }
+        all.iter().map(Self::start).collect()
+    }
+
+    fn start(installation: &Installation) -> Self {
+        let server = Self(Cluster::start(installation, &Options::default().set("TimeZone", "UTC")));
         // Letters beyond ASCII have cases, as in most databases; order is by bytes.
         server.run_in("postgres", "CREATE DATABASE filter TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'");
-        Some(server)
+        server
+    }
+
+    pub(crate) fn major(&self) -> u32 {
+        self.0.major()
     }
 
     fn run_in(&self, database: &str, script: &str) -> String {
