@@ -21,7 +21,8 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let rest = text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://"));
-        let (who, rest) = rest.and_then(|rest| rest.split_once('@')).context("not postgres://USER@HOST:PORT/DATABASE")?;
+        let (who, rest) =
+            rest.and_then(|rest| rest.split_once('@')).context("not postgres://USER@HOST:PORT/DATABASE")?;
         let (host, database) = rest.split_once('/').context("no database")?;
         let (host, port) = host.split_once(':').unwrap_or((host, "5432"));
         let user = who.split_once(':').map_or(who, |(user, _)| user);
@@ -50,7 +51,8 @@ impl Pg {
     }
 
     fn start(url: &Url, more: &[&str]) -> anyhow::Result<Self> {
-        let socket = TcpStream::connect((url.host.as_str(), url.port)).with_context(|| format!("no Postgres at {url:?}"))?;
+        let socket =
+            TcpStream::connect((url.host.as_str(), url.port)).with_context(|| format!("no Postgres at {url:?}"))?;
         socket.set_nodelay(true)?;
         let mut startup = 196_608_u32.to_be_bytes().to_vec();
         for word in ["user", &url.user, "database", &url.database].iter().chain(more) {

@@ -73,7 +73,9 @@ pub(crate) enum Command {
 
 pub(crate) fn run(target: &Target, command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Fetch { definition, clients, rows, settle } => fetch::fetch(target, &definition, clients, rows, settle),
+        Command::Fetch { definition, clients, rows, settle } => {
+            fetch::fetch(target, &definition, clients, rows, settle)
+        }
         Command::Follow { definition, writes } => follow::follow(target, &definition, &writes),
         Command::Idle { definition, beyond, settle } => follow::idle(target, &definition, beyond, settle),
         Command::Drain { backlog } => drain::drain(target, &backlog),

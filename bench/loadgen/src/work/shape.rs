@@ -160,7 +160,13 @@ struct Client {
 }
 
 impl<'a> Shapes<'a> {
-    pub(crate) fn new(definition: &'a Definition, goal: Goal, many: usize, next: &'a AtomicU64, board: &'a Board) -> Self {
+    pub(crate) fn new(
+        definition: &'a Definition,
+        goal: Goal,
+        many: usize,
+        next: &'a AtomicU64,
+        board: &'a Board,
+    ) -> Self {
         let clients = (0..many).map(|_| Client::default()).collect();
         let counter = Counter { finder: Finder::new(OPERATION) };
         Self { definition, goal, next, board, counter, clients, seen: Seen::default() }

@@ -69,9 +69,14 @@ pub(super) fn drain(target: &Target, backlog: &Backlog) -> anyhow::Result<()> {
         let position = backlog.write(&mut pg)?;
         (began.elapsed().as_secs_f64(), position)
     };
-    let covered = format!("SELECT confirmed_flush_lsn >= '{position}' FROM pg_replication_slots WHERE slot_name = '{slot}'");
-    let (memory, meter, sender, began) =
-        (Memory::begin(target.server_pid), Meter::start(target.server_pid), Meter::start(Some(walsender)), Instant::now());
+    let covered =
+        format!("SELECT confirmed_flush_lsn >= '{position}' FROM pg_replication_slots WHERE slot_name = '{slot}'");
+    let (memory, meter, sender, began) = (
+        Memory::begin(target.server_pid),
+        Meter::start(target.server_pid),
+        Meter::start(Some(walsender)),
+        Instant::now(),
+    );
     while pg.value(&covered)?.as_deref() != Some("t") {
         if began.elapsed() > PATIENCE {
             bail!("{slot} is not at {position} after {} s", PATIENCE.as_secs());

@@ -53,7 +53,13 @@ pub(super) struct Waits {
 
 impl Writes {
     /// Commits one after the other; `begin` and `wait` are the board's, `clients` how many tell.
-    pub(super) fn run(&self, board: &Board, clients: u64, epoch: Instant, server: Option<u32>) -> anyhow::Result<(Waits, Meter)> {
+    pub(super) fn run(
+        &self,
+        board: &Board,
+        clients: u64,
+        epoch: Instant,
+        server: Option<u32>,
+    ) -> anyhow::Result<(Waits, Meter)> {
         let mut pg = Pg::connect(&self.pg)?;
         let (mut waits, mut meter) = (Waits::default(), Meter::start(server));
         for number in 0..self.warm + self.transactions {
@@ -111,7 +117,11 @@ pub(super) fn follow(target: &Target, definition: &Definition, writes: &Writes) 
 }
 
 pub(super) fn idle(target: &Target, definition: &Definition, beyond: usize, settle: f64) -> anyhow::Result<()> {
-    let counted = target.connections.checked_sub(beyond).filter(|&many| many > 0).context("--connections is not above --beyond")?;
+    let counted = target
+        .connections
+        .checked_sub(beyond)
+        .filter(|&many| many > 0)
+        .context("--connections is not above --beyond")?;
     let group = |connections| Target { connections, ..target.clone() };
     let settled = || {
         std::thread::sleep(Duration::from_secs_f64(settle.max(0.0)));
@@ -124,7 +134,10 @@ pub(super) fn idle(target: &Target, definition: &Definition, beyond: usize, sett
         Ok((before, after, seen.refused))
     })?;
     let each = (after as f64 - before as f64) / counted as f64;
-    println!("idle clients={counted} refused={} rss_before={before} rss={after} bytes_each={each:.0}", seen.refused + refused);
+    println!(
+        "idle clients={counted} refused={} rss_before={before} rss={after} bytes_each={each:.0}",
+        seen.refused + refused
+    );
     Ok(())
 }
 
@@ -151,7 +164,8 @@ fn while_live<T>(
         over.store(true, Ordering::Release);
         let Ok(clients) = clients.join() else { bail!("a thread panicked") };
         let seen = clients?.1.first().map(|work| work.seen).unwrap_or_default();
-        let outcome = outcome.with_context(|| format!("{ready} of {wanted} clients are live; status {}", seen.status))?;
+        let outcome =
+            outcome.with_context(|| format!("{ready} of {wanted} clients are live; status {}", seen.status))?;
         Ok((outcome?, seen))
     })
 }

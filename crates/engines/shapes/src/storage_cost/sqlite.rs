@@ -79,7 +79,8 @@ pub(super) struct SqliteReader {
 
 impl Reader for SqliteReader {
     fn read(&mut self, chunks: usize, sink: &mut dyn FnMut(&[u8])) {
-        let ask = "SELECT body FROM log WHERE shape = 0 AND (lsn, op) > (?, ?) AND (lsn, op) <= (?, ?) ORDER BY lsn, op";
+        let ask =
+            "SELECT body FROM log WHERE shape = 0 AND (lsn, op) > (?, ?) AND (lsn, op) <= (?, ?) ORDER BY lsn, op";
         let mut ask = self.connection.prepare_cached(ask).unwrap();
         let mut from = (0, 0);
         for &end in &self.ends[..chunks] {
