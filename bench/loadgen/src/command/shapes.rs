@@ -93,7 +93,9 @@ struct Memory {
 
 impl Memory {
     fn begin(server: Option<u32>) -> Self {
-        server.map(forget_peak);
+        if let Some(pid) = server {
+            forget_peak(pid);
+        }
         Self { server, before: server.and_then(resident_bytes) }
     }
 

@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn operations_are_counted_however_the_text_is_cut() {
-        let text = format!("[{}]", vec![r#"{"headers":{"operation":"insert"}}"#; 5].join(","));
+        let text = format!("[{}]", [r#"{"headers":{"operation":"insert"}}"#; 5].join(","));
         let counter = Counter { finder: Finder::new(OPERATION) };
         for size in 1..text.len() {
             let mut rest = Rest::new();

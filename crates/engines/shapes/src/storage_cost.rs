@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 /// Chunks of 64 KiB: a run of ten is what a client asks for that was away for a while.
 const CHUNK_BYTES: u64 = 64 << 10;
 const CHUNKS: [usize; 2] = [5, 10];
-const READERS: [usize; 2] = [1, 200];
+/// Readers at once, and how often they read.
+const READERS: [(usize, usize); 2] = [(1, 51), (200, 5)];
 /// Enough content for the longest read.
 const CONTENT_BYTES: usize = 16 * CHUNK_BYTES as usize;
 
@@ -91,7 +92,7 @@ fn appends<K: Keeper>(shapes: u32, changes: u64, transactions: u64) {
     );
 }
 
-fn reads<K: Keeper>(changes: u64) {
+fn reads<K: Keeper>(changes: u64, readers: &[(usize, usize)]) {
     let mut keeper = K::open(1);
     let (mut expected, mut lsn) = (Vec::new(), 0);
     while expected.len() < CONTENT_BYTES {
@@ -107,8 +108,7 @@ fn reads<K: Keeper>(changes: u64) {
         assert!(first.len() as u64 >= chunks as u64 * CHUNK_BYTES, "{} gives {} bytes", K::NAME, first.len());
         assert!(expected.starts_with(&first), "{} gives other bytes", K::NAME);
         let sum = crc32c::crc32c(&first);
-        for many in READERS {
-            let rounds = if many == 1 { 51 } else { 5 };
+        for &(many, rounds) in readers {
             let mut times: Vec<Duration> = (0..rounds).map(|_| read_round(&keeper, many, chunks, sum)).collect();
             times.sort_unstable();
             eprintln!(
@@ -142,24 +142,30 @@ fn read_round<K: Keeper>(keeper: &K, many: usize, chunks: usize, sum: u32) -> Du
     .elapsed()
 }
 
-fn all<K: Keeper>() {
+fn all_appends<K: Keeper>() {
     for (shapes, changes, transactions) in
         [(1, 1, 20_000), (1, 20, 2_000), (1, 1000, 50), (100, 1, 1_000), (100, 20, 100)]
     {
         appends::<K>(shapes, changes, transactions);
     }
+}
+
+fn all_reads<K: Keeper>() {
     for changes in [1, 20] {
-        reads::<K>(changes);
+        reads::<K>(changes, &READERS);
     }
 }
 
 #[test]
 #[ignore = "a measurement"]
 fn storage_cost() {
-    all::<Ours<false>>();
-    all::<Ours<true>>();
-    all::<Sqlite>();
-    all::<Files>();
+    all_appends::<Ours<false>>();
+    all_appends::<Sqlite>();
+    all_appends::<Files>();
+    all_reads::<Ours<false>>();
+    all_reads::<Ours<true>>();
+    all_reads::<Sqlite>();
+    all_reads::<Files>();
 }
 
 /// The same, so small that it is no measurement: that all keepers give what they were given.
@@ -167,7 +173,7 @@ fn storage_cost() {
 fn every_keeper_gives_what_it_was_given() {
     fn small<K: Keeper>() {
         appends::<K>(3, 2, 3);
-        reads::<K>(20);
+        reads::<K>(20, &[(2, 1)]);
     }
     small::<Ours<false>>();
     small::<Ours<true>>();
