@@ -1,6 +1,6 @@
 //! What an expression is for a row.
 
-use crate::expr::{Choice, Comparison, Expr, Like, Operator};
+use crate::expr::{Choice, Comparison, Expr, Like, Operator, is_membership};
 use crate::function::Function;
 use crate::like;
 use crate::row::Row;
@@ -38,6 +38,9 @@ impl Expr {
             }
             Self::Quantified { operator, all, sides, .. } => {
                 let (left, right) = (sides[0].eval(row)?, sides[1].eval(row)?);
+                if matches!(sides[1], Expr::Const(..)) && is_membership(*operator, *all) {
+                    return Ok(is_among(&left, &right).map(|found| found != *all));
+                }
                 quantified(*operator, *all, &left, &right)
             }
             other => match other.eval(row)? {
@@ -123,6 +126,17 @@ fn is(test: Test, operand: &Expr, row: &Row<'_>) -> Result<bool, Failed> {
         Test::True => operand.truth(row)? == Some(true),
         Test::False => operand.truth(row)? == Some(false),
     })
+}
+
+/// Whether a value is in a constant array, which is in order.
+fn is_among(value: &Value<'_>, array: &Value<'_>) -> Option<bool> {
+    let Value::Array(array) = array else { return None };
+    let Some(last) = array.elements.last() else { return Some(false) };
+    if value.is_null() {
+        return None;
+    }
+    let found = array.elements.binary_search_by(|element| compare(element, value)).is_ok();
+    if found || !last.is_null() { Some(found) } else { None }
 }
 
 fn quantified(operator: Operator, is_all: bool, left: &Value<'_>, right: &Value<'_>) -> Truth {

@@ -85,6 +85,11 @@ pub(crate) enum Choice {
     Concat,
 }
 
+/// Whether it asks for one value among others. Then a constant array is in order, without repetitions, its null last.
+pub(crate) fn is_membership(operator: Operator, all: bool) -> bool {
+    operator == Operator::Compare(if all { Comparison::NotEqual } else { Comparison::Equal })
+}
+
 impl Comparison {
     pub(crate) fn of_symbol(symbol: &str) -> Option<Self> {
         Some(match symbol {

@@ -10,7 +10,6 @@ use crate::types::float::{self, Float};
 use crate::types::input::in_range;
 use crate::types::interval::Interval;
 use crate::types::value::{Value, compare, unpadded, wrap_time};
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// What the function does to the values; where a base is given, it is the type of the result.
@@ -299,6 +298,11 @@ impl Function {
     /// Dates, times and intervals.
     fn moments<'a>(self, left: &Value<'a>, right: &Value<'a>) -> Option<Value<'a>> {
         let infinite = |x: i64| matches!(x, TIMESTAMP_MAX | TIMESTAMP_MIN);
+        if let (Value::Time(_), Value::Interval(i)) | (Value::Interval(i), Value::Time(_)) = (left, right)
+            && i.is_infinite()
+        {
+            return None;
+        }
         Some(match (self, left, right) {
             (Self::DateAddDays, Value::Date(d), Value::Int(n)) | (Self::DaysAddDate, Value::Int(n), Value::Date(d)) => {
                 shift_date(*d, *n)?
@@ -328,8 +332,23 @@ impl Function {
                 Value::Timestamp(i.negate()?.after(*t)?)
             }
             (Self::TimestampDifference, Value::Timestamp(a), Value::Timestamp(b)) => {
-                if infinite(*a) || infinite(*b) {
-                    return None;
+                match (infinite(*a), infinite(*b)) {
+                    (true, true) if a == b => return None,
+                    (true, _) => {
+                        return Some(Value::Interval(if *a > 0 {
+                            Interval::INFINITE
+                        } else {
+                            Interval::INFINITE_BACK
+                        }));
+                    }
+                    (_, true) => {
+                        return Some(Value::Interval(if *b > 0 {
+                            Interval::INFINITE_BACK
+                        } else {
+                            Interval::INFINITE
+                        }));
+                    }
+                    _ => {}
                 }
                 Value::Interval(Interval { micros: a.checked_sub(*b)?, ..Interval::default() }.justify_hours()?)
             }

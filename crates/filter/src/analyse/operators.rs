@@ -3,12 +3,14 @@
 use super::signatures::{self, Meaning, Signature};
 use super::{Analyser, Typed, and, coerce, or, resolve};
 use crate::error::{Parsed, refuse};
-use crate::expr::{Comparison, Expr, Like, Operator};
+use crate::expr::{Comparison, Expr, Like, Operator, is_membership};
 use crate::function::Function;
 use crate::like::with_backslash;
 use crate::syntax::{Kind, Node};
-use crate::types::value::Value;
+use crate::types::array::Array;
+use crate::types::value::{Value, compare};
 use crate::types::{Base, Type};
+use std::sync::Arc;
 
 /// Longest pattern of LIKE.
 const PATTERN_BYTES_MAX: usize = 8 << 10;
@@ -265,7 +267,9 @@ impl Analyser<'_> {
             Operator::Compare(_) => [left, right].map(|side| self.unpad_any(side, base)),
             Operator::Like(_) => [left, right],
         };
-        Ok(self.typed(at, Base::Bool, Expr::Quantified { operator, all, base, sides: Box::new(sides) }))
+        let [left, right] = sides;
+        let right = if is_membership(operator, all) { sorted(right) } else { right };
+        Ok(self.typed(at, Base::Bool, Expr::Quantified { operator, all, base, sides: Box::new([left, right]) }))
     }
 
     fn unpad_any(&self, side: Expr, base: Base) -> Expr {
@@ -273,6 +277,15 @@ impl Analyser<'_> {
         let array_column = matches!(&side, Expr::Column(column) if self.schema.type_of(*column).array);
         if array_column { side } else { coerce::unpad(side, base, self.schema) }
     }
+}
+
+/// A constant array in order and without repetitions, as its evaluation expects it. Nulls are last.
+fn sorted(array: Expr) -> Expr {
+    let Expr::Const(Value::Array(array), ty) = array else { return array };
+    let mut elements = array.elements.to_vec();
+    elements.sort_by(compare);
+    elements.dedup_by(|a, b| compare(a, b).is_eq());
+    Expr::Const(Value::Array(Arc::new(Array::of(elements))), ty)
 }
 
 pub(super) fn no_operator<T>(at: usize, problem: resolve::Unresolved, shown: &str) -> Parsed<T> {

@@ -13,7 +13,7 @@ use hashbrown::DefaultHashBuilder;
 use std::ops::Bound;
 
 /// Most keys of one predicate; one that needs more is evaluated for each row.
-const KEYS_MAX: usize = 100_000;
+const KEYS_MAX: usize = 200_000;
 
 /// What a condition costs that nearly every row satisfies.
 const UNSELECTIVE: u64 = 1 << 40;

@@ -109,6 +109,7 @@ fn cast_base<'a>(value: Value<'a>, from: Type, to: Type, schema: &Schema) -> Res
         (Value::Timestamp(datetime::TIMESTAMP_MAX | datetime::TIMESTAMP_MIN), Base::Time) => Value::Null,
         (Value::Timestamp(x), Base::Time) => Value::Time(wrap_time(x)),
         (Value::Time(x), Base::Interval) => Value::Interval(Interval { micros: x, ..Interval::default() }),
+        (Value::Interval(x), Base::Time) if x.is_infinite() => return Err(Failed),
         (Value::Interval(x), Base::Time) => Value::Time(wrap_time(x.micros)),
         (Value::Jsonb(x), Base::Json) => x.print().into(),
         (Value::Jsonb(x), base) => from_jsonb(&x, base)?,

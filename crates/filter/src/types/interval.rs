@@ -12,6 +12,14 @@ pub(crate) struct Interval {
 const MONTH_DAYS: i64 = 30;
 
 impl Interval {
+    /// Since Postgres 17 there are infinite ones: where older versions fail, these come of infinite timestamps.
+    pub(crate) const INFINITE: Self = Self { months: i32::MAX, days: i32::MAX, micros: i64::MAX };
+    pub(crate) const INFINITE_BACK: Self = Self { months: i32::MIN, days: i32::MIN, micros: i64::MIN };
+
+    pub(crate) fn is_infinite(self) -> bool {
+        self == Self::INFINITE || self == Self::INFINITE_BACK
+    }
+
     /// What two intervals are compared by: a month is 30 days, a day is 24 hours.
     pub(crate) fn span(self) -> i128 {
         (i128::from(self.months) * i128::from(MONTH_DAYS) + i128::from(self.days)) * i128::from(DAY_MICROS)
@@ -19,6 +27,12 @@ impl Interval {
     }
 
     pub(crate) fn add(self, other: Self) -> Option<Self> {
+        match (self.is_infinite(), other.is_infinite()) {
+            (true, true) if self != other => return None,
+            (true, _) => return Some(self),
+            (_, true) => return Some(other),
+            _ => {}
+        }
         Some(Self {
             months: self.months.checked_add(other.months)?,
             days: self.days.checked_add(other.days)?,
@@ -27,6 +41,11 @@ impl Interval {
     }
 
     pub(crate) fn negate(self) -> Option<Self> {
+        match self {
+            Self::INFINITE => return Some(Self::INFINITE_BACK),
+            Self::INFINITE_BACK => return Some(Self::INFINITE),
+            _ => {}
+        }
         Some(Self {
             months: self.months.checked_neg()?,
             days: self.days.checked_neg()?,
@@ -36,8 +55,16 @@ impl Interval {
 
     /// `timestamp + interval`; `None` out of range.
     pub(crate) fn after(self, timestamp: i64) -> Option<i64> {
+        let infinite = match self {
+            Self::INFINITE => Some(datetime::TIMESTAMP_MAX),
+            Self::INFINITE_BACK => Some(datetime::TIMESTAMP_MIN),
+            _ => None,
+        };
         if matches!(timestamp, datetime::TIMESTAMP_MAX | datetime::TIMESTAMP_MIN) {
-            return Some(timestamp);
+            return Some(timestamp).filter(|timestamp| infinite.is_none_or(|infinite| infinite == *timestamp));
+        }
+        if infinite.is_some() {
+            return infinite;
         }
         let (mut days, time) = (timestamp.div_euclid(DAY_MICROS), timestamp.rem_euclid(DAY_MICROS));
         if self.months != 0 {
@@ -53,6 +80,9 @@ impl Interval {
 
     /// Whole days become of hours: `timestamp - timestamp` does so.
     pub(crate) fn justify_hours(self) -> Option<Self> {
+        if self.is_infinite() {
+            return Some(self);
+        }
         let whole = i32::try_from(self.micros / DAY_MICROS).ok()?;
         let (mut days, mut micros) = (self.days.checked_add(whole)?, self.micros % DAY_MICROS);
         if days > 0 && micros < 0 {
@@ -64,6 +94,9 @@ impl Interval {
     }
 
     pub(crate) fn justify_days(self) -> Option<Self> {
+        if self.is_infinite() {
+            return Some(self);
+        }
         let (mut months, mut days) = (self.months.checked_add(self.days / 30)?, self.days % 30);
         if months > 0 && days < 0 {
             (months, days) = (months - 1, days + 30);
@@ -74,6 +107,9 @@ impl Interval {
     }
 
     pub(crate) fn justify_interval(self) -> Option<Self> {
+        if self.is_infinite() {
+            return Some(self);
+        }
         let mut it = self;
         // Days first if they would otherwise overflow with the hours.
         if it.days > 0 && it.micros > 0 || it.days < 0 && it.micros < 0 {
@@ -101,6 +137,11 @@ impl Interval {
 
     /// `intervalstyle = postgres`
     pub(crate) fn print(self) -> String {
+        match self {
+            Self::INFINITE => return "infinity".into(),
+            Self::INFINITE_BACK => return "-infinity".into(),
+            _ => {}
+        }
         let mut parts: Vec<String> = Vec::new();
         let mut negative = false;
         let mut unit = |value: i32, singular: &str, plural: &str| {
@@ -135,6 +176,11 @@ impl Interval {
     /// `1 year 2 mons -3 days 04:05:06.7`, with the units that people write, or `P1Y2M3DT4H5M6S`.
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         let text = text.trim();
+        match text.to_ascii_lowercase().as_str() {
+            "infinity" | "+infinity" => return Ok(Self::INFINITE),
+            "-infinity" => return Ok(Self::INFINITE_BACK),
+            _ => {}
+        }
         let mut sum = Sum::default();
         if let Some(iso) = text.strip_prefix('P') {
             sum.read_iso(iso)?;

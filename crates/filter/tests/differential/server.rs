@@ -2,11 +2,16 @@
 
 use crate::generate::Generator;
 use std::io::Write;
-use std::process::Stdio;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use thalweg_filter::{Column, Schema};
 use thalweg_pgtest::{Cluster, Installation, Options, installations};
 
-pub(crate) struct Server(Cluster);
+pub(crate) struct Server {
+    cluster: Cluster,
+    /// Of any version: some installations have none.
+    psql: PathBuf,
+}
 
 /// What a clause selects.
 pub(crate) enum Answer {
@@ -76,23 +81,29 @@ impl Server {
         if all.is_empty() {
             println!("skipped: no Postgres is installed");
         }
-        all.iter().map(Self::start).collect()
+        let psql = all.iter().map(|installation| installation.bin.join("psql")).find(|psql| psql.exists());
+        let Some(psql) = psql else {
+            println!("skipped: no psql is installed");
+            return Vec::new();
+        };
+        all.iter().map(|installation| Self::start(installation, psql.clone())).collect()
     }
 
-    fn start(installation: &Installation) -> Self {
-        let server = Self(Cluster::start(installation, &Options::default().set("TimeZone", "UTC")));
+    fn start(installation: &Installation, psql: PathBuf) -> Self {
+        let cluster = Cluster::start(installation, &Options::default().set("TimeZone", "UTC"));
+        let server = Self { cluster, psql };
         // Letters beyond ASCII have cases, as in most databases; order is by bytes.
         server.run_in("postgres", "CREATE DATABASE filter TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'");
         server
     }
 
     pub(crate) fn major(&self) -> u32 {
-        self.0.major()
+        self.cluster.major()
     }
 
     fn run_in(&self, database: &str, script: &str) -> String {
-        let mut command = self.0.program("psql");
-        command.args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-f", "-"]).arg(self.0.url(database));
+        let mut command = Command::new(&self.psql);
+        command.args(["-XqAt", "-v", "ON_ERROR_STOP=1", "-f", "-"]).arg(self.cluster.url(database));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let script = script.to_owned();
