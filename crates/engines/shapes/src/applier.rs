@@ -205,7 +205,8 @@ impl Apply for Applier {
             self.publish(&transaction);
             self.engine.set_published(self.tail);
         }
-        self.engine.counters.transactions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let evaluations = self.engine.router.lock().take_evaluations();
+        self.engine.counters.applied(transaction.told(), evaluations);
         self.reached(end);
         Ok(())
     }

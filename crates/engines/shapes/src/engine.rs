@@ -10,6 +10,7 @@ use crate::shape::{Failure, Phase, Shape};
 use crate::source::catalog::Tables;
 use crate::source::publish::Publisher;
 use crate::state::recent::Recent;
+use crate::state::transaction::Told;
 use crate::store::{Store, StoreError};
 use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
@@ -69,12 +70,27 @@ impl ShapesConfig {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) transactions: AtomicU64,
+    /// Changes that were made for shapes, and how often one was given to a shape.
+    pub(crate) changes: AtomicU64,
+    pub(crate) told: AtomicU64,
+    /// Predicates that were evaluated for a row.
+    pub(crate) evaluations: AtomicU64,
     /// Rows of snapshots that were copied.
     pub(crate) rows_copied: AtomicU64,
     /// Snapshots that are being copied.
     pub(crate) snapshots: AtomicU64,
     /// Live requests, long-polls and SSE, that are under way.
     pub(crate) live: AtomicU64,
+}
+
+impl Counters {
+    /// A transaction is over.
+    pub(crate) fn applied(&self, told: Told, evaluations: u64) {
+        self.transactions.fetch_add(1, Ordering::Relaxed);
+        self.changes.fetch_add(told.bodies, Ordering::Relaxed);
+        self.told.fetch_add(told.shapes, Ordering::Relaxed);
+        self.evaluations.fetch_add(evaluations, Ordering::Relaxed);
+    }
 }
 
 /// Counts one more for as long as it lives.

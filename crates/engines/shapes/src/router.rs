@@ -9,6 +9,7 @@ use crate::state::transaction::Transaction;
 use crate::table::Table;
 use std::collections::HashMap;
 use std::sync::Arc;
+use thalweg_filter::Explanation;
 use thalweg_wire::pg::pgoutput::{Columns, Message, OldTuple, Tuple, Value};
 
 /// A row by the table's columns. `None`: NULL.
@@ -63,6 +64,7 @@ pub(crate) struct Router {
     projection_ids: HashMap<(u32, Vec<usize>, Replica), u32>,
     /// Changes whenever `routes` or `ancestors` do.
     version: u64,
+    evaluations: u64,
     scratch: Scratch,
 }
 
@@ -132,6 +134,19 @@ impl Router {
 
     pub(crate) fn shape(&self, slot: u32) -> Option<&Arc<Shape>> {
         self.seats.get(slot as usize)?.as_ref().map(|seat| &seat.shape)
+    }
+
+    /// By what changes of a table would find a predicate, among those that it has.
+    pub(crate) fn explain(&self, table: u32, predicate: &Predicate) -> Explanation {
+        match self.routes.get(&table) {
+            Some(route) => route.matcher.explain(predicate),
+            None => Matcher::default().explain(predicate),
+        }
+    }
+
+    /// How often a predicate was evaluated since this was asked last.
+    pub(crate) fn take_evaluations(&mut self) -> u64 {
+        std::mem::take(&mut self.evaluations)
     }
 
     /// What these tables are partitions of.
@@ -267,7 +282,7 @@ impl Router {
         into: &mut Transaction,
     ) -> Vec<Upset> {
         self.aim(relation);
-        let Router { relations, routes, seats, projections, scratch, .. } = self;
+        let Router { relations, routes, seats, projections, scratch, evaluations, .. } = self;
         let Some(relation) = relations.get(&relation) else { return Vec::new() };
         for target in &relation.targets {
             let Some(route) = routes.get_mut(&target.table) else { continue };
@@ -281,6 +296,7 @@ impl Router {
                 (None, Some(new)) => route.matcher.matching(new, &mut scratch.new),
                 (None, None) => {}
             }
+            *evaluations += route.matcher.take_evaluations();
             tell(seats, projections, scratch, old_cells.as_deref(), new_cells.as_deref(), op, into);
         }
         Vec::new()

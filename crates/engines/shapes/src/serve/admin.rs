@@ -104,6 +104,7 @@ impl Inner {
         let wanted = DeleteRequest::parse(query).map_err(|invalid| bad(words(&invalid.body())))?;
         let shape = wanted.shape.ok_or_else(|| bad("`table` is missing".to_owned()))?;
         let (definition, publication) = (shape.to_definition(), self.engine.config.publication());
+        let engine = Arc::clone(&self.engine);
         let run = self.database.run(move |session| {
             let session = session.map_err(|error| failed(&crate::make::unavailable(error)))?;
             let found = catalog::lookup(&mut session.conn, &publication, &definition.table);
@@ -112,7 +113,8 @@ impl Inner {
                 LookupError::Source(error) => failed(&crate::make::unavailable(error)),
             })?;
             let found = found.ok_or_else(|| bad(format!("there is no table {}", definition.table)))?;
-            let explanation = explain(&definition, &found.table).map_err(|why| (422, "not_explained", why))?;
+            let explanation =
+                explain(&definition, &found.table, &engine.router).map_err(|why| (422, "not_explained", why))?;
             body(200, &explanation)
         });
         run.map_err(|error| failed(&crate::make::unavailable(error)))
