@@ -181,9 +181,16 @@ impl Apply for Applier {
         let mut nothing = Transaction::new(0, 0, usize::MAX);
         let mut transaction = self.transaction.take();
         let upsets = self.engine.router.lock().change(message, transaction.as_mut().unwrap_or(&mut nothing));
-        for Upset::Table { oid, why } in upsets {
-            // Postgres may forget the transaction only when the shapes are gone for good.
-            self.written = self.written.max(self.engine.drop_table(oid, why));
+        for upset in upsets {
+            let end = match upset {
+                // Postgres may forget the transaction only when the shapes are gone for good.
+                Upset::Table { oid, why } => self.engine.drop_table(oid, why),
+                Upset::Nullable(table) => {
+                    self.engine.described(table.oid);
+                    self.engine.store.put_table(&table)?
+                }
+            };
+            self.written = self.written.max(end);
             self.fresh = true;
         }
         if let Some(transaction) = &mut transaction

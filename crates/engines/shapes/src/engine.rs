@@ -5,6 +5,7 @@ use crate::lag::{Behind, Lag};
 use crate::marks::Marks;
 use crate::registry::Registry;
 use crate::router::Router;
+use crate::serve::columns::selected;
 use crate::serve::settings::Settings;
 use crate::shape::{Failure, Phase, Shape};
 use crate::source::catalog::Tables;
@@ -13,6 +14,8 @@ use crate::state::recent::Recent;
 use crate::state::transaction::Told;
 use crate::store::{Store, StoreError};
 use parking_lot::{Mutex, RwLock};
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -126,6 +129,8 @@ pub(crate) struct Engine {
     /// Bodies before this place in the change log were published.
     published: AtomicU64,
     pub(crate) lag: Lag,
+    /// Tables that are described in another way than when their shapes were made: other columns may be null.
+    redescribed: RwLock<HashSet<u32>>,
     pub(crate) health: Mutex<Health>,
     /// Every transaction that commits at or before this LSN was applied.
     processed: AtomicU64,
@@ -154,6 +159,7 @@ impl Engine {
             marks: Mutex::default(),
             published: AtomicU64::new(0),
             lag: Lag::default(),
+            redescribed: RwLock::default(),
             health: Mutex::default(),
             processed: AtomicU64::new(0),
             applied: AtomicU64::new(0),
@@ -241,6 +247,25 @@ impl Engine {
         }
     }
 
+    /// The router's table has columns that may be null or not as they were not.
+    pub(crate) fn described(&self, table: u32) {
+        self.redescribed.write().insert(table);
+    }
+
+    /// A shape's `electric-schema` header as it is now.
+    pub(crate) fn schema<'a>(&self, shape: &'a Shape) -> Cow<'a, str> {
+        let known = Cow::Borrowed(&*shape.schema);
+        if !self.redescribed.read().contains(&shape.table) {
+            return known;
+        }
+        let Some(table) = self.router.lock().table(shape.table).cloned() else { return known };
+        // Whether changes of generated columns come was decided when the shape was made.
+        match selected(&table, &shape.definition, true) {
+            Ok(selected) => Cow::Owned(crate::format::schema::header(&table, &selected)),
+            Err(_) => known,
+        }
+    }
+
     /// Drops every shape of a table; when the returned position is durable, they are gone.
     pub(crate) fn drop_table(&self, table: u32, why: &str) -> Lsn {
         // Whoever makes the next shape of it has it looked at again.
@@ -264,6 +289,11 @@ impl Engine {
     /// Clients of the shape must refetch; when the returned position is durable, it is gone.
     pub(crate) fn drop_shape(&self, shape: &Shape) -> Lsn {
         self.put_out(shape, Phase::Gone)
+    }
+
+    /// The same, and waits until it is durable.
+    pub(crate) fn drop_for_good(&self, shape: &Shape) -> Result<(), StoreError> {
+        self.store.wait(self.drop_shape(shape))
     }
 
     /// The shape could not be made.

@@ -20,6 +20,8 @@ type Cells<'a> = Vec<Option<&'a [u8]>>;
 pub(crate) enum Upset {
     /// The table is not what its shapes were made for, or its rows are all gone: they must be fetched again.
     Table { oid: u32, why: &'static str },
+    /// A column that was never null is: the table as it must be now. Its rows look as before, so its shapes go on.
+    Nullable(Arc<Table>),
 }
 
 /// A shape's place in the router.
@@ -32,7 +34,30 @@ struct Seat {
 /// All shapes of one table.
 struct Route {
     table: Arc<Table>,
+    /// Places of columns that are never null, as far as is known.
+    strict: Vec<usize>,
     matcher: Matcher,
+}
+
+impl Route {
+    fn of(table: &Arc<Table>) -> Self {
+        let mut route = Self { table: Arc::clone(table), strict: Vec::new(), matcher: Matcher::default() };
+        route.describe(Arc::clone(table));
+        route
+    }
+
+    fn describe(&mut self, table: Arc<Table>) {
+        let strict = |at: &usize| table.columns[*at].not_null && table.columns[*at].generated.is_none();
+        self.strict = (0..table.columns.len()).filter(strict).collect();
+        self.table = table;
+    }
+
+    /// Whether a row shows that a column may be null after all.
+    fn learn(&mut self, row: &[Option<&[u8]>]) -> Option<Upset> {
+        self.strict.iter().find(|at| row[**at].is_none())?;
+        self.describe(Arc::new(self.table.with_nulls(|at| row[at].is_none())));
+        Some(Upset::Nullable(Arc::clone(&self.table)))
+    }
 }
 
 /// A table as the stream describes it, and whose changes its changes are: its own, and those of what it is a partition of.
@@ -93,9 +118,13 @@ impl Router {
         self.seats[slot as usize] = Some(Seat { shape, projection, table: table.oid });
         let route = self.routes.entry(table.oid).or_insert_with(|| {
             self.version += 1;
-            Route { table: Arc::clone(table), matcher: Matcher::default() }
+            Route::of(table)
         });
         route.matcher.insert(slot, predicate);
+        // A part may have shapes as well as the whole.
+        if self.ancestors.get(&table.oid) != Some(&table.ancestors) {
+            self.know_ancestors([(table.oid, table.ancestors.clone())]);
+        }
         slot
     }
 
@@ -167,14 +196,17 @@ impl Router {
                 .any(|route| route.table.kind == crate::table::Kind::Partitioned || !route.table.parts.is_empty())
     }
 
-    /// A table whose rows are as before has other parts, or is a part of others.
-    pub(crate) fn moved(&mut self, table: Arc<Table>) {
+    /// A table whose rows are as before has other parts, is a part of others, or has columns that may be null or not as they were not.
+    /// Whether it is described in another way than before.
+    pub(crate) fn moved(&mut self, table: Arc<Table>) -> bool {
         self.know_ancestors([(table.oid, table.ancestors.clone())]);
-        if let Some(route) = self.routes.get_mut(&table.oid)
-            && route.table.same_shape(&table)
-        {
-            route.table = table;
+        let Some(route) = self.routes.get_mut(&table.oid) else { return false };
+        if !route.table.same_shape(&table) {
+            return false;
         }
+        let differs = route.table.columns != table.columns;
+        route.describe(table);
+        differs
     }
 
     /// A new stream describes its tables anew.
@@ -284,10 +316,12 @@ impl Router {
         self.aim(relation);
         let Router { relations, routes, seats, projections, scratch, evaluations, .. } = self;
         let Some(relation) = relations.get(&relation) else { return Vec::new() };
+        let mut upsets = Vec::new();
         for target in &relation.targets {
             let Some(route) = routes.get_mut(&target.table) else { continue };
             let old_cells = old.map(|tuple| cells(tuple, None, &target.places));
             let new_cells = new.map(|tuple| cells(tuple, old, &target.places));
+            upsets.extend(new_cells.as_deref().and_then(|new| route.learn(new)));
             scratch.old.clear();
             scratch.new.clear();
             match (&old_cells, &new_cells) {
@@ -299,7 +333,7 @@ impl Router {
             *evaluations += route.matcher.take_evaluations();
             tell(seats, projections, scratch, old_cells.as_deref(), new_cells.as_deref(), op, into);
         }
-        Vec::new()
+        upsets
     }
 }
 

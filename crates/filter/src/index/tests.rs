@@ -115,7 +115,7 @@ fn it_is_said_which_part_has_no_key_and_how_often_predicates_were_evaluated() {
     let mut index = Index::new();
     let clause = predicate("name = 'x' OR id <> 3");
     let Explanation::EachRow { because } = index.explain(&clause) else { panic!("it has keys") };
-    assert!(because.contains("<> 3") && !because.contains("'x'"), "{because}");
+    assert!(because.contains("<> '3'") && !because.contains("'x'"), "{because}");
     index.insert(1, Some(&clause));
     index.insert(2, Some(&predicate("id = 7")));
     index.insert(3, None);

@@ -19,8 +19,8 @@ Examples:
   thalweg shape ls --table public.items
   thalweg shape ls --json | jq -r 'select(.idle_ms > 86400000) | .handle' | xargs -n 1 thalweg shape drop
 
-ROWS and COPIED are those of the snapshot (rows: known only since the last start of the server), LOG the ranges of changes after it
-and LOGGED their bytes, IDLE the time since somebody asked. How far all shapes are behind Postgres is said on standard error.")]
+ROWS and COPIED are rows and bytes of the snapshot (rows: known only since the last start of the server), LOGGED the bytes of the changes
+after it, IDLE the time since somebody asked. How far all shapes are behind Postgres is said on standard error.")]
 pub(super) struct ListArgs {
     /// Only shapes of this table, written as the list has it.
     #[arg(long)]
@@ -60,13 +60,12 @@ struct Entry {
     phase: String,
     snapshot_rows: Option<u64>,
     snapshot_bytes: u64,
-    log_entries: u64,
     log_bytes: u64,
     waiting: u64,
     idle_ms: Option<u64>,
 }
 
-const HEADER: [&str; 10] = ["HANDLE", "TABLE", "PHASE", "ROWS", "COPIED", "LOG", "LOGGED", "WAITING", "IDLE", "WHERE"];
+const HEADER: [&str; 9] = ["HANDLE", "TABLE", "PHASE", "ROWS", "COPIED", "LOGGED", "WAITING", "IDLE", "WHERE"];
 
 impl Entry {
     /// What tells it from other shapes of the table.
@@ -78,7 +77,7 @@ impl Entry {
         words.join(" ")
     }
 
-    fn cells(self) -> [String; 10] {
+    fn cells(self) -> [String; 9] {
         let selects = self.selects();
         let number = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
         [
@@ -87,7 +86,6 @@ impl Entry {
             self.phase,
             number(self.snapshot_rows),
             self.snapshot_bytes.to_string(),
-            self.log_entries.to_string(),
             self.log_bytes.to_string(),
             self.waiting.to_string(),
             self.idle_ms.map_or("-".to_owned(), time),
