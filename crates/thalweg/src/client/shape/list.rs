@@ -65,7 +65,8 @@ struct Entry {
     idle_ms: Option<u64>,
 }
 
-const HEADER: [&str; 9] = ["HANDLE", "TABLE", "PHASE", "ROWS", "COPIED", "LOGGED", "WAITING", "IDLE", "WHERE"];
+const COLUMNS: usize = 9;
+const HEADER: [&str; COLUMNS] = ["HANDLE", "TABLE", "PHASE", "ROWS", "COPIED", "LOGGED", "WAITING", "IDLE", "WHERE"];
 
 impl Entry {
     /// What tells it from other shapes of the table.
@@ -77,7 +78,7 @@ impl Entry {
         words.join(" ")
     }
 
-    fn cells(self) -> [String; 9] {
+    fn cells(self) -> [String; COLUMNS] {
         let selects = self.selects();
         let number = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
         [
@@ -131,17 +132,19 @@ pub(super) fn run(server: &Server, args: &ListArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+const LAST: usize = COLUMNS - 1;
+
 /// In columns; the last one may be of any length.
-fn write(out: &mut impl Write, lines: Vec<[String; 10]>) -> std::io::Result<()> {
+fn write(out: &mut impl Write, lines: Vec<[String; COLUMNS]>) -> std::io::Result<()> {
     let width = |at: usize| lines.iter().map(|cells| cells[at].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..9).map(width).collect();
+    let widths: Vec<usize> = (0..LAST).map(width).collect();
     for cells in &lines {
         let mut line = String::new();
         for (cell, width) in cells.iter().zip(&widths) {
             line.push_str(&format!("{cell:width$}  "));
         }
         // A clause may have line breaks, and whatever else a terminal would take for something.
-        line.extend(cells[9].chars().map(|c| if c.is_control() { ' ' } else { c }));
+        line.extend(cells[LAST].chars().map(|c| if c.is_control() { ' ' } else { c }));
         writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
@@ -176,7 +179,8 @@ mod tests {
 
     #[test]
     fn a_clause_cannot_pass_for_a_line() {
-        let cells = |clause: &str| std::array::from_fn(|at| if at == 9 { clause.to_owned() } else { "x".to_owned() });
+        let cells =
+            |clause: &str| std::array::from_fn(|at| if at == LAST { clause.to_owned() } else { "x".to_owned() });
         let mut out = Vec::new();
         write(&mut out, vec![cells("a\n\u{1b}[31mb"), cells("")]).unwrap();
         assert_eq!(String::from_utf8(out).unwrap().lines().count(), 2);
