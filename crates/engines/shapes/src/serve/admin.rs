@@ -11,6 +11,7 @@ use super::params::DeleteRequest;
 use super::query::{decoded, pairs};
 use super::service::{Inner, ShapesService};
 use crate::explain::explain;
+use crate::format::handle::Handle;
 use crate::shape::Failure;
 use crate::source::catalog::{self, LookupError};
 use crate::view::{PAGE_MAX, view};
@@ -88,12 +89,12 @@ impl Inner {
     }
 
     fn one(&self, handle: &str, now_ms: u64) -> Answer {
-        let found = self.engine.registry.read().by_handle(handle).cloned();
+        let found = self.engine.registry.read().by_handle(Handle::parse(handle).shape).cloned();
         body(200, &view(&*found.ok_or_else(no_shape)?, now_ms))
     }
 
     fn put_out(&self, handle: &str) -> Answer {
-        let found = self.engine.registry.read().by_handle(handle).cloned();
+        let found = self.engine.registry.read().by_handle(Handle::parse(handle).shape).cloned();
         self.engine.drop_shape(&*found.ok_or_else(no_shape)?);
         tracing::info!(handle, "a shape is dropped: an operator asked for it");
         Ok((204, Vec::new()))
