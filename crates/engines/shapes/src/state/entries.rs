@@ -143,13 +143,8 @@ impl Entries {
         if count == 0 {
             return;
         }
-        let open_from = self.chunks.last().map_or(0, |end| *end as usize);
-        for (at, entry) in self.list.drain(..count).enumerate() {
-            self.bytes -= u64::from(entry.len);
-            if at >= open_from {
-                self.open -= u64::from(entry.len);
-            }
-        }
+        // Of a chunk that is not complete the bytes that are cut still count.
+        self.bytes -= self.list.drain(..count).map(|entry| u64::from(entry.len)).sum::<u64>();
         self.chunks.retain(|end| *end as usize > count);
         let gone = u32::try_from(count).unwrap_or(u32::MAX);
         self.chunks.iter_mut().for_each(|end| *end -= gone);
