@@ -149,6 +149,7 @@ impl Engine {
             snapshot: None,
             chunks: Vec::new(),
             complete: false,
+            rows_gone: false,
         };
         self.store.put_table(&checked.table).map_err(cannot_store)?;
         let (log, _) = self.store.create_shape(&shape.handle, &stored).map_err(cannot_store)?;
@@ -158,7 +159,7 @@ impl Engine {
             state.log = wanted.then_some(log);
             wanted
         }) {
-            self.store.delete_shape(log).map_err(cannot_store)?;
+            self.store.delete_shape(&[log]).map_err(cannot_store)?;
             return Ok(());
         }
         let projection = Projection::new(&checked.table, &checked.selected, shape.definition.replica);

@@ -3,6 +3,7 @@
 pub mod copy;
 #[cfg(test)]
 mod golden;
+pub mod handle;
 pub mod json;
 pub mod message;
 pub mod note;

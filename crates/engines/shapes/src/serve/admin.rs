@@ -11,6 +11,7 @@ use super::params::DeleteRequest;
 use super::query::{decoded, pairs};
 use super::service::{Inner, ShapesService};
 use crate::explain::explain;
+use crate::format::handle::Handle;
 use crate::shape::Failure;
 use crate::source::catalog::{self, LookupError};
 use crate::view::{PAGE_MAX, view};
@@ -88,13 +89,13 @@ impl Inner {
     }
 
     fn one(&self, handle: &str, now_ms: u64) -> Answer {
-        let found = self.engine.registry.read().by_handle(handle).cloned();
+        let found = self.engine.registry.read().by_handle(Handle::parse(handle).shape).cloned();
         body(200, &view(&*found.ok_or_else(no_shape)?, now_ms))
     }
 
     /// Answers when the handle cannot come back any more.
     fn put_out(&self, handle: &str) -> Result<Fetch<Answer>, Refused> {
-        let found = self.engine.registry.read().by_handle(handle).cloned().ok_or_else(no_shape)?;
+        let found = self.engine.registry.read().by_handle(Handle::parse(handle).shape).cloned().ok_or_else(no_shape)?;
         tracing::info!(handle, "a shape is dropped: an operator asked for it");
         let engine = Arc::clone(&self.engine);
         let job = move || match engine.drop_for_good(&found) {
