@@ -7,14 +7,17 @@ mod applier;
 pub mod definition;
 mod engine;
 mod explain;
+mod family;
 mod follow;
 pub mod format;
+mod handle;
 mod hot;
 mod lag;
 mod make;
 mod marks;
 mod matching;
 mod predicate;
+mod rare;
 mod read;
 mod recover;
 mod registry;
@@ -28,8 +31,14 @@ pub mod state;
 mod storage_cost;
 mod store;
 pub mod table;
+#[cfg(test)]
+mod unit;
 mod view;
 mod watch;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 pub use engine::{Health, ShapesConfig};
 pub use explain::Explanation;

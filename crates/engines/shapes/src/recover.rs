@@ -1,16 +1,21 @@
 //! What a start finds in the kernel unit, and makes shapes of.
 
+use crate::definition::Condition;
 use crate::engine::Engine;
+use crate::family::Family;
 use crate::format::note::SourceIdentity;
+use crate::handle::Handle;
 use crate::marks::Mark;
-use crate::predicate;
+use crate::predicate::{self, Predicate};
 use crate::serve::columns::selected;
 use crate::shape::{Phase, Shape, State};
 use crate::state::entries::Entry;
+use crate::state::snapshot::PgSnapshot;
 use crate::store::{Kept, StoreError};
 use crate::table::Table;
 use std::collections::HashMap;
 use std::sync::Arc;
+use thalweg_filter::Schema;
 
 /// What a start found.
 #[derive(Debug, Default)]
@@ -27,13 +32,12 @@ impl Engine {
         let found = self.store.found()?;
         let tables: HashMap<u32, Arc<Table>> =
             found.tables.into_iter().map(|table| (table.oid, Arc::new(table))).collect();
-        let mut schemas = HashMap::new();
+        let mut shared = Shared::default();
         let mut shapes: HashMap<u64, Arc<Shape>> = HashMap::with_capacity(found.shapes.len());
         for kept in found.shapes {
             self.know_number(kept.stored.number);
-            self.know_handle(&kept.handle);
             let log = kept.log;
-            match self.restore(&tables, &mut schemas, kept) {
+            match self.restore(&tables, &mut shared, kept) {
                 Some(shape) => {
                     shapes.insert(shape.number, shape);
                 }
@@ -44,7 +48,7 @@ impl Engine {
         }
         // They were looked after until the stop; what has happened since is found out when the stream is back.
         // Tables without shapes may have left the publication.
-        let in_use = shapes.values().filter_map(|shape| tables.get(&shape.table));
+        let in_use = shapes.values().filter_map(|shape| tables.get(&shape.family.table));
         self.publisher.trust(in_use.map(AsRef::as_ref));
         let mut recovered = Recovered { source: found.source, shapes: shapes.len(), transactions: 0 };
         self.store.each_references(&mut |at, references| {
@@ -67,29 +71,47 @@ impl Engine {
     fn restore(
         self: &Arc<Self>,
         tables: &HashMap<u32, Arc<Table>>,
-        schemas: &mut HashMap<(u32, Vec<usize>), Arc<str>>,
+        shared: &mut Shared,
         kept: Kept,
     ) -> Option<Arc<Shape>> {
         let Kept { handle, log, stored, .. } = kept;
+        let handle: Handle = handle.parse().ok()?;
+        self.know_handle(handle);
         let table = tables.get(&stored.table)?;
         let snapshot = stored.snapshot.filter(|_| stored.complete)?;
-        let selected = selected(table, &stored.definition, true).ok()?;
-        let predicate = match &stored.definition.where_sql {
+        let definition = stored.definition;
+        let selected = selected(table, &definition, true).ok()?;
+        let predicate = match &definition.where_sql {
             None => None,
-            Some(sql) => Some(Arc::new(predicate::parse(sql, &stored.definition.params, table).ok()?)),
+            Some(sql) => {
+                let schema = shared.rows.entry(table.oid).or_insert_with(|| predicate::schema(table));
+                Some(Arc::new(Predicate::parse(sql, &definition.params, schema).ok()?))
+            }
         };
-        let schema = schemas
+        let schema = shared
+            .headers
             .entry((table.oid, selected.clone()))
-            .or_insert_with(|| crate::format::schema::header(table, &selected).into());
+            .or_insert_with(|| crate::format::schema::header(table, &selected));
+        let family = self.families.share(Family::of(&definition, table.oid, schema.clone()));
         let mut state = State::default();
-        (state.phase, state.log, state.chunks) = (Phase::Live, Some(log), stored.chunks);
-        state.snapshot_taken(snapshot, self.config.http.chunk_bytes);
-        let schema = Arc::clone(schema);
-        let shape = Shape::new(stored.number, &handle, stored.definition, &stored.identity, table.oid, schema, state);
-        let shape = Arc::new(shape);
+        (state.phase, state.log, state.chunks) = (Phase::Live, Some(log), stored.chunks.into());
+        let known = shared.snapshots.entry(snapshot);
+        let snapshot = known.or_insert_with_key(|snapshot| Arc::new(snapshot.clone()));
+        state.snapshot_taken(Arc::clone(snapshot), self.config.http.chunk_bytes);
+        let condition = Condition::of(&definition);
+        let shape = Arc::new(Shape::new(stored.number, handle, family, condition, stored.identity, state));
         let slot = self.router.lock().insert(Arc::clone(&shape), table, &selected, predicate);
         shape.lock().slot = Some(slot);
         self.registry.write().insert(Arc::clone(&shape));
         Some(shape)
     }
+}
+
+/// What many shapes have in common, while they are brought back.
+#[derive(Default)]
+struct Shared {
+    /// `electric-schema` headers by tables and columns.
+    headers: HashMap<(u32, Vec<usize>), String>,
+    rows: HashMap<u32, Schema>,
+    snapshots: HashMap<PgSnapshot, Arc<PgSnapshot>>,
 }

@@ -83,7 +83,7 @@ impl Router {
         selected: &[usize],
         predicate: Option<Arc<Predicate>>,
     ) -> u32 {
-        let projection = self.projection(table, selected, shape.definition.replica);
+        let projection = self.projection(table, selected, shape.family.replica);
         let slot = self.free.pop().unwrap_or_else(|| {
             self.seats.push(None);
             self.seats.len() as u32 - 1

@@ -2,6 +2,7 @@
 
 use crate::format::note::{LogState, ShapeNote, SourceIdentity, Stored};
 use crate::format::references::References;
+use crate::handle::Handle;
 use crate::table::Table;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -219,7 +220,7 @@ impl Store {
         ReadFrom { log: self.changes, from: Offset(at), upto: Offset(at + u64::from(len)) }
     }
 
-    pub(crate) fn create_shape(&self, handle: &str, stored: &Stored) -> Result<(LogId, Lsn), StoreError> {
+    pub(crate) fn create_shape(&self, handle: Handle, stored: &Stored) -> Result<(LogId, Lsn), StoreError> {
         let name = format!("{SHAPE}{handle}");
         let note = LogState::Shape(Box::new(stored.clone())).note();
         let create = Op::Create { name: &name, note: &note, origin: None, append: None };

@@ -89,10 +89,15 @@ impl Engine {
         let published = self.published();
         let kept_from = published.saturating_sub(self.config.log_bytes_max);
         let shapes: Vec<Arc<Shape>> = self.registry.read().all().cloned().collect();
-        let mut floor = published;
+        let (mut floor, applied) = (published, self.applied());
         let mut dropped = 0;
         for shape in shapes {
-            let Some(oldest) = shape.lock().oldest_body() else { continue };
+            let oldest = {
+                let mut state = shape.lock();
+                state.rest(applied);
+                state.oldest_body()
+            };
+            let Some(oldest) = oldest else { continue };
             if oldest < kept_from {
                 dropped += 1;
                 self.drop_shape(&shape);

@@ -305,7 +305,7 @@ impl Visit {
                     None => return Poll::Wait,
                     Some(Err(failure)) => return self.refuse(&refusal(&failure), cx),
                     Some(Ok(shape)) => {
-                        if self.handle.as_ref().is_some_and(|handle| **handle != *shape.handle) {
+                        if self.handle.as_ref().is_some_and(|handle| handle.parse() != Ok(shape.handle)) {
                             return self.refuse(&Refusal::MustRefetch(Some(shape.handle.to_string())), cx);
                         }
                         self.stage = Stage::Shape(shape);
@@ -331,8 +331,8 @@ impl Visit {
                         Ok(done) => {
                             let offset = shape.lock().tail();
                             let body = Body::Bytes(done.body);
-                            let responder = &self.inner.responder;
-                            let response = responder.subset(&self.asker, &shape.handle, offset, &shape.schema, body);
+                            let (responder, handle) = (&self.inner.responder, shape.handle.to_string());
+                            let response = responder.subset(&self.asker, &handle, offset, &shape.family.schema, body);
                             Poll::Ready(Reply::Now(response))
                         }
                         Err(refusal) => self.refuse(&refusal, cx),
@@ -467,10 +467,10 @@ impl Visit {
     fn respond(&mut self, shape: &Arc<Shape>, answer: &Answer, body: Bytes, cx: &mut Context<'_>) -> Poll {
         let mode = match self.live {
             true => Mode::LongPoll { cursor: self.cursor.as_deref() },
-            false => Mode::CatchUp { schema: &shape.schema },
+            false => Mode::CatchUp { schema: &shape.family.schema },
         };
         let page = Page {
-            handle: &shape.handle,
+            handle: &shape.handle.to_string(),
             asked: self.from,
             offset: answer.end,
             mode,
@@ -495,7 +495,7 @@ impl Visit {
             From::Start | From::Now => ShapeOffset::SNAPSHOT_END,
         };
         let page = Page {
-            handle: &shape.handle,
+            handle: &shape.handle.to_string(),
             asked: self.from,
             offset: tail,
             mode: Mode::Events { cursor: self.cursor.as_deref() },
