@@ -142,6 +142,10 @@ settings! {
             "Shapes at a time; those that nobody asked for longest go first";
         shape_log_bytes: Size = "8GiB", "THALWEG_SHAPE_LOG_BYTES", "SIZE",
             "Changes that are kept for shapes; a shape that needs older ones is dropped and made again when it is asked for";
+        shape_log_keep: Span = "2h", "THALWEG_SHAPE_LOG_KEEP", "TIME",
+            "How long a client may have been away, or an answer in a cache: what it asks for next is kept that long after it was merged";
+        shape_compact_bytes: Size = "1MiB", "THALWEG_SHAPE_COMPACT_BYTES", "SIZE",
+            "A shape's changes are merged into its rows when they are more than its rows, and more than this";
         max_initial_requests: usize = "300", "THALWEG_MAX_INITIAL_REQUESTS", "N",
             "Requests at a time for shapes from their beginning that must be made first; one more is refused with 503";
         max_shape_requests: usize = "10000", "THALWEG_MAX_SHAPE_REQUESTS", "N",

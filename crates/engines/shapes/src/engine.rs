@@ -1,11 +1,12 @@
 //! What all parts of the engine share: the shapes, where they are kept, and how far the changes have been applied.
 
+use crate::compact::Compactor;
 use crate::definition::Identity;
 use crate::family::Families;
-use crate::handle::Handle;
 use crate::hot::Hot;
 use crate::lag::{Behind, Lag};
 use crate::marks::Marks;
+use crate::name::Name;
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::serve::settings::Settings;
@@ -19,7 +20,8 @@ use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use thalweg_base::Lsn;
+use std::time::Instant;
+use thalweg_base::{LogId, Lsn};
 use thalweg_wire::pg;
 
 /// A range of bodies is closed at this size, or at that of a chunk if it is smaller.
@@ -36,6 +38,10 @@ pub struct ShapesConfig {
     pub shapes_max: usize,
     /// Changes that are kept; shapes that need older ones are dropped.
     pub log_bytes_max: u64,
+    /// How long a shape's rows and the changes since are kept after there are newer rows.
+    pub log_keep_ms: u64,
+    /// A shape's changes are merged into its rows if they are more than these, and more than this.
+    pub compact_bytes: u64,
     pub connections: usize,
     pub stream_id: String,
     pub manual_publishing: bool,
@@ -79,6 +85,10 @@ pub(crate) struct Counters {
     pub(crate) snapshots: AtomicU64,
     /// Live requests, long-polls and SSE, that are under way.
     pub(crate) live: AtomicU64,
+    /// Bases that were made and shown, and bytes that were read and written for all of them.
+    pub(crate) bases_made: AtomicU64,
+    pub(crate) compact_read: AtomicU64,
+    pub(crate) compact_written: AtomicU64,
 }
 
 /// Counts one more for as long as it lives.
@@ -113,6 +123,9 @@ pub(crate) struct Engine {
     last_snapshot: Mutex<Option<Arc<PgSnapshot>>>,
     pub(crate) counters: Counters,
     pub(crate) marks: Mutex<Marks>,
+    pub(crate) compactor: Compactor,
+    /// The engine's clock begins here.
+    began: Instant,
     /// Bodies before this place in the change log were published.
     published: AtomicU64,
     pub(crate) lag: Lag,
@@ -144,6 +157,8 @@ impl Engine {
             last_snapshot: Mutex::default(),
             counters: Counters::default(),
             marks: Mutex::default(),
+            compactor: Compactor::default(),
+            began: Instant::now(),
             published: AtomicU64::new(0),
             lag: Lag::default(),
             health: Mutex::default(),
@@ -171,7 +186,7 @@ impl Engine {
 
     /// How far that is behind Postgres's log.
     pub(crate) fn behind(&self) -> Behind {
-        self.lag.behind(self.processed_lsn(), std::time::Instant::now())
+        self.lag.behind(self.processed_lsn(), Instant::now())
     }
 
     pub(crate) fn applied(&self) -> u64 {
@@ -189,6 +204,11 @@ impl Engine {
 
     pub(crate) fn set_published(&self, bodies: u64) {
         self.published.store(bodies, Ordering::Release);
+    }
+
+    /// Milliseconds since the engine was made, at least 1.
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
     pub(crate) fn stopping(&self) -> bool {
@@ -221,13 +241,13 @@ impl Engine {
     }
 
     /// A handle that was never given out: microseconds of the clock, which go on from the last ones if the clock went back.
-    pub(crate) fn new_handle(&self, identity: Identity, now_micros: u64) -> Handle {
+    pub(crate) fn new_handle(&self, identity: Identity, now_micros: u64) -> Name {
         let last = self.last_micros.fetch_max(now_micros, Ordering::AcqRel);
         let micros = if now_micros > last { now_micros } else { self.last_micros.fetch_add(1, Ordering::AcqRel) + 1 };
-        Handle { sum: thalweg_base::crc(&identity.0), micros }
+        Name { sum: thalweg_base::crc(&identity.0), micros }
     }
 
-    pub(crate) fn know_handle(&self, handle: Handle) {
+    pub(crate) fn know_handle(&self, handle: Name) {
         self.last_micros.fetch_max(handle.micros, Ordering::AcqRel);
     }
 
@@ -272,15 +292,20 @@ impl Engine {
 
     fn put_out(&self, shape: &Shape, phase: Phase) -> Lsn {
         self.registry.write().remove(shape);
-        let (slot, log) = shape.change(|state| {
+        let _deleting = self.compactor.deleting.lock();
+        let (slot, logs) = shape.change(|state| {
             state.phase = phase;
-            (state.slot.take(), std::mem::take(&mut state.log))
+            let bases = state.bases.take();
+            let logs = state.log.take().into_iter().chain(bases.iter().flat_map(|bases| bases.logs()));
+            (state.slot.take(), logs.collect::<Vec<LogId>>())
         });
         if let Some(slot) = slot {
             self.router.lock().remove(slot, shape.number);
         }
-        let Some(log) = log else { return Lsn::ZERO };
-        match self.store.delete_shape(log) {
+        if logs.is_empty() {
+            return Lsn::ZERO;
+        }
+        match self.store.delete_shape(&logs) {
             Ok(end) => end,
             Err(error) => {
                 self.forgotten(shape, &error);

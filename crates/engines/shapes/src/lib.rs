@@ -4,18 +4,19 @@
 //! the way of a change, the states of a shape, the invariants and the failure cases.
 
 mod applier;
+mod compact;
 pub mod definition;
 mod engine;
 mod explain;
 mod family;
 mod follow;
 pub mod format;
-mod handle;
 mod hot;
 mod lag;
 mod make;
 mod marks;
 mod matching;
+mod name;
 mod predicate;
 mod rare;
 mod read;

@@ -150,6 +150,7 @@ impl Engine {
             snapshot: None,
             chunks: Vec::new(),
             complete: false,
+            rows_gone: false,
         };
         self.store.put_table(&checked.table).map_err(cannot_store)?;
         let (log, _) = self.store.create_shape(shape.handle, &stored).map_err(cannot_store)?;
@@ -159,7 +160,7 @@ impl Engine {
             state.log = wanted.then_some(log);
             wanted
         }) {
-            self.store.delete_shape(log).map_err(cannot_store)?;
+            self.store.delete_shape(&[log]).map_err(cannot_store)?;
             return Ok(());
         }
         let projection = Projection::new(&checked.table, &checked.selected, shape.family.replica);
@@ -293,7 +294,9 @@ impl<'a> Rows<'a> {
         let durable = complete.and_then(|end| self.engine.store.wait(end));
         self.kept(durable.map(|()| Lsn::ZERO))?;
         self.shape.change(|state| {
-            state.chunks.extend(last);
+            if let Some(end) = last {
+                state.chunks.push(end);
+            }
             if matches!(state.phase, Phase::Snapshotting) {
                 state.phase = Phase::Live;
             }

@@ -1,7 +1,7 @@
 //! Every shape by its names: its handle, what it selects, and what was asked for in these very words.
 
 use crate::definition::Identity;
-use crate::handle::Handle;
+use crate::name::Name;
 use crate::serve::params;
 use crate::shape::Shape;
 use hashbrown::HashTable;
@@ -52,8 +52,11 @@ impl Registry {
     }
 
     pub(crate) fn by_handle(&self, handle: &str) -> Option<&Arc<Shape>> {
-        let handle: Handle = handle.parse().ok()?;
-        self.find(&self.by_handle, self.hasher.hash_one(handle), |shape| shape.handle == handle)
+        self.by_name(handle.parse().ok()?)
+    }
+
+    pub(crate) fn by_name(&self, name: Name) -> Option<&Arc<Shape>> {
+        self.find(&self.by_handle, self.hasher.hash_one(name), |shape| shape.handle == name)
     }
 
     /// The shape that selects this.

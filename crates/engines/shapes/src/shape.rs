@@ -2,15 +2,17 @@
 
 use crate::definition::{Condition, Definition, Identity};
 use crate::family::Family;
-use crate::format::offset::{From, ShapeOffset};
-use crate::handle::Handle;
+use crate::format::handle::Handle;
+use crate::format::offset::ShapeOffset;
+use crate::name::Name;
 use crate::rare::Rare;
 use crate::serve::invalid::Invalid;
+use crate::state::bases::{Base, Bases};
 use crate::state::entries::{Entries, Entry};
 use crate::state::snapshot::PgSnapshot;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::SmallVec;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::LogId;
@@ -66,11 +68,39 @@ pub(crate) struct State {
     rows: u32,
     /// Ends of snapshot chunks that may be shown.
     pub(crate) chunks: Chunks,
+    /// Bases after the snapshot, of a shape that has any.
+    pub(crate) bases: Option<Box<Bases>>,
+    /// Somebody began with the newest base.
+    pub(crate) joined: bool,
     passing: Option<Box<Passing>>,
 }
 
-/// Most snapshots have one chunk.
-pub(crate) type Chunks = SmallVec<[u64; 2]>;
+/// Ends of chunks, ascending. Most snapshots have one, so there is no room for more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Chunks(Box<[u64]>);
+
+impl Chunks {
+    pub(crate) fn push(&mut self, end: u64) {
+        let mut all = std::mem::take(&mut self.0).into_vec();
+        all.reserve_exact(1);
+        all.push(end);
+        self.0 = all.into();
+    }
+}
+
+impl From<Vec<u64>> for Chunks {
+    fn from(ends: Vec<u64>) -> Self {
+        Self(ends.into())
+    }
+}
+
+impl Deref for Chunks {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.0
+    }
+}
 
 /// What a shape has while it is made or asked for.
 #[derive(Default)]
@@ -81,13 +111,23 @@ struct Passing {
     copied: Option<Copied>,
     waiters: Vec<(u64, Waker)>,
     /// The last live answer, which others may ask for too: what it follows, where it ends, its body.
-    shared: Option<(From, ShapeOffset, Bytes)>,
+    shared: Option<(ShapeOffset, ShapeOffset, Bytes)>,
 }
 
 impl Passing {
     fn is_over(&self) -> bool {
         self.early.is_empty() && self.copied.is_none() && self.waiters.is_empty() && self.shared.is_none()
     }
+}
+
+/// Rows that a client begins with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows<'a> {
+    pub(crate) log: Option<LogId>,
+    pub(crate) chunks: &'a [u64],
+    pub(crate) snapshot: Option<&'a PgSnapshot>,
+    /// The changes after this one follow.
+    pub(crate) end: ShapeOffset,
 }
 
 /// How far a snapshot is.
@@ -107,7 +147,9 @@ impl Default for State {
             snapshot: None,
             contained: false,
             rows: UNKNOWN,
-            chunks: Chunks::new(),
+            chunks: Chunks::default(),
+            bases: None,
+            joined: false,
             passing: None,
         }
     }
@@ -144,13 +186,13 @@ impl State {
 
     /// A live answer that was made already.
     #[must_use]
-    pub(crate) fn shared(&self, from: From, end: ShapeOffset, live: bool) -> Option<Bytes> {
+    pub(crate) fn shared(&self, from: ShapeOffset, end: ShapeOffset, live: bool) -> Option<Bytes> {
         let (known, known_end, body) = self.passing.as_ref()?.shared.as_ref()?;
         (live && *known == from && *known_end == end).then(|| body.clone())
     }
 
     /// Keeps a live answer for others.
-    pub(crate) fn share(&mut self, from: From, end: ShapeOffset, body: Bytes) {
+    pub(crate) fn share(&mut self, from: ShapeOffset, end: ShapeOffset, body: Bytes) {
         self.passing().shared = Some((from, end, body));
     }
 
@@ -177,7 +219,86 @@ impl State {
                 return;
             }
         }
+        // What every base has is not a change any more.
+        if let Some(bases) = &mut self.bases {
+            if entry.offset() <= bases.start() {
+                return;
+            }
+            if entry.offset() <= bases.newest().end {
+                bases.merged += u64::from(entry.len);
+            }
+        }
         self.entries.push(entry, chunk_bytes);
+    }
+
+    /// From now on who begins gets this base.
+    pub(crate) fn show(&mut self, base: Base) {
+        let merged = self.entries.bytes_before(base.end);
+        let bases = match self.bases.take() {
+            None => Box::new(Bases::new(base, false)),
+            Some(mut bases) => {
+                bases.push(base);
+                bases
+            }
+        };
+        self.bases.insert(bases).merged = merged;
+        self.joined = false;
+    }
+
+    /// Forgets the changes that no base needs any more.
+    pub(crate) fn cut(&mut self) {
+        let (start, before) = (self.start(), self.entries.bytes());
+        if let Some(bases) = &mut self.bases
+            && bases.first_is_gone()
+        {
+            self.entries.cut(start);
+            bases.merged = bases.merged.saturating_sub(before - self.entries.bytes());
+        }
+    }
+
+    /// Bytes of changes since the newest base.
+    #[must_use]
+    pub(crate) fn since(&self) -> u64 {
+        let merged = self.bases.as_ref().map_or(0, |bases| bases.merged);
+        self.entries.bytes().saturating_sub(merged)
+    }
+
+    /// Where the oldest body lies that the newest base does not have, in the change log.
+    #[must_use]
+    pub(crate) fn oldest_needed(&self) -> Option<u64> {
+        let end = self.bases.as_ref().map_or(ShapeOffset::SNAPSHOT_END, |bases| bases.newest().end);
+        self.passing
+            .as_ref()
+            .and_then(|passing| passing.early.first())
+            .map(|(_, entry)| entry)
+            .or(self.entries.first_after(end))
+            .map(|entry| entry.at)
+    }
+
+    /// Where what is known of the log begins: no position before it can be answered.
+    #[must_use]
+    pub(crate) fn start(&self) -> ShapeOffset {
+        self.bases.as_ref().map_or(ShapeOffset::SNAPSHOT_END, |bases| bases.start())
+    }
+
+    /// The base that answers who begins.
+    #[must_use]
+    pub(crate) fn newest(&self) -> u32 {
+        self.bases.as_ref().map_or(0, |bases| bases.newest().number)
+    }
+
+    /// The rows of a base; `None`: they are gone, or never were.
+    #[must_use]
+    pub(crate) fn rows(&self, base: u32) -> Option<Rows<'_>> {
+        if base > 0 {
+            let Base { log, chunks, snapshot, end, .. } = self.bases.as_ref()?.get(base)?;
+            return Some(Rows { log: Some(*log), chunks, snapshot: Some(&**snapshot), end: *end });
+        }
+        if self.bases.as_ref().is_some_and(|bases| bases.first_is_gone()) {
+            return None;
+        }
+        let (chunks, snapshot) = (&self.chunks[..], self.snapshot.as_deref());
+        Some(Rows { log: self.log, chunks, snapshot, end: ShapeOffset::SNAPSHOT_END })
     }
 
     /// The snapshot was taken: what it contains is not applied.
@@ -207,7 +328,7 @@ impl State {
     /// The position after everything that there is so far.
     #[must_use]
     pub(crate) fn tail(&self) -> ShapeOffset {
-        self.entries.tail()
+        if self.entries.is_empty() { self.start() } else { self.entries.tail() }
     }
 
     /// Who waits for news, and does not any more.
@@ -233,7 +354,8 @@ impl State {
 pub(crate) struct Shape {
     /// What references name it by.
     pub(crate) number: u64,
-    pub(crate) handle: Handle,
+    /// What its clients' handles begin with.
+    pub(crate) handle: Name,
     pub(crate) family: Arc<Family>,
     pub(crate) condition: Condition,
     pub(crate) identity: Identity,
@@ -247,7 +369,7 @@ static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
 impl Shape {
     pub(crate) fn new(
         number: u64,
-        handle: Handle,
+        handle: Name,
         family: Arc<Family>,
         condition: Condition,
         identity: Identity,
@@ -259,6 +381,16 @@ impl Shape {
     /// What it selects, as it was asked for.
     pub(crate) fn definition(&self) -> Definition {
         self.family.with(&self.condition)
+    }
+
+    /// The handle of those who began with a base.
+    pub(crate) fn handle_of(&self, base: u32) -> String {
+        Handle::new(&self.handle.to_string(), base).to_string()
+    }
+
+    /// The handle of those who begin now.
+    pub(crate) fn newest_handle(&self) -> String {
+        self.handle_of(self.lock().newest())
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -312,7 +444,7 @@ pub(crate) fn sample(number: u64, state: State) -> Shape {
 pub(crate) fn sample_of(number: u64, definition: &Definition, state: State) -> Shape {
     let identity = Identity::of(format!("{definition:?}").as_bytes());
     let family = Arc::new(Family::of(definition, 1, String::new()));
-    let handle = Handle { sum: number as u32, micros: number };
+    let handle = Name { sum: number as u32, micros: number };
     Shape::new(number, handle, family, Condition::of(definition), identity, state)
 }
 
@@ -330,7 +462,7 @@ mod tests {
     fn what_was_kept_for_a_while_is_given_back() {
         let mut state = State { phase: Phase::Live, ..State::default() };
         state.snapshot_taken(Arc::new(PgSnapshot { lsn: 200, ..("8:8:".parse().unwrap()) }), 1000);
-        state.share(From::Now, ShapeOffset::SNAPSHOT_END, Bytes::from_static(b"[]"));
+        state.share(ShapeOffset::SNAPSHOT_END, ShapeOffset::SNAPSHOT_END, Bytes::from_static(b"[]"));
         state.set_copied(Copied { rows: 3, bytes: 70 });
         state.chunks.push(70);
         state.rest(199);

@@ -1,5 +1,6 @@
 //! The engine as the binary has it: opened on a kernel unit, with the threads that follow Postgres.
 
+use crate::compact;
 use crate::engine::{Engine, Health, ShapesConfig};
 use crate::follow;
 use crate::format::note::LogState;
@@ -53,6 +54,12 @@ pub struct ShapesStats {
     pub snapshots: u64,
     /// Rows that snapshots copied since the start.
     pub rows_copied: u64,
+    /// Bases that were made of logs since the start, and bytes that were read and written for them.
+    pub bases_made: u64,
+    pub compact_read_bytes: u64,
+    pub compact_written_bytes: u64,
+    /// Changes that are kept for shapes.
+    pub log_held_bytes: u64,
     /// Requests that wait for a shape to be made; all other requests that are under way.
     pub initial_requests: usize,
     pub existing_requests: usize,
@@ -79,6 +86,8 @@ impl Shapes {
         shapes.spawn("shapes-follow", move || follow::run(&following, recovered.source))?;
         let watching = Arc::clone(&shapes.engine);
         shapes.spawn("shapes-watch", move || watch::run(&watching))?;
+        let compacting = Arc::clone(&shapes.engine);
+        shapes.spawn("shapes-compact", move || compact::run(&compacting))?;
         let asking = Arc::clone(&shapes.engine);
         shapes.spawn("shapes-lag", move || lag::run(&asking))?;
         Ok(shapes)
@@ -135,6 +144,10 @@ impl ShapesService {
             live: count(&engine.counters.live),
             snapshots: count(&engine.counters.snapshots),
             rows_copied: count(&engine.counters.rows_copied),
+            bases_made: count(&engine.counters.bases_made),
+            compact_read_bytes: count(&engine.counters.compact_read),
+            compact_written_bytes: count(&engine.counters.compact_written),
+            log_held_bytes: engine.store.changes_held(),
             initial_requests: self.0.admission.now(Kind::Initial),
             existing_requests: self.0.admission.now(Kind::Existing),
         }

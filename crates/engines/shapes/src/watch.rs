@@ -31,7 +31,7 @@ pub(crate) fn run(engine: &Arc<Engine>) {
         engine.evict();
         if last_cut.elapsed() >= CUT_EVERY {
             last_cut = Instant::now();
-            engine.cut();
+            engine.look_after();
         }
         let health = engine.health();
         // While nobody listened, anything may have happened.
@@ -84,27 +84,37 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
 }
 
 impl Engine {
-    /// Gives up changes that no shape needs; drops the shapes that need more of them than are kept.
-    fn cut(&self) {
+    /// Gives up changes that no shape needs, has shapes rebased that hold too many of them, and drops those that still do.
+    pub(crate) fn look_after(&self) {
         let published = self.published();
         let kept_from = published.saturating_sub(self.config.log_bytes_max);
+        let limits = self.limits(published.saturating_sub(self.config.log_bytes_max / 2));
         let shapes: Vec<Arc<Shape>> = self.registry.read().all().cloned().collect();
         let (mut floor, applied) = (published, self.applied());
         let mut dropped = 0;
+        let mut found = Vec::new();
         for shape in shapes {
-            let oldest = {
-                let mut state = shape.lock();
-                state.rest(applied);
-                state.oldest_body()
-            };
-            let Some(oldest) = oldest else { continue };
-            if oldest < kept_from {
+            shape.lock().rest(applied);
+            let mut standing = self.consider(&shape, &limits, &mut found);
+            // The space that may be used goes before the time for which offsets are kept.
+            let forced =
+                standing.held.is_some_and(|at| at < kept_from) && standing.needed.is_none_or(|at| at >= kept_from);
+            if standing.may_leave || forced {
+                let before_ms = if forced { u64::MAX } else { limits.now_ms.saturating_sub(self.config.log_keep_ms) };
+                if let Err(error) = self.release(&shape, before_ms) {
+                    tracing::warn!(%error, "old bases cannot be deleted; it is tried again");
+                }
+                standing.held = shape.lock().oldest_body();
+            }
+            let Some(oldest) = standing.held else { continue };
+            if oldest < kept_from && !forced {
                 dropped += 1;
                 self.drop_shape(&shape);
             } else {
                 floor = floor.min(oldest);
             }
         }
+        self.want(found);
         if dropped > 0 {
             tracing::warn!(
                 shapes = dropped,

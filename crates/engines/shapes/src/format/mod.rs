@@ -1,6 +1,7 @@
 //! Bytes: offsets, notes and references, and the JSON that clients get.
 
 pub mod copy;
+pub mod handle;
 pub mod json;
 pub mod message;
 pub mod note;

@@ -1,20 +1,32 @@
 //! What stands beside the logs of the shapes' kernel unit: notes and attachments.
 //!
 //! The name of a log says what it is: `c/<n>` bodies of changes, `g/<n>` references to them, `s/<handle>` a shape with its snapshot,
-//! `t/<oid>` a table as it was last seen, `source` where changes come from.
+//! `b/<handle>/<n>` a later base of it, `t/<oid>` a table as it was last seen, `source` where changes come from.
 //!
 //! A shape's state, in bytes; numbers are varints, texts and lists have their length before them:
 //!
 //! ```text
-//! 2, number, table's oid, identity (16 bytes), flags,
-//! schema, table, [columns], [queryable columns], [where, count of params, params],
-//! [snapshot: xmin, xmax, LSN, count of xip, xip], count of chunks, their ends
+//! 3, number, table's oid, identity (16 bytes), flags,
+//! schema, table, [columns], [queryable columns], [where, params], rows
 //! ```
 //!
-//! What is in brackets is there if its flag is: 1 snapshot, 2 complete, 4 where, 8 columns, 16 queryable columns; 32 is `replica=full`
-//! and 64 `log=changes_only`. A million shapes have such a state in memory each: that is why it is so terse.
+//! What is in brackets is there if its flag is: 1 where, 2 columns, 4 queryable columns; 8 is `replica=full` and 16 `log=changes_only`.
+//! A base's state:
+//!
+//! ```text
+//! 2, shape's number, base's number, end's LSN, end's place in its transaction, rows
+//! ```
+//!
+//! And `rows` are, with flags 1 for a snapshot that is known, 2 for complete, 4 for gone:
+//!
+//! ```text
+//! flags, [xmin, xmax, LSN, xip], ends of chunks
+//! ```
+//!
+//! A million shapes have such a state in memory each: that is why it is so terse.
 
 use crate::definition::{Definition, Identity, LogMode, Replica};
+use crate::format::offset::ShapeOffset;
 use crate::state::snapshot::PgSnapshot;
 use crate::table::TableName;
 use serde::{Deserialize, Serialize};
@@ -22,20 +34,21 @@ use thalweg_base::{DecodeError, Decoder, Encoder, Lsn};
 use thalweg_log::Attachment;
 
 const PLAIN: u8 = 0;
-const SHAPE: u8 = 2;
+const BASE: u8 = 2;
+const SHAPE: u8 = 3;
 
 /// Flags of a shape's state.
-const HAS_SNAPSHOT: u8 = 1;
-const COMPLETED: u8 = 2;
-const HAS_WHERE: u8 = 4;
-const HAS_COLUMNS: u8 = 8;
-const HAS_QUERYABLE: u8 = 16;
-const REPLICA_FULL: u8 = 32;
-const CHANGES_ONLY: u8 = 64;
+const HAS_WHERE: u8 = 1;
+const HAS_COLUMNS: u8 = 2;
+const HAS_QUERYABLE: u8 = 4;
+const REPLICA_FULL: u8 = 8;
+const CHANGES_ONLY: u8 = 16;
+const FLAGS: u8 = 31;
 
 const SNAPSHOT_TAKEN: u8 = 1;
 const CHUNK_END: u8 = 2;
 const COMPLETE: u8 = 3;
+const ROWS_GONE: u8 = 4;
 
 /// Where changes come from: who cannot show the same again has lost what was between.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +75,8 @@ pub struct Stored {
     pub chunks: Vec<u64>,
     /// The last chunk is complete too.
     pub complete: bool,
+    /// The rows were given up: there is a newer base.
+    pub rows_gone: bool,
 }
 
 impl Stored {
@@ -71,8 +86,6 @@ impl Stored {
         out.put_varint(u64::from(self.table));
         out.extend_from_slice(&self.identity.0);
         let flags = [
-            (HAS_SNAPSHOT, self.snapshot.is_some()),
-            (COMPLETED, self.complete),
             (HAS_WHERE, definition.where_sql.is_some()),
             (HAS_COLUMNS, definition.columns.is_some()),
             (HAS_QUERYABLE, definition.queryable.is_some()),
@@ -89,25 +102,24 @@ impl Stored {
             out.put_bytes(sql.as_bytes());
             put_texts(definition.params.iter().map(|(_, value)| value), out);
         }
-        if let Some(snapshot) = &self.snapshot {
-            snapshot.encode(out);
-        }
-        out.put_varint(self.chunks.len() as u64);
-        self.chunks.iter().for_each(|at| out.put_varint(*at));
+        let flags = [self.snapshot.is_some(), self.complete, self.rows_gone];
+        put_rows(out, flags, self.snapshot.as_ref(), &self.chunks);
     }
 
     fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let (number, table) = (d.varint()?, d.varint_u32()?);
         let identity: [u8; 16] = d.take(16)?.try_into().map_err(|_| DecodeError::Truncated(16))?;
         let flags = d.u8()?;
+        if flags & !FLAGS != 0 {
+            return Err(DecodeError::Unknown { what: "flags", got: u64::from(flags) });
+        }
         let has = |flag: u8| flags & flag != 0;
         let name = TableName { schema: d.str()?.to_owned(), name: d.str()?.to_owned() };
         let columns = has(HAS_COLUMNS).then(|| texts(d)).transpose()?;
         let queryable = has(HAS_QUERYABLE).then(|| texts(d)).transpose()?;
         let where_sql = has(HAS_WHERE).then(|| d.str().map(str::to_owned)).transpose()?;
         let params = if has(HAS_WHERE) { texts(d)? } else { Vec::new() };
-        let snapshot = has(HAS_SNAPSHOT).then(|| PgSnapshot::decode(d)).transpose()?;
-        let chunks = (0..count(d)?).map(|_| d.varint()).collect::<Result<_, _>>()?;
+        let ([_, complete, rows_gone], snapshot, chunks) = rows(d)?;
         let definition = Definition {
             table: name,
             where_sql,
@@ -117,8 +129,8 @@ impl Stored {
             replica: if has(REPLICA_FULL) { Replica::Full } else { Replica::Default },
             log: if has(CHANGES_ONLY) { LogMode::ChangesOnly } else { LogMode::Full },
         };
-        let (identity, complete) = (Identity(identity), has(COMPLETED));
-        Ok(Self { number, table, definition, identity, snapshot, chunks, complete })
+        let identity = Identity(identity);
+        Ok(Self { number, table, definition, identity, snapshot, chunks, complete, rows_gone })
     }
 }
 
@@ -140,12 +152,30 @@ fn count(d: &mut Decoder<'_>) -> Result<u64, DecodeError> {
     Ok(count)
 }
 
-/// What a change of a shape's state says.
+/// A base as it is kept: rows of a shape as of a position of its log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredBase {
+    /// The shape's number.
+    pub shape: u64,
+    /// From 1 on; never used again once it was shown.
+    pub number: u32,
+    /// The rows have every change up to here.
+    pub end: ShapeOffset,
+    /// The transactions that they have; `None`: it is not known yet.
+    pub snapshot: Option<PgSnapshot>,
+    /// Where complete chunks end in the log's content.
+    pub chunks: Vec<u64>,
+    /// All rows are there.
+    pub complete: bool,
+}
+
+/// What a change of the state of a shape or of a base says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ShapeNote {
     SnapshotTaken(PgSnapshot),
     ChunkEnd(u64),
     Complete,
+    RowsGone,
 }
 
 impl ShapeNote {
@@ -162,8 +192,22 @@ impl ShapeNote {
                 out.put_varint(*at);
             }
             ShapeNote::Complete => out.put_u8(COMPLETE),
+            ShapeNote::RowsGone => out.put_u8(ROWS_GONE),
         }
         out
+    }
+
+    fn decode(note: &[u8]) -> Result<Self, DecodeError> {
+        let mut d = Decoder::new(note);
+        let note = match d.u8()? {
+            SNAPSHOT_TAKEN => ShapeNote::SnapshotTaken(PgSnapshot::decode(&mut d)?),
+            CHUNK_END => ShapeNote::ChunkEnd(d.varint()?),
+            COMPLETE => ShapeNote::Complete,
+            ROWS_GONE => ShapeNote::RowsGone,
+            other => return Err(DecodeError::Unknown { what: "note", got: u64::from(other) }),
+        };
+        d.end()?;
+        Ok(note)
     }
 }
 
@@ -173,6 +217,7 @@ pub enum LogState {
     /// Whatever the content or the last note says.
     Plain(Vec<u8>),
     Shape(Box<Stored>),
+    Base(Box<StoredBase>),
 }
 
 impl LogState {
@@ -188,7 +233,7 @@ impl LogState {
     pub fn shape(&self) -> Option<&Stored> {
         match self {
             LogState::Shape(stored) => Some(stored),
-            LogState::Plain(_) => None,
+            LogState::Plain(_) | LogState::Base(_) => None,
         }
     }
 }
@@ -201,16 +246,20 @@ impl Attachment for LogState {
     fn apply(&mut self, note: &[u8], _: Lsn) -> Result<(), DecodeError> {
         match self {
             LogState::Plain(state) => *state = note.to_vec(),
-            LogState::Shape(stored) => {
-                let mut d = Decoder::new(note);
-                match d.u8()? {
-                    SNAPSHOT_TAKEN => stored.snapshot = Some(PgSnapshot::decode(&mut d)?),
-                    CHUNK_END => stored.chunks.push(d.varint()?),
-                    COMPLETE => stored.complete = true,
-                    other => return Err(DecodeError::Unknown { what: "note", got: u64::from(other) }),
+            LogState::Shape(stored) => match ShapeNote::decode(note)? {
+                ShapeNote::SnapshotTaken(snapshot) => stored.snapshot = Some(snapshot),
+                ShapeNote::ChunkEnd(at) => stored.chunks.push(at),
+                ShapeNote::Complete => stored.complete = true,
+                ShapeNote::RowsGone => {
+                    (stored.rows_gone, stored.chunks) = (true, Vec::new());
                 }
-                d.end()?;
-            }
+            },
+            LogState::Base(stored) => match ShapeNote::decode(note)? {
+                ShapeNote::SnapshotTaken(snapshot) => stored.snapshot = Some(snapshot),
+                ShapeNote::ChunkEnd(at) => stored.chunks.push(at),
+                ShapeNote::Complete => stored.complete = true,
+                ShapeNote::RowsGone => return Err(DecodeError::Range("note of a base")),
+            },
         }
         Ok(())
     }
@@ -225,6 +274,15 @@ impl Attachment for LogState {
                 out.put_u8(SHAPE);
                 stored.encode(out);
             }
+            LogState::Base(stored) => {
+                out.put_u8(BASE);
+                out.put_varint(stored.shape);
+                out.put_varint(u64::from(stored.number));
+                out.put_varint(stored.end.lsn);
+                out.put_varint(stored.end.op);
+                let flags = [stored.snapshot.is_some(), stored.complete, false];
+                put_rows(out, flags, stored.snapshot.as_ref(), &stored.chunks);
+            }
         }
     }
 
@@ -237,6 +295,13 @@ impl Attachment for LogState {
                 d.end()?;
                 Ok(LogState::Shape(Box::new(stored)))
             }
+            BASE => {
+                let (shape, number) = (d.varint()?, d.varint_u32()?);
+                let end = ShapeOffset::new(d.varint()?, d.varint()?);
+                let ([_, complete, _], snapshot, chunks) = rows(&mut d)?;
+                d.end()?;
+                Ok(LogState::Base(Box::new(StoredBase { shape, number, end, snapshot, chunks, complete })))
+            }
             other => Err(DecodeError::Unknown { what: "note", got: u64::from(other) }),
         }
     }
@@ -246,44 +311,85 @@ impl Attachment for LogState {
     }
 }
 
+/// Flags are: the snapshot is known, the rows are complete, they are gone.
+fn put_rows(out: &mut Vec<u8>, flags: [bool; 3], snapshot: Option<&PgSnapshot>, chunks: &[u64]) {
+    out.put_u8(flags.iter().rev().fold(0, |all, flag| all << 1 | u8::from(*flag)));
+    if let Some(snapshot) = snapshot {
+        snapshot.encode(out);
+    }
+    out.put_varint(chunks.len() as u64);
+    chunks.iter().for_each(|at| out.put_varint(*at));
+}
+
+type Rows = ([bool; 3], Option<PgSnapshot>, Vec<u64>);
+
+/// The end of a state: what [`put_rows`] has written.
+fn rows(d: &mut Decoder<'_>) -> Result<Rows, DecodeError> {
+    let flags = d.u8()?;
+    if flags > 7 {
+        return Err(DecodeError::Unknown { what: "flags", got: u64::from(flags) });
+    }
+    let flags = [flags & 1 != 0, flags & 2 != 0, flags & 4 != 0];
+    let snapshot = flags[0].then(|| PgSnapshot::decode(d)).transpose()?;
+    let chunks = (0..count(d)?).map(|_| d.varint()).collect::<Result<_, _>>()?;
+    Ok((flags, snapshot, chunks))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn stored(definition: Definition, snapshot: Option<PgSnapshot>, chunks: Vec<u64>, complete: bool) -> LogState {
-        let identity = Identity(std::array::from_fn(|n| n as u8));
-        LogState::Shape(Box::new(Stored {
+    fn stored() -> Stored {
+        let definition = Definition { where_sql: Some("id = 12".into()), ..Definition::of_table("public", "items") };
+        Stored {
             number: 300,
-            table: 16400,
+            table: 16_400,
             definition,
-            identity,
-            snapshot,
-            chunks,
-            complete,
-        }))
+            identity: Identity(std::array::from_fn(|n| n as u8)),
+            snapshot: None,
+            chunks: Vec::new(),
+            complete: false,
+            rows_gone: false,
+        }
     }
 
-    fn hex(state: &LogState) -> String {
-        state.note().iter().map(|byte| format!("{byte:02x}")).collect()
+    fn base() -> StoredBase {
+        StoredBase {
+            shape: 7,
+            number: 2,
+            end: ShapeOffset::new(300, 4),
+            snapshot: None,
+            chunks: Vec::new(),
+            complete: false,
+        }
+    }
+
+    fn after(mut state: LogState, notes: &[ShapeNote]) -> LogState {
+        notes.iter().for_each(|note| state.apply(&note.encode(), Lsn::ZERO).unwrap());
+        let again = LogState::decode(&state.note());
+        assert_eq!(again.as_ref(), Ok(&state));
+        state
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     #[test]
-    fn the_bytes_are_pinned() {
-        let plain = Definition { where_sql: Some("id = 12".into()), ..Definition::of_table("public", "items") };
+    fn golden_bytes_of_a_shape() {
         let snapshot = PgSnapshot { xmin: 10, xmax: 12, xip: vec![11], lsn: 1000 };
-        assert_eq!(
-            hex(&stored(plain, Some(snapshot), vec![77], true)),
-            concat!(
-                "02ac029080010001020304050607",
-                "08090a0b0c0d0e0f07",
-                "067075626c6963056974656d73",
-                "076964203d20313200",
-                "0a0ce807010b",
-                "014d"
-            )
-        );
-        let all = Definition {
+        let plain = Stored { snapshot: Some(snapshot), chunks: vec![77], complete: true, ..stored() };
+        let expected = [
+            "03ac02908001",
+            "000102030405060708090a0b0c0d0e0f",
+            "01",
+            "067075626c6963056974656d73",
+            "076964203d20313200",
+            "030a0ce807010b014d",
+        ];
+        assert_eq!(hex(&LogState::Shape(Box::new(plain)).note()), expected.concat());
+        let definition = Definition {
             where_sql: Some("a=$1".into()),
             params: vec![(1, "x".into())],
             columns: Some(vec!["a".into(), "b".into()]),
@@ -292,18 +398,36 @@ mod tests {
             log: LogMode::ChangesOnly,
             ..Definition::of_table("s", "t")
         };
-        assert_eq!(
-            hex(&stored(all, None, vec![], false)),
-            concat!(
-                "02ac0290800100010203040506070809",
-                "0a0b0c0d0e0f7c",
-                "01730174",
-                "0201610162",
-                "010161",
-                "04613d2431010178",
-                "00"
-            )
-        );
+        let all = LogState::Shape(Box::new(Stored { definition, ..stored() }));
+        let expected = [
+            "03ac02908001",
+            "000102030405060708090a0b0c0d0e0f",
+            "1f",
+            "01730174",
+            "0201610162",
+            "010161",
+            "04613d2431010178",
+            "0000",
+        ];
+        assert_eq!(hex(&all.note()), expected.concat());
+    }
+
+    #[test]
+    fn golden_bytes_of_a_base() {
+        let snapshot = PgSnapshot { xmin: 5, xmax: 9, xip: vec![5, 7], lsn: 300 };
+        let notes = [ShapeNote::ChunkEnd(200), ShapeNote::SnapshotTaken(snapshot), ShapeNote::Complete];
+        assert_eq!(hex(&LogState::Base(Box::new(base())).note()), "020702ac02040000");
+        assert_eq!(notes.each_ref().map(|note| hex(&note.encode())), ["02c801", "010509ac02020507", "03"]);
+        assert_eq!(hex(&after(LogState::Base(Box::new(base())), &notes).note()), "020702ac0204030509ac0202050701c801");
+    }
+
+    #[test]
+    fn golden_bytes_of_rows_that_are_given_up() {
+        let notes = [ShapeNote::ChunkEnd(3), ShapeNote::Complete, ShapeNote::RowsGone];
+        assert_eq!(hex(&ShapeNote::RowsGone.encode()), "04");
+        let note = after(LogState::Shape(Box::new(stored())), &notes).note();
+        assert!(hex(&note).ends_with("3132000600"), "no params, the flags, no chunks: {}", hex(&note));
+        assert!(LogState::Base(Box::new(base())).apply(&ShapeNote::RowsGone.encode(), Lsn::ZERO).is_err());
     }
 
     proptest! {
@@ -327,7 +451,7 @@ mod tests {
                 ..Definition::of_table("a", "b")
             };
             let snapshot = xip.map(|xip| PgSnapshot { xmin: 1, xmax: u64::MAX, xip, lsn: 3 });
-            let state = stored(definition, snapshot, chunks, complete);
+            let state = LogState::Shape(Box::new(Stored { definition, snapshot, chunks, complete, ..stored() }));
             let bytes = state.note();
             prop_assert_eq!(LogState::decode(&bytes), Ok(state));
             for end in 0..bytes.len() {
@@ -336,10 +460,11 @@ mod tests {
         }
 
         #[test]
-        fn garbage_never_panics(mut bytes: Vec<u8>) {
-            let _ = LogState::decode(&bytes);
-            bytes.insert(0, SHAPE);
-            let _ = LogState::decode(&bytes);
+        fn garbage_never_panics(bytes: Vec<u8>, kind in PLAIN..=SHAPE) {
+            let _ = LogState::decode(&[&[kind], &bytes[..]].concat());
+            for mut state in [LogState::Shape(Box::new(stored())), LogState::Base(Box::new(base()))] {
+                let _ = state.apply(&bytes, Lsn::ZERO);
+            }
         }
     }
 }

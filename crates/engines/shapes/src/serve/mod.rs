@@ -6,7 +6,7 @@ pub(crate) mod columns;
 mod given;
 mod identifier;
 pub(crate) mod invalid;
-mod look;
+pub(crate) mod look;
 mod making;
 pub(crate) mod params;
 mod query;

@@ -1,41 +1,41 @@
-//! What clients name a shape by: `<checksum>-<microseconds>`, in decimal digits.
+//! The name that a shape has in all its handles: `<checksum>-<microseconds>`, in decimal digits.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A handle; it is never given out twice.
+/// A shape's own name; it is never given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Handle {
+pub(crate) struct Name {
     /// Of what the shape selects.
     pub(crate) sum: u32,
     /// When it was made. Alone it is unique.
     pub(crate) micros: u64,
 }
 
-impl fmt::Display for Handle {
+impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.sum, self.micros)
     }
 }
 
-/// Not a handle that was ever given out.
+/// Not a name that a shape ever had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a handle")]
-pub(crate) struct NoHandle;
+#[error("not the name of a shape")]
+pub(crate) struct NoName;
 
 /// Only the one spelling that [`fmt::Display`] has.
-impl FromStr for Handle {
-    type Err = NoHandle;
+impl FromStr for Name {
+    type Err = NoName;
 
-    fn from_str(text: &str) -> Result<Self, NoHandle> {
-        let (sum, micros) = text.split_once('-').ok_or(NoHandle)?;
+    fn from_str(text: &str) -> Result<Self, NoName> {
+        let (sum, micros) = text.split_once('-').ok_or(NoName)?;
         let canonical = |digits: &str| {
             digits.bytes().all(|byte| byte.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'))
         };
         if !canonical(sum) || !canonical(micros) {
-            return Err(NoHandle);
+            return Err(NoName);
         }
-        Ok(Self { sum: sum.parse().map_err(|_| NoHandle)?, micros: micros.parse().map_err(|_| NoHandle)? })
+        Ok(Self { sum: sum.parse().map_err(|_| NoName)?, micros: micros.parse().map_err(|_| NoName)? })
     }
 }
 
@@ -45,9 +45,9 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_one_spelling_names_a_handle() {
-        assert_eq!("7-12".parse(), Ok(Handle { sum: 7, micros: 12 }));
-        assert_eq!("0-0".parse(), Ok(Handle { sum: 0, micros: 0 }));
+    fn only_one_spelling_names_a_shape() {
+        assert_eq!("7-12".parse(), Ok(Name { sum: 7, micros: 12 }));
+        assert_eq!("0-0".parse(), Ok(Name { sum: 0, micros: 0 }));
         for text in [
             "",
             "-",
@@ -62,21 +62,21 @@ mod tests {
             "4294967296-1",
             "1-18446744073709551616",
         ] {
-            assert_eq!(text.parse::<Handle>(), Err(NoHandle), "{text}");
+            assert_eq!(text.parse::<Name>(), Err(NoName), "{text}");
         }
     }
 
     proptest! {
         #[test]
-        fn a_handle_is_read_back(sum: u32, micros: u64) {
-            let handle = Handle { sum, micros };
-            prop_assert_eq!(handle.to_string().parse(), Ok(handle));
+        fn a_name_is_read_back(sum: u32, micros: u64) {
+            let name = Name { sum, micros };
+            prop_assert_eq!(name.to_string().parse(), Ok(name));
         }
 
         #[test]
         fn whatever_is_read_is_spelled_so(text in "[0-9+-]{0,30}") {
-            if let Ok(handle) = text.parse::<Handle>() {
-                prop_assert_eq!(handle.to_string(), text);
+            if let Ok(name) = text.parse::<Name>() {
+                prop_assert_eq!(name.to_string(), text);
             }
         }
     }
