@@ -33,6 +33,15 @@ impl Family {
         }
     }
 
+    /// Whether a definition is of this family, if the table is as it was.
+    pub(crate) fn is_of(&self, definition: &Definition, table: u32) -> bool {
+        self.table == table
+            && self.name == definition.table
+            && self.columns == definition.columns
+            && self.queryable == definition.queryable
+            && (self.replica, self.log) == (definition.replica, definition.log)
+    }
+
     /// The definition that it is with a condition.
     pub(crate) fn with(&self, condition: &Condition) -> Definition {
         Definition {

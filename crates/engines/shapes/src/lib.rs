@@ -10,6 +10,8 @@ mod engine;
 mod explain;
 mod family;
 mod follow;
+#[cfg(test)]
+mod footprint;
 pub mod format;
 mod hot;
 mod lag;

@@ -134,6 +134,16 @@ impl Router {
         self.seats.get(slot as usize)?.as_ref().map(|seat| &seat.shape)
     }
 
+    /// The shapes that have a row of their table.
+    #[cfg(test)]
+    pub(crate) fn slots_of(&mut self, table: u32, row: &[Option<&[u8]>]) -> Vec<u32> {
+        let mut slots = Vec::new();
+        if let Some(route) = self.routes.get_mut(&table) {
+            route.matcher.matching(row, &mut slots);
+        }
+        slots
+    }
+
     /// What these tables are partitions of.
     pub(crate) fn know_ancestors(&mut self, tables: impl IntoIterator<Item = (u32, Vec<u32>)>) {
         for (oid, ancestors) in tables {
