@@ -54,6 +54,7 @@ impl Expr {
         match self {
             Self::Column(column) => row.column(*column).map(Value::borrow),
             Self::Const(value, _) => Ok(value.borrow()),
+            Self::Hole(at, _) => Ok(row.holes.get(usize::from(*at)).map_or(Value::Null, Value::borrow)),
             Self::Cast { from, to, operand } => match operand.eval(row)? {
                 Value::Null => Ok(Value::Null),
                 value => cast::cast(value, *from, *to, row.schema),

@@ -10,6 +10,8 @@ use crate::types::{Base, Type};
 pub(crate) enum Expr {
     Column(u16),
     Const(Value<'static>, Type),
+    /// A constant that was taken out of it, by its place among those: only where many expressions are kept that differ in constants.
+    Hole(u16, Type),
     And(Box<[Expr]>),
     Or(Box<[Expr]>),
     Not(Box<Expr>),
@@ -190,7 +192,7 @@ impl Expr {
 
     pub(crate) fn children(&self) -> &[Expr] {
         match self {
-            Self::Column(_) | Self::Const(..) => &[],
+            Self::Column(_) | Self::Const(..) | Self::Hole(..) => &[],
             Self::And(list)
             | Self::Or(list)
             | Self::Call(_, list)

@@ -39,6 +39,7 @@ impl Printer<'_> {
         match expr {
             Expr::Column(column) => self.identifier(*column),
             Expr::Const(value, ty) => self.constant(value, *ty),
+            Expr::Hole(at, ty) => self.push(&format!("${}::{}", u32::from(*at) + 1, ty.name())),
             Expr::And(list) => self.joined(list, " AND "),
             Expr::Or(list) => self.joined(list, " OR "),
             Expr::Not(operand) => self.around("(NOT ", operand, ")"),

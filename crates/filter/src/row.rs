@@ -9,6 +9,8 @@ use std::cell::OnceCell;
 pub(crate) struct Row<'a> {
     pub(crate) schema: &'a Schema,
     values: &'a [Option<&'a [u8]>],
+    /// What stands in the holes of the expression that is evaluated.
+    pub(crate) holes: &'a [Value<'static>],
     cells: Box<[OnceCell<Result<Value<'a>, Failed>>]>,
 }
 
@@ -18,7 +20,7 @@ impl<'a> Row<'a> {
     /// Columns that the row has not are null.
     pub(crate) fn new(schema: &'a Schema, values: &'a [Option<&'a [u8]>]) -> Self {
         let cells = (0..values.len().min(schema.columns().len())).map(|_| OnceCell::new()).collect();
-        Self { schema, values, cells }
+        Self { schema, values, holes: &[], cells }
     }
 
     pub(crate) fn column(&self, column: u16) -> Result<&Value<'a>, Failed> {

@@ -1,9 +1,12 @@
 //! What all parts of the engine share: the shapes, where they are kept, and how far the changes have been applied.
 
 use crate::compact::Compactor;
+use crate::definition::Identity;
+use crate::family::Families;
 use crate::hot::Hot;
 use crate::lag::{Behind, Lag};
 use crate::marks::Marks;
+use crate::name::Name;
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::serve::columns::selected;
@@ -12,6 +15,7 @@ use crate::shape::{Failure, Phase, Shape};
 use crate::source::catalog::Tables;
 use crate::source::publish::Publisher;
 use crate::state::recent::Recent;
+use crate::state::snapshot::PgSnapshot;
 use crate::state::transaction::Told;
 use crate::store::{Store, StoreError};
 use parking_lot::{Mutex, RwLock};
@@ -134,6 +138,8 @@ pub(crate) struct Engine {
     pub(crate) router: Mutex<Router>,
     pub(crate) recent: Mutex<Recent>,
     pub(crate) registry: RwLock<Registry>,
+    pub(crate) families: Families,
+    last_snapshot: Mutex<Option<Arc<PgSnapshot>>>,
     pub(crate) counters: Counters,
     pub(crate) marks: Mutex<Marks>,
     pub(crate) compactor: Compactor,
@@ -168,6 +174,8 @@ impl Engine {
             router: Mutex::default(),
             recent: Mutex::default(),
             registry: RwLock::default(),
+            families: Families::default(),
+            last_snapshot: Mutex::default(),
             counters: Counters::default(),
             marks: Mutex::default(),
             compactor: Compactor::default(),
@@ -255,15 +263,22 @@ impl Engine {
     }
 
     /// A handle that was never given out: microseconds of the clock, which go on from the last ones if the clock went back.
-    pub(crate) fn new_handle(&self, identity: &str, now_micros: u64) -> String {
+    pub(crate) fn new_handle(&self, identity: Identity, now_micros: u64) -> Name {
         let last = self.last_micros.fetch_max(now_micros, Ordering::AcqRel);
         let micros = if now_micros > last { now_micros } else { self.last_micros.fetch_add(1, Ordering::AcqRel) + 1 };
-        format!("{}-{micros}", thalweg_base::crc(identity.as_bytes()))
+        Name { sum: thalweg_base::crc(&identity.0), micros }
     }
 
-    pub(crate) fn know_handle(&self, handle: &str) {
-        if let Some(micros) = handle.split('-').nth(1).and_then(|micros| micros.parse::<u64>().ok()) {
-            self.last_micros.fetch_max(micros, Ordering::AcqRel);
+    pub(crate) fn know_handle(&self, handle: Name) {
+        self.last_micros.fetch_max(handle.micros, Ordering::AcqRel);
+    }
+
+    /// A snapshot for keeping: while nothing happens in the database, shapes have the same one.
+    pub(crate) fn shared_snapshot(&self, snapshot: &PgSnapshot) -> Arc<PgSnapshot> {
+        let mut last = self.last_snapshot.lock();
+        match &*last {
+            Some(known) if **known == *snapshot => Arc::clone(known),
+            _ => Arc::clone(last.insert(Arc::new(snapshot.clone()))),
         }
     }
 
@@ -274,13 +289,13 @@ impl Engine {
 
     /// A shape's `electric-schema` header as it is now.
     pub(crate) fn schema<'a>(&self, shape: &'a Shape) -> Cow<'a, str> {
-        let known = Cow::Borrowed(&*shape.schema);
-        if !self.redescribed.read().contains(&shape.table) {
+        let known = Cow::Borrowed(&*shape.family.schema);
+        if !self.redescribed.read().contains(&shape.family.table) {
             return known;
         }
-        let Some(table) = self.router.lock().table(shape.table).cloned() else { return known };
+        let Some(table) = self.router.lock().table(shape.family.table).cloned() else { return known };
         // Whether changes of generated columns come was decided when the shape was made.
-        match selected(&table, &shape.definition, true) {
+        match selected(&table, &shape.definition(), true) {
             Ok(selected) => Cow::Owned(crate::format::schema::header(&table, &selected)),
             Err(_) => known,
         }
@@ -292,7 +307,7 @@ impl Engine {
         self.publisher.forget(table);
         let shapes = self.router.lock().shapes_of(table);
         if let Some(shape) = shapes.first() {
-            tracing::info!(table = %shape.definition.table, shapes = shapes.len(), "shapes are dropped: the table {why}");
+            tracing::info!(table = %shape.family.name, shapes = shapes.len(), "shapes are dropped: the table {why}");
         }
         shapes.iter().map(|shape| self.drop_shape(shape)).max().unwrap_or_default()
     }
@@ -346,6 +361,6 @@ impl Engine {
     }
 
     fn forgotten(&self, shape: &Shape, error: &StoreError) {
-        tracing::error!(handle = &*shape.handle, %error, "a shape cannot be deleted");
+        tracing::error!(handle = %shape.handle, %error, "a shape cannot be deleted");
     }
 }

@@ -8,14 +8,19 @@ mod compact;
 pub mod definition;
 mod engine;
 mod explain;
+mod family;
 mod follow;
+#[cfg(test)]
+mod footprint;
 pub mod format;
 mod hot;
 mod lag;
 mod make;
 mod marks;
 mod matching;
+mod name;
 mod predicate;
+mod rare;
 mod read;
 mod recover;
 mod registry;
@@ -29,8 +34,14 @@ pub mod state;
 mod storage_cost;
 mod store;
 pub mod table;
+#[cfg(test)]
+mod unit;
 mod view;
 mod watch;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 pub use engine::{Health, ShapesConfig};
 pub use explain::Explanation;

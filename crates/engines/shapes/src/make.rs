@@ -1,7 +1,8 @@
 //! Making a shape: from a definition to rows that can be shown. Runs on a thread that may wait for Postgres and for the disk.
 
-use crate::definition::{Definition, LogMode};
+use crate::definition::{Condition, Definition, Identity, LogMode};
 use crate::engine::{Counted, Engine};
+use crate::family::Family;
 use crate::format::copy::CopyRow;
 use crate::format::note::{ShapeNote, Stored};
 use crate::format::projection::Projection;
@@ -38,7 +39,7 @@ struct Checked {
     predicate: Option<Arc<Predicate>>,
     /// The predicate for the snapshot's query.
     filter: Option<String>,
-    identity: String,
+    identity: Identity,
 }
 
 impl Engine {
@@ -52,17 +53,18 @@ impl Engine {
         now_micros: u64,
     ) -> Result<(Arc<Shape>, Option<Filling>), Failure> {
         let checked = self.check(session, definition)?;
-        if let Some(known) = self.known(&checked.identity, words) {
+        if let Some(known) = self.known(checked.identity, words) {
             return Ok((known, None));
         }
         self.publisher.ensure(session, &checked.table).map_err(not_published)?;
         let number = self.new_number();
-        let handle = self.new_handle(&checked.identity, now_micros);
-        let schema = crate::format::schema::header(&checked.table, &checked.selected).into();
-        let (table, identity) = (checked.table.oid, checked.identity.as_str());
+        let identity = checked.identity;
+        let handle = self.new_handle(identity, now_micros);
+        let schema = crate::format::schema::header(&checked.table, &checked.selected);
+        let family = self.families.share(Family::of(definition, checked.table.oid, schema));
         let mut state = State::default();
         state.phase = Phase::Snapshotting;
-        let shape = Arc::new(Shape::new(number, &handle, definition.clone(), identity, table, schema, state));
+        let shape = Arc::new(Shape::new(number, handle, family, Condition::of(definition), identity, state));
         {
             let mut registry = self.registry.write();
             if let Some(known) = registry.by_identity(identity).cloned() {
@@ -70,7 +72,6 @@ impl Engine {
                 return Ok((known, None));
             }
             registry.insert(Arc::clone(&shape));
-            registry.learn(words, &shape);
         }
         // From here on the shape gets changes. What was applied before must be in its snapshot.
         let mark = {
@@ -82,8 +83,8 @@ impl Engine {
         Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark })))
     }
 
-    fn known(&self, identity: &str, words: &[u8]) -> Option<Arc<Shape>> {
-        let mut registry = self.registry.write();
+    fn known(&self, identity: Identity, words: &[u8]) -> Option<Arc<Shape>> {
+        let registry = self.registry.read();
         let known = registry.by_identity(identity).cloned()?;
         registry.learn(words, &known);
         Some(known)
@@ -117,7 +118,7 @@ impl Engine {
         let filter = predicate.as_ref().map(|predicate| predicate.sql());
         let names: Vec<&str> = selected.iter().map(|at| table.columns[*at].name.as_str()).collect();
         // Two definitions that say the same select the same: one shape serves both.
-        let identity = serde_json::to_string(&(
+        let identity = serde_json::to_vec(&(
             table.oid,
             table.name.to_string(),
             &filter,
@@ -126,14 +127,14 @@ impl Engine {
             definition.log,
             &definition.queryable,
         ));
-        Ok(Checked { table, selected, predicate, filter, identity: identity.unwrap_or_default() })
+        Ok(Checked { table, selected, predicate, filter, identity: Identity::of(&identity.unwrap_or_default()) })
     }
 
     /// Fetches the rows of a shape that [`Engine::begin`] began.
     pub(crate) fn fill(self: &Arc<Self>, session: &mut Session, filling: Filling) {
         let shape = Arc::clone(&filling.shape);
         if let Err(failure) = self.try_fill(session, filling) {
-            tracing::info!(table = %shape.definition.table, ?failure, "a shape could not be made");
+            tracing::info!(table = %shape.family.name, ?failure, "a shape could not be made");
             self.fail_shape(&shape, failure);
         }
     }
@@ -144,15 +145,15 @@ impl Engine {
         let stored = Stored {
             number: shape.number,
             table: checked.table.oid,
-            definition: shape.definition.clone(),
-            identity: shape.identity.to_string(),
+            definition: shape.definition(),
+            identity: shape.identity,
             snapshot: None,
             chunks: Vec::new(),
             complete: false,
             rows_gone: false,
         };
         self.store.put_table(&checked.table).map_err(cannot_store)?;
-        let (log, _) = self.store.create_shape(&shape.handle, &stored).map_err(cannot_store)?;
+        let (log, _) = self.store.create_shape(shape.handle, &stored).map_err(cannot_store)?;
         if !shape.change(|state| {
             // It may have been dropped meanwhile.
             let wanted = matches!(state.phase, Phase::Snapshotting);
@@ -162,8 +163,8 @@ impl Engine {
             self.store.delete_shape(&[log]).map_err(cannot_store)?;
             return Ok(());
         }
-        let projection = Projection::new(&checked.table, &checked.selected, shape.definition.replica);
-        let select = snapshot::select(&checked.table, &checked.selected, rows_filter(&checked, shape.definition.log));
+        let projection = Projection::new(&checked.table, &checked.selected, shape.family.replica);
+        let select = snapshot::select(&checked.table, &checked.selected, rows_filter(&checked, shape.family.log));
         loop {
             let mut rows = Rows::new(self, &shape, log, &projection);
             let mut missed = false;
@@ -232,7 +233,7 @@ impl<'a> Rows<'a> {
         let note = ShapeNote::SnapshotTaken(snapshot.clone());
         let kept = self.engine.store.write_shape(self.log, Some(&note), b"", &Lengths::default());
         let kept = self.kept(kept);
-        self.shape.lock().snapshot_taken(snapshot.clone(), self.engine.config.http.chunk_bytes);
+        self.shape.lock().snapshot_taken(self.engine.shared_snapshot(snapshot), self.engine.config.http.chunk_bytes);
         kept
     }
 
@@ -258,7 +259,7 @@ impl<'a> Rows<'a> {
         self.block.clear();
         let rows = self.lengths.count();
         self.engine.counters.rows_copied.fetch_add(rows, Ordering::Relaxed);
-        self.shape.lock().copied = Some(Copied { rows: self.rows, bytes: self.written });
+        self.shape.lock().set_copied(Copied { rows: self.rows, bytes: self.written });
         self.lengths = Lengths::default();
         self.kept(written)
     }
@@ -293,7 +294,9 @@ impl<'a> Rows<'a> {
         let durable = complete.and_then(|end| self.engine.store.wait(end));
         self.kept(durable.map(|()| Lsn::ZERO))?;
         self.shape.change(|state| {
-            state.chunks.extend(last);
+            if let Some(end) = last {
+                state.chunks.push(end);
+            }
             if matches!(state.phase, Phase::Snapshotting) {
                 state.phase = Phase::Live;
             }

@@ -3,31 +3,31 @@
 use crate::predicate::Predicate;
 use std::collections::HashMap;
 use std::sync::Arc;
-use thalweg_filter::{Explanation, Index};
+use thalweg_filter::{Explanation, Filing, Index};
 
 /// Shapes of one table by their predicates.
 #[derive(Default)]
 pub(crate) struct Matcher {
     index: Index<u32>,
-    /// What each slot is filed under, to take it back.
-    predicates: HashMap<u32, Option<Arc<Predicate>>>,
+    /// Where each slot is filed, to take it back.
+    filings: HashMap<u32, Filing>,
 }
 
 impl Matcher {
     pub(crate) fn insert(&mut self, slot: u32, predicate: Option<Arc<Predicate>>) {
         self.remove(slot);
-        self.index.insert(slot, predicate.as_ref());
-        self.predicates.insert(slot, predicate);
+        let filing = self.index.insert(slot, predicate.as_ref());
+        self.filings.insert(slot, filing);
     }
 
     pub(crate) fn remove(&mut self, slot: u32) {
-        if let Some(predicate) = self.predicates.remove(&slot) {
-            self.index.remove(slot, predicate.as_ref());
+        if let Some(filing) = self.filings.remove(&slot) {
+            self.index.remove(slot, filing);
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.predicates.is_empty()
+        self.filings.is_empty()
     }
 
     /// The slots whose predicate is true for the row, ascending.

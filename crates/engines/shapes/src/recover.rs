@@ -1,18 +1,23 @@
 //! What a start finds in the kernel unit, and makes shapes of.
 
+use crate::definition::{Condition, Definition};
 use crate::engine::Engine;
+use crate::family::Family;
 use crate::format::note::SourceIdentity;
 use crate::marks::Mark;
-use crate::predicate;
+use crate::name::Name;
+use crate::predicate::{self, Predicate};
 use crate::serve::columns::selected;
 use crate::shape::{Phase, Shape, State};
 use crate::state::bases::{Base, Bases};
 use crate::state::entries::Entry;
+use crate::state::snapshot::PgSnapshot;
 use crate::store::{Kept, KeptBase, StoreError};
 use crate::table::Table;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use thalweg_base::LogId;
+use thalweg_filter::Schema;
 
 /// What a start found.
 #[derive(Debug, Default)]
@@ -33,25 +38,26 @@ impl Engine {
         for base in found.bases {
             bases.entry(base.stored.shape).or_default().push(base);
         }
-        let mut schemas = HashMap::new();
-        let mut shapes: HashMap<u64, Arc<Shape>> = HashMap::with_capacity(found.shapes.len());
-        for kept in found.shapes {
+        let mut shared = Shared::default();
+        let mut shapes: HashMap<u64, Arc<Shape>> = HashMap::new();
+        let mut gone: Vec<Vec<LogId>> = Vec::new();
+        self.store.each_shape(&mut |kept| {
             self.know_number(kept.stored.number);
-            self.know_handle(&kept.handle);
-            let log = kept.log;
             let its_bases = bases.remove(&kept.stored.number).unwrap_or_default();
             let base_logs: Vec<LogId> = its_bases.iter().map(|base| base.log).collect();
-            let gone = match self.restore(&tables, &mut schemas, kept, its_bases) {
+            match self.restore(&tables, &mut shared, kept, its_bases) {
                 Some(shape) => {
-                    let taken: Vec<LogId> = shape.lock().bases.iter().flat_map(|bases| bases.logs()).collect();
+                    if !base_logs.is_empty() {
+                        let taken: Vec<LogId> = shape.lock().bases.iter().flat_map(|bases| bases.logs()).collect();
+                        gone.push(base_logs.into_iter().filter(|log| !taken.contains(log)).collect());
+                    }
                     shapes.insert(shape.number, shape);
-                    base_logs.into_iter().filter(|log| !taken.contains(log)).collect()
                 }
-                None => [vec![log], base_logs].concat(),
-            };
-            if !gone.is_empty() {
-                self.store.delete_shape(&gone)?;
+                None => gone.push([vec![kept.log], base_logs].concat()),
             }
+        });
+        for logs in gone.iter().filter(|logs| !logs.is_empty()) {
+            self.store.delete_shape(logs)?;
         }
         // Their shapes are gone.
         for base in bases.into_values().flatten() {
@@ -59,7 +65,7 @@ impl Engine {
         }
         // They were looked after until the stop; what has happened since is found out when the stream is back.
         // Tables without shapes may have left the publication.
-        let in_use = shapes.values().filter_map(|shape| tables.get(&shape.table));
+        let in_use = shapes.values().filter_map(|shape| tables.get(&shape.family.table));
         self.publisher.trust(in_use.map(AsRef::as_ref));
         let mut recovered = Recovered { source: found.source, shapes: shapes.len(), transactions: 0 };
         self.store.each_references(&mut |at, references| {
@@ -82,37 +88,69 @@ impl Engine {
     fn restore(
         self: &Arc<Self>,
         tables: &HashMap<u32, Arc<Table>>,
-        schemas: &mut HashMap<(u32, Vec<usize>), Arc<str>>,
-        kept: Kept,
+        shared: &mut Shared,
+        kept: Kept<'_>,
         bases: Vec<KeptBase>,
     ) -> Option<Arc<Shape>> {
-        let Kept { handle, log, stored, .. } = kept;
+        let Kept { handle, log, stored } = kept;
+        let handle: Name = handle.parse().ok()?;
+        self.know_handle(handle);
         let table = tables.get(&stored.table)?;
-        let snapshot = stored.snapshot.filter(|_| stored.complete)?;
+        let snapshot = stored.snapshot.as_ref().filter(|_| stored.complete)?;
         let bases = whole(bases, stored.rows_gone);
         if stored.rows_gone && bases.is_none() {
-            tracing::error!(handle, "a shape has neither its first rows nor later ones: it is dropped");
+            tracing::error!(%handle, "a shape has neither its first rows nor later ones: it is dropped");
             return None;
         }
-        let selected = selected(table, &stored.definition, true).ok()?;
-        let predicate = match &stored.definition.where_sql {
+        let definition = &stored.definition;
+        let selected = selected(table, definition, true).ok()?;
+        let predicate = match &definition.where_sql {
             None => None,
-            Some(sql) => Some(Arc::new(predicate::parse(sql, &stored.definition.params, table).ok()?)),
+            Some(sql) => {
+                let schema = shared.rows.entry(table.oid).or_insert_with(|| predicate::schema(table));
+                Some(Arc::new(Predicate::parse(sql, &definition.params, schema).ok()?))
+            }
         };
-        let schema = schemas
-            .entry((table.oid, selected.clone()))
-            .or_insert_with(|| crate::format::schema::header(table, &selected).into());
+        let family = shared.family(self, table, &selected, definition);
         let mut state = State::default();
-        (state.phase, state.log, state.chunks) = (Phase::Live, Some(log), stored.chunks);
+        (state.phase, state.log, state.chunks) = (Phase::Live, Some(log), stored.chunks.clone().into());
         state.bases = bases.map(Box::new);
-        state.snapshot_taken(snapshot, self.config.http.chunk_bytes);
-        let schema = Arc::clone(schema);
-        let shape = Shape::new(stored.number, &handle, stored.definition, &stored.identity, table.oid, schema, state);
-        let shape = Arc::new(shape);
+        state.snapshot_taken(shared.snapshot(snapshot), self.config.http.chunk_bytes);
+        let condition = Condition::of(definition);
+        let shape = Arc::new(Shape::new(stored.number, handle, family, condition, stored.identity, state));
         let slot = self.router.lock().insert(Arc::clone(&shape), table, &selected, predicate);
         shape.lock().slot = Some(slot);
         self.registry.write().insert(Arc::clone(&shape));
         Some(shape)
+    }
+}
+
+/// What many shapes have in common, while they are brought back.
+#[derive(Default)]
+struct Shared {
+    rows: HashMap<u32, Schema>,
+    /// Most shapes are of the family of the one before.
+    last: Option<Arc<Family>>,
+    snapshots: HashSet<Arc<PgSnapshot>>,
+}
+
+impl Shared {
+    fn family(&mut self, engine: &Engine, table: &Table, selected: &[usize], definition: &Definition) -> Arc<Family> {
+        if let Some(last) = self.last.as_ref().filter(|last| last.is_of(definition, table.oid)) {
+            return Arc::clone(last);
+        }
+        let header = crate::format::schema::header(table, selected);
+        let family = engine.families.share(Family::of(definition, table.oid, header));
+        Arc::clone(self.last.insert(family))
+    }
+
+    fn snapshot(&mut self, snapshot: &PgSnapshot) -> Arc<PgSnapshot> {
+        if let Some(known) = self.snapshots.get(snapshot) {
+            return Arc::clone(known);
+        }
+        let snapshot = Arc::new(snapshot.clone());
+        self.snapshots.insert(Arc::clone(&snapshot));
+        snapshot
     }
 }
 

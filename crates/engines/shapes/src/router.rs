@@ -110,7 +110,7 @@ impl Router {
         selected: &[usize],
         predicate: Option<Arc<Predicate>>,
     ) -> u32 {
-        let projection = self.projection(table, selected, shape.definition.replica);
+        let projection = self.projection(table, selected, shape.family.replica);
         let slot = self.free.pop().unwrap_or_else(|| {
             self.seats.push(None);
             self.seats.len() as u32 - 1
@@ -176,6 +176,16 @@ impl Router {
     /// How often a predicate was evaluated since this was asked last.
     pub(crate) fn take_evaluations(&mut self) -> u64 {
         std::mem::take(&mut self.evaluations)
+    }
+
+    /// The shapes that have a row of their table.
+    #[cfg(test)]
+    pub(crate) fn slots_of(&mut self, table: u32, row: &[Option<&[u8]>]) -> Vec<u32> {
+        let mut slots = Vec::new();
+        if let Some(route) = self.routes.get_mut(&table) {
+            route.matcher.matching(row, &mut slots);
+        }
+        slots
     }
 
     /// What these tables are partitions of.

@@ -1,14 +1,18 @@
 //! One shape while the server runs: where its snapshot and its changes are, and who waits for them.
 
-use crate::definition::Definition;
+use crate::definition::{Condition, Definition, Identity};
+use crate::family::Family;
 use crate::format::handle::Handle;
 use crate::format::offset::ShapeOffset;
+use crate::name::Name;
+use crate::rare::Rare;
 use crate::serve::invalid::Invalid;
 use crate::state::bases::{Base, Bases};
 use crate::state::entries::{Entries, Entry};
 use crate::state::snapshot::PgSnapshot;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::LogId;
@@ -45,33 +49,75 @@ pub(crate) enum Phase {
     Gone,
 }
 
-/// What changes while a shape lives.
-#[derive(Default)]
+const UNKNOWN: u32 = u32::MAX;
+
+/// What changes while a shape lives. There may be a million shapes that nothing ever happens to: what they can do without is not in
+/// here, but in a part of its own.
 pub(crate) struct State {
     pub(crate) phase: Phase,
     /// The log of its snapshot in the kernel unit, once it is there.
     pub(crate) log: Option<LogId>,
     /// Its place in the router, while it has one.
     pub(crate) slot: Option<u32>,
-    pub(crate) entries: Entries,
-    /// Transactions that must not be applied, because the rows have them; `None` when no such can come any more.
-    contained: Option<Box<PgSnapshot>>,
-    /// Entries whose transactions may be in the snapshot: it was not taken yet when they came.
-    early: Vec<(u32, Entry)>,
-    snapshot_known: bool,
+    pub(crate) entries: Rare<Entries>,
+    /// What its rows were read in; many shapes have the same one.
+    pub(crate) snapshot: Option<Arc<PgSnapshot>>,
+    /// Transactions may still come that must not be applied, because the rows have them.
+    contained: bool,
+    /// Rows that were copied when it was made, if this server did that; [`UNKNOWN`] otherwise.
+    rows: u32,
     /// Ends of snapshot chunks that may be shown.
-    pub(crate) chunks: Vec<u64>,
-    /// Words about the snapshot for its last chunk: xmin, xmax, xip.
-    pub(crate) snapshot: Option<Box<PgSnapshot>>,
-    /// What was copied of the snapshot so far; `None`: a server did that which is gone.
-    pub(crate) copied: Option<Copied>,
+    pub(crate) chunks: Chunks,
     /// Bases after the snapshot, of a shape that has any.
     pub(crate) bases: Option<Box<Bases>>,
     /// Somebody began with the newest base.
     pub(crate) joined: bool,
+    passing: Option<Box<Passing>>,
+}
+
+/// Ends of chunks, ascending. Most snapshots have one, so there is no room for more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Chunks(Box<[u64]>);
+
+impl Chunks {
+    pub(crate) fn push(&mut self, end: u64) {
+        let mut all = std::mem::take(&mut self.0).into_vec();
+        all.reserve_exact(1);
+        all.push(end);
+        self.0 = all.into();
+    }
+}
+
+impl From<Vec<u64>> for Chunks {
+    fn from(ends: Vec<u64>) -> Self {
+        Self(ends.into())
+    }
+}
+
+impl Deref for Chunks {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        &self.0
+    }
+}
+
+/// What a shape has while it is made or asked for.
+#[derive(Default)]
+struct Passing {
+    /// Entries whose transactions may be in the snapshot: it was not taken yet when they came.
+    early: Vec<(u32, Entry)>,
+    /// What was copied of the snapshot so far.
+    copied: Option<Copied>,
     waiters: Vec<(u64, Waker)>,
     /// The last live answer, which others may ask for too: what it follows, where it ends, its body.
-    shared: Option<Box<(ShapeOffset, ShapeOffset, Bytes)>>,
+    shared: Option<(ShapeOffset, ShapeOffset, Bytes)>,
+}
+
+impl Passing {
+    fn is_over(&self) -> bool {
+        self.early.is_empty() && self.copied.is_none() && self.waiters.is_empty() && self.shared.is_none()
+    }
 }
 
 /// Rows that a client begins with.
@@ -91,29 +137,85 @@ pub(crate) struct Copied {
     pub(crate) bytes: u64,
 }
 
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            phase: Phase::default(),
+            log: None,
+            slot: None,
+            entries: Rare::default(),
+            snapshot: None,
+            contained: false,
+            rows: UNKNOWN,
+            chunks: Chunks::default(),
+            bases: None,
+            joined: false,
+            passing: None,
+        }
+    }
+}
+
 impl State {
+    fn passing(&mut self) -> &mut Passing {
+        self.passing.get_or_insert_default()
+    }
+
+    /// Gives the part back if there is nothing in it.
+    fn pass(&mut self) {
+        if self.passing.as_ref().is_some_and(|passing| passing.is_over()) {
+            self.passing = None;
+        }
+    }
+
+    /// Gives up what was kept for others who might have asked for it. The transaction at `applied` may be on its way, those
+    /// before it do not come again.
+    pub(crate) fn rest(&mut self, applied: u64) {
+        if self.contained && self.snapshot.as_ref().is_some_and(|snapshot| snapshot.lsn < applied) {
+            self.contained = false;
+        }
+        if let Some(passing) = &mut self.passing {
+            passing.shared = None;
+            if matches!(self.phase, Phase::Live)
+                && let Some(copied) = passing.copied.take()
+            {
+                self.rows = u32::try_from(copied.rows).unwrap_or(UNKNOWN);
+            }
+        }
+        self.pass();
+    }
+
     /// A live answer that was made already.
     #[must_use]
     pub(crate) fn shared(&self, from: ShapeOffset, end: ShapeOffset, live: bool) -> Option<Bytes> {
-        let (known, known_end, body) = self.shared.as_deref()?;
+        let (known, known_end, body) = self.passing.as_ref()?.shared.as_ref()?;
         (live && *known == from && *known_end == end).then(|| body.clone())
     }
 
     /// Keeps a live answer for others.
     pub(crate) fn share(&mut self, from: ShapeOffset, end: ShapeOffset, body: Bytes) {
-        self.shared = Some(Box::new((from, end, body)));
+        self.passing().shared = Some((from, end, body));
+    }
+
+    /// What was copied of the snapshot so far; `None`: a server did that which is gone.
+    pub(crate) fn copied(&self) -> Option<Copied> {
+        let whole = || Copied { rows: self.rows.into(), bytes: self.chunks.last().copied().unwrap_or(0) };
+        self.passing.as_ref().and_then(|passing| passing.copied).or_else(|| (self.rows != UNKNOWN).then(whole))
+    }
+
+    pub(crate) fn set_copied(&mut self, copied: Copied) {
+        self.passing().copied = Some(copied);
     }
 
     /// Records changes of one transaction.
     pub(crate) fn push(&mut self, xid: u32, entry: Entry, chunk_bytes: u64) {
-        if !self.snapshot_known {
-            self.early.push((xid, entry));
+        let Some(snapshot) = &self.snapshot else {
+            self.passing().early.push((xid, entry));
             return;
-        }
-        if let Some(contained) = &self.contained {
-            if contained.is_past(entry.lsn) {
-                self.contained = None;
-            } else if contained.contains(xid, entry.lsn) {
+        };
+        if self.contained {
+            if snapshot.is_past(entry.lsn) {
+                self.contained = false;
+            } else if snapshot.contains(xid, entry.lsn) {
                 return;
             }
         }
@@ -165,7 +267,12 @@ impl State {
     #[must_use]
     pub(crate) fn oldest_needed(&self) -> Option<u64> {
         let end = self.bases.as_ref().map_or(ShapeOffset::SNAPSHOT_END, |bases| bases.newest().end);
-        self.early.first().map(|(_, entry)| entry).or(self.entries.first_after(end)).map(|entry| entry.at)
+        self.passing
+            .as_ref()
+            .and_then(|passing| passing.early.first())
+            .map(|(_, entry)| entry)
+            .or(self.entries.first_after(end))
+            .map(|entry| entry.at)
     }
 
     /// Where what is known of the log begins: no position before it can be answered.
@@ -195,13 +302,14 @@ impl State {
     }
 
     /// The snapshot was taken: what it contains is not applied.
-    pub(crate) fn snapshot_taken(&mut self, snapshot: PgSnapshot, chunk_bytes: u64) {
-        self.snapshot_known = true;
-        self.contained = Some(Box::new(snapshot.clone()));
-        self.snapshot = Some(Box::new(snapshot));
-        for (xid, entry) in std::mem::take(&mut self.early) {
+    pub(crate) fn snapshot_taken(&mut self, snapshot: Arc<PgSnapshot>, chunk_bytes: u64) {
+        self.snapshot = Some(snapshot);
+        self.contained = true;
+        let early = self.passing.as_mut().map(|passing| std::mem::take(&mut passing.early)).unwrap_or_default();
+        for (xid, entry) in early {
             self.push(xid, entry, chunk_bytes);
         }
+        self.pass();
     }
 
     /// The shape begins with nothing, or with changes only: no transaction before `lsn` belongs to it.
@@ -213,7 +321,8 @@ impl State {
     /// Where the oldest body lies that the shape needs, in the change log.
     #[must_use]
     pub(crate) fn oldest_body(&self) -> Option<u64> {
-        self.early.first().map(|(_, entry)| entry).or(self.entries.first()).map(|entry| entry.at)
+        let early = self.passing.as_ref().and_then(|passing| passing.early.first());
+        early.map(|(_, entry)| entry).or(self.entries.first()).map(|entry| entry.at)
     }
 
     /// The position after everything that there is so far.
@@ -225,17 +334,19 @@ impl State {
     /// Who waits for news, and does not any more.
     #[must_use]
     pub(crate) fn take_waiters(&mut self) -> Vec<(u64, Waker)> {
-        std::mem::take(&mut self.waiters)
+        let waiters = self.passing.as_mut().map(|passing| std::mem::take(&mut passing.waiters)).unwrap_or_default();
+        self.pass();
+        waiters
     }
 
     #[must_use]
     pub(crate) fn has_waiters(&self) -> bool {
-        !self.waiters.is_empty()
+        self.waiting() > 0
     }
 
     #[must_use]
     pub(crate) fn waiting(&self) -> usize {
-        self.waiters.len()
+        self.passing.as_ref().map_or(0, |passing| passing.waiters.len())
     }
 }
 
@@ -243,44 +354,38 @@ impl State {
 pub(crate) struct Shape {
     /// What references name it by.
     pub(crate) number: u64,
-    pub(crate) handle: Box<str>,
-    pub(crate) definition: Definition,
-    pub(crate) identity: Box<str>,
-    /// The table's oid.
-    pub(crate) table: u32,
-    /// The `electric-schema` header, shared by all shapes with these columns of this table.
-    pub(crate) schema: Arc<str>,
+    /// What its clients' handles begin with.
+    pub(crate) handle: Name,
+    pub(crate) family: Arc<Family>,
+    pub(crate) condition: Condition,
+    pub(crate) identity: Identity,
     state: Mutex<State>,
     used_ms: AtomicU64,
-    next_key: AtomicU64,
 }
+
+/// What takes a waiter out again is unique among all shapes: a shape keeps no count.
+static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
 
 impl Shape {
     pub(crate) fn new(
         number: u64,
-        handle: &str,
-        definition: Definition,
-        identity: &str,
-        table: u32,
-        schema: Arc<str>,
+        handle: Name,
+        family: Arc<Family>,
+        condition: Condition,
+        identity: Identity,
         state: State,
     ) -> Self {
-        Self {
-            number,
-            handle: handle.into(),
-            definition,
-            identity: identity.into(),
-            table,
-            schema,
-            state: Mutex::new(state),
-            used_ms: AtomicU64::new(0),
-            next_key: AtomicU64::new(0),
-        }
+        Self { number, handle, family, condition, identity, state: Mutex::new(state), used_ms: AtomicU64::new(0) }
+    }
+
+    /// What it selects, as it was asked for.
+    pub(crate) fn definition(&self) -> Definition {
+        self.family.with(&self.condition)
     }
 
     /// The handle of those who began with a base.
     pub(crate) fn handle_of(&self, base: u32) -> String {
-        Handle::new(&self.handle, base).to_string()
+        Handle::new(&self.handle.to_string(), base).to_string()
     }
 
     /// The handle of those who begin now.
@@ -305,16 +410,17 @@ impl Shape {
 
     /// Wakes `waker` once at the next change; the key takes it out again.
     pub(crate) fn wait(&self, state: &mut State, waker: Waker) -> u64 {
-        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
-        state.waiters.push((key, waker));
+        let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+        state.passing().waiters.push((key, waker));
         key
     }
 
     pub(crate) fn forget(&self, key: u64) {
         let mut state = self.state.lock();
-        if let Some(at) = state.waiters.iter().position(|(k, _)| *k == key) {
-            state.waiters.swap_remove(at);
+        if let Some(passing) = &mut state.passing {
+            passing.waiters.retain(|(k, _)| *k != key);
         }
+        state.pass();
     }
 
     /// Somebody asked for it.
@@ -327,9 +433,48 @@ impl Shape {
     }
 }
 
+/// One for tests.
+#[cfg(test)]
+pub(crate) fn sample(number: u64, state: State) -> Shape {
+    sample_of(number, &Definition::of_table("public", "t"), state)
+}
+
+/// One for tests, its handle `<number>-<number>`.
+#[cfg(test)]
+pub(crate) fn sample_of(number: u64, definition: &Definition, state: State) -> Shape {
+    let identity = Identity::of(format!("{definition:?}").as_bytes());
+    let family = Arc::new(Family::of(definition, 1, String::new()));
+    let handle = Name { sum: number as u32, micros: number };
+    Shape::new(number, handle, family, Condition::of(definition), identity, state)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A million of them are to fit; with its counts an `Arc` of it takes 192 bytes.
+    #[test]
+    fn a_shape_is_small() {
+        assert!(size_of::<Shape>() <= 176, "{} bytes", size_of::<Shape>());
+    }
+
+    #[test]
+    fn what_was_kept_for_a_while_is_given_back() {
+        let mut state = State { phase: Phase::Live, ..State::default() };
+        state.snapshot_taken(Arc::new(PgSnapshot { lsn: 200, ..("8:8:".parse().unwrap()) }), 1000);
+        state.share(ShapeOffset::SNAPSHOT_END, ShapeOffset::SNAPSHOT_END, Bytes::from_static(b"[]"));
+        state.set_copied(Copied { rows: 3, bytes: 70 });
+        state.chunks.push(70);
+        state.rest(199);
+        assert_eq!(state.copied(), Some(Copied { rows: 3, bytes: 70 }), "operators see it");
+        assert!(state.passing.is_none() && state.contained);
+        state.push(7, entry(150), 1000);
+        assert!(state.entries.is_empty(), "the snapshot has it");
+        state.rest(200);
+        assert!(state.contained);
+        state.rest(201);
+        assert!(!state.contained);
+    }
 
     fn entry(lsn: u64) -> Entry {
         Entry { lsn, at: 0, op: 0, len: 1 }
@@ -347,8 +492,9 @@ mod tests {
         state.push(8, entry(110), 1000);
         assert_eq!(lsns(&state), [0_u64; 0]);
         let snapshot = PgSnapshot { lsn: 200, ..("8:12:8,10".parse().unwrap()) };
-        state.snapshot_taken(snapshot, 1000);
+        state.snapshot_taken(Arc::new(snapshot), 1000);
         assert_eq!(lsns(&state), [110]);
+        assert!(state.passing.is_none() && state.contained);
         // 9 had committed too, 10 had not; they come later.
         state.push(9, entry(150), 1000);
         state.push(10, entry(160), 1000);
@@ -356,7 +502,7 @@ mod tests {
         // A transaction that committed after the snapshot, although its number is below.
         state.push(11, entry(201), 1000);
         assert_eq!(lsns(&state), [110, 160, 201]);
-        assert!(state.contained.is_none());
+        assert!(!state.contained);
     }
 
     #[test]
@@ -366,7 +512,7 @@ mod tests {
         let waker = Waker::from_fn(move || {
             count.fetch_add(1, Ordering::Relaxed);
         });
-        let shape = Shape::new(1, "h", Definition::of_table("public", "t"), "", 1, "".into(), State::default());
+        let shape = sample(1, State::default());
         let kept = shape.wait(&mut shape.lock(), waker.clone());
         let gone = shape.wait(&mut shape.lock(), waker);
         assert_ne!(kept, gone);

@@ -2,6 +2,7 @@
 
 use crate::format::note::{LogState, ShapeNote, SourceIdentity, Stored, StoredBase};
 use crate::format::references::References;
+use crate::name::Name;
 use crate::table::Table;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -16,6 +17,9 @@ const REFERENCES: &str = "g/0";
 const SHAPE: &str = "s/";
 const BASE: &str = "b/";
 const TABLE: &str = "t/";
+
+/// Logs that are looked at under one lock.
+const SWEEP: usize = 4096;
 
 /// What the unit could not do.
 #[derive(Debug, thiserror::Error)]
@@ -39,11 +43,11 @@ impl StoreError {
 }
 
 /// A shape as the unit has it.
-#[derive(Clone, Debug)]
-pub(crate) struct Kept {
-    pub(crate) handle: String,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept<'a> {
+    pub(crate) handle: &'a str,
     pub(crate) log: LogId,
-    pub(crate) stored: Stored,
+    pub(crate) stored: &'a Stored,
 }
 
 /// A base as the unit has it.
@@ -53,12 +57,11 @@ pub(crate) struct KeptBase {
     pub(crate) stored: StoredBase,
 }
 
-/// Everything that a start finds.
+/// What a start finds beside shapes.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) source: Option<SourceIdentity>,
     pub(crate) tables: Vec<Table>,
-    pub(crate) shapes: Vec<Kept>,
     pub(crate) bases: Vec<KeptBase>,
 }
 
@@ -122,35 +125,49 @@ impl Store {
         Ok(self.logs.journal().wait(end)?)
     }
 
-    /// Visits all that there is, except for references.
+    /// All that there is, except for shapes and references.
     pub(crate) fn found(&self) -> Result<Found, StoreError> {
-        let mut found = Found::default();
-        let mut damaged = None;
+        let mut names = Vec::new();
         let mut cursor = Some(SweepCursor::default());
         while let Some(at) = cursor {
-            cursor = self.logs.sweep_all(at, 4096, &mut |seen| match seen.attachment {
-                LogState::Shape(stored) => found.shapes.push(Kept {
-                    handle: seen.name.trim_start_matches(SHAPE).to_owned(),
-                    log: seen.id,
-                    stored: (**stored).clone(),
-                }),
+            cursor = self.logs.sweep_names(at, SWEEP, &mut |name| {
+                if name == SOURCE || name.starts_with(TABLE) || name.starts_with(BASE) {
+                    names.push(name.to_owned());
+                }
+            });
+        }
+        let (mut found, mut damaged) = (Found::default(), None);
+        for name in names {
+            self.logs.peek(&name, &mut |seen| match seen.attachment {
                 LogState::Base(stored) => {
                     found.bases.push(KeptBase { log: seen.id, stored: (**stored).clone() });
                 }
-                LogState::Plain(state) if seen.name == SOURCE => match serde_json::from_slice(state) {
+                LogState::Plain(state) if name == SOURCE => match serde_json::from_slice(state) {
                     Ok(source) => found.source = Some(source),
-                    Err(error) => damaged = Some((seen.name.to_owned(), error.to_string())),
+                    Err(error) => damaged = Some((name.clone(), error.to_string())),
                 },
-                LogState::Plain(state) if seen.name.starts_with(TABLE) => match serde_json::from_slice(state) {
+                LogState::Plain(state) => match serde_json::from_slice(state) {
                     Ok(table) => found.tables.push(table),
-                    Err(error) => damaged = Some((seen.name.to_owned(), error.to_string())),
+                    Err(error) => damaged = Some((name.clone(), error.to_string())),
                 },
-                LogState::Plain(_) => {}
+                LogState::Shape(_) => {}
             });
         }
         match damaged {
             Some((log, cause)) => Err(StoreError::Damaged { log, cause }),
             None => Ok(found),
+        }
+    }
+
+    /// Visits every shape: one at a time, as all of them need much memory. `f` must not ask the store.
+    pub(crate) fn each_shape(&self, f: &mut dyn FnMut(Kept<'_>)) {
+        let mut cursor = Some(SweepCursor::default());
+        while let Some(at) = cursor {
+            cursor = self.logs.sweep_all(at, SWEEP, &mut |seen| {
+                if let LogState::Shape(stored) = seen.attachment {
+                    f(Kept { handle: seen.name.trim_start_matches(SHAPE), log: seen.id, stored });
+                }
+            });
         }
     }
 
@@ -261,12 +278,12 @@ impl Store {
         ReadFrom { log: self.changes, from: Offset(at), upto: Offset(at + u64::from(len)) }
     }
 
-    pub(crate) fn create_shape(&self, handle: &str, stored: &Stored) -> Result<(LogId, Lsn), StoreError> {
+    pub(crate) fn create_shape(&self, handle: Name, stored: &Stored) -> Result<(LogId, Lsn), StoreError> {
         self.create(&format!("{SHAPE}{handle}"), &LogState::Shape(Box::new(stored.clone())))
     }
 
     /// A log for the rows of a base.
-    pub(crate) fn create_base(&self, handle: &str, stored: StoredBase) -> Result<LogId, StoreError> {
+    pub(crate) fn create_base(&self, handle: Name, stored: StoredBase) -> Result<LogId, StoreError> {
         let name = format!("{BASE}{handle}/{}", stored.number);
         Ok(self.create(&name, &LogState::Base(Box::new(stored)))?.0)
     }

@@ -70,11 +70,11 @@ impl Engine {
     /// Shapes in the order in which they were made, those after `after`; `table`: only of this one, written as in [`ShapeView`].
     pub(crate) fn page(&self, after: u64, limit: usize, table: Option<&str>, now_ms: u64) -> Page {
         let limit = limit.clamp(1, PAGE_MAX);
-        let mut numbers: Vec<u64> = {
+        let mut numbers: Vec<(u64, u32)> = {
             let registry = self.registry.read();
-            let wanted = registry.all().filter(|shape| shape.number > after);
-            let wanted = wanted.filter(|shape| table.is_none_or(|table| table_name(shape) == table));
-            wanted.map(|shape| shape.number).collect()
+            let wanted = registry.places().filter(|(_, shape)| shape.number > after);
+            let wanted = wanted.filter(|(_, shape)| table.is_none_or(|table| table_name(shape) == table));
+            wanted.map(|(place, shape)| (shape.number, place)).collect()
         };
         let more = numbers.len() > limit;
         if more {
@@ -84,11 +84,11 @@ impl Engine {
         numbers.sort_unstable();
         let shapes: Vec<Arc<Shape>> = {
             let registry = self.registry.read();
-            numbers.iter().filter_map(|number| registry.by_number(*number).cloned()).collect()
+            numbers.iter().filter_map(|(number, place)| registry.at(*place, *number).cloned()).collect()
         };
         Page {
             shapes: shapes.iter().map(|shape| view(shape, now_ms)).collect(),
-            next: if more { numbers.last().copied() } else { None },
+            next: if more { numbers.last().map(|(number, _)| *number) } else { None },
             source: self.source_view(),
         }
     }
@@ -111,20 +111,20 @@ impl Engine {
 /// One shape.
 pub(crate) fn view(shape: &Shape, now_ms: u64) -> ShapeView {
     let state = shape.lock();
-    let definition = &shape.definition;
+    let (family, condition) = (&shape.family, &shape.condition);
     let base = state.newest();
     let shown = state.rows(base).and_then(|rows| rows.chunks.last().copied()).unwrap_or(0);
     ShapeView {
         handle: shape.handle.to_string(),
         table: table_name(shape),
-        where_sql: definition.where_sql.clone(),
-        params: definition.params.iter().map(|(_, value)| value.clone()).collect(),
-        columns: definition.columns.clone(),
-        replica: match definition.replica {
+        where_sql: condition.where_sql().map(str::to_owned),
+        params: condition.params().map(str::to_owned).collect(),
+        columns: family.columns.clone(),
+        replica: match family.replica {
             Replica::Default => "default",
             Replica::Full => "full",
         },
-        log: match definition.log {
+        log: match family.log {
             LogMode::Full => "full",
             LogMode::ChangesOnly => "changes_only",
         },
@@ -135,8 +135,8 @@ pub(crate) fn view(shape: &Shape, now_ms: u64) -> ShapeView {
             Phase::Failed(_) => "failed",
             Phase::Gone => "gone",
         },
-        snapshot_rows: state.copied.map(|copied| copied.rows),
-        snapshot_bytes: state.copied.filter(|_| base == 0).map_or(shown, |copied| copied.bytes),
+        snapshot_rows: state.copied().map(|copied| copied.rows),
+        snapshot_bytes: state.copied().filter(|_| base == 0).map_or(shown, |copied| copied.bytes),
         base,
         bases: state.bases.as_ref().map_or(1, |bases| bases.count() as u64),
         log_entries: state.entries.len() as u64,
@@ -148,7 +148,7 @@ pub(crate) fn view(shape: &Shape, now_ms: u64) -> ShapeView {
 }
 
 fn table_name(shape: &Shape) -> String {
-    let name = &shape.definition.table;
+    let name = &shape.family.name;
     format!("{}.{}", plain(&name.schema), plain(&name.name))
 }
 
@@ -163,7 +163,7 @@ fn plain(name: &str) -> String {
 mod tests {
     use super::*;
     use crate::definition::Definition;
-    use crate::shape::State;
+    use crate::shape::{State, sample_of};
     use crate::state::entries::Entry;
 
     #[test]
@@ -177,11 +177,11 @@ mod tests {
     #[test]
     fn a_view_tells_what_a_shape_has() {
         let mut state = State::default();
-        (state.phase, state.chunks) = (Phase::Live, vec![10, 25]);
-        state.snapshot_taken("1:1:".parse().unwrap(), 1000);
+        (state.phase, state.chunks) = (Phase::Live, vec![10, 25].into());
+        state.snapshot_taken(Arc::new("1:1:".parse().unwrap()), 1000);
         state.push(9, Entry { lsn: 7, at: 0, op: 4, len: 30 }, 1000);
         state.push(9, Entry { lsn: 8, at: 30, op: 0, len: 5 }, 1000);
-        let shape = Shape::new(1, "h-1", Definition::of_table("public", "Items"), "", 1, "".into(), state);
+        let shape = sample_of(1, &Definition::of_table("public", "Items"), state);
         let seen = view(&shape, 5000);
         assert_eq!((seen.table.as_str(), seen.phase, seen.offset.as_str()), ("public.\"Items\"", "live", "8_0"));
         assert_eq!((seen.snapshot_rows, seen.snapshot_bytes, seen.idle_ms), (None, 25, None));

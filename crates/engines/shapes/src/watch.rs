@@ -94,10 +94,11 @@ impl Engine {
         let kept_from = published.saturating_sub(self.config.log_bytes_max);
         let limits = self.limits(published.saturating_sub(self.config.log_bytes_max / 2));
         let shapes: Vec<Arc<Shape>> = self.registry.read().all().cloned().collect();
-        let mut floor = published;
+        let (mut floor, applied) = (published, self.applied());
         let mut dropped = 0;
         let mut found = Vec::new();
         for shape in shapes {
+            shape.lock().rest(applied);
             let mut standing = self.consider(&shape, &limits, &mut found);
             // The space that may be used goes before the time for which offsets are kept.
             let forced =

@@ -3,7 +3,7 @@
 use super::Filed;
 use super::keys::{Case, Key, Kind, What, hash_bytes, hash_value};
 use super::plan::plan;
-use super::postings::SLOTS_MAX;
+use super::postings::{Half, SLOTS_MAX};
 use super::scalars::Scalar;
 use crate::expr::Expr;
 use crate::row::Row;
@@ -16,12 +16,13 @@ pub(super) enum Access {
     /// Nowhere: it is a candidate of each row.
     Residual,
     One(Place),
-    Many(Box<[Place]>),
+    #[expect(clippy::box_collection, reason = "the enum is a third smaller")]
+    Many(Box<Vec<Place>>),
 }
 
 #[derive(Clone, Copy)]
 pub(super) enum Place {
-    Hash { scalar: u32, kind: Kind, hash: u64 },
+    Hash { scalar: u32, kind: Kind, hash: Half },
     Range { scalar: u32, node: u32 },
 }
 
@@ -34,7 +35,7 @@ impl Filed {
         let mut places: Vec<Place> = plan.keys.into_iter().map(|key| self.file(slot, key, hasher)).collect();
         match places.len() {
             1 => Access::One(places.remove(0)),
-            _ => Access::Many(places.into()),
+            _ => Access::Many(Box::new(places)),
         }
     }
 
@@ -49,6 +50,7 @@ impl Filed {
             What::Bytes(kind, bytes) => (kind, hash_bytes(hasher, scalar, kind, &bytes)),
         };
         self.scalars.add_kind(scalar, kind);
+        let hash = Half::of(hash);
         self.postings.insert(hash, slot);
         Place::Hash { scalar, kind, hash }
     }
@@ -127,11 +129,12 @@ impl Probe<'_> {
     }
 
     fn by_value(&self, kind: Kind, value: &Value<'_>, each: &mut impl FnMut(u32)) {
-        self.filed.postings.for_each(hash_value(self.hasher, self.id, kind, value), each);
+        self.filed.postings.for_each(Half::of(hash_value(self.hasher, self.id, kind, value)), each);
     }
 
     fn by_text(&self, kind: Kind, text: &[u8], each: &mut impl FnMut(u32)) {
-        let mut look = |bytes: &[u8]| self.filed.postings.for_each(hash_bytes(self.hasher, self.id, kind, bytes), each);
+        let mut look =
+            |bytes: &[u8]| self.filed.postings.for_each(Half::of(hash_bytes(self.hasher, self.id, kind, bytes)), each);
         match kind {
             Kind::Prefix(_, length) => text.get(..usize::from(length)).into_iter().for_each(&mut look),
             Kind::Suffix(_, length) => {

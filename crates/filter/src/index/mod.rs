@@ -3,7 +3,8 @@
 //! A predicate is filed under *keys*: values, ranges or pieces of text of which a row must have one if the predicate is to be true for it.
 //! A row's values lead to the predicates filed under them, its *candidates*; those are then evaluated whole. So a key may promise too much
 //! (two texts with one hash, a prefix of a prefix), but never too little, and nothing else has to be right for the answer to be. Predicates
-//! without keys are candidates of every row. Equal predicates are filed and evaluated once.
+//! without keys are candidates of every row. Equal predicates are filed and evaluated once, and of those that differ in constants only
+//! nothing but the constants is kept.
 
 mod access;
 mod explain;
@@ -12,6 +13,7 @@ mod plan;
 mod postings;
 mod ranges;
 mod scalars;
+mod template;
 #[cfg(test)]
 mod tests;
 
@@ -21,12 +23,13 @@ use crate::schema::Schema;
 use access::Access;
 pub use explain::Explanation;
 use hashbrown::{DefaultHashBuilder, HashTable};
-use postings::Postings;
+use postings::{Half, Postings};
 use scalars::Scalars;
 use slab::Slab;
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use template::{Constants, Templates};
 
 /// Predicates of one table by the keys (not to be confused with the above: of the caller) of those who asked for them.
 pub struct Index<K> {
@@ -34,13 +37,14 @@ pub struct Index<K> {
     everything: BTreeSet<K>,
     slots: Slab<Slot<K>>,
     /// Slots by their predicate.
-    interned: HashTable<u32>,
+    interned: HashTable<(Half, u32)>,
+    templates: Templates,
     hasher: DefaultHashBuilder,
     filed: Filed,
     /// Of all predicates that are filed.
     schema: Option<Schema>,
-    /// Slots whose predicate was read for other columns: they are evaluated on their own.
-    foreign: BTreeSet<u32>,
+    /// Predicates that were read for other columns, and who wants them: they are evaluated on their own.
+    foreign: Slab<(K, Arc<Predicate>)>,
     /// Of each slot, the last row of which it was a candidate.
     seen: Vec<u32>,
     row: u32,
@@ -59,10 +63,20 @@ struct Filed {
 
 /// A predicate and who wants it.
 struct Slot<K> {
-    predicate: Arc<Predicate>,
-    wanted_by: Wanted<K>,
+    template: u32,
     access: Access,
+    constants: Constants,
+    wanted_by: Wanted<K>,
 }
+
+/// Where a key is filed: what takes it out again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Filing(u32);
+
+/// Under every row.
+const EVERYTHING: Filing = Filing(u32::MAX);
+/// Marks a place among the predicates of other columns. There are never so many slots.
+const FOREIGN: u32 = 1 << 31;
 
 enum Wanted<K> {
     One(K),
@@ -77,10 +91,11 @@ impl<K: Copy + Ord> Default for Index<K> {
             everything: BTreeSet::new(),
             slots: Slab::new(),
             interned: HashTable::new(),
+            templates: Templates::default(),
             hasher: DefaultHashBuilder::default(),
             filed: Filed { scalars: Scalars::default(), postings: Postings::default(), residual: BTreeSet::new() },
             schema: None,
-            foreign: BTreeSet::new(),
+            foreign: Slab::new(),
             seen: Vec::new(),
             row: 0,
             candidates: Vec::new(),
@@ -95,64 +110,66 @@ impl<K: Copy + Ord> Index<K> {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.everything.is_empty() && self.slots.is_empty()
+        self.everything.is_empty() && self.slots.is_empty() && self.foreign.is_empty()
     }
 
-    /// Files `key` under a predicate, or under every row if there is none. A key may have several predicates.
-    pub fn insert(&mut self, key: K, predicate: Option<&Arc<Predicate>>) {
+    /// Files `key` under a predicate, or under every row if there is none. A key may have several predicates. The predicate is not kept.
+    pub fn insert(&mut self, key: K, predicate: Option<&Arc<Predicate>>) -> Filing {
         let Some(predicate) = predicate else {
             self.everything.insert(key);
-            return;
+            return EVERYTHING;
         };
-        if let Some(slot) = self.find(predicate) {
-            self.slots[slot as usize].wanted_by.add(key);
-            return;
-        }
-        let Ok(slot) = u32::try_from(self.slots.vacant_key()) else { return };
         if self.slots.is_empty() {
             self.schema = None;
         }
         let schema = self.schema.get_or_insert_with(|| predicate.schema.clone());
-        let access = if schema.is_same(&predicate.schema) {
-            self.filed.insert(slot, &predicate.expr, &self.hasher)
-        } else {
-            self.foreign.insert(slot);
-            Access::Residual
-        };
-        self.slots.insert(Slot { predicate: Arc::clone(predicate), wanted_by: Wanted::One(key), access });
+        let room = self.slots.vacant_key() < FOREIGN as usize;
+        if !schema.is_same(&predicate.schema) || !room {
+            return Filing(FOREIGN | self.foreign.insert((key, Arc::clone(predicate))) as u32);
+        }
+        let (expr, constants) = template::split(&predicate.expr);
+        let template = self.templates.share(expr, &self.hasher);
+        let hash = Half::of(self.hasher.hash_one((template, &constants)));
+        let same = |slot: u32| self.slots[slot as usize].is(template, &constants);
+        if let Some((_, slot)) = self.interned.find(hash.spread(), |(known, slot)| *known == hash && same(*slot)) {
+            self.templates.release(template, &self.hasher);
+            self.slots[*slot as usize].wanted_by.add(key);
+            return Filing(*slot);
+        }
+        let slot = self.slots.vacant_key() as u32;
+        let access = self.filed.insert(slot, &predicate.expr, &self.hasher);
+        self.slots.insert(Slot { template, access, constants, wanted_by: Wanted::One(key) });
         if self.seen.len() <= slot as usize {
             self.seen.resize(slot as usize + 1, 0);
         }
-        let (slots, hasher) = (&self.slots, &self.hasher);
-        let rehash = |slot: &u32| hasher.hash_one(&slots[*slot as usize].predicate.expr);
-        self.interned.insert_unique(hasher.hash_one(&predicate.expr), slot, rehash);
+        self.interned.insert_unique(hash.spread(), (hash, slot), |(hash, _)| hash.spread());
+        Filing(slot)
     }
 
-    /// Takes back what [`Index::insert`] did with the same arguments.
-    pub fn remove(&mut self, key: K, predicate: Option<&Arc<Predicate>>) {
-        let Some(predicate) = predicate else {
+    /// Takes back what [`Index::insert`] did, which gave this filing for the key.
+    pub fn remove(&mut self, key: K, filing: Filing) {
+        if filing == EVERYTHING {
             self.everything.remove(&key);
             return;
-        };
-        let Some(slot) = self.find(predicate) else { return };
-        if !self.slots[slot as usize].wanted_by.take(key) {
+        }
+        if filing.0 & FOREIGN != 0 {
+            let at = (filing.0 & !FOREIGN) as usize;
+            if self.foreign.get(at).is_some_and(|(known, _)| *known == key) {
+                self.foreign.remove(at);
+            }
             return;
         }
-        if let Ok(entry) = self.interned.find_entry(self.hasher.hash_one(&predicate.expr), |s| *s == slot) {
+        let Some(slot) = self.slots.get_mut(filing.0 as usize) else { return };
+        if !slot.wanted_by.take(key) {
+            return;
+        }
+        let slot = self.slots.remove(filing.0 as usize);
+        let hash = Half::of(self.hasher.hash_one((slot.template, &slot.constants)));
+        if let Ok(entry) = self.interned.find_entry(hash.spread(), |known| *known == (hash, filing.0)) {
             entry.remove();
         }
-        let removed = self.slots.remove(slot as usize);
-        if !self.foreign.remove(&slot) {
-            self.filed.remove(slot, removed.access);
-        }
-    }
-
-    fn find(&self, predicate: &Predicate) -> Option<u32> {
-        let same = |slot: &u32| {
-            let own = &self.slots[*slot as usize].predicate;
-            own.expr == predicate.expr && own.schema.is_same(&predicate.schema)
-        };
-        self.interned.find(self.hasher.hash_one(&predicate.expr), same).copied()
+        self.templates.release(slot.template, &self.hasher);
+        self.filed.remove(filing.0, slot.access);
     }
 
     /// Appends the keys whose predicate is true for a row: ascending, none twice.
@@ -162,6 +179,7 @@ impl<K: Copy + Ord> Index<K> {
         if !self.slots.is_empty() {
             self.evaluate(values, out);
         }
+        out.extend(self.foreign.iter().filter(|(_, (_, predicate))| predicate.holds(values)).map(|(_, (key, _))| *key));
         out[from..].sort_unstable();
         let mut last = from;
         for i in from + 1..out.len() {
@@ -180,7 +198,7 @@ impl<K: Copy + Ord> Index<K> {
             self.seen.fill(0);
             self.row = 1;
         }
-        let row = Row::new(schema, values);
+        let mut row = Row::new(schema, values);
         let (seen, candidates, now) = (&mut self.seen, &mut self.candidates, self.row);
         candidates.clear();
         self.filed.candidates(&row, &self.hasher, &mut |slot| {
@@ -193,13 +211,8 @@ impl<K: Copy + Ord> Index<K> {
         self.evaluations += (candidates.len() + self.foreign.len()) as u64;
         for slot in candidates.drain(..) {
             let slot = &self.slots[slot as usize];
-            if slot.predicate.expr.truth(&row) == Ok(Some(true)) {
-                slot.wanted_by.append_to(out);
-            }
-        }
-        for slot in &self.foreign {
-            let slot = &self.slots[*slot as usize];
-            if slot.predicate.holds(values) {
+            row.holes = slot.constants.as_slice();
+            if self.templates.get(slot.template).is_some_and(|expr| expr.truth(&row) == Ok(Some(true))) {
                 slot.wanted_by.append_to(out);
             }
         }
@@ -208,6 +221,12 @@ impl<K: Copy + Ord> Index<K> {
     /// How often a predicate was evaluated since this was asked last.
     pub fn take_evaluations(&mut self) -> u64 {
         std::mem::take(&mut self.evaluations)
+    }
+}
+
+impl<K> Slot<K> {
+    fn is(&self, template: u32, constants: &Constants) -> bool {
+        self.template == template && self.constants == *constants
     }
 }
 

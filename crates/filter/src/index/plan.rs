@@ -2,6 +2,7 @@
 
 use super::Filed;
 use super::keys::{AFFIX_BYTES_MAX, Case, Key, Kind, PIECE_BYTES, What, hash_bytes, hash_value};
+use super::postings::Half;
 use crate::expr::{Comparison, Expr, Like, Operator};
 use crate::function::Function;
 use crate::like::{Part, next_part};
@@ -66,10 +67,10 @@ impl Planner<'_> {
         let shared = match (self.filed.scalars.find(scalar), &what) {
             (None, _) => 0,
             (Some(id), What::Value(kind, value)) => {
-                self.filed.postings.count(hash_value(self.hasher, id, *kind, value))
+                self.filed.postings.count(Half::of(hash_value(self.hasher, id, *kind, value)))
             }
             (Some(id), What::Bytes(kind, bytes)) => {
-                self.filed.postings.count(hash_bytes(self.hasher, id, *kind, bytes))
+                self.filed.postings.count(Half::of(hash_bytes(self.hasher, id, *kind, bytes)))
             }
             // Nobody knows how they overlap.
             (Some(id), What::Range(..)) => self.filed.scalars.all[id as usize].ranges.len() / 8,

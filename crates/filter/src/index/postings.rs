@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 #[derive(Default)]
 pub(super) struct Postings {
-    table: HashTable<(u32, Posting)>,
+    table: HashTable<(Half, Posting)>,
     /// Slots of the hashes that have several.
     lists: slab::Slab<BTreeSet<u32>>,
 }
@@ -18,24 +18,29 @@ struct Posting(u32);
 
 const LIST: u32 = 1 << 31;
 
-fn half(hash: u64) -> u32 {
-    (hash >> 32) as u32
-}
+/// Half of a hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Half(u32);
 
-/// A hash of the half, for the table.
-fn spread(half: u32) -> u64 {
-    u64::from(half).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+impl Half {
+    pub(super) fn of(hash: u64) -> Self {
+        Self((hash >> 32) as u32)
+    }
+
+    /// A hash of the half, for a table: one of halves grows without looking at what they are of.
+    pub(super) fn spread(self) -> u64 {
+        u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
 }
 
 /// Most slots that can be told apart.
 pub(super) const SLOTS_MAX: u32 = LIST - 1;
 
 impl Postings {
-    pub(super) fn insert(&mut self, hash: u64, slot: u32) {
-        let hash = half(hash);
-        match self.table.find_mut(spread(hash), |(h, _)| *h == hash) {
+    pub(super) fn insert(&mut self, hash: Half, slot: u32) {
+        match self.table.find_mut(hash.spread(), |(h, _)| *h == hash) {
             None => {
-                self.table.insert_unique(spread(hash), (hash, Posting(slot)), |(h, _)| spread(*h));
+                self.table.insert_unique(hash.spread(), (hash, Posting(slot)), |(h, _)| h.spread());
             }
             Some((_, posting)) if posting.0 & LIST != 0 => {
                 self.lists[(posting.0 & !LIST) as usize].insert(slot);
@@ -48,9 +53,8 @@ impl Postings {
         }
     }
 
-    pub(super) fn remove(&mut self, hash: u64, slot: u32) {
-        let hash = half(hash);
-        let Ok(mut entry) = self.table.find_entry(spread(hash), |(h, _)| *h == hash) else { return };
+    pub(super) fn remove(&mut self, hash: Half, slot: u32) {
+        let Ok(mut entry) = self.table.find_entry(hash.spread(), |(h, _)| *h == hash) else { return };
         let posting = entry.get_mut();
         if posting.1.0 & LIST == 0 {
             if posting.1.0 == slot {
@@ -67,18 +71,16 @@ impl Postings {
         }
     }
 
-    pub(super) fn count(&self, hash: u64) -> usize {
-        let hash = half(hash);
-        match self.table.find(spread(hash), |(h, _)| *h == hash) {
+    pub(super) fn count(&self, hash: Half) -> usize {
+        match self.table.find(hash.spread(), |(h, _)| *h == hash) {
             None => 0,
             Some((_, posting)) if posting.0 & LIST == 0 => 1,
             Some((_, posting)) => self.lists[(posting.0 & !LIST) as usize].len(),
         }
     }
 
-    pub(super) fn for_each(&self, hash: u64, each: &mut impl FnMut(u32)) {
-        let hash = half(hash);
-        match self.table.find(spread(hash), |(h, _)| *h == hash) {
+    pub(super) fn for_each(&self, hash: Half, each: &mut impl FnMut(u32)) {
+        match self.table.find(hash.spread(), |(h, _)| *h == hash) {
             None => {}
             Some((_, posting)) if posting.0 & LIST == 0 => each(posting.0),
             Some((_, posting)) => self.lists[(posting.0 & !LIST) as usize].iter().for_each(|slot| each(*slot)),

@@ -69,26 +69,27 @@ fn the_condition_that_fewest_share_is_taken() {
 #[test]
 fn equal_predicates_are_one() {
     let mut index = Index::new();
-    for key in [3, 1, 2, 2] {
-        index.insert(key, Some(&predicate("name = 'x'")));
-    }
-    index.insert(9, Some(&predicate("'x'::text = \"name\"")));
-    index.insert(0, None);
-    index.insert(3, None);
+    let mut filings: Vec<Filing> =
+        [3, 1, 2, 2].into_iter().map(|key| index.insert(key, Some(&predicate("name = 'x'")))).collect();
+    filings.push(index.insert(9, Some(&predicate("'x'::text = \"name\""))));
+    assert!(filings.iter().all(|filing| *filing == filings[0]));
+    let all = index.insert(0, None);
+    assert_eq!(index.insert(3, None), all);
     assert_eq!(index.slots.len(), 1);
     let mut out = vec![7];
     index.matching(&[Some(b"1"), Some(b"x")], &mut out);
     assert_eq!(out, [7, 0, 1, 2, 3, 9]);
     for key in [1, 2, 3] {
-        index.remove(key, Some(&predicate("name = 'x'")));
+        index.remove(key, filings[0]);
     }
     out.clear();
     index.matching(&[Some(b"1"), Some(b"x")], &mut out);
     assert_eq!(out, [0, 3, 9]);
-    index.remove(9, Some(&predicate("name = 'x'")));
-    index.remove(0, None);
-    index.remove(3, None);
+    index.remove(9, filings[0]);
+    index.remove(0, all);
+    index.remove(3, all);
     assert!(index.is_empty() && index.interned.is_empty() && index.filed.scalars.all.is_empty());
+    assert_eq!(index.templates.len(), 0);
 }
 
 #[test]
@@ -96,10 +97,15 @@ fn a_predicate_of_other_columns_is_evaluated_by_its_own() {
     let mut index = Index::new();
     index.insert(1, Some(&predicate("id = 1")));
     let other = Schema::new("t", vec![Column { name: "id".into(), type_oid: 25, ..Column::default() }]);
-    index.insert(2, Some(&Arc::new(Predicate::parse("id = '1'", &[], &other).unwrap())));
+    let filing = index.insert(2, Some(&Arc::new(Predicate::parse("id = '1'", &[], &other).unwrap())));
     let mut out = Vec::new();
     index.matching(&[Some(b"1")], &mut out);
     assert_eq!(out, [1, 2]);
+    index.remove(3, filing);
+    index.remove(2, filing);
+    out.clear();
+    index.matching(&[Some(b"1")], &mut out);
+    assert_eq!(out, [1]);
 }
 
 /// A million of them are to fit.
@@ -107,7 +113,46 @@ fn a_predicate_of_other_columns_is_evaluated_by_its_own() {
 fn expressions_are_small() {
     use crate::expr::Expr;
     use crate::types::value::Value;
-    assert_eq!((size_of::<Value<'_>>(), size_of::<Expr>(), size_of::<Slot<u32>>()), (24, 32, 48));
+    assert_eq!((size_of::<Value<'_>>(), size_of::<Expr>(), size_of::<Slot<u32>>()), (24, 32, 64));
+}
+
+#[test]
+fn what_differs_in_constants_only_is_kept_once() {
+    let mut index = Index::new();
+    let clauses = [
+        "id = 1",
+        "id = 2",
+        "2 = id",
+        "id = 1 AND name = 'a'",
+        "id = 2 AND name = 'b'",
+        "id = 1 AND name IS NULL",
+        "id > 1",
+        "id <> 1",
+        "name LIKE 'a%'",
+        "name LIKE 'b%'",
+        "id IN (1, 2)",
+        "id IN (1, 3)",
+        "b = TRUE",
+        "NOT (id = 1 OR name = 'x')",
+    ];
+    let filings: Vec<Filing> =
+        clauses.iter().enumerate().map(|(key, clause)| index.insert(key, Some(&predicate(clause)))).collect();
+    assert_eq!(filings[1], filings[2]);
+    assert!(index.templates.len() < clauses.len() - 3, "{}", index.templates.len());
+    let rows: [[Option<&[u8]>; 3]; 4] = [
+        [Some(b"1"), Some(b"a"), Some(b"t")],
+        [Some(b"2"), Some(b"b"), None],
+        [Some(b"3"), None, Some(b"f")],
+        [None, Some(b"x"), Some(b"t")],
+    ];
+    for row in rows {
+        let mut found = Vec::new();
+        index.matching(&row, &mut found);
+        let expected: Vec<usize> = (0..clauses.len()).filter(|key| predicate(clauses[*key]).holds(&row)).collect();
+        assert_eq!(found, expected, "{row:?}");
+    }
+    filings.iter().enumerate().for_each(|(key, filing)| index.remove(key, *filing));
+    assert_eq!((index.is_empty(), index.templates.len()), (true, 0));
 }
 
 #[test]

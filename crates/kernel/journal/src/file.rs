@@ -176,6 +176,7 @@ impl Journal for FileJournal {
         let synced = self.published.synced();
         self.start.fetch_max(upto.min(synced).0, Ordering::AcqRel);
         self.segments.lock().trim(self.start(), synced);
+        self.window.lock().trim(self.start());
         // A batch may be waiting for a file.
         self.kick_if_waiting();
     }

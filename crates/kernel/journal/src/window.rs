@@ -31,6 +31,13 @@ impl Window {
         }
     }
 
+    /// Nobody asks for frames before `start` any more: they are settled.
+    pub(crate) fn trim(&mut self, start: Lsn) {
+        while let Some((_, gone)) = self.batches.pop_front_if(|(lsn, bytes)| lsn.plus(bytes.len() as u64) <= start) {
+            self.held -= gone.len();
+        }
+    }
+
     /// The payload, if its batch is here; an error if no frame of this length stands there. `last` remembers the batch between
     /// calls, because neighbours are asked for together.
     pub(crate) fn get(&self, frame: FrameRef, last: &mut usize) -> Option<Result<Bytes, &'static str>> {
@@ -79,6 +86,18 @@ mod tests {
         assert!(get(135, 4).unwrap().is_err() && get(146, 9).unwrap().is_err());
         assert_eq!(get(99, 3), None);
         assert_eq!(get(148, 3), None);
+    }
+
+    #[test]
+    fn what_is_settled_is_given_back() {
+        let mut window = Window::new(1000, 10);
+        (0..3).for_each(|n| window.push(Lsn(n * 28), batch(&[&[]])[..28].to_vec().into()));
+        window.trim(Lsn(27));
+        assert_eq!(window.held(), 84);
+        window.trim(Lsn(57));
+        assert_eq!((window.held(), window.batches.len()), (28, 1));
+        window.trim(Lsn(1000));
+        assert_eq!(window.held(), 0);
     }
 
     #[test]

@@ -74,7 +74,7 @@ pub(crate) fn make(
     let Some(end) = source.entries.last().map(Entry::offset) else { return Ok(None) };
     let number = source.number + 1;
     let stored = StoredBase { shape: shape.number, number, end, snapshot: None, chunks: Vec::new(), complete: false };
-    let log = engine.store.create_base(&shape.handle, stored)?;
+    let log = engine.store.create_base(shape.handle, stored)?;
     let written = write(engine, shape, &source, log, pace, delta_max);
     let (snapshot, chunks, durable) = match written {
         Ok(written) => written,
@@ -146,7 +146,7 @@ fn write(
     let mut writer = Writer::new(engine, log);
     let lsn = source.entries.last().map_or(0, |entry| entry.lsn);
     // Who wants changes only begins with nothing, now as ever.
-    if shape.definition.log == LogMode::ChangesOnly {
+    if shape.family.log == LogMode::ChangesOnly {
         let snapshot = PgSnapshot { lsn, ..source.snapshot.clone() };
         let (chunks, durable) = writer.finish(&snapshot, pace)?;
         return Ok((snapshot, chunks, durable));

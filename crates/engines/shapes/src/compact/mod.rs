@@ -15,7 +15,8 @@ mod tests;
 mod write;
 
 use crate::engine::Engine;
-use crate::shape::{Shape, State};
+use crate::name::Name;
+use crate::shape::{Chunks, Shape, State};
 use crate::store::StoreError;
 use make::{Made, MakeError};
 use pace::Pace;
@@ -42,7 +43,7 @@ pub(crate) struct Compactor {
     /// The most urgent comes last.
     queue: Mutex<Vec<(Urgency, Arc<Shape>)>>,
     /// Shapes that are left alone, and until when.
-    resting: Mutex<HashMap<u64, u64>>,
+    resting: Mutex<HashMap<Name, u64>>,
     /// Whoever deletes logs of a shape holds it, so that no log is deleted twice.
     pub(crate) deleting: Mutex<()>,
 }
@@ -71,7 +72,7 @@ impl Engine {
             (self.standing(&state, limits.now_ms), state.is_live().then(|| facts(&state)))
         };
         if let Some(urgency) = facts.and_then(|facts| limits.urgency(&facts))
-            && self.compactor.resting.lock().get(&shape.number).is_none_or(|until| limits.now_ms >= *until)
+            && self.compactor.resting.lock().get(&shape.handle).is_none_or(|until| limits.now_ms >= *until)
         {
             found.push((urgency, Arc::clone(shape)));
         }
@@ -118,7 +119,7 @@ impl Engine {
             let Some(bases) = &mut state.bases else { return Ok(()) };
             let leaving = bases.leave(before_ms);
             if leaving.first {
-                (state.chunks, state.snapshot) = (Vec::new(), None);
+                state.chunks = Chunks::default();
             }
             (log.filter(|_| leaving.first), leaving)
         };
@@ -196,12 +197,12 @@ fn rest(engine: &Engine, shape: &Shape, error: &MakeError) {
     let until = if error.is_final() { u64::MAX } else { engine.now_ms() + REST_MS };
     let mut resting = engine.compactor.resting.lock();
     let known = engine.registry.read();
-    if known.by_number(shape.number).is_none() {
+    if known.by_name(shape.handle).is_none() {
         return;
     }
-    resting.retain(|number, _| known.by_number(*number).is_some());
-    let new = resting.insert(shape.number, until).is_none();
+    resting.retain(|name, _| known.by_name(*name).is_some());
+    let new = resting.insert(shape.handle, until).is_none();
     if !matches!(error, MakeError::Body(body::BodyError::NotRows)) && new {
-        tracing::warn!(handle = &*shape.handle, %error, "a shape's log cannot be merged");
+        tracing::warn!(handle = %shape.handle, %error, "a shape's log cannot be merged");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::note::{LogState, ShapeNote};
 use super::references::{Group, References};
+use crate::definition::Identity;
 use crate::state::snapshot::PgSnapshot;
 use thalweg_base::Lsn;
 use thalweg_log::Attachment;
@@ -12,10 +13,10 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Number 7, the table 16500, the definition, the identity `t`, and what follows.
+/// Number 7, the table 16500, the definition, an identity of `t`s, and what follows.
 fn shape(end: &[u8]) -> Vec<u8> {
     let length = [0x80 | (DEFINITION.len() & 0x7f) as u8, (DEFINITION.len() >> 7) as u8];
-    [&[1, 7, 0xf4, 0x80, 1][..], &length, DEFINITION.as_bytes(), &[1, b't'], end].concat()
+    [&[1, 7, 0xf4, 0x80, 1][..], &length, DEFINITION.as_bytes(), &[16], &[b't'; 16], end].concat()
 }
 
 #[test]
@@ -30,7 +31,7 @@ fn of_a_shape_and_its_notes() {
     assert_eq!(hex(&state.note()), hex(&shape(&[3, 5, 9, 0xac, 2, 2, 5, 7, 1, 0xc8, 1])));
     let stored = state.shape().unwrap();
     assert_eq!((stored.number, stored.table, &*stored.chunks), (7, 16_500, &[200][..]));
-    assert_eq!((&*stored.identity, stored.complete), ("t", true));
+    assert_eq!((stored.identity, stored.complete), (Identity([b't'; 16]), true));
 }
 
 #[test]

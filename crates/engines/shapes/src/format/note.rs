@@ -2,17 +2,48 @@
 //!
 //! The name of a log says what it is: `c/<n>` bodies of changes, `g/<n>` references to them, `s/<handle>` a shape with its snapshot,
 //! `b/<handle>/<n>` a later base of it, `t/<oid>` a table as it was last seen, `source` where changes come from.
+//!
+//! A shape's state, in bytes; numbers are varints, texts and lists have their length before them:
+//!
+//! ```text
+//! 3, number, table's oid, identity (16 bytes), flags,
+//! schema, table, [columns], [queryable columns], [where, params], rows
+//! ```
+//!
+//! What is in brackets is there if its flag is: 1 where, 2 columns, 4 queryable columns; 8 is `replica=full` and 16 `log=changes_only`.
+//! A base's state:
+//!
+//! ```text
+//! 2, shape's number, base's number, end's LSN, end's place in its transaction, rows
+//! ```
+//!
+//! And `rows` are, with flags 1 for a snapshot that is known, 2 for complete, 4 for gone:
+//!
+//! ```text
+//! flags, [xmin, xmax, LSN, xip], ends of chunks
+//! ```
+//!
+//! A million shapes have such a state in memory each: that is why it is so terse.
 
-use crate::definition::Definition;
+use crate::definition::{Definition, Identity, LogMode, Replica};
 use crate::format::offset::ShapeOffset;
 use crate::state::snapshot::PgSnapshot;
+use crate::table::TableName;
 use serde::{Deserialize, Serialize};
 use thalweg_base::{DecodeError, Decoder, Encoder, Lsn};
 use thalweg_log::Attachment;
 
 const PLAIN: u8 = 0;
-const SHAPE: u8 = 1;
 const BASE: u8 = 2;
+const SHAPE: u8 = 3;
+
+/// Flags of a shape's state.
+const HAS_WHERE: u8 = 1;
+const HAS_COLUMNS: u8 = 2;
+const HAS_QUERYABLE: u8 = 4;
+const REPLICA_FULL: u8 = 8;
+const CHANGES_ONLY: u8 = 16;
+const FLAGS: u8 = 31;
 
 const SNAPSHOT_TAKEN: u8 = 1;
 const CHUNK_END: u8 = 2;
@@ -37,8 +68,7 @@ pub struct Stored {
     /// The table's oid.
     pub table: u32,
     pub definition: Definition,
-    /// What distinguishes it from all others: the same for two definitions that select the same.
-    pub identity: String,
+    pub identity: Identity,
     /// `None`: it was not taken yet.
     pub snapshot: Option<PgSnapshot>,
     /// Where complete snapshot chunks end in the log's content.
@@ -47,6 +77,79 @@ pub struct Stored {
     pub complete: bool,
     /// The rows were given up: there is a newer base.
     pub rows_gone: bool,
+}
+
+impl Stored {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let definition = &self.definition;
+        out.put_varint(self.number);
+        out.put_varint(u64::from(self.table));
+        out.extend_from_slice(&self.identity.0);
+        let flags = [
+            (HAS_WHERE, definition.where_sql.is_some()),
+            (HAS_COLUMNS, definition.columns.is_some()),
+            (HAS_QUERYABLE, definition.queryable.is_some()),
+            (REPLICA_FULL, definition.replica == Replica::Full),
+            (CHANGES_ONLY, definition.log == LogMode::ChangesOnly),
+        ];
+        out.put_u8(flags.iter().filter(|(_, is)| *is).fold(0, |all, (flag, _)| all | flag));
+        out.put_bytes(definition.table.schema.as_bytes());
+        out.put_bytes(definition.table.name.as_bytes());
+        for names in [&definition.columns, &definition.queryable].into_iter().flatten() {
+            put_texts(names.iter(), out);
+        }
+        if let Some(sql) = &definition.where_sql {
+            out.put_bytes(sql.as_bytes());
+            put_texts(definition.params.iter().map(|(_, value)| value), out);
+        }
+        let flags = [self.snapshot.is_some(), self.complete, self.rows_gone];
+        put_rows(out, flags, self.snapshot.as_ref(), &self.chunks);
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let (number, table) = (d.varint()?, d.varint_u32()?);
+        let identity: [u8; 16] = d.take(16)?.try_into().map_err(|_| DecodeError::Truncated(16))?;
+        let flags = d.u8()?;
+        if flags & !FLAGS != 0 {
+            return Err(DecodeError::Unknown { what: "flags", got: u64::from(flags) });
+        }
+        let has = |flag: u8| flags & flag != 0;
+        let name = TableName { schema: d.str()?.to_owned(), name: d.str()?.to_owned() };
+        let columns = has(HAS_COLUMNS).then(|| texts(d)).transpose()?;
+        let queryable = has(HAS_QUERYABLE).then(|| texts(d)).transpose()?;
+        let where_sql = has(HAS_WHERE).then(|| d.str().map(str::to_owned)).transpose()?;
+        let params = if has(HAS_WHERE) { texts(d)? } else { Vec::new() };
+        let ([_, complete, rows_gone], snapshot, chunks) = rows(d)?;
+        let definition = Definition {
+            table: name,
+            where_sql,
+            params: (1..).zip(params).collect(),
+            columns,
+            queryable,
+            replica: if has(REPLICA_FULL) { Replica::Full } else { Replica::Default },
+            log: if has(CHANGES_ONLY) { LogMode::ChangesOnly } else { LogMode::Full },
+        };
+        let identity = Identity(identity);
+        Ok(Self { number, table, definition, identity, snapshot, chunks, complete, rows_gone })
+    }
+}
+
+fn put_texts<'a>(texts: impl ExactSizeIterator<Item = &'a String>, out: &mut Vec<u8>) {
+    out.put_varint(texts.len() as u64);
+    texts.for_each(|text| out.put_bytes(text.as_bytes()));
+}
+
+fn texts(d: &mut Decoder<'_>) -> Result<Vec<String>, DecodeError> {
+    (0..count(d)?).map(|_| d.str().map(str::to_owned)).collect()
+}
+
+/// How many follow, each of which takes a byte at least.
+fn count(d: &mut Decoder<'_>) -> Result<u64, DecodeError> {
+    let count = d.varint()?;
+    if count > d.rest().len() as u64 {
+        return Err(DecodeError::Truncated(1));
+    }
+    Ok(count)
 }
 
 /// A base as it is kept: rows of a shape as of a position of its log.
@@ -169,13 +272,7 @@ impl Attachment for LogState {
             }
             LogState::Shape(stored) => {
                 out.put_u8(SHAPE);
-                out.put_varint(stored.number);
-                out.put_varint(u64::from(stored.table));
-                // Maps have text keys and nothing fails by itself, so this cannot fail.
-                out.put_bytes(&serde_json::to_vec(&stored.definition).unwrap_or_default());
-                out.put_bytes(stored.identity.as_bytes());
-                let flags = [stored.snapshot.is_some(), stored.complete, stored.rows_gone];
-                put_rows(out, flags, stored.snapshot.as_ref(), &stored.chunks);
+                stored.encode(out);
             }
             LogState::Base(stored) => {
                 out.put_u8(BASE);
@@ -194,25 +291,15 @@ impl Attachment for LogState {
         match d.u8()? {
             PLAIN => Ok(LogState::Plain(d.rest().to_vec())),
             SHAPE => {
-                let (number, table) = (d.varint()?, d.varint_u32()?);
-                let definition = serde_json::from_slice(d.bytes()?).map_err(|_| DecodeError::Range("definition"))?;
-                let identity = d.str()?.to_owned();
-                let ([_, complete, rows_gone], snapshot, chunks) = rows(&mut d)?;
-                Ok(LogState::Shape(Box::new(Stored {
-                    number,
-                    table,
-                    definition,
-                    identity,
-                    snapshot,
-                    chunks,
-                    complete,
-                    rows_gone,
-                })))
+                let stored = Stored::decode(&mut d)?;
+                d.end()?;
+                Ok(LogState::Shape(Box::new(stored)))
             }
             BASE => {
                 let (shape, number) = (d.varint()?, d.varint_u32()?);
                 let end = ShapeOffset::new(d.varint()?, d.varint()?);
                 let ([_, complete, _], snapshot, chunks) = rows(&mut d)?;
+                d.end()?;
                 Ok(LogState::Base(Box::new(StoredBase { shape, number, end, snapshot, chunks, complete })))
             }
             other => Err(DecodeError::Unknown { what: "note", got: u64::from(other) }),
@@ -244,12 +331,7 @@ fn rows(d: &mut Decoder<'_>) -> Result<Rows, DecodeError> {
     }
     let flags = [flags & 1 != 0, flags & 2 != 0, flags & 4 != 0];
     let snapshot = flags[0].then(|| PgSnapshot::decode(d)).transpose()?;
-    let count = d.varint()?;
-    if count > d.rest().len() as u64 {
-        return Err(DecodeError::Truncated(1));
-    }
-    let chunks = (0..count).map(|_| d.varint()).collect::<Result<_, _>>()?;
-    d.end()?;
+    let chunks = (0..count(d)?).map(|_| d.varint()).collect::<Result<_, _>>()?;
     Ok((flags, snapshot, chunks))
 }
 
@@ -259,11 +341,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn stored() -> Stored {
+        let definition = Definition { where_sql: Some("id = 12".into()), ..Definition::of_table("public", "items") };
         Stored {
-            number: 7,
-            table: 16_500,
-            definition: Definition::of_table("public", "t"),
-            identity: "t".into(),
+            number: 300,
+            table: 16_400,
+            definition,
+            identity: Identity(std::array::from_fn(|n| n as u8)),
             snapshot: None,
             chunks: Vec::new(),
             complete: false,
@@ -294,6 +377,42 @@ mod tests {
     }
 
     #[test]
+    fn golden_bytes_of_a_shape() {
+        let snapshot = PgSnapshot { xmin: 10, xmax: 12, xip: vec![11], lsn: 1000 };
+        let plain = Stored { snapshot: Some(snapshot), chunks: vec![77], complete: true, ..stored() };
+        let expected = [
+            "03ac02908001",
+            "000102030405060708090a0b0c0d0e0f",
+            "01",
+            "067075626c6963056974656d73",
+            "076964203d20313200",
+            "030a0ce807010b014d",
+        ];
+        assert_eq!(hex(&LogState::Shape(Box::new(plain)).note()), expected.concat());
+        let definition = Definition {
+            where_sql: Some("a=$1".into()),
+            params: vec![(1, "x".into())],
+            columns: Some(vec!["a".into(), "b".into()]),
+            queryable: Some(vec!["a".into()]),
+            replica: Replica::Full,
+            log: LogMode::ChangesOnly,
+            ..Definition::of_table("s", "t")
+        };
+        let all = LogState::Shape(Box::new(Stored { definition, ..stored() }));
+        let expected = [
+            "03ac02908001",
+            "000102030405060708090a0b0c0d0e0f",
+            "1f",
+            "01730174",
+            "0201610162",
+            "010161",
+            "04613d2431010178",
+            "0000",
+        ];
+        assert_eq!(hex(&all.note()), expected.concat());
+    }
+
+    #[test]
     fn golden_bytes_of_a_base() {
         let snapshot = PgSnapshot { xmin: 5, xmax: 9, xip: vec![5, 7], lsn: 300 };
         let notes = [ShapeNote::ChunkEnd(200), ShapeNote::SnapshotTaken(snapshot), ShapeNote::Complete];
@@ -307,14 +426,42 @@ mod tests {
         let notes = [ShapeNote::ChunkEnd(3), ShapeNote::Complete, ShapeNote::RowsGone];
         assert_eq!(hex(&ShapeNote::RowsGone.encode()), "04");
         let note = after(LogState::Shape(Box::new(stored())), &notes).note();
-        assert!(hex(&note).ends_with("01740600"), "the identity, the flags, no chunks: {}", hex(&note));
+        assert!(hex(&note).ends_with("3132000600"), "no params, the flags, no chunks: {}", hex(&note));
         assert!(LogState::Base(Box::new(base())).apply(&ShapeNote::RowsGone.encode(), Lsn::ZERO).is_err());
     }
 
     proptest! {
         #[test]
-        fn garbage_never_panics(bytes: Vec<u8>) {
-            let _ = LogState::decode(&bytes);
+        fn a_state_is_read_back_as_it_was_written(
+            predicate in prop::option::of((".{0,9}", prop::collection::vec(".{0,9}", 0..3))),
+            columns in prop::option::of(prop::collection::vec(".{0,9}", 0..3)),
+            queryable in prop::option::of(prop::collection::vec(".{0,9}", 0..3)),
+            xip in prop::option::of(prop::collection::vec(any::<u64>(), 0..3)),
+            chunks: Vec<u64>,
+            [full, changes, complete]: [bool; 3],
+        ) {
+            let (where_sql, params) = predicate.map_or((None, vec![]), |(sql, params)| (Some(sql), params));
+            let definition = Definition {
+                where_sql,
+                params: (1..).zip(params).collect(),
+                columns,
+                queryable,
+                replica: if full { Replica::Full } else { Replica::Default },
+                log: if changes { LogMode::ChangesOnly } else { LogMode::Full },
+                ..Definition::of_table("a", "b")
+            };
+            let snapshot = xip.map(|xip| PgSnapshot { xmin: 1, xmax: u64::MAX, xip, lsn: 3 });
+            let state = LogState::Shape(Box::new(Stored { definition, snapshot, chunks, complete, ..stored() }));
+            let bytes = state.note();
+            prop_assert_eq!(LogState::decode(&bytes), Ok(state));
+            for end in 0..bytes.len() {
+                prop_assert!(LogState::decode(&bytes[..end]).is_err() || bytes[0] == PLAIN);
+            }
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes: Vec<u8>, kind in PLAIN..=SHAPE) {
+            let _ = LogState::decode(&[&[kind], &bytes[..]].concat());
             for mut state in [LogState::Shape(Box::new(stored())), LogState::Base(Box::new(base()))] {
                 let _ = state.apply(&bytes, Lsn::ZERO);
             }

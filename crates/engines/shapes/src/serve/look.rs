@@ -132,8 +132,8 @@ mod tests {
 
     fn state(phase: Phase, chunks: &[u64], entries: &[(u64, u32)]) -> State {
         let mut state = State::default();
-        (state.phase, state.chunks, state.log) = (phase, chunks.to_vec(), Some(LogId(1)));
-        state.snapshot_taken("1:1:".parse().unwrap(), 1000);
+        (state.phase, state.chunks, state.log) = (phase, chunks.to_vec().into(), Some(LogId(1)));
+        state.snapshot_taken(Arc::new("1:1:".parse().unwrap()), 1000);
         entries.iter().for_each(|(lsn, op)| state.push(9, Entry { lsn: *lsn, at: 0, op: *op, len: 10 }, 1000));
         state
     }

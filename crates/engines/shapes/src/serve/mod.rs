@@ -8,7 +8,7 @@ mod identifier;
 pub(crate) mod invalid;
 pub(crate) mod look;
 mod making;
-mod params;
+pub(crate) mod params;
 mod query;
 mod refusal;
 mod respond;

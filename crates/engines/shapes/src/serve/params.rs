@@ -315,20 +315,22 @@ impl Shape<'_> {
     }
 }
 
-impl<'a> std::convert::From<&'a Definition> for Shape<'a> {
-    fn from(definition: &'a Definition) -> Self {
+/// In the words in which it was made.
+impl<'a> std::convert::From<&'a crate::shape::Shape> for Shape<'a> {
+    fn from(shape: &'a crate::shape::Shape) -> Self {
+        let (family, condition) = (&*shape.family, &shape.condition);
         let borrowed = |names: &'a Option<Vec<String>>| {
             names.as_ref().map(|names| names.iter().map(|name| name.as_str().into()).collect())
         };
         Self {
-            schema: definition.table.schema.as_str().into(),
-            table: definition.table.name.as_str().into(),
-            where_sql: definition.where_sql.as_deref().map(Cow::Borrowed),
-            params: definition.params.iter().map(|(_, value)| value.as_str().into()).collect(),
-            columns: borrowed(&definition.columns),
-            queryable: borrowed(&definition.queryable),
-            replica: definition.replica,
-            log: definition.log,
+            schema: family.name.schema.as_str().into(),
+            table: family.name.name.as_str().into(),
+            where_sql: condition.where_sql().map(Cow::Borrowed),
+            params: condition.params().map(Cow::Borrowed).collect(),
+            columns: borrowed(&family.columns),
+            queryable: borrowed(&family.queryable),
+            replica: family.replica,
+            log: family.log,
         }
     }
 }

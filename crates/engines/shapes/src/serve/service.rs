@@ -308,7 +308,8 @@ impl Visit {
                     None => return Poll::Wait,
                     Some(Err(failure)) => return self.refuse(&refusal(&failure), cx),
                     Some(Ok(shape)) => {
-                        if self.handle.as_ref().is_some_and(|handle| *Handle::parse(handle).shape != *shape.handle) {
+                        let shape_of = |handle: &str| Handle::parse(handle).shape.parse();
+                        if self.handle.as_ref().is_some_and(|handle| shape_of(handle) != Ok(shape.handle)) {
                             return self.refuse(&Refusal::MustRefetch(Some(shape.newest_handle())), cx);
                         }
                         self.stage = Stage::Shape(shape);

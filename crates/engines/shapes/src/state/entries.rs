@@ -4,6 +4,8 @@
 //! one position get the same bytes: a chunk ends with the entry that brings it to the threshold.
 
 use crate::format::offset::ShapeOffset;
+use crate::rare::Absent;
+use std::sync::LazyLock;
 
 /// Changes of one transaction that lie together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,13 @@ pub struct Entries {
     open: u64,
     /// Of all entries.
     bytes: u64,
+}
+
+impl Absent for Entries {
+    fn absent() -> &'static Self {
+        static NONE: LazyLock<Entries> = LazyLock::new(Entries::default);
+        &NONE
+    }
 }
 
 /// What one answer holds of a shape's log.

@@ -8,7 +8,7 @@ use thalweg_base::{DecodeError, Decoder, Encoder};
 const HOLES_MAX: usize = 256;
 
 /// A snapshot of Postgres (`pg_current_snapshot()`), and the LSN up to which WAL was inserted right after it was taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PgSnapshot {
     /// Every transaction below is visible or aborted.
     pub xmin: u64,

@@ -1,7 +1,6 @@
 //! The change log of this crate, on a kernel unit in a folder.
 
 use super::{CHUNK_BYTES, Keeper, Reader, body, bytes_in};
-use crate::format::note::LogState;
 use crate::format::offset::ShapeOffset;
 use crate::format::references::{Group, References};
 use crate::hot::Hot;
@@ -9,14 +8,11 @@ use crate::read::{self, Wanted};
 use crate::state::entries::{Entries, Entry};
 use crate::state::transaction::Transaction;
 use crate::store::Store;
+use crate::unit;
 use std::sync::Arc;
 use tempfile::TempDir;
 use thalweg_base::{Lsn, Millis};
-use thalweg_disk::{Disk, RealDisk};
-use thalweg_journal::{FileJournal, Journal, Options};
-use thalweg_log::{Logs, LogsOptions, Loss, When};
-use thalweg_manifest::FileManifest;
-use thalweg_storage::FileStorage;
+use thalweg_log::When;
 
 /// As the server has them.
 const HOT_BYTES: usize = 64 << 20;
@@ -39,29 +35,7 @@ impl<const SETTLED: bool> Keeper for Ours<SETTLED> {
 
     fn open(shapes: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder.path()).unwrap());
-        let storage = FileStorage::open(Arc::clone(&disk), "objects").unwrap();
-        let manifest = FileManifest::open(Arc::clone(&disk), "manifest").unwrap();
-        let logs: Logs<LogState> = Logs::open(
-            LogsOptions::default(),
-            Arc::new(storage),
-            Arc::new(manifest),
-            Loss::Nothing,
-            |bounds, replay| {
-                let journal = FileJournal::open(
-                    Arc::clone(&disk),
-                    Options::default(),
-                    bounds.floor,
-                    bounds.known_durable,
-                    &mut |at, bytes| replay(at, bytes),
-                );
-                let journal = Arc::new(journal.map_err(|error| error.to_string())?);
-                journal.prepare().and_then(|()| journal.start_writer()).map_err(|error| error.to_string())?;
-                Ok(journal as Arc<dyn Journal>)
-            },
-        )
-        .unwrap();
-        let store = Arc::new(Store::open(Arc::new(logs)).unwrap());
+        let store = Arc::new(Store::open(unit::open(folder.path())).unwrap());
         // Hot content is what settled reads are not about.
         let hot = Arc::new(Hot::new(if SETTLED { 1 } else { HOT_BYTES }));
         let shapes = vec![Entries::default(); shapes as usize];

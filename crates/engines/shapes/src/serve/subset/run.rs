@@ -60,10 +60,10 @@ impl Owned {
 
 /// Fetches a subset of a shape's rows.
 pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset: &Owned) -> Result<Done, Refusal> {
-    let definition = &shape.definition;
+    let definition = &shape.definition();
     let failed = |failure| refusal(&failure);
     let table = match catalog::lookup(&mut session.conn, &engine.config.publication(), &definition.table) {
-        Ok(Some(found)) if found.table.oid == shape.table => found.table,
+        Ok(Some(found)) if found.table.oid == shape.family.table => found.table,
         // The shape is of a table that is gone. It is about to be dropped.
         Ok(_) | Err(LookupError::Unsupported(_)) => return Err(Refusal::MustRefetch(None)),
         Err(LookupError::Source(error)) => return Err(failed(make::unavailable(error))),
