@@ -202,7 +202,7 @@ metric() { curl -s "$BASE/metrics" | sed -n "s/^thalweg_$1 //p"; }
 
 # What overlapping shapes need on the disk: their rows, changes that all of them share, merged rows, and what is left when most are dropped.
 disk() {
-  local n=$AXIS_DISK rows=1000 rounds=40 i made written after merged dropped held
+  local n=$AXIS_DISK rows=1000 rounds=${ROUNDS:-5} i made written after merged dropped held
   fresh $rows --shape-delete on --settle-after 1s --purge-after 5s --shape-log-keep 40s --shape-compact-bytes 256KiB || return
   register "$ALL" 0 "$n" || { failed "disk of $n overlapping shapes"; return; }
   sleep 12; made=$(settled)
