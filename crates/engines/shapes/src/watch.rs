@@ -76,7 +76,9 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
         if let Err(error) = engine.store.put_table(&moved.table) {
             tracing::warn!(%error, "a table cannot be noted");
         }
-        engine.router.lock().moved(Arc::new(moved.table.clone()));
+        if engine.router.lock().moved(Arc::new(moved.table.clone())) {
+            engine.described(moved.table.oid);
+        }
     }
     let in_use = |oid: u32| engine.router.lock().table(oid).is_some();
     for table in engine.publisher.release(&mut session, UNUSED, in_use)? {
