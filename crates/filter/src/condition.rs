@@ -203,6 +203,17 @@ impl Membership {
         Key::new(self.keys.iter().map(|(expr, _)| expr.eval(&row).map_or(Value::Null, Value::owned)))
     }
 
+    /// The key of a row whose values are all null.
+    pub fn null(&self) -> Key {
+        Key::new(self.keys.iter().map(|_| Value::Null))
+    }
+
+    /// How many columns are compared.
+    pub fn width(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The columns of the outer table that are compared.
     pub fn for_each_column(&self, each: &mut dyn FnMut(usize)) {
         for (expr, _) in &self.keys {
             expr.for_each_column(&mut |column| each(usize::from(column)));
@@ -263,6 +274,15 @@ impl Query {
         Key::new(self.values.iter().map(|expr| expr.eval(&row).map_or(Value::Null, Value::owned)))
     }
 
+    /// The columns that it selects.
+    pub fn selected(&self) -> Vec<usize> {
+        let mut columns = Vec::new();
+        for expr in &self.values {
+            expr.for_each_column(&mut |column| columns.push(usize::from(column) - self.outer));
+        }
+        columns
+    }
+
     /// The columns of its table that it looks at, ascending.
     pub fn columns(&self) -> Vec<usize> {
         let mut columns = match &self.filter {
@@ -270,9 +290,7 @@ impl Query {
             Filter::Row(predicate) => predicate.columns(),
             Filter::Nested(condition) => condition.columns(),
         };
-        for expr in &self.values {
-            expr.for_each_column(&mut |column| columns.push(usize::from(column) - self.outer));
-        }
+        columns.extend(self.selected());
         columns.sort_unstable();
         columns.dedup();
         columns

@@ -11,6 +11,7 @@ use crate::source::catalog::Tables;
 use crate::source::publish::Publisher;
 use crate::state::recent::Recent;
 use crate::store::{Store, StoreError};
+use crate::subquery::{Asking, Graph};
 use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -104,6 +105,10 @@ pub(crate) struct Engine {
     pub(crate) hot: Hot,
     pub(crate) router: Mutex<Router>,
     pub(crate) recent: Mutex<Recent>,
+    /// Shapes with subqueries. Lock the router first, if both.
+    pub(crate) graph: Mutex<Graph>,
+    pub(crate) asking: Asking,
+    pub(crate) making: Mutex<crate::subquery::Making>,
     pub(crate) registry: RwLock<Registry>,
     pub(crate) counters: Counters,
     pub(crate) marks: Mutex<Marks>,
@@ -133,6 +138,9 @@ impl Engine {
             hot,
             router: Mutex::default(),
             recent: Mutex::default(),
+            graph: Mutex::default(),
+            asking: Asking::default(),
+            making: Mutex::default(),
             registry: RwLock::default(),
             counters: Counters::default(),
             marks: Mutex::default(),
@@ -264,12 +272,15 @@ impl Engine {
         if let Some(slot) = slot {
             self.router.lock().remove(slot, shape.number);
         }
-        let Some(log) = log else { return Lsn::ZERO };
+        // What cannot be without it goes too, and what was only there for it.
+        let others = self.graph.lock().remove(shape.number);
+        let others = others.iter().map(|other| self.drop_shape(other)).max().unwrap_or_default();
+        let Some(log) = log else { return others };
         match self.store.delete_shape(log) {
-            Ok(end) => end,
+            Ok(end) => end.max(others),
             Err(error) => {
                 self.forgotten(shape, &error);
-                Lsn::ZERO
+                others
             }
         }
     }

@@ -24,6 +24,7 @@ mod shape;
 mod shapes;
 mod source;
 pub mod state;
+mod subquery;
 #[cfg(test)]
 mod storage_cost;
 mod store;

@@ -73,6 +73,9 @@ impl Engine {
         let Kept { handle, log, stored, .. } = kept;
         let table = tables.get(&stored.table)?;
         let snapshot = stored.snapshot.filter(|_| stored.complete)?;
+        if stored.identity.starts_with("inner ") {
+            return None;
+        }
         let selected = selected(table, &stored.definition, true).ok()?;
         let predicate = match &stored.definition.where_sql {
             None => None,

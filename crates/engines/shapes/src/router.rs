@@ -6,6 +6,7 @@ use crate::matching::Matcher;
 use crate::predicate::Predicate;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
+use crate::subquery::RowChange;
 use crate::table::Table;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub(crate) enum Upset {
 /// A shape's place in the router.
 struct Seat {
     shape: Arc<Shape>,
+    /// Its changes are found by the graph of subqueries.
+    dependent: bool,
     projection: u32,
     table: u32,
 }
@@ -32,6 +35,8 @@ struct Seat {
 struct Route {
     table: Arc<Table>,
     matcher: Matcher,
+    /// How many shapes look at whole transactions.
+    dependents: u32,
 }
 
 /// A table as the stream describes it, and whose changes its changes are: its own, and those of what it is a partition of.
@@ -84,17 +89,32 @@ impl Router {
         predicate: Option<Arc<Predicate>>,
     ) -> u32 {
         let projection = self.projection(table, selected, shape.definition.replica);
+        let slot = self.seat(shape, table, projection, false);
+        self.route(table).matcher.insert(slot, predicate);
+        slot
+    }
+
+    /// Takes a shape in whose changes the graph of subqueries finds.
+    pub(crate) fn insert_dependent(&mut self, shape: Arc<Shape>, table: &Arc<Table>) -> u32 {
+        let slot = self.seat(shape, table, u32::MAX, true);
+        self.route(table).dependents += 1;
+        slot
+    }
+
+    fn seat(&mut self, shape: Arc<Shape>, table: &Table, projection: u32, dependent: bool) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.seats.push(None);
             self.seats.len() as u32 - 1
         });
-        self.seats[slot as usize] = Some(Seat { shape, projection, table: table.oid });
-        let route = self.routes.entry(table.oid).or_insert_with(|| {
-            self.version += 1;
-            Route { table: Arc::clone(table), matcher: Matcher::default() }
-        });
-        route.matcher.insert(slot, predicate);
+        self.seats[slot as usize] = Some(Seat { shape, dependent, projection, table: table.oid });
         slot
+    }
+
+    fn route(&mut self, table: &Arc<Table>) -> &mut Route {
+        self.routes.entry(table.oid).or_insert_with(|| {
+            self.version += 1;
+            Route { table: Arc::clone(table), matcher: Matcher::default(), dependents: 0 }
+        })
     }
 
     /// Puts a shape out, if it is still in that slot.
@@ -103,8 +123,12 @@ impl Router {
         let Some(found) = seat.take_if(|seat| seat.shape.number == number) else { return };
         self.leaving.push(slot);
         if let Some(route) = self.routes.get_mut(&found.table) {
-            route.matcher.remove(slot);
-            if route.matcher.is_empty() {
+            if found.dependent {
+                route.dependents -= 1;
+            } else {
+                route.matcher.remove(slot);
+            }
+            if route.matcher.is_empty() && route.dependents == 0 {
                 self.routes.remove(&found.table);
                 self.version += 1;
             }
@@ -273,6 +297,15 @@ impl Router {
             let Some(route) = routes.get_mut(&target.table) else { continue };
             let old_cells = old.map(|tuple| cells(tuple, None, &target.places));
             let new_cells = new.map(|tuple| cells(tuple, old, &target.places));
+            if route.dependents > 0 {
+                let owned = |cells: &Cells<'_>| cells.iter().map(|cell| cell.map(Into::into)).collect();
+                into.keep(RowChange {
+                    table: target.table,
+                    op,
+                    old: old_cells.as_ref().map(owned),
+                    new: new_cells.as_ref().map(owned),
+                });
+            }
             scratch.old.clear();
             scratch.new.clear();
             match (&old_cells, &new_cells) {

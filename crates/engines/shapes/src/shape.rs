@@ -4,12 +4,13 @@ use crate::definition::Definition;
 use crate::format::offset::{From, ShapeOffset};
 use crate::serve::invalid::Invalid;
 use crate::state::entries::{Entries, Entry};
+use crate::state::holding::Holding;
 use crate::state::snapshot::PgSnapshot;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use thalweg_base::LogId;
+use thalweg_base::{LogId, Lsn};
 use thalweg_wire::http::Waker;
 
 /// Why a shape could not be made, in words for its clients.
@@ -64,6 +65,8 @@ pub(crate) struct State {
     /// What was copied of the snapshot so far; `None`: a server did that which is gone.
     pub(crate) copied: Option<Copied>,
     waiters: Vec<(u64, Waker)>,
+    /// Of a shape that depends on other tables' rows: what is not shown yet.
+    holding: Option<Box<Holding>>,
     /// The last live answer, which others may ask for too: what it follows, where it ends, its body.
     shared: Option<Box<(From, ShapeOffset, Bytes)>>,
 }
@@ -94,6 +97,14 @@ impl State {
             self.early.push((xid, entry));
             return;
         }
+        if let Some(holding) = self.holding.as_mut().filter(|holding| holding.is_holding()) {
+            holding.push(xid, entry);
+            return;
+        }
+        self.show(xid, entry, chunk_bytes);
+    }
+
+    fn show(&mut self, xid: u32, entry: Entry, chunk_bytes: u64) {
         if let Some(contained) = &self.contained {
             if contained.is_past(entry.lsn) {
                 self.contained = None;
@@ -102,6 +113,58 @@ impl State {
             }
         }
         self.entries.push(entry, chunk_bytes);
+    }
+
+    /// Rows belong before all that comes from now on.
+    pub(crate) fn hold(&mut self, pending: u64) {
+        self.holding.get_or_insert_default().gate(pending);
+    }
+
+    /// What comes from now on is not shown before the journal is durable up to `end`.
+    pub(crate) fn hold_until(&mut self, end: Lsn) {
+        self.holding.get_or_insert_default().durable(end);
+    }
+
+    /// What waits for rows, up to the next gate.
+    #[must_use]
+    pub(crate) fn held_behind(&self, pending: u64) -> Vec<(u32, Entry)> {
+        self.holding.as_ref().map(|holding| holding.behind(pending)).unwrap_or_default()
+    }
+
+    /// The rows are here, and durable when the journal is up to `end`.
+    pub(crate) fn open_gate(&mut self, pending: u64, rows: &[(u32, Entry)], end: Lsn) {
+        if let Some(holding) = &mut self.holding {
+            holding.open(pending, rows, end);
+        }
+    }
+
+    /// Shows what may be shown; whether something is still held.
+    pub(crate) fn release(&mut self, durable: Lsn, chunk_bytes: u64) -> bool {
+        let Some(mut holding) = self.holding.take() else { return false };
+        for (xid, entry) in holding.take(durable) {
+            self.show(xid, entry, chunk_bytes);
+        }
+        let is_holding = holding.is_holding();
+        self.holding = Some(holding).filter(|holding| !holding.is_idle());
+        is_holding
+    }
+
+    /// Nothing after `lsn` is complete.
+    pub(crate) fn cap(&mut self, lsn: u64) {
+        self.holding.get_or_insert_default().lower_cap(lsn);
+    }
+
+    /// Nothing after `lsn` is complete; `None`: everything is.
+    pub(crate) fn set_cap(&mut self, lsn: Option<u64>) {
+        if lsn.is_some() || self.holding.is_some() {
+            self.holding.get_or_insert_default().set_cap(lsn);
+        }
+    }
+
+    /// Up to where its log is complete, if everything up to `lsn` was applied.
+    #[must_use]
+    pub(crate) fn complete(&self, lsn: u64) -> u64 {
+        self.holding.as_ref().map_or(lsn, |holding| holding.complete(lsn))
     }
 
     /// The snapshot was taken: what it contains is not applied.
@@ -123,7 +186,8 @@ impl State {
     /// Where the oldest body lies that the shape needs, in the change log.
     #[must_use]
     pub(crate) fn oldest_body(&self) -> Option<u64> {
-        self.early.first().map(|(_, entry)| entry).or(self.entries.first()).map(|entry| entry.at)
+        let held = || self.holding.as_ref().and_then(|holding| holding.oldest());
+        self.early.first().map(|(_, entry)| entry).or(self.entries.first()).or_else(held).map(|entry| entry.at)
     }
 
     /// The position after everything that there is so far.
@@ -186,6 +250,11 @@ impl Shape {
             used_ms: AtomicU64::new(0),
             next_key: AtomicU64::new(0),
         }
+    }
+
+    /// It is there for others, and no client sees it.
+    pub(crate) fn is_inner(&self) -> bool {
+        self.identity.starts_with("inner ")
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

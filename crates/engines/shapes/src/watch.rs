@@ -86,6 +86,10 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
 impl Engine {
     /// Gives up changes that no shape needs; drops the shapes that need more of them than are kept.
     fn cut(&self) {
+        // The references say which shapes wait for rows; they are kept until those have come.
+        if self.graph.lock().is_waiting() {
+            return;
+        }
         let published = self.published();
         let kept_from = published.saturating_sub(self.config.log_bytes_max);
         let shapes: Vec<Arc<Shape>> = self.registry.read().all().cloned().collect();
@@ -120,10 +124,13 @@ impl Engine {
             if registry.len() <= max {
                 return;
             }
-            registry.all().cloned().collect()
+            registry.all().filter(|shape| !shape.is_inner()).cloned().collect()
         };
         // A few more than needed, so that the next ones need no look at all of them.
-        let count = (all.len() - max + max / 100).min(all.len());
+        let count = ((all.len() + max / 100).saturating_sub(max)).min(all.len());
+        if count == 0 {
+            return;
+        }
         all.select_nth_unstable_by_key(count.saturating_sub(1), |shape| shape.used_ms());
         tracing::info!(shapes = count, max, "shapes that nobody has asked for longest are dropped");
         all.iter().take(count).for_each(|shape| {

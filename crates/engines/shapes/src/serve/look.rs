@@ -41,13 +41,14 @@ pub(crate) fn look(state: &State, from: From, live: bool, processed: u64) -> Loo
         Phase::Gone => return Look::Gone,
         Phase::Preparing | Phase::Snapshotting | Phase::Live => {}
     }
+    let processed = state.complete(processed);
     // What is known of a shape is durable when its first chunk is.
     if state.chunks.is_empty() {
         return Look::WaitForRows;
     }
     match from {
         From::Start => chunk(state, 0),
-        From::Now => Look::Answer(nothing(state.tail(), processed)),
+        From::Now => Look::Answer(nothing(state, state.tail(), processed)),
         From::After(offset) if offset.is_snapshot() && offset.op != ShapeOffset::END => {
             let next = offset.op.saturating_add(1);
             if next < state.chunks.len() as u64 {
@@ -86,11 +87,11 @@ fn changes(state: &State, from: ShapeOffset, asked: ShapeOffset, live: bool, pro
     let part = state.entries.after(from);
     let Some(last) = part.entries.last() else {
         let end = if asked.is_snapshot() { ShapeOffset::SNAPSHOT_END } else { asked };
-        let nothing = nothing(end, processed);
+        let nothing = nothing(state, end, processed);
         return if live { Look::WaitForChange(nothing) } else { Look::Answer(nothing) };
     };
     let inside = part.entries.first().is_some_and(|first| first.lsn == from.lsn && from.op != ShapeOffset::END);
-    let known = if live { last.lsn } else { processed.max(part.end.lsn) };
+    let known = state.complete(if live { last.lsn } else { processed.max(part.end.lsn) });
     Look::Answer(Answer {
         wanted: Some(Wanted::Changes { entries: part.entries.to_vec(), whole: part.whole }),
         skip: inside.then_some(from),
@@ -100,8 +101,8 @@ fn changes(state: &State, from: ShapeOffset, asked: ShapeOffset, live: bool, pro
     })
 }
 
-fn nothing(end: ShapeOffset, processed: u64) -> Answer {
-    let known = processed.max(end.lsn);
+fn nothing(state: &State, end: ShapeOffset, processed: u64) -> Answer {
+    let known = state.complete(processed.max(end.lsn));
     Answer { wanted: None, skip: None, end, snapshot_end: false, up_to_date: Some(known) }
 }
 

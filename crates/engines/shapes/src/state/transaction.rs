@@ -1,5 +1,6 @@
 //! One transaction on its way into the change log: bodies by projection, and who has which of them.
 
+use crate::subquery::RowChange;
 use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_log::Lengths;
@@ -15,6 +16,9 @@ pub struct Placed {
     pub slots: Arc<[u32]>,
 }
 
+/// Most bytes of changes that are kept for the end of a transaction.
+const KEPT_BYTES_MAX: usize = 64 << 20;
+
 /// A transaction that is being read.
 #[derive(Debug)]
 pub struct Transaction {
@@ -27,6 +31,9 @@ pub struct Transaction {
     bytes: usize,
     buffers: Vec<Buffer>,
     placed: Vec<Placed>,
+    /// Changes that shapes with subqueries have to see together.
+    kept: Vec<RowChange>,
+    kept_bytes: usize,
 }
 
 /// Bodies of one projection that are not placed yet.
@@ -49,7 +56,7 @@ struct Group {
 impl Transaction {
     #[must_use]
     pub fn new(xid: u32, lsn: u64, split_bytes: usize) -> Self {
-        Self { xid, lsn, split_bytes, next_op: 0, bytes: 0, buffers: Vec::new(), placed: Vec::new() }
+        Self { xid, lsn, split_bytes, next_op: 0, bytes: 0, buffers: Vec::new(), placed: Vec::new(), kept: Vec::new(), kept_bytes: 0 }
     }
 
     /// The place of the next change. Places go up by two, so that an update of a key can be a delete and, one place later, an
@@ -69,6 +76,25 @@ impl Transaction {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0 && self.placed.is_empty()
+    }
+
+    /// Keeps a change for the end of the transaction.
+    pub(crate) fn keep(&mut self, change: RowChange) {
+        // Beyond that only which tables were changed matters.
+        let cells = || change.old.iter().chain(&change.new).flat_map(|cells| cells.iter().flatten());
+        self.kept_bytes += 64 + cells().map(|cell| cell.len() + 16).sum::<usize>();
+        if self.kept_bytes <= KEPT_BYTES_MAX {
+            self.kept.push(change);
+        } else if !self.kept.iter().any(|kept| kept.table == change.table && kept.is_empty()) {
+            self.kept.retain(|kept| kept.is_empty());
+            self.kept.push(RowChange { old: None, new: None, ..change });
+        }
+    }
+
+    /// What was kept; `Err`: it was too much, and these are the tables.
+    pub(crate) fn take_kept(&mut self) -> Result<Vec<RowChange>, Vec<u32>> {
+        let kept = std::mem::take(&mut self.kept);
+        if self.kept_bytes <= KEPT_BYTES_MAX { Ok(kept) } else { Err(kept.iter().map(|change| change.table).collect()) }
     }
 
     /// Adds one body for these shapes, which all have this projection. `slots` ascend.
