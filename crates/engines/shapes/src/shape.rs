@@ -179,6 +179,11 @@ impl State {
 
     /// The shape begins with nothing, or with changes only: no transaction before `lsn` belongs to it.
     #[must_use]
+    pub(crate) fn contained(&self) -> Option<&PgSnapshot> {
+        self.contained.as_deref()
+    }
+
+    #[must_use]
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.phase, Phase::Live)
     }

@@ -18,6 +18,8 @@ const RECONCILE_EVERY_PER_TABLE: Duration = Duration::from_millis(10);
 const UNUSED: Duration = Duration::from_secs(600);
 /// How often changes are looked for that no shape needs.
 const CUT_EVERY: Duration = Duration::from_secs(5);
+/// How often inner shapes are looked for that nobody needs: twice, and they go.
+const ORPHANS_EVERY: Duration = Duration::from_secs(60);
 /// How often it is looked whether there is something to do.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -25,6 +27,7 @@ const TICK: Duration = Duration::from_millis(200);
 pub(crate) fn run(engine: &Arc<Engine>) {
     let mut next = Instant::now();
     let mut last_cut = Instant::now();
+    let mut last_orphans = Instant::now();
     let mut was = Health::Starting;
     while !engine.stopping() {
         std::thread::sleep(TICK);
@@ -32,6 +35,12 @@ pub(crate) fn run(engine: &Arc<Engine>) {
         if last_cut.elapsed() >= CUT_EVERY {
             last_cut = Instant::now();
             engine.cut();
+        }
+        if last_orphans.elapsed() >= ORPHANS_EVERY {
+            last_orphans = Instant::now();
+            // Made for shapes that were then not made after all.
+            let orphans = engine.graph.lock().orphans();
+            orphans.iter().for_each(|shape| drop(engine.drop_shape(shape)));
         }
         let health = engine.health();
         // While nobody listened, anything may have happened.

@@ -447,7 +447,7 @@ impl Visit {
         if answer.snapshot_end
             && let Some(snapshot) = &shape.lock().snapshot
         {
-            push_snapshot_end(&mut body, snapshot);
+            push_snapshot_end(&mut body, snapshot, false);
         }
         match answer.up_to_date {
             Some(lsn) => body.extend_from_slice(&up_to_date(lsn)),

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use thalweg_wire::pg::Lsn;
 
 /// Queries that run at a time.
 const RUNNING_MAX: usize = 8;
@@ -70,7 +71,7 @@ impl Asking {
                         continue;
                     }
                     drop(recent);
-                    asking.run(engine, session, asks);
+                    asking.run(engine, session, asks, snapshot.lsn);
                     return Some(snapshot);
                 }
                 Err(SourceError::Replaced) => {
@@ -104,7 +105,7 @@ impl Asking {
         self.arrivals.lock().extend(arrivals);
     }
 
-    fn run(&self, engine: &Arc<Engine>, mut session: Session, asks: Vec<Ask>) {
+    fn run(&self, engine: &Arc<Engine>, mut session: Session, asks: Vec<Ask>, lsn: u64) {
         self.running.fetch_add(1, Ordering::AcqRel);
         let engine = Arc::clone(engine);
         let work = move || {
@@ -121,6 +122,9 @@ impl Asking {
                 }
             }
             session.roll_back();
+            if let Err(error) = flush(&mut session, lsn) {
+                tracing::debug!(%error, "rows of a subquery may wait for the next transaction");
+            }
             asking.give_back(session);
             asking.running.fetch_sub(1, Ordering::AcqRel);
         };
@@ -129,6 +133,17 @@ impl Asking {
             self.running.fetch_sub(1, Ordering::AcqRel);
         }
     }
+}
+
+/// Sees to it that the stream gets to `lsn`: what was written without a commit may stay in memory for long.
+fn flush(session: &mut Session, lsn: u64) -> Result<(), SourceError> {
+    let answers = session.conn.simple("SELECT pg_current_wal_flush_lsn()").map_err(SourceError::from)?;
+    let flushed = answers.last().and_then(|answer| answer.row(0)).and_then(|row| row.get(0)).unwrap_or_default();
+    if flushed.parse::<Lsn>().is_ok_and(|flushed| flushed.0 < lsn) {
+        let sql = "BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_current_xact_id(); COMMIT";
+        session.conn.simple(sql).map_err(SourceError::from)?;
+    }
+    Ok(())
 }
 
 fn fetch(session: &mut Session, ask: &Ask) -> Result<Vec<Cells>, SourceError> {

@@ -139,6 +139,7 @@ impl Graph {
                 && !inner.users.contains(&number)
             {
                 inner.users.push(number);
+                inner.was_unused = false;
             }
         }
         self.by_table.entry(node.table.oid).or_default().push(number);
@@ -175,6 +176,19 @@ impl Graph {
             others.extend(inner.users.iter().filter_map(|user| Some(Arc::clone(&self.nodes.get(user)?.shape))));
         }
         others
+    }
+
+    /// Inner shapes that nobody has needed since the last time this was asked.
+    pub(crate) fn orphans(&mut self) -> Vec<Arc<Shape>> {
+        let mut orphans = Vec::new();
+        for node in self.nodes.values_mut() {
+            let Some(inner) = &mut node.inner else { continue };
+            let unused = inner.users.is_empty() && inner.loading.is_none();
+            if unused && std::mem::replace(&mut inner.was_unused, unused) {
+                orphans.push(Arc::clone(&node.shape));
+            }
+        }
+        orphans
     }
 
     /// The first rows of an inner shape are all here.
@@ -562,7 +576,7 @@ impl Graph {
             let op = pending.next_op();
             out.add(private(node.slot), &slot, op, |out| node.projection.table_row_with(&row[..], &headers, out));
         }
-        out.add(private(node.slot), &slot, pending.next_op(), |out| push_snapshot_end(out, snapshot));
+        out.add(private(node.slot), &slot, pending.next_op(), |out| push_snapshot_end(out, snapshot, true));
     }
 
     #[expect(clippy::too_many_arguments, reason = "one caller")]

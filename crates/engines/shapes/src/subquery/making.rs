@@ -147,6 +147,7 @@ pub(super) fn inner_node(
             key: table.key(),
             loading: Some(Vec::new()),
             users: Vec::new(),
+            was_unused: false,
         }),
     }
 }

@@ -23,6 +23,7 @@ mod asking;
 mod graph;
 mod making;
 mod node;
+mod restore;
 mod seen;
 mod set;
 
@@ -30,3 +31,4 @@ pub(crate) use asking::Asking;
 pub(crate) use graph::{Graph, Publication, Verdict};
 pub(crate) use making::{Dependence, Making, headers, positions_list};
 pub(crate) use node::{RowChange, row};
+pub(crate) use restore::{Known, Restoring};

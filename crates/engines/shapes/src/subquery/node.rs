@@ -68,6 +68,8 @@ pub(super) struct Inner {
     /// Changes that came while the first rows were being read.
     pub(super) loading: Option<Vec<RowChange>>,
     pub(super) users: Vec<u64>,
+    /// It had no users some time ago.
+    pub(super) was_unused: bool,
 }
 
 /// Values whose rows come, and are not here yet.
