@@ -18,6 +18,7 @@ use crate::state::recent::Recent;
 use crate::state::snapshot::PgSnapshot;
 use crate::state::transaction::Told;
 use crate::store::{Store, StoreError};
+use crate::subquery::{Asking, Graph};
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -137,6 +138,10 @@ pub(crate) struct Engine {
     pub(crate) hot: Hot,
     pub(crate) router: Mutex<Router>,
     pub(crate) recent: Mutex<Recent>,
+    /// Shapes with subqueries. Lock the router first, if both.
+    pub(crate) graph: Mutex<Graph>,
+    pub(crate) asking: Asking,
+    pub(crate) making: Mutex<crate::subquery::Making>,
     pub(crate) registry: RwLock<Registry>,
     pub(crate) families: Families,
     last_snapshot: Mutex<Option<Arc<PgSnapshot>>>,
@@ -173,6 +178,9 @@ impl Engine {
             hot,
             router: Mutex::default(),
             recent: Mutex::default(),
+            graph: Mutex::default(),
+            asking: Asking::default(),
+            making: Mutex::default(),
             registry: RwLock::default(),
             families: Families::default(),
             last_snapshot: Mutex::default(),
@@ -361,14 +369,17 @@ impl Engine {
         if let Some(slot) = slot {
             self.router.lock().remove(slot, shape.number);
         }
+        // What cannot be without it goes too, and what was only there for it.
+        let others = self.graph.lock().remove(shape.number);
+        let others = others.iter().map(|other| self.drop_shape(other)).max().unwrap_or_default();
         if logs.is_empty() {
-            return Lsn::ZERO;
+            return others;
         }
         match self.store.delete_shape(&logs) {
-            Ok(end) => end,
+            Ok(end) => end.max(others),
             Err(error) => {
                 self.forgotten(shape, &error);
-                Lsn::ZERO
+                others
             }
         }
     }

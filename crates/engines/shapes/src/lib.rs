@@ -33,6 +33,7 @@ pub mod state;
 #[cfg(test)]
 mod storage_cost;
 mod store;
+mod subquery;
 pub mod table;
 #[cfg(test)]
 mod unit;

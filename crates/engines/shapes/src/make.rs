@@ -18,6 +18,7 @@ use crate::source::snapshot::{self, Taken};
 use crate::source::validate::{self, ValidateError};
 use crate::state::snapshot::PgSnapshot;
 use crate::store::StoreError;
+use crate::subquery::Dependence;
 use crate::table::Table;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ struct Checked {
     /// Places of the columns, ascending.
     selected: Vec<usize>,
     predicate: Option<Arc<Predicate>>,
+    /// The predicate, if it has subqueries.
+    dependence: Option<Dependence>,
     /// The predicate for the snapshot's query.
     filter: Option<String>,
     identity: Identity,
@@ -78,6 +81,9 @@ impl Engine {
             }
             registry.insert(Arc::clone(&shape));
         }
+        if checked.dependence.is_some() {
+            return Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark: 0 })));
+        }
         // From here on the shape gets changes. What was applied before must be in its snapshot.
         let mark = {
             let mut router = self.router.lock();
@@ -113,14 +119,18 @@ impl Engine {
                 ValidateError::Source(error) => unavailable(error),
             })?;
         }
+        let dependence = self.dependence(session, definition, &table)?;
         let predicate = match &definition.where_sql {
-            None => None,
-            Some(sql) => {
+            Some(sql) if dependence.is_none() => {
                 let parsed = predicate::parse(sql, &definition.params, &table);
                 Some(Arc::new(parsed.map_err(|error| invalid("where", error))?))
             }
+            _ => None,
         };
-        let filter = predicate.as_ref().map(|predicate| predicate.sql());
+        let filter = match &dependence {
+            Some(dependence) => Some(dependence.condition.sql()),
+            None => predicate.as_ref().map(|predicate| predicate.sql()),
+        };
         let names: Vec<&str> = selected.iter().map(|at| table.columns[*at].name.as_str()).collect();
         // Two definitions that say the same select the same: one shape serves both.
         let identity = serde_json::to_vec(&(
@@ -132,7 +142,43 @@ impl Engine {
             definition.log,
             &definition.queryable,
         ));
-        Ok(Checked { table, selected, predicate, filter, identity: Identity::of(&identity.unwrap_or_default()) })
+        Ok(Checked {
+            table,
+            selected,
+            predicate,
+            dependence,
+            filter,
+            identity: Identity::of(&identity.unwrap_or_default()),
+        })
+    }
+
+    /// What the definition's predicate asks of other tables, if it has subqueries.
+    pub(crate) fn dependence(
+        &self,
+        session: &mut Session,
+        definition: &Definition,
+        table: &Table,
+    ) -> Result<Option<Dependence>, Failure> {
+        let Some(sql) = &definition.where_sql else { return Ok(None) };
+        let named = predicate::inner_tables(sql, &definition.params).map_err(|error| invalid("where", error))?;
+        if named.is_empty() {
+            return Ok(None);
+        }
+        let mut tables = Vec::with_capacity(named.len());
+        for name in named {
+            match self.tables.find(&mut session.conn, &name) {
+                Ok(Some(found)) => tables.push(Arc::new(found.table.clone())),
+                Ok(None) => return Err(invalid("where", format!("relation {name} does not exist"))),
+                Err(LookupError::Unsupported(error)) => return Err(invalid("where", error)),
+                Err(LookupError::Source(error)) => return Err(unavailable(error)),
+            }
+        }
+        let condition = predicate::condition(sql, &definition.params, table, &tables);
+        let condition = Arc::new(condition.map_err(|error| invalid("where", error))?);
+        let tables = tables.into_iter().map(|table| (table.oid, table)).collect();
+        let dependence = Dependence { condition, tables };
+        dependence.check(table)?;
+        Ok(Some(dependence))
     }
 
     /// Fetches the rows of a shape that [`Engine::begin`] began.
@@ -147,6 +193,10 @@ impl Engine {
     fn try_fill(self: &Arc<Self>, session: &mut Session, filling: Filling) -> Result<(), Failure> {
         let Filling { shape, checked, mark } = filling;
         let _running = Counted::new(self, |counters| &counters.snapshots);
+        if let Some(dependence) = &checked.dependence {
+            let filter = rows_filter(&checked, shape.family.log);
+            return self.fill_outer(session, &shape, &checked.table, &checked.selected, dependence, filter);
+        }
         let stored = Stored {
             number: shape.number,
             table: checked.table.oid,
@@ -171,19 +221,23 @@ impl Engine {
         let projection = Projection::new(&checked.table, &checked.selected, shape.family.replica);
         let select = snapshot::select(&checked.table, &checked.selected, rows_filter(&checked, shape.family.log));
         loop {
-            let mut rows = Rows::new(self, &shape, log, &projection);
+            let mut rows = Rows::new(self, &shape, log);
+            let mut line = CopyRow::default();
             let mut missed = false;
             let copied = snapshot::copy(session, &checked.table, &select, None, |taken| match taken {
                 Taken::Snapshot(snapshot) => {
                     missed = self.recent.lock().missed(mark, snapshot);
                     if missed { ControlFlow::Break(()) } else { rows.begin(snapshot) }
                 }
-                Taken::Row(row) => rows.row(row),
+                Taken::Row(row) => match line.decode(row) {
+                    Ok(()) => rows.put(|out| projection.snapshot_row(&line, out)),
+                    Err(error) => rows.fail(error),
+                },
             });
             match copied {
                 _ if missed => std::thread::sleep(VISIBLE_AFTER),
                 Ok(_) => return rows.finish(),
-                Err(error) => return Err(rows.failed.unwrap_or_else(|| unavailable(error))),
+                Err(error) => return Err(rows.failure().unwrap_or_else(|| unavailable(error))),
             }
             if self.stopping() {
                 return Err(Failure::Rotated);
@@ -200,12 +254,10 @@ pub(crate) struct Filling {
 }
 
 /// Rows on their way from Postgres into a shape's log.
-struct Rows<'a> {
+pub(crate) struct Rows<'a> {
     engine: &'a Engine,
     shape: &'a Shape,
     log: LogId,
-    projection: &'a Projection,
-    row: CopyRow,
     block: Vec<u8>,
     lengths: Lengths,
     /// Bytes that were written.
@@ -218,13 +270,11 @@ struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    fn new(engine: &'a Engine, shape: &'a Shape, log: LogId, projection: &'a Projection) -> Self {
+    pub(crate) fn new(engine: &'a Engine, shape: &'a Shape, log: LogId) -> Self {
         Self {
             engine,
             shape,
             log,
-            projection,
-            row: CopyRow::default(),
             block: Vec::new(),
             lengths: Lengths::default(),
             written: 0,
@@ -234,7 +284,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    fn begin(&mut self, snapshot: &PgSnapshot) -> ControlFlow<()> {
+    pub(crate) fn begin(&mut self, snapshot: &PgSnapshot) -> ControlFlow<()> {
         let note = ShapeNote::SnapshotTaken(snapshot.clone());
         let kept = self.engine.store.write_shape(self.log, Some(&note), b"", &Lengths::default());
         let kept = self.kept(kept);
@@ -242,17 +292,24 @@ impl<'a> Rows<'a> {
         kept
     }
 
-    fn row(&mut self, row: &[u8]) -> ControlFlow<()> {
-        if let Err(error) = self.row.decode(row) {
-            self.failed = Some(Failure::unavailable("snapshot_error", error.to_string(), 10));
-            return ControlFlow::Break(());
-        }
+    pub(crate) fn fail(&mut self, error: impl ToString) -> ControlFlow<()> {
+        self.failed = Some(Failure::unavailable("snapshot_error", error, 10));
+        ControlFlow::Break(())
+    }
+
+    /// Why it went no further, if the reason is ours.
+    pub(crate) fn failure(self) -> Option<Failure> {
+        self.failed
+    }
+
+    /// Takes one row.
+    pub(crate) fn put(&mut self, render: impl FnOnce(&mut Vec<u8>)) -> ControlFlow<()> {
         // A chunk that is shown before the last one has a row after it, so that only the last one need say that it is.
         if self.written + self.block.len() as u64 - self.chunk >= self.engine.config.http.chunk_bytes {
             self.end_chunk()?;
         }
         let before = self.block.len();
-        self.projection.snapshot_row(&self.row, &mut self.block);
+        render(&mut self.block);
         self.lengths.push(u32::try_from(self.block.len() - before).unwrap_or(u32::MAX));
         self.rows += 1;
         if self.block.len() >= BLOCK_BYTES { self.write(None) } else { ControlFlow::Continue(()) }
@@ -280,7 +337,7 @@ impl<'a> Rows<'a> {
         ControlFlow::Continue(())
     }
 
-    fn finish(mut self) -> Result<(), Failure> {
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
         let done = self.try_finish();
         match (done, self.failed) {
             (_, Some(failure)) => Err(failure),
@@ -324,7 +381,7 @@ impl<'a> Rows<'a> {
 fn rows_filter(checked: &Checked, log: LogMode) -> Option<&str> {
     match log {
         LogMode::ChangesOnly => Some("false"),
-        LogMode::Full => checked.filter.as_deref(),
+        LogMode::Full | LogMode::Inner => checked.filter.as_deref(),
     }
 }
 
@@ -353,7 +410,7 @@ pub(crate) fn unavailable(error: SourceError) -> Failure {
 }
 
 /// The table's changes cannot be had, for now.
-fn not_published(error: PublishError) -> Failure {
+pub(crate) fn not_published(error: PublishError) -> Failure {
     match error {
         PublishError::Source(error) => unavailable(error),
         PublishError::Gone { .. } => Failure::Rotated,
@@ -362,6 +419,6 @@ fn not_published(error: PublishError) -> Failure {
     }
 }
 
-fn cannot_store(error: StoreError) -> Failure {
+pub(crate) fn cannot_store(error: StoreError) -> Failure {
     Failure::unavailable("storage_error", error, 10)
 }

@@ -232,29 +232,33 @@ impl Store {
         Ok(())
     }
 
-    /// Appends bodies of a transaction, and its references, if it is complete: one frame.
+    /// Appends bodies of a transaction, and its references, if it is complete (with others that were put off): one frame.
     pub(crate) fn write_changes(
         &self,
         bodies: &Bytes,
         lengths: &Lengths,
-        references: Option<&References>,
+        references: &[References],
     ) -> Result<Written, StoreError> {
         let parts: [&[u8]; 1] = [bodies];
         let body = Op::Write { log: self.changes, note: b"", append: Some(Append::Bytes { parts: &parts, lengths }) };
-        let record = references.map(References::encode).unwrap_or_default();
-        let head = u32::try_from(record.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let record: [&[u8]; 2] = [&head, &record];
-        let record_length = Lengths::one(u32::try_from(record[1].len() + head.len()).unwrap_or(u32::MAX));
-        let append = Some(Append::Bytes { parts: &record, lengths: &record_length });
+        let mut records = Vec::with_capacity(64);
+        let mut record_lengths = Lengths::default();
+        for record in references.iter().map(References::encode) {
+            let head = u32::try_from(record.len()).unwrap_or(u32::MAX).to_le_bytes();
+            records.extend_from_slice(&head);
+            records.extend_from_slice(&record);
+            record_lengths.push(u32::try_from(head.len() + record.len()).unwrap_or(u32::MAX));
+        }
+        let records: [&[u8]; 1] = [&records];
+        let append = Some(Append::Bytes { parts: &records, lengths: &record_lengths });
         let refer = Op::Write { log: self.references, note: b"", append };
         let mut guard = self.logs.lock_logs(&[self.changes, self.references], &[]);
-        let committed = match (bodies.is_empty(), references.is_some()) {
+        let committed = match (bodies.is_empty(), !references.is_empty()) {
             (false, true) => guard.commit(Class::User, &[body, refer]),
             (false, false) => guard.commit(Class::User, &[body]),
             _ => guard.commit(Class::User, &[refer]),
         };
-        let references = references.map_or(0, |_| record_length.bytes());
-        Ok(Written { references, end: committed?.end })
+        Ok(Written { references: record_lengths.bytes(), end: committed?.end })
     }
 
     /// Bodies that lie in the change log, if no device has to be waited for.

@@ -221,8 +221,8 @@ impl World {
             shapes: [1].into(),
         };
         let groups = transaction.placed().iter().map(group).collect();
-        let references = References { lsn: self.lsn, xid: transaction.xid, groups };
-        let written = self.engine.store.write_changes(&bodies, &lengths, Some(&references)).unwrap();
+        let references = References { groups, ..References::new(self.lsn, transaction.xid) };
+        let written = self.engine.store.write_changes(&bodies, &lengths, &[references]).unwrap();
         self.engine.marks.lock().note(Mark { bodies: first, references: self.references_tail });
         self.references_tail += written.references;
         self.tail += bodies.len() as u64;
@@ -524,7 +524,7 @@ fn a_shape_that_cannot_be_merged_is_left_alone_and_dropped_when_it_holds_too_muc
     let event = b"{\"headers\":{\"event\":\"move-out\",\"patterns\":[],\"txids\":[]}},";
     let at = world.tail;
     let lengths = Lengths::one(event.len() as u32);
-    world.engine.store.write_changes(&bytes::Bytes::from_static(event), &lengths, None).unwrap();
+    world.engine.store.write_changes(&bytes::Bytes::from_static(event), &lengths, &[]).unwrap();
     world.tail += event.len() as u64;
     world.lsn += 10;
     world.shape().lock().push(9, Entry { lsn: world.lsn, at, op: 0, len: event.len() as u32 }, 100_000);

@@ -339,13 +339,8 @@ impl Visit {
                             };
                             let (handle, body) = (shape.handle_of(base), Body::Bytes(done.body));
                             let responder = &self.inner.responder;
-                            let response = responder.subset(
-                                &self.asker,
-                                &handle,
-                                offset,
-                                &self.inner.engine.schema(shape),
-                                body,
-                            );
+                            let response =
+                                responder.subset(&self.asker, &handle, offset, &self.inner.engine.schema(shape), body);
                             Poll::Ready(Reply::Now(response))
                         }
                         Err(refusal) => self.refuse(&refusal, cx),
@@ -475,7 +470,7 @@ impl Visit {
         if answer.snapshot_end
             && let Some(snapshot) = shape.lock().rows(answer.base).and_then(|rows| rows.snapshot)
         {
-            push_snapshot_end(&mut body, snapshot);
+            push_snapshot_end(&mut body, snapshot, false);
         }
         match answer.up_to_date {
             Some(lsn) => body.extend_from_slice(&up_to_date(lsn)),

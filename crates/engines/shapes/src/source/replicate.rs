@@ -13,6 +13,9 @@ const CONFIRM_EVERY: Duration = Duration::from_millis(5);
 /// The same when nothing is new. Postgres hangs up after `wal_sender_timeout`, 60 s by default, and asks at half of it.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// How often it is looked for rows that are on their way.
+const WAITING: Duration = Duration::from_millis(1);
+
 /// A stop is noticed so soon.
 const STOP_WITHIN: Duration = Duration::from_millis(200);
 
@@ -34,6 +37,8 @@ pub(crate) trait Apply {
     fn flushed(&mut self) -> u64;
     /// Something was applied that Postgres may not forget yet.
     fn unconfirmed(&self) -> bool;
+    /// Rows are on their way that belong between transactions: to know where the stream is matters.
+    fn waiting(&self) -> bool;
     fn stopping(&self) -> bool;
 }
 
@@ -74,7 +79,19 @@ impl Follower {
             if to.stopping() {
                 return Ok(());
             }
-            let wait = if to.unconfirmed() || flushed > self.confirmed { CONFIRM_EVERY } else { IDLE };
+            let waiting = to.waiting();
+            if waiting && spoke.elapsed() >= WAITING {
+                // The answer says how far the stream is.
+                acker.ack(Lsn(flushed), Lsn(flushed), Lsn(flushed), true)?;
+                (self.confirmed, spoke) = (flushed, Instant::now());
+            }
+            let wait = if waiting {
+                WAITING
+            } else if to.unconfirmed() || flushed > self.confirmed {
+                CONFIRM_EVERY
+            } else {
+                IDLE
+            };
             match stream.next(Some(Instant::now() + wait.min(STOP_WITHIN)))? {
                 Event::XLogData { body, .. } => self.message(body, to)?,
                 Event::Keepalive { end, reply: wanted, .. } => {

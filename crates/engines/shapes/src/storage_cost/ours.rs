@@ -56,8 +56,9 @@ impl<const SETTLED: bool> Keeper for Ours<SETTLED> {
             op: placed.op,
             shapes: Arc::clone(&numbers),
         };
-        let references = References { lsn, xid: lsn as u32, groups: transaction.placed().iter().map(group).collect() };
-        self.end = self.store.write_changes(&bodies, &lengths, Some(&references)).unwrap().end;
+        let groups = transaction.placed().iter().map(group).collect();
+        let references = References { groups, ..References::new(lsn, lsn as u32) };
+        self.end = self.store.write_changes(&bodies, &lengths, &[references]).unwrap().end;
         let at = self.tail;
         self.tail += bodies.len() as u64;
         self.hot.push(&self.store, at, bodies, self.end).unwrap();
