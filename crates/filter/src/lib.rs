@@ -16,8 +16,10 @@ mod row;
 mod schema;
 mod syntax;
 mod types;
+mod union;
 
 pub use error::ParseError;
 pub use index::Index;
 pub use predicate::Predicate;
 pub use schema::{Column, Schema};
+pub use union::any_sql;

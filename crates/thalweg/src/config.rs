@@ -142,7 +142,7 @@ settings! {
             "Shapes at a time; those that nobody asked for longest go first";
         shape_log_bytes: Size = "8GiB", "THALWEG_SHAPE_LOG_BYTES", "SIZE",
             "Changes that are kept for shapes; a shape that needs older ones is dropped and made again when it is asked for";
-        max_initial_requests: usize = "300", "THALWEG_MAX_INITIAL_REQUESTS", "N",
+        max_initial_requests: usize = "10000", "THALWEG_MAX_INITIAL_REQUESTS", "N",
             "Requests at a time for shapes from their beginning that must be made first; one more is refused with 503";
         max_shape_requests: usize = "10000", "THALWEG_MAX_SHAPE_REQUESTS", "N",
             "All other requests for shapes at a time";

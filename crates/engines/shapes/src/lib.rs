@@ -10,6 +10,7 @@ mod explain;
 mod follow;
 pub mod format;
 mod hot;
+mod kept;
 mod lag;
 mod make;
 mod marks;

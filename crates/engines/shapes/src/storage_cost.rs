@@ -11,6 +11,7 @@ mod sqlite;
 
 use files::Files;
 use ours::Ours;
+pub(crate) use ours::logs_in;
 use sqlite::Sqlite;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};

@@ -5,10 +5,12 @@ use crate::format::note::LogState;
 use crate::format::offset::ShapeOffset;
 use crate::format::references::{Group, References};
 use crate::hot::Hot;
-use crate::read::{self, Wanted};
+use crate::kept::Kept;
+use crate::read::{self, Sources, Wanted};
 use crate::state::entries::{Entries, Entry};
 use crate::state::transaction::Transaction;
 use crate::store::Store;
+use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 use thalweg_base::{Lsn, Millis};
@@ -20,13 +22,35 @@ use thalweg_storage::FileStorage;
 
 /// As the server has them.
 const HOT_BYTES: usize = 64 << 20;
+const KEPT_BYTES: usize = 32 << 20;
 const SPLIT_BYTES: usize = 64 << 10;
+
+/// A kernel unit in a folder.
+pub(crate) fn logs_in(folder: &Path) -> Logs<LogState> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder).unwrap());
+    let storage = FileStorage::open(Arc::clone(&disk), "objects").unwrap();
+    let manifest = FileManifest::open(Arc::clone(&disk), "manifest").unwrap();
+    Logs::open(LogsOptions::default(), Arc::new(storage), Arc::new(manifest), Loss::Nothing, |bounds, replay| {
+        let journal = FileJournal::open(
+            Arc::clone(&disk),
+            Options::default(),
+            bounds.floor,
+            bounds.known_durable,
+            &mut |at, bytes| replay(at, bytes),
+        );
+        let journal = Arc::new(journal.map_err(|error| error.to_string())?);
+        journal.prepare().and_then(|()| journal.start_writer()).map_err(|error| error.to_string())?;
+        Ok(journal as Arc<dyn Journal>)
+    })
+    .unwrap()
+}
 
 /// `SETTLED`: read from objects, where changes lie when they are no longer recent.
 pub(super) struct Ours<const SETTLED: bool> {
     folder: TempDir,
     store: Arc<Store>,
     hot: Arc<Hot>,
+    kept: Arc<Kept>,
     slots: Vec<u32>,
     shapes: Vec<Entries>,
     tail: u64,
@@ -39,33 +63,21 @@ impl<const SETTLED: bool> Keeper for Ours<SETTLED> {
 
     fn open(shapes: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder.path()).unwrap());
-        let storage = FileStorage::open(Arc::clone(&disk), "objects").unwrap();
-        let manifest = FileManifest::open(Arc::clone(&disk), "manifest").unwrap();
-        let logs: Logs<LogState> = Logs::open(
-            LogsOptions::default(),
-            Arc::new(storage),
-            Arc::new(manifest),
-            Loss::Nothing,
-            |bounds, replay| {
-                let journal = FileJournal::open(
-                    Arc::clone(&disk),
-                    Options::default(),
-                    bounds.floor,
-                    bounds.known_durable,
-                    &mut |at, bytes| replay(at, bytes),
-                );
-                let journal = Arc::new(journal.map_err(|error| error.to_string())?);
-                journal.prepare().and_then(|()| journal.start_writer()).map_err(|error| error.to_string())?;
-                Ok(journal as Arc<dyn Journal>)
-            },
-        )
-        .unwrap();
+        let logs = logs_in(folder.path());
         let store = Arc::new(Store::open(Arc::new(logs)).unwrap());
         // Hot content is what settled reads are not about.
         let hot = Arc::new(Hot::new(if SETTLED { 1 } else { HOT_BYTES }));
         let shapes = vec![Entries::default(); shapes as usize];
-        Self { folder, store, hot, slots: (0..shapes.len() as u32).collect(), shapes, tail: 0, end: Lsn::ZERO }
+        Self {
+            folder,
+            store,
+            hot,
+            kept: Arc::new(Kept::new(KEPT_BYTES)),
+            slots: (0..shapes.len() as u32).collect(),
+            shapes,
+            tail: 0,
+            end: Lsn::ZERO,
+        }
     }
 
     fn append(&mut self, lsn: u64, changes: u64) {
@@ -106,13 +118,19 @@ impl<const SETTLED: bool> Keeper for Ours<SETTLED> {
     }
 
     fn reader(&self) -> OurReader {
-        OurReader { store: Arc::clone(&self.store), hot: Arc::clone(&self.hot), entries: self.shapes[0].clone() }
+        OurReader {
+            store: Arc::clone(&self.store),
+            hot: Arc::clone(&self.hot),
+            kept: Arc::clone(&self.kept),
+            entries: self.shapes[0].clone(),
+        }
     }
 }
 
 pub(super) struct OurReader {
     store: Arc<Store>,
     hot: Arc<Hot>,
+    kept: Arc<Kept>,
     entries: Entries,
 }
 
@@ -122,11 +140,12 @@ impl Reader for OurReader {
         for _ in 0..chunks {
             let part = self.entries.after(from);
             let wanted = Wanted::Changes { entries: part.entries.to_vec(), whole: part.whole };
-            let messages = match read::try_read(&wanted, &self.hot, &self.store) {
+            let sources = Sources { hot: &self.hot, store: &self.store, kept: &self.kept };
+            let messages = match read::try_read(1, &wanted, sources) {
                 Some(messages) => messages.unwrap(),
-                None => read::read(&wanted, &self.hot, &self.store).unwrap(),
+                None => read::read(1, &wanted, sources).unwrap(),
             };
-            sink(&messages);
+            messages.iter().for_each(|part| sink(part));
             from = part.end;
         }
     }
