@@ -45,8 +45,8 @@ pub(crate) fn logs_in(folder: &Path) -> Logs<LogState> {
     .unwrap()
 }
 
-/// `SETTLED`: read from objects, where changes lie when they are no longer recent.
-pub(super) struct Ours<const SETTLED: bool> {
+/// `SETTLED`: read from objects, where changes lie when they are no longer recent. `KEPT`: what was put together is kept for others.
+pub(super) struct Ours<const SETTLED: bool, const KEPT: bool> {
     folder: TempDir,
     store: Arc<Store>,
     hot: Arc<Hot>,
@@ -57,8 +57,12 @@ pub(super) struct Ours<const SETTLED: bool> {
     end: Lsn,
 }
 
-impl<const SETTLED: bool> Keeper for Ours<SETTLED> {
-    const NAME: &'static str = if SETTLED { "ours, settled" } else { "ours" };
+impl<const SETTLED: bool, const KEPT: bool> Keeper for Ours<SETTLED, KEPT> {
+    const NAME: &'static str = match (SETTLED, KEPT) {
+        (false, _) => "ours",
+        (true, true) => "ours, settled",
+        (true, false) => "ours, settled, nothing kept",
+    };
     type Reader = OurReader;
 
     fn open(shapes: u32) -> Self {
@@ -72,7 +76,7 @@ impl<const SETTLED: bool> Keeper for Ours<SETTLED> {
             folder,
             store,
             hot,
-            kept: Arc::new(Kept::new(KEPT_BYTES)),
+            kept: Arc::new(Kept::new(if KEPT { KEPT_BYTES } else { 0 })),
             slots: (0..shapes.len() as u32).collect(),
             shapes,
             tail: 0,
