@@ -83,7 +83,7 @@ impl Counter {
 }
 
 impl Permit {
-    #[must_use]
+    #[cfg(test)]
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
