@@ -26,12 +26,12 @@ use thalweg_base::Lsn;
 /// Rows of one shape are written in blocks of about this size.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Rows of all shapes of a scan that wait to be written.
-const BUFFERED_MAX: usize = 16 << 20;
+const BUFFERED_MAX: usize = 8 << 20;
 /// After so many bytes the disk is given something to do; it may be behind by this many times as much.
 const SYNC_BYTES: usize = 4 << 20;
 const SYNCS_BEHIND: usize = 3;
-/// Shapes of one scan, and bytes of their conditions.
-const SHAPES_MAX: usize = 1024;
+/// Shapes of one scan, and bytes of their conditions: more than that are several scans, that run at the same time and end one by one.
+const SHAPES_MAX: usize = 256;
 const SQL_BYTES_MAX: usize = 512 << 10;
 /// How long to wait until a transaction is visible that was sent already, see [`crate::state::recent`].
 const VISIBLE_AFTER: Duration = Duration::from_millis(2);
@@ -316,6 +316,10 @@ impl Rows<'_> {
         }
         target.write(self.engine, snapshot, None)?;
         target.show(self.engine.store.durable());
+        if self.router.is_some() {
+            // Room for a whole block in each of many shapes would be too much.
+            target.release();
+        }
         if target.is_dropped() && self.router.is_none() {
             return Err(Failure::Rotated);
         }

@@ -62,6 +62,13 @@ impl Target {
         self.block.len()
     }
 
+    /// Gives up the memory of a block that was written.
+    pub(super) fn release(&mut self) {
+        if self.block.is_empty() {
+            self.block = Vec::new();
+        }
+    }
+
     /// Where a row is to be added; [`Target::added`] must follow.
     pub(super) fn block(&mut self) -> &mut Vec<u8> {
         &mut self.block
