@@ -19,7 +19,7 @@ mod types;
 mod union;
 
 pub use error::ParseError;
-pub use index::Index;
+pub use index::{Explanation, Index};
 pub use predicate::Predicate;
 pub use schema::{Column, Schema};
 pub use union::any_sql;

@@ -235,7 +235,7 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
 
 #[rustfmt::skip]
 #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
-fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 17] {
+fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 24] {
     use Kind::{Counter, Gauge};
     let f = |n: u64| n as f64;
     let s = &shapes.stats;
@@ -243,6 +243,9 @@ fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 
         ("shapes", Gauge, "Shapes that exist.", s.shapes as f64),
         ("shape_source_active", Gauge, "1 while changes come in from Postgres.", f(s.active.into())),
         ("shape_transactions_total", Counter, "Transactions of Postgres that were applied.", f(s.transactions)),
+        ("shape_changes_total", Counter, "Changes that were made for shapes, one for all that have the same columns.", f(s.changes)),
+        ("shape_changes_told_total", Counter, "Changes given to shapes: per change above, the fan-out.", f(s.told)),
+        ("shape_evaluations_total", Counter, "Where clauses that were evaluated for a row: those that it found by an index, and those without one.", f(s.evaluations)),
         ("shape_lag_bytes", Gauge, "Bytes of Postgres's log that are not applied yet, of the log as it was a second ago.", f(s.lag_bytes)),
         ("shape_lag_seconds", Gauge, "How long the oldest part of Postgres's log has been known that is not applied.", f(s.lag_ms) / 1e3),
         ("shape_wal_kept_bytes", Gauge, "Bytes of its log that Postgres keeps for the replication slot.", f(s.wal_kept_bytes)),
@@ -254,6 +257,10 @@ fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 
         ("shape_database_down", Gauge, "1 after Postgres could not be reached for queries, until it is: no new shapes meanwhile.", f(s.database_down.into())),
         ("shape_initial_requests", Gauge, "Requests that wait for a shape to be made; one above max_initial_requests is refused.", s.initial_requests as f64),
         ("shape_existing_requests", Gauge, "All other requests for shapes under way; one above max_shape_requests is refused.", s.existing_requests as f64),
+        ("shape_log_held_bytes", Gauge, "Bytes of changes that are kept for shapes; above shape_log_bytes shapes are dropped.", f(s.log_held_bytes)),
+        ("shape_compactions_total", Counter, "Times that a shape's changes were merged into its rows.", f(s.bases_made)),
+        ("shape_compaction_read_bytes_total", Counter, "Bytes that were read for that.", f(s.compact_read_bytes)),
+        ("shape_compaction_written_bytes_total", Counter, "Bytes of rows that were written for that.", f(s.compact_written_bytes)),
         ("shape_hot_bytes", Gauge, "Memory of the newest changes, kept for live readers.", s.hot_bytes as f64),
         ("shape_journal_held_bytes", Gauge, "Bytes the journal of the shapes holds, from its trim point to its end.", f(shapes.journal_held_bytes)),
         ("shape_journal_poisoned", Gauge, "1 after a failed write or sync of the shapes' journal: no shape goes on until a restart.", f(shapes.journal_poisoned.into())),

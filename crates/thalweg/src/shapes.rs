@@ -12,6 +12,8 @@ use thalweg_wire::pg;
 const FOLDER: &str = "shapes";
 /// Changes that are held in memory for live readers.
 const HOT_BYTES: usize = 64 << 20;
+/// How long shared caches may keep the rows that clients begin with, at most.
+const FIRST_SHARED_AGE_S: u64 = 3600;
 
 /// Shapes and the kernel unit they stand on.
 pub(crate) struct Served {
@@ -46,6 +48,8 @@ fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<Shapes
         http: Settings {
             max_age_s: config.shape_max_age.0.as_secs(),
             stale_age_s: config.shape_stale_age.0.as_secs(),
+            // A shared cache must not give out rows that are gone before a client has read them.
+            first_shared_age_s: (config.shape_log_keep.0.as_secs() / 2).min(FIRST_SHARED_AGE_S),
             chunk_bytes: config.shape_chunk_bytes.0,
             long_poll_ms: millis(config.shape_long_poll_timeout),
             sse_timeout_ms: millis(config.shape_sse_lifetime),
@@ -56,6 +60,8 @@ fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<Shapes
         },
         shapes_max: config.max_shapes,
         log_bytes_max: config.shape_log_bytes.0,
+        log_keep_ms: millis(config.shape_log_keep),
+        compact_bytes: config.shape_compact_bytes.0,
         connections: config.shape_database_connections,
         stream_id: config.replication_stream_id.clone(),
         manual_publishing: config.manual_publishing == Switch::On,

@@ -1,5 +1,6 @@
 //! What all parts of the engine share: the shapes, where they are kept, and how far the changes have been applied.
 
+use crate::compact::Compactor;
 use crate::hot::Hot;
 use crate::kept::Kept;
 use crate::lag::{Behind, Lag};
@@ -8,17 +9,22 @@ use crate::marks::Marks;
 use crate::read::Sources;
 use crate::registry::Registry;
 use crate::router::Router;
+use crate::serve::columns::selected;
 use crate::serve::settings::Settings;
 use crate::shape::{Failure, Phase, Shape};
 use crate::source::catalog::Tables;
 use crate::source::publish::Publisher;
 use crate::state::recent::Recent;
+use crate::state::transaction::Told;
 use crate::store::{Store, StoreError};
 use parking_lot::{Mutex, RwLock};
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use thalweg_base::Lsn;
+use std::time::Instant;
+use thalweg_base::{LogId, Lsn};
 use thalweg_wire::pg;
 
 /// A range of bodies is closed at this size, or at that of a chunk if it is smaller.
@@ -38,6 +44,10 @@ pub struct ShapesConfig {
     pub shapes_max: usize,
     /// Changes that are kept; shapes that need older ones are dropped.
     pub log_bytes_max: u64,
+    /// How long a shape's rows and the changes since are kept after there are newer rows.
+    pub log_keep_ms: u64,
+    /// A shape's changes are merged into its rows if they are more than these, and more than this.
+    pub compact_bytes: u64,
     pub connections: usize,
     pub stream_id: String,
     pub manual_publishing: bool,
@@ -75,12 +85,31 @@ impl ShapesConfig {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) transactions: AtomicU64,
+    /// Changes that were made for shapes, and how often one was given to a shape.
+    pub(crate) changes: AtomicU64,
+    pub(crate) told: AtomicU64,
+    /// Predicates that were evaluated for a row.
+    pub(crate) evaluations: AtomicU64,
     /// Rows of snapshots that were copied.
     pub(crate) rows_copied: AtomicU64,
     /// Snapshots that are being copied.
     pub(crate) snapshots: AtomicU64,
     /// Live requests, long-polls and SSE, that are under way.
     pub(crate) live: AtomicU64,
+    /// Bases that were made and shown, and bytes that were read and written for all of them.
+    pub(crate) bases_made: AtomicU64,
+    pub(crate) compact_read: AtomicU64,
+    pub(crate) compact_written: AtomicU64,
+}
+
+impl Counters {
+    /// A transaction is over.
+    pub(crate) fn applied(&self, told: Told, evaluations: u64) {
+        self.transactions.fetch_add(1, Ordering::Relaxed);
+        self.changes.fetch_add(told.bodies, Ordering::Relaxed);
+        self.told.fetch_add(told.shapes, Ordering::Relaxed);
+        self.evaluations.fetch_add(evaluations, Ordering::Relaxed);
+    }
 }
 
 /// Counts one more for as long as it lives.
@@ -115,9 +144,14 @@ pub(crate) struct Engine {
     pub(crate) registry: RwLock<Registry>,
     pub(crate) counters: Counters,
     pub(crate) marks: Mutex<Marks>,
+    pub(crate) compactor: Compactor,
+    /// The engine's clock begins here.
+    began: Instant,
     /// Bodies before this place in the change log were published.
     published: AtomicU64,
     pub(crate) lag: Lag,
+    /// Tables that are described in another way than when their shapes were made: other columns may be null.
+    redescribed: RwLock<HashSet<u32>>,
     pub(crate) health: Mutex<Health>,
     /// Every transaction that commits at or before this LSN was applied.
     processed: AtomicU64,
@@ -146,8 +180,11 @@ impl Engine {
             registry: RwLock::default(),
             counters: Counters::default(),
             marks: Mutex::default(),
+            compactor: Compactor::default(),
+            began: Instant::now(),
             published: AtomicU64::new(0),
             lag: Lag::default(),
+            redescribed: RwLock::default(),
             health: Mutex::default(),
             processed: AtomicU64::new(0),
             applied: AtomicU64::new(0),
@@ -178,7 +215,7 @@ impl Engine {
 
     /// How far that is behind Postgres's log.
     pub(crate) fn behind(&self) -> Behind {
-        self.lag.behind(self.processed_lsn(), std::time::Instant::now())
+        self.lag.behind(self.processed_lsn(), Instant::now())
     }
 
     pub(crate) fn applied(&self) -> u64 {
@@ -196,6 +233,11 @@ impl Engine {
 
     pub(crate) fn set_published(&self, bodies: u64) {
         self.published.store(bodies, Ordering::Release);
+    }
+
+    /// Milliseconds since the engine was made, at least 1.
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
     pub(crate) fn stopping(&self) -> bool {
@@ -240,6 +282,25 @@ impl Engine {
         }
     }
 
+    /// The router's table has columns that may be null or not as they were not.
+    pub(crate) fn described(&self, table: u32) {
+        self.redescribed.write().insert(table);
+    }
+
+    /// A shape's `electric-schema` header as it is now.
+    pub(crate) fn schema<'a>(&self, shape: &'a Shape) -> Cow<'a, str> {
+        let known = Cow::Borrowed(&*shape.schema);
+        if !self.redescribed.read().contains(&shape.table) {
+            return known;
+        }
+        let Some(table) = self.router.lock().table(shape.table).cloned() else { return known };
+        // Whether changes of generated columns come was decided when the shape was made.
+        match selected(&table, &shape.definition, true) {
+            Ok(selected) => Cow::Owned(crate::format::schema::header(&table, &selected)),
+            Err(_) => known,
+        }
+    }
+
     /// Drops every shape of a table; when the returned position is durable, they are gone.
     pub(crate) fn drop_table(&self, table: u32, why: &str) -> Lsn {
         // Whoever makes the next shape of it has it looked at again.
@@ -265,6 +326,11 @@ impl Engine {
         self.put_out(shape, Phase::Gone)
     }
 
+    /// The same, and waits until it is durable.
+    pub(crate) fn drop_for_good(&self, shape: &Shape) -> Result<(), StoreError> {
+        self.store.wait(self.drop_shape(shape))
+    }
+
     /// The shape could not be made.
     pub(crate) fn fail_shape(&self, shape: &Shape, failure: Failure) {
         self.put_out(shape, Phase::Failed(Arc::new(failure)));
@@ -272,15 +338,20 @@ impl Engine {
 
     fn put_out(&self, shape: &Shape, phase: Phase) -> Lsn {
         self.registry.write().remove(shape);
-        let (slot, log) = shape.change(|state| {
+        let _deleting = self.compactor.deleting.lock();
+        let (slot, logs) = shape.change(|state| {
             state.phase = phase;
-            (state.slot.take(), std::mem::take(&mut state.log))
+            let bases = state.bases.take();
+            let logs = state.log.take().into_iter().chain(bases.iter().flat_map(|bases| bases.logs()));
+            (state.slot.take(), logs.collect::<Vec<LogId>>())
         });
         if let Some(slot) = slot {
             self.router.lock().remove(slot, shape.number);
         }
-        let Some(log) = log else { return Lsn::ZERO };
-        match self.store.delete_shape(log) {
+        if logs.is_empty() {
+            return Lsn::ZERO;
+        }
+        match self.store.delete_shape(&logs) {
             Ok(end) => end,
             Err(error) => {
                 self.forgotten(shape, &error);

@@ -4,6 +4,7 @@
 //! the way of a change, the states of a shape, the invariants and the failure cases.
 
 mod applier;
+mod compact;
 pub mod definition;
 mod engine;
 mod explain;

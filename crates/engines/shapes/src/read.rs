@@ -91,7 +91,7 @@ impl Sources<'_> {
         while first < entries.len() {
             let count = run(&entries[first..]);
             let (begin, last) = (entries[first].at, &entries[first + count - 1]);
-            let read = match self.bodies(begin..last.at + u64::from(last.len), way)? {
+            let read = match self.recent_and_durable(begin..last.at + u64::from(last.len), way)? {
                 Ok(parts) => parts,
                 Err(error) => return Some(Err(error)),
             };
@@ -105,8 +105,13 @@ impl Sources<'_> {
         Some(Ok(out.into()))
     }
 
+    /// Bodies of the change log, from a thread that may wait.
+    pub(crate) fn bodies(&self, range: Range<u64>) -> Result<Vec<Bytes>, ReadError> {
+        self.recent_and_durable(range, Way::Wait).unwrap_or_else(|| Ok(Vec::new()))
+    }
+
     /// Bodies of the change log: the recent ones are in memory, the others are durable.
-    fn bodies(&self, range: Range<u64>, way: Way) -> Option<Result<Vec<Bytes>, ReadError>> {
+    fn recent_and_durable(&self, range: Range<u64>, way: Way) -> Option<Result<Vec<Bytes>, ReadError>> {
         let (mut split, mut recent) = (range.end, Vec::new());
         for _ in 0..HOT_TRIES {
             let from = self.hot.first().clamp(range.start, range.end);

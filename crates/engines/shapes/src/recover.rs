@@ -6,11 +6,13 @@ use crate::marks::Mark;
 use crate::predicate;
 use crate::serve::columns::selected;
 use crate::shape::{Phase, Shape, State};
+use crate::state::bases::{Base, Bases};
 use crate::state::entries::Entry;
-use crate::store::{Kept, StoreError};
+use crate::store::{Kept, KeptBase, StoreError};
 use crate::table::Table;
 use std::collections::HashMap;
 use std::sync::Arc;
+use thalweg_base::LogId;
 
 /// What a start found.
 #[derive(Debug, Default)]
@@ -27,20 +29,33 @@ impl Engine {
         let found = self.store.found()?;
         let tables: HashMap<u32, Arc<Table>> =
             found.tables.into_iter().map(|table| (table.oid, Arc::new(table))).collect();
+        let mut bases: HashMap<u64, Vec<KeptBase>> = HashMap::new();
+        for base in found.bases {
+            bases.entry(base.stored.shape).or_default().push(base);
+        }
         let mut schemas = HashMap::new();
         let mut shapes: HashMap<u64, Arc<Shape>> = HashMap::with_capacity(found.shapes.len());
         for kept in found.shapes {
             self.know_number(kept.stored.number);
             self.know_handle(&kept.handle);
             let log = kept.log;
-            match self.restore(&tables, &mut schemas, kept) {
+            let its_bases = bases.remove(&kept.stored.number).unwrap_or_default();
+            let base_logs: Vec<LogId> = its_bases.iter().map(|base| base.log).collect();
+            let gone = match self.restore(&tables, &mut schemas, kept, its_bases) {
                 Some(shape) => {
+                    let taken: Vec<LogId> = shape.lock().bases.iter().flat_map(|bases| bases.logs()).collect();
                     shapes.insert(shape.number, shape);
+                    base_logs.into_iter().filter(|log| !taken.contains(log)).collect()
                 }
-                None => {
-                    self.store.delete_shape(log)?;
-                }
+                None => [vec![log], base_logs].concat(),
+            };
+            if !gone.is_empty() {
+                self.store.delete_shape(&gone)?;
             }
+        }
+        // Their shapes are gone.
+        for base in bases.into_values().flatten() {
+            self.store.delete_shape(&[base.log])?;
         }
         // They were looked after until the stop; what has happened since is found out when the stream is back.
         // Tables without shapes may have left the publication.
@@ -69,10 +84,16 @@ impl Engine {
         tables: &HashMap<u32, Arc<Table>>,
         schemas: &mut HashMap<(u32, Vec<usize>), Arc<str>>,
         kept: Kept,
+        bases: Vec<KeptBase>,
     ) -> Option<Arc<Shape>> {
         let Kept { handle, log, stored, .. } = kept;
         let table = tables.get(&stored.table)?;
         let snapshot = stored.snapshot.filter(|_| stored.complete)?;
+        let bases = whole(bases, stored.rows_gone);
+        if stored.rows_gone && bases.is_none() {
+            tracing::error!(handle, "a shape has neither its first rows nor later ones: it is dropped");
+            return None;
+        }
         let selected = selected(table, &stored.definition, true).ok()?;
         let predicate = match &stored.definition.where_sql {
             None => None,
@@ -83,6 +104,7 @@ impl Engine {
             .or_insert_with(|| crate::format::schema::header(table, &selected).into());
         let mut state = State::default();
         (state.phase, state.log, state.chunks) = (Phase::Live, Some(log), stored.chunks);
+        state.bases = bases.map(Box::new);
         state.snapshot_taken(snapshot, self.config.http.chunk_bytes);
         let schema = Arc::clone(schema);
         let shape = Shape::new(stored.number, &handle, stored.definition, &stored.identity, table.oid, schema, state);
@@ -92,4 +114,16 @@ impl Engine {
         self.registry.write().insert(Arc::clone(&shape));
         Some(shape)
     }
+}
+
+/// The bases that were complete at the stop.
+fn whole(mut found: Vec<KeptBase>, first_is_gone: bool) -> Option<Bases> {
+    found.sort_unstable_by_key(|base| base.stored.number);
+    let mut whole = found.into_iter().filter(|base| base.stored.complete).filter_map(|KeptBase { log, stored }| {
+        let snapshot = Box::new(stored.snapshot?);
+        Some(Base { number: stored.number, log, end: stored.end, chunks: stored.chunks, snapshot, shown_ms: 0 })
+    });
+    let mut bases = Bases::new(whole.next()?, first_is_gone);
+    whole.for_each(|base| bases.push(base));
+    Some(bases)
 }

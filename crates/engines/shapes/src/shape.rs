@@ -1,8 +1,10 @@
 //! One shape while the server runs: where its snapshot and its changes are, and who waits for them.
 
 use crate::definition::Definition;
-use crate::format::offset::{From, ShapeOffset};
+use crate::format::handle::Handle;
+use crate::format::offset::ShapeOffset;
 use crate::serve::invalid::Invalid;
+use crate::state::bases::{Base, Bases};
 use crate::state::entries::{Entries, Entry};
 use crate::state::snapshot::PgSnapshot;
 use bytes::Bytes;
@@ -63,9 +65,23 @@ pub(crate) struct State {
     pub(crate) snapshot: Option<Box<PgSnapshot>>,
     /// What was copied of the snapshot so far; `None`: a server did that which is gone.
     pub(crate) copied: Option<Copied>,
+    /// Bases after the snapshot, of a shape that has any.
+    pub(crate) bases: Option<Box<Bases>>,
+    /// Somebody began with the newest base.
+    pub(crate) joined: bool,
     waiters: Vec<(u64, Waker)>,
     /// The last live answer, which others may ask for too: what it follows, where it ends, its body.
-    shared: Option<Box<(From, ShapeOffset, Bytes)>>,
+    shared: Option<Box<(ShapeOffset, ShapeOffset, Bytes)>>,
+}
+
+/// Rows that a client begins with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows<'a> {
+    pub(crate) log: Option<LogId>,
+    pub(crate) chunks: &'a [u64],
+    pub(crate) snapshot: Option<&'a PgSnapshot>,
+    /// The changes after this one follow.
+    pub(crate) end: ShapeOffset,
 }
 
 /// How far a snapshot is.
@@ -78,13 +94,13 @@ pub(crate) struct Copied {
 impl State {
     /// A live answer that was made already.
     #[must_use]
-    pub(crate) fn shared(&self, from: From, end: ShapeOffset, live: bool) -> Option<Bytes> {
+    pub(crate) fn shared(&self, from: ShapeOffset, end: ShapeOffset, live: bool) -> Option<Bytes> {
         let (known, known_end, body) = self.shared.as_deref()?;
         (live && *known == from && *known_end == end).then(|| body.clone())
     }
 
     /// Keeps a live answer for others.
-    pub(crate) fn share(&mut self, from: From, end: ShapeOffset, body: Bytes) {
+    pub(crate) fn share(&mut self, from: ShapeOffset, end: ShapeOffset, body: Bytes) {
         self.shared = Some(Box::new((from, end, body)));
     }
 
@@ -101,7 +117,81 @@ impl State {
                 return;
             }
         }
+        // What every base has is not a change any more.
+        if let Some(bases) = &mut self.bases {
+            if entry.offset() <= bases.start() {
+                return;
+            }
+            if entry.offset() <= bases.newest().end {
+                bases.merged += u64::from(entry.len);
+            }
+        }
         self.entries.push(entry, chunk_bytes);
+    }
+
+    /// From now on who begins gets this base.
+    pub(crate) fn show(&mut self, base: Base) {
+        let merged = self.entries.bytes_before(base.end);
+        let bases = match self.bases.take() {
+            None => Box::new(Bases::new(base, false)),
+            Some(mut bases) => {
+                bases.push(base);
+                bases
+            }
+        };
+        self.bases.insert(bases).merged = merged;
+        self.joined = false;
+    }
+
+    /// Forgets the changes that no base needs any more.
+    pub(crate) fn cut(&mut self) {
+        let (start, before) = (self.start(), self.entries.bytes());
+        if let Some(bases) = &mut self.bases
+            && bases.first_is_gone()
+        {
+            self.entries.cut(start);
+            bases.merged = bases.merged.saturating_sub(before - self.entries.bytes());
+        }
+    }
+
+    /// Bytes of changes since the newest base.
+    #[must_use]
+    pub(crate) fn since(&self) -> u64 {
+        let merged = self.bases.as_ref().map_or(0, |bases| bases.merged);
+        self.entries.bytes().saturating_sub(merged)
+    }
+
+    /// Where the oldest body lies that the newest base does not have, in the change log.
+    #[must_use]
+    pub(crate) fn oldest_needed(&self) -> Option<u64> {
+        let end = self.bases.as_ref().map_or(ShapeOffset::SNAPSHOT_END, |bases| bases.newest().end);
+        self.early.first().map(|(_, entry)| entry).or(self.entries.first_after(end)).map(|entry| entry.at)
+    }
+
+    /// Where what is known of the log begins: no position before it can be answered.
+    #[must_use]
+    pub(crate) fn start(&self) -> ShapeOffset {
+        self.bases.as_ref().map_or(ShapeOffset::SNAPSHOT_END, |bases| bases.start())
+    }
+
+    /// The base that answers who begins.
+    #[must_use]
+    pub(crate) fn newest(&self) -> u32 {
+        self.bases.as_ref().map_or(0, |bases| bases.newest().number)
+    }
+
+    /// The rows of a base; `None`: they are gone, or never were.
+    #[must_use]
+    pub(crate) fn rows(&self, base: u32) -> Option<Rows<'_>> {
+        if base > 0 {
+            let Base { log, chunks, snapshot, end, .. } = self.bases.as_ref()?.get(base)?;
+            return Some(Rows { log: Some(*log), chunks, snapshot: Some(&**snapshot), end: *end });
+        }
+        if self.bases.as_ref().is_some_and(|bases| bases.first_is_gone()) {
+            return None;
+        }
+        let (chunks, snapshot) = (&self.chunks[..], self.snapshot.as_deref());
+        Some(Rows { log: self.log, chunks, snapshot, end: ShapeOffset::SNAPSHOT_END })
     }
 
     /// The snapshot was taken: what it contains is not applied.
@@ -129,7 +219,7 @@ impl State {
     /// The position after everything that there is so far.
     #[must_use]
     pub(crate) fn tail(&self) -> ShapeOffset {
-        self.entries.tail()
+        if self.entries.is_empty() { self.start() } else { self.entries.tail() }
     }
 
     /// Who waits for news, and does not any more.
@@ -186,6 +276,16 @@ impl Shape {
             used_ms: AtomicU64::new(0),
             next_key: AtomicU64::new(0),
         }
+    }
+
+    /// The handle of those who began with a base.
+    pub(crate) fn handle_of(&self, base: u32) -> String {
+        Handle::new(&self.handle, base).to_string()
+    }
+
+    /// The handle of those who begin now.
+    pub(crate) fn newest_handle(&self) -> String {
+        self.handle_of(self.lock().newest())
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

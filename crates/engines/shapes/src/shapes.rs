@@ -1,5 +1,6 @@
 //! The engine as the binary has it: opened on a kernel unit, with the threads that follow Postgres.
 
+use crate::compact;
 use crate::engine::{Engine, Health, ShapesConfig};
 use crate::follow;
 use crate::format::note::LogState;
@@ -29,6 +30,11 @@ pub struct ShapesStats {
     pub shapes: usize,
     /// Transactions that were applied since the start.
     pub transactions: u64,
+    /// Changes that were made for shapes since the start, and how often one was given to a shape.
+    pub changes: u64,
+    pub told: u64,
+    /// Predicates that were evaluated for a row since the start.
+    pub evaluations: u64,
     /// Every transaction that commits at or before this LSN was applied.
     pub processed_lsn: u64,
     /// Changes in memory for live readers.
@@ -53,6 +59,12 @@ pub struct ShapesStats {
     pub snapshots: u64,
     /// Rows that snapshots copied since the start.
     pub rows_copied: u64,
+    /// Bases that were made of logs since the start, and bytes that were read and written for them.
+    pub bases_made: u64,
+    pub compact_read_bytes: u64,
+    pub compact_written_bytes: u64,
+    /// Changes that are kept for shapes.
+    pub log_held_bytes: u64,
     /// Requests that wait for a shape to be made; all other requests that are under way.
     pub initial_requests: usize,
     pub existing_requests: usize,
@@ -79,6 +91,8 @@ impl Shapes {
         shapes.spawn("shapes-follow", move || follow::run(&following, recovered.source))?;
         let watching = Arc::clone(&shapes.engine);
         shapes.spawn("shapes-watch", move || watch::run(&watching))?;
+        let compacting = Arc::clone(&shapes.engine);
+        shapes.spawn("shapes-compact", move || compact::run(&compacting))?;
         let asking = Arc::clone(&shapes.engine);
         shapes.spawn("shapes-lag", move || lag::run(&asking))?;
         Ok(shapes)
@@ -123,6 +137,9 @@ impl ShapesService {
         ShapesStats {
             shapes: engine.registry.read().len(),
             transactions: count(&engine.counters.transactions),
+            changes: count(&engine.counters.changes),
+            told: count(&engine.counters.told),
+            evaluations: count(&engine.counters.evaluations),
             processed_lsn: engine.processed_lsn(),
             hot_bytes: engine.hot.bytes(),
             active: engine.health() == Health::Active,
@@ -135,6 +152,10 @@ impl ShapesService {
             live: count(&engine.counters.live),
             snapshots: count(&engine.counters.snapshots),
             rows_copied: count(&engine.counters.rows_copied),
+            bases_made: count(&engine.counters.bases_made),
+            compact_read_bytes: count(&engine.counters.compact_read),
+            compact_written_bytes: count(&engine.counters.compact_written),
+            log_held_bytes: engine.store.changes_held(),
             initial_requests: self.0.admission.now(Kind::Initial),
             existing_requests: self.0.admission.now(Kind::Existing),
         }

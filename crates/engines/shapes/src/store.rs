@@ -1,6 +1,6 @@
 //! The shapes' kernel unit: which logs there are, and what one frame of each kind holds.
 
-use crate::format::note::{LogState, ShapeNote, SourceIdentity, Stored};
+use crate::format::note::{LogState, ShapeNote, SourceIdentity, Stored, StoredBase};
 use crate::format::references::References;
 use crate::table::Table;
 use bytes::Bytes;
@@ -15,6 +15,7 @@ const SOURCE: &str = "source";
 const CHANGES: &str = "c/0";
 const REFERENCES: &str = "g/0";
 const SHAPE: &str = "s/";
+const BASE: &str = "b/";
 const TABLE: &str = "t/";
 
 /// What the unit could not do.
@@ -46,12 +47,20 @@ pub(crate) struct Kept {
     pub(crate) stored: Stored,
 }
 
+/// A base as the unit has it.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptBase {
+    pub(crate) log: LogId,
+    pub(crate) stored: StoredBase,
+}
+
 /// Everything that a start finds.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) source: Option<SourceIdentity>,
     pub(crate) tables: Vec<Table>,
     pub(crate) shapes: Vec<Kept>,
+    pub(crate) bases: Vec<KeptBase>,
 }
 
 /// What was written: how long the references are, and when all of it is durable.
@@ -67,15 +76,38 @@ pub(crate) struct Store {
     changes: LogId,
     references: LogId,
     source: Mutex<Option<LogId>>,
+    /// Sees each step of what must survive a crash between any two.
+    #[cfg(test)]
+    pub(crate) on_write: Mutex<Option<OnWrite>>,
 }
+
+#[cfg(test)]
+pub(crate) type OnWrite = Box<dyn FnMut(&Store, Lsn) + Send>;
 
 impl Store {
     pub(crate) fn open(logs: Arc<Logs<LogState>>) -> Result<Self, StoreError> {
         let changes = plain(&logs, CHANGES)?;
         let references = plain(&logs, REFERENCES)?;
         let source = logs.lock(&[SOURCE]).find(SOURCE);
-        Ok(Self { logs, changes, references, source: Mutex::new(source) })
+        Ok(Self {
+            logs,
+            changes,
+            references,
+            source: Mutex::new(source),
+            #[cfg(test)]
+            on_write: Mutex::default(),
+        })
     }
+
+    #[cfg(test)]
+    fn written(&self, end: Lsn) {
+        if let Some(on_write) = &mut *self.on_write.lock() {
+            on_write(self, end);
+        }
+    }
+
+    #[cfg(not(test))]
+    fn written(&self, _: Lsn) {}
 
     pub(crate) fn durable(&self) -> Lsn {
         self.logs.durable()
@@ -108,6 +140,9 @@ impl Store {
                     log: seen.id,
                     stored: (**stored).clone(),
                 }),
+                LogState::Base(stored) => {
+                    found.bases.push(KeptBase { log: seen.id, stored: (**stored).clone() });
+                }
                 LogState::Plain(state) if seen.name == SOURCE => match serde_json::from_slice(state) {
                     Ok(source) => found.source = Some(source),
                     Err(error) => damaged = Some((seen.name.to_owned(), error.to_string())),
@@ -169,13 +204,20 @@ impl Store {
         self.logs.lock_logs(&[self.references], &[]).view(self.references).map_or(0, |view| view.tail.0)
     }
 
+    /// Bytes of bodies that are kept.
+    pub(crate) fn changes_held(&self) -> u64 {
+        let mut guard = self.logs.lock_logs(&[self.changes], &[]);
+        guard.view(self.changes).map_or(0, |view| view.tail.0 - view.start.0)
+    }
+
     /// Gives up bodies and references before these places.
     pub(crate) fn trim_changes(&self, bodies: u64, references: u64) -> Result<(), StoreError> {
         let ops = [
             Op::Trim { log: self.changes, start: Offset(bodies) },
             Op::Trim { log: self.references, start: Offset(references) },
         ];
-        self.logs.lock_logs(&[self.changes, self.references], &[]).commit(Class::Upkeep, &ops)?;
+        let end = self.logs.lock_logs(&[self.changes, self.references], &[]).commit(Class::Upkeep, &ops)?.end;
+        self.written(end);
         Ok(())
     }
 
@@ -222,16 +264,26 @@ impl Store {
         rows: &[u8],
         lengths: &Lengths,
     ) -> Result<(LogId, Lsn), StoreError> {
-        let name = format!("{SHAPE}{handle}");
-        let note = LogState::Shape(Box::new(stored.clone())).note();
         let parts: [&[u8]; 1] = [rows];
         let append = (!rows.is_empty()).then_some(Append::Bytes { parts: &parts, lengths });
-        let create = Op::Create { name: &name, note: &note, origin: None, append };
-        let committed = self.logs.lock(&[&name]).commit(Class::User, &[create])?;
+        self.create(&format!("{SHAPE}{handle}"), &LogState::Shape(Box::new(stored.clone())), append)
+    }
+
+    /// A log for the rows of a base.
+    pub(crate) fn create_base(&self, handle: &str, stored: StoredBase) -> Result<LogId, StoreError> {
+        let name = format!("{BASE}{handle}/{}", stored.number);
+        Ok(self.create(&name, &LogState::Base(Box::new(stored)), None)?.0)
+    }
+
+    fn create(&self, name: &str, state: &LogState, append: Option<Append<'_>>) -> Result<(LogId, Lsn), StoreError> {
+        let note = state.note();
+        let create = Op::Create { name, note: &note, origin: None, append };
+        let committed = self.logs.lock(&[name]).commit(Class::User, &[create])?;
+        self.written(committed.end);
         Ok((committed.created.unwrap_or_default(), committed.end))
     }
 
-    /// Appends rows of a snapshot, changes its state, or both.
+    /// Appends rows of a snapshot or of a base, changes its state, or both.
     pub(crate) fn write_shape(
         &self,
         log: LogId,
@@ -242,11 +294,51 @@ impl Store {
         let note = note.map(ShapeNote::encode).unwrap_or_default();
         let parts: [&[u8]; 1] = [rows];
         let append = (!rows.is_empty()).then_some(Append::Bytes { parts: &parts, lengths });
-        Ok(self.logs.lock_logs(&[log], &[]).commit(Class::User, &[Op::Write { log, note: &note, append }])?.end)
+        let end = self.logs.lock_logs(&[log], &[]).commit(Class::User, &[Op::Write { log, note: &note, append }])?.end;
+        self.written(end);
+        Ok(end)
     }
 
-    pub(crate) fn delete_shape(&self, log: LogId) -> Result<Lsn, StoreError> {
-        Ok(self.logs.lock_logs(&[log], &[]).commit(Class::Upkeep, &[Op::Delete { log }])?.end)
+    /// Deletes a shape's log, those of its bases, or both: all or none.
+    pub(crate) fn delete_shape(&self, logs: &[LogId]) -> Result<Lsn, StoreError> {
+        let ops: Vec<Op<'_>> = logs.iter().map(|log| Op::Delete { log: *log }).collect();
+        let end = self.logs.lock_logs(logs, &[]).commit(Class::Upkeep, &ops)?.end;
+        self.written(end);
+        Ok(end)
+    }
+
+    /// Deletes bases; `first`: the log of a shape whose snapshot's rows go too.
+    pub(crate) fn delete_bases(&self, first: Option<LogId>, bases: &[LogId]) -> Result<Lsn, StoreError> {
+        let all: Vec<LogId> = first.iter().chain(bases).copied().collect();
+        let mut guard = self.logs.lock_logs(&all, &[]);
+        let note = ShapeNote::RowsGone.encode();
+        let mut ops: Vec<Op<'_>> = bases.iter().map(|log| Op::Delete { log: *log }).collect();
+        if let Some(log) = first
+            && let Some(tail) = guard.view(log).map(|view| view.tail)
+        {
+            ops.push(Op::Write { log, note: &note, append: None });
+            ops.push(Op::Trim { log, start: tail });
+        }
+        let end = guard.commit(Class::Upkeep, &ops)?.end;
+        drop(guard);
+        self.written(end);
+        Ok(end)
+    }
+
+    /// Reads rows from front to back in pieces that end where rows do, from a thread that may wait.
+    pub(crate) fn each_rows<E: From<ReadError>>(
+        &self,
+        log: LogId,
+        upto: u64,
+        f: &mut dyn FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut range = ReadFrom { log, from: Offset::ZERO, upto: Offset(upto) };
+        while range.from < range.upto {
+            let chunk = self.logs.read(range)?;
+            range.from = chunk.end;
+            f(&joined(chunk))?;
+        }
+        Ok(())
     }
 
     /// A chunk of the rows of a snapshot, if no device has to be waited for.

@@ -29,7 +29,12 @@ pub struct ShapeView {
     pub phase: &'static str,
     /// Rows that were copied when it was made; `None`: before the last start of the server.
     pub snapshot_rows: Option<u64>,
+    /// Of the rows that clients begin with now.
     pub snapshot_bytes: u64,
+    /// The number of these rows: 0 is the snapshot, 1 and up were merged of the ones before and of changes.
+    pub base: u32,
+    /// How many such there are: older ones stay for a while.
+    pub bases: u64,
     /// Ranges of changes after the snapshot; a range has the changes of one transaction that lie together.
     pub log_entries: u64,
     pub log_bytes: u64,
@@ -107,7 +112,8 @@ impl Engine {
 pub(crate) fn view(shape: &Shape, now_ms: u64) -> ShapeView {
     let state = shape.lock();
     let definition = &shape.definition;
-    let shown = state.chunks.last().copied().unwrap_or(0);
+    let base = state.newest();
+    let shown = state.rows(base).and_then(|rows| rows.chunks.last().copied()).unwrap_or(0);
     ShapeView {
         handle: shape.handle.to_string(),
         table: table_name(shape),
@@ -130,7 +136,9 @@ pub(crate) fn view(shape: &Shape, now_ms: u64) -> ShapeView {
             Phase::Gone => "gone",
         },
         snapshot_rows: state.copied.map(|copied| copied.rows),
-        snapshot_bytes: state.copied.map_or(shown, |copied| copied.bytes),
+        snapshot_bytes: state.copied.filter(|_| base == 0).map_or(shown, |copied| copied.bytes),
+        base,
+        bases: state.bases.as_ref().map_or(1, |bases| bases.count() as u64),
         log_entries: state.entries.len() as u64,
         log_bytes: state.entries.bytes(),
         offset: state.tail().to_string(),

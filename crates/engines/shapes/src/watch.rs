@@ -16,8 +16,9 @@ const RECONCILE_EVERY: Duration = Duration::from_secs(2);
 const RECONCILE_EVERY_PER_TABLE: Duration = Duration::from_millis(10);
 /// A table that no shape has asked for in this time leaves the publication.
 const UNUSED: Duration = Duration::from_secs(600);
-/// How often changes are looked for that no shape needs.
-const CUT_EVERY: Duration = Duration::from_secs(5);
+/// How often shapes are looked through for changes that nobody needs: this, and so much longer for each shape that it costs little.
+const CUT_EVERY: Duration = Duration::from_secs(1);
+const CUT_EVERY_PER_SHAPE: Duration = Duration::from_micros(10);
 /// How often it is looked whether there is something to do.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -29,9 +30,10 @@ pub(crate) fn run(engine: &Arc<Engine>) {
     while !engine.stopping() {
         std::thread::sleep(TICK);
         engine.evict();
-        if last_cut.elapsed() >= CUT_EVERY {
+        let shapes = u32::try_from(engine.registry.read().len()).unwrap_or(u32::MAX);
+        if last_cut.elapsed() >= CUT_EVERY + CUT_EVERY_PER_SHAPE * shapes {
             last_cut = Instant::now();
-            engine.cut();
+            engine.look_after();
         }
         let health = engine.health();
         // While nobody listened, anything may have happened.
@@ -74,7 +76,9 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
         if let Err(error) = engine.store.put_table(&moved.table) {
             tracing::warn!(%error, "a table cannot be noted");
         }
-        engine.router.lock().moved(Arc::new(moved.table.clone()));
+        if engine.router.lock().moved(Arc::new(moved.table.clone())) {
+            engine.described(moved.table.oid);
+        }
     }
     let in_use = |oid: u32| engine.router.lock().table(oid).is_some();
     for table in engine.publisher.release(&mut session, UNUSED, in_use)? {
@@ -84,22 +88,36 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
 }
 
 impl Engine {
-    /// Gives up changes that no shape needs; drops the shapes that need more of them than are kept.
-    fn cut(&self) {
+    /// Gives up changes that no shape needs, has shapes rebased that hold too many of them, and drops those that still do.
+    pub(crate) fn look_after(&self) {
         let published = self.published();
         let kept_from = published.saturating_sub(self.config.log_bytes_max);
+        let limits = self.limits(published.saturating_sub(self.config.log_bytes_max / 2));
         let shapes: Vec<Arc<Shape>> = self.registry.read().all().cloned().collect();
         let mut floor = published;
         let mut dropped = 0;
+        let mut found = Vec::new();
         for shape in shapes {
-            let Some(oldest) = shape.lock().oldest_body() else { continue };
-            if oldest < kept_from {
+            let mut standing = self.consider(&shape, &limits, &mut found);
+            // The space that may be used goes before the time for which offsets are kept.
+            let forced =
+                standing.held.is_some_and(|at| at < kept_from) && standing.needed.is_none_or(|at| at >= kept_from);
+            if standing.may_leave || forced {
+                let before_ms = if forced { u64::MAX } else { limits.now_ms.saturating_sub(self.config.log_keep_ms) };
+                if let Err(error) = self.release(&shape, before_ms) {
+                    tracing::warn!(%error, "old bases cannot be deleted; it is tried again");
+                }
+                standing.held = shape.lock().oldest_body();
+            }
+            let Some(oldest) = standing.held else { continue };
+            if oldest < kept_from && !forced {
                 dropped += 1;
                 self.drop_shape(&shape);
             } else {
                 floor = floor.min(oldest);
             }
         }
+        self.want(found);
         if dropped > 0 {
             tracing::warn!(
                 shapes = dropped,

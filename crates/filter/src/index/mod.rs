@@ -6,6 +6,7 @@
 //! without keys are candidates of every row. Equal predicates are filed and evaluated once.
 
 mod access;
+mod explain;
 mod keys;
 mod plan;
 mod postings;
@@ -18,6 +19,7 @@ use crate::Predicate;
 use crate::row::Row;
 use crate::schema::Schema;
 use access::Access;
+pub use explain::Explanation;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use postings::Postings;
 use scalars::Scalars;
@@ -43,6 +45,8 @@ pub struct Index<K> {
     seen: Vec<u32>,
     row: u32,
     candidates: Vec<u32>,
+    /// Since it was asked last.
+    evaluations: u64,
 }
 
 /// Where slots are found by the values of a row.
@@ -80,6 +84,7 @@ impl<K: Copy + Ord> Default for Index<K> {
             seen: Vec::new(),
             row: 0,
             candidates: Vec::new(),
+            evaluations: 0,
         }
     }
 }
@@ -185,6 +190,7 @@ impl<K: Copy + Ord> Index<K> {
                 candidates.push(slot);
             }
         });
+        self.evaluations += (candidates.len() + self.foreign.len()) as u64;
         for slot in candidates.drain(..) {
             let slot = &self.slots[slot as usize];
             if slot.predicate.expr.truth(&row) == Ok(Some(true)) {
@@ -199,13 +205,9 @@ impl<K: Copy + Ord> Index<K> {
         }
     }
 
-    /// By what a predicate is, or would be, found: for people.
-    pub fn explain(&self, predicate: &Predicate) -> String {
-        match plan::plan(&predicate.expr, &self.filed, &self.hasher) {
-            None => "evaluated for each row".to_owned(),
-            Some(plan) if plan.keys.is_empty() => "never true".to_owned(),
-            Some(plan) => plan.explain(&predicate.schema),
-        }
+    /// How often a predicate was evaluated since this was asked last.
+    pub fn take_evaluations(&mut self) -> u64 {
+        std::mem::take(&mut self.evaluations)
     }
 }
 

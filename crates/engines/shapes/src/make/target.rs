@@ -181,7 +181,7 @@ impl Target {
             wanted
         });
         if self.dropped {
-            engine.store.delete_shape(log).map_err(cannot_store)?;
+            engine.store.delete_shape(&[log]).map_err(cannot_store)?;
         }
         Ok((log, end))
     }
@@ -196,6 +196,7 @@ impl Target {
             snapshot: Some(snapshot.clone()),
             chunks,
             complete,
+            rows_gone: false,
         }
     }
 

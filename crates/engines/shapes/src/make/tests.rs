@@ -33,6 +33,8 @@ impl Server {
             http: Settings { chunk_bytes: CHUNK_BYTES, ..Settings::default() },
             shapes_max: 1000,
             log_bytes_max: 1 << 30,
+            log_keep_ms: 60_000,
+            compact_bytes: 1 << 20,
             connections: 4,
             stream_id: "test".into(),
             manual_publishing: false,

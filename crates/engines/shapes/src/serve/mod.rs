@@ -7,7 +7,7 @@ mod gather;
 mod given;
 mod identifier;
 pub(crate) mod invalid;
-mod look;
+pub(crate) mod look;
 mod making;
 mod params;
 mod query;

@@ -271,7 +271,8 @@ impl Responder {
             _ if !asker.cacheable => "no-cache".to_owned(),
             // Clients may begin with an old snapshot, but the caches that many share should have a new one now and then.
             _ if page.asked == From::Start => {
-                "public, max-age=604800, s-maxage=3600, stale-while-revalidate=2629746".to_owned()
+                let shared = settings.first_shared_age_s;
+                format!("public, max-age=604800, s-maxage={shared}, stale-while-revalidate=2629746")
             }
             // Almost as long as the stream lasts, so that all who ask meanwhile can have the same.
             Mode::Events { .. } => {

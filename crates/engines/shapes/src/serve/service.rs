@@ -12,6 +12,7 @@ use super::secret::Secret;
 use super::sse;
 use super::subset;
 use crate::engine::{Counted, Engine, Health};
+use crate::format::handle::Handle;
 use crate::format::message::{push_snapshot_end, up_to_date};
 use crate::format::offset::{From, ShapeOffset};
 use crate::make::scan;
@@ -22,6 +23,7 @@ use crate::source::pool::Pool as Database;
 use crate::source::session::Session;
 use crate::table::TableName;
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,7 +137,7 @@ impl Inner {
         let wanted = DeleteRequest::parse(request.query.unwrap_or_default()).map_err(Refusal::Invalid)?;
         let registry = self.engine.registry.read();
         let by_words = wanted.shape.as_ref().map(|shape| registry.by_words(&shape.key()).cloned());
-        let by_handle = wanted.handle.as_ref().map(|handle| registry.by_handle(handle).cloned());
+        let by_handle = wanted.handle.as_ref().map(|handle| registry.by_handle(Handle::parse(handle).shape).cloned());
         drop(registry);
         let found = match (by_words, by_handle) {
             (Some(Some(shape)), Some(Some(named))) if shape.number != named.number => return Err(Refusal::Mismatch),
@@ -145,14 +147,11 @@ impl Inner {
         };
         // Acknowledged means durable: a handle that was told to be gone never comes back.
         let (inner, asker) = (Arc::clone(self), asker.clone());
-        let deleted = self.io.run(move || {
-            let end = inner.engine.drop_shape(&found);
-            match inner.engine.store.wait(end) {
-                Ok(()) => inner.responder.deleted(&asker),
-                Err(error) => {
-                    let refusal = Refusal::Unreadable(error.to_string());
-                    inner.responder.refuse(&asker, &refusal, Moment::default())
-                }
+        let deleted = self.io.run(move || match inner.engine.drop_for_good(&found) {
+            Ok(()) => inner.responder.deleted(&asker),
+            Err(error) => {
+                let refusal = Refusal::Unreadable(error.to_string());
+                inner.responder.refuse(&asker, &refusal, Moment::default())
             }
         });
         deleted.map(|fetch| Reply::Later(Box::new(Deleting(fetch)))).ok_or_else(too_many_reads)
@@ -165,7 +164,8 @@ impl Inner {
         let (known, named) = {
             let registry = self.engine.registry.read();
             let known = registry.by_words(&words).cloned();
-            (known, wanted.handle.as_ref().map(|handle| registry.by_handle(handle).cloned()))
+            let named = wanted.handle.as_ref().map(|handle| registry.by_handle(Handle::parse(handle).shape).cloned());
+            (known, named)
         };
         let (stage, permit) = match (known, named) {
             (Some(shape), None) => (Stage::Shape(shape), self.admission.enter(Kind::Existing)?),
@@ -173,7 +173,7 @@ impl Inner {
                 (Stage::Shape(shape), self.admission.enter(Kind::Existing)?)
             }
             // The handle is another's, or nobody's any more: the client starts again with this shape.
-            (Some(shape), Some(_)) => return Err(Refusal::MustRefetch(Some(shape.handle.to_string()))),
+            (Some(shape), Some(_)) => return Err(Refusal::MustRefetch(Some(shape.newest_handle()))),
             // The words are new, the shape need not be.
             (None, _) => {
                 let (making, permit) = self.make(&wanted.shape, words)?;
@@ -186,6 +186,7 @@ impl Inner {
             permit,
             stage,
             from: wanted.offset,
+            base: wanted.handle.as_ref().map(|handle| Handle::parse(handle).base),
             handle: wanted.handle.map(|handle| handle.as_ref().into()),
             live: wanted.live,
             counted: wanted.live.then(|| Counted::new(&self.engine, |counters| &counters.live)),
@@ -310,6 +311,8 @@ pub(crate) struct Visit {
     stage: Stage,
     from: From,
     handle: Option<Box<str>>,
+    /// The base of the handle, if there is one.
+    base: Option<u32>,
     live: bool,
     /// Among the live requests, if it is one.
     counted: Option<Counted>,
@@ -356,8 +359,8 @@ impl Visit {
                     None => return Poll::Wait,
                     Some(Err(failure)) => return self.refuse(&refusal(&failure), cx),
                     Some(Ok(shape)) => {
-                        if self.handle.as_ref().is_some_and(|handle| **handle != *shape.handle) {
-                            return self.refuse(&Refusal::MustRefetch(Some(shape.handle.to_string())), cx);
+                        if self.handle.as_ref().is_some_and(|handle| *Handle::parse(handle).shape != *shape.handle) {
+                            return self.refuse(&Refusal::MustRefetch(Some(shape.newest_handle())), cx);
                         }
                         self.stage = Stage::Shape(shape);
                     }
@@ -373,17 +376,21 @@ impl Visit {
                     let Some(read) = fetch.take(|| cx.waker()) else { return Poll::Wait };
                     return match read {
                         Ok(messages) => self.answer(&Arc::clone(shape), &answer.clone(), messages, cx),
-                        Err(error) => self.refuse(&Refusal::Unreadable(error.to_string()), cx),
+                        Err(error) => self.unreadable(&Arc::clone(shape), answer.base, &error, cx),
                     };
                 }
                 Stage::Subset(shape, fetch) => {
                     let Some(done) = fetch.take(|| cx.waker()) else { return Poll::Wait };
                     return match done {
                         Ok(done) => {
-                            let offset = shape.lock().tail();
-                            let body = Body::Bytes(done.body);
+                            let (offset, base) = {
+                                let state = shape.lock();
+                                (state.tail(), self.base.unwrap_or(state.newest()))
+                            };
+                            let (handle, body) = (shape.handle_of(base), Body::Bytes(done.body));
                             let responder = &self.inner.responder;
-                            let response = responder.subset(&self.asker, &shape.handle, offset, &shape.schema, body);
+                            let response =
+                                responder.subset(&self.asker, &handle, offset, &self.inner.engine.schema(shape), body);
                             Poll::Ready(Reply::Now(response))
                         }
                         Err(refusal) => self.refuse(&refusal, cx),
@@ -400,7 +407,7 @@ impl Visit {
         let processed = inner.engine.processed_lsn();
         let mut state = shape.lock();
         let from = if self.subset.is_some() { From::Now } else { self.from };
-        let found = look(&state, from, self.live, processed);
+        let found = look(&state, self.base, from, self.live, processed);
         let http = &inner.engine.config.http;
         match found {
             Look::Failed(failure) => {
@@ -410,6 +417,10 @@ impl Visit {
             Look::Gone => {
                 drop(state);
                 Some(self.refuse(&Refusal::MustRefetch(None), cx))
+            }
+            Look::Past => {
+                drop(state);
+                Some(self.refuse(&Refusal::MustRefetch(Some(shape.newest_handle())), cx))
             }
             _ if self.sse => {
                 drop(state);
@@ -422,8 +433,9 @@ impl Visit {
             }
             Look::Answer(answer) => {
                 self.permit.now_reads();
+                state.joined |= self.from == From::Start;
                 // A body that says that it is up to date is not for an answer that is not.
-                let shared = answer.up_to_date.and_then(|_| state.shared(self.from, answer.end, self.live));
+                let shared = answer.up_to_date.and_then(|_| state.shared(answer.after, answer.end, self.live));
                 drop(state);
                 if let Some(body) = shared {
                     return Some(self.respond(shape, &answer, Body::Bytes(body), cx));
@@ -473,7 +485,7 @@ impl Visit {
         {
             return Some(match read {
                 Ok(messages) => self.answer(shape, &answer, messages, cx),
-                Err(error) => self.refuse(&Refusal::Unreadable(error.to_string()), cx),
+                Err(error) => self.unreadable(shape, answer.base, &error, cx),
             });
         }
         let (engine, number, job) = (Arc::clone(engine), shape.number, wanted.clone());
@@ -486,6 +498,16 @@ impl Visit {
         }
     }
 
+    /// What was to be read is not there: it was given up meanwhile, or the disk is at fault.
+    fn unreadable(&self, shape: &Shape, base: u32, error: &ReadError, cx: &Context<'_>) -> Poll {
+        let again = look(&shape.lock(), Some(base), self.from, self.live, 0);
+        match again {
+            Look::Gone => self.refuse(&Refusal::MustRefetch(None), cx),
+            Look::Past => self.refuse(&Refusal::MustRefetch(Some(shape.newest_handle())), cx),
+            _ => self.refuse(&Refusal::Unreadable(error.to_string()), cx),
+        }
+    }
+
     /// Puts the body together: an array of the messages, and the word about where they end. What is large is sent as it was read.
     fn answer(&mut self, shape: &Arc<Shape>, answer: &Answer, messages: Vec<Bytes>, cx: &mut Context<'_>) -> Poll {
         let messages = match answer.skip {
@@ -494,7 +516,7 @@ impl Visit {
         };
         let mut tail = Vec::new();
         if answer.snapshot_end
-            && let Some(snapshot) = &shape.lock().snapshot
+            && let Some(snapshot) = shape.lock().rows(answer.base).and_then(|rows| rows.snapshot)
         {
             push_snapshot_end(&mut tail, snapshot);
         }
@@ -506,7 +528,7 @@ impl Visit {
         let body = if bytes <= JOINED_BYTES || shared && bytes <= SHARED_BYTES {
             let body = Bytes::from(array(&messages, tail).concat());
             if shared {
-                shape.lock().share(self.from, answer.end, body.clone());
+                shape.lock().share(answer.after, answer.end, body.clone());
             }
             Body::Bytes(body)
         } else {
@@ -516,12 +538,14 @@ impl Visit {
     }
 
     fn respond(&mut self, shape: &Arc<Shape>, answer: &Answer, body: Body, cx: &mut Context<'_>) -> Poll {
+        let schema = if self.live { Cow::Borrowed("") } else { self.inner.engine.schema(shape) };
         let mode = match self.live {
             true => Mode::LongPoll { cursor: self.cursor.as_deref() },
-            false => Mode::CatchUp { schema: &shape.schema },
+            false => Mode::CatchUp { schema: &schema },
         };
+        let handle = shape.handle_of(answer.base);
         let page = Page {
-            handle: &shape.handle,
+            handle: &handle,
             asked: self.from,
             offset: answer.end,
             mode,
@@ -545,8 +569,10 @@ impl Visit {
             From::After(offset) => offset,
             From::Start | From::Now => ShapeOffset::SNAPSHOT_END,
         };
+        let base = self.base.unwrap_or(shape.lock().newest());
+        let handle = shape.handle_of(base);
         let page = Page {
-            handle: &shape.handle,
+            handle: &handle,
             asked: self.from,
             offset: tail,
             mode: Mode::Events { cursor: self.cursor.as_deref() },
@@ -554,7 +580,7 @@ impl Visit {
             has_data: false,
         };
         let counted = self.counted.take();
-        let feed = sse::Feed::new(Arc::clone(&self.inner), Arc::clone(shape), tail, counted, cx.now_ms);
+        let feed = sse::Feed::new(Arc::clone(&self.inner), Arc::clone(shape), base, tail, counted, cx.now_ms);
         let moment = self.inner.moment(cx.now_ms);
         let mut response = self.inner.responder.page(&self.asker, &page, moment, Body::Stream(Box::new(feed)));
         response.close = true;

@@ -7,6 +7,8 @@ pub struct Settings {
     pub max_age_s: u64,
     /// How long they may go on using it while they ask again: `ELECTRIC_CACHE_STALE_AGE`.
     pub stale_age_s: u64,
+    /// How long caches that many share may keep the rows that clients begin with.
+    pub first_shared_age_s: u64,
     /// An answer ends where this much of a log ends: `ELECTRIC_SHAPE_CHUNK_BYTES_THRESHOLD`.
     pub chunk_bytes: u64,
     /// How long a live request waits: `ELECTRIC_LONG_POLL_TIMEOUT`. Below a second, cursors are always 0.
@@ -28,6 +30,7 @@ impl Default for Settings {
         Self {
             max_age_s: 60,
             stale_age_s: 300,
+            first_shared_age_s: 3600,
             chunk_bytes: 10 << 20,
             long_poll_ms: 20_000,
             sse_timeout_ms: 60_000,

@@ -17,6 +17,8 @@ use thalweg_wire::http::{BodySource, Context, Fetch, Pull, Sink};
 pub(crate) struct Feed {
     inner: Arc<Inner>,
     shape: Arc<Shape>,
+    /// The base that the client began with.
+    base: u32,
     /// What was sent ends here.
     at: ShapeOffset,
     ends_ms: u64,
@@ -33,12 +35,13 @@ impl Feed {
     pub(crate) fn new(
         inner: Arc<Inner>,
         shape: Arc<Shape>,
+        base: u32,
         at: ShapeOffset,
         counted: Option<Counted>,
         now_ms: u64,
     ) -> Self {
         let ends_ms = now_ms + inner.engine.config.http.sse_timeout_ms;
-        Self { inner, shape, at, ends_ms, spoke_ms: now_ms, ticket: None, _counted: counted, reading: None }
+        Self { inner, shape, base, at, ends_ms, spoke_ms: now_ms, ticket: None, _counted: counted, reading: None }
     }
 
     fn leave(&mut self) {
@@ -84,9 +87,9 @@ impl BodySource for Feed {
         let processed = inner.engine.processed_lsn();
         let mut state = shape.lock();
         shape.used(cx.now_ms);
-        match look(&state, From::After(self.at), true, processed) {
+        match look(&state, Some(self.base), From::After(self.at), true, processed) {
             // The client comes back, and learns from the status why.
-            Look::Failed(_) | Look::Gone => Pull::End,
+            Look::Failed(_) | Look::Past | Look::Gone => Pull::End,
             Look::Answer(answer) => {
                 drop(state);
                 let Some(wanted) = &answer.wanted else { return self.tell(&answer, Vec::new(), cx, sink) };

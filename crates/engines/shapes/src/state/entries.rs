@@ -116,6 +116,42 @@ impl Entries {
         }
     }
 
+    /// How many bytes the entries up to `upto` have.
+    #[must_use]
+    pub fn bytes_before(&self, upto: ShapeOffset) -> u64 {
+        let count = self.list.partition_point(|entry| entry.offset() <= upto);
+        self.list[..count].iter().map(|entry| u64::from(entry.len)).sum()
+    }
+
+    /// The oldest entry after a position.
+    #[must_use]
+    pub fn first_after(&self, from: ShapeOffset) -> Option<&Entry> {
+        self.list.get(self.list.partition_point(|entry| entry.offset() <= from))
+    }
+
+    /// The entries after a position, up to the last one whose transaction is not after `lsn`.
+    #[must_use]
+    pub fn between(&self, from: ShapeOffset, lsn: u64) -> &[Entry] {
+        let first = self.list.partition_point(|entry| entry.offset() <= from);
+        let last = self.list.partition_point(|entry| entry.lsn <= lsn);
+        self.list.get(first..last).unwrap_or_default()
+    }
+
+    /// Gives up the entries up to `upto`: nobody asks for what is before it any more. Chunks end where they did.
+    pub fn cut(&mut self, upto: ShapeOffset) {
+        let count = self.list.partition_point(|entry| entry.offset() <= upto);
+        if count == 0 {
+            return;
+        }
+        // Of a chunk that is not complete the bytes that are cut still count.
+        self.bytes -= self.list.drain(..count).map(|entry| u64::from(entry.len)).sum::<u64>();
+        self.chunks.retain(|end| *end as usize > count);
+        let gone = u32::try_from(count).unwrap_or(u32::MAX);
+        self.chunks.iter_mut().for_each(|end| *end -= gone);
+        self.list.shrink_to(self.list.len() * 2);
+        self.chunks.shrink_to(self.chunks.len() * 2);
+    }
+
     /// Memory of the lists, in bytes.
     #[must_use]
     pub fn memory(&self) -> usize {
@@ -170,6 +206,35 @@ mod tests {
         entries.push(entry(4, 9, 1), 100);
         assert_eq!(entries.len(), 2);
         assert_eq!(entries.tail(), ShapeOffset::new(5, 2));
+    }
+
+    #[test]
+    fn a_log_that_is_cut_ends_chunks_where_it_did() {
+        let list: Vec<Entry> = (0..40).map(|n| entry(n / 3 + 1, (n % 3) as u32 * 2, 7 + n as u32 % 5)).collect();
+        let whole = entries(&list, 30);
+        for cut in 0..list.len() - 5 {
+            let mut rest = entries(&list[..list.len() - 5], 30);
+            rest.cut(list[cut].offset());
+            list[list.len() - 5..].iter().for_each(|e| rest.push(*e, 30));
+            assert_eq!(rest.len(), list.len() - 1 - cut);
+            assert_eq!(rest.bytes(), whole.bytes() - whole.bytes_before(list[cut].offset()));
+            for from in &list[cut..] {
+                let (a, b) = (whole.after(from.offset()), rest.after(from.offset()));
+                assert_eq!((a.entries, a.end, a.at_tail, a.whole), (b.entries, b.end, b.at_tail, b.whole));
+            }
+        }
+    }
+
+    #[test]
+    fn what_lies_between_two_positions_ends_with_a_transaction() {
+        let entries = entries(&[entry(5, 0, 1), entry(5, 2, 2), entry(7, 0, 4), entry(9, 0, 8)], 100);
+        let sum = |from, lsn| entries.between(from, lsn).iter().map(|e| e.len).sum::<u32>();
+        assert_eq!(
+            [sum(ShapeOffset::SNAPSHOT_END, 8), sum(ShapeOffset::new(5, 0), 7), sum(ShapeOffset::new(7, 0), 5)],
+            [7, 6, 0]
+        );
+        assert_eq!(entries.bytes_before(ShapeOffset::new(5, 2)), 3);
+        assert_eq!(entries.first_after(ShapeOffset::new(5, 2)), Some(&entry(7, 0, 4)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What decides, without clock, randomness or IO: entries of shapes, snapshots of Postgres, and the way of a change.
 
+pub(crate) mod bases;
 pub mod entries;
 pub mod recent;
 pub mod snapshot;

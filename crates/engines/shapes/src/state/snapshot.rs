@@ -1,7 +1,11 @@
 //! Which transactions a snapshot contains.
 
+use std::collections::BTreeSet;
 use std::str::FromStr;
 use thalweg_base::{DecodeError, Decoder, Encoder};
+
+/// Transactions that [`PgSnapshot::with`] tells as not contained, at most.
+const HOLES_MAX: usize = 256;
 
 /// A snapshot of Postgres (`pg_current_snapshot()`), and the LSN up to which WAL was inserted right after it was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,10 +39,22 @@ impl PgSnapshot {
     }
 
     /// The full id nearest to the snapshot: transactions that are compared with it are within 2^31 of it.
-    fn with_epoch(&self, xid: u32) -> u64 {
+    pub(crate) fn with_epoch(&self, xid: u32) -> u64 {
         let near = self.xmax;
         let distance = (xid.wrapping_sub(near as u32)) as i32;
         near.wrapping_add_signed(i64::from(distance))
+    }
+
+    /// The snapshot, and after it the transactions `seen` and all below `seen_below`. Those between that nobody has seen are told as
+    /// not contained, the last [`HOLES_MAX`] of them: they did not touch what the snapshot is of, or have not committed.
+    #[must_use]
+    pub(crate) fn with(&self, seen: &BTreeSet<u64>, seen_below: u64, lsn: u64) -> Self {
+        let xmax = self.xmax.max(seen.last().map_or(0, |last| last + 1)).max(seen_below);
+        let early = self.xip.iter().rev().copied();
+        let holes = (self.xmax.max(seen_below)..xmax).rev().chain(early.filter(|xid| *xid >= seen_below));
+        let mut xip: Vec<u64> = holes.filter(|xid| !seen.contains(xid)).take(HOLES_MAX).collect();
+        xip.reverse();
+        Self { xmin: xip.first().copied().unwrap_or(xmax), xmax, xip, lsn }
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -95,6 +111,19 @@ mod tests {
         assert!(contained(9) && contained(11) && contained(19));
         assert!(!contained(12) && !contained(15) && !contained(20) && !contained(21));
         assert!(!snapshot.contains(11, 1001), "it committed after the snapshot, whatever its number");
+    }
+
+    #[test]
+    fn a_snapshot_goes_on_with_what_came_after_it() {
+        let snapshot = snapshot("10:20:12,15", 1000);
+        let seen = |xids: &[u64]| snapshot.with(&xids.iter().copied().collect(), 0, 2000);
+        assert_eq!(seen(&[]), PgSnapshot { xmin: 12, xmax: 20, xip: vec![12, 15], lsn: 2000 });
+        assert_eq!(seen(&[12, 21, 24]), PgSnapshot { xmin: 15, xmax: 25, xip: vec![15, 20, 22, 23], lsn: 2000 });
+        assert_eq!(seen(&[12, 15, 20]), PgSnapshot { xmin: 21, xmax: 21, xip: vec![], lsn: 2000 });
+        let far = seen(&[1 << 40]);
+        assert_eq!((far.xip.len(), far.xmin, far.xmax), (HOLES_MAX, (1 << 40) - HOLES_MAX as u64, (1 << 40) + 1));
+        let below = snapshot.with(&[32].into(), 30, 2000);
+        assert_eq!(below, PgSnapshot { xmin: 30, xmax: 33, xip: vec![30, 31], lsn: 2000 });
     }
 
     #[test]

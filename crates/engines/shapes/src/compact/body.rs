@@ -1,0 +1,254 @@
+//! Bodies taken apart as bytes: no value is decoded, so none can come out in another form than it went in.
+
+/// Not a body that can be merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BodyError {
+    /// Rows whose place in the shape depends on other rows, and what is told of these. Merging them needs to know of both.
+    #[error("the shape's log tells of more than rows")]
+    NotRows,
+    #[error("a body is not in the form that it was written in")]
+    Form,
+}
+
+/// What a change did to its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Insert,
+    Update,
+    Delete,
+}
+
+/// `{"key":…,"value":{…},"headers":{…}},`, in pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Body<'a> {
+    /// All of it, the comma after it included.
+    pub(crate) whole: &'a [u8],
+    /// Without its quotes, escaped as it is.
+    pub(crate) key: &'a [u8],
+    /// `{…}`.
+    pub(crate) value: &'a [u8],
+    /// `{…}`.
+    pub(crate) headers: &'a [u8],
+}
+
+impl<'a> Body<'a> {
+    /// The first body of `bytes`, and what follows it.
+    pub(crate) fn split(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), BodyError> {
+        if bytes.starts_with(b"{\"headers\":") {
+            return Err(BodyError::NotRows);
+        }
+        let rest = bytes.strip_prefix(b"{\"key\":\"").ok_or(BodyError::Form)?;
+        let (key, rest) = rest.split_at(text_end(rest)?);
+        let rest = rest.strip_prefix(b"\",\"value\":").ok_or(BodyError::Form)?;
+        let (value, mut rest) = rest.split_at(object_end(rest)?);
+        if let Some(old) = rest.strip_prefix(b",\"old_value\":") {
+            rest = &old[object_end(old)?..];
+        }
+        let rest = rest.strip_prefix(b",\"headers\":").ok_or(BodyError::Form)?;
+        let (headers, rest) = rest.split_at(object_end(rest)?);
+        let rest = rest.strip_prefix(b"},").ok_or(BodyError::Form)?;
+        let whole = &bytes[..bytes.len() - rest.len()];
+        Ok((Self { whole, key, value, headers }, rest))
+    }
+
+    pub(crate) fn operation(&self) -> Result<Operation, BodyError> {
+        let rest = self.headers.strip_prefix(b"{\"operation\":\"").ok_or(BodyError::Form)?;
+        let operation = match &rest[..text_end(rest)?] {
+            b"insert" => Operation::Insert,
+            b"update" => Operation::Update,
+            b"delete" => Operation::Delete,
+            _ => return Err(BodyError::Form),
+        };
+        // Quotes in a text have a backslash before them: these are names.
+        let tagged = [&b"\"tags\":"[..], b"\"removed_tags\":", b"\"active_conditions\":"];
+        if tagged.iter().any(|name| memchr::memmem::find(self.headers, name).is_some()) {
+            return Err(BodyError::NotRows);
+        }
+        Ok(operation)
+    }
+
+    /// The transaction's number, if it is told.
+    pub(crate) fn xid(&self) -> Option<u32> {
+        const NAME: &[u8] = b"\"txids\":[";
+        let at = memchr::memmem::find(self.headers, NAME)? + NAME.len();
+        let digits = self.headers[at..].iter().take_while(|b| b.is_ascii_digit()).count();
+        std::str::from_utf8(&self.headers[at..at + digits]).ok()?.parse().ok()
+    }
+
+    /// `"relation":["…","…"]`.
+    pub(crate) fn relation(&self) -> Result<&'a [u8], BodyError> {
+        const NAME: &[u8] = b"\"relation\":[";
+        let from = memchr::memmem::find(self.headers, NAME).ok_or(BodyError::Form)?;
+        let mut at = from + NAME.len();
+        loop {
+            match self.headers.get(at) {
+                Some(b']') => return Ok(&self.headers[from..=at]),
+                Some(b'"') => at += text_end(&self.headers[at + 1..])? + 2,
+                Some(b',') => at += 1,
+                _ => return Err(BodyError::Form),
+            }
+        }
+    }
+}
+
+/// Appends a body for a row that is there.
+pub(crate) fn push_row(out: &mut Vec<u8>, key: &[u8], value: &[u8], relation: &[u8]) {
+    out.extend_from_slice(b"{\"key\":\"");
+    out.extend_from_slice(key);
+    out.extend_from_slice(b"\",\"value\":");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b",\"headers\":{\"operation\":\"insert\",");
+    out.extend_from_slice(relation);
+    out.extend_from_slice(b"}},");
+}
+
+/// `value` with its columns as `changes` has them, in the order of `value`; columns that it does not have come last.
+pub(crate) fn patched(value: &[u8], changes: &[u8]) -> Result<Vec<u8>, BodyError> {
+    let changes = members(changes)?;
+    let mut used = vec![false; changes.len()];
+    let mut out = Vec::with_capacity(value.len() + 16);
+    out.push(b'{');
+    let mut push = |name: &[u8], value: &[u8]| {
+        if out.len() > 1 {
+            out.push(b',');
+        }
+        out.extend_from_slice(name);
+        out.extend_from_slice(value);
+    };
+    // Both have the table's order, so the next change is where the last one was found, or after it.
+    let mut next = 0;
+    for (name, value) in members(value)? {
+        let mut order = (next..changes.len()).chain(0..next);
+        match order.find(|at| changes[*at].0 == name) {
+            Some(at) => {
+                (used[at], next) = (true, at + 1);
+                push(name, changes[at].1);
+            }
+            None => push(name, value),
+        }
+    }
+    changes.iter().zip(used).filter(|(_, used)| !used).for_each(|((name, value), _)| push(name, value));
+    out.push(b'}');
+    Ok(out)
+}
+
+/// `"name":` and value.
+type Member<'a> = (&'a [u8], &'a [u8]);
+
+/// The members of `{…}`.
+fn members(object: &[u8]) -> Result<Vec<Member<'_>>, BodyError> {
+    let mut rest = object.strip_prefix(b"{").ok_or(BodyError::Form)?;
+    let mut all = Vec::new();
+    while let Some(quoted) = rest.strip_prefix(b"\"") {
+        let name = text_end(quoted)? + 2;
+        if rest.get(name) != Some(&b':') {
+            return Err(BodyError::Form);
+        }
+        let (name, value) = rest.split_at(name + 1);
+        let end = match value.strip_prefix(b"\"") {
+            Some(text) => text_end(text)? + 2,
+            None => memchr::memchr2(b',', b'}', value).ok_or(BodyError::Form)?,
+        };
+        all.push((name, &value[..end]));
+        rest = &value[end..];
+        rest = rest.strip_prefix(b",").unwrap_or(rest);
+    }
+    if rest == b"}" { Ok(all) } else { Err(BodyError::Form) }
+}
+
+/// Where the quote stands that closes a text, which begins where `bytes` do.
+fn text_end(bytes: &[u8]) -> Result<usize, BodyError> {
+    let mut at = 0;
+    loop {
+        at += memchr::memchr2(b'"', b'\\', bytes.get(at..).ok_or(BodyError::Form)?).ok_or(BodyError::Form)?;
+        if bytes[at] == b'"' {
+            return Ok(at);
+        }
+        at += 2;
+    }
+}
+
+/// How long the object is that `bytes` begin with.
+fn object_end(bytes: &[u8]) -> Result<usize, BodyError> {
+    let (mut depth, mut at) = (0_usize, 0);
+    while let Some(found) = memchr::memchr3(b'{', b'}', b'"', bytes.get(at..).ok_or(BodyError::Form)?) {
+        at += found;
+        match bytes[at] {
+            b'{' => depth += 1,
+            b'}' => {
+                depth = depth.checked_sub(1).ok_or(BodyError::Form)?;
+                if depth == 0 {
+                    return Ok(at + 1);
+                }
+            }
+            _ => at += text_end(&bytes[at + 1..])? + 1,
+        }
+        at += 1;
+        if depth == 0 {
+            break;
+        }
+    }
+    Err(BodyError::Form)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CHANGE: &[u8] = br#"{"key":"\"public\".\"t\"/\"a}\\\"\"","value":{"id":"a}\\\"","n":null},"old_value":{"n":"{"},"headers":{"operation":"update","txids":[7],"relation":["pub]","t\""],"key_change_to":"\"tags\":","lsn":"9","op_position":2}},"#;
+
+    #[test]
+    fn a_body_comes_apart() {
+        let two = [CHANGE, br#"{"key":"k","value":{},"headers":{"operation":"delete"}},"#].concat();
+        let (body, rest) = Body::split(&two).unwrap();
+        assert_eq!(body.whole, CHANGE);
+        assert_eq!(body.key, br#"\"public\".\"t\"/\"a}\\\"\""#);
+        assert_eq!(body.value, br#"{"id":"a}\\\"","n":null}"#);
+        assert_eq!((body.operation(), body.xid()), (Ok(Operation::Update), Some(7)));
+        assert_eq!(body.relation().unwrap(), br#""relation":["pub]","t\""]"#);
+        let (last, rest) = Body::split(rest).unwrap();
+        assert_eq!((last.operation(), last.xid(), rest), (Ok(Operation::Delete), None, &b""[..]));
+        let mut row = Vec::new();
+        push_row(&mut row, body.key, body.value, body.relation().unwrap());
+        let (row, rest) = Body::split(&row).unwrap();
+        assert_eq!(
+            (row.key, row.value, row.operation(), rest),
+            (body.key, body.value, Ok(Operation::Insert), &b""[..])
+        );
+    }
+
+    #[test]
+    fn what_is_more_than_a_row_is_told_apart() {
+        let event = br#"{"headers":{"event":"move-out","patterns":[],"txids":[]}},"#;
+        assert_eq!(Body::split(event), Err(BodyError::NotRows));
+        let tagged = br#"{"key":"k","value":{},"headers":{"operation":"insert","tags":["a"]}},"#;
+        assert_eq!(Body::split(tagged).unwrap().0.operation(), Err(BodyError::NotRows));
+    }
+
+    #[test]
+    fn changes_take_the_place_of_what_was_there() {
+        let patch = |value: &str, changes: &str| {
+            String::from_utf8(patched(value.as_bytes(), changes.as_bytes()).unwrap()).unwrap()
+        };
+        assert_eq!(patch(r#"{"a":"1","b":"2","c":null}"#, r#"{"a":"1","c":"x"}"#), r#"{"a":"1","b":"2","c":"x"}"#);
+        assert_eq!(patch(r#"{"b":"2"}"#, r#"{"a":null,"b":null}"#), r#"{"b":null,"a":null}"#);
+        assert_eq!(patch("{}", "{}"), "{}");
+        assert_eq!(patch("{}", r#"{"a":"}"}"#), r#"{"a":"}"}"#);
+    }
+
+    proptest! {
+        #[test]
+        fn garbage_never_panics(bytes in prop::collection::vec(prop::sample::select(b"{}[]\",:\\a1".to_vec()), 0..40), cut in 0..CHANGE.len()) {
+            let _ = Body::split(&bytes);
+            let _ = members(&bytes);
+            let _ = patched(&bytes, &bytes);
+            prop_assert_eq!(Body::split(&CHANGE[..cut]), Err(BodyError::Form));
+            let mut damaged = CHANGE.to_vec();
+            damaged.splice(cut..cut, bytes);
+            if let Ok((body, _)) = Body::split(&damaged) {
+                let _ = (body.operation(), body.xid(), body.relation());
+            }
+        }
+    }
+}
