@@ -18,6 +18,7 @@ mod row;
 mod schema;
 mod syntax;
 mod types;
+mod union;
 
 pub use condition::{Condition, Filter, InnerTable, Membership, Named, Position, Query, inner_tables};
 pub use error::ParseError;
@@ -25,3 +26,4 @@ pub use index::{Explanation, Filing, Index};
 pub use key::Key;
 pub use predicate::Predicate;
 pub use schema::{Column, Schema};
+pub use union::any_sql;

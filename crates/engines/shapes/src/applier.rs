@@ -417,6 +417,10 @@ impl Apply for Applier {
         Ok(())
     }
 
+    fn wants_pause(&self) -> bool {
+        self.fresh
+    }
+
     fn flushed(&mut self) -> u64 {
         let durable = self.engine.store.durable();
         while let Some((_, end)) = self.unconfirmed.pop_front_if(|(frame, _)| *frame <= durable) {

@@ -4,9 +4,12 @@ use crate::compact::Compactor;
 use crate::definition::Identity;
 use crate::family::Families;
 use crate::hot::Hot;
+use crate::kept::Kept;
 use crate::lag::{Behind, Lag};
+use crate::make::Templates;
 use crate::marks::Marks;
 use crate::name::Name;
+use crate::read::Sources;
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::serve::columns::selected;
@@ -31,6 +34,9 @@ use thalweg_wire::pg;
 
 /// A range of bodies is closed at this size, or at that of a chunk if it is smaller.
 const SPLIT_BYTES: u64 = 64 << 10;
+
+/// Changes that were put together and are kept for others who ask for the same.
+const KEPT_BYTES: usize = 32 << 20;
 
 /// Settings; docs/ops/configuration.md has their meaning.
 #[derive(Clone, Debug)]
@@ -134,8 +140,10 @@ pub(crate) struct Engine {
     pub(crate) config: ShapesConfig,
     pub(crate) store: Store,
     pub(crate) tables: Tables,
+    pub(crate) templates: Templates,
     pub(crate) publisher: Publisher,
     pub(crate) hot: Hot,
+    pub(crate) kept: Kept,
     pub(crate) router: Mutex<Router>,
     pub(crate) recent: Mutex<Recent>,
     /// Shapes with subqueries. Lock the router first, if both.
@@ -174,8 +182,10 @@ impl Engine {
             config,
             store,
             tables,
+            templates: Templates::default(),
             publisher,
             hot,
+            kept: Kept::new(KEPT_BYTES),
             router: Mutex::default(),
             recent: Mutex::default(),
             graph: Mutex::default(),
@@ -198,6 +208,11 @@ impl Engine {
             last_micros: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
         }
+    }
+
+    /// From where answers are read.
+    pub(crate) fn sources(&self) -> Sources<'_> {
+        Sources { hot: &self.hot, store: &self.store, kept: &self.kept }
     }
 
     pub(crate) fn split_bytes(&self) -> usize {

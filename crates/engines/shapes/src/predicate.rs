@@ -14,6 +14,12 @@ pub(crate) fn parse(sql: &str, params: &[(u32, String)], table: &Table) -> Resul
     Predicate::parse(sql, params, &schema(table))
 }
 
+/// Whether it is worth a look: a clause with subqueries has this word. (So may others.)
+pub(crate) fn may_have_subqueries(sql: &str) -> bool {
+    const WORD: &[u8] = b"select";
+    sql.as_bytes().windows(WORD.len()).any(|window| window.eq_ignore_ascii_case(WORD))
+}
+
 /// The tables that a where clause's subqueries select from; none if it has no subqueries.
 pub(crate) fn inner_tables(sql: &str, params: &[(u32, String)]) -> Result<Vec<TableName>, ParseError> {
     Ok(thalweg_filter::inner_tables(sql, params)?.iter().map(name).collect())

@@ -148,9 +148,8 @@ impl Engine {
         let selected = selected(table, definition, true).ok()?;
         let dependent = definition.log == LogMode::Inner
             || definition.where_sql.as_ref().is_some_and(|sql| {
-                // Few have the word, and to look for it costs less than to read them all.
-                let may_have = memchr::memmem::find(sql.to_ascii_lowercase().as_bytes(), b"select").is_some();
-                may_have && predicate::inner_tables(sql, &definition.params).is_ok_and(|named| !named.is_empty())
+                predicate::may_have_subqueries(sql)
+                    && predicate::inner_tables(sql, &definition.params).is_ok_and(|named| !named.is_empty())
             });
         let predicate = match &definition.where_sql {
             None => None,

@@ -6,6 +6,7 @@ use crate::name::Name;
 use crate::table::Table;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 use thalweg_base::{LogId, Lsn, Offset};
 use thalweg_journal::{AppendError, Class, Poisoned};
@@ -117,6 +118,11 @@ impl Store {
 
     pub(crate) fn logs(&self) -> &Arc<Logs<LogState>> {
         &self.logs
+    }
+
+    /// Lets the disk begin with what was written.
+    pub(crate) fn kick(&self) {
+        self.logs.journal().kick();
     }
 
     /// Waits until everything up to `end` is durable.
@@ -261,40 +267,38 @@ impl Store {
         Ok(Written { references: record_lengths.bytes(), end: committed?.end })
     }
 
-    /// Bodies that lie in the change log, if no device has to be waited for.
-    pub(crate) fn try_bodies(&self, at: u64, len: u32) -> Option<Result<Chunk, ReadError>> {
-        self.logs.try_read(self.bodies_range(at, len))
+    /// A chunk of bodies that lie in the change log, if no device has to be waited for.
+    pub(crate) fn try_bodies(&self, range: Range<u64>) -> Option<Result<Chunk, ReadError>> {
+        self.logs.try_read(read_from(self.changes, range))
     }
 
     /// The same, from a thread that may wait.
-    pub(crate) fn bodies(&self, at: u64, len: u32) -> Result<Vec<Bytes>, ReadError> {
-        let mut range = self.bodies_range(at, len);
-        let mut parts = Vec::new();
-        while range.from < range.upto {
-            let chunk = self.logs.read(range)?;
-            range.from = chunk.end;
-            parts.extend(chunk.parts);
-        }
-        Ok(parts)
+    pub(crate) fn bodies(&self, range: Range<u64>) -> Result<Chunk, ReadError> {
+        self.logs.read(read_from(self.changes, range))
     }
 
-    fn bodies_range(&self, at: u64, len: u32) -> ReadFrom {
-        ReadFrom { log: self.changes, from: Offset(at), upto: Offset(at + u64::from(len)) }
-    }
-
-    pub(crate) fn create_shape(&self, handle: Name, stored: &Stored) -> Result<(LogId, Lsn), StoreError> {
-        self.create(&format!("{SHAPE}{handle}"), &LogState::Shape(Box::new(stored.clone())))
+    /// Makes the log of a shape, with rows of its snapshot if there are any.
+    pub(crate) fn create_shape(
+        &self,
+        handle: Name,
+        stored: &Stored,
+        rows: &[u8],
+        lengths: &Lengths,
+    ) -> Result<(LogId, Lsn), StoreError> {
+        let parts: [&[u8]; 1] = [rows];
+        let append = (!rows.is_empty()).then_some(Append::Bytes { parts: &parts, lengths });
+        self.create(&format!("{SHAPE}{handle}"), &LogState::Shape(Box::new(stored.clone())), append)
     }
 
     /// A log for the rows of a base.
     pub(crate) fn create_base(&self, handle: Name, stored: StoredBase) -> Result<LogId, StoreError> {
         let name = format!("{BASE}{handle}/{}", stored.number);
-        Ok(self.create(&name, &LogState::Base(Box::new(stored)))?.0)
+        Ok(self.create(&name, &LogState::Base(Box::new(stored)), None)?.0)
     }
 
-    fn create(&self, name: &str, state: &LogState) -> Result<(LogId, Lsn), StoreError> {
+    fn create(&self, name: &str, state: &LogState, append: Option<Append<'_>>) -> Result<(LogId, Lsn), StoreError> {
         let note = state.note();
-        let create = Op::Create { name, note: &note, origin: None, append: None };
+        let create = Op::Create { name, note: &note, origin: None, append };
         let committed = self.logs.lock(&[name]).commit(Class::User, &[create])?;
         self.written(committed.end);
         Ok((committed.created.unwrap_or_default(), committed.end))
@@ -358,21 +362,14 @@ impl Store {
         Ok(())
     }
 
-    /// Rows of a snapshot, if no device has to be waited for.
+    /// A chunk of the rows of a snapshot, if no device has to be waited for.
     pub(crate) fn try_rows(&self, log: LogId, from: u64, upto: u64) -> Option<Result<Chunk, ReadError>> {
-        self.logs.try_read(ReadFrom { log, from: Offset(from), upto: Offset(upto) })
+        self.logs.try_read(read_from(log, from..upto))
     }
 
     /// The same, from a thread that may wait.
-    pub(crate) fn rows(&self, log: LogId, from: u64, upto: u64) -> Result<Vec<Bytes>, ReadError> {
-        let mut range = ReadFrom { log, from: Offset(from), upto: Offset(upto) };
-        let mut parts = Vec::new();
-        while range.from < range.upto {
-            let chunk = self.logs.read(range)?;
-            range.from = chunk.end;
-            parts.extend(chunk.parts);
-        }
-        Ok(parts)
+    pub(crate) fn rows(&self, log: LogId, from: u64, upto: u64) -> Result<Chunk, ReadError> {
+        self.logs.read(read_from(log, from..upto))
     }
 
     /// Notes a table as it is now.
@@ -406,6 +403,10 @@ impl Store {
         };
         Ok(committed.end)
     }
+}
+
+fn read_from(log: LogId, range: Range<u64>) -> ReadFrom {
+    ReadFrom { log, from: Offset(range.start), upto: Offset(range.end) }
 }
 
 /// The log of that name, made if it is not there.

@@ -130,7 +130,7 @@ impl World {
             rows_gone: false,
         };
         engine.store.put_table(&table()).unwrap();
-        let (shape, _) = engine.store.create_shape(HANDLE.parse().unwrap(), &stored).unwrap();
+        let (shape, _) = engine.store.create_shape(HANDLE.parse().unwrap(), &stored, b"", &Lengths::default()).unwrap();
         let snapshot = PgSnapshot { lsn: 10, ..("5:5:".parse().unwrap()) };
         let mut ends = 0;
         let none = Lengths::default();
@@ -281,10 +281,13 @@ impl Client {
             Look::Past => return Read::Again(shape.newest_handle()),
             other => panic!("{from}: {other:?}"),
         };
-        let messages = answer.wanted.as_ref().map(|wanted| read::read(wanted, &engine.hot, &engine.store).unwrap());
+        let messages = answer
+            .wanted
+            .as_ref()
+            .map(|wanted| read::joined(read::read(shape.number, wanted, engine.sources()).unwrap()));
         let messages = messages.unwrap_or_default();
         let messages = match answer.skip {
-            Some(from) => read::skip(messages, from),
+            Some(from) => read::skip(&messages, from),
             None => messages,
         };
         assert_eq!(read::split(&messages).map(|message| message.len() + 1).sum::<usize>(), messages.len());

@@ -2,6 +2,7 @@
 
 use super::asking::cells;
 use super::node::{Cells, Inner, Node};
+use super::rows::Rows;
 use super::seen::Seen;
 use crate::definition::{self, Definition, Identity, LogMode, Replica};
 use crate::engine::Engine;
@@ -9,7 +10,7 @@ use crate::family::Family;
 use crate::format::copy::CopyRow;
 use crate::format::note::Stored;
 use crate::format::projection::{Projection, Row as _};
-use crate::make::{Rows, cannot_store, invalid, not_published, unavailable};
+use crate::make::{cannot_store, invalid, not_published, unavailable};
 use crate::shape::{Failure, Phase, Shape, State};
 use crate::source::session::Session;
 use crate::source::snapshot::{self, Taken};
@@ -21,6 +22,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_filter::{Condition, Filter, Position, Query};
+use thalweg_log::Lengths;
 
 /// How long to wait for other makers of the same inner shape, or for rows that are on their way to it.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
@@ -310,7 +312,8 @@ impl Engine {
             rows_gone: false,
         };
         self.store.put_table(table).map_err(cannot_store)?;
-        let (log, _) = self.store.create_shape(shape.handle, &stored).map_err(cannot_store)?;
+        let (log, _) =
+            self.store.create_shape(shape.handle, &stored, b"", &Lengths::default()).map_err(cannot_store)?;
         if !shape.change(|state| {
             let wanted = matches!(state.phase, Phase::Snapshotting);
             state.log = wanted.then_some(log);

@@ -24,6 +24,7 @@ mod graph;
 mod making;
 mod node;
 mod restore;
+mod rows;
 mod seen;
 mod set;
 

@@ -12,7 +12,7 @@ use crate::predicate;
 use crate::read::split;
 use crate::shape::Shape;
 use crate::state::entries::Entry;
-use crate::store::StoreError;
+use crate::store::{StoreError, joined};
 use crate::table::Table;
 use hashbrown::{HashMap, HashSet};
 use std::collections::HashMap as StdHashMap;
@@ -141,7 +141,15 @@ impl Engine {
             Ok(())
         })?;
         for entry in entries {
-            rows.take(&self.store.bodies(entry.at, entry.len)?.concat());
+            let mut from = entry.at;
+            let upto = entry.at + u64::from(entry.len);
+            let mut messages = Vec::new();
+            while from < upto {
+                let chunk = self.store.bodies(from..upto)?;
+                from = chunk.end.0;
+                messages.extend_from_slice(&joined(chunk));
+            }
+            rows.take(&messages);
         }
         Ok((!rows.broken).then(|| rows.rows.into_values().flat_map(|(cells, n)| vec![cells; n]).collect()))
     }
