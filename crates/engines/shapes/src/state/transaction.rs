@@ -35,7 +35,7 @@ pub struct Transaction {
     buffers: Vec<Buffer>,
     placed: Vec<Placed>,
     /// Changes that shapes with subqueries have to see together.
-    kept: Vec<RowChange>,
+    kept: Vec<Arc<RowChange>>,
     kept_bytes: usize,
 }
 
@@ -122,15 +122,15 @@ impl Transaction {
         let cells = || change.old.iter().chain(&change.new).flat_map(|cells| cells.iter().flatten());
         self.kept_bytes += 64 + cells().map(|cell| cell.len() + 16).sum::<usize>();
         if self.kept_bytes <= KEPT_BYTES_MAX {
-            self.kept.push(change);
+            self.kept.push(Arc::new(change));
         } else if !self.kept.iter().any(|kept| kept.table == change.table && kept.is_empty()) {
             self.kept.retain(|kept| kept.is_empty());
-            self.kept.push(RowChange { old: None, new: None, ..change });
+            self.kept.push(Arc::new(RowChange { old: None, new: None, ..change }));
         }
     }
 
     /// What was kept; `Err`: it was too much, and these are the tables.
-    pub(crate) fn take_kept(&mut self) -> Result<Vec<RowChange>, Vec<u32>> {
+    pub(crate) fn take_kept(&mut self) -> Result<Vec<Arc<RowChange>>, Vec<u32>> {
         let kept = std::mem::take(&mut self.kept);
         if self.kept_bytes <= KEPT_BYTES_MAX { Ok(kept) } else { Err(kept.iter().map(|change| change.table).collect()) }
     }

@@ -208,14 +208,14 @@ impl Graph {
     }
 
     /// What a whole transaction did to the tables that nodes look at. Its bodies are put into `out`.
-    pub(crate) fn transaction(&mut self, changes: &[RowChange], out: &mut Transaction) -> Verdict {
+    pub(crate) fn transaction(&mut self, changes: &[Arc<RowChange>], out: &mut Transaction) -> Verdict {
         let at = At { xid: out.xid, lsn: out.lsn };
         self.last_lsn = at.lsn;
         let mut affected: BTreeMap<(usize, u64), Moved> = BTreeMap::new();
         for change in changes {
             for number in self.by_table.get(&change.table).into_iter().flatten() {
                 if let Some(node) = self.nodes.get(number) {
-                    affected.entry((node.depth, *number)).or_default().changes.push(change.clone());
+                    affected.entry((node.depth, *number)).or_default().changes.push(Arc::clone(change));
                 }
             }
         }
@@ -640,7 +640,7 @@ impl Graph {
 /// What came to one node.
 #[derive(Default)]
 struct Moved {
-    changes: Vec<RowChange>,
+    changes: Vec<Arc<RowChange>>,
     moves: Vec<(u64, Arc<Moves>)>,
 }
 

@@ -66,7 +66,7 @@ pub(super) struct Inner {
     /// Places of the columns of the table's key.
     pub(super) key: Vec<usize>,
     /// Changes that came while the first rows were being read.
-    pub(super) loading: Option<Vec<RowChange>>,
+    pub(super) loading: Option<Vec<Arc<RowChange>>>,
     pub(super) users: Vec<u64>,
     /// It had no users some time ago.
     pub(super) was_unused: bool,
