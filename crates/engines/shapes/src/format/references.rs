@@ -117,6 +117,15 @@ mod tests {
     }
 
     #[test]
+    fn golden_bytes_of_references() {
+        let group = |at, len, op, shapes: &[u64]| Group { at, len, op, shapes: shapes.into() };
+        let groups = vec![group(10, 20, 0, &[7, 9]), group(30, 5, 2, &[7, 9]), group(40, 1, 4, &[300])];
+        let references = References { lsn: 300, xid: 5, groups };
+        let hex: String = references.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, ["ac020503", "0a1400020702", "00050200", "05010401ac02"].concat());
+    }
+
+    #[test]
     fn groups_of_the_same_shapes_name_them_once() {
         let shapes: std::sync::Arc<[u64]> = (100..850).collect();
         let group = |at| Group { at, len: 1000, op: 0, shapes: shapes.clone() };

@@ -339,13 +339,8 @@ impl Visit {
                             };
                             let (handle, body) = (shape.handle_of(base), Body::Bytes(done.body));
                             let responder = &self.inner.responder;
-                            let response = responder.subset(
-                                &self.asker,
-                                &handle,
-                                offset,
-                                &self.inner.engine.schema(shape),
-                                body,
-                            );
+                            let response =
+                                responder.subset(&self.asker, &handle, offset, &self.inner.engine.schema(shape), body);
                             Poll::Ready(Reply::Now(response))
                         }
                         Err(refusal) => self.refuse(&refusal, cx),
