@@ -373,6 +373,13 @@ impl Engine {
     }
 
     fn put_out(&self, shape: &Shape, phase: Phase) -> Lsn {
+        let end = self.put_out_alone(shape, phase);
+        // What cannot be without it goes too, and what was only there for it.
+        let others = self.graph.lock().remove(shape.number);
+        others.iter().map(|other| self.drop_shape(other)).fold(end, Lsn::max)
+    }
+
+    fn put_out_alone(&self, shape: &Shape, phase: Phase) -> Lsn {
         self.registry.write().remove(shape);
         let _deleting = self.compactor.deleting.lock();
         let (slot, logs) = shape.change(|state| {
@@ -384,17 +391,14 @@ impl Engine {
         if let Some(slot) = slot {
             self.router.lock().remove(slot, shape.number);
         }
-        // What cannot be without it goes too, and what was only there for it.
-        let others = self.graph.lock().remove(shape.number);
-        let others = others.iter().map(|other| self.drop_shape(other)).max().unwrap_or_default();
         if logs.is_empty() {
-            return others;
+            return Lsn::ZERO;
         }
         match self.store.delete_shape(&logs) {
-            Ok(end) => end.max(others),
+            Ok(end) => end,
             Err(error) => {
                 self.forgotten(shape, &error);
-                others
+                Lsn::ZERO
             }
         }
     }

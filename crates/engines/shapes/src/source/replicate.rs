@@ -74,7 +74,7 @@ impl Follower {
         let (mut spoke, mut paused, mut quiet) = (Instant::now(), Instant::now(), true);
         loop {
             let mut reply = false;
-            if quiet || paused.elapsed() >= SYNC_EVERY {
+            if quiet || paused.elapsed() >= if to.waiting() { WAITING } else { SYNC_EVERY } {
                 to.pause()?;
                 paused = Instant::now();
             }
