@@ -58,7 +58,16 @@ fi
 
 quick_start_lines() { sed -n '/<!-- quick start -->/,/<!-- end -->/p' "$ROOT/docs/shapes/quick-start.md" | grep -E '^(curl|psql|handle=|thalweg shape) ?' | sed "s#http://127.0.0.1:4437#$BASE#g"; }
 check "a database without a secret is refused" refuses "--shape-secret" "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/x" --database-url postgres://h/d
+check "and says how Electric's variables say it" refuses "ELECTRIC_SECRET" env DATABASE_URL=postgres://h/d "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/x"
 check "what is no address of a database is refused" refuses "--database-url" "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/x" --shape-insecure on --database-url nonsense
+# `make run` is `thalweg dev`: whoever has DATABASE_URL set for something else is not kept from starting.
+DATABASE_URL=postgres://nobody@127.0.0.1:1/nothing "$THALWEG_BIN" dev --listen 127.0.0.1:0 --data "$WORK/dev" --ready-file "$WORK/dev-ready" >/dev/null 2>"$WORK/dev.log" &
+SERVER_PID=$!
+for _ in $(seq 200); do [ -s "$WORK/dev-ready" ] && break; sleep 0.05; done
+BASE=http://$(cat "$WORK/dev-ready" 2>/dev/null)
+check "dev serves streams while a database cannot be reached" curl -fsS -o /dev/null -X PUT "$BASE/v1/stream/a" -H 'content-type: text/plain'
+check "and says so of shapes" says "starting" curl -fsS "$BASE/v1/health"
+check "SIGTERM stops it with code 0" stop_server TERM
 if need_pg 15 && pg_start 15; then
   if start_server --database-url "$PG_URL" --shape-insecure on --shape-sse-lifetime 1s; then
     for _ in $(seq 100); do [ "$(curl -s -o /dev/null -w '%{http_code}' "$BASE/v1/health")" = 200 ] && break; sleep 0.1; done
