@@ -1,5 +1,5 @@
-# make run    serve streams from ./data on 127.0.0.1:4437
-# make test   all tests; needs node >= 20 for the conformance suite and the clients, else these are reported as skipped
+# make run    serve streams from ./data on 127.0.0.1:4437, and shapes of the Postgres database in DATABASE_URL if that is set
+# make test   all tests; needs node >= 20 for the conformance suite and the clients, and fetches Postgres, else these are reported as skipped
 # make check  formatting, lints, documentation, the layer rule
 # make soak   the long forms: simulations, kills, fuzzing
 # make bench  side by side with the reference server; bench/README.md has the other measurements, make bench-settle and so on

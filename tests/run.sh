@@ -2,6 +2,7 @@
 # All tests, or the steps named on the command line. Ends with `N passed, N failed[, N skipped]`.
 #   tests/run.sh [cargo] [newcomer] [conformance] [clients] [load] [live] [nginx] [example] [migrate] [crash] [subscriptions] [shapes] [oracle]
 . "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/pg.sh"
 cd "$ROOT" || exit 1
 LOGS=$(mktemp -d "${TMPDIR:-/tmp}/thalweg-run-XXXXXX"); trap 'rm -rf "$LOGS"' EXIT
 STEPS=${*:-cargo newcomer conformance clients load live nginx example migrate crash subscriptions shapes oracle}
@@ -22,21 +23,21 @@ step() {
   SUMMARY+=$(printf '%-12s %6d passed %4d failed %4d skipped %6d s' "$name" "$p" "$f" "$s" $((SECONDS - began)))$'\n'
 }
 
-cargo_tests() {
-  cargo test --workspace --locked --no-fail-fast 2>&1
-  local code=$?
-  # The counts are read back from what was just printed.
-  return $code
-}
-
 cargo_step() {
   local out=$LOGS/cargo.out code
-  cargo_tests | tee "$out"; code=${PIPESTATUS[0]}
+  # Its own counts: it runs in a process of its own.
+  FAILED=0 SKIPPED=0
+  cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$out"; code=${PIPESTATUS[0]}
   local p f
   p=$(grep -E '^test result' "$out" | sed -E 's/.* ([0-9]+) passed.*/\1/' | awk '{n += $1} END {print n + 0}')
   f=$(grep -E '^test result' "$out" | sed -E 's/.* ([0-9]+) failed.*/\1/' | awk '{n += $1} END {print n + 0}')
   [ "$code" != 0 ] && [ "$f" = 0 ] && { f=1; echo "cargo test failed without naming a test"; }
-  echo "STEP cargo: $p passed, $f failed, 0 skipped"
+  # They take every version that is here.
+  local major
+  for major in $PG_MAJORS; do
+    pg_bin "$major" >/dev/null || skip "cargo's tests with Postgres $major"
+  done
+  echo "STEP cargo: $p passed, $((f + FAILED)) failed, $SKIPPED skipped"
 }
 
 # Everything after cargo's own tests is black box, on the binary that `make run` starts.
@@ -44,6 +45,10 @@ if [ "$STEPS" != cargo ] && [ "$THALWEG_KIND" = thalweg ]; then
   echo "== build"
   cargo build --release --locked -p thalweg -p thalweg-crash -p thalweg-oracle -p thalweg-loadgen || { echo "0 passed, 1 failed"; exit 1; }
 fi
+
+# The versions of Postgres that tests ask for, installed before any of them; a step that misses one says so.
+PG_MAJORS=${PG_MAJORS:-15 17 18}
+need_pg $PG_MAJORS
 
 for name in $STEPS; do
   case $name in

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # The eight loads of the Electric fleet, 850 clients at once, and memory, against targets; yardsticks of the same sitting around them.
-#   CASES="w1 w1d w2 w3 w4 w5 w6 w7 w8 memory" bench/shapes/run.sh
+#   CASES="w1 w1d w2 w3 w4 w5 w6 w7 w8 memory disk" bench/shapes/run.sh
 #   SHAPES_SERVER='…' bench/shapes/run.sh   another server of the same API, see lib.sh
 . "$(dirname "$0")/lib.sh"
-CASES=${CASES:-yard w1 w1d w2 w3 w4 w5 w6 w7 w8 memory}
+CASES=${CASES:-yard w1 w1d w2 w3 w4 w5 w6 w7 w8 memory disk}
 # Numbers of shapes, rows or clients of each load; QUICK=1 takes fewer.
 AXIS_W1=${AXIS_W1:-50 450 850} AXIS_W2=${AXIS_W2:-100000 1000000} AXIS_W3=${AXIS_W3:-100 1000 10000}
 AXIS_W4=${AXIS_W4:-5 100 400 1000} AXIS_W5=${AXIS_W5:-50 250 750} AXIS_W6=${AXIS_W6:-100 500 1500} AXIS_W7=${AXIS_W7:-10 1000 10000}
-AXIS_W8=${AXIS_W8:-100 1000 10000} AXIS_MEMORY=${AXIS_MEMORY:-20000} IDLE=${IDLE:-5000}
+AXIS_W8=${AXIS_W8:-100 1000 10000} AXIS_MEMORY=${AXIS_MEMORY:-20000} AXIS_DISK=${AXIS_DISK:-750} IDLE=${IDLE:-5000}
 TRANSACTIONS=${TRANSACTIONS:-200} BACKLOG=${BACKLOG:-200000} WRITES=${WRITES:-30}
 [ -n "${QUICK:-}" ] && { AXIS_W1="50 850" AXIS_W2=100000 AXIS_W3="100 1000" AXIS_W4="5 1000" AXIS_W5="50 750" AXIS_W6="100 1500" AXIS_W7="10 1000" AXIS_W8="100 1000" TRANSACTIONS=60 BACKLOG=100000 WRITES=10; }
 
@@ -194,6 +194,36 @@ memory() {
   register "" 0 1 || { failed "memory per idle live client"; return; }
   measure --connections "$IDLE" shapes idle --settle 12 || { failed "memory per idle live client"; return; }
   row "memory per idle live client, of $IDLE" "$(field bytes_each) B" "<= 3072 B" "$(holds "$(field bytes_each)" "<" 3072)"
+}
+
+# Bytes of objects, which is where what is settled lies; the journal's segments are used again.
+settled() { du -sb --apparent-size "$WORK/data/shapes/objects" | cut -f1; }
+metric() { curl -s "$BASE/metrics" | sed -n "s/^thalweg_$1 //p"; }
+
+# What overlapping shapes need on the disk: their rows, changes that all of them share, merged rows, and what is left when most are dropped.
+disk() {
+  local n=$AXIS_DISK rows=1000 rounds=40 i made written after merged dropped held
+  fresh $rows --shape-delete on --settle-after 1s --purge-after 5s --shape-log-keep 40s --shape-compact-bytes 256KiB || return
+  register "$ALL" 0 "$n" || { failed "disk of $n overlapping shapes"; return; }
+  sleep 12; made=$(settled)
+  for i in $(seq $rounds); do sql "UPDATE items SET note = repeat(md5(random()::text), 2)"; done
+  for i in $(seq 300); do [ "$(metric shape_lag_bytes)" = 0 ] && break; sleep 0.1; done
+  held=$(metric shape_log_held_bytes)
+  # Who begins has it merged.
+  register "$ALL" 0 "$n" || { failed "disk of $n overlapping shapes"; return; }
+  sleep 12; written=$(settled)
+  for i in $(seq 300); do [ "$(metric shape_compactions_total)" -ge "$n" ] && break; sleep 1; done
+  merged=$(metric shape_compactions_total)
+  for i in $(seq 120); do [ "$(metric shape_log_held_bytes)" -lt $((2 << 20)) ] && break; sleep 1; done
+  sleep 20; after=$(settled)
+  for i in $(seq 0 $((n - n / 15 - 1))); do
+    curl -s -o /dev/null -X DELETE -G "$BASE/v1/shape" --data-urlencode table=items --data-urlencode "where=level > -$i"
+  done
+  sleep 25; dropped=$(settled)
+  row "disk, $n overlapping shapes of $rows rows: made and settled" "$(mb "$made") MB ($((made / n / rows)) B per shape and row)" - -
+  row "disk: after $((rounds * rows)) changes that all of them have" "$(mb "$written") MB; the changes are $(mb "$held") MB, once for all" "changes once" "$(holds $((written - made)) "<" $((held * 2)))"
+  row "disk: after $merged merges, and when what was before is given up" "$(mb "$after") MB, changes held: $(mb "$(metric shape_log_held_bytes)") MB; read $(mb "$(metric shape_compaction_read_bytes_total)") MB, wrote $(mb "$(metric shape_compaction_written_bytes_total)") MB" "<= 1.5 of what was made" "$(holds "$after" "<" $((made * 3 / 2)))"
+  row "disk: after $((n - n / 15)) of them were dropped" "$(mb "$dropped") MB" "<= a fifth of before" "$(holds "$dropped" "<" $((after / 5)))"
 }
 
 for case in $CASES; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Random transactions on a real Postgres; every shape must be what a SELECT says. About a minute.
-# SEED, COMPARISONS (1200), SECONDS_MAX (15) for each of two runs: without and with sub-queries. MAJOR: the version of Postgres (17).
+# SEED, COMPARISONS (1200), SECONDS_MAX (15) for each of three runs: without sub-queries, with logs merged all the time, and with
+# sub-queries (SUBQUERIES=0, COMPACTION=0 leave them out). MAJOR: the version of Postgres (17).
 # SELF_TEST=0 leaves out the damaged answers. ORACLE_FLAGS: more flags. ORACLE_REFUSALS=1 prints conditions that the server does not take.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../pg.sh"
@@ -24,6 +25,9 @@ oracle() {
   check "$claim" "$ORACLE" --binary "$THALWEG_BIN" --postgres "$PG_URL" --restart "bash $WORK/restart.sh" --seed "$SEED" "$@" ${ORACLE_FLAGS:-}
 }
 oracle "shapes are what Postgres says, whatever happens (from seed $SEED)" --comparisons "$COMPARISONS" --seconds "$SECONDS_MAX"
+[ "${COMPACTION:-1}" = 1 ] &&
+  oracle "shapes are what Postgres says while their logs are merged and given up all the time (from seed $SEED)" \
+    --set THALWEG_SHAPE_LOG_KEEP=2s --set THALWEG_SHAPE_COMPACT_BYTES=1KiB --comparisons "$COMPARISONS" --seconds "$SECONDS_MAX"
 [ "${SUBQUERIES:-1}" = 1 ] &&
   oracle "shapes with sub-queries are what Postgres says (from seed $SEED)" --subqueries --comparisons "$COMPARISONS" --seconds "$SECONDS_MAX"
 [ "${SELF_TEST:-1}" = 1 ] && oracle "the oracle notices every kind of damage" --self-test

@@ -181,8 +181,11 @@ describe("drop and explain", () => {
   test("explain reads a where clause, or says what is wrong with it", async () => {
     const table = await w.table("id int PRIMARY KEY, t text", "(1, 'a')")
     const said = JSON.parse((await finished(["explain", table, "--where", "t = $1 AND id > 3", "--param", "x", "--json"])).out)
-    assert.equal(typeof said.indexed, "boolean")
-    assert.ok(Array.isArray(said.keys) && `${said.keys} ${said.evaluated}`.includes("'x'"))
+    assert.deepEqual([said.indexed, said.keys, said.why], [true, ['equality on "t"'], null])
+    assert.match(said.evaluated, /'x'/)
+    const slow = JSON.parse((await finished(["explain", table, "--where", "t = 'x' OR id <> 3", "--json"])).out)
+    assert.deepEqual([slow.indexed, slow.keys], [false, []])
+    assert.match(slow.why, /<> '3'/)
     const wrong = await finished(["explain", table, "--where", "nothing = 1"])
     assert.equal(wrong.code, 5)
     assert.match(wrong.err, /nothing/)
@@ -231,6 +234,9 @@ test("with tokens, operators need one, and clients of shapes the secret", async 
     assert.equal((await ask({ authorization: `Bearer ${secrets.reader}` })).status, 403)
     assert.equal((await ask({ authorization: `Bearer ${secrets.boss}` })).status, 200)
     const base = guarded.base
+    const subset = { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ limit: 1, order_by: "id" }) }
+    assert.equal((await guarded.request({ table, offset: "now", secret: "s3cret" }, subset)).status, 200, "with a body, too")
+    assert.equal((await guarded.request({ table, offset: "now" }, subset)).status, 401)
     assert.equal((await finished(["create", table], { base })).code, 7)
     assert.equal((await finished(["create", table], { base, env: { THALWEG_SHAPE_SECRET: "s3cret" } })).code, 0)
     assert.equal((await finished(["ls"], { base, env: { THALWEG_TOKEN: secrets.reader } })).code, 7)

@@ -116,8 +116,15 @@ describe("the end of a shape", () => {
     await w.sql(`ALTER TABLE ${table} ALTER COLUMN v DROP NOT NULL`)
     await w.sql(`INSERT INTO ${table} VALUES (2, NULL)`)
     await w.agrees(shape)
+    const seen = async () => JSON.parse((await w.request({ table, offset: "-1" })).header("electric-schema")).v.not_null ?? false
+    assert.equal(await seen(), false, "with the row that shows it")
     await shape.step()
-    assert.equal(shape.schema.v.not_null ?? false, false)
+    assert.equal(shape.refetches, 0)
+    await w.sql(`DELETE FROM ${table} WHERE v IS NULL; ALTER TABLE ${table} ALTER COLUMN v SET NOT NULL`)
+    await eventually(seen, { what: "the column is not null again" })
+    await w.restart()
+    assert.equal(await seen(), true, "after a restart, too")
+    assert.equal((await w.request({ table, offset: "-1" })).header("electric-handle"), shape.handle)
   })
 
   test("what does not concern the rows leaves the shape alone", async () => {

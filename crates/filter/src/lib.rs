@@ -18,6 +18,6 @@ mod syntax;
 mod types;
 
 pub use error::ParseError;
-pub use index::{Filing, Index};
+pub use index::{Explanation, Filing, Index};
 pub use predicate::Predicate;
 pub use schema::{Column, Schema};

@@ -30,11 +30,12 @@ fn schema() -> Schema {
             column("b", 16, 0),
             column("Odd \"name\"", 25, 0),
             column("ip", 869, 0),
+            column("iv", 1186, 0),
         ],
     )
 }
 
-const COLUMNS: [&str; 14] = ["id", "f8", "t", "v", "a", "d", "tz", "n", "e", "ea", "point", "b", "odd", "ip"];
+const COLUMNS: [&str; 15] = ["id", "f8", "t", "v", "a", "d", "tz", "n", "e", "ea", "point", "b", "odd", "ip", "iv"];
 
 fn parse(clause: &str) -> Result<Predicate, String> {
     Predicate::parse(clause, &[], &schema()).map_err(|error| error.to_string())
@@ -45,6 +46,37 @@ fn holds(clause: &str, values: &[(&str, &str)]) -> bool {
     let find = |name: &&str| values.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_bytes());
     let row: Vec<Option<&[u8]>> = COLUMNS.iter().map(find).collect();
     parse(clause).unwrap().holds(&row)
+}
+
+/// Sessions and streams of ours have `IntervalStyle = iso_8601`.
+#[test]
+fn intervals_come_as_our_sessions_print_them() {
+    for (text, meant) in [
+        ("P1Y2M3DT4H5M6.7S", "1 year 2 mons 3 days 04:05:06.7"),
+        ("P-1Y-2M3DT-4H-5M-6.7S", "-1 year -2 mons +3 days -04:05:06.7"),
+        ("PT0S", "0"),
+        ("P1M", "1 mon"),
+        ("PT36H", "36 hours"),
+        ("PT-0.000001S", "-0.000001 seconds"),
+        ("PT-59M-59.5S", "-00:59:59.5"),
+        ("P-178000000Y", "-178000000 years"),
+        ("infinity", "infinity"),
+        ("-infinity", "-infinity"),
+    ] {
+        let clauses = [
+            format!("iv = '{meant}'"),
+            format!("iv = interval '{text}'"),
+            format!("iv::text = '{text}'"),
+            format!("iv IN ('7 days', '{meant}')"),
+            format!("iv - '{meant}' = '0' OR iv IN ('infinity', '-infinity')"),
+            format!("NOT iv < '{meant}' AND NOT iv > '{meant}'"),
+        ];
+        for clause in clauses {
+            assert!(holds(&clause, &[("iv", text)]), "{text}: {clause}");
+        }
+    }
+    assert!(holds("iv > '1 day'", &[("iv", "PT24H0.1S")]) && !holds("iv > '1 day'", &[("iv", "PT24H")]));
+    assert!(holds("iv BETWEEN '29 days' AND '31 days'", &[("iv", "P1M")]));
 }
 
 #[test]

@@ -125,7 +125,7 @@ settings! {
         shape_secret: String = "", "THALWEG_SHAPE_SECRET", "TEXT",
             "What requests for shapes must give as `secret`; needed unless --shape-insecure is on";
         shape_insecure: Switch = "off", "THALWEG_SHAPE_INSECURE", "on|off",
-            "Serve shapes to whoever asks; on with a loopback address in `dev`";
+            "Serve shapes to whoever asks; `dev` does on a loopback address, if there is no secret";
         shape_chunk_bytes: Size = "10MiB", "THALWEG_SHAPE_CHUNK_BYTES", "SIZE",
             "An answer ends with the change that brings it to this size";
         shape_long_poll_timeout: Span = "20s", "THALWEG_SHAPE_LONG_POLL_TIMEOUT", "TIME",
@@ -189,26 +189,27 @@ settings! {
 
 /// The settings of a server: the flags and the environment, then the file, then the defaults; checked.
 pub(crate) fn load(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
-    load_over(flags, file, Settings::default())
+    load_over(flags, file, Settings::default(), false)
 }
 
 /// The same for `thalweg dev`, whose defaults suit a machine that only its developer uses.
 pub(crate) fn load_for_dev(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
-    let defaults = Settings {
-        webhook_targets: Some(WebhookTargets::Local),
-        shape_insecure: Some(Switch::On),
-        ..Settings::default()
-    };
-    load_over(flags, file, defaults)
+    let defaults = Settings { webhook_targets: Some(WebhookTargets::Local), ..Settings::default() };
+    load_over(flags, file, defaults, true)
 }
 
-fn load_over(flags: Settings, file: Option<&Path>, defaults: Settings) -> anyhow::Result<Config> {
+fn load_over(flags: Settings, file: Option<&Path>, defaults: Settings, dev: bool) -> anyhow::Result<Config> {
     let below = match file {
         Some(path) => file::read(path)?,
         None => Settings::default(),
     };
     let electric = electric::read(&|name| std::env::var(name).ok()).context("in the environment")?;
-    let config = flags.over(electric).over(below).over(defaults).resolve()?;
+    let given = flags.over(electric).over(below).over(defaults);
+    let undecided = given.shape_insecure.is_none();
+    let mut config = given.resolve()?;
+    if dev && undecided && config.shape_secret.is_empty() && config.is_local() {
+        config.shape_insecure = Switch::On;
+    }
     check(&config).context("these settings do not fit together")?;
     Ok(config)
 }
@@ -240,11 +241,17 @@ fn check(config: &Config) -> anyhow::Result<()> {
     if config.gzip_level > 9 {
         bail!("--gzip-level {} must be 0 to 9", config.gzip_level);
     }
-    if !config.database_url.is_empty() {
-        if config.shape_secret.is_empty() && config.shape_insecure == Switch::Off {
-            bail!(
-                "--database-url needs --shape-secret, or --shape-insecure on if whoever reaches the server may read the database"
-            );
+    if config.serves_shapes() {
+        match (config.shape_secret.is_empty(), config.shape_insecure) {
+            (true, Switch::Off) => bail!(
+                "--database-url (DATABASE_URL) needs --shape-secret (ELECTRIC_SECRET), which requests must give, or --shape-insecure on \
+                 (ELECTRIC_INSECURE=true) if whoever reaches the server may read the database; --database-url '' serves no shapes"
+            ),
+            (false, Switch::On) => bail!(
+                "--shape-secret (ELECTRIC_SECRET) and --shape-insecure on (ELECTRIC_INSECURE=true) contradict each other: leave one of \
+                 them out"
+            ),
+            _ => {}
         }
         let id = &config.replication_stream_id;
         if id.is_empty()
@@ -270,6 +277,15 @@ fn check(config: &Config) -> anyhow::Result<()> {
 impl Config {
     pub(crate) fn speaks_tls(&self) -> bool {
         !self.tls_cert.as_os_str().is_empty()
+    }
+
+    /// Whether only this machine can reach the server.
+    pub(crate) fn is_local(&self) -> bool {
+        self.listen.0.ip().to_canonical().is_loopback()
+    }
+
+    pub(crate) fn serves_shapes(&self) -> bool {
+        !self.database_url.is_empty()
     }
 
     /// Where to announce readiness, if anywhere.
@@ -325,6 +341,18 @@ mod tests {
     }
 
     #[test]
+    fn shapes_are_open_only_in_dev_to_this_machine_and_without_a_secret() {
+        let open = |line| load_for_dev(flags(line), None).map(|config| config.shape_insecure == Switch::On);
+        assert!(open("--database-url postgres://h/d").unwrap());
+        assert!(!open("--database-url postgres://h/d --shape-secret x").unwrap());
+        assert!(open("--database-url postgres://h/d --listen 0.0.0.0:1").is_err());
+        assert!(open("--database-url postgres://h/d --shape-insecure off").is_err());
+        let said = format!("{:#}", load(flags("--database-url postgres://h/d"), None).unwrap_err());
+        assert!(said.contains("ELECTRIC_SECRET") && said.contains("--shape-secret"), "{said}");
+        assert_eq!(load(flags("--database-url="), None).unwrap().database_url, "");
+    }
+
+    #[test]
     fn settings_that_contradict_each_other_are_refused() {
         for line in [
             "--journal-segment-bytes 1KiB",
@@ -335,6 +363,7 @@ mod tests {
             "--retention-age 500ms",
             "--gzip-level 10",
             "--database-url postgres://h/d",
+            "--database-url postgres://h/d --shape-insecure on --shape-secret x",
             "--database-url postgres://h/d --shape-insecure on --replication-stream-id a-b",
             "--tls-cert cert.pem",
         ] {

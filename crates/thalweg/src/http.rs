@@ -77,6 +77,9 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
 
     /// Who may not do it need not send it.
     fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
+        if self.shapes.is_some() && ShapesService::serves(head.path) {
+            return None;
+        }
         self.auth.as_ref()?.on_head(head, now_ms)
     }
 

@@ -235,7 +235,7 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
 
 #[rustfmt::skip]
 #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
-fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 21] {
+fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 24] {
     use Kind::{Counter, Gauge};
     let f = |n: u64| n as f64;
     let s = &shapes.stats;
@@ -243,6 +243,9 @@ fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 
         ("shapes", Gauge, "Shapes that exist.", s.shapes as f64),
         ("shape_source_active", Gauge, "1 while changes come in from Postgres.", f(s.active.into())),
         ("shape_transactions_total", Counter, "Transactions of Postgres that were applied.", f(s.transactions)),
+        ("shape_changes_total", Counter, "Changes that were made for shapes, one for all that have the same columns.", f(s.changes)),
+        ("shape_changes_told_total", Counter, "Changes given to shapes: per change above, the fan-out.", f(s.told)),
+        ("shape_evaluations_total", Counter, "Where clauses that were evaluated for a row: those that it found by an index, and those without one.", f(s.evaluations)),
         ("shape_lag_bytes", Gauge, "Bytes of Postgres's log that are not applied yet, of the log as it was a second ago.", f(s.lag_bytes)),
         ("shape_lag_seconds", Gauge, "How long the oldest part of Postgres's log has been known that is not applied.", f(s.lag_ms) / 1e3),
         ("shape_wal_kept_bytes", Gauge, "Bytes of its log that Postgres keeps for the replication slot.", f(s.wal_kept_bytes)),

@@ -181,9 +181,16 @@ impl Apply for Applier {
         let mut nothing = Transaction::new(0, 0, usize::MAX);
         let mut transaction = self.transaction.take();
         let upsets = self.engine.router.lock().change(message, transaction.as_mut().unwrap_or(&mut nothing));
-        for Upset::Table { oid, why } in upsets {
-            // Postgres may forget the transaction only when the shapes are gone for good.
-            self.written = self.written.max(self.engine.drop_table(oid, why));
+        for upset in upsets {
+            let end = match upset {
+                // Postgres may forget the transaction only when the shapes are gone for good.
+                Upset::Table { oid, why } => self.engine.drop_table(oid, why),
+                Upset::Nullable(table) => {
+                    self.engine.described(table.oid);
+                    self.engine.store.put_table(&table)?
+                }
+            };
+            self.written = self.written.max(end);
             self.fresh = true;
         }
         if let Some(transaction) = &mut transaction
@@ -205,7 +212,8 @@ impl Apply for Applier {
             self.publish(&transaction);
             self.engine.set_published(self.tail);
         }
-        self.engine.counters.transactions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let evaluations = self.engine.router.lock().take_evaluations();
+        self.engine.counters.applied(transaction.told(), evaluations);
         self.reached(end);
         Ok(())
     }

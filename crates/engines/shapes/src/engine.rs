@@ -9,14 +9,18 @@ use crate::marks::Marks;
 use crate::name::Name;
 use crate::registry::Registry;
 use crate::router::Router;
+use crate::serve::columns::selected;
 use crate::serve::settings::Settings;
 use crate::shape::{Failure, Phase, Shape};
 use crate::source::catalog::Tables;
 use crate::source::publish::Publisher;
 use crate::state::recent::Recent;
 use crate::state::snapshot::PgSnapshot;
+use crate::state::transaction::Told;
 use crate::store::{Store, StoreError};
 use parking_lot::{Mutex, RwLock};
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -79,6 +83,11 @@ impl ShapesConfig {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) transactions: AtomicU64,
+    /// Changes that were made for shapes, and how often one was given to a shape.
+    pub(crate) changes: AtomicU64,
+    pub(crate) told: AtomicU64,
+    /// Predicates that were evaluated for a row.
+    pub(crate) evaluations: AtomicU64,
     /// Rows of snapshots that were copied.
     pub(crate) rows_copied: AtomicU64,
     /// Snapshots that are being copied.
@@ -89,6 +98,16 @@ pub(crate) struct Counters {
     pub(crate) bases_made: AtomicU64,
     pub(crate) compact_read: AtomicU64,
     pub(crate) compact_written: AtomicU64,
+}
+
+impl Counters {
+    /// A transaction is over.
+    pub(crate) fn applied(&self, told: Told, evaluations: u64) {
+        self.transactions.fetch_add(1, Ordering::Relaxed);
+        self.changes.fetch_add(told.bodies, Ordering::Relaxed);
+        self.told.fetch_add(told.shapes, Ordering::Relaxed);
+        self.evaluations.fetch_add(evaluations, Ordering::Relaxed);
+    }
 }
 
 /// Counts one more for as long as it lives.
@@ -129,6 +148,8 @@ pub(crate) struct Engine {
     /// Bodies before this place in the change log were published.
     published: AtomicU64,
     pub(crate) lag: Lag,
+    /// Tables that are described in another way than when their shapes were made: other columns may be null.
+    redescribed: RwLock<HashSet<u32>>,
     pub(crate) health: Mutex<Health>,
     /// Every transaction that commits at or before this LSN was applied.
     processed: AtomicU64,
@@ -161,6 +182,7 @@ impl Engine {
             began: Instant::now(),
             published: AtomicU64::new(0),
             lag: Lag::default(),
+            redescribed: RwLock::default(),
             health: Mutex::default(),
             processed: AtomicU64::new(0),
             applied: AtomicU64::new(0),
@@ -260,6 +282,25 @@ impl Engine {
         }
     }
 
+    /// The router's table has columns that may be null or not as they were not.
+    pub(crate) fn described(&self, table: u32) {
+        self.redescribed.write().insert(table);
+    }
+
+    /// A shape's `electric-schema` header as it is now.
+    pub(crate) fn schema<'a>(&self, shape: &'a Shape) -> Cow<'a, str> {
+        let known = Cow::Borrowed(&*shape.family.schema);
+        if !self.redescribed.read().contains(&shape.family.table) {
+            return known;
+        }
+        let Some(table) = self.router.lock().table(shape.family.table).cloned() else { return known };
+        // Whether changes of generated columns come was decided when the shape was made.
+        match selected(&table, &shape.definition(), true) {
+            Ok(selected) => Cow::Owned(crate::format::schema::header(&table, &selected)),
+            Err(_) => known,
+        }
+    }
+
     /// Drops every shape of a table; when the returned position is durable, they are gone.
     pub(crate) fn drop_table(&self, table: u32, why: &str) -> Lsn {
         // Whoever makes the next shape of it has it looked at again.
@@ -283,6 +324,11 @@ impl Engine {
     /// Clients of the shape must refetch; when the returned position is durable, it is gone.
     pub(crate) fn drop_shape(&self, shape: &Shape) -> Lsn {
         self.put_out(shape, Phase::Gone)
+    }
+
+    /// The same, and waits until it is durable.
+    pub(crate) fn drop_for_good(&self, shape: &Shape) -> Result<(), StoreError> {
+        self.store.wait(self.drop_shape(shape))
     }
 
     /// The shape could not be made.

@@ -2,7 +2,9 @@
 
 use crate::definition::Definition;
 use crate::predicate;
+use crate::router::Router;
 use crate::table::Table;
+use parking_lot::Mutex;
 use serde::Serialize;
 
 /// What is said of one where clause.
@@ -10,31 +12,73 @@ use serde::Serialize;
 pub struct Explanation {
     /// Whether a change reaches the shape through an index; otherwise the clause is evaluated for each change of the table.
     pub indexed: bool,
-    /// What is looked up, such as `name = 'x'`; one for each way in.
+    /// What is looked up, such as `equality on "name"`; one for each way in.
     pub keys: Vec<String>,
     /// What is evaluated for a row that was found, or for each row; `None`: nothing.
     pub evaluated: Option<String>,
-    /// Why there is no index, or what would be cheaper; in words.
+    /// Why there is no index, or what is peculiar; in words.
     pub why: Option<String>,
 }
 
-/// Explains a definition's where clause. The error is in words for who asks.
-pub(crate) fn explain(definition: &Definition, table: &Table) -> Result<Explanation, String> {
-    match &definition.where_sql {
-        None => Ok(Explanation {
+/// Explains a definition's where clause, as it would be filed among the table's shapes now. The error is in words for who asks.
+pub(crate) fn explain(definition: &Definition, table: &Table, router: &Mutex<Router>) -> Result<Explanation, String> {
+    let Some(sql) = &definition.where_sql else {
+        return Ok(Explanation {
             indexed: true,
             keys: Vec::new(),
             evaluated: None,
             why: Some("without a where clause every change of the table belongs to the shape".to_owned()),
-        }),
-        Some(sql) => {
-            let read = predicate::parse(sql, &definition.params, table).map_err(|error| error.to_string())?;
-            Ok(Explanation {
-                indexed: false,
-                keys: Vec::new(),
-                evaluated: Some(read.sql()),
-                why: Some("there is no index of where clauses yet".to_owned()),
-            })
-        }
+        });
+    };
+    let read = predicate::parse(sql, &definition.params, table).map_err(|error| error.to_string())?;
+    let found = router.lock().explain(table.oid, &read);
+    let (keys, evaluated, why) = match found {
+        thalweg_filter::Explanation::Keys(keys) => (keys, Some(read.sql()), None),
+        thalweg_filter::Explanation::EachRow { because } => (Vec::new(), Some(read.sql()), Some(because)),
+        thalweg_filter::Explanation::Never => (Vec::new(), None, Some("the clause is never true".to_owned())),
+    };
+    let indexed = !keys.is_empty() || evaluated.is_none();
+    Ok(Explanation { indexed, keys, evaluated, why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{Column, ColumnType, Kind, TableName};
+
+    fn said(sql: Option<&str>) -> Result<Explanation, String> {
+        let ty = |oid, name: &str| ColumnType {
+            oid,
+            name: name.to_owned(),
+            modifier: -1,
+            dimensions: 0,
+            element: 0,
+            labels: Vec::new(),
+        };
+        let column = |name: &str, ty| Column { name: name.to_owned(), ty, not_null: false, key: None, generated: None };
+        let table = Table {
+            oid: 9,
+            name: TableName { schema: "public".into(), name: "t".into() },
+            kind: Kind::Ordinary,
+            columns: vec![column("id", ty(23, "int4")), column("name", ty(25, "text"))],
+            ancestors: Vec::new(),
+            parts: Vec::new(),
+        };
+        let definition = Definition { where_sql: sql.map(str::to_owned), ..Definition::of_table("public", "t") };
+        explain(&definition, &table, &Mutex::default())
+    }
+
+    #[test]
+    fn it_says_what_is_looked_up_and_why_nothing_is() {
+        let found = said(Some("name = 'x' AND id <> 3")).unwrap();
+        assert_eq!((found.indexed, found.keys, found.why), (true, vec!["equality on \"name\"".to_owned()], None));
+        assert!(found.evaluated.unwrap().contains("<> '3'"));
+        let found = said(Some("name = 'x' OR id <> 3")).unwrap();
+        assert!(!found.indexed && found.keys.is_empty() && found.evaluated.is_some());
+        assert!(found.why.unwrap().contains("<> '3'"));
+        let found = said(Some("id = NULL")).unwrap();
+        assert_eq!((found.indexed, found.evaluated), (true, None));
+        assert_eq!(said(None).unwrap().evaluated, None);
+        assert!(said(Some("nothing = 1")).unwrap_err().contains("nothing"));
     }
 }

@@ -3,7 +3,7 @@
 use crate::predicate::Predicate;
 use std::collections::HashMap;
 use std::sync::Arc;
-use thalweg_filter::{Filing, Index};
+use thalweg_filter::{Explanation, Filing, Index};
 
 /// Shapes of one table by their predicates.
 #[derive(Default)]
@@ -48,7 +48,12 @@ impl Matcher {
     }
 
     /// How a predicate would be found, for people.
-    pub(crate) fn explain(&self, predicate: &Predicate) -> String {
+    pub(crate) fn explain(&self, predicate: &Predicate) -> Explanation {
         self.index.explain(predicate)
+    }
+
+    /// How often a predicate was evaluated since this was asked last.
+    pub(crate) fn take_evaluations(&mut self) -> u64 {
+        self.index.take_evaluations()
     }
 }

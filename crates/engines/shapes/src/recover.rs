@@ -39,7 +39,9 @@ impl Engine {
             bases.entry(base.stored.shape).or_default().push(base);
         }
         let mut shared = Shared::default();
-        let mut shapes: HashMap<u64, Arc<Shape>> = HashMap::new();
+        let count = self.store.logs().len();
+        self.registry.write().reserve(count);
+        let mut shapes: hashbrown::HashMap<u64, Arc<Shape>> = hashbrown::HashMap::with_capacity(count);
         let mut gone: Vec<Vec<LogId>> = Vec::new();
         self.store.each_shape(&mut |kept| {
             self.know_number(kept.stored.number);
@@ -65,8 +67,8 @@ impl Engine {
         }
         // They were looked after until the stop; what has happened since is found out when the stream is back.
         // Tables without shapes may have left the publication.
-        let in_use = shapes.values().filter_map(|shape| tables.get(&shape.family.table));
-        self.publisher.trust(in_use.map(AsRef::as_ref));
+        let in_use = self.router.lock().tables();
+        self.publisher.trust(in_use.iter().map(AsRef::as_ref));
         let mut recovered = Recovered { source: found.source, shapes: shapes.len(), transactions: 0 };
         self.store.each_references(&mut |at, references| {
             recovered.transactions += 1;

@@ -9,6 +9,7 @@ use crate::state::transaction::Transaction;
 use crate::table::Table;
 use std::collections::HashMap;
 use std::sync::Arc;
+use thalweg_filter::Explanation;
 use thalweg_wire::pg::pgoutput::{Columns, Message, OldTuple, Tuple, Value};
 
 /// A row by the table's columns. `None`: NULL.
@@ -19,6 +20,8 @@ type Cells<'a> = Vec<Option<&'a [u8]>>;
 pub(crate) enum Upset {
     /// The table is not what its shapes were made for, or its rows are all gone: they must be fetched again.
     Table { oid: u32, why: &'static str },
+    /// A column that was never null is: the table as it must be now. Its rows look as before, so its shapes go on.
+    Nullable(Arc<Table>),
 }
 
 /// A shape's place in the router.
@@ -31,7 +34,30 @@ struct Seat {
 /// All shapes of one table.
 struct Route {
     table: Arc<Table>,
+    /// Places of columns that are never null, as far as is known.
+    strict: Vec<usize>,
     matcher: Matcher,
+}
+
+impl Route {
+    fn of(table: &Arc<Table>) -> Self {
+        let mut route = Self { table: Arc::clone(table), strict: Vec::new(), matcher: Matcher::default() };
+        route.describe(Arc::clone(table));
+        route
+    }
+
+    fn describe(&mut self, table: Arc<Table>) {
+        let strict = |at: &usize| table.columns[*at].not_null && table.columns[*at].generated.is_none();
+        self.strict = (0..table.columns.len()).filter(strict).collect();
+        self.table = table;
+    }
+
+    /// Whether a row shows that a column may be null after all.
+    fn learn(&mut self, row: &[Option<&[u8]>]) -> Option<Upset> {
+        self.strict.iter().find(|at| row[**at].is_none())?;
+        self.describe(Arc::new(self.table.with_nulls(|at| row[at].is_none())));
+        Some(Upset::Nullable(Arc::clone(&self.table)))
+    }
 }
 
 /// A table as the stream describes it, and whose changes its changes are: its own, and those of what it is a partition of.
@@ -63,6 +89,7 @@ pub(crate) struct Router {
     projection_ids: HashMap<(u32, Vec<usize>, Replica), u32>,
     /// Changes whenever `routes` or `ancestors` do.
     version: u64,
+    evaluations: u64,
     scratch: Scratch,
 }
 
@@ -91,9 +118,13 @@ impl Router {
         self.seats[slot as usize] = Some(Seat { shape, projection, table: table.oid });
         let route = self.routes.entry(table.oid).or_insert_with(|| {
             self.version += 1;
-            Route { table: Arc::clone(table), matcher: Matcher::default() }
+            Route::of(table)
         });
         route.matcher.insert(slot, predicate);
+        // A part may have shapes as well as the whole.
+        if self.ancestors.get(&table.oid) != Some(&table.ancestors) {
+            self.know_ancestors([(table.oid, table.ancestors.clone())]);
+        }
         slot
     }
 
@@ -144,6 +175,19 @@ impl Router {
         slots
     }
 
+    /// By what changes of a table would find a predicate, among those that it has.
+    pub(crate) fn explain(&self, table: u32, predicate: &Predicate) -> Explanation {
+        match self.routes.get(&table) {
+            Some(route) => route.matcher.explain(predicate),
+            None => Matcher::default().explain(predicate),
+        }
+    }
+
+    /// How often a predicate was evaluated since this was asked last.
+    pub(crate) fn take_evaluations(&mut self) -> u64 {
+        std::mem::take(&mut self.evaluations)
+    }
+
     /// What these tables are partitions of.
     pub(crate) fn know_ancestors(&mut self, tables: impl IntoIterator<Item = (u32, Vec<u32>)>) {
         for (oid, ancestors) in tables {
@@ -162,14 +206,17 @@ impl Router {
                 .any(|route| route.table.kind == crate::table::Kind::Partitioned || !route.table.parts.is_empty())
     }
 
-    /// A table whose rows are as before has other parts, or is a part of others.
-    pub(crate) fn moved(&mut self, table: Arc<Table>) {
+    /// A table whose rows are as before has other parts, is a part of others, or has columns that may be null or not as they were not.
+    /// Whether it is described in another way than before.
+    pub(crate) fn moved(&mut self, table: Arc<Table>) -> bool {
         self.know_ancestors([(table.oid, table.ancestors.clone())]);
-        if let Some(route) = self.routes.get_mut(&table.oid)
-            && route.table.same_shape(&table)
-        {
-            route.table = table;
+        let Some(route) = self.routes.get_mut(&table.oid) else { return false };
+        if !route.table.same_shape(&table) {
+            return false;
         }
+        let differs = route.table.columns != table.columns;
+        route.describe(table);
+        differs
     }
 
     /// A new stream describes its tables anew.
@@ -277,12 +324,14 @@ impl Router {
         into: &mut Transaction,
     ) -> Vec<Upset> {
         self.aim(relation);
-        let Router { relations, routes, seats, projections, scratch, .. } = self;
+        let Router { relations, routes, seats, projections, scratch, evaluations, .. } = self;
         let Some(relation) = relations.get(&relation) else { return Vec::new() };
+        let mut upsets = Vec::new();
         for target in &relation.targets {
             let Some(route) = routes.get_mut(&target.table) else { continue };
             let old_cells = old.map(|tuple| cells(tuple, None, &target.places));
             let new_cells = new.map(|tuple| cells(tuple, old, &target.places));
+            upsets.extend(new_cells.as_deref().and_then(|new| route.learn(new)));
             scratch.old.clear();
             scratch.new.clear();
             match (&old_cells, &new_cells) {
@@ -291,9 +340,10 @@ impl Router {
                 (None, Some(new)) => route.matcher.matching(new, &mut scratch.new),
                 (None, None) => {}
             }
+            *evaluations += route.matcher.take_evaluations();
             tell(seats, projections, scratch, old_cells.as_deref(), new_cells.as_deref(), op, into);
         }
-        Vec::new()
+        upsets
     }
 }
 

@@ -30,6 +30,11 @@ pub struct ShapesStats {
     pub shapes: usize,
     /// Transactions that were applied since the start.
     pub transactions: u64,
+    /// Changes that were made for shapes since the start, and how often one was given to a shape.
+    pub changes: u64,
+    pub told: u64,
+    /// Predicates that were evaluated for a row since the start.
+    pub evaluations: u64,
     /// Every transaction that commits at or before this LSN was applied.
     pub processed_lsn: u64,
     /// Changes in memory for live readers.
@@ -132,6 +137,9 @@ impl ShapesService {
         ShapesStats {
             shapes: engine.registry.read().len(),
             transactions: count(&engine.counters.transactions),
+            changes: count(&engine.counters.changes),
+            told: count(&engine.counters.told),
+            evaluations: count(&engine.counters.evaluations),
             processed_lsn: engine.processed_lsn(),
             hot_bytes: engine.hot.bytes(),
             active: engine.health() == Health::Active,

@@ -23,13 +23,14 @@ pub fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
 }
 
-/// A type as the catalog has it. For a domain these are those of the domain's base type.
+/// A type as the catalog has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnType {
+    /// For a domain that of the type below it.
     pub oid: u32,
-    /// `pg_type.typname`, such as `int4`; for an array that of its elements.
+    /// `pg_type.typname`, such as `int4` or a domain's; for an array that of its elements.
     pub name: String,
-    /// -1: none.
+    /// The column's, not a domain's; -1: none.
     pub modifier: i32,
     /// `pg_attribute.attndims`; 0: not an array.
     pub dimensions: u32,
@@ -108,6 +109,25 @@ impl Table {
     /// Whether rows of `other` look like rows of this one, so that shapes of this one can go on.
     #[must_use]
     pub fn same_shape(&self, other: &Table) -> bool {
-        self.oid == other.oid && self.name == other.name && self.columns == other.columns
+        self.oid == other.oid
+            && self.name == other.name
+            && self.columns.len() == other.columns.len()
+            && self.columns.iter().zip(&other.columns).all(|(column, other)| column.same_values(other))
+    }
+
+    /// This table with columns that may be null, if they may not be yet.
+    #[must_use]
+    pub fn with_nulls(&self, columns: impl Fn(usize) -> bool) -> Self {
+        let mut table = self.clone();
+        let named = table.columns.iter_mut().enumerate().filter(|(at, _)| columns(*at));
+        named.for_each(|(_, column)| column.not_null = false);
+        table
+    }
+}
+
+impl Column {
+    /// Whether values of `other` look like those of this one. That it may be null or not is no difference.
+    fn same_values(&self, other: &Column) -> bool {
+        (&self.name, &self.ty, self.key, self.generated) == (&other.name, &other.ty, other.key, other.generated)
     }
 }

@@ -16,8 +16,9 @@ const RECONCILE_EVERY: Duration = Duration::from_secs(2);
 const RECONCILE_EVERY_PER_TABLE: Duration = Duration::from_millis(10);
 /// A table that no shape has asked for in this time leaves the publication.
 const UNUSED: Duration = Duration::from_secs(600);
-/// How often changes are looked for that no shape needs.
-const CUT_EVERY: Duration = Duration::from_secs(5);
+/// How often shapes are looked through for changes that nobody needs: this, and so much longer for each shape that it costs little.
+const CUT_EVERY: Duration = Duration::from_secs(1);
+const CUT_EVERY_PER_SHAPE: Duration = Duration::from_micros(10);
 /// How often it is looked whether there is something to do.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -29,7 +30,8 @@ pub(crate) fn run(engine: &Arc<Engine>) {
     while !engine.stopping() {
         std::thread::sleep(TICK);
         engine.evict();
-        if last_cut.elapsed() >= CUT_EVERY {
+        let shapes = u32::try_from(engine.registry.read().len()).unwrap_or(u32::MAX);
+        if last_cut.elapsed() >= CUT_EVERY + CUT_EVERY_PER_SHAPE * shapes {
             last_cut = Instant::now();
             engine.look_after();
         }
@@ -74,7 +76,9 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
         if let Err(error) = engine.store.put_table(&moved.table) {
             tracing::warn!(%error, "a table cannot be noted");
         }
-        engine.router.lock().moved(Arc::new(moved.table.clone()));
+        if engine.router.lock().moved(Arc::new(moved.table.clone())) {
+            engine.described(moved.table.oid);
+        }
     }
     let in_use = |oid: u32| engine.router.lock().table(oid).is_some();
     for table in engine.publisher.release(&mut session, UNUSED, in_use)? {

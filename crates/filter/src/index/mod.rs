@@ -7,6 +7,7 @@
 //! nothing but the constants is kept.
 
 mod access;
+mod explain;
 mod keys;
 mod plan;
 mod postings;
@@ -20,6 +21,7 @@ use crate::Predicate;
 use crate::row::Row;
 use crate::schema::Schema;
 use access::Access;
+pub use explain::Explanation;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use postings::{Half, Postings};
 use scalars::Scalars;
@@ -47,6 +49,8 @@ pub struct Index<K> {
     seen: Vec<u32>,
     row: u32,
     candidates: Vec<u32>,
+    /// Since it was asked last.
+    evaluations: u64,
 }
 
 /// Where slots are found by the values of a row.
@@ -95,6 +99,7 @@ impl<K: Copy + Ord> Default for Index<K> {
             seen: Vec::new(),
             row: 0,
             candidates: Vec::new(),
+            evaluations: 0,
         }
     }
 }
@@ -203,6 +208,7 @@ impl<K: Copy + Ord> Index<K> {
                 candidates.push(slot);
             }
         });
+        self.evaluations += (candidates.len() + self.foreign.len()) as u64;
         for slot in candidates.drain(..) {
             let slot = &self.slots[slot as usize];
             row.holes = slot.constants.as_slice();
@@ -212,13 +218,9 @@ impl<K: Copy + Ord> Index<K> {
         }
     }
 
-    /// By what a predicate is, or would be, found: for people.
-    pub fn explain(&self, predicate: &Predicate) -> String {
-        match plan::plan(&predicate.expr, &self.filed, &self.hasher) {
-            None => "evaluated for each row".to_owned(),
-            Some(plan) if plan.keys.is_empty() => "never true".to_owned(),
-            Some(plan) => plan.explain(&predicate.schema),
-        }
+    /// How often a predicate was evaluated since this was asked last.
+    pub fn take_evaluations(&mut self) -> u64 {
+        std::mem::take(&mut self.evaluations)
     }
 }
 

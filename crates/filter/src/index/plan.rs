@@ -6,15 +6,13 @@ use super::postings::Half;
 use crate::expr::{Comparison, Expr, Like, Operator};
 use crate::function::Function;
 use crate::like::{Part, next_part};
-use crate::print;
-use crate::schema::Schema;
 use crate::syntax::Test;
 use crate::types::value::{Value, compare};
 use hashbrown::DefaultHashBuilder;
 use std::ops::Bound;
 
 /// Most keys of one predicate; one that needs more is evaluated for each row.
-const KEYS_MAX: usize = 200_000;
+pub(super) const KEYS_MAX: usize = 200_000;
 
 /// What a condition costs that nearly every row satisfies.
 const UNSELECTIVE: u64 = 1 << 40;
@@ -29,34 +27,6 @@ pub(super) struct Plan<'a> {
 /// `None` if there are no keys that every row that satisfies it must have one of.
 pub(super) fn plan<'a>(expr: &'a Expr, filed: &Filed, hasher: &DefaultHashBuilder) -> Option<Plan<'a>> {
     Planner { filed, hasher }.plan(expr)
-}
-
-impl Plan<'_> {
-    pub(super) fn explain(&self, schema: &Schema) -> String {
-        let describe = |key: &Key<'_>| {
-            let how = match &key.what {
-                What::Value(Kind::Equal, _) => "equality".to_owned(),
-                What::Value(Kind::Null, _) => "null".to_owned(),
-                What::Value(Kind::NotNull, _) => "not null".to_owned(),
-                What::Value(..) => "element".to_owned(),
-                What::Bytes(Kind::Prefix(..), bytes) => format!("prefix of {} bytes", bytes.len()),
-                What::Bytes(Kind::Suffix(..), bytes) => format!("suffix of {} bytes", bytes.len()),
-                What::Bytes(_, bytes) => format!("piece of {} bytes", bytes.len()),
-                What::Range(..) => "range".to_owned(),
-            };
-            format!("{how} on {}", print::sql(key.scalar, schema))
-        };
-        let mut parts: Vec<(String, usize)> = Vec::new();
-        for key in &self.keys {
-            let text = describe(key);
-            match parts.iter_mut().find(|(known, _)| *known == text) {
-                Some((_, count)) => *count += 1,
-                None => parts.push((text, 1)),
-            }
-        }
-        let shown = parts.into_iter().map(|(text, count)| if count == 1 { text } else { format!("{count} x {text}") });
-        shown.collect::<Vec<_>>().join(", ")
-    }
 }
 
 struct Planner<'p> {

@@ -51,7 +51,7 @@ fn conditions_are_found_by_what_they_need() {
         ("name = 'x' OR id <> 3", "evaluated for each row"),
     ] {
         let predicate = predicate(clause);
-        assert_eq!(index.explain(&predicate), expected, "{clause}");
+        assert_eq!(index.explain(&predicate).to_string(), expected, "{clause}");
         index.insert(0, Some(&predicate));
     }
 }
@@ -62,8 +62,8 @@ fn the_condition_that_fewest_share_is_taken() {
     for id in 0..100 {
         index.insert(id, Some(&predicate(&format!("name = 'same' AND id = {id}"))));
     }
-    assert_eq!(index.explain(&predicate("name = 'same' AND id = 200")), "equality on \"id\"");
-    assert_eq!(index.explain(&predicate("name = 'other' AND id = 5")), "equality on \"name\"");
+    assert_eq!(index.explain(&predicate("name = 'same' AND id = 200")).to_string(), "equality on \"id\"");
+    assert_eq!(index.explain(&predicate("name = 'other' AND id = 5")).to_string(), "equality on \"name\"");
 }
 
 #[test]
@@ -153,4 +153,20 @@ fn what_differs_in_constants_only_is_kept_once() {
     }
     filings.iter().enumerate().for_each(|(key, filing)| index.remove(key, *filing));
     assert_eq!((index.is_empty(), index.templates.len()), (true, 0));
+}
+
+#[test]
+fn it_is_said_which_part_has_no_key_and_how_often_predicates_were_evaluated() {
+    let mut index = Index::new();
+    let clause = predicate("name = 'x' OR id <> 3");
+    let Explanation::EachRow { because } = index.explain(&clause) else { panic!("it has keys") };
+    assert!(because.contains("<> '3'") && !because.contains("'x'"), "{because}");
+    index.insert(1, Some(&clause));
+    index.insert(2, Some(&predicate("id = 7")));
+    index.insert(3, None);
+    let mut found = Vec::new();
+    index.matching(&[Some(b"8"), None, None, None, None], &mut found);
+    assert_eq!((found, index.take_evaluations()), (vec![1, 3], 1));
+    index.matching(&[Some(b"7"), None, None, None, None], &mut Vec::new());
+    assert_eq!((index.take_evaluations(), index.take_evaluations()), (2, 0));
 }

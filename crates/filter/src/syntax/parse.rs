@@ -55,7 +55,7 @@ pub(super) struct Parser<'a> {
 /// The tree of a where clause; `$n` is replaced by its value.
 pub(crate) fn parse(text: &str, params: &[(u32, String)]) -> Parsed<Node> {
     if text.len() > TEXT_BYTES_MAX {
-        return refuse(0, format!("where clause is longer than {TEXT_BYTES_MAX} bytes"));
+        return refuse(0, format!("where clause is bigger than maximum size of {TEXT_BYTES_MAX} bytes"));
     }
     let mut parser = Parser { tokens: lex(text)?, next: 0, params, depth: 0 };
     let node = parser.expression(0)?;

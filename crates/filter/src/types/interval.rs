@@ -1,6 +1,7 @@
 //! `interval`: months, days and microseconds, which do not become each other by themselves.
 
 use super::datetime::{self, DAY_MICROS, Fault, is_timestamp};
+use std::fmt::Write;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Interval {
@@ -135,42 +136,38 @@ impl Interval {
         Some(Self { months: self.months.checked_add(self.days / 30)?, days: self.days % 30, micros: self.micros })
     }
 
-    /// `intervalstyle = postgres`
+    /// `IntervalStyle = iso_8601`: `P1Y2M3DT-4H-5M-6.7S`
     pub(crate) fn print(self) -> String {
         match self {
             Self::INFINITE => return "infinity".into(),
             Self::INFINITE_BACK => return "-infinity".into(),
             _ => {}
         }
-        let mut parts: Vec<String> = Vec::new();
-        let mut negative = false;
-        let mut unit = |value: i32, singular: &str, plural: &str| {
+        let mut text = String::from("P");
+        let part = |text: &mut String, value: i64, unit: char| {
             if value != 0 {
-                let sign = if negative && value > 0 { "+" } else { "" };
-                parts.push(format!("{sign}{value} {}", if value == 1 { singular } else { plural }));
-                negative = value < 0;
+                let _ = write!(text, "{value}{unit}");
             }
         };
-        unit(self.months / 12, "year", "years");
-        unit(self.months % 12, "mon", "mons");
-        unit(self.days, "day", "days");
-        if self.micros != 0 || parts.is_empty() {
-            let sign = if self.micros < 0 {
-                "-"
-            } else if negative {
-                "+"
-            } else {
-                ""
-            };
-            let micros = self.micros.unsigned_abs();
-            let (seconds, rest) = (micros / 1_000_000, micros % 1_000_000);
-            let mut text = format!("{sign}{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-            if rest != 0 {
-                text = format!("{text}.{rest:06}").trim_end_matches('0').to_owned();
+        part(&mut text, i64::from(self.months / 12), 'Y');
+        part(&mut text, i64::from(self.months % 12), 'M');
+        part(&mut text, i64::from(self.days), 'D');
+        if self.micros != 0 {
+            text.push('T');
+            let minutes = self.micros / 60_000_000;
+            part(&mut text, minutes / 60, 'H');
+            part(&mut text, minutes % 60, 'M');
+            let micros = (self.micros % 60_000_000).unsigned_abs();
+            if micros != 0 {
+                let sign = if self.micros < 0 { "-" } else { "" };
+                let seconds = format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000);
+                let _ = write!(text, "{sign}{}S", seconds.trim_end_matches('0').trim_end_matches('.'));
             }
-            parts.push(text);
         }
-        parts.join(" ")
+        if text == "P" {
+            text.push_str("T0S");
+        }
+        text
     }
 
     /// `1 year 2 mons -3 days 04:05:06.7`, with the units that people write, or `P1Y2M3DT4H5M6S`.

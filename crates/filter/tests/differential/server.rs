@@ -90,7 +90,8 @@ impl Server {
     }
 
     fn start(installation: &Installation, psql: PathBuf) -> Self {
-        let cluster = Cluster::start(installation, &Options::default().set("TimeZone", "UTC"));
+        let cluster =
+            Cluster::start(installation, &Options::default().set("TimeZone", "UTC").set("IntervalStyle", "iso_8601"));
         let server = Self { cluster, psql };
         // Letters beyond ASCII have cases, as in most databases; order is by bytes.
         server.run_in("postgres", "CREATE DATABASE filter TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C.UTF-8'");

@@ -38,7 +38,8 @@ const ISSUE_PATH: &str = "/v1/token";
 
 /// The guard in front of the routes. Tokens may be replaced while it works.
 pub(crate) struct Auth {
-    path: PathBuf,
+    /// Without it there are none: what needs one is refused.
+    path: Option<PathBuf>,
     data: PathBuf,
     known: ArcSwap<Known>,
     denials: Denials,
@@ -65,7 +66,12 @@ impl Auth {
         match config.auth {
             AuthMode::Off if given => bail!("--auth off and --tokens contradict each other: leave one of them out"),
             AuthMode::Off => Ok(None),
-            AuthMode::Auto if !given && config.listen.0.ip().to_canonical().is_loopback() => Ok(None),
+            AuthMode::Auto if !given && config.is_local() => Ok(None),
+            // Shapes have a secret of their own; so that they can be all that a server serves, the rest is closed.
+            AuthMode::Auto if !given && config.serves_shapes() => {
+                tracing::info!("without --tokens everything but shapes is closed: streams, /metrics and /v1/admin");
+                Self::open(None, &config.data).map(Some)
+            }
             AuthMode::Auto if !given => bail!(
                 "{} can be reached from other machines, and no tokens say who may do what: make one with `thalweg token new --name \
                  app --admin '*'`, put its lines into a file and name that with --tokens FILE; or say --auth off to let everybody \
@@ -73,17 +79,18 @@ impl Auth {
                 config.listen
             ),
             AuthMode::On if !given => bail!("--auth on needs --tokens FILE; `thalweg token new` makes a token for it"),
-            AuthMode::On | AuthMode::Auto => Self::open(&config.tokens, &config.data).map(Some),
+            AuthMode::On | AuthMode::Auto => Self::open(Some(&config.tokens), &config.data).map(Some),
         }
     }
 
-    fn open(path: &Path, data: &Path) -> anyhow::Result<Self> {
-        let known = Known { tokens: Tokens::read(path)?, key: Key::load(data, true)? };
-        if known.tokens.len() == 0 {
+    fn open(path: Option<&Path>, data: &Path) -> anyhow::Result<Self> {
+        let known =
+            Known { tokens: path.map(Tokens::read).transpose()?.unwrap_or_default(), key: Key::load(data, true)? };
+        if let Some(path) = path.filter(|_| known.tokens.len() == 0) {
             tracing::warn!(path = %path.display(), "the file of tokens is empty: nobody may do anything");
         }
         Ok(Self {
-            path: path.to_owned(),
+            path: path.map(Path::to_owned),
             data: data.to_owned(),
             known: ArcSwap::from_pointee(known),
             denials: Denials::default(),
@@ -92,14 +99,14 @@ impl Auth {
 
     /// The files whose change is to be noticed.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        vec![self.path.clone(), self.data.join(signed::KEY_FILE)]
+        self.path.iter().cloned().chain([self.data.join(signed::KEY_FILE)]).collect()
     }
 
     /// Reads the files again. If they are wrong, what was known stays.
     pub(crate) fn reload(&self) -> anyhow::Result<()> {
-        let tokens = Tokens::read(&self.path)?;
+        let tokens = self.path.as_deref().map(Tokens::read).transpose()?.unwrap_or_default();
         let key = Key::load(&self.data, true)?;
-        tracing::info!(tokens = tokens.len(), path = %self.path.display(), "tokens were read again");
+        tracing::info!(tokens = tokens.len(), "tokens were read again");
         self.known.store(std::sync::Arc::new(Known { tokens, key }));
         Ok(())
     }

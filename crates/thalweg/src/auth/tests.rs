@@ -30,7 +30,7 @@ fn stand() -> Stand {
     }
     let path = folder.path().join("tokens.toml");
     std::fs::write(&path, file).unwrap();
-    Stand { auth: Auth::open(&path, folder.path()).unwrap(), tokens, folder }
+    Stand { auth: Auth::open(Some(&path), folder.path()).unwrap(), tokens, folder }
 }
 
 impl Stand {
@@ -288,6 +288,25 @@ fn streams_are_open_to_other_machines_only_if_that_is_said() {
     }
     assert!(of("127.0.0.1:0", "on", false).unwrap_err().contains("--tokens"));
     assert!(of("127.0.0.1:0", "off", true).unwrap_err().contains("contradict"));
+}
+
+#[test]
+fn a_server_of_shapes_without_tokens_keeps_all_else_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        listen: Some("0.0.0.0:0".parse().unwrap()),
+        data: Some(folder.path().to_owned()),
+        database_url: Some("postgres://h/d".into()),
+        shape_secret: Some("s".into()),
+        ..Settings::default()
+    };
+    let auth = Auth::of(&load(settings, None).unwrap()).unwrap().expect("a guard");
+    let stand = Stand { auth, tokens: Vec::new(), folder };
+    assert_eq!(stand.ask(Method::Get, "/health", &[], ""), PASS);
+    for target in ["/v1/stream/a", "/metrics", "/v1/admin/shapes"] {
+        assert_eq!(stand.ask(Method::Get, target, &[], ""), refused(401, "token_required"), "{target}");
+    }
+    stand.auth.reload().unwrap();
 }
 
 /// `cargo test --release -p thalweg what_a_check_costs -- --ignored --nocapture`

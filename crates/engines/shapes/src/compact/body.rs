@@ -132,8 +132,11 @@ pub(crate) fn patched(value: &[u8], changes: &[u8]) -> Result<Vec<u8>, BodyError
     Ok(out)
 }
 
-/// `"name":` and value of each member of `{…}`.
-fn members(object: &[u8]) -> Result<Vec<(&[u8], &[u8])>, BodyError> {
+/// `"name":` and value.
+type Member<'a> = (&'a [u8], &'a [u8]);
+
+/// The members of `{…}`.
+fn members(object: &[u8]) -> Result<Vec<Member<'_>>, BodyError> {
     let mut rest = object.strip_prefix(b"{").ok_or(BodyError::Form)?;
     let mut all = Vec::new();
     while let Some(quoted) = rest.strip_prefix(b"\"") {

@@ -72,7 +72,7 @@ impl Engine {
             (self.standing(&state, limits.now_ms), state.is_live().then(|| facts(&state)))
         };
         if let Some(urgency) = facts.and_then(|facts| limits.urgency(&facts))
-            && !self.compactor.resting.lock().get(&shape.handle).is_some_and(|until| limits.now_ms < *until)
+            && self.compactor.resting.lock().get(&shape.handle).is_none_or(|until| limits.now_ms >= *until)
         {
             found.push((urgency, Arc::clone(shape)));
         }
@@ -152,27 +152,32 @@ pub(crate) fn run(engine: &Arc<Engine>) {
     let mut pace = Pace::new();
     let mut made: Vec<Made> = Vec::new();
     while !engine.stopping() {
-        let next = engine.compactor.queue.lock().pop();
-        let Some((urgency, shape)) = next else {
-            show_all(engine, &mut made);
+        if !step(engine, &mut pace, &mut made) {
             std::thread::sleep(TICK);
-            continue;
-        };
-        pace.pressed(matches!(urgency, Urgency::Pressed(_)));
-        // It may have been done since it was noted.
-        if made.iter().any(|made| made.shape.number == shape.number) {
-            continue;
-        }
-        match make::make(engine, &shape, &mut pace, make::delta_max()) {
-            Ok(one) => made.extend(one),
-            Err(MakeError::Stopping) => break,
-            Err(error) => rest(engine, &shape, &error),
-        }
-        if made.len() >= TOGETHER {
-            show_all(engine, &mut made);
         }
     }
-    show_all(engine, &mut made);
+}
+
+/// Does the most urgent; whether there was anything to do.
+fn step(engine: &Engine, pace: &mut Pace, made: &mut Vec<Made>) -> bool {
+    let next = engine.compactor.queue.lock().pop();
+    let Some((urgency, shape)) = next else {
+        show_all(engine, made);
+        return false;
+    };
+    pace.pressed(matches!(urgency, Urgency::Pressed(_)));
+    // It may have been done since it was noted.
+    if !made.iter().any(|made| made.shape.number == shape.number) {
+        match make::make(engine, &shape, pace, make::delta_max()) {
+            Ok(one) => made.extend(one),
+            Err(MakeError::Stopping) => {}
+            Err(error) => rest(engine, &shape, &error),
+        }
+    }
+    if made.len() >= TOGETHER {
+        show_all(engine, made);
+    }
+    true
 }
 
 /// Waits until bases are durable, and shows them.

@@ -60,19 +60,20 @@ fn cells(row: &Cells) -> [Option<&[u8]>; 3] {
 }
 
 fn open(folder: &Path, chunk_bytes: u64) -> Arc<Engine> {
+    open_with(folder, chunk_bytes, 1 << 30)
+}
+
+fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<Engine> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder).unwrap());
     let storage = FileStorage::open(Arc::clone(&disk), "objects").unwrap();
     let manifest = FileManifest::open(Arc::clone(&disk), "manifest").unwrap();
     let options = Options { segment_bytes: 2 << 20, max_payload: 1 << 20, batch_bytes: 1 << 20, ..Options::default() };
     let logs: Logs<LogState> =
         Logs::open(LogsOptions::default(), Arc::new(storage), Arc::new(manifest), Loss::Nothing, |bounds, replay| {
-            let journal = FileJournal::open(
-                Arc::clone(&disk),
-                options.clone(),
-                bounds.floor,
-                bounds.known_durable,
-                &mut |at, bytes| replay(at, bytes),
-            );
+            let journal =
+                FileJournal::open(Arc::clone(&disk), options, bounds.floor, bounds.known_durable, &mut |at, bytes| {
+                    replay(at, bytes)
+                });
             let journal = Arc::new(journal.map_err(|error| error.to_string())?);
             journal.prepare().and_then(|()| journal.start_writer()).map_err(|error| error.to_string())?;
             Ok(journal as Arc<dyn Journal>)
@@ -85,7 +86,7 @@ fn open(folder: &Path, chunk_bytes: u64) -> Arc<Engine> {
         secret: None,
         http: Settings { chunk_bytes, ..Settings::default() },
         shapes_max: 10,
-        log_bytes_max: 1 << 30,
+        log_bytes_max,
         log_keep_ms: 60_000,
         compact_bytes: 1,
         connections: 1,
@@ -102,6 +103,7 @@ fn open(folder: &Path, chunk_bytes: u64) -> Arc<Engine> {
 struct World {
     folder: TempDir,
     chunk_bytes: u64,
+    log_bytes_max: u64,
     engine: Arc<Engine>,
     projection: Projection,
     rows: BTreeMap<String, Cells>,
@@ -148,7 +150,17 @@ impl World {
         }
         engine.store.write_shape(shape, Some(&ShapeNote::Complete), b"", &none).unwrap();
         let rows = rows.iter().map(|row| (row[0].clone().unwrap(), row.clone())).collect();
-        let mut world = Self { folder, chunk_bytes, engine, projection, rows, lsn: 100, tail: 0, references_tail: 0 };
+        let mut world = Self {
+            folder,
+            chunk_bytes,
+            log_bytes_max: 1 << 30,
+            engine,
+            projection,
+            rows,
+            lsn: 100,
+            tail: 0,
+            references_tail: 0,
+        };
         world.restart();
         world
     }
@@ -162,7 +174,7 @@ impl World {
         // The folder has one owner at a time.
         let idle = std::mem::replace(&mut self.engine, open(empty.path(), self.chunk_bytes));
         drop(idle);
-        self.engine = open(self.folder.path(), self.chunk_bytes);
+        self.engine = open_with(self.folder.path(), self.chunk_bytes, self.log_bytes_max);
         self.engine.recover().unwrap();
         (self.tail, self.references_tail) = (self.engine.store.changes_tail(), self.engine.store.references_tail());
         self.engine.set_published(self.tail);
@@ -476,6 +488,62 @@ fn what_the_newest_base_has_is_cut_from_the_change_log() {
     let mut client = Client::default();
     assert!(client.follow(&world.engine, &world.shape()));
     assert_eq!(client.rows, world.truth());
+}
+
+#[test]
+fn a_shape_that_holds_the_change_log_back_is_rebased_and_not_dropped() {
+    let mut world = World::new(&rows(2), LogMode::Full, Replica::Default, 100_000);
+    world.log_bytes_max = 8 << 20;
+    world.restart();
+    let (mut pace, mut made) = (Pace::new(), Vec::new());
+    let mut live = Client::default();
+    assert!(live.follow(&world.engine, &world.shape()));
+    let mut away = live.clone();
+    for round in 0..60 {
+        large(&mut world, 7);
+        assert!(live.follow(&world.engine, &world.shape()), "round {round}");
+        world.engine.look_after();
+        while super::step(&world.engine, &mut pace, &mut made) {}
+        let held = world.engine.store.changes_held();
+        assert!(held < world.log_bytes_max + (2 << 20), "{held} bytes are held in round {round}");
+    }
+    assert_eq!((&live.rows, &live.odd), (&world.truth(), &vec![]));
+    assert!(world.shape().lock().newest() > 2);
+    assert!(!away.follow(&world.engine, &world.shape()), "its place was given up before its time");
+    let mut new = Client::default();
+    assert!(new.follow(&world.engine, &world.shape()));
+    assert_eq!(new.rows, world.truth());
+}
+
+#[test]
+fn a_shape_that_cannot_be_merged_is_left_alone_and_dropped_when_it_holds_too_much() {
+    let mut world = World::new(&rows(2), LogMode::Full, Replica::Default, 100_000);
+    world.log_bytes_max = 4 << 20;
+    world.restart();
+    world.apply(&[(row("k1", "x", None), true)]);
+    let event = b"{\"headers\":{\"event\":\"move-out\",\"patterns\":[],\"txids\":[]}},";
+    let at = world.tail;
+    let lengths = Lengths::one(event.len() as u32);
+    world.engine.store.write_changes(&bytes::Bytes::from_static(event), &lengths, None).unwrap();
+    world.tail += event.len() as u64;
+    world.lsn += 10;
+    world.shape().lock().push(9, Entry { lsn: world.lsn, at, op: 0, len: event.len() as u32 }, 100_000);
+    world.engine.processed(world.lsn);
+    let end = world.engine.store.logs().journal().end();
+    world.engine.store.wait(end).unwrap();
+    let (mut pace, mut made) = (Pace::new(), Vec::new());
+    large(&mut world, 40);
+    world.engine.look_after();
+    assert!(super::step(&world.engine, &mut pace, &mut made));
+    assert!(made.is_empty());
+    assert_eq!(world.engine.store.found().unwrap().bases.len(), 0, "nothing is left of the attempt");
+    world.engine.look_after();
+    assert!(!super::step(&world.engine, &mut pace, &mut made), "it is not tried again");
+    assert_eq!(world.engine.registry.read().len(), 1);
+    large(&mut world, 40);
+    world.engine.look_after();
+    assert_eq!(world.engine.registry.read().len(), 0);
+    assert!(world.engine.store.changes_held() < 2 << 20);
 }
 
 /// Copies the folder of a unit that does nothing meanwhile.

@@ -1,6 +1,8 @@
 //! Bytes: offsets, notes and references, and the JSON that clients get.
 
 pub mod copy;
+#[cfg(test)]
+mod golden;
 pub mod handle;
 pub mod json;
 pub mod message;

@@ -11,6 +11,7 @@ use super::params::DeleteRequest;
 use super::query::{decoded, pairs};
 use super::service::{Inner, ShapesService};
 use crate::explain::explain;
+use crate::format::handle::Handle;
 use crate::shape::Failure;
 use crate::source::catalog::{self, LookupError};
 use crate::view::{PAGE_MAX, view};
@@ -57,7 +58,7 @@ impl ShapesService {
             (EXPLAIN, _) if read => self.0.explain(query),
             ("" | EXPLAIN, _) => return now(not_allowed("GET")),
             (handle, _) if read => return now(self.0.one(handle, cx.now_ms)),
-            (handle, Method::Delete) => return now(self.0.put_out(handle)),
+            (handle, Method::Delete) => self.0.put_out(handle),
             _ => return now(not_allowed("GET, DELETE")),
         };
         match begun {
@@ -84,19 +85,24 @@ impl Inner {
         }
         let engine = Arc::clone(&self.engine);
         let job = move || body(200, &engine.page(after, limit, table.as_deref(), now_ms));
-        self.io.run(job).ok_or((503, "too_many_reads", "too much waits for the disk, please retry".to_owned()))
+        self.io.run(job).ok_or_else(too_many_reads)
     }
 
     fn one(&self, handle: &str, now_ms: u64) -> Answer {
-        let found = self.engine.registry.read().by_handle(handle).cloned();
+        let found = self.engine.registry.read().by_handle(Handle::parse(handle).shape).cloned();
         body(200, &view(&*found.ok_or_else(no_shape)?, now_ms))
     }
 
-    fn put_out(&self, handle: &str) -> Answer {
-        let found = self.engine.registry.read().by_handle(handle).cloned();
-        self.engine.drop_shape(&*found.ok_or_else(no_shape)?);
+    /// Answers when the handle cannot come back any more.
+    fn put_out(&self, handle: &str) -> Result<Fetch<Answer>, Refused> {
+        let found = self.engine.registry.read().by_handle(Handle::parse(handle).shape).cloned().ok_or_else(no_shape)?;
         tracing::info!(handle, "a shape is dropped: an operator asked for it");
-        Ok((204, Vec::new()))
+        let engine = Arc::clone(&self.engine);
+        let job = move || match engine.drop_for_good(&found) {
+            Ok(()) => Ok((204, Vec::new())),
+            Err(error) => Err((503, "storage_error", error.to_string())),
+        };
+        self.io.run(job).ok_or_else(too_many_reads)
     }
 
     /// Asks Postgres what the table has.
@@ -104,6 +110,7 @@ impl Inner {
         let wanted = DeleteRequest::parse(query).map_err(|invalid| bad(words(&invalid.body())))?;
         let shape = wanted.shape.ok_or_else(|| bad("`table` is missing".to_owned()))?;
         let (definition, publication) = (shape.to_definition(), self.engine.config.publication());
+        let engine = Arc::clone(&self.engine);
         let run = self.database.run(move |session| {
             let session = session.map_err(|error| failed(&crate::make::unavailable(error)))?;
             let found = catalog::lookup(&mut session.conn, &publication, &definition.table);
@@ -112,7 +119,8 @@ impl Inner {
                 LookupError::Source(error) => failed(&crate::make::unavailable(error)),
             })?;
             let found = found.ok_or_else(|| bad(format!("there is no table {}", definition.table)))?;
-            let explanation = explain(&definition, &found.table).map_err(|why| (422, "not_explained", why))?;
+            let explanation =
+                explain(&definition, &found.table, &engine.router).map_err(|why| (422, "not_explained", why))?;
             body(200, &explanation)
         });
         run.map_err(|error| failed(&crate::make::unavailable(error)))
@@ -121,6 +129,10 @@ impl Inner {
 
 fn bad(message: String) -> Refused {
     (400, "bad_request", message)
+}
+
+fn too_many_reads() -> Refused {
+    (503, "too_many_reads", "too much waits for the disk, please retry".to_owned())
 }
 
 fn no_shape() -> Refused {

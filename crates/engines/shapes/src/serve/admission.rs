@@ -83,11 +83,6 @@ impl Counter {
 }
 
 impl Permit {
-    #[must_use]
-    pub(crate) fn kind(&self) -> Kind {
-        self.kind
-    }
-
     /// The shape is there: what follows is only reading, and makes room for the next who needs one made. Stays as it is if there
     /// are too many readers.
     pub(crate) fn now_reads(&mut self) {
@@ -136,10 +131,10 @@ mod tests {
         let admission = Admission::new(1, 1);
         let mut first = admission.enter(Kind::Initial).unwrap();
         first.now_reads();
-        assert_eq!((first.kind(), admission.now(Kind::Initial), admission.now(Kind::Existing)), (Kind::Existing, 0, 1));
+        assert_eq!((first.kind, admission.now(Kind::Initial), admission.now(Kind::Existing)), (Kind::Existing, 0, 1));
         let mut second = admission.enter(Kind::Initial).unwrap();
         second.now_reads();
-        assert_eq!(second.kind(), Kind::Initial, "there is no room among readers");
+        assert_eq!(second.kind, Kind::Initial, "there is no room among readers");
         drop((first, second));
         assert_eq!((admission.now(Kind::Initial), admission.now(Kind::Existing)), (0, 0));
     }

@@ -59,8 +59,4 @@ impl Makings {
             making.finish(result);
         }
     }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.lock().len()
-    }
 }

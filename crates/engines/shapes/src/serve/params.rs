@@ -152,7 +152,10 @@ impl<'a> ShapeRequest<'a> {
 impl<'a> DeleteRequest<'a> {
     pub(crate) fn parse(query: &'a str) -> Result<Self, Invalid> {
         let mut invalid = Invalid::default();
-        let mut cast = Cast::new(GivenAll::of_query(query), &mut invalid);
+        let mut given = GivenAll::of_query(query);
+        // It means nothing here, and must still be what it is elsewhere.
+        std::mem::take(&mut given.live).boolean(Field::Shape("live"), &mut invalid);
+        let mut cast = Cast::new(given, &mut invalid);
         let handle = cast.handle.take();
         if cast.table.is_none() && handle.is_none() && !invalid.has(Field::Shape("handle")) {
             invalid.add(Field::Shape("handle"), "can't be blank when shape definition is missing");

@@ -18,6 +18,7 @@ use crate::read;
 use crate::shape::{Failure, Shape};
 use crate::source::pool::Pool as Database;
 use bytes::Bytes;
+use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -137,14 +138,11 @@ impl Inner {
         };
         // Acknowledged means durable: a handle that was told to be gone never comes back.
         let (inner, asker) = (Arc::clone(self), asker.clone());
-        let deleted = self.io.run(move || {
-            let end = inner.engine.drop_shape(&found);
-            match inner.engine.store.wait(end) {
-                Ok(()) => inner.responder.deleted(&asker),
-                Err(error) => {
-                    let refusal = Refusal::Unreadable(error.to_string());
-                    inner.responder.refuse(&asker, &refusal, Moment::default())
-                }
+        let deleted = self.io.run(move || match inner.engine.drop_for_good(&found) {
+            Ok(()) => inner.responder.deleted(&asker),
+            Err(error) => {
+                let refusal = Refusal::Unreadable(error.to_string());
+                inner.responder.refuse(&asker, &refusal, Moment::default())
             }
         });
         deleted.map(|fetch| Reply::Later(Box::new(Deleting(fetch)))).ok_or_else(too_many_reads)
@@ -341,7 +339,8 @@ impl Visit {
                             };
                             let (handle, body) = (shape.handle_of(base), Body::Bytes(done.body));
                             let responder = &self.inner.responder;
-                            let response = responder.subset(&self.asker, &handle, offset, &shape.family.schema, body);
+                            let response =
+                                responder.subset(&self.asker, &handle, offset, &self.inner.engine.schema(shape), body);
                             Poll::Ready(Reply::Now(response))
                         }
                         Err(refusal) => self.refuse(&refusal, cx),
@@ -489,9 +488,10 @@ impl Visit {
     }
 
     fn respond(&mut self, shape: &Arc<Shape>, answer: &Answer, body: Bytes, cx: &mut Context<'_>) -> Poll {
+        let schema = if self.live { Cow::Borrowed("") } else { self.inner.engine.schema(shape) };
         let mode = match self.live {
             true => Mode::LongPoll { cursor: self.cursor.as_deref() },
-            false => Mode::CatchUp { schema: &shape.family.schema },
+            false => Mode::CatchUp { schema: &schema },
         };
         let handle = shape.handle_of(answer.base);
         let page = Page {

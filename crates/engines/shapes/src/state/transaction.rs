@@ -25,8 +25,18 @@ pub struct Transaction {
     split_bytes: usize,
     next_op: u32,
     bytes: usize,
+    told: Told,
     buffers: Vec<Buffer>,
     placed: Vec<Placed>,
+}
+
+/// How much was added.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Bodies that were made.
+    pub bodies: u64,
+    /// One for each shape that has one.
+    pub shapes: u64,
 }
 
 /// Bodies of one projection that are not placed yet.
@@ -49,7 +59,16 @@ struct Group {
 impl Transaction {
     #[must_use]
     pub fn new(xid: u32, lsn: u64, split_bytes: usize) -> Self {
-        Self { xid, lsn, split_bytes, next_op: 0, bytes: 0, buffers: Vec::new(), placed: Vec::new() }
+        Self {
+            xid,
+            lsn,
+            split_bytes,
+            next_op: 0,
+            bytes: 0,
+            told: Told::default(),
+            buffers: Vec::new(),
+            placed: Vec::new(),
+        }
     }
 
     /// The place of the next change. Places go up by two, so that an update of a key can be a delete and, one place later, an
@@ -67,6 +86,11 @@ impl Transaction {
     }
 
     #[must_use]
+    pub fn told(&self) -> Told {
+        self.told
+    }
+
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0 && self.placed.is_empty()
     }
@@ -76,6 +100,8 @@ impl Transaction {
         if slots.is_empty() {
             return;
         }
+        self.told.bodies += 1;
+        self.told.shapes += slots.len() as u64;
         let at = match self.buffers.iter().position(|buffer| buffer.projection == projection) {
             Some(at) => at,
             None => {

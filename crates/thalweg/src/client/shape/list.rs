@@ -19,8 +19,8 @@ Examples:
   thalweg shape ls --table public.items
   thalweg shape ls --json | jq -r 'select(.idle_ms > 86400000) | .handle' | xargs -n 1 thalweg shape drop
 
-ROWS and COPIED are those of the snapshot (rows: known only since the last start of the server), LOG the ranges of changes after it
-and LOGGED their bytes, IDLE the time since somebody asked. How far all shapes are behind Postgres is said on standard error.")]
+ROWS and COPIED are rows and bytes of the snapshot (rows: known only since the last start of the server), LOGGED the bytes of the changes
+after it, IDLE the time since somebody asked. How far all shapes are behind Postgres is said on standard error.")]
 pub(super) struct ListArgs {
     /// Only shapes of this table, written as the list has it.
     #[arg(long)]
@@ -60,13 +60,13 @@ struct Entry {
     phase: String,
     snapshot_rows: Option<u64>,
     snapshot_bytes: u64,
-    log_entries: u64,
     log_bytes: u64,
     waiting: u64,
     idle_ms: Option<u64>,
 }
 
-const HEADER: [&str; 10] = ["HANDLE", "TABLE", "PHASE", "ROWS", "COPIED", "LOG", "LOGGED", "WAITING", "IDLE", "WHERE"];
+const COLUMNS: usize = 9;
+const HEADER: [&str; COLUMNS] = ["HANDLE", "TABLE", "PHASE", "ROWS", "COPIED", "LOGGED", "WAITING", "IDLE", "WHERE"];
 
 impl Entry {
     /// What tells it from other shapes of the table.
@@ -78,7 +78,7 @@ impl Entry {
         words.join(" ")
     }
 
-    fn cells(self) -> [String; 10] {
+    fn cells(self) -> [String; COLUMNS] {
         let selects = self.selects();
         let number = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
         [
@@ -87,7 +87,6 @@ impl Entry {
             self.phase,
             number(self.snapshot_rows),
             self.snapshot_bytes.to_string(),
-            self.log_entries.to_string(),
             self.log_bytes.to_string(),
             self.waiting.to_string(),
             self.idle_ms.map_or("-".to_owned(), time),
@@ -133,17 +132,19 @@ pub(super) fn run(server: &Server, args: &ListArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+const LAST: usize = COLUMNS - 1;
+
 /// In columns; the last one may be of any length.
-fn write(out: &mut impl Write, lines: Vec<[String; 10]>) -> std::io::Result<()> {
+fn write(out: &mut impl Write, lines: Vec<[String; COLUMNS]>) -> std::io::Result<()> {
     let width = |at: usize| lines.iter().map(|cells| cells[at].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..9).map(width).collect();
+    let widths: Vec<usize> = (0..LAST).map(width).collect();
     for cells in &lines {
         let mut line = String::new();
         for (cell, width) in cells.iter().zip(&widths) {
             line.push_str(&format!("{cell:width$}  "));
         }
         // A clause may have line breaks, and whatever else a terminal would take for something.
-        line.extend(cells[9].chars().map(|c| if c.is_control() { ' ' } else { c }));
+        line.extend(cells[LAST].chars().map(|c| if c.is_control() { ' ' } else { c }));
         writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
@@ -178,7 +179,8 @@ mod tests {
 
     #[test]
     fn a_clause_cannot_pass_for_a_line() {
-        let cells = |clause: &str| std::array::from_fn(|at| if at == 9 { clause.to_owned() } else { "x".to_owned() });
+        let cells =
+            |clause: &str| std::array::from_fn(|at| if at == LAST { clause.to_owned() } else { "x".to_owned() });
         let mut out = Vec::new();
         write(&mut out, vec![cells("a\n\u{1b}[31mb"), cells("")]).unwrap();
         assert_eq!(String::from_utf8(out).unwrap().lines().count(), 2);

@@ -72,9 +72,10 @@ SELECT json_build_object(
       'key', (SELECT place - 1 FROM pg_index i, unnest(i.indkey::int2[]) WITH ORDINALITY AS k(attnum, place)
         WHERE i.indrelid = a.attrelid AND i.indisprimary AND k.attnum = a.attnum AND place <= i.indnkeyatts),
       'oid', coalesce(element.typarray, type.oid)::int8,
-      -- Clients of Electric know the elements of an array by their own type, a domain's name too.
-      'type', coalesce((SELECT t.typname FROM pg_type t WHERE t.oid = type.typelem AND item.oid IS NOT NULL), type.typname),
-      'modifier', coalesce(nullif(base.modifier, -1), item.modifier, -1),
+      -- Clients of Electric know values, and the elements of an array, by their own type, a domain's name too; a domain's modifier
+      -- is not the column's.
+      'type', (SELECT t.typname FROM pg_type t WHERE t.oid = CASE WHEN item.oid IS NULL THEN a.atttypid ELSE type.typelem END),
+      'modifier', CASE WHEN item.oid IS NULL THEN a.atttypmod ELSE coalesce(nullif(base.modifier, -1), item.modifier, -1) END,
       'dimensions', CASE WHEN item.oid IS NULL THEN 0 ELSE greatest(base.dimensions, 1) END,
       'element', coalesce(item.oid, 0)::int8,
       'labels', coalesce((SELECT json_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_enum e
