@@ -163,7 +163,7 @@ describe("the language", () => {
     "t = 'hello'", "t <> 'hello'", "t < 'i'", "t > 'H'", "t || 'x' = 'hellox'", "lower(vc) = 'hello'", "upper(t) = 'HELLO'", "vc = 'help'", "ch = 'ab'", "concat(t, 'x') = 'hellox'",
     "t LIKE 'hel%'", "t LIKE '%l_'", "t LIKE 'h%o'", "t NOT LIKE 'hel%'", "t ILIKE 'HEL%'", "t NOT ILIKE 'hel%'", "t LIKE '%'", "t LIKE ''", "t LIKE '_____'", "vc ILIKE '%LL%'",
     "d = '2024-05-05'", "d > '2024-03-01'", "d + 1 = '2024-05-06'", "d - 1 < '2024-05-05'", "tm > '06:00'", "ts >= '2024-01-01 00:00'", "tz < '2024-05-05 06:00+00'", "ts + interval '1 day' > '2024-05-06'",
-    "ts - interval '1 hour' < ts", "iv = interval '5 hours'", "iv <> interval '1 mon'", "tz AT TIME ZONE 'UTC' = '2024-05-05 05:05'", "justify_hours(iv) = interval '1 day 12 hours'", "iv > '1 day'", "iv BETWEEN '0' AND '6 hours'", "iv::text = 'PT36H'", "iv IN ('30 days', '300 min')", "-iv < '-1 day'",
+    "ts - interval '1 hour' < ts", "iv = interval '5 hours'", "iv <> interval '1 mon'", "tz AT TIME ZONE 'UTC' = '2024-05-05 05:05'", "justify_hours(iv) = interval '1 day 12 hours'", "iv > '1 day'", "iv BETWEEN '0' AND '6 hours'", "iv IN ('30 days', '300 min')", "-iv < '-1 day'",
     "u = '00000000-0000-0000-0000-000000000005'", "u > '00000000-0000-0000-0000-000000000003'", "u IN ('00000000-0000-0000-0000-000000000005')",
     "5 = ANY(ia)", "1 = ALL(ia)", "i4 = ANY(ARRAY[5, 7])", "i4 = ANY('{5,10}')", "i4 > ALL('{0,4}')", "ia[1] = 1", "ia[2:3] = '{2,5}'", "ia @> '{1}'", "ia <@ '{1,2,3,5}'", "ia && '{7}'", "ta = '{a,b}'", "ta <> '{a,b}'", "'a' = ANY(ta)",
     "ARRAY[i4, 1] = '{5,1}'", "array_append(ia, 9) @> '{9}'", "array_prepend(9, ia) @> '{9}'", "array_cat(ia, '{9}') @> '{9}'", "array_ndims(ia) = 1",

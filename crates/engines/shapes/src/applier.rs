@@ -184,7 +184,15 @@ impl Apply for Applier {
         for upset in upsets {
             let end = match upset {
                 // Postgres may forget the transaction only when the shapes are gone for good.
-                Upset::Table { oid, why } => self.engine.drop_table(oid, why),
+                Upset::Table { oid, why } => match &mut transaction {
+                    None => self.engine.drop_table(oid, why),
+                    Some(transaction) => {
+                        if !transaction.first_upset(oid) {
+                            continue;
+                        }
+                        self.engine.drop_table_by(oid, why, transaction.xid, transaction.lsn)
+                    }
+                },
                 Upset::Nullable(table) => {
                     self.engine.described(table.oid);
                     self.engine.store.put_table(&table)?

@@ -303,10 +303,23 @@ impl Engine {
 
     /// Drops every shape of a table; when the returned position is durable, they are gone.
     pub(crate) fn drop_table(&self, table: u32, why: &str) -> Lsn {
-        // Whoever makes the next shape of it has it looked at again.
-        self.publisher.forget(table);
-        let shapes = self.router.lock().shapes_of(table);
+        self.drop_shapes(table, why, |_| true)
+    }
+
+    /// The same because of what a transaction does, which commits at `lsn`. Shapes whose snapshot has it were made after that: while old
+    /// changes are applied they may be of a table that already has other columns.
+    pub(crate) fn drop_table_by(&self, table: u32, why: &str, xid: u32, lsn: u64) -> Lsn {
+        let concerned =
+            |shape: &Shape| !shape.lock().snapshot.as_ref().is_some_and(|snapshot| snapshot.contains(xid, lsn));
+        self.drop_shapes(table, why, concerned)
+    }
+
+    fn drop_shapes(&self, table: u32, why: &str, which: impl Fn(&Shape) -> bool) -> Lsn {
+        let mut shapes = self.router.lock().shapes_of(table);
+        shapes.retain(|shape| which(shape));
         if let Some(shape) = shapes.first() {
+            // Whoever makes the next shape of it has it looked at again.
+            self.publisher.forget(table);
             tracing::info!(table = %shape.family.name, shapes = shapes.len(), "shapes are dropped: the table {why}");
         }
         shapes.iter().map(|shape| self.drop_shape(shape)).max().unwrap_or_default()

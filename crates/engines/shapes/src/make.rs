@@ -57,6 +57,11 @@ impl Engine {
             return Ok((known, None));
         }
         self.publisher.ensure(session, &checked.table).map_err(not_published)?;
+        // Shapes of one table see its changes by the same columns.
+        let known = self.router.lock().table(checked.table.oid).cloned();
+        if known.is_some_and(|known| !known.same_shape(&checked.table)) {
+            self.drop_table(checked.table.oid, "was altered");
+        }
         let number = self.new_number();
         let identity = checked.identity;
         let handle = self.new_handle(identity, now_micros);

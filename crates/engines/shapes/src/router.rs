@@ -6,7 +6,7 @@ use crate::matching::Matcher;
 use crate::predicate::Predicate;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
-use crate::table::Table;
+use crate::table::{Kind, Table, TableName};
 use std::collections::HashMap;
 use std::sync::Arc;
 use thalweg_filter::Explanation;
@@ -62,8 +62,11 @@ impl Route {
 
 /// A table as the stream describes it, and whose changes its changes are: its own, and those of what it is a partition of.
 struct Relation {
+    name: TableName,
     columns: Vec<(String, u32)>,
     targets: Vec<Target>,
+    /// Tables whose changes these would be, but which have shapes that were made for other columns, and why.
+    unfit: Vec<(u32, &'static str)>,
     /// The count of changes of the routes when `targets` was made.
     version: u64,
 }
@@ -165,16 +168,6 @@ impl Router {
         self.seats.get(slot as usize)?.as_ref().map(|seat| &seat.shape)
     }
 
-    /// The shapes that have a row of their table.
-    #[cfg(test)]
-    pub(crate) fn slots_of(&mut self, table: u32, row: &[Option<&[u8]>]) -> Vec<u32> {
-        let mut slots = Vec::new();
-        if let Some(route) = self.routes.get_mut(&table) {
-            route.matcher.matching(row, &mut slots);
-        }
-        slots
-    }
-
     /// By what changes of a table would find a predicate, among those that it has.
     pub(crate) fn explain(&self, table: u32, predicate: &Predicate) -> Explanation {
         match self.routes.get(&table) {
@@ -186,6 +179,16 @@ impl Router {
     /// How often a predicate was evaluated since this was asked last.
     pub(crate) fn take_evaluations(&mut self) -> u64 {
         std::mem::take(&mut self.evaluations)
+    }
+
+    /// The shapes that have a row of their table.
+    #[cfg(test)]
+    pub(crate) fn slots_of(&mut self, table: u32, row: &[Option<&[u8]>]) -> Vec<u32> {
+        let mut slots = Vec::new();
+        if let Some(route) = self.routes.get_mut(&table) {
+            route.matcher.matching(row, &mut slots);
+        }
+        slots
     }
 
     /// What these tables are partitions of.
@@ -200,10 +203,7 @@ impl Router {
     pub(crate) fn is_stranger(&self, relation: u32) -> bool {
         !self.routes.contains_key(&relation)
             && !self.ancestors.contains_key(&relation)
-            && self
-                .routes
-                .values()
-                .any(|route| route.table.kind == crate::table::Kind::Partitioned || !route.table.parts.is_empty())
+            && self.routes.values().any(|route| route.table.kind == Kind::Partitioned || !route.table.parts.is_empty())
     }
 
     /// A table whose rows are as before has other parts, is a part of others, or has columns that may be null or not as they were not.
@@ -242,7 +242,10 @@ impl Router {
     /// Takes in one message between a transaction's begin and its commit.
     pub(crate) fn change(&mut self, message: &Message<'_>, into: &mut Transaction) -> Vec<Upset> {
         match message {
-            Message::Relation { id, namespace, name, columns, .. } => self.describe(*id, namespace, name, *columns),
+            Message::Relation { id, namespace, name, columns, .. } => {
+                self.describe(*id, namespace, name, *columns);
+                Vec::new()
+            }
             Message::Insert { relation, new, .. } => {
                 let op = into.op();
                 self.row(*relation, None, Some(*new), op, into)
@@ -280,21 +283,12 @@ impl Router {
         affected.map(|oid| Upset::Table { oid, why }).collect()
     }
 
-    fn describe(&mut self, id: u32, namespace: &str, name: &str, columns: Columns<'_>) -> Vec<Upset> {
+    fn describe(&mut self, id: u32, namespace: &str, name: &str, columns: Columns<'_>) {
         let columns: Vec<(String, u32)> =
             columns.iter().map(|column| (column.name.to_owned(), column.type_oid)).collect();
-        let mut upsets = Vec::new();
-        if let Some(route) = self.routes.get(&id) {
-            let table = &route.table;
-            if table.name.schema != namespace || table.name.name != name {
-                upsets = self.upset(id, "was renamed");
-            } else if !fits(table, &columns) {
-                upsets = self.upset(id, "was altered");
-            }
-        }
-        let relation = Relation { columns, targets: Vec::new(), version: u64::MAX };
+        let name = TableName { schema: namespace.to_owned(), name: name.to_owned() };
+        let relation = Relation { name, columns, targets: Vec::new(), unfit: Vec::new(), version: u64::MAX };
         self.relations.insert(id, relation);
-        upsets
     }
 
     /// Finds out again where changes of a relation go, if that may have changed.
@@ -306,9 +300,20 @@ impl Router {
         }
         relation.version = version;
         relation.targets.clear();
+        relation.unfit.clear();
         let ancestors = self.ancestors.get(&id).map(Vec::as_slice).unwrap_or_default();
         for oid in std::iter::once(&id).chain(ancestors) {
             let Some(route) = self.routes.get(oid) else { continue };
+            if *oid == id && route.table.name != relation.name {
+                relation.unfit.push((*oid, "was renamed"));
+                continue;
+            }
+            // Who inherits from a table may have more columns; partitions have the same.
+            let all = *oid == id || route.table.kind == Kind::Partitioned;
+            if !fits(&route.table, &relation.columns, all) {
+                relation.unfit.push((*oid, "was altered"));
+                continue;
+            }
             let place = |name: &str| relation.columns.iter().position(|(found, _)| found == name);
             let places = route.table.columns.iter().map(|column| place(&column.name).unwrap_or(usize::MAX)).collect();
             relation.targets.push(Target { table: *oid, places });
@@ -326,7 +331,7 @@ impl Router {
         self.aim(relation);
         let Router { relations, routes, seats, projections, scratch, evaluations, .. } = self;
         let Some(relation) = relations.get(&relation) else { return Vec::new() };
-        let mut upsets = Vec::new();
+        let mut upsets: Vec<Upset> = relation.unfit.iter().map(|(oid, why)| Upset::Table { oid: *oid, why }).collect();
         for target in &relation.targets {
             let Some(route) = routes.get_mut(&target.table) else { continue };
             let old_cells = old.map(|tuple| cells(tuple, None, &target.places));
@@ -445,11 +450,11 @@ fn cells<'a>(tuple: Tuple<'a>, old: Option<Tuple<'a>>, places: &[usize]) -> Cell
 }
 
 /// Whether a table that looks like this to the stream is the one that its shapes were made for. The stream leaves out columns that
-/// are generated, and may name a domain where the catalog has what is below it.
-fn fits(table: &Table, columns: &[(String, u32)]) -> bool {
+/// are generated, and may name a domain where the catalog has what is below it. Without `all` there may be other columns as well.
+fn fits(table: &Table, columns: &[(String, u32)], all: bool) -> bool {
     let known = |name: &str| table.columns.iter().any(|column| column.name == name);
     let there = |name: &str| columns.iter().any(|(found, _)| found == name);
-    columns.iter().all(|(name, _)| known(name))
+    (!all || columns.iter().all(|(name, _)| known(name)))
         && table.columns.iter().all(|column| column.generated.is_some() || there(&column.name))
         && table.columns.iter().all(|column| {
             let found = columns.iter().find(|(name, _)| *name == column.name);

@@ -26,6 +26,8 @@ pub struct Transaction {
     next_op: u32,
     bytes: usize,
     told: Told,
+    /// Tables that it has upset.
+    upset: Vec<u32>,
     buffers: Vec<Buffer>,
     placed: Vec<Placed>,
 }
@@ -66,6 +68,7 @@ impl Transaction {
             next_op: 0,
             bytes: 0,
             told: Told::default(),
+            upset: Vec::new(),
             buffers: Vec::new(),
             placed: Vec::new(),
         }
@@ -83,6 +86,15 @@ impl Transaction {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether a table is upset for the first time in this transaction.
+    pub fn first_upset(&mut self, table: u32) -> bool {
+        let first = !self.upset.contains(&table);
+        if first {
+            self.upset.push(table);
+        }
+        first
     }
 
     #[must_use]
