@@ -36,8 +36,19 @@ forget_server() {
 fresh() {
   local rows=$1; shift
   stop_server; forget_server; items "$rows"
-  rm -rf "$WORK/data"; serve_shapes "$@"
+  rm -rf "$WORK/data"; serve_shapes "$@" && idle
 }
+
+# Waits until the server does nothing: one that has just begun prepares its journal, which is not what is measured.
+idle() {
+  local before after
+  for _ in $(seq 100); do
+    before=$(ticks); sleep 0.3; after=$(ticks)
+    [ $((after - before)) -le 1 ] && return 0
+  done
+  echo "the server is not idle after 30 s"
+}
+ticks() { awk '{print $14 + $15}' "/proc/$SERVER_PID/stat"; }
 
 # Other servers of the same API: SHAPES_SERVER is a command that listens on 127.0.0.1:$PORT, keeps its data in $DATA, and reads DATABASE_URL.
 serve_shapes() {

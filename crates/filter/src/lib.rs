@@ -4,11 +4,13 @@
 //! row as logical replication sends it. What is not understood exactly is refused; nothing is guessed. The README has the language.
 
 mod analyse;
+mod condition;
 mod error;
 mod eval;
 mod expr;
 mod function;
 mod index;
+mod key;
 mod like;
 mod predicate;
 mod print;
@@ -16,8 +18,12 @@ mod row;
 mod schema;
 mod syntax;
 mod types;
+mod union;
 
+pub use condition::{Condition, Filter, InnerTable, Membership, Named, Position, Query, inner_tables};
 pub use error::ParseError;
 pub use index::{Explanation, Filing, Index};
+pub use key::Key;
 pub use predicate::Predicate;
 pub use schema::{Column, Schema};
+pub use union::any_sql;

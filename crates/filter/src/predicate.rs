@@ -10,7 +10,7 @@ use crate::syntax;
 use std::fmt;
 
 /// Most bytes of all parameters together.
-const PARAMS_BYTES_MAX: usize = 256 << 10;
+pub(crate) const PARAMS_BYTES_MAX: usize = 256 << 10;
 
 /// A condition on the rows of a table.
 #[derive(Clone)]

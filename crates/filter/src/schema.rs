@@ -38,6 +38,16 @@ impl Schema {
         Self(Arc::new(Columns { table: table.to_owned(), columns: columns.into(), types }))
     }
 
+    /// The same columns of a table that goes by another name.
+    pub(crate) fn named(&self, table: &str) -> Self {
+        Self::new(table, self.0.columns.to_vec())
+    }
+
+    /// The columns of this, and behind them those of `other`.
+    pub(crate) fn joined(&self, other: &Self) -> Self {
+        Self::new("", self.columns().iter().chain(other.columns()).cloned().collect())
+    }
+
     pub fn columns(&self) -> &[Column] {
         &self.0.columns
     }

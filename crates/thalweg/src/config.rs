@@ -146,7 +146,7 @@ settings! {
             "How long a client may have been away, or an answer in a cache: what it asks for next is kept that long after it was merged";
         shape_compact_bytes: Size = "1MiB", "THALWEG_SHAPE_COMPACT_BYTES", "SIZE",
             "A shape's changes are merged into its rows when they are more than its rows, and more than this";
-        max_initial_requests: usize = "300", "THALWEG_MAX_INITIAL_REQUESTS", "N",
+        max_initial_requests: usize = "10000", "THALWEG_MAX_INITIAL_REQUESTS", "N",
             "Requests at a time for shapes from their beginning that must be made first; one more is refused with 503";
         max_shape_requests: usize = "10000", "THALWEG_MAX_SHAPE_REQUESTS", "N",
             "All other requests for shapes at a time";

@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::format::references::{Group, References};
 use crate::marks::Mark;
 use crate::router::Upset;
+use crate::shape::Shape;
 use crate::source::catalog;
 use crate::source::error::SourceError;
 use crate::source::replicate::Apply;
@@ -11,10 +12,13 @@ use crate::source::session::Session;
 use crate::state::entries::Entry;
 use crate::state::transaction::Transaction;
 use crate::store::StoreError;
+use crate::subquery::{Asking, Publication, Verdict};
+use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::Lsn;
+use thalweg_log::Lengths;
 use thalweg_wire::pg;
 use thalweg_wire::pg::pgoutput::{DecodeError, Message};
 
@@ -57,6 +61,8 @@ pub(crate) struct Applier {
     flushed: u64,
     /// Something was written since the last pause.
     fresh: bool,
+    /// Shapes that show no more until the journal is durable up to there.
+    holding: Vec<(Arc<Shape>, Lsn)>,
 }
 
 impl Applier {
@@ -76,6 +82,7 @@ impl Applier {
             written: Lsn::ZERO,
             flushed: from,
             fresh: false,
+            holding: Vec::new(),
         }
     }
 
@@ -83,8 +90,18 @@ impl Applier {
     fn write(&mut self, transaction: &mut Transaction, complete: bool) -> Result<(), ApplyError> {
         let (bodies, lengths) = transaction.place(self.tail);
         let references = complete.then(|| self.references(transaction));
+        self.append(bodies, &lengths, references.as_slice(), complete)
+    }
+
+    fn append(
+        &mut self,
+        bodies: Bytes,
+        lengths: &Lengths,
+        references: &[References],
+        complete: bool,
+    ) -> Result<(), ApplyError> {
         let written = loop {
-            match self.engine.store.write_changes(&bodies, &lengths, references.as_ref()) {
+            match self.engine.store.write_changes(&bodies, lengths, references) {
                 Err(error) if error.is_transient() && !self.engine.stopping() => {
                     self.engine.trouble(&error.to_string());
                     std::thread::sleep(RETRY_AFTER);
@@ -121,7 +138,12 @@ impl Applier {
         let router = self.engine.router.lock();
         let mut groups: Vec<Group> = Vec::with_capacity(transaction.placed().len());
         let mut before: Option<&Arc<[u32]>> = None;
+        // What belongs behind rows that are still on their way is referred to together with them.
+        let graph = self.engine.graph.lock();
         for placed in transaction.placed() {
+            if !graph.held().is_empty() && placed.slots.iter().all(|slot| graph.held().contains(slot)) {
+                continue;
+            }
             let shapes = match (before, groups.last()) {
                 (Some(slots), Some(group)) if *slots == placed.slots => Arc::clone(&group.shapes),
                 _ => {
@@ -135,7 +157,144 @@ impl Applier {
             groups.push(Group { at: placed.at, len: placed.len, op: placed.op, shapes });
         }
         groups.retain(|group| !group.shapes.is_empty());
-        References { lsn: transaction.lsn, xid: transaction.xid, groups }
+        References { groups, ..References::new(transaction.lsn, transaction.xid) }
+    }
+
+    /// Has the shapes with subqueries see a whole transaction.
+    fn depend(&mut self, transaction: &mut Transaction) -> Verdict {
+        let mut graph = self.engine.graph.lock();
+        if graph.is_empty() {
+            return Verdict::default();
+        }
+        match transaction.take_kept() {
+            Ok(changes) => graph.transaction(&changes, transaction),
+            Err(tables) => {
+                let drop = graph.of_tables(&tables).into_iter();
+                Verdict {
+                    drop: drop.map(|shape| (shape, "one transaction changed too much")).collect(),
+                    ..Verdict::default()
+                }
+            }
+        }
+    }
+
+    /// What the graph wants done after what it saw was written.
+    fn carry_out(&mut self, verdict: Verdict) {
+        for (shape, why) in &verdict.drop {
+            tracing::info!(table = %shape.family.name, "a shape with subqueries is dropped: {why}");
+            self.written = self.written.max(self.engine.drop_shape(shape));
+            self.fresh = true;
+        }
+        if verdict.ask.is_empty() {
+            return;
+        }
+        if let Some(snapshot) = Asking::begin(&self.engine, verdict.ask.clone()) {
+            self.engine.graph.lock().asked(&verdict.ask, &snapshot);
+        }
+    }
+
+    /// A transaction is about to begin, or everything before `lsn` was applied.
+    fn pass(&mut self, xid: Option<u32>, lsn: u64) {
+        let mut graph = self.engine.graph.lock();
+        if graph.is_waiting() {
+            let verdict = graph.pass(xid, lsn);
+            drop(graph);
+            self.carry_out(verdict);
+        }
+    }
+
+    /// Puts rows that came into the log, and shows what is durable.
+    fn moves(&mut self) -> Result<(), ApplyError> {
+        for arrival in self.engine.asking.arrivals() {
+            let mut graph = self.engine.graph.lock();
+            match arrival.rows {
+                Ok(rows) => graph.arrived(arrival.shape, arrival.pending, rows),
+                Err(why) => {
+                    let shape = graph.shape(arrival.shape);
+                    drop(graph);
+                    if let Some(shape) = shape {
+                        tracing::warn!(table = %shape.family.name, why, "rows of a subquery cannot be fetched");
+                        self.engine.drop_shape(&shape);
+                    }
+                }
+            }
+        }
+        loop {
+            let publication = self.engine.graph.lock().publish(self.engine.split_bytes());
+            let Some(publication) = publication else { break };
+            self.put_in(publication)?;
+        }
+        if !self.holding.is_empty() {
+            let durable = self.engine.store.durable();
+            let chunk_bytes = self.engine.config.http.chunk_bytes;
+            self.holding.retain(|(shape, end)| {
+                let done = *end <= durable;
+                if done {
+                    shape.change(|state| state.release(durable, chunk_bytes));
+                }
+                !done
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes rows that came for one shape, what waited for them, and what they do to others.
+    fn put_in(&mut self, publication: Publication) -> Result<(), ApplyError> {
+        let Publication { mut transaction, shape, pending, boundary, slot, verdict } = publication;
+        let (bodies, lengths) = transaction.place(self.tail);
+        let number: Arc<[u64]> = [shape.number].into();
+        let mut own = References::new(boundary, transaction.xid);
+        let mut references = References::new(transaction.lsn, transaction.xid);
+        let mut rows = Vec::new();
+        let mut others: Vec<(Arc<Shape>, Entry)> = Vec::new();
+        {
+            let router = self.engine.router.lock();
+            let graph = self.engine.graph.lock();
+            for placed in transaction.placed() {
+                let entry = Entry { lsn: transaction.lsn, at: placed.at, op: placed.op, len: placed.len };
+                for at in placed.slots.iter() {
+                    let Some(of) = router.shape(*at) else { continue };
+                    let group = |shapes| Group { at: placed.at, len: placed.len, op: placed.op, shapes };
+                    if *at == slot {
+                        rows.push((transaction.xid, Entry { lsn: boundary, ..entry }));
+                        own.groups.push(group(Arc::clone(&number)));
+                    } else {
+                        others.push((Arc::clone(of), entry));
+                        if !graph.held().contains(at) {
+                            references.groups.push(group([of.number].into()));
+                        }
+                    }
+                }
+            }
+        }
+        references.began.clone_from(&verdict.began);
+        own.ended = vec![shape.number];
+        let mut all = vec![own];
+        for (xid, entry) in shape.lock().held_behind(pending) {
+            let group = Group { at: entry.at, len: entry.len, op: entry.op, shapes: Arc::clone(&number) };
+            match all.last_mut() {
+                Some(last) if last.lsn == entry.lsn && last.ended.is_empty() => last.groups.push(group),
+                _ => all.push(References { groups: vec![group], ..References::new(entry.lsn, xid) }),
+            }
+        }
+        if !references.groups.is_empty() || !references.began.is_empty() {
+            all.push(references);
+        }
+        self.append(bodies, &lengths, &all, true)?;
+        let end = self.written;
+        shape.lock().open_gate(pending, &rows, end);
+        self.holding.push((shape, end));
+        for (other, entry) in others {
+            let mut state = other.lock();
+            // It tells of rows that cannot be fetched twice.
+            state.hold_until(end);
+            state.push(transaction.xid, entry, self.engine.config.http.chunk_bytes);
+            drop(state);
+            self.holding.push((other, end));
+        }
+        self.engine.set_published(self.tail);
+        self.carry_out(verdict);
+        Ok(())
     }
 
     /// Tells the shapes, and whoever waits for them.
@@ -164,6 +323,9 @@ impl Apply for Applier {
 
     fn begin(&mut self, xid: u32, lsn: u64) -> bool {
         let wanted = lsn > self.engine.applied();
+        if wanted {
+            self.pass(Some(xid), lsn);
+        }
         self.engine.router.lock().turn();
         self.engine.recent.lock().push(xid);
         self.first = self.tail;
@@ -212,17 +374,25 @@ impl Apply for Applier {
 
     fn commit(&mut self, end: u64) -> Result<(), ApplyError> {
         let Some(mut transaction) = self.transaction.take() else { return Ok(()) };
-        if transaction.is_empty() {
+        let verdict = self.depend(&mut transaction);
+        if transaction.is_empty() && verdict.began.is_empty() {
             self.engine.processed(transaction.lsn);
         } else {
-            self.write(&mut transaction, true)?;
+            let (bodies, lengths) = transaction.place(self.tail);
+            let mut references = self.references(&transaction);
+            references.began.clone_from(&verdict.began);
+            self.append(bodies, &lengths, &[references], true)?;
             self.engine.set_applied(transaction.lsn);
             self.publish(&transaction);
             self.engine.set_published(self.tail);
         }
         let evaluations = self.engine.router.lock().take_evaluations();
         self.engine.counters.applied(transaction.told(), evaluations);
+        self.carry_out(verdict);
         self.reached(end);
+        if self.waiting() {
+            self.moves()?;
+        }
         Ok(())
     }
 
@@ -236,13 +406,19 @@ impl Apply for Applier {
             _ => self.unconfirmed.push_back((self.written, lsn)),
         }
         self.engine.processed(lsn.saturating_sub(1));
+        self.pass(None, lsn);
     }
 
     fn pause(&mut self) -> Result<(), ApplyError> {
+        self.moves()?;
         if std::mem::take(&mut self.fresh) {
             self.engine.store.logs().journal().kick();
         }
         Ok(())
+    }
+
+    fn wants_pause(&self) -> bool {
+        self.fresh
     }
 
     fn flushed(&mut self) -> u64 {
@@ -255,6 +431,10 @@ impl Apply for Applier {
 
     fn unconfirmed(&self) -> bool {
         !self.unconfirmed.is_empty()
+    }
+
+    fn waiting(&self) -> bool {
+        !self.holding.is_empty() || self.engine.graph.lock().is_waiting()
     }
 
     fn stopping(&self) -> bool {

@@ -22,6 +22,8 @@ pub enum LogMode {
     Full,
     /// Nothing: only what changes from now on.
     ChangesOnly,
+    /// The rows that there are; what shapes with subqueries have for an inner query, and no client asks for.
+    Inner,
 }
 
 /// A shape's identity, as far as it can be told without the database.

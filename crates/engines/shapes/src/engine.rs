@@ -4,9 +4,12 @@ use crate::compact::Compactor;
 use crate::definition::Identity;
 use crate::family::Families;
 use crate::hot::Hot;
+use crate::kept::Kept;
 use crate::lag::{Behind, Lag};
+use crate::make::Templates;
 use crate::marks::Marks;
 use crate::name::Name;
+use crate::read::Sources;
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::serve::columns::selected;
@@ -18,6 +21,7 @@ use crate::state::recent::Recent;
 use crate::state::snapshot::PgSnapshot;
 use crate::state::transaction::Told;
 use crate::store::{Store, StoreError};
+use crate::subquery::{Asking, Graph};
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -30,6 +34,9 @@ use thalweg_wire::pg;
 
 /// A range of bodies is closed at this size, or at that of a chunk if it is smaller.
 const SPLIT_BYTES: u64 = 64 << 10;
+
+/// Changes that were put together and are kept for others who ask for the same.
+const KEPT_BYTES: usize = 32 << 20;
 
 /// Settings; docs/ops/configuration.md has their meaning.
 #[derive(Clone, Debug)]
@@ -133,10 +140,16 @@ pub(crate) struct Engine {
     pub(crate) config: ShapesConfig,
     pub(crate) store: Store,
     pub(crate) tables: Tables,
+    pub(crate) templates: Templates,
     pub(crate) publisher: Publisher,
     pub(crate) hot: Hot,
+    pub(crate) kept: Kept,
     pub(crate) router: Mutex<Router>,
     pub(crate) recent: Mutex<Recent>,
+    /// Shapes with subqueries. Lock the router first, if both.
+    pub(crate) graph: Mutex<Graph>,
+    pub(crate) asking: Asking,
+    pub(crate) making: Mutex<crate::subquery::Making>,
     pub(crate) registry: RwLock<Registry>,
     pub(crate) families: Families,
     last_snapshot: Mutex<Option<Arc<PgSnapshot>>>,
@@ -169,10 +182,15 @@ impl Engine {
             config,
             store,
             tables,
+            templates: Templates::default(),
             publisher,
             hot,
+            kept: Kept::new(KEPT_BYTES),
             router: Mutex::default(),
             recent: Mutex::default(),
+            graph: Mutex::default(),
+            asking: Asking::default(),
+            making: Mutex::default(),
             registry: RwLock::default(),
             families: Families::default(),
             last_snapshot: Mutex::default(),
@@ -190,6 +208,11 @@ impl Engine {
             last_micros: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
         }
+    }
+
+    /// From where answers are read.
+    pub(crate) fn sources(&self) -> Sources<'_> {
+        Sources { hot: &self.hot, store: &self.store, kept: &self.kept }
     }
 
     pub(crate) fn split_bytes(&self) -> usize {
@@ -361,14 +384,17 @@ impl Engine {
         if let Some(slot) = slot {
             self.router.lock().remove(slot, shape.number);
         }
+        // What cannot be without it goes too, and what was only there for it.
+        let others = self.graph.lock().remove(shape.number);
+        let others = others.iter().map(|other| self.drop_shape(other)).max().unwrap_or_default();
         if logs.is_empty() {
-            return Lsn::ZERO;
+            return others;
         }
         match self.store.delete_shape(&logs) {
-            Ok(end) => end,
+            Ok(end) => end.max(others),
             Err(error) => {
                 self.forgotten(shape, &error);
-                Lsn::ZERO
+                others
             }
         }
     }

@@ -3,6 +3,7 @@
 use crate::definition::Definition;
 use crate::predicate;
 use crate::router::Router;
+use crate::subquery::Dependence;
 use crate::table::Table;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -21,7 +22,12 @@ pub struct Explanation {
 }
 
 /// Explains a definition's where clause, as it would be filed among the table's shapes now. The error is in words for who asks.
-pub(crate) fn explain(definition: &Definition, table: &Table, router: &Mutex<Router>) -> Result<Explanation, String> {
+pub(crate) fn explain(
+    definition: &Definition,
+    table: &Table,
+    dependence: Option<&Dependence>,
+    router: &Mutex<Router>,
+) -> Result<Explanation, String> {
     let Some(sql) = &definition.where_sql else {
         return Ok(Explanation {
             indexed: true,
@@ -30,6 +36,17 @@ pub(crate) fn explain(definition: &Definition, table: &Table, router: &Mutex<Rou
             why: Some("without a where clause every change of the table belongs to the shape".to_owned()),
         });
     };
+    if let Some(dependence) = dependence {
+        return Ok(Explanation {
+            indexed: false,
+            keys: Vec::new(),
+            evaluated: Some(dependence.condition.sql()),
+            why: Some(
+                "a clause with subqueries is evaluated for each change of its table, against the inner queries' values in memory"
+                    .to_owned(),
+            ),
+        });
+    }
     let read = predicate::parse(sql, &definition.params, table).map_err(|error| error.to_string())?;
     let found = router.lock().explain(table.oid, &read);
     let (keys, evaluated, why) = match found {
@@ -65,7 +82,7 @@ mod tests {
             parts: Vec::new(),
         };
         let definition = Definition { where_sql: sql.map(str::to_owned), ..Definition::of_table("public", "t") };
-        explain(&definition, &table, &Mutex::default())
+        explain(&definition, &table, None, &Mutex::default())
     }
 
     #[test]

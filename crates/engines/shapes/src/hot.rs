@@ -4,6 +4,7 @@ use crate::store::{Store, StoreError};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
+use std::ops::Range;
 use thalweg_base::Lsn;
 
 /// Blocks of bodies, oldest first. Blocks leave at the front when there is too much, but not before they are durable: until then
@@ -55,18 +56,67 @@ impl Hot {
         }
     }
 
-    /// Bodies, if they are here. A range never lies in two blocks: it was written at once.
-    pub(crate) fn get(&self, at: u64, len: u32) -> Option<Bytes> {
+    /// Where the oldest body lies that is here: all before it are durable.
+    pub(crate) fn first(&self) -> u64 {
+        self.blocks.lock().list.front().map_or(u64::MAX, |block| block.at)
+    }
+
+    /// Bodies, if all of them are here.
+    pub(crate) fn range(&self, range: Range<u64>) -> Option<Vec<Bytes>> {
+        let mut parts = Vec::new();
+        if range.is_empty() {
+            return Some(parts);
+        }
         let blocks = self.blocks.lock();
-        let found = blocks.list.partition_point(|block| block.at <= at).checked_sub(1)?;
-        let block = blocks.list.get(found)?;
-        let from = usize::try_from(at - block.at).ok()?;
-        let upto = from.checked_add(len as usize)?;
-        (upto <= block.bytes.len()).then(|| block.bytes.slice(from..upto))
+        let first = blocks.list.partition_point(|block| block.at <= range.start).checked_sub(1)?;
+        let mut at = range.start;
+        for block in blocks.list.range(first..) {
+            let end = block.at + block.bytes.len() as u64;
+            if block.at > at || end <= at {
+                return None;
+            }
+            let upto = end.min(range.end);
+            parts.push(block.bytes.slice((at - block.at) as usize..(upto - block.at) as usize));
+            at = upto;
+            if at == range.end {
+                return Some(parts);
+            }
+        }
+        None
     }
 
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
         self.blocks.lock().bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hot(blocks: &[(u64, &'static [u8])]) -> Hot {
+        let hot = Hot::new(100);
+        let block =
+            |(at, bytes): &(u64, &'static [u8])| Block { at: *at, bytes: Bytes::from_static(bytes), end: Lsn::ZERO };
+        hot.blocks.lock().list.extend(blocks.iter().map(block));
+        hot
+    }
+
+    #[test]
+    fn a_range_may_lie_in_several_blocks() {
+        let hot = hot(&[(10, b"abc"), (13, b"de"), (15, b"fgh")]);
+        assert_eq!(hot.first(), 10);
+        let read = |range| hot.range(range).map(|parts| parts.concat());
+        assert_eq!(read(10..18).as_deref(), Some(&b"abcdefgh"[..]));
+        assert_eq!(read(12..16).as_deref(), Some(&b"cdef"[..]));
+        assert_eq!(read(13..13).as_deref(), Some(&b""[..]));
+        assert_eq!((read(9..11), read(17..19), read(18..19)), (None, None, None));
+    }
+
+    #[test]
+    fn nothing_is_recent_where_there_is_nothing() {
+        let hot = hot(&[]);
+        assert_eq!((hot.first(), hot.range(0..1)), (u64::MAX, None));
     }
 }

@@ -14,6 +14,7 @@ mod follow;
 mod footprint;
 pub mod format;
 mod hot;
+mod kept;
 mod lag;
 mod make;
 mod marks;
@@ -33,6 +34,7 @@ pub mod state;
 #[cfg(test)]
 mod storage_cost;
 mod store;
+mod subquery;
 pub mod table;
 #[cfg(test)]
 mod unit;

@@ -1,9 +1,47 @@
 //! Where clauses, on tables as the catalog describes them.
 
-use crate::table::Table;
-use thalweg_filter::{Column, ParseError, Schema};
+use crate::table::{Table, TableName};
+use std::sync::Arc;
+use thalweg_filter::{Column, Condition, InnerTable, Named, ParseError, Schema};
 
 pub(crate) use thalweg_filter::Predicate;
+
+/// Where a table is looked for that is named without a schema.
+const SCHEMA: &str = "public";
+
+/// Reads a where clause without subqueries about rows of `table`. `params`: the values of `$1`, `$2`, ….
+pub(crate) fn parse(sql: &str, params: &[(u32, String)], table: &Table) -> Result<Predicate, ParseError> {
+    Predicate::parse(sql, params, &schema(table))
+}
+
+/// Whether it is worth a look: a clause with subqueries has this word. (So may others.)
+pub(crate) fn may_have_subqueries(sql: &str) -> bool {
+    const WORD: &[u8] = b"select";
+    sql.as_bytes().windows(WORD.len()).any(|window| window.eq_ignore_ascii_case(WORD))
+}
+
+/// The tables that a where clause's subqueries select from; none if it has no subqueries.
+pub(crate) fn inner_tables(sql: &str, params: &[(u32, String)]) -> Result<Vec<TableName>, ParseError> {
+    Ok(thalweg_filter::inner_tables(sql, params)?.iter().map(name).collect())
+}
+
+/// Reads a where clause with subqueries; `tables`: those of [`inner_tables`].
+pub(crate) fn condition(
+    sql: &str,
+    params: &[(u32, String)],
+    table: &Table,
+    tables: &[Arc<Table>],
+) -> Result<Condition, ParseError> {
+    Condition::parse(sql, params, &schema(table), &|named| {
+        let name = name(named);
+        let found = tables.iter().find(|table| table.name == name)?;
+        Some(InnerTable { oid: found.oid, sql: found.name.to_string(), columns: schema(found) })
+    })
+}
+
+fn name(named: &Named) -> TableName {
+    TableName { schema: named.schema.clone().unwrap_or_else(|| SCHEMA.to_owned()), name: named.name.clone() }
+}
 
 /// What of a table where clauses may name: one for all that are read for the same table at a time.
 pub(crate) fn schema(table: &Table) -> Schema {
@@ -14,9 +52,4 @@ pub(crate) fn schema(table: &Table) -> Schema {
         labels: column.ty.labels.clone(),
     };
     Schema::new(&table.name.name, table.columns.iter().map(column).collect())
-}
-
-/// Reads a where clause about rows of `table`. `params`: the values of `$1`, `$2`, ….
-pub(crate) fn parse(sql: &str, params: &[(u32, String)], table: &Table) -> Result<Predicate, ParseError> {
-    Predicate::parse(sql, params, &schema(table))
 }

@@ -1,17 +1,26 @@
 //! What an answer holds: rows of the snapshot, or changes after a position, in the form in which they are sent.
+//!
+//! Entries of a shape are often neighbours in the change log, or nearly so: they are read in one go, and what lies between them is left out.
+//! Changes that were put together once are kept for a while ([`crate::kept`]), for others who ask for the same.
 
 use crate::format::offset::ShapeOffset;
 use crate::hot::Hot;
+use crate::kept::{Kept, Key};
 use crate::state::entries::Entry;
 use crate::store::Store;
 use bytes::Bytes;
+use std::ops::Range;
 use thalweg_base::LogId;
-use thalweg_log::ReadError;
+use thalweg_log::{Chunk, ReadError};
 
 /// What ends every body: the value's brace is closed, then that of the headers and that of the message, then comes the comma.
 const BODY_END: &[u8] = b"}},";
 /// What ends the last change of a transaction.
 const LAST_END: &[u8] = b",\"last\":true}},";
+/// Reading over this much that belongs to others costs less than to look something up again.
+const GAP_MAX: u64 = 4096;
+/// Whatever leaves memory while it is looked for is on the disk.
+const HOT_TRIES: usize = 3;
 
 /// What is to be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,58 +41,148 @@ impl Wanted {
     }
 }
 
-/// Messages, each with a comma after it, if no device has to be waited for.
-pub(crate) fn try_read(wanted: &Wanted, hot: &Hot, store: &Store) -> Option<Result<Vec<u8>, ReadError>> {
-    let mut out = Vec::with_capacity(wanted.bytes() as usize + 64);
-    match wanted {
-        Wanted::Rows { log, from, upto } => {
-            let mut from = *from;
-            while from < *upto {
-                match store.try_rows(*log, from, *upto)? {
-                    Ok(chunk) => {
-                        from = chunk.end.0;
-                        chunk.parts.iter().for_each(|part| out.extend_from_slice(part));
-                    }
-                    Err(error) => return Some(Err(error)),
-                }
-            }
-        }
-        Wanted::Changes { entries, whole } => {
-            for (at, entry) in entries.iter().enumerate() {
-                if let Some(bytes) = hot.get(entry.at, entry.len) {
-                    out.extend_from_slice(&bytes);
-                } else {
-                    match store.try_bodies(entry.at, entry.len)? {
-                        // A range may go over a chunk's end: then who may wait reads on.
-                        Ok(chunk) if chunk.end.0 < entry.at + u64::from(entry.len) => return None,
-                        Ok(chunk) => chunk.parts.iter().for_each(|part| out.extend_from_slice(part)),
-                        Err(error) => return Some(Err(error)),
-                    }
-                }
-                mark(&mut out, entries, at, *whole);
-            }
-        }
-    }
-    Some(Ok(out))
+/// From where messages are read.
+#[derive(Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    pub(crate) hot: &'a Hot,
+    pub(crate) store: &'a Store,
+    pub(crate) kept: &'a Kept,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Wait,
+    NoWait,
+}
+
+/// Messages of a shape, each with a comma after it, cut anywhere; `None`: a device would have to be waited for. `shape` is its number.
+pub(crate) fn try_read(shape: u64, wanted: &Wanted, from: Sources<'_>) -> Option<Result<Vec<Bytes>, ReadError>> {
+    from.wanted(shape, wanted, Way::NoWait)
 }
 
 /// The same, from a thread that may wait.
-pub(crate) fn read(wanted: &Wanted, hot: &Hot, store: &Store) -> Result<Vec<u8>, ReadError> {
-    let mut out = Vec::with_capacity(wanted.bytes() as usize + 64);
-    let put = |parts: Vec<Bytes>, out: &mut Vec<u8>| parts.iter().for_each(|part| out.extend_from_slice(part));
-    match wanted {
-        Wanted::Rows { log, from, upto } => put(store.rows(*log, *from, *upto)?, &mut out),
-        Wanted::Changes { entries, whole } => {
-            for (at, entry) in entries.iter().enumerate() {
-                match hot.get(entry.at, entry.len) {
-                    Some(bytes) => out.extend_from_slice(&bytes),
-                    None => put(store.bodies(entry.at, entry.len)?, &mut out),
+pub(crate) fn read(shape: u64, wanted: &Wanted, from: Sources<'_>) -> Result<Vec<Bytes>, ReadError> {
+    from.wanted(shape, wanted, Way::Wait).unwrap_or_else(|| Ok(Vec::new()))
+}
+
+impl Sources<'_> {
+    fn wanted(&self, shape: u64, wanted: &Wanted, way: Way) -> Option<Result<Vec<Bytes>, ReadError>> {
+        match wanted {
+            Wanted::Rows { log, from, upto } => parts(*from..*upto, |at| match way {
+                Way::NoWait => self.store.try_rows(*log, at, *upto),
+                Way::Wait => Some(self.store.rows(*log, at, *upto)),
+            }),
+            Wanted::Changes { entries, whole } => {
+                let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Some(Ok(Vec::new())) };
+                let key = Key { shape, from: first.at, upto: last.at + u64::from(last.len), whole: *whole };
+                if let Some(known) = self.kept.get(&key) {
+                    return Some(Ok(vec![known]));
                 }
-                mark(&mut out, entries, at, *whole);
+                let changes = self.changes(entries, *whole, way)?;
+                Some(changes.map(|changes| vec![self.kept.note(key, changes)]))
             }
         }
     }
-    Ok(out)
+
+    fn changes(&self, entries: &[Entry], whole: bool, way: Way) -> Option<Result<Bytes, ReadError>> {
+        let bytes: usize = entries.iter().map(|entry| entry.len as usize).sum();
+        let mut out = Vec::with_capacity(bytes + entries.len().min(bytes / 256) * LAST_END.len() + 64);
+        let mut first = 0;
+        while first < entries.len() {
+            let count = run(&entries[first..]);
+            let (begin, last) = (entries[first].at, &entries[first + count - 1]);
+            let read = match self.recent_and_durable(begin..last.at + u64::from(last.len), way)? {
+                Ok(parts) => parts,
+                Err(error) => return Some(Err(error)),
+            };
+            let mut cursor = Cursor { parts: &read, at: begin };
+            for at in first..first + count {
+                cursor.copy(&entries[at], &mut out);
+                mark(&mut out, entries, at, whole);
+            }
+            first += count;
+        }
+        Some(Ok(out.into()))
+    }
+
+    /// Bodies of the change log, from a thread that may wait.
+    pub(crate) fn bodies(&self, range: Range<u64>) -> Result<Vec<Bytes>, ReadError> {
+        self.recent_and_durable(range, Way::Wait).unwrap_or_else(|| Ok(Vec::new()))
+    }
+
+    /// Bodies of the change log: the recent ones are in memory, the others are durable.
+    fn recent_and_durable(&self, range: Range<u64>, way: Way) -> Option<Result<Vec<Bytes>, ReadError>> {
+        let (mut split, mut recent) = (range.end, Vec::new());
+        for _ in 0..HOT_TRIES {
+            let from = self.hot.first().clamp(range.start, range.end);
+            if let Some(found) = self.hot.range(from..range.end) {
+                (split, recent) = (from, found);
+                break;
+            }
+            // They left meanwhile: they are durable now.
+        }
+        let cold = parts(range.start..split, |at| match way {
+            Way::NoWait => self.store.try_bodies(at..split),
+            Way::Wait => Some(self.store.bodies(at..split)),
+        })?;
+        Some(cold.map(|mut parts| {
+            parts.append(&mut recent);
+            parts
+        }))
+    }
+}
+
+/// Reads chunk after chunk.
+fn parts(
+    range: Range<u64>,
+    read: impl Fn(u64) -> Option<Result<Chunk, ReadError>>,
+) -> Option<Result<Vec<Bytes>, ReadError>> {
+    let (mut at, mut parts) = (range.start, Vec::new());
+    while at < range.end {
+        match read(at)? {
+            Ok(chunk) => {
+                at = chunk.end.0;
+                parts.extend(chunk.parts);
+            }
+            Err(error) => return Some(Err(error)),
+        }
+    }
+    Some(Ok(parts))
+}
+
+/// How many of these entries are read in one go, at least one.
+fn run(entries: &[Entry]) -> usize {
+    let follows = |pair: &[Entry]| {
+        let end = pair[0].at + u64::from(pair[0].len);
+        pair[1].at >= end && pair[1].at - end <= GAP_MAX
+    };
+    1 + entries.windows(2).take_while(|pair| follows(pair)).count()
+}
+
+/// Goes through what was read of the change log.
+struct Cursor<'a> {
+    parts: &'a [Bytes],
+    /// Where the first part begins in the change log.
+    at: u64,
+}
+
+impl Cursor<'_> {
+    /// Appends the entry, which is not before the last one.
+    fn copy(&mut self, entry: &Entry, out: &mut Vec<u8>) {
+        let (mut at, end) = (entry.at, entry.at + u64::from(entry.len));
+        while let Some((part, rest)) = self.parts.split_first() {
+            let part_end = self.at + part.len() as u64;
+            if part_end > at {
+                let upto = end.min(part_end);
+                out.extend_from_slice(&part[(at - self.at) as usize..(upto - self.at) as usize]);
+                at = upto;
+            }
+            if at == end {
+                return;
+            }
+            (self.parts, self.at) = (rest, part_end);
+        }
+    }
 }
 
 /// Marks the end of a transaction on its last change.
@@ -98,17 +197,25 @@ fn mark(out: &mut Vec<u8>, entries: &[Entry], at: usize, whole: bool) {
     }
 }
 
+/// In one piece.
+pub(crate) fn joined(parts: Vec<Bytes>) -> Bytes {
+    match &parts[..] {
+        [one] => one.clone(),
+        parts => parts.concat().into(),
+    }
+}
+
 /// Leaves out the changes at or before `from`. Needed when a position lies inside of an entry: it was given out before a crash, by
 /// a server that had put its changes together in another way.
-pub(crate) fn skip(messages: Vec<u8>, from: ShapeOffset) -> Vec<u8> {
+pub(crate) fn skip(messages: &Bytes, from: ShapeOffset) -> Bytes {
     let mut at = 0;
-    for message in split(&messages) {
+    for message in split(messages) {
         match op_of(message) {
             Some(op) if op <= from.op => at += message.len() + 1,
             _ => break,
         }
     }
-    messages[at.min(messages.len())..].to_vec()
+    messages.slice(at.min(messages.len())..)
 }
 
 /// The `op_position` of a change.
@@ -189,9 +296,9 @@ mod tests {
     #[test]
     fn a_position_inside_of_an_entry_leaves_out_what_is_before_it() {
         let all = format!("{},{},{},", change(0), change(2), change(4));
-        let rest = skip(all.clone().into_bytes(), ShapeOffset::new(9, 2));
-        assert_eq!(rest, format!("{},", change(4)).into_bytes());
-        assert_eq!(skip(all.clone().into_bytes(), ShapeOffset::new(9, 99)), b"");
+        let rest = skip(&all.clone().into(), ShapeOffset::new(9, 2));
+        assert_eq!(rest, format!("{},", change(4)));
+        assert!(skip(&all.into(), ShapeOffset::new(9, 99)).is_empty());
     }
 
     #[test]
@@ -207,5 +314,31 @@ mod tests {
             [marked(0, true), marked(1, true), marked(2, true), marked(3, true), marked(3, false)],
             [false, true, true, true, false]
         );
+    }
+
+    #[test]
+    fn neighbours_are_read_in_one_go() {
+        let entry = |at, len| Entry { lsn: 1, at, op: 0, len };
+        assert_eq!(run(&[entry(0, 10)]), 1);
+        assert_eq!(run(&[entry(0, 10), entry(10, 5), entry(15, 1)]), 3);
+        let near = 10 + GAP_MAX;
+        assert_eq!(run(&[entry(0, 10), entry(near, 5), entry(near + 5, 1)]), 3);
+        assert_eq!(run(&[entry(0, 10), entry(near + 1, 5)]), 1);
+        assert_eq!(run(&[entry(20, 10), entry(0, 5)]), 1, "what lies before was written again");
+    }
+
+    #[test]
+    fn what_lies_between_entries_is_left_out_wherever_the_parts_are_cut() {
+        let log: Vec<u8> = (0..200).collect();
+        let entries = [(3, 7), (10, 1), (15, 30), (45, 5), (60, 40), (199, 1)];
+        let entries = entries.map(|(at, len)| Entry { lsn: 1, at: 100 + at, op: 0, len });
+        let expected: Vec<u8> =
+            entries.iter().flat_map(|e| &log[e.at as usize - 100..][..e.len as usize]).copied().collect();
+        for size in [1, 2, 7, 64, 500] {
+            let parts: Vec<Bytes> = log[3..].chunks(size).map(Bytes::copy_from_slice).collect();
+            let (mut cursor, mut out) = (Cursor { parts: &parts, at: 103 }, Vec::new());
+            entries.iter().for_each(|entry| cursor.copy(entry, &mut out));
+            assert_eq!(out, expected, "parts of {size}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! What a start finds in the kernel unit, and makes shapes of.
 
-use crate::definition::{Condition, Definition};
+use crate::definition::{Condition, Definition, LogMode};
 use crate::engine::Engine;
 use crate::family::Family;
 use crate::format::note::SourceIdentity;
@@ -13,6 +13,7 @@ use crate::state::bases::{Base, Bases};
 use crate::state::entries::Entry;
 use crate::state::snapshot::PgSnapshot;
 use crate::store::{Kept, KeptBase, StoreError};
+use crate::subquery::Restoring;
 use crate::table::Table;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -34,6 +35,9 @@ impl Engine {
         let found = self.store.found()?;
         let tables: HashMap<u32, Arc<Table>> =
             found.tables.into_iter().map(|table| (table.oid, Arc::new(table))).collect();
+        // Those with subqueries get their place when it is known what all of them have.
+        let mut dependents: Vec<Arc<Shape>> = Vec::new();
+        let mut waiting: HashMap<u64, i64> = HashMap::new();
         let mut bases: HashMap<u64, Vec<KeptBase>> = HashMap::new();
         for base in found.bases {
             bases.entry(base.stored.shape).or_default().push(base);
@@ -49,6 +53,9 @@ impl Engine {
             let base_logs: Vec<LogId> = its_bases.iter().map(|base| base.log).collect();
             match self.restore(&tables, &mut shared, kept, its_bases) {
                 Some(shape) => {
+                    if shape.lock().slot.is_none() {
+                        dependents.push(Arc::clone(&shape));
+                    }
                     if !base_logs.is_empty() {
                         let taken: Vec<LogId> = shape.lock().bases.iter().flat_map(|bases| bases.logs()).collect();
                         gone.push(base_logs.into_iter().filter(|log| !taken.contains(log)).collect());
@@ -81,10 +88,45 @@ impl Engine {
                     shape.lock().push(references.xid, entry, self.config.http.chunk_bytes);
                 }
             }
+            references.began.iter().for_each(|number| *waiting.entry(*number).or_default() += 1);
+            references.ended.iter().for_each(|number| *waiting.entry(*number).or_default() -= 1);
             self.set_applied(references.lsn);
             self.processed(references.lsn);
         })?;
+        let waiting = waiting.into_iter().filter(|(_, count)| *count > 0).map(|(number, _)| number).collect();
+        self.restore_dependents(&tables, &dependents, waiting)?;
         Ok(recovered)
+    }
+
+    /// Gives shapes with subqueries their place, and drops those that cannot go on.
+    fn restore_dependents(
+        &self,
+        tables: &HashMap<u32, Arc<Table>>,
+        dependents: &[Arc<Shape>],
+        waiting: hashbrown::HashSet<u64>,
+    ) -> Result<(), StoreError> {
+        let (inner, outer): (Vec<_>, Vec<_>) = dependents.iter().partition(|shape| shape.is_inner());
+        let known = |shape: &&Arc<Shape>| (shape.identity, Arc::clone(shape));
+        let restoring =
+            Restoring { tables, inner: inner.iter().copied().map(|shape| known(&shape)).collect(), waiting };
+        for shape in outer {
+            let Some(table) = tables.get(&shape.family.table) else { continue };
+            let back = match (restoring.dependence(shape, table), selected(table, &shape.definition(), true)) {
+                (Some(dependence), Ok(selected)) => {
+                    self.restore_outer(&restoring, shape, table, &selected, &dependence)?
+                }
+                _ => false,
+            };
+            if !back {
+                tracing::info!(table = %table.name, "a shape with subqueries is dropped: rows were on their way to it");
+                self.drop_shape(shape);
+            }
+        }
+        // Nobody needs these any more.
+        inner.into_iter().filter(|shape| shape.lock().slot.is_none()).for_each(|shape| {
+            self.drop_shape(shape);
+        });
+        Ok(())
     }
 
     fn restore(
@@ -106,8 +148,14 @@ impl Engine {
         }
         let definition = &stored.definition;
         let selected = selected(table, definition, true).ok()?;
+        let dependent = definition.log == LogMode::Inner
+            || definition.where_sql.as_ref().is_some_and(|sql| {
+                predicate::may_have_subqueries(sql)
+                    && predicate::inner_tables(sql, &definition.params).is_ok_and(|named| !named.is_empty())
+            });
         let predicate = match &definition.where_sql {
             None => None,
+            Some(_) if dependent => None,
             Some(sql) => {
                 let schema = shared.rows.entry(table.oid).or_insert_with(|| predicate::schema(table));
                 Some(Arc::new(Predicate::parse(sql, &definition.params, schema).ok()?))
@@ -120,8 +168,10 @@ impl Engine {
         state.snapshot_taken(shared.snapshot(snapshot), self.config.http.chunk_bytes);
         let condition = Condition::of(definition);
         let shape = Arc::new(Shape::new(stored.number, handle, family, condition, stored.identity, state));
-        let slot = self.router.lock().insert(Arc::clone(&shape), table, &selected, predicate);
-        shape.lock().slot = Some(slot);
+        if !dependent {
+            let slot = self.router.lock().insert(Arc::clone(&shape), table, &selected, predicate);
+            shape.lock().slot = Some(slot);
+        }
         self.registry.write().insert(Arc::clone(&shape));
         Some(shape)
     }

@@ -6,6 +6,7 @@ use crate::matching::Matcher;
 use crate::predicate::Predicate;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
+use crate::subquery::RowChange;
 use crate::table::{Kind, Table, TableName};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub(crate) enum Upset {
 /// A shape's place in the router.
 struct Seat {
     shape: Arc<Shape>,
+    /// Its changes are found by the graph of subqueries.
+    dependent: bool,
     projection: u32,
     table: u32,
 }
@@ -37,11 +40,14 @@ struct Route {
     /// Places of columns that are never null, as far as is known.
     strict: Vec<usize>,
     matcher: Matcher,
+    /// How many shapes look at whole transactions.
+    dependents: u32,
 }
 
 impl Route {
     fn of(table: &Arc<Table>) -> Self {
-        let mut route = Self { table: Arc::clone(table), strict: Vec::new(), matcher: Matcher::default() };
+        let mut route =
+            Self { table: Arc::clone(table), strict: Vec::new(), matcher: Matcher::default(), dependents: 0 };
         route.describe(Arc::clone(table));
         route
     }
@@ -114,21 +120,36 @@ impl Router {
         predicate: Option<Arc<Predicate>>,
     ) -> u32 {
         let projection = self.projection(table, selected, shape.family.replica);
+        let slot = self.seat(shape, table, projection, false);
+        self.route(table).matcher.insert(slot, predicate);
+        slot
+    }
+
+    /// Takes a shape in whose changes the graph of subqueries finds.
+    pub(crate) fn insert_dependent(&mut self, shape: Arc<Shape>, table: &Arc<Table>) -> u32 {
+        let slot = self.seat(shape, table, u32::MAX, true);
+        self.route(table).dependents += 1;
+        slot
+    }
+
+    fn seat(&mut self, shape: Arc<Shape>, table: &Table, projection: u32, dependent: bool) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.seats.push(None);
             self.seats.len() as u32 - 1
         });
-        self.seats[slot as usize] = Some(Seat { shape, projection, table: table.oid });
-        let route = self.routes.entry(table.oid).or_insert_with(|| {
-            self.version += 1;
-            Route::of(table)
-        });
-        route.matcher.insert(slot, predicate);
+        self.seats[slot as usize] = Some(Seat { shape, dependent, projection, table: table.oid });
         // A part may have shapes as well as the whole.
         if self.ancestors.get(&table.oid) != Some(&table.ancestors) {
             self.know_ancestors([(table.oid, table.ancestors.clone())]);
         }
         slot
+    }
+
+    fn route(&mut self, table: &Arc<Table>) -> &mut Route {
+        self.routes.entry(table.oid).or_insert_with(|| {
+            self.version += 1;
+            Route::of(table)
+        })
     }
 
     /// Puts a shape out, if it is still in that slot.
@@ -137,8 +158,12 @@ impl Router {
         let Some(found) = seat.take_if(|seat| seat.shape.number == number) else { return };
         self.leaving.push(slot);
         if let Some(route) = self.routes.get_mut(&found.table) {
-            route.matcher.remove(slot);
-            if route.matcher.is_empty() {
+            if found.dependent {
+                route.dependents -= 1;
+            } else {
+                route.matcher.remove(slot);
+            }
+            if route.matcher.is_empty() && route.dependents == 0 {
                 self.routes.remove(&found.table);
                 self.version += 1;
             }
@@ -337,6 +362,15 @@ impl Router {
             let old_cells = old.map(|tuple| cells(tuple, None, &target.places));
             let new_cells = new.map(|tuple| cells(tuple, old, &target.places));
             upsets.extend(new_cells.as_deref().and_then(|new| route.learn(new)));
+            if route.dependents > 0 {
+                let owned = |cells: &Cells<'_>| cells.iter().map(|cell| cell.map(Into::into)).collect();
+                into.keep(RowChange {
+                    table: target.table,
+                    op,
+                    old: old_cells.as_ref().map(owned),
+                    new: new_cells.as_ref().map(owned),
+                });
+            }
             scratch.old.clear();
             scratch.new.clear();
             match (&old_cells, &new_cells) {

@@ -1,6 +1,6 @@
 //! One shape while the server runs: where its snapshot and its changes are, and who waits for them.
 
-use crate::definition::{Condition, Definition, Identity};
+use crate::definition::{Condition, Definition, Identity, LogMode};
 use crate::family::Family;
 use crate::format::handle::Handle;
 use crate::format::offset::ShapeOffset;
@@ -9,13 +9,14 @@ use crate::rare::Rare;
 use crate::serve::invalid::Invalid;
 use crate::state::bases::{Base, Bases};
 use crate::state::entries::{Entries, Entry};
+use crate::state::holding::Holding;
 use crate::state::snapshot::PgSnapshot;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use thalweg_base::LogId;
+use thalweg_base::{LogId, Lsn};
 use thalweg_wire::http::Waker;
 
 /// Why a shape could not be made, in words for its clients.
@@ -110,13 +111,19 @@ struct Passing {
     /// What was copied of the snapshot so far.
     copied: Option<Copied>,
     waiters: Vec<(u64, Waker)>,
+    /// Of a shape that depends on other tables' rows: what is not shown yet.
+    holding: Option<Box<Holding>>,
     /// The last live answer, which others may ask for too: what it follows, where it ends, its body.
     shared: Option<(ShapeOffset, ShapeOffset, Bytes)>,
 }
 
 impl Passing {
     fn is_over(&self) -> bool {
-        self.early.is_empty() && self.copied.is_none() && self.waiters.is_empty() && self.shared.is_none()
+        self.early.is_empty()
+            && self.copied.is_none()
+            && self.waiters.is_empty()
+            && self.holding.is_none()
+            && self.shared.is_none()
     }
 }
 
@@ -208,10 +215,19 @@ impl State {
 
     /// Records changes of one transaction.
     pub(crate) fn push(&mut self, xid: u32, entry: Entry, chunk_bytes: u64) {
-        let Some(snapshot) = &self.snapshot else {
+        if self.snapshot.is_none() {
             self.passing().early.push((xid, entry));
             return;
-        };
+        }
+        if let Some(holding) = self.holding_mut().filter(|holding| holding.is_holding()) {
+            holding.push(xid, entry);
+            return;
+        }
+        self.add(xid, entry, chunk_bytes);
+    }
+
+    fn add(&mut self, xid: u32, entry: Entry, chunk_bytes: u64) {
+        let Some(snapshot) = &self.snapshot else { return };
         if self.contained {
             if snapshot.is_past(entry.lsn) {
                 self.contained = false;
@@ -229,6 +245,69 @@ impl State {
             }
         }
         self.entries.push(entry, chunk_bytes);
+    }
+
+    fn holding(&self) -> Option<&Holding> {
+        self.passing.as_ref()?.holding.as_deref()
+    }
+
+    fn holding_mut(&mut self) -> Option<&mut Holding> {
+        self.passing.as_mut()?.holding.as_deref_mut()
+    }
+
+    /// Rows belong before all that comes from now on.
+    pub(crate) fn hold(&mut self, pending: u64) {
+        self.passing().holding.get_or_insert_default().gate(pending);
+    }
+
+    /// What comes from now on is not shown before the journal is durable up to `end`.
+    pub(crate) fn hold_until(&mut self, end: Lsn) {
+        self.passing().holding.get_or_insert_default().durable(end);
+    }
+
+    /// What waits for rows, up to the next gate.
+    #[must_use]
+    pub(crate) fn held_behind(&self, pending: u64) -> Vec<(u32, Entry)> {
+        self.holding().map(|holding| holding.behind(pending)).unwrap_or_default()
+    }
+
+    /// The rows are here, and durable when the journal is up to `end`.
+    pub(crate) fn open_gate(&mut self, pending: u64, rows: &[(u32, Entry)], end: Lsn) {
+        if let Some(holding) = self.holding_mut() {
+            holding.open(pending, rows, end);
+        }
+    }
+
+    /// Shows what may be shown; whether something is still held.
+    pub(crate) fn release(&mut self, durable: Lsn, chunk_bytes: u64) -> bool {
+        let Some(mut holding) = self.passing.as_mut().and_then(|passing| passing.holding.take()) else { return false };
+        for (xid, entry) in holding.take(durable) {
+            self.add(xid, entry, chunk_bytes);
+        }
+        let is_holding = holding.is_holding();
+        if !holding.is_idle() {
+            self.passing().holding = Some(holding);
+        }
+        self.pass();
+        is_holding
+    }
+
+    /// Nothing after `lsn` is complete.
+    pub(crate) fn cap(&mut self, lsn: u64) {
+        self.passing().holding.get_or_insert_default().lower_cap(lsn);
+    }
+
+    /// Nothing after `lsn` is complete; `None`: everything is.
+    pub(crate) fn set_cap(&mut self, lsn: Option<u64>) {
+        if lsn.is_some() || self.holding().is_some() {
+            self.passing().holding.get_or_insert_default().set_cap(lsn);
+        }
+    }
+
+    /// Up to where its log is complete, if everything up to `lsn` was applied.
+    #[must_use]
+    pub(crate) fn complete(&self, lsn: u64) -> u64 {
+        self.holding().map_or(lsn, |holding| holding.complete(lsn))
     }
 
     /// From now on who begins gets this base.
@@ -314,6 +393,11 @@ impl State {
 
     /// The shape begins with nothing, or with changes only: no transaction before `lsn` belongs to it.
     #[must_use]
+    pub(crate) fn contained(&self) -> Option<&PgSnapshot> {
+        self.snapshot.as_deref().filter(|_| self.contained)
+    }
+
+    #[must_use]
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.phase, Phase::Live)
     }
@@ -322,7 +406,8 @@ impl State {
     #[must_use]
     pub(crate) fn oldest_body(&self) -> Option<u64> {
         let early = self.passing.as_ref().and_then(|passing| passing.early.first());
-        early.map(|(_, entry)| entry).or(self.entries.first()).map(|entry| entry.at)
+        let held = || self.holding().and_then(Holding::oldest);
+        early.map(|(_, entry)| entry).or(self.entries.first()).or_else(held).map(|entry| entry.at)
     }
 
     /// The position after everything that there is so far.
@@ -391,6 +476,11 @@ impl Shape {
     /// The handle of those who begin now.
     pub(crate) fn newest_handle(&self) -> String {
         self.handle_of(self.lock().newest())
+    }
+
+    /// It is there for others, and no client sees it.
+    pub(crate) fn is_inner(&self) -> bool {
+        self.family.log == LogMode::Inner
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {

@@ -6,10 +6,12 @@
 //! beside. A read goes from chunk to chunk as requests do. Every byte that is read is checksummed and compared.
 
 mod files;
+mod memory;
 mod ours;
 mod sqlite;
 
 use files::Files;
+use memory::Memory;
 use ours::Ours;
 use sqlite::Sqlite;
 use std::sync::Barrier;
@@ -122,24 +124,26 @@ fn reads<K: Keeper>(changes: u64, readers: &[(usize, usize)]) {
     }
 }
 
-/// All readers at once: until the last one has everything.
+/// All readers at once: from when the first begins until the last one has everything.
 fn read_round<K: Keeper>(keeper: &K, many: usize, chunks: usize, sum: u32) -> Duration {
-    let start = Barrier::new(many + 1);
+    let start = Barrier::new(many);
     let mut readers: Vec<K::Reader> = (0..many).map(|_| keeper.reader()).collect();
-    std::thread::scope(|scope| {
-        for mut reader in readers.drain(..) {
+    let times: Vec<(Instant, Instant)> = std::thread::scope(|scope| {
+        let read = |mut reader: K::Reader| {
             let start = &start;
             scope.spawn(move || {
                 start.wait();
-                let mut seen = 0;
+                let (began, mut seen) = (Instant::now(), 0);
                 reader.read(chunks, &mut |bytes| seen = crc32c::crc32c_append(seen, bytes));
                 assert_eq!(seen, sum, "{} gives other bytes", K::NAME);
-            });
-        }
-        start.wait();
-        Instant::now()
-    })
-    .elapsed()
+                (began, Instant::now())
+            })
+        };
+        let threads: Vec<_> = readers.drain(..).map(read).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let began = times.iter().map(|(began, _)| *began).min().unwrap();
+    times.iter().map(|(_, ended)| ended.duration_since(began)).max().unwrap()
 }
 
 fn all_appends<K: Keeper>() {
@@ -151,7 +155,7 @@ fn all_appends<K: Keeper>() {
 }
 
 fn all_reads<K: Keeper>() {
-    for changes in [1, 20] {
+    for changes in [1, 20, 1000] {
         reads::<K>(changes, &READERS);
     }
 }
@@ -159,11 +163,13 @@ fn all_reads<K: Keeper>() {
 #[test]
 #[ignore = "a measurement"]
 fn storage_cost() {
-    all_appends::<Ours<false>>();
+    all_appends::<Ours<false, true>>();
     all_appends::<Sqlite>();
     all_appends::<Files>();
-    all_reads::<Ours<false>>();
-    all_reads::<Ours<true>>();
+    all_reads::<Ours<false, true>>();
+    all_reads::<Ours<true, true>>();
+    all_reads::<Ours<true, false>>();
+    all_reads::<Memory>();
     all_reads::<Sqlite>();
     all_reads::<Files>();
 }
@@ -175,8 +181,10 @@ fn every_keeper_gives_what_it_was_given() {
         appends::<K>(3, 2, 3);
         reads::<K>(20, &[(2, 1)]);
     }
-    small::<Ours<false>>();
-    small::<Ours<true>>();
+    small::<Ours<false, true>>();
+    small::<Ours<true, true>>();
+    small::<Ours<true, false>>();
+    small::<Memory>();
     small::<Sqlite>();
     small::<Files>();
 }

@@ -6,6 +6,7 @@ use crate::name::Name;
 use crate::table::Table;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::Arc;
 use thalweg_base::{LogId, Lsn, Offset};
 use thalweg_journal::{AppendError, Class, Poisoned};
@@ -117,6 +118,11 @@ impl Store {
 
     pub(crate) fn logs(&self) -> &Arc<Logs<LogState>> {
         &self.logs
+    }
+
+    /// Lets the disk begin with what was written.
+    pub(crate) fn kick(&self) {
+        self.logs.journal().kick();
     }
 
     /// Waits until everything up to `end` is durable.
@@ -232,65 +238,67 @@ impl Store {
         Ok(())
     }
 
-    /// Appends bodies of a transaction, and its references, if it is complete: one frame.
+    /// Appends bodies of a transaction, and its references, if it is complete (with others that were put off): one frame.
     pub(crate) fn write_changes(
         &self,
         bodies: &Bytes,
         lengths: &Lengths,
-        references: Option<&References>,
+        references: &[References],
     ) -> Result<Written, StoreError> {
         let parts: [&[u8]; 1] = [bodies];
         let body = Op::Write { log: self.changes, note: b"", append: Some(Append::Bytes { parts: &parts, lengths }) };
-        let record = references.map(References::encode).unwrap_or_default();
-        let head = u32::try_from(record.len()).unwrap_or(u32::MAX).to_le_bytes();
-        let record: [&[u8]; 2] = [&head, &record];
-        let record_length = Lengths::one(u32::try_from(record[1].len() + head.len()).unwrap_or(u32::MAX));
-        let append = Some(Append::Bytes { parts: &record, lengths: &record_length });
+        let mut records = Vec::with_capacity(64);
+        let mut record_lengths = Lengths::default();
+        for record in references.iter().map(References::encode) {
+            let head = u32::try_from(record.len()).unwrap_or(u32::MAX).to_le_bytes();
+            records.extend_from_slice(&head);
+            records.extend_from_slice(&record);
+            record_lengths.push(u32::try_from(head.len() + record.len()).unwrap_or(u32::MAX));
+        }
+        let records: [&[u8]; 1] = [&records];
+        let append = Some(Append::Bytes { parts: &records, lengths: &record_lengths });
         let refer = Op::Write { log: self.references, note: b"", append };
         let mut guard = self.logs.lock_logs(&[self.changes, self.references], &[]);
-        let committed = match (bodies.is_empty(), references.is_some()) {
+        let committed = match (bodies.is_empty(), !references.is_empty()) {
             (false, true) => guard.commit(Class::User, &[body, refer]),
             (false, false) => guard.commit(Class::User, &[body]),
             _ => guard.commit(Class::User, &[refer]),
         };
-        let references = references.map_or(0, |_| record_length.bytes());
-        Ok(Written { references, end: committed?.end })
+        Ok(Written { references: record_lengths.bytes(), end: committed?.end })
     }
 
-    /// Bodies that lie in the change log, if no device has to be waited for.
-    pub(crate) fn try_bodies(&self, at: u64, len: u32) -> Option<Result<Chunk, ReadError>> {
-        self.logs.try_read(self.bodies_range(at, len))
+    /// A chunk of bodies that lie in the change log, if no device has to be waited for.
+    pub(crate) fn try_bodies(&self, range: Range<u64>) -> Option<Result<Chunk, ReadError>> {
+        self.logs.try_read(read_from(self.changes, range))
     }
 
     /// The same, from a thread that may wait.
-    pub(crate) fn bodies(&self, at: u64, len: u32) -> Result<Vec<Bytes>, ReadError> {
-        let mut range = self.bodies_range(at, len);
-        let mut parts = Vec::new();
-        while range.from < range.upto {
-            let chunk = self.logs.read(range)?;
-            range.from = chunk.end;
-            parts.extend(chunk.parts);
-        }
-        Ok(parts)
+    pub(crate) fn bodies(&self, range: Range<u64>) -> Result<Chunk, ReadError> {
+        self.logs.read(read_from(self.changes, range))
     }
 
-    fn bodies_range(&self, at: u64, len: u32) -> ReadFrom {
-        ReadFrom { log: self.changes, from: Offset(at), upto: Offset(at + u64::from(len)) }
-    }
-
-    pub(crate) fn create_shape(&self, handle: Name, stored: &Stored) -> Result<(LogId, Lsn), StoreError> {
-        self.create(&format!("{SHAPE}{handle}"), &LogState::Shape(Box::new(stored.clone())))
+    /// Makes the log of a shape, with rows of its snapshot if there are any.
+    pub(crate) fn create_shape(
+        &self,
+        handle: Name,
+        stored: &Stored,
+        rows: &[u8],
+        lengths: &Lengths,
+    ) -> Result<(LogId, Lsn), StoreError> {
+        let parts: [&[u8]; 1] = [rows];
+        let append = (!rows.is_empty()).then_some(Append::Bytes { parts: &parts, lengths });
+        self.create(&format!("{SHAPE}{handle}"), &LogState::Shape(Box::new(stored.clone())), append)
     }
 
     /// A log for the rows of a base.
     pub(crate) fn create_base(&self, handle: Name, stored: StoredBase) -> Result<LogId, StoreError> {
         let name = format!("{BASE}{handle}/{}", stored.number);
-        Ok(self.create(&name, &LogState::Base(Box::new(stored)))?.0)
+        Ok(self.create(&name, &LogState::Base(Box::new(stored)), None)?.0)
     }
 
-    fn create(&self, name: &str, state: &LogState) -> Result<(LogId, Lsn), StoreError> {
+    fn create(&self, name: &str, state: &LogState, append: Option<Append<'_>>) -> Result<(LogId, Lsn), StoreError> {
         let note = state.note();
-        let create = Op::Create { name, note: &note, origin: None, append: None };
+        let create = Op::Create { name, note: &note, origin: None, append };
         let committed = self.logs.lock(&[name]).commit(Class::User, &[create])?;
         self.written(committed.end);
         Ok((committed.created.unwrap_or_default(), committed.end))
@@ -354,21 +362,14 @@ impl Store {
         Ok(())
     }
 
-    /// Rows of a snapshot, if no device has to be waited for.
+    /// A chunk of the rows of a snapshot, if no device has to be waited for.
     pub(crate) fn try_rows(&self, log: LogId, from: u64, upto: u64) -> Option<Result<Chunk, ReadError>> {
-        self.logs.try_read(ReadFrom { log, from: Offset(from), upto: Offset(upto) })
+        self.logs.try_read(read_from(log, from..upto))
     }
 
     /// The same, from a thread that may wait.
-    pub(crate) fn rows(&self, log: LogId, from: u64, upto: u64) -> Result<Vec<Bytes>, ReadError> {
-        let mut range = ReadFrom { log, from: Offset(from), upto: Offset(upto) };
-        let mut parts = Vec::new();
-        while range.from < range.upto {
-            let chunk = self.logs.read(range)?;
-            range.from = chunk.end;
-            parts.extend(chunk.parts);
-        }
-        Ok(parts)
+    pub(crate) fn rows(&self, log: LogId, from: u64, upto: u64) -> Result<Chunk, ReadError> {
+        self.logs.read(read_from(log, from..upto))
     }
 
     /// Notes a table as it is now.
@@ -402,6 +403,10 @@ impl Store {
         };
         Ok(committed.end)
     }
+}
+
+fn read_from(log: LogId, range: Range<u64>) -> ReadFrom {
+    ReadFrom { log, from: Offset(range.start), upto: Offset(range.end) }
 }
 
 /// The log of that name, made if it is not there.

@@ -72,7 +72,7 @@ impl Engine {
         let limit = limit.clamp(1, PAGE_MAX);
         let mut numbers: Vec<(u64, u32)> = {
             let registry = self.registry.read();
-            let wanted = registry.places().filter(|(_, shape)| shape.number > after);
+            let wanted = registry.places().filter(|(_, shape)| shape.number > after && !shape.is_inner());
             let wanted = wanted.filter(|(_, shape)| table.is_none_or(|table| table_name(shape) == table));
             wanted.map(|(place, shape)| (shape.number, place)).collect()
         };
@@ -127,6 +127,7 @@ pub(crate) fn view(shape: &Shape, now_ms: u64) -> ShapeView {
         log: match family.log {
             LogMode::Full => "full",
             LogMode::ChangesOnly => "changes_only",
+            LogMode::Inner => "inner",
         },
         phase: match state.phase {
             Phase::Preparing => "preparing",

@@ -19,6 +19,8 @@ const UNUSED: Duration = Duration::from_secs(600);
 /// How often shapes are looked through for changes that nobody needs: this, and so much longer for each shape that it costs little.
 const CUT_EVERY: Duration = Duration::from_secs(1);
 const CUT_EVERY_PER_SHAPE: Duration = Duration::from_micros(10);
+/// How often inner shapes are looked for that nobody needs: twice, and they go.
+const ORPHANS_EVERY: Duration = Duration::from_secs(60);
 /// How often it is looked whether there is something to do.
 const TICK: Duration = Duration::from_millis(200);
 
@@ -26,6 +28,7 @@ const TICK: Duration = Duration::from_millis(200);
 pub(crate) fn run(engine: &Arc<Engine>) {
     let mut next = Instant::now();
     let mut last_cut = Instant::now();
+    let mut last_orphans = Instant::now();
     let mut was = Health::Starting;
     while !engine.stopping() {
         std::thread::sleep(TICK);
@@ -34,6 +37,14 @@ pub(crate) fn run(engine: &Arc<Engine>) {
         if last_cut.elapsed() >= CUT_EVERY + CUT_EVERY_PER_SHAPE * shapes {
             last_cut = Instant::now();
             engine.look_after();
+        }
+        if last_orphans.elapsed() >= ORPHANS_EVERY {
+            last_orphans = Instant::now();
+            // Made for shapes that were then not made after all.
+            let orphans = engine.graph.lock().orphans();
+            orphans.iter().for_each(|shape| {
+                engine.drop_shape(shape);
+            });
         }
         let health = engine.health();
         // While nobody listened, anything may have happened.
@@ -125,6 +136,10 @@ impl Engine {
                 "shapes are dropped: they need more changes than are kept (shape_log_bytes)"
             );
         }
+        // The references say which shapes wait for rows; they are kept until those have come.
+        if self.graph.lock().is_waiting() {
+            return;
+        }
         let Some(mark) = self.marks.lock().cut(floor) else { return };
         if let Err(error) = self.store.trim_changes(mark.bodies, mark.references) {
             tracing::warn!(%error, "old changes cannot be given up; it is tried again");
@@ -139,10 +154,13 @@ impl Engine {
             if registry.len() <= max {
                 return;
             }
-            registry.all().cloned().collect()
+            registry.all().filter(|shape| !shape.is_inner()).cloned().collect()
         };
         // A few more than needed, so that the next ones need no look at all of them.
-        let count = (all.len() - max + max / 100).min(all.len());
+        let count = ((all.len() + max / 100).saturating_sub(max)).min(all.len());
+        if count == 0 {
+            return;
+        }
         all.select_nth_unstable_by_key(count.saturating_sub(1), |shape| shape.used_ms());
         tracing::info!(shapes = count, max, "shapes that nobody has asked for longest are dropped");
         all.iter().take(count).for_each(|shape| {

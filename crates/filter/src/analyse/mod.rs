@@ -31,6 +31,16 @@ pub(crate) fn condition(node: &Node, schema: &Schema) -> Parsed<Expr> {
     analyser.boolean(it, "WHERE")
 }
 
+/// Two columns of one schema as the sides of `=`, cast to what they are compared as; and that type.
+pub(crate) fn equality(at: usize, left: u16, right: u16, schema: &Schema) -> Parsed<([Expr; 2], Type)> {
+    let analyser = Analyser { schema };
+    let column = |column: u16| Typed { expr: Expr::Column(column), ty: schema.type_of(column), at };
+    match analyser.infix(at, "=", column(left), column(right))?.expr {
+        Expr::Compare(Comparison::Equal, ty, sides) if !ty.array && ty.base != Base::Jsonb => Ok((*sides, ty)),
+        _ => refuse(at, "columns of this type cannot be compared with a subquery"),
+    }
+}
+
 pub(crate) struct Analyser<'a> {
     schema: &'a Schema,
 }
@@ -108,6 +118,7 @@ impl Analyser<'_> {
                 let function = Function::Slice { from: from.is_some(), to: to.is_some() };
                 Ok(self.typed(at, ty, Expr::Call(function, args.into())))
             }
+            Kind::InQuery { .. } => refuse(at, "subqueries are supported only as conditions, under AND, OR and NOT"),
             Kind::Row(_) => refuse(at, "rows are supported only with =, <> and IN"),
         }
     }
@@ -215,7 +226,7 @@ fn flat(list: Vec<Expr>, inner: impl Fn(Expr) -> Result<Box<[Expr]>, Expr>) -> V
 }
 
 /// Without the conditions that are always true; one that never is decides, whether or not others would fail.
-fn and(list: Vec<Expr>) -> Expr {
+pub(crate) fn and(list: Vec<Expr>) -> Expr {
     let mut list = flat(list, |expr| if let Expr::And(inner) = expr { Ok(inner) } else { Err(expr) });
     if list.contains(&Expr::bool(false)) {
         return Expr::bool(false);
@@ -229,7 +240,7 @@ fn and(list: Vec<Expr>) -> Expr {
 }
 
 /// The same the other way round.
-fn or(list: Vec<Expr>) -> Expr {
+pub(crate) fn or(list: Vec<Expr>) -> Expr {
     let mut list = flat(list, |expr| if let Expr::Or(inner) = expr { Ok(inner) } else { Err(expr) });
     if list.contains(&Expr::bool(true)) {
         return Expr::bool(true);

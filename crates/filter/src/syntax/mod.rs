@@ -3,11 +3,12 @@
 mod lex;
 mod parse;
 mod primary;
+mod select;
 mod tree;
 mod type_name;
 
 pub(crate) use parse::parse;
-pub(crate) use tree::{Kind, Node, Test, TypeName};
+pub(crate) use tree::{Kind, Node, Select, Test, TypeName};
 
 /// Longest text that is read, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;

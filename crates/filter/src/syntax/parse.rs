@@ -70,21 +70,10 @@ pub(crate) fn parse(text: &str, params: &[(u32, String)]) -> Parsed<Node> {
 }
 
 pub(super) fn node(at: usize, kind: Kind) -> Parsed<Node> {
-    let below = |nodes: &[Node]| nodes.iter().map(|n| n.depth).max().unwrap_or(0);
-    let depth = 1 + match &kind {
-        Kind::Column { .. } | Kind::Number(_) | Kind::String(_) | Kind::Bool(_) | Kind::Null => 0,
-        Kind::And(list) | Kind::Or(list) | Kind::Call(_, list) | Kind::Array(list) | Kind::Row(list) => below(list),
-        Kind::Not(x) | Kind::Prefix(_, x) | Kind::Cast(x, _) | Kind::Is { operand: x, .. } => x.depth,
-        Kind::Binary(_, x, y) | Kind::Element(x, y) => x.depth.max(y.depth),
-        Kind::Distinct { left, right, .. } | Kind::Quantified { left, right, .. } => left.depth.max(right.depth),
-        Kind::In { operand, list, .. } => below(list).max(operand.depth),
-        Kind::Between { operand, low, high, .. } => operand.depth.max(low.depth).max(high.depth),
-        Kind::Like { operand, pattern, escape, .. } => {
-            operand.depth.max(pattern.depth).max(escape.as_ref().map_or(0, |e| e.depth))
-        }
-        Kind::Slice(x, from, to) => x.depth.max(from.iter().chain(to).map(|n| n.depth).max().unwrap_or(0)),
-    };
-    if depth > DEPTH_MAX { too_deep(at) } else { Ok(Node { at, depth, kind }) }
+    let mut node = Node { at, depth: 1, kind };
+    let depth = 1 + node.children().iter().map(|child| child.depth).max().unwrap_or(0);
+    node.depth = depth;
+    if depth > DEPTH_MAX { too_deep(at) } else { Ok(node) }
 }
 
 fn too_deep<T>(at: usize) -> Parsed<T> {
@@ -335,6 +324,10 @@ impl Parser<'_> {
 
     fn membership(&mut self, left: Node, at: usize, not: bool) -> Parsed<Node> {
         self.expect('(')?;
+        if self.is_word("select") {
+            let query = Box::new(self.select()?);
+            return node(at, Kind::InQuery { not, operand: Box::new(left), query });
+        }
         self.refuse_subquery()?;
         let list = self.list(')')?;
         if list.is_empty() {

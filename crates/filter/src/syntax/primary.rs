@@ -6,7 +6,7 @@ use super::tree::{Kind, Node};
 use crate::error::{Parsed, refuse};
 
 /// Words that Postgres reserves: they name no column unless quoted.
-const RESERVED: &[&str] = &[
+pub(super) const RESERVED: &[&str] = &[
     "all",
     "analyse",
     "analyze",
@@ -189,7 +189,7 @@ impl Parser<'_> {
     }
 
     /// `name`, `table.name` or `schema.table.name`, and subscripts.
-    fn column(&mut self) -> Parsed<Node> {
+    pub(super) fn column(&mut self) -> Parsed<Node> {
         let at = self.at();
         let mut names = Vec::new();
         loop {

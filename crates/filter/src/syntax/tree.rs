@@ -40,6 +40,12 @@ pub(crate) enum Kind {
         operand: Box<Node>,
         list: Vec<Node>,
     },
+    /// `operand [NOT] IN (SELECT …)`
+    InQuery {
+        not: bool,
+        operand: Box<Node>,
+        query: Box<Select>,
+    },
     Between {
         not: bool,
         symmetric: bool,
@@ -69,6 +75,46 @@ pub(crate) enum Kind {
     /// `a[i:j]`
     Slice(Box<Node>, Option<Box<Node>>, Option<Box<Node>>),
     Row(Vec<Node>),
+}
+
+/// `SELECT columns FROM schema.table AS alias WHERE condition`
+#[derive(Debug, Clone)]
+pub(crate) struct Select {
+    pub(crate) at: usize,
+    /// All of them are columns.
+    pub(crate) columns: Vec<Node>,
+    pub(crate) schema: Option<String>,
+    pub(crate) table: String,
+    pub(crate) alias: Option<String>,
+    pub(crate) condition: Option<Node>,
+}
+
+impl Node {
+    pub(crate) fn children(&self) -> Vec<&Node> {
+        match &self.kind {
+            Kind::Column { .. } | Kind::Number(_) | Kind::String(_) | Kind::Bool(_) | Kind::Null => Vec::new(),
+            Kind::And(list) | Kind::Or(list) | Kind::Call(_, list) | Kind::Array(list) | Kind::Row(list) => {
+                list.iter().collect()
+            }
+            Kind::Not(x) | Kind::Prefix(_, x) | Kind::Cast(x, _) | Kind::Is { operand: x, .. } => vec![x],
+            Kind::Binary(_, x, y) | Kind::Element(x, y) => vec![x, y],
+            Kind::Distinct { left, right, .. } | Kind::Quantified { left, right, .. } => vec![left, right],
+            Kind::In { operand, list, .. } => std::iter::once(&**operand).chain(list).collect(),
+            Kind::InQuery { operand, query, .. } => {
+                std::iter::once(&**operand).chain(&query.columns).chain(&query.condition).collect()
+            }
+            Kind::Between { operand, low, high, .. } => vec![operand, low, high],
+            Kind::Like { operand, pattern, escape, .. } => {
+                [operand, pattern].into_iter().chain(escape).map(|node| &**node).collect()
+            }
+            Kind::Slice(x, from, to) => std::iter::once(x).chain(from).chain(to).map(|node| &**node).collect(),
+        }
+    }
+
+    /// Whether a subquery is in it.
+    pub(crate) fn has_query(&self) -> bool {
+        matches!(self.kind, Kind::InQuery { .. }) || self.children().into_iter().any(Node::has_query)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -7,6 +7,7 @@ use super::write::Writer;
 use crate::definition::LogMode;
 use crate::engine::Engine;
 use crate::format::note::StoredBase;
+use crate::read::joined;
 use crate::shape::Shape;
 use crate::state::bases::Base;
 use crate::state::entries::Entry;
@@ -202,25 +203,16 @@ fn changes(
 ) -> Result<bool, MakeError> {
     let mut rest = entries;
     while let Some((first, mut others)) = rest.split_first() {
-        if let Some(bodies) = engine.hot.get(first.at, first.len) {
-            read(engine, bodies.len(), pace)?;
-            delta.changes(&bodies)?;
-        } else {
-            let mut len = first.len;
-            while let Some((next, after)) = others.split_first()
-                && next.at == first.at + u64::from(len)
-                && len < READ_BYTES
-                && engine.hot.get(next.at, next.len).is_none()
-            {
-                (len, others) = (len.saturating_add(next.len), after);
-            }
-            let parts = engine.store.bodies(first.at, len)?;
-            read(engine, len as usize, pace)?;
-            match &parts[..] {
-                [one] => delta.changes(one)?,
-                parts => delta.changes(&parts.concat())?,
-            }
+        let mut len = first.len;
+        while let Some((next, after)) = others.split_first()
+            && next.at == first.at + u64::from(len)
+            && len < READ_BYTES
+        {
+            (len, others) = (len.saturating_add(next.len), after);
         }
+        let bodies = engine.sources().bodies(first.at..first.at + u64::from(len))?;
+        read(engine, len as usize, pace)?;
+        delta.changes(&joined(bodies))?;
         if !fits(delta) {
             return Ok(false);
         }

@@ -130,7 +130,7 @@ impl World {
             rows_gone: false,
         };
         engine.store.put_table(&table()).unwrap();
-        let (shape, _) = engine.store.create_shape(HANDLE.parse().unwrap(), &stored).unwrap();
+        let (shape, _) = engine.store.create_shape(HANDLE.parse().unwrap(), &stored, b"", &Lengths::default()).unwrap();
         let snapshot = PgSnapshot { lsn: 10, ..("5:5:".parse().unwrap()) };
         let mut ends = 0;
         let none = Lengths::default();
@@ -221,8 +221,8 @@ impl World {
             shapes: [1].into(),
         };
         let groups = transaction.placed().iter().map(group).collect();
-        let references = References { lsn: self.lsn, xid: transaction.xid, groups };
-        let written = self.engine.store.write_changes(&bodies, &lengths, Some(&references)).unwrap();
+        let references = References { groups, ..References::new(self.lsn, transaction.xid) };
+        let written = self.engine.store.write_changes(&bodies, &lengths, &[references]).unwrap();
         self.engine.marks.lock().note(Mark { bodies: first, references: self.references_tail });
         self.references_tail += written.references;
         self.tail += bodies.len() as u64;
@@ -281,10 +281,13 @@ impl Client {
             Look::Past => return Read::Again(shape.newest_handle()),
             other => panic!("{from}: {other:?}"),
         };
-        let messages = answer.wanted.as_ref().map(|wanted| read::read(wanted, &engine.hot, &engine.store).unwrap());
+        let messages = answer
+            .wanted
+            .as_ref()
+            .map(|wanted| read::joined(read::read(shape.number, wanted, engine.sources()).unwrap()));
         let messages = messages.unwrap_or_default();
         let messages = match answer.skip {
-            Some(from) => read::skip(messages, from),
+            Some(from) => read::skip(&messages, from),
             None => messages,
         };
         assert_eq!(read::split(&messages).map(|message| message.len() + 1).sum::<usize>(), messages.len());
@@ -524,7 +527,7 @@ fn a_shape_that_cannot_be_merged_is_left_alone_and_dropped_when_it_holds_too_muc
     let event = b"{\"headers\":{\"event\":\"move-out\",\"patterns\":[],\"txids\":[]}},";
     let at = world.tail;
     let lengths = Lengths::one(event.len() as u32);
-    world.engine.store.write_changes(&bytes::Bytes::from_static(event), &lengths, None).unwrap();
+    world.engine.store.write_changes(&bytes::Bytes::from_static(event), &lengths, &[]).unwrap();
     world.tail += event.len() as u64;
     world.lsn += 10;
     world.shape().lock().push(9, Entry { lsn: world.lsn, at, op: 0, len: event.len() as u32 }, 100_000);

@@ -38,7 +38,10 @@ fn of_a_shape_and_its_notes() {
 fn of_references() {
     let group = |at, len, op, shapes: &[u64]| Group { at, len, op, shapes: shapes.into() };
     let groups = vec![group(10, 20, 0, &[7, 9]), group(30, 5, 2, &[7, 9]), group(40, 1, 4, &[300])];
-    let references = References { lsn: 300, xid: 5, groups };
+    let references = References { groups, ..References::new(300, 5) };
     assert_eq!(hex(&references.encode()), "ac020503".to_owned() + "0a1400020702" + "00050200" + "05010401ac02");
     assert_eq!(References::decode(&references.encode()), Ok(references));
+    let waiting = References { began: vec![7, 300], ended: vec![9], ..References::new(300, 5) };
+    assert_eq!(hex(&waiting.encode()), "ac020500".to_owned() + "0207a502" + "0109");
+    assert_eq!(References::decode(&waiting.encode()), Ok(waiting));
 }

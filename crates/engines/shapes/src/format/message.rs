@@ -9,6 +9,8 @@ pub const MUST_REFETCH: &[u8] = b"[{\"headers\":{\"control\":\"must-refetch\"}}]
 
 /// How every body ends.
 const END: &[u8] = b"}},";
+/// How messages end that are no rows: nothing is patched into them.
+const EVENT_END: &[u8] = b"} },";
 /// How the body of a transaction's last change in a shape ends.
 const LAST_END: &[u8] = b",\"last\":true}},";
 
@@ -23,10 +25,11 @@ pub fn up_to_date(lsn: u64) -> Vec<u8> {
 }
 
 /// The last message of the initial snapshot: which transactions it contains. Ends in a comma, like bodies.
-pub fn push_snapshot_end(out: &mut Vec<u8>, snapshot: &PgSnapshot) {
+/// `in_log`: it stands among changes.
+pub fn push_snapshot_end(out: &mut Vec<u8>, snapshot: &PgSnapshot, in_log: bool) {
     out.extend_from_slice(b"{\"headers\":{\"control\":\"snapshot-end\"");
     push_visibility(out, snapshot);
-    out.extend_from_slice(END);
+    out.extend_from_slice(if in_log { EVENT_END } else { END });
 }
 
 /// `,"xmin":"…","xmax":"…","xip_list":["…"]`.
@@ -81,7 +84,7 @@ pub fn push_move(out: &mut Vec<u8>, direction: Move, patterns: &[Pattern<'_>], x
     out.extend_from_slice(b"],\"txids\":[");
     push_list(out, xids, |out, xid| out.extend_from_slice(number.format(*xid).as_bytes()));
     out.push(b']');
-    out.extend_from_slice(END);
+    out.extend_from_slice(EVENT_END);
 }
 
 /// The headers of a row of a shape with inner queries, for [`with_headers`] and
@@ -198,7 +201,7 @@ mod tests {
     #[test]
     fn the_end_of_a_snapshot_says_what_it_contains() {
         let mut out = Vec::new();
-        push_snapshot_end(&mut out, &"10:20:12,15".parse().unwrap());
+        push_snapshot_end(&mut out, &"10:20:12,15".parse().unwrap(), false);
         assert_eq!(out, br#"{"headers":{"control":"snapshot-end","xmin":"10","xmax":"20","xip_list":["12","15"]}},"#);
         assert_eq!(value(MUST_REFETCH), json!([{"headers": {"control": "must-refetch"}}]));
     }
@@ -210,7 +213,7 @@ mod tests {
         push_move(&mut out, Move::Out, &patterns, &[7, 8]);
         assert_eq!(
             out,
-            br#"{"headers":{"event":"move-out","patterns":[{"pos":0,"value":"ab"},{"pos":2,"value":""}],"txids":[7,8]}},"#
+            br#"{"headers":{"event":"move-out","patterns":[{"pos":0,"value":"ab"},{"pos":2,"value":""}],"txids":[7,8]} },"#
         );
         out.clear();
         push_move(&mut out, Move::In, &[], &[]);

@@ -154,9 +154,12 @@ impl Projection {
 
     /// The same with more headers: JSON members, each after a comma.
     pub fn snapshot_row_with(&self, row: &(impl Row + ?Sized), more: &[u8], out: &mut Vec<u8>) {
-        let row = Chosen { places: &self.places, row };
-        self.begin(&row, out);
-        self.values(&row, |_| true, out);
+        self.table_row_with(&Chosen { places: &self.places, row }, more, out);
+    }
+
+    /// The same of a row with the table's columns in its order.
+    pub fn table_row_with(&self, row: &(impl Row + ?Sized), more: &[u8], out: &mut Vec<u8>) {
+        self.whole(row, out);
         out.extend_from_slice(b",\"headers\":{\"operation\":\"insert\"");
         out.extend_from_slice(&self.relation);
         out.extend_from_slice(more);

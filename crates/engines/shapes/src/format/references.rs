@@ -3,7 +3,8 @@
 //! Form, all varints: the commit's LSN, the xid, the count of groups; each group: where its first body starts in the change log
 //! (the first group's as it is, the others' as the distance from the end of the one before), its length, the place of its last
 //! change, the count of its shapes and their numbers (the first as it is, then distances). A count of 0 stands for the shapes of
-//! the group before.
+//! the group before. Behind the groups stand two lists of shapes, each a count and numbers like those of a group: those for which rows are on
+//! their way from here on, and those for which they have come.
 
 use thalweg_base::{DecodeError, Decoder, Encoder};
 
@@ -24,9 +25,19 @@ pub struct References {
     pub xid: u32,
     /// In the order of their bodies' places.
     pub groups: Vec<Group>,
+    /// Shapes with subqueries for which rows are on their way from here on, and for which they came; ascending. A shape may be in both lists
+    /// several times over, and waits as long as it was more often in the first.
+    pub began: Vec<u64>,
+    pub ended: Vec<u64>,
 }
 
 impl References {
+    /// A transaction that no shape has anything of.
+    #[must_use]
+    pub fn new(lsn: u64, xid: u32) -> Self {
+        Self { lsn, xid, groups: Vec::new(), began: Vec::new(), ended: Vec::new() }
+    }
+
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
@@ -44,13 +55,12 @@ impl References {
                 out.put_varint(0);
                 continue;
             }
-            out.put_varint(group.shapes.len() as u64);
-            let mut last = 0;
-            for number in group.shapes.iter() {
-                out.put_varint(number - last);
-                last = *number;
-            }
+            put_numbers(&mut out, &group.shapes);
             before = &group.shapes;
+        }
+        if !self.began.is_empty() || !self.ended.is_empty() {
+            put_numbers(&mut out, &self.began);
+            put_numbers(&mut out, &self.ended);
         }
         out
     }
@@ -69,16 +79,32 @@ impl References {
             let shapes = shapes(&mut d, groups.last())?;
             groups.push(Group { at, len, op, shapes });
         }
+        let (mut began, mut ended) = (Vec::new(), Vec::new());
+        if !d.rest().is_empty() {
+            began = numbers(&mut d)?;
+            ended = numbers(&mut d)?;
+        }
         d.end()?;
-        Ok(Self { lsn, xid, groups })
+        Ok(Self { lsn, xid, groups, began, ended })
     }
 }
 
-fn shapes(d: &mut Decoder<'_>, before: Option<&Group>) -> Result<std::sync::Arc<[u64]>, DecodeError> {
-    let count = d.varint()?;
-    if count == 0 {
-        return before.map(|group| group.shapes.clone()).ok_or(DecodeError::Range("shapes"));
+/// A count, and ascending numbers: the first as it is, then distances.
+fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
+    out.put_varint(numbers.len() as u64);
+    let mut last = 0;
+    for number in numbers {
+        out.put_varint(number - last);
+        last = *number;
     }
+}
+
+fn numbers(d: &mut Decoder<'_>) -> Result<Vec<u64>, DecodeError> {
+    let count = d.varint()?;
+    some_numbers(d, count)
+}
+
+fn some_numbers(d: &mut Decoder<'_>, count: u64) -> Result<Vec<u64>, DecodeError> {
     if count > d.rest().len() as u64 {
         return Err(DecodeError::Truncated(1));
     }
@@ -91,6 +117,14 @@ fn shapes(d: &mut Decoder<'_>, before: Option<&Group>) -> Result<std::sync::Arc<
         .collect()
 }
 
+fn shapes(d: &mut Decoder<'_>, before: Option<&Group>) -> Result<std::sync::Arc<[u64]>, DecodeError> {
+    let count = d.varint()?;
+    if count == 0 {
+        return before.map(|group| group.shapes.clone()).ok_or(DecodeError::Range("shapes"));
+    }
+    some_numbers(d, count).map(Into::into)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,14 +133,15 @@ mod tests {
     proptest! {
         #[test]
         fn references_are_read_back_as_they_were_written(
-            lsn: u64, xid: u32,
+            lsn: u64, xid: u32, began in prop::collection::btree_set(0..1_u64 << 33, 0..3), ended in prop::collection::btree_set(0..99_u64, 0..3),
             groups in prop::collection::vec((0..1_u64 << 40, 0..1_u32 << 20, 0..99_u32, prop::collection::btree_set(0..1_u64 << 33, 1..5)), 0..6),
         ) {
             let groups = groups
                 .into_iter()
                 .map(|(at, len, op, shapes)| Group { at, len, op, shapes: shapes.into_iter().collect() })
                 .collect();
-            let references = References { lsn, xid, groups };
+            let (began, ended) = (began.into_iter().collect(), ended.into_iter().collect());
+            let references = References { lsn, xid, groups, began, ended };
             prop_assert_eq!(References::decode(&references.encode()), Ok(references));
         }
 
@@ -120,7 +155,7 @@ mod tests {
     fn groups_of_the_same_shapes_name_them_once() {
         let shapes: std::sync::Arc<[u64]> = (100..850).collect();
         let group = |at| Group { at, len: 1000, op: 0, shapes: shapes.clone() };
-        let references = References { lsn: 1, xid: 1, groups: vec![group(0), group(1000), group(5000)] };
+        let references = References { groups: vec![group(0), group(1000), group(5000)], ..References::new(1, 1) };
         assert!(references.encode().len() < 800);
         assert_eq!(References::decode(&references.encode()), Ok(references));
     }

@@ -119,8 +119,9 @@ impl Inner {
                 LookupError::Source(error) => failed(&crate::make::unavailable(error)),
             })?;
             let found = found.ok_or_else(|| bad(format!("there is no table {}", definition.table)))?;
-            let explanation =
-                explain(&definition, &found.table, &engine.router).map_err(|why| (422, "not_explained", why))?;
+            let dependence = engine.dependence(session, &definition, &found.table).map_err(|error| failed(&error))?;
+            let explanation = explain(&definition, &found.table, dependence.as_ref(), &engine.router);
+            let explanation = explanation.map_err(|why| (422, "not_explained", why))?;
             body(200, &explanation)
         });
         run.map_err(|error| failed(&crate::make::unavailable(error)))

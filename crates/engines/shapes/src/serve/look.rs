@@ -47,6 +47,7 @@ pub(crate) fn look(state: &State, base: Option<u32>, from: From, live: bool, pro
         Phase::Gone => return Look::Gone,
         Phase::Preparing | Phase::Snapshotting | Phase::Live => {}
     }
+    let processed = state.complete(processed);
     let base = base.unwrap_or(state.newest());
     if base > state.newest() {
         return Look::Past;
@@ -57,7 +58,7 @@ pub(crate) fn look(state: &State, base: Option<u32>, from: From, live: bool, pro
     }
     match from {
         From::Start => chunk(state, base, 0),
-        From::Now => Look::Answer(nothing(base, state.tail(), processed)),
+        From::Now => Look::Answer(nothing(state, base, state.tail(), processed)),
         From::After(offset) if offset.is_snapshot() => {
             let Some(rows) = state.rows(base) else { return Look::Past };
             let next = offset.op.saturating_add(1);
@@ -102,11 +103,11 @@ fn chunk(state: &State, base: u32, n: usize) -> Look {
 fn changes(state: &State, base: u32, from: ShapeOffset, live: bool, processed: u64) -> Look {
     let part = state.entries.after(from);
     let Some(last) = part.entries.last() else {
-        let nothing = nothing(base, from, processed);
+        let nothing = nothing(state, base, from, processed);
         return if live { Look::WaitForChange(nothing) } else { Look::Answer(nothing) };
     };
     let inside = part.entries.first().is_some_and(|first| first.lsn == from.lsn && from.op != ShapeOffset::END);
-    let known = if live { last.lsn } else { processed.max(part.end.lsn) };
+    let known = state.complete(if live { last.lsn } else { processed.max(part.end.lsn) });
     Look::Answer(Answer {
         base,
         after: from,
@@ -118,8 +119,8 @@ fn changes(state: &State, base: u32, from: ShapeOffset, live: bool, processed: u
     })
 }
 
-fn nothing(base: u32, end: ShapeOffset, processed: u64) -> Answer {
-    let known = processed.max(end.lsn);
+fn nothing(state: &State, base: u32, end: ShapeOffset, processed: u64) -> Answer {
+    let known = state.complete(processed.max(end.lsn));
     Answer { base, after: end, wanted: None, skip: None, end, snapshot_end: false, up_to_date: Some(known) }
 }
 

@@ -3,6 +3,7 @@
 mod admin;
 pub(crate) mod admission;
 pub(crate) mod columns;
+mod gather;
 mod given;
 mod identifier;
 pub(crate) mod invalid;

@@ -8,6 +8,7 @@ use super::identifier;
 use super::invalid::{Field, Invalid};
 use crate::definition::{Definition, LogMode, Replica};
 use crate::format::offset::From;
+use crate::predicate;
 use crate::table::TableName;
 use std::borrow::Cow;
 
@@ -203,6 +204,12 @@ impl<'a> Cast<'a> {
             Some(_) => numbered(self.params).map_err(|message| Invalid::shape("params", message))?,
             None => Vec::new(),
         };
+        // What cannot be read is refused with the predicate.
+        let numbered: Vec<(u32, String)> = (1..).zip(params.iter().map(|value| value.to_string())).collect();
+        let has_subqueries = |sql: &str| predicate::inner_tables(sql, &numbered).is_ok_and(|named| !named.is_empty());
+        if self.compaction && self.where_sql.as_deref().is_some_and(has_subqueries) {
+            return Err(Invalid::shape("experimental_compaction", "can't be enabled for shapes with subqueries"));
+        }
         Ok(Shape {
             schema,
             table,

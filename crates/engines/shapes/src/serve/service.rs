@@ -1,6 +1,7 @@
 //! Requests for shapes: finding the shape, waiting for it, answering.
 
 use super::admission::{Admission, Kind, Permit};
+use super::gather::{Gather, Wish};
 use super::look::{Answer, Look, look};
 use super::making::{Making, Makings};
 use super::params::{self, DeleteRequest, ShapeRequest};
@@ -14,9 +15,13 @@ use crate::engine::{Counted, Engine, Health};
 use crate::format::handle::Handle;
 use crate::format::message::{push_snapshot_end, up_to_date};
 use crate::format::offset::{From, ShapeOffset};
+use crate::make::scan;
 use crate::read;
 use crate::shape::{Failure, Shape};
+use crate::source::catalog::Found;
 use crate::source::pool::Pool as Database;
+use crate::source::session::Session;
+use crate::table::TableName;
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -28,7 +33,9 @@ use thalweg_wire::http::{Body, Context, Fetch, Method, Pending, Poll, Pool, Repl
 
 /// Larger answers are put together on a thread of the pool, not on the event loop.
 const INLINE_BYTES: u64 = 256 << 10;
-/// Answers up to this size are kept for others who ask for the same.
+/// Smaller answers are copied into one piece.
+const JOINED_BYTES: usize = 16 << 10;
+/// Live answers up to this size are kept for others who wait for the same.
 const SHARED_BYTES: usize = 1 << 20;
 /// Reads that wait for the disk, at most.
 const READS_MAX: usize = 4096;
@@ -43,6 +50,7 @@ pub(crate) struct Inner {
     secret: Secret,
     pub(crate) admission: Arc<Admission>,
     makings: Makings,
+    gather: Gather,
     pub(crate) database: Database,
     pub(crate) io: Pool,
     random: RandomState,
@@ -58,6 +66,7 @@ impl ShapesService {
             responder: Responder::new(http, env!("CARGO_PKG_VERSION")),
             io: Pool::new("shapes-io", engine.config.io_threads, READS_MAX),
             makings: Makings::default(),
+            gather: Gather::default(),
             random: RandomState::new(),
             unique: AtomicU64::new(0),
             engine,
@@ -209,29 +218,71 @@ impl Inner {
                 return Err(overloaded.into());
             }
         };
-        let (inner, definition) = (Arc::clone(self), shape.to_definition());
-        let for_job = words.clone();
+        let definition = shape.to_definition();
+        let table = definition.table.clone();
+        self.gather.add(Wish { definition, words });
+        self.make_all(table);
+        Ok((making, permit))
+    }
+
+    /// Has all shapes of a table made that wait for it, on a thread that may ask Postgres.
+    fn make_all(self: &Arc<Self>, table: TableName) {
+        let (inner, of) = (Arc::clone(self), table.clone());
         let queued = self.database.submit(move |session| {
-            let session = match session {
-                Ok(session) => session,
-                Err(error) => return inner.makings.finish(&for_job, Err(crate::make::unavailable(error))),
+            let Some(batch) = inner.gather.take(&of) else { return };
+            if batch.more {
+                inner.make_all(of.clone());
+            }
+            let found = match session {
+                Ok(session) => inner.engine.table_of(session, &of).map(|found| (session, found)),
+                Err(error) => Err(crate::make::unavailable(error)),
             };
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-            let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-            match inner.engine.begin(session, &definition, &for_job, micros) {
-                Err(failure) => inner.makings.finish(&for_job, Err(failure)),
-                Ok((shape, filling)) => {
-                    inner.makings.finish(&for_job, Ok(shape));
-                    if let Some(filling) = filling {
-                        inner.engine.fill(session, filling);
-                    }
-                }
+            match found {
+                Ok((session, found)) => inner.make_batch(session, &found, &batch.wishes),
+                Err(failure) => inner.give_up(&batch.wishes, &failure),
             }
         });
-        if let Err(error) = queued {
-            self.makings.finish(&words, Err(crate::make::unavailable(error)));
+        if let Err(error) = queued
+            && let Some(batch) = self.gather.take_now(&table)
+        {
+            self.give_up(&batch.wishes, &crate::make::unavailable(error));
         }
-        Ok((making, permit))
+    }
+
+    fn give_up(&self, wishes: &[Wish], failure: &Failure) {
+        wishes.iter().for_each(|wish| self.makings.finish(&wish.words, Err(failure.clone())));
+    }
+
+    fn make_batch(self: &Arc<Self>, session: &mut Session, found: &Found, wishes: &[Wish]) {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+        let mut fillings = Vec::with_capacity(wishes.len());
+        for wish in wishes {
+            match self.engine.begin(session, found, &wish.definition, &wish.words, micros) {
+                Err(failure) => self.makings.finish(&wish.words, Err(failure)),
+                Ok((shape, filling)) => {
+                    self.makings.finish(&wish.words, Ok(shape));
+                    fillings.extend(filling);
+                }
+            }
+        }
+        let mut scans = scan::scans(fillings).into_iter();
+        let first = scans.next();
+        for fillings in scans {
+            let inner = Arc::clone(self);
+            let shapes: Vec<Arc<Shape>> = fillings.iter().map(|filling| Arc::clone(&filling.shape)).collect();
+            let queued = self.database.submit(move |session| match session {
+                Ok(session) => inner.engine.fill(session, fillings),
+                Err(error) => inner.engine.fail(&fillings, &crate::make::unavailable(error)),
+            });
+            if let Err(error) = queued {
+                let failure = crate::make::unavailable(error);
+                shapes.iter().for_each(|shape| self.engine.fail_shape(shape, failure.clone()));
+            }
+        }
+        if let Some(fillings) = first {
+            self.engine.fill(session, fillings);
+        }
     }
 }
 
@@ -248,7 +299,7 @@ fn tags(request: &Request<'_>) -> Box<[u8]> {
 enum Stage {
     Making(Arc<Making>),
     Shape(Arc<Shape>),
-    Reading(Arc<Shape>, Box<Answer>, Fetch<Result<Vec<u8>, ReadError>>),
+    Reading(Arc<Shape>, Box<Answer>, Fetch<Result<Vec<Bytes>, ReadError>>),
     Subset(Arc<Shape>, Fetch<Result<subset::Done, Refusal>>),
 }
 
@@ -388,7 +439,7 @@ impl Visit {
                 let shared = answer.up_to_date.and_then(|_| state.shared(answer.after, answer.end, self.live));
                 drop(state);
                 if let Some(body) = shared {
-                    return Some(self.respond(shape, &answer, body, cx));
+                    return Some(self.respond(shape, &answer, Body::Bytes(body), cx));
                 }
                 self.read(shape, answer, cx)
             }
@@ -431,15 +482,15 @@ impl Visit {
         let Some(wanted) = &answer.wanted else { return Some(self.answer(shape, &answer, Vec::new(), cx)) };
         let engine = &self.inner.engine;
         if wanted.bytes() <= INLINE_BYTES
-            && let Some(read) = read::try_read(wanted, &engine.hot, &engine.store)
+            && let Some(read) = read::try_read(shape.number, wanted, engine.sources())
         {
             return Some(match read {
                 Ok(messages) => self.answer(shape, &answer, messages, cx),
                 Err(error) => self.unreadable(shape, answer.base, &error, cx),
             });
         }
-        let (engine, job) = (Arc::clone(engine), wanted.clone());
-        match self.inner.io.run(move || read::read(&job, &engine.hot, &engine.store)) {
+        let (engine, number, job) = (Arc::clone(engine), shape.number, wanted.clone());
+        match self.inner.io.run(move || read::read(number, &job, engine.sources())) {
             Some(fetch) => {
                 self.stage = Stage::Reading(Arc::clone(shape), Box::new(answer), fetch);
                 None
@@ -458,36 +509,36 @@ impl Visit {
         }
     }
 
-    /// Puts the body together: an array of the messages, and the word about where they end.
-    fn answer(&mut self, shape: &Arc<Shape>, answer: &Answer, messages: Vec<u8>, cx: &mut Context<'_>) -> Poll {
+    /// Puts the body together: an array of the messages, and the word about where they end. What is large is sent as it was read.
+    fn answer(&mut self, shape: &Arc<Shape>, answer: &Answer, messages: Vec<Bytes>, cx: &mut Context<'_>) -> Poll {
         let messages = match answer.skip {
-            Some(from) => read::skip(messages, from),
+            Some(from) => vec![read::skip(&read::joined(messages), from)],
             None => messages,
         };
-        let mut body = Vec::with_capacity(messages.len() + 128);
-        body.push(b'[');
-        body.extend_from_slice(&messages);
+        let mut tail = Vec::new();
         if answer.snapshot_end
             && let Some(snapshot) = shape.lock().rows(answer.base).and_then(|rows| rows.snapshot)
         {
-            push_snapshot_end(&mut body, snapshot);
+            push_snapshot_end(&mut tail, snapshot, false);
         }
-        match answer.up_to_date {
-            Some(lsn) => body.extend_from_slice(&up_to_date(lsn)),
-            None if body.len() > 1 => {
-                body.pop();
+        if let Some(lsn) = answer.up_to_date {
+            tail.extend_from_slice(&up_to_date(lsn));
+        }
+        let shared = self.live && answer.wanted.is_some() && answer.up_to_date.is_some();
+        let bytes: usize = messages.iter().map(Bytes::len).sum();
+        let body = if bytes <= JOINED_BYTES || shared && bytes <= SHARED_BYTES {
+            let body = Bytes::from(array(&messages, tail).concat());
+            if shared {
+                shape.lock().share(answer.after, answer.end, body.clone());
             }
-            None => {}
-        }
-        body.push(b']');
-        let body = Bytes::from(body);
-        if self.live && answer.wanted.is_some() && answer.up_to_date.is_some() && body.len() <= SHARED_BYTES {
-            shape.lock().share(answer.after, answer.end, body.clone());
-        }
+            Body::Bytes(body)
+        } else {
+            Body::Parts(array(&messages, tail))
+        };
         self.respond(shape, answer, body, cx)
     }
 
-    fn respond(&mut self, shape: &Arc<Shape>, answer: &Answer, body: Bytes, cx: &mut Context<'_>) -> Poll {
+    fn respond(&mut self, shape: &Arc<Shape>, answer: &Answer, body: Body, cx: &mut Context<'_>) -> Poll {
         let schema = if self.live { Cow::Borrowed("") } else { self.inner.engine.schema(shape) };
         let mode = match self.live {
             true => Mode::LongPoll { cursor: self.cursor.as_deref() },
@@ -509,7 +560,7 @@ impl Visit {
         let response = if page.is_known(headers) {
             responder.not_modified(&self.asker, &page, moment)
         } else {
-            responder.page(&self.asker, &page, moment, Body::Bytes(body))
+            responder.page(&self.asker, &page, moment, body)
         };
         Poll::Ready(Reply::Now(response))
     }
@@ -555,6 +606,24 @@ impl Visit {
     }
 }
 
+/// The parts of a JSON array: messages, each with a comma after it, and what comes after them, which has none.
+fn array(messages: &[Bytes], mut tail: Vec<u8>) -> Vec<Bytes> {
+    let mut parts = Vec::with_capacity(messages.len() + 2);
+    parts.push(Bytes::from_static(b"["));
+    parts.extend(messages.iter().filter(|part| !part.is_empty()).cloned());
+    if tail.is_empty()
+        && parts.len() > 1
+        && let Some(last) = parts.last_mut()
+    {
+        last.truncate(last.len() - 1);
+    }
+    // What ends a snapshot has a comma after it too.
+    tail.pop_if(|byte| *byte == b',');
+    tail.push(b']');
+    parts.push(tail.into());
+    parts
+}
+
 /// A DELETE that waits for the disk.
 struct Deleting(Fetch<Response>);
 
@@ -582,5 +651,25 @@ pub(crate) fn refusal(failure: &Failure) -> Refusal {
         Failure::Unavailable { code, message, retry_after_s } => {
             Refusal::Unavailable { code, message: message.clone(), retry_after_s: *retry_after_s }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::array;
+    use bytes::Bytes;
+
+    #[test]
+    fn messages_become_an_array_however_they_are_cut() {
+        let body = |messages: &[&'static str], tail: &str| {
+            let messages: Vec<Bytes> = messages.iter().map(|part| Bytes::from_static(part.as_bytes())).collect();
+            String::from_utf8(array(&messages, tail.into()).concat()).unwrap()
+        };
+        assert_eq!(body(&[], ""), "[]");
+        assert_eq!(body(&[], "{9}"), "[{9}]");
+        assert_eq!(body(&[], "{9},"), "[{9}]");
+        assert_eq!(body(&["{1},{2", "},"], ""), "[{1},{2}]");
+        assert_eq!(body(&["{1}", ",", ""], ""), "[{1}]");
+        assert_eq!(body(&["{1},", "{2},"], "{8},{9}"), "[{1},{2},{8},{9}]");
     }
 }

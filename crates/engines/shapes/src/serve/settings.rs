@@ -36,7 +36,7 @@ impl Default for Settings {
             sse_timeout_ms: 60_000,
             keep_alive_ms: 21_000,
             allow_delete: false,
-            initial_requests_max: 300,
+            initial_requests_max: 10_000,
             existing_requests_max: 10_000,
         }
     }

@@ -29,7 +29,7 @@ pub(crate) struct Feed {
 }
 
 /// An answer whose messages are on their way from the disk.
-type Reading = (Box<Answer>, Fetch<Result<Vec<u8>, ReadError>>);
+type Reading = (Box<Answer>, Fetch<Result<Vec<Bytes>, ReadError>>);
 
 impl Feed {
     pub(crate) fn new(
@@ -50,9 +50,10 @@ impl Feed {
         }
     }
 
-    fn tell(&mut self, answer: &Answer, messages: Vec<u8>, cx: &Context<'_>, sink: &mut Sink<'_>) -> Pull {
+    fn tell(&mut self, answer: &Answer, messages: Vec<Bytes>, cx: &Context<'_>, sink: &mut Sink<'_>) -> Pull {
+        let messages = read::joined(messages);
         let messages = match answer.skip {
-            Some(from) => read::skip(messages, from),
+            Some(from) => read::skip(&messages, from),
             None => messages,
         };
         let mut events = Vec::with_capacity(messages.len() + messages.len() / 8 + 128);
@@ -93,12 +94,12 @@ impl BodySource for Feed {
                 drop(state);
                 let Some(wanted) = &answer.wanted else { return self.tell(&answer, Vec::new(), cx, sink) };
                 let engine = &inner.engine;
-                match read::try_read(wanted, &engine.hot, &engine.store) {
+                match read::try_read(shape.number, wanted, engine.sources()) {
                     Some(Ok(messages)) => self.tell(&answer, messages, cx, sink),
                     Some(Err(_)) => Pull::Abort,
                     None => {
-                        let (engine, job) = (Arc::clone(engine), wanted.clone());
-                        match inner.io.run(move || read::read(&job, &engine.hot, &engine.store)) {
+                        let (engine, number, job) = (Arc::clone(engine), shape.number, wanted.clone());
+                        match inner.io.run(move || read::read(number, &job, engine.sources())) {
                             Some(fetch) => {
                                 self.reading = Some((Box::new(answer), fetch));
                                 self.pull(cx, sink)

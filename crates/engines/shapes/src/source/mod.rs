@@ -23,5 +23,5 @@ pub(crate) mod setup;
 pub(crate) mod snapshot;
 pub(crate) mod spill;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod validate;

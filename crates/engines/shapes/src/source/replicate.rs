@@ -10,8 +10,15 @@ use thalweg_wire::pg::{Error, Lsn};
 
 /// How often Postgres is told how far we are, while changes come: not after each, which would cost as much as a change.
 const CONFIRM_EVERY: Duration = Duration::from_millis(5);
-/// The same when nothing is new. Postgres hangs up after `wal_sender_timeout`, 60 s by default, and asks at half of it.
+/// The disk gets to work when nothing has come for so long: clients see changes before they are durable here, and it would only be in
+/// their way. But not later than this.
+const QUIET: Duration = Duration::from_millis(2);
+const SYNC_EVERY: Duration = Duration::from_millis(10);
+/// How often Postgres is told when nothing is new. It hangs up after `wal_sender_timeout`, 60 s by default, and asks at half of it.
 const IDLE: Duration = Duration::from_secs(5);
+
+/// How often it is looked for rows that are on their way.
+const WAITING: Duration = Duration::from_millis(1);
 
 /// A stop is noticed so soon.
 const STOP_WITHIN: Duration = Duration::from_millis(200);
@@ -28,12 +35,16 @@ pub(crate) trait Apply {
     fn commit(&mut self, end: u64) -> Result<(), Self::Error>;
     /// Nothing that commits before `lsn` is outstanding.
     fn reached(&mut self, lsn: u64);
-    /// Nothing more is here right now: the place for work once per batch.
+    /// The place for work once per batch: nothing more has come for a moment, or the batch is long.
     fn pause(&mut self) -> Result<(), Self::Error>;
+    /// Something waits for a pause.
+    fn wants_pause(&self) -> bool;
     /// Postgres may forget what is before: it is durable here.
     fn flushed(&mut self) -> u64;
     /// Something was applied that Postgres may not forget yet.
     fn unconfirmed(&self) -> bool;
+    /// Rows are on their way that belong between transactions: to know where the stream is matters.
+    fn waiting(&self) -> bool;
     fn stopping(&self) -> bool;
 }
 
@@ -60,11 +71,12 @@ impl Follower {
     /// Follows until the stream ends or it is time to stop.
     pub(crate) fn run<A: Apply>(&mut self, stream: &mut Stream, to: &mut A) -> Result<(), A::Error> {
         let acker = stream.acker();
-        let mut spoke = Instant::now();
+        let (mut spoke, mut paused, mut quiet) = (Instant::now(), Instant::now(), true);
         loop {
             let mut reply = false;
-            if !stream.has_next() {
+            if quiet || paused.elapsed() >= SYNC_EVERY {
                 to.pause()?;
+                paused = Instant::now();
             }
             let flushed = to.flushed();
             if flushed > self.confirmed && spoke.elapsed() >= CONFIRM_EVERY || spoke.elapsed() > IDLE {
@@ -74,7 +86,19 @@ impl Follower {
             if to.stopping() {
                 return Ok(());
             }
-            let wait = if to.unconfirmed() || flushed > self.confirmed { CONFIRM_EVERY } else { IDLE };
+            let waiting = to.waiting();
+            if waiting && spoke.elapsed() >= WAITING {
+                // The answer says how far the stream is.
+                acker.ack(Lsn(flushed), Lsn(flushed), Lsn(flushed), true)?;
+                (self.confirmed, spoke) = (flushed, Instant::now());
+            }
+            let wait = match to.unconfirmed() || flushed > self.confirmed {
+                _ if waiting => WAITING,
+                _ if to.wants_pause() => QUIET,
+                true => CONFIRM_EVERY,
+                false => IDLE,
+            };
+            quiet = false;
             match stream.next(Some(Instant::now() + wait.min(STOP_WITHIN)))? {
                 Event::XLogData { body, .. } => self.message(body, to)?,
                 Event::Keepalive { end, reply: wanted, .. } => {
@@ -83,7 +107,7 @@ impl Follower {
                     }
                     reply = wanted;
                 }
-                Event::Idle => {}
+                Event::Idle => quiet = true,
             }
             if reply {
                 let flushed = to.flushed();

@@ -47,7 +47,7 @@ impl Session {
     }
 
     /// Ends a transaction that is still open.
-    pub(super) fn roll_back(&mut self) {
+    pub(crate) fn roll_back(&mut self) {
         if !self.conn.is_poisoned() && self.conn.transaction_status() != TransactionStatus::Idle {
             // If it fails the connection is poisoned, or still in a transaction, and its owner does not use it again.
             let _ = self.conn.simple("ROLLBACK");

@@ -44,12 +44,15 @@ pub(crate) fn copy(
     table: &Table,
     select: &str,
     limit: Option<Duration>,
-    take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
+    mut take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
 ) -> Result<PgSnapshot, SourceError> {
     // The query itself may be silent for long before its first row; a server that is gone is noticed by TCP.
     session.conn.set_read_timeout(limit.map(|limit| limit + GRACE));
     let done = begin(session, table, limit).and_then(|snapshot| {
-        rows(session, &snapshot, select, take)?;
+        if take(Taken::Snapshot(&snapshot)).is_break() {
+            return Err(SourceError::Stopped);
+        }
+        rows(session, select, |row| take(Taken::Row(row)))?;
         session.conn.simple("COMMIT").map_err(|error| session.cancel.explain(error))?;
         Ok(snapshot)
     });
@@ -60,20 +63,17 @@ pub(crate) fn copy(
     done
 }
 
-fn rows(
+/// The rows of `select`, in a transaction that [`begin`] began; see [`Taken::Row`].
+pub(crate) fn rows(
     session: &mut Session,
-    snapshot: &PgSnapshot,
     select: &str,
-    mut take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
+    mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<(), SourceError> {
-    if take(Taken::Snapshot(snapshot)).is_break() {
-        return Err(SourceError::Stopped);
-    }
     let Session { conn, cancel } = session;
     let mut rows = conn.copy_out(&format!("COPY ({select}) TO STDOUT")).map_err(|error| cancel.explain(error))?;
     // Each message is one row (Postgres documentation, section "COPY Operations").
     while let Some(row) = rows.next().map_err(|error| cancel.explain(error))? {
-        if take(Taken::Row(row.strip_suffix(b"\n").unwrap_or(row))).is_break() {
+        if take(row.strip_suffix(b"\n").unwrap_or(row)).is_break() {
             // The connection is lost with it: what is still to come could be of any size.
             return Err(SourceError::Stopped);
         }
@@ -82,7 +82,7 @@ fn rows(
 }
 
 /// Begins the transaction, and sees to it that the table's name still means the same table.
-fn begin(session: &mut Session, table: &Table, limit: Option<Duration>) -> Result<PgSnapshot, SourceError> {
+pub(crate) fn begin(session: &mut Session, table: &Table, limit: Option<Duration>) -> Result<PgSnapshot, SourceError> {
     let mut sql = String::from("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; ");
     if let Some(limit) = limit {
         let _ = write!(sql, "SET LOCAL statement_timeout = {}; ", limit.as_millis().clamp(1, i32::MAX as u128));

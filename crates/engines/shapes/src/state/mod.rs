@@ -2,6 +2,7 @@
 
 pub(crate) mod bases;
 pub mod entries;
+pub(crate) mod holding;
 pub mod recent;
 pub mod snapshot;
 pub mod transaction;

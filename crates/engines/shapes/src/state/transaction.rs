@@ -1,5 +1,6 @@
 //! One transaction on its way into the change log: bodies by projection, and who has which of them.
 
+use crate::subquery::RowChange;
 use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_log::Lengths;
@@ -14,6 +15,9 @@ pub struct Placed {
     /// Ascending.
     pub slots: Arc<[u32]>,
 }
+
+/// Most bytes of changes that are kept for the end of a transaction.
+const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// A transaction that is being read.
 #[derive(Debug)]
@@ -30,6 +34,9 @@ pub struct Transaction {
     upset: Vec<u32>,
     buffers: Vec<Buffer>,
     placed: Vec<Placed>,
+    /// Changes that shapes with subqueries have to see together.
+    kept: Vec<Arc<RowChange>>,
+    kept_bytes: usize,
 }
 
 /// How much was added.
@@ -71,6 +78,8 @@ impl Transaction {
             upset: Vec::new(),
             buffers: Vec::new(),
             placed: Vec::new(),
+            kept: Vec::new(),
+            kept_bytes: 0,
         }
     }
 
@@ -105,6 +114,25 @@ impl Transaction {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0 && self.placed.is_empty()
+    }
+
+    /// Keeps a change for the end of the transaction.
+    pub(crate) fn keep(&mut self, change: RowChange) {
+        // Beyond that only which tables were changed matters.
+        let cells = || change.old.iter().chain(&change.new).flat_map(|cells| cells.iter().flatten());
+        self.kept_bytes += 64 + cells().map(|cell| cell.len() + 16).sum::<usize>();
+        if self.kept_bytes <= KEPT_BYTES_MAX {
+            self.kept.push(Arc::new(change));
+        } else if !self.kept.iter().any(|kept| kept.table == change.table && kept.is_empty()) {
+            self.kept.retain(|kept| kept.is_empty());
+            self.kept.push(Arc::new(RowChange { old: None, new: None, ..change }));
+        }
+    }
+
+    /// What was kept; `Err`: it was too much, and these are the tables.
+    pub(crate) fn take_kept(&mut self) -> Result<Vec<Arc<RowChange>>, Vec<u32>> {
+        let kept = std::mem::take(&mut self.kept);
+        if self.kept_bytes <= KEPT_BYTES_MAX { Ok(kept) } else { Err(kept.iter().map(|change| change.table).collect()) }
     }
 
     /// Adds one body for these shapes, which all have this projection. `slots` ascend.

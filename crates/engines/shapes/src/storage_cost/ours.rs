@@ -4,7 +4,8 @@ use super::{CHUNK_BYTES, Keeper, Reader, body, bytes_in};
 use crate::format::offset::ShapeOffset;
 use crate::format::references::{Group, References};
 use crate::hot::Hot;
-use crate::read::{self, Wanted};
+use crate::kept::Kept;
+use crate::read::{self, Sources, Wanted};
 use crate::state::entries::{Entries, Entry};
 use crate::state::transaction::Transaction;
 use crate::store::Store;
@@ -16,21 +17,27 @@ use thalweg_log::When;
 
 /// As the server has them.
 const HOT_BYTES: usize = 64 << 20;
+const KEPT_BYTES: usize = 32 << 20;
 const SPLIT_BYTES: usize = 64 << 10;
 
-/// `SETTLED`: read from objects, where changes lie when they are no longer recent.
-pub(super) struct Ours<const SETTLED: bool> {
+/// `SETTLED`: read from objects, where changes lie when they are no longer recent. `KEPT`: what was put together is kept for others.
+pub(super) struct Ours<const SETTLED: bool, const KEPT: bool> {
     folder: TempDir,
     store: Arc<Store>,
     hot: Arc<Hot>,
+    kept: Arc<Kept>,
     slots: Vec<u32>,
     shapes: Vec<Entries>,
     tail: u64,
     end: Lsn,
 }
 
-impl<const SETTLED: bool> Keeper for Ours<SETTLED> {
-    const NAME: &'static str = if SETTLED { "ours, settled" } else { "ours" };
+impl<const SETTLED: bool, const KEPT: bool> Keeper for Ours<SETTLED, KEPT> {
+    const NAME: &'static str = match (SETTLED, KEPT) {
+        (false, _) => "ours",
+        (true, true) => "ours, settled",
+        (true, false) => "ours, settled, nothing kept",
+    };
     type Reader = OurReader;
 
     fn open(shapes: u32) -> Self {
@@ -39,7 +46,16 @@ impl<const SETTLED: bool> Keeper for Ours<SETTLED> {
         // Hot content is what settled reads are not about.
         let hot = Arc::new(Hot::new(if SETTLED { 1 } else { HOT_BYTES }));
         let shapes = vec![Entries::default(); shapes as usize];
-        Self { folder, store, hot, slots: (0..shapes.len() as u32).collect(), shapes, tail: 0, end: Lsn::ZERO }
+        Self {
+            folder,
+            store,
+            hot,
+            kept: Arc::new(Kept::new(if KEPT { KEPT_BYTES } else { 0 })),
+            slots: (0..shapes.len() as u32).collect(),
+            shapes,
+            tail: 0,
+            end: Lsn::ZERO,
+        }
     }
 
     fn append(&mut self, lsn: u64, changes: u64) {
@@ -56,8 +72,9 @@ impl<const SETTLED: bool> Keeper for Ours<SETTLED> {
             op: placed.op,
             shapes: Arc::clone(&numbers),
         };
-        let references = References { lsn, xid: lsn as u32, groups: transaction.placed().iter().map(group).collect() };
-        self.end = self.store.write_changes(&bodies, &lengths, Some(&references)).unwrap().end;
+        let groups = transaction.placed().iter().map(group).collect();
+        let references = References { groups, ..References::new(lsn, lsn as u32) };
+        self.end = self.store.write_changes(&bodies, &lengths, &[references]).unwrap().end;
         let at = self.tail;
         self.tail += bodies.len() as u64;
         self.hot.push(&self.store, at, bodies, self.end).unwrap();
@@ -80,13 +97,19 @@ impl<const SETTLED: bool> Keeper for Ours<SETTLED> {
     }
 
     fn reader(&self) -> OurReader {
-        OurReader { store: Arc::clone(&self.store), hot: Arc::clone(&self.hot), entries: self.shapes[0].clone() }
+        OurReader {
+            store: Arc::clone(&self.store),
+            hot: Arc::clone(&self.hot),
+            kept: Arc::clone(&self.kept),
+            entries: self.shapes[0].clone(),
+        }
     }
 }
 
 pub(super) struct OurReader {
     store: Arc<Store>,
     hot: Arc<Hot>,
+    kept: Arc<Kept>,
     entries: Entries,
 }
 
@@ -96,11 +119,12 @@ impl Reader for OurReader {
         for _ in 0..chunks {
             let part = self.entries.after(from);
             let wanted = Wanted::Changes { entries: part.entries.to_vec(), whole: part.whole };
-            let messages = match read::try_read(&wanted, &self.hot, &self.store) {
+            let sources = Sources { hot: &self.hot, store: &self.store, kept: &self.kept };
+            let messages = match read::try_read(1, &wanted, sources) {
                 Some(messages) => messages.unwrap(),
-                None => read::read(&wanted, &self.hot, &self.store).unwrap(),
+                None => read::read(1, &wanted, sources).unwrap(),
             };
-            sink(&messages);
+            messages.iter().for_each(|part| sink(part));
             from = part.end;
         }
     }

@@ -1,7 +1,6 @@
 //! The query of a subset.
 
 use super::order::Order;
-use crate::format::projection::Projection;
 use crate::table::{Table, quoted};
 use std::fmt::Write as _;
 
@@ -17,10 +16,10 @@ pub(crate) struct Query<'a> {
 }
 
 impl Query<'_> {
-    /// A SELECT of the projection's columns, in its order.
+    /// `list`: what is selected.
     #[must_use]
-    pub(crate) fn sql(&self, table: &Table, projection: &Projection) -> String {
-        let mut sql = format!("SELECT {} FROM {}", projection.select_list(), table.name);
+    pub(crate) fn sql(&self, table: &Table, list: &str) -> String {
+        let mut sql = format!("SELECT {list} FROM {}", table.name);
         let mut word = " WHERE";
         // Each in parentheses: both may have an OR outside.
         for predicate in [self.shape_where, self.subset_where].into_iter().flatten() {

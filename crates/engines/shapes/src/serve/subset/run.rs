@@ -18,6 +18,7 @@ use crate::source::catalog::{self, LookupError};
 use crate::source::error::SourceError;
 use crate::source::session::Session;
 use crate::source::snapshot::{Taken, copy};
+use crate::subquery::{headers, positions_list, row};
 use crate::table::Table;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -71,8 +72,10 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
     let selected = selected(&table, definition, true).map_err(Refusal::Invalid)?;
     let parsed =
         |sql: &str, params: &[(u32, String)], table: &Table| predicate::parse(sql, params, table).map(|p| p.sql());
+    let dependence = engine.dependence(session, definition, &table).map_err(|_| Refusal::MustRefetch(None))?;
     let shape_where = match &definition.where_sql {
         None => None,
+        Some(_) if dependence.is_some() => dependence.as_ref().map(|dependence| dependence.condition.sql()),
         // It was right when the shape was made, so the table has changed.
         Some(sql) => Some(parsed(sql, &definition.params, &table).map_err(|_| Refusal::MustRefetch(None))?),
     };
@@ -96,18 +99,36 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
         offset: subset.offset,
     };
     let projection = Projection::new(&table, &selected, definition.replica);
-    rows(session, &table, &query.sql(&table, &projection), &projection)
+    let Some(dependence) = &dependence else {
+        return rows(session, &table, &query.sql(&table, &projection.select_list()), &|line, mark, body| {
+            projection.snapshot_row_with(line, mark, body);
+        });
+    };
+    let columns = dependence.columns(&selected);
+    let condition = &dependence.condition;
+    let list = positions_list(&table, &columns, condition);
+    rows(session, &table, &query.sql(&table, &list), &|line, mark, body| {
+        let (cells, mut headers) = headers(&table, &columns, condition, &shape.handle.to_string(), line);
+        headers.extend_from_slice(mark);
+        projection.table_row_with(&row(&cells)[..], &headers, body);
+    })
 }
 
-fn rows(session: &mut Session, table: &Table, sql: &str, projection: &Projection) -> Result<Done, Refusal> {
+/// `render` gets a row and the headers that all rows have.
+fn rows(
+    session: &mut Session,
+    table: &Table,
+    sql: &str,
+    render: &dyn Fn(&CopyRow, &[u8], &mut Vec<u8>),
+) -> Result<Done, Refusal> {
     let mark = RandomState::new().hash_one(sql) as u32 >> 1;
     let header = mark_header(mark);
-    let (mut body, mut row, mut wrong) = (Vec::new(), CopyRow::default(), None);
+    let (mut body, mut line, mut wrong) = (Vec::new(), CopyRow::default(), None);
     let copied = copy(session, table, sql, Some(QUERY_MAX), |taken| {
         match taken {
             Taken::Snapshot(snapshot) => push_begin(&mut body, snapshot, mark),
-            Taken::Row(line) => match row.decode(line) {
-                Ok(()) => projection.snapshot_row_with(&row, &header, &mut body),
+            Taken::Row(text) => match line.decode(text) {
+                Ok(()) => render(&line, &header, &mut body),
                 Err(error) => wrong = Some(Refusal::Snapshot(error.to_string())),
             },
         }

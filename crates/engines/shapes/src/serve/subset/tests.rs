@@ -34,7 +34,7 @@ fn order(text: &str) -> Result<Vec<Order>, String> {
 
 fn sql(order: &[Order]) -> String {
     let query = Query { shape_where: None, subset_where: None, order, limit: None, offset: None };
-    let all = query.sql(&table(), &Projection::new(&table(), &[0], Replica::Default));
+    let all = query.sql(&table(), &Projection::new(&table(), &[0], Replica::Default).select_list());
     all.strip_prefix("SELECT \"id\" FROM \"s\".\"T\"").unwrap().to_owned()
 }
 
@@ -102,12 +102,12 @@ fn an_or_in_one_predicate_does_not_reach_the_other() {
         offset: Some(3),
     };
     assert_eq!(
-        query.sql(&table(), &Projection::new(&table(), &[0, 2], Replica::Default)),
+        query.sql(&table(), &Projection::new(&table(), &[0, 2], Replica::Default).select_list()),
         r#"SELECT "id","O""r" FROM "s"."T" WHERE (id = 1 OR id = 2) AND (id = 2 OR true) ORDER BY "a" DESC LIMIT 10 OFFSET 3"#
     );
     let only = Query { shape_where: None, order: &[], limit: None, offset: None, ..query };
     assert_eq!(
-        only.sql(&table(), &Projection::new(&table(), &[0], Replica::Default)),
+        only.sql(&table(), &Projection::new(&table(), &[0], Replica::Default).select_list()),
         r#"SELECT "id" FROM "s"."T" WHERE (id = 2 OR true)"#
     );
 }

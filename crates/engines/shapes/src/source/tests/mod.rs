@@ -21,14 +21,14 @@ fn clusters() -> &'static [Cluster] {
 }
 
 /// A database of its own for one test on one server.
-struct Database {
+pub(crate) struct Database {
     major: u32,
     name: String,
-    config: Config,
+    pub(crate) config: Config,
 }
 
 /// Runs a test on each server.
-fn on_each(test: impl Fn(&Database)) {
+pub(crate) fn on_each(test: impl Fn(&Database)) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for cluster in clusters() {
         let name = format!("d{}", NEXT.fetch_add(1, Ordering::Relaxed));
@@ -41,19 +41,19 @@ fn on_each(test: impl Fn(&Database)) {
 }
 
 impl Database {
-    fn session(&self) -> Session {
+    pub(crate) fn session(&self) -> Session {
         Session::connect(&self.config).unwrap()
     }
 
-    fn plain(&self) -> Conn {
+    pub(crate) fn plain(&self) -> Conn {
         Conn::connect(&self.config).unwrap()
     }
 
-    fn run(&self, sql: &str) {
+    pub(crate) fn run(&self, sql: &str) {
         self.plain().simple(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
     }
 
-    fn value(&self, sql: &str) -> String {
+    pub(crate) fn value(&self, sql: &str) -> String {
         self.plain().simple(sql).unwrap().last().unwrap().value().unwrap_or("NULL").to_owned()
     }
 

@@ -1,0 +1,45 @@
+//! Why a shape cannot be made, in words for its clients.
+
+use crate::serve::invalid::Invalid;
+use crate::shape::Failure;
+use crate::source::error::SourceError;
+use crate::source::publish::PublishError;
+use crate::store::StoreError;
+use crate::table::TableName;
+
+pub(super) fn no_table(name: &TableName) -> Failure {
+    invalid(
+        "table",
+        format!(
+            "Table {name} does not exist. If the table name contains capitals or special characters you must quote it."
+        ),
+    )
+}
+
+pub(crate) fn invalid(field: &'static str, message: impl ToString) -> Failure {
+    Failure::Invalid(Invalid::shape(field, message.to_string()))
+}
+
+pub(crate) fn unavailable(error: SourceError) -> Failure {
+    match error {
+        SourceError::SchemaChanged(_) | SourceError::Replaced => Failure::Rotated,
+        SourceError::Permission(error) => invalid("table", error),
+        SourceError::Invalid(error) => invalid("where", error),
+        SourceError::Unreachable(_) => Failure::unavailable("database_unreachable", "Database is unreachable", 10),
+        error => Failure::unavailable("snapshot_error", error, 10),
+    }
+}
+
+/// The table's changes cannot be had, for now.
+pub(crate) fn not_published(error: PublishError) -> Failure {
+    match error {
+        PublishError::Source(error) => unavailable(error),
+        PublishError::Gone { .. } => Failure::Rotated,
+        PublishError::Unsupported(error) => invalid("table", error),
+        error => Failure::unavailable(error.code(), error, 10),
+    }
+}
+
+pub(crate) fn cannot_store(error: StoreError) -> Failure {
+    Failure::unavailable("storage_error", error, 10)
+}

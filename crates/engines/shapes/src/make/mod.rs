@@ -1,0 +1,104 @@
+//! Making shapes: from definitions to rows that can be shown. Runs on threads that may wait for Postgres and for the disk.
+//!
+//! Definitions of one table that wait at the same time are looked at together ([`Engine::begin`]), and those that are alike get their rows
+//! from one scan of the table ([`scan`]).
+
+mod check;
+mod failure;
+pub(crate) mod scan;
+mod target;
+mod template;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use failure::{cannot_store, invalid, not_published, unavailable};
+pub(crate) use template::Templates;
+
+use crate::definition::{Condition, Definition, Identity};
+use crate::engine::Engine;
+use crate::family::Family;
+use crate::shape::{Failure, Phase, Shape, State};
+use crate::source::catalog::{Found, LookupError};
+use crate::source::session::Session;
+use crate::table::TableName;
+use check::Checked;
+use failure::no_table;
+use std::sync::Arc;
+
+/// A shape that listens to changes and has no rows yet.
+pub(crate) struct Filling {
+    pub(crate) shape: Arc<Shape>,
+    checked: Checked,
+    /// What was applied before this is not told to it.
+    mark: u64,
+}
+
+impl Engine {
+    /// The table as it is now.
+    pub(crate) fn table_of(&self, session: &mut Session, name: &TableName) -> Result<Arc<Found>, Failure> {
+        match self.tables.find(&mut session.conn, name) {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => Err(no_table(name)),
+            Err(LookupError::Unsupported(error)) => Err(invalid("table", error.to_string())),
+            Err(LookupError::Source(error)) => Err(unavailable(error)),
+        }
+    }
+
+    /// Finds the shape of a definition of this table, or begins one: it is registered and listens when this returns; then
+    /// [`Engine::fill`] fetches its rows.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        session: &mut Session,
+        found: &Found,
+        definition: &Definition,
+        words: &[u8],
+        now_micros: u64,
+    ) -> Result<(Arc<Shape>, Option<Filling>), Failure> {
+        let checked = self.check(session, found, definition)?;
+        if let Some(known) = self.known(checked.identity, words) {
+            return Ok((known, None));
+        }
+        self.publisher.ensure(session, &checked.table).map_err(not_published)?;
+        // Shapes of one table see its changes by the same columns.
+        let known = self.router.lock().table(checked.table.oid).cloned();
+        if known.is_some_and(|known| !known.same_shape(&checked.table)) {
+            self.drop_table(checked.table.oid, "was altered");
+        }
+        let number = self.new_number();
+        let identity = checked.identity;
+        let handle = self.new_handle(identity, now_micros);
+        let schema = crate::format::schema::header(&checked.table, &checked.selected);
+        let family = self.families.share(Family::of(definition, checked.table.oid, schema));
+        let mut state = State::default();
+        state.phase = Phase::Snapshotting;
+        let shape = Arc::new(Shape::new(number, handle, family, Condition::of(definition), identity, state));
+        {
+            let mut registry = self.registry.write();
+            if let Some(known) = registry.by_identity(identity).cloned() {
+                registry.learn(words, &known);
+                return Ok((known, None));
+            }
+            registry.insert(Arc::clone(&shape));
+            registry.learn(words, &shape);
+        }
+        if checked.dependence.is_some() {
+            // It is told of changes from its snapshot on.
+            return Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark: 0 })));
+        }
+        // From here on the shape gets changes. What was applied before must be in its snapshot.
+        let mark = {
+            let mut router = self.router.lock();
+            let slot = router.insert(Arc::clone(&shape), &checked.table, &checked.selected, checked.predicate.clone());
+            shape.lock().slot = Some(slot);
+            self.recent.lock().mark()
+        };
+        Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark })))
+    }
+
+    fn known(&self, identity: Identity, words: &[u8]) -> Option<Arc<Shape>> {
+        let registry = self.registry.read();
+        let known = registry.by_identity(identity).cloned()?;
+        registry.learn(words, &known);
+        Some(known)
+    }
+}

@@ -1,0 +1,379 @@
+//! One query for the rows of one shape, or of many that are alike.
+//!
+//! Shapes that wait at the same time, select the same columns and want one value of the same column each, or whose predicates are
+//! conditions of any other kind, share a scan: one `COPY` in one transaction with all their conditions. What it gives is a superset of each
+//! one's rows, so every row is matched as changes are, and all shapes have the same snapshot.
+
+use super::Filling;
+use super::failure::{cannot_store, unavailable};
+use super::target::Target;
+use crate::definition::LogMode;
+use crate::engine::{Counted, Engine};
+use crate::format::copy::CopyRow;
+use crate::format::projection::{Projection, Row};
+use crate::matching::Matcher;
+use crate::shape::Failure;
+use crate::source::error::SourceError;
+use crate::source::session::Session;
+use crate::source::snapshot::{self, Taken};
+use crate::state::snapshot::PgSnapshot;
+use std::collections::{HashMap, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+use thalweg_base::Lsn;
+
+/// Rows of one shape are written in blocks of about this size.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Rows of all shapes of a scan that wait to be written.
+const BUFFERED_MAX: usize = 8 << 20;
+/// After so many bytes the disk is given something to do; it may be behind by this many times as much.
+const SYNC_BYTES: usize = 4 << 20;
+const SYNCS_BEHIND: usize = 3;
+/// Shapes of one scan, and bytes of their conditions: more than that are several scans, that run at the same time and end one by one.
+const SHAPES_MAX: usize = 256;
+const SQL_BYTES_MAX: usize = 512 << 10;
+/// How long to wait until a transaction is visible that was sent already, see [`crate::state::recent`].
+const VISIBLE_AFTER: Duration = Duration::from_millis(2);
+
+/// What shapes of one scan have in common.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Likeness {
+    selected: Vec<usize>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// One value of this column.
+    Equal(usize),
+    Other,
+    /// The whole table: it would keep the others waiting. By number, as no two share.
+    Whole(u64),
+}
+
+/// Puts shapes of one table that are alike together, in the order in which they came.
+pub(crate) fn scans(fillings: Vec<Filling>) -> Vec<Vec<Filling>> {
+    let mut all: Vec<(Vec<Filling>, usize)> = Vec::new();
+    let mut open: HashMap<Likeness, usize> = HashMap::new();
+    for filling in fillings {
+        let kind = match (&filling.checked.predicate, filling.shape.family.log) {
+            _ if filling.checked.dependence.is_some() => Kind::Whole(filling.shape.number),
+            (_, LogMode::ChangesOnly) => Kind::Other,
+            (None, _) => Kind::Whole(filling.shape.number),
+            (Some(predicate), _) => predicate.equal_column().map_or(Kind::Other, Kind::Equal),
+        };
+        let like = Likeness { selected: filling.checked.selected.clone(), kind };
+        // Constants are most of a condition, and a little is added to each.
+        let bytes = filling.shape.condition.where_sql().map_or(0, str::len) * 2 + 64;
+        let found = open.get(&like).map(|at| &mut all[*at]);
+        match found {
+            Some((scan, sql)) if scan.len() < SHAPES_MAX && *sql + bytes <= SQL_BYTES_MAX => {
+                scan.push(filling);
+                *sql += bytes;
+            }
+            _ => {
+                open.insert(like, all.len());
+                all.push((vec![filling], bytes));
+            }
+        }
+    }
+    all.into_iter().map(|(scan, _)| scan).collect()
+}
+
+impl Engine {
+    /// Fetches the rows of shapes that [`Engine::begin`] began and [`scans`] put together.
+    pub(crate) fn fill(self: &Arc<Self>, session: &mut Session, fillings: Vec<Filling>) {
+        let (dependent, fillings): (Vec<_>, Vec<_>) =
+            fillings.into_iter().partition(|filling| filling.checked.dependence.is_some());
+        dependent.iter().for_each(|filling| self.fill_with_subqueries(session, filling));
+        let mut targets: Vec<Target> = fillings.into_iter().map(|filling| Target::new(self, filling)).collect();
+        let Err(failure) = self.scan(session, &mut targets) else { return };
+        let alone = targets.len() == 1;
+        for mut target in targets {
+            // One that fails must not take the others with it.
+            let hopeless = alone || failure == Failure::Rotated || !session.is_usable();
+            let failure = if hopeless || !target.restart() {
+                failure.clone()
+            } else {
+                match self.scan(session, std::slice::from_mut(&mut target)) {
+                    Ok(()) => continue,
+                    Err(failure) => failure,
+                }
+            };
+            let shape = &target.filling.shape;
+            tracing::info!(table = %shape.family.name, ?failure, "a shape could not be made");
+            self.fail_shape(shape, failure);
+        }
+    }
+
+    fn fill_with_subqueries(self: &Arc<Self>, session: &mut Session, filling: &Filling) {
+        let Filling { shape, checked, .. } = filling;
+        let Some(dependence) = &checked.dependence else { return };
+        let _running = Counted::new(self, |counters| &counters.snapshots);
+        let filter = match shape.family.log {
+            LogMode::ChangesOnly => "false".to_owned(),
+            LogMode::Full | LogMode::Inner => dependence.condition.sql(),
+        };
+        let filled = self.fill_outer(session, shape, &checked.table, &checked.selected, dependence, Some(&filter));
+        if let Err(failure) = filled {
+            tracing::info!(table = %shape.family.name, ?failure, "a shape could not be made");
+            self.fail_shape(shape, failure);
+        }
+    }
+
+    /// No session can be had for them.
+    pub(crate) fn fail(&self, fillings: &[Filling], failure: &Failure) {
+        fillings.iter().for_each(|filling| self.fail_shape(&filling.shape, failure.clone()));
+    }
+
+    fn scan(self: &Arc<Self>, session: &mut Session, targets: &mut [Target]) -> Result<(), Failure> {
+        let Some(first) = targets.first() else { return Ok(()) };
+        let table = Arc::clone(&first.filling.checked.table);
+        self.store.put_table(&table).map_err(cannot_store)?;
+        let selected = first.filling.checked.selected.clone();
+        // Rows of snapshots look the same in every replica mode.
+        let projection = Projection::new(&table, &selected, first.filling.shape.family.replica);
+        let (columns, filter) = wanted(targets, selected);
+        let select = snapshot::select(&table, &columns, filter.as_deref());
+        // What began to be applied before the last of them listened must be in the snapshot.
+        let mark = targets.iter().map(|target| target.filling.mark).max().unwrap_or_default();
+        loop {
+            let router = (targets.len() > 1).then(|| Router::new(targets, &columns, table.columns.len()));
+            let mut rows = Rows {
+                engine: self,
+                targets: &mut *targets,
+                projection: &projection,
+                row: CopyRow::default(),
+                router,
+                snapshot: None,
+                buffered: 0,
+                unsynced: 0,
+                marks: VecDeque::new(),
+                failed: None,
+            };
+            let mut missed = false;
+            let copied = snapshot::copy(session, &table, &select, None, |taken| match taken {
+                Taken::Snapshot(snapshot) => {
+                    missed = self.recent.lock().missed(mark, snapshot);
+                    rows.snapshot = Some(snapshot.clone());
+                    if missed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                }
+                Taken::Row(row) => rows.take(row),
+            });
+            match copied {
+                _ if missed => std::thread::sleep(VISIBLE_AFTER),
+                Ok(_) => return rows.finish(),
+                Err(error) => return Err(rows.failed.unwrap_or_else(|| unavailable(error))),
+            }
+            if self.stopping() {
+                return Err(Failure::Rotated);
+            }
+        }
+    }
+}
+
+fn stopped() -> Failure {
+    unavailable(SourceError::Stopped)
+}
+
+/// The columns to ask for, those of the rows first, and the condition.
+fn wanted(targets: &[Target], selected: Vec<usize>) -> (Vec<usize>, Option<String>) {
+    let full = |target: &&Target| target.filling.shape.family.log == LogMode::Full;
+    let mut predicates = Vec::with_capacity(targets.len());
+    for target in targets.iter().filter(full) {
+        match &target.filling.checked.predicate {
+            None => return (selected, None),
+            Some(predicate) => predicates.push(predicate),
+        }
+    }
+    if let ([predicate], 1) = (&predicates[..], targets.len()) {
+        return (selected, Some(predicate.sql()));
+    }
+    let mut columns = selected;
+    for predicate in &predicates {
+        for column in predicate.columns() {
+            if !columns.contains(&column) {
+                columns.push(column);
+            }
+        }
+    }
+    // Nothing, if only changes are wanted.
+    (columns, Some(thalweg_filter::any_sql(predicates.iter().map(|predicate| &***predicate))))
+}
+
+/// Tells which of many shapes a row belongs to.
+struct Router {
+    matcher: Matcher,
+    /// The column of the table that each value of a row belongs to.
+    columns: Vec<usize>,
+    width: usize,
+    found: Vec<u32>,
+    rendered: Vec<u8>,
+}
+
+impl Router {
+    fn new(targets: &[Target], columns: &[usize], width: usize) -> Self {
+        let mut matcher = Matcher::default();
+        for (at, target) in targets.iter().enumerate() {
+            if target.filling.shape.family.log == LogMode::Full {
+                matcher.insert(at as u32, target.filling.checked.predicate.clone());
+            }
+        }
+        Self { matcher, columns: columns.to_vec(), width, found: Vec::new(), rendered: Vec::new() }
+    }
+
+    /// Finds the shapes that have this row.
+    fn find(&mut self, row: &CopyRow) {
+        let mut cells = vec![None; self.width];
+        self.columns.iter().enumerate().for_each(|(at, column)| cells[*column] = row.cell(at));
+        self.found.clear();
+        self.matcher.matching(&cells, &mut self.found);
+    }
+}
+
+/// Rows of one scan.
+struct Rows<'a> {
+    engine: &'a Engine,
+    targets: &'a mut [Target],
+    projection: &'a Projection,
+    row: CopyRow,
+    /// `None`: there is one target, and Postgres knows best which rows it has.
+    router: Option<Router>,
+    snapshot: Option<PgSnapshot>,
+    /// Bytes that wait in the targets, about.
+    buffered: usize,
+    /// Bytes that were written since the disk was given something to do.
+    unsynced: usize,
+    /// Ends of what the disk was given.
+    marks: VecDeque<Lsn>,
+    failed: Option<Failure>,
+}
+
+impl Rows<'_> {
+    fn take(&mut self, row: &[u8]) -> ControlFlow<()> {
+        match self.try_take(row) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(failure) => {
+                self.failed = Some(failure);
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    fn try_take(&mut self, row: &[u8]) -> Result<(), Failure> {
+        let broken = |error: crate::format::copy::CopyError| Failure::unavailable("snapshot_error", error, 10);
+        self.row.decode(row).map_err(broken)?;
+        let Some(router) = &mut self.router else {
+            self.turn(0)?;
+            let target = &mut self.targets[0];
+            let before = target.buffered();
+            self.projection.snapshot_row(&self.row, target.block());
+            let length = target.buffered() - before;
+            target.added(length);
+            return self.added(0, length);
+        };
+        router.find(&self.row);
+        if router.found.is_empty() {
+            return Ok(());
+        }
+        router.rendered.clear();
+        self.projection.snapshot_row(&self.row, &mut router.rendered);
+        let (found, rendered) = (std::mem::take(&mut router.found), std::mem::take(&mut router.rendered));
+        for at in &found {
+            let at = *at as usize;
+            self.turn(at)?;
+            self.targets[at].block().extend_from_slice(&rendered);
+            self.targets[at].added(rendered.len());
+            self.added(at, rendered.len())?;
+        }
+        if let Some(router) = &mut self.router {
+            (router.found, router.rendered) = (found, rendered);
+        }
+        Ok(())
+    }
+
+    /// Ends the target's chunk, if it is complete. The first one is shown at once, others when the disk has come that far.
+    fn turn(&mut self, at: usize) -> Result<(), Failure> {
+        let Some(snapshot) = &self.snapshot else { return Ok(()) };
+        let target = &mut self.targets[at];
+        let buffered = target.buffered();
+        if !target.turn(self.engine, snapshot)? {
+            return Ok(());
+        }
+        self.buffered = self.buffered.saturating_sub(buffered);
+        self.wrote(buffered)?;
+        self.engine.store.kick();
+        let target = &mut self.targets[at];
+        if let Some(first) = target.hidden()
+            && (target.hidden_count() > 1 || target.is_first())
+        {
+            self.engine.store.wait(first).map_err(cannot_store)?;
+            target.show(self.engine.store.durable());
+        }
+        Ok(())
+    }
+
+    /// A row was added.
+    fn added(&mut self, at: usize, length: usize) -> Result<(), Failure> {
+        self.buffered += length;
+        if self.targets[at].buffered() >= BLOCK_BYTES {
+            self.write(at)?;
+        } else if self.buffered >= BUFFERED_MAX {
+            (0..self.targets.len()).try_for_each(|at| self.write(at))?;
+            self.buffered = 0;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: usize) -> Result<(), Failure> {
+        let Some(snapshot) = &self.snapshot else { return Ok(()) };
+        let target = &mut self.targets[at];
+        let bytes = target.buffered();
+        if bytes == 0 {
+            return Ok(());
+        }
+        target.write(self.engine, snapshot, None)?;
+        target.show(self.engine.store.durable());
+        if self.router.is_some() {
+            // Room for a whole block in each of many shapes would be too much.
+            target.release();
+        }
+        if target.is_dropped() && self.router.is_none() {
+            return Err(Failure::Rotated);
+        }
+        self.buffered = self.buffered.saturating_sub(bytes);
+        self.wrote(bytes)
+    }
+
+    /// Keeps the disk busy, and no further behind than it may be.
+    fn wrote(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.unsynced += bytes;
+        if self.unsynced < SYNC_BYTES {
+            return Ok(());
+        }
+        self.unsynced = 0;
+        self.engine.store.kick();
+        self.marks.push_back(self.engine.store.logs().journal().end());
+        if self.marks.len() > SYNCS_BEHIND
+            && let Some(oldest) = self.marks.pop_front()
+        {
+            self.engine.store.wait(oldest).map_err(cannot_store)?;
+        }
+        Ok(())
+    }
+
+    /// Completes all shapes, with one wait for the disk.
+    fn finish(mut self) -> Result<(), Failure> {
+        let Some(snapshot) = self.snapshot.take() else { return Err(stopped()) };
+        let mut end = Lsn::ZERO;
+        for at in 0..self.targets.len() {
+            let bytes = self.targets[at].buffered();
+            end = end.max(self.targets[at].finish(self.engine, &snapshot)?);
+            self.wrote(bytes)?;
+        }
+        self.engine.store.wait(end).map_err(cannot_store)?;
+        self.targets.iter_mut().for_each(Target::finished);
+        Ok(())
+    }
+}

@@ -1,0 +1,517 @@
+//! Where clauses with subqueries: which other tables' values they ask for, and what is left to decide for each row.
+//!
+//! Such a clause becomes an OR of *alternatives*, each an AND of *positions*. A position is either a condition on the row alone or a
+//! [`Membership`]: whether values of the row are [not] among those that a [`Query`] selects from another table. Negations are pushed to the
+//! positions, so that a row satisfies the clause if and only if all positions of an alternative are true: false and unknown are alike.
+
+use crate::analyse;
+use crate::error::{ParseError, Parsed, refuse};
+use crate::expr::Expr;
+use crate::key::Key;
+use crate::predicate::{PARAMS_BYTES_MAX, Predicate};
+use crate::print;
+use crate::row::Row;
+use crate::schema::Schema;
+use crate::syntax::{self, Kind, Node, Select};
+use crate::types::value::Value;
+use crate::types::{Base, Type};
+use std::sync::Arc;
+
+/// Most alternatives of a clause, and most positions.
+const ALTERNATIVES_MAX: usize = 64;
+const POSITIONS_MAX: usize = 64;
+/// Deepest nesting of subqueries.
+const NESTED_MAX: usize = 8;
+
+/// A table that a subquery selects from.
+#[derive(Debug, Clone)]
+pub struct InnerTable {
+    pub oid: u32,
+    /// Its name as SQL: `"schema"."table"`.
+    pub sql: String,
+    pub columns: Schema,
+}
+
+/// A table as a clause names it. `schema`: `None` if it is not said.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Named {
+    pub schema: Option<String>,
+    pub name: String,
+}
+
+/// A condition on rows of a table that depends on other rows.
+#[derive(Debug, Clone)]
+pub struct Condition {
+    positions: Vec<Position>,
+    /// Places in `positions`, ascending.
+    alternatives: Vec<Box<[u16]>>,
+}
+
+#[derive(Debug, Clone)]
+pub enum Position {
+    /// On the row alone.
+    Row(Predicate),
+    In(Membership),
+}
+
+/// `columns [NOT] IN (query)`.
+#[derive(Debug, Clone)]
+pub struct Membership {
+    pub negated: bool,
+    pub query: Arc<Query>,
+    keys: Box<[(Expr, Type)]>,
+}
+
+/// `SELECT columns FROM table WHERE …`.
+#[derive(Debug)]
+pub struct Query {
+    pub table: InnerTable,
+    pub filter: Filter,
+    values: Box<[Expr]>,
+    /// The columns of the outer table and behind them those of the inner one: `values` and a membership's keys are read in it.
+    joint: Schema,
+    /// How many the outer table has.
+    outer: usize,
+    sql: String,
+}
+
+/// Which rows a subquery selects.
+#[derive(Debug, Clone)]
+pub enum Filter {
+    All,
+    Row(Arc<Predicate>),
+    Nested(Arc<Condition>),
+}
+
+/// The tables that a clause's subqueries name, each once; none if it has no subqueries.
+pub fn inner_tables(sql: &str, params: &[(u32, String)]) -> Result<Vec<Named>, ParseError> {
+    fn collect(node: &Node, found: &mut Vec<Named>) {
+        if let Kind::InQuery { query, .. } = &node.kind {
+            let named = named(query);
+            if !found.contains(&named) {
+                found.push(named);
+            }
+        }
+        node.children().into_iter().for_each(|child| collect(child, found));
+    }
+    let tree = syntax::parse(sql, params).map_err(|refusal| refusal.locate(sql))?;
+    let mut found = Vec::new();
+    collect(&tree, &mut found);
+    Ok(found)
+}
+
+fn named(query: &Select) -> Named {
+    Named { schema: query.schema.clone(), name: query.table.clone() }
+}
+
+impl Condition {
+    /// Reads a where clause with subqueries, see [`Predicate::parse`]. `find` knows the tables of [`inner_tables`].
+    pub fn parse(
+        sql: &str,
+        params: &[(u32, String)],
+        schema: &Schema,
+        find: &dyn Fn(&Named) -> Option<InnerTable>,
+    ) -> Result<Self, ParseError> {
+        let read = || {
+            if params.iter().map(|(_, value)| value.len()).sum::<usize>() > PARAMS_BYTES_MAX {
+                return refuse(0, format!("parameters are longer than {PARAMS_BYTES_MAX} bytes"));
+            }
+            Builder { schema, find, positions: Vec::new(), nested: 0 }.condition(&syntax::parse(sql, params)?)
+        };
+        read().map_err(|refusal| refusal.locate(sql))
+    }
+
+    pub fn positions(&self) -> &[Position] {
+        &self.positions
+    }
+
+    /// For each alternative the places of its positions, ascending.
+    pub fn alternatives(&self) -> impl Iterator<Item = &[u16]> {
+        self.alternatives.iter().map(AsRef::as_ref)
+    }
+
+    /// Its memberships, each with its position.
+    pub fn memberships(&self) -> impl Iterator<Item = (usize, &Membership)> {
+        self.positions.iter().enumerate().filter_map(|(at, position)| match position {
+            Position::In(membership) => Some((at, membership)),
+            Position::Row(_) => None,
+        })
+    }
+
+    /// Whether a row satisfies it for which the positions are `truths`.
+    pub fn holds(&self, truths: &[bool]) -> bool {
+        self.alternatives.iter().any(|all| all.iter().all(|at| truths[usize::from(*at)]))
+    }
+
+    /// The columns that it looks at, ascending.
+    pub fn columns(&self) -> Vec<usize> {
+        let mut columns = Vec::new();
+        for position in &self.positions {
+            match position {
+                Position::Row(predicate) => columns.extend(predicate.columns()),
+                Position::In(membership) => membership.for_each_column(&mut |column| columns.push(column)),
+            }
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+
+    /// The same as SQL for Postgres, see [`Predicate::sql`].
+    pub fn sql(&self) -> String {
+        self.sql_of(&|position| position.sql())
+    }
+
+    /// Rows for which the membership at `position` is true if, of all memberships, just it holds for the keys: a superset of those that satisfy
+    /// the clause because of them.
+    pub fn sql_moving(&self, position: usize, keys: &[Key]) -> String {
+        let Some(Position::In(moving)) = self.positions.get(position) else { return "FALSE".to_owned() };
+        let mut rest: Vec<String> = Vec::new();
+        for all in self.alternatives.iter().filter(|all| all.iter().any(|at| usize::from(*at) == position)) {
+            let conditions: Vec<String> = all
+                .iter()
+                .filter_map(|at| match &self.positions[usize::from(*at)] {
+                    Position::Row(predicate) => Some(predicate.sql()),
+                    Position::In(_) => None,
+                })
+                .collect();
+            rest.push(if conditions.is_empty() { "TRUE".to_owned() } else { conditions.join(" AND ") });
+        }
+        format!("({}) AND (({}))", moving.sql_among(keys), rest.join(") OR ("))
+    }
+
+    fn sql_of(&self, of: &dyn Fn(&Position) -> String) -> String {
+        let all =
+            |all: &[u16]| all.iter().map(|at| of(&self.positions[usize::from(*at)])).collect::<Vec<_>>().join(" AND ");
+        format!("({})", self.alternatives().map(all).collect::<Vec<_>>().join(") OR ("))
+    }
+}
+
+impl Position {
+    /// As SQL for Postgres.
+    pub fn sql(&self) -> String {
+        match self {
+            Self::Row(predicate) => predicate.sql(),
+            Self::In(membership) => membership.sql(),
+        }
+    }
+}
+
+impl Membership {
+    /// What a row asks for; as if null where it cannot be read.
+    pub fn key(&self, row: &[Option<&[u8]>]) -> Key {
+        let row = Row::new(&self.query.joint, &row[..row.len().min(self.query.outer)]);
+        Key::new(self.keys.iter().map(|(expr, _)| expr.eval(&row).map_or(Value::Null, Value::owned)))
+    }
+
+    /// The key of a row whose values are all null.
+    pub fn null(&self) -> Key {
+        Key::new(self.keys.iter().map(|_| Value::Null))
+    }
+
+    /// How many columns are compared.
+    pub fn width(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// The columns of the outer table that are compared.
+    pub fn for_each_column(&self, each: &mut dyn FnMut(usize)) {
+        for (expr, _) in &self.keys {
+            expr.for_each_column(&mut |column| each(usize::from(column)));
+        }
+    }
+
+    fn side(&self) -> String {
+        row_sql(self.keys.iter().map(|(expr, _)| print::sql(expr, &self.query.joint)))
+    }
+
+    fn sql(&self) -> String {
+        let not = if self.negated { "NOT " } else { "" };
+        format!("({} {not}IN ({}))", self.side(), self.query.sql)
+    }
+
+    /// Rows whose key is one of these; nulls are keys here.
+    fn sql_among(&self, keys: &[Key]) -> String {
+        let literal = |(value, (_, ty)): (&Value<'static>, &(Expr, Type))| {
+            print::sql(&Expr::Const(value.clone(), *ty), &self.query.joint)
+        };
+        let mut parts = Vec::new();
+        let known: Vec<String> = keys
+            .iter()
+            .filter(|key| !key.has_null())
+            .map(|key| row_sql(key.values().iter().zip(&self.keys).map(literal)))
+            .collect();
+        if !known.is_empty() {
+            parts.push(format!("{} IN ({})", self.side(), known.join(", ")));
+        }
+        for key in keys.iter().filter(|key| key.has_null()) {
+            let each = self.keys.iter().zip(key.values()).map(|(expr, value)| {
+                let side = print::sql(&expr.0, &self.query.joint);
+                let other = literal((value, expr));
+                format!("{side} IS NOT DISTINCT FROM {other}")
+            });
+            parts.push(each.collect::<Vec<_>>().join(" AND "));
+        }
+        if parts.is_empty() { "FALSE".to_owned() } else { format!("({})", parts.join(") OR (")) }
+    }
+}
+
+fn row_sql(parts: impl Iterator<Item = String>) -> String {
+    let parts: Vec<String> = parts.collect();
+    if let [one] = &parts[..] { one.clone() } else { format!("({})", parts.join(", ")) }
+}
+
+impl Query {
+    /// As SQL for Postgres. Queries with the same text, on the same table, select the same values.
+    pub fn sql(&self) -> &str {
+        &self.sql
+    }
+
+    /// What a row of its table adds to the values, if it satisfies the filter.
+    pub fn value(&self, row: &[Option<&[u8]>]) -> Key {
+        let mut padded = vec![None; self.outer];
+        padded.extend_from_slice(row);
+        let row = Row::new(&self.joint, &padded);
+        Key::new(self.values.iter().map(|expr| expr.eval(&row).map_or(Value::Null, Value::owned)))
+    }
+
+    /// The columns that it selects.
+    pub fn selected(&self) -> Vec<usize> {
+        let mut columns = Vec::new();
+        for expr in &self.values {
+            expr.for_each_column(&mut |column| columns.push(usize::from(column) - self.outer));
+        }
+        columns
+    }
+
+    /// The columns of its table that it looks at, ascending.
+    pub fn columns(&self) -> Vec<usize> {
+        let mut columns = match &self.filter {
+            Filter::All => Vec::new(),
+            Filter::Row(predicate) => predicate.columns(),
+            Filter::Nested(condition) => condition.columns(),
+        };
+        columns.extend(self.selected());
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+}
+
+impl Filter {
+    /// As SQL for Postgres; `None`: all rows.
+    pub fn sql(&self) -> Option<String> {
+        match self {
+            Self::All => None,
+            Self::Row(predicate) => Some(predicate.sql()),
+            Self::Nested(condition) => Some(condition.sql()),
+        }
+    }
+}
+
+/// Positions combined.
+enum Formula {
+    One(u16),
+    And(Vec<Formula>),
+    Or(Vec<Formula>),
+}
+
+struct Builder<'a> {
+    schema: &'a Schema,
+    find: &'a dyn Fn(&Named) -> Option<InnerTable>,
+    positions: Vec<Position>,
+    nested: usize,
+}
+
+impl Builder<'_> {
+    fn condition(mut self, tree: &Node) -> Parsed<Condition> {
+        let formula = self.formula(tree, false)?;
+        let mut alternatives: Vec<Vec<u16>> = Vec::new();
+        for all in alternatives_of(&formula, tree.at)? {
+            if !alternatives.contains(&all) {
+                alternatives.push(all);
+            }
+        }
+        let condition =
+            Condition { positions: self.positions, alternatives: alternatives.into_iter().map(Into::into).collect() };
+        let polarity = |negated: bool| {
+            condition
+                .memberships()
+                .filter(move |(_, m)| m.negated == negated)
+                .map(|(_, m)| (m.query.sql.as_str(), m.side()))
+        };
+        if polarity(true).any(|not| polarity(false).any(|is| is == not)) {
+            return refuse(
+                tree.at,
+                "a subquery dependency cannot be used with both positive and negative polarity in the same filter",
+            );
+        }
+        Ok(condition)
+    }
+
+    fn formula(&mut self, node: &Node, negated: bool) -> Parsed<Formula> {
+        if !node.has_query() {
+            return self.plain(&[node], false, negated);
+        }
+        match &node.kind {
+            Kind::Not(operand) => self.formula(operand, !negated),
+            Kind::And(list) | Kind::Or(list) => {
+                let is_and = matches!(node.kind, Kind::And(_));
+                // What needs no subquery is one position.
+                let plain: Vec<&Node> = list.iter().filter(|node| !node.has_query()).collect();
+                let mut parts = Vec::new();
+                let mut done = false;
+                for child in list {
+                    if child.has_query() {
+                        parts.push(self.formula(child, negated)?);
+                    } else if !std::mem::replace(&mut done, true) {
+                        parts.push(self.plain(&plain, !is_and, negated)?);
+                    }
+                }
+                Ok(if is_and != negated { Formula::And(parts) } else { Formula::Or(parts) })
+            }
+            Kind::InQuery { not, operand, query } => {
+                let membership = self.membership(operand, query, *not != negated)?;
+                let same = |position: &Position| match position {
+                    Position::In(known) => {
+                        known.negated == membership.negated
+                            && known.query.sql == membership.query.sql
+                            && known.keys == membership.keys
+                    }
+                    Position::Row(_) => false,
+                };
+                match self.positions.iter().position(same) {
+                    Some(at) => Ok(Formula::One(at as u16)),
+                    None => self.position(node.at, Position::In(membership)),
+                }
+            }
+            _ => refuse(node.at, "subqueries are supported only as conditions, under AND, OR and NOT"),
+        }
+    }
+
+    /// Conditions without subqueries, joined by AND, or by OR if `any`.
+    fn plain(&mut self, nodes: &[&Node], any: bool, negated: bool) -> Parsed<Formula> {
+        let exprs = nodes.iter().map(|node| analyse::condition(node, self.schema)).collect::<Parsed<Vec<_>>>()?;
+        let expr = if any { analyse::or(exprs) } else { analyse::and(exprs) };
+        let expr = if negated { expr.negated() } else { expr };
+        let predicate = Predicate { expr, schema: self.schema.clone() };
+        let same = |position: &Position| matches!(position, Position::Row(known) if *known == predicate);
+        match self.positions.iter().position(same) {
+            Some(at) => Ok(Formula::One(at as u16)),
+            None => self.position(nodes.first().map_or(0, |node| node.at), Position::Row(predicate)),
+        }
+    }
+
+    fn position(&mut self, at: usize, position: Position) -> Parsed<Formula> {
+        if self.positions.len() == POSITIONS_MAX {
+            return refuse(at, format!("a where clause with subqueries may have {POSITIONS_MAX} conditions"));
+        }
+        self.positions.push(position);
+        Ok(Formula::One(self.positions.len() as u16 - 1))
+    }
+
+    fn membership(&self, operand: &Node, select: &Select, negated: bool) -> Parsed<Membership> {
+        if self.nested == NESTED_MAX {
+            return refuse(select.at, format!("subqueries are nested deeper than {NESTED_MAX} levels"));
+        }
+        let operands: Vec<&Node> = match &operand.kind {
+            Kind::Row(list) => list.iter().collect(),
+            _ => vec![operand],
+        };
+        if operands.len() < select.columns.len() {
+            return refuse(select.at, "subquery has too many columns");
+        }
+        if operands.len() > select.columns.len() {
+            return refuse(select.at, "subquery has too few columns");
+        }
+        let Some(table) = (self.find)(&named(select)) else {
+            return refuse(select.at, format!("relation \"{}\" does not exist", select.table));
+        };
+        let inner = table.columns.named(select.alias.as_ref().unwrap_or(&select.table));
+        let joint = self.schema.joined(&inner);
+        let outer = self.schema.columns().len();
+        let (mut keys, mut values) = (Vec::new(), Vec::new());
+        for (left, right) in operands.iter().zip(&select.columns) {
+            let left_column = column(left, self.schema)?;
+            let right_column = outer as u16 + column(right, &inner)?;
+            let ([key, value], ty) = analyse::equality(left.at, left_column, right_column, &joint)?;
+            keys.push((key, ty));
+            values.push(value);
+        }
+        let filter = match &select.condition {
+            None => Filter::All,
+            Some(node) if node.has_query() => {
+                let builder =
+                    Builder { schema: &inner, find: self.find, positions: Vec::new(), nested: self.nested + 1 };
+                Filter::Nested(Arc::new(builder.condition(node)?))
+            }
+            Some(node) => {
+                let expr = analyse::condition(node, &inner)?;
+                Filter::Row(Arc::new(Predicate { expr, schema: inner.clone() }))
+            }
+        };
+        let list = values.iter().map(|value| print::sql(value, &joint)).collect::<Vec<_>>().join(", ");
+        let mut sql = format!("SELECT {list} FROM {}", table.sql);
+        if let Some(filter) = filter.sql() {
+            sql += &format!(" WHERE {filter}");
+        }
+        let query = Query { table, filter, values: values.into(), joint, outer, sql };
+        Ok(Membership { negated, query: Arc::new(query), keys: keys.into() })
+    }
+}
+
+fn column(node: &Node, schema: &Schema) -> Parsed<u16> {
+    let Kind::Column { table, name } = &node.kind else {
+        return refuse(node.at, "only columns can be compared with a subquery");
+    };
+    if let Some(table) = table
+        && table != schema.table()
+    {
+        return refuse(node.at, format!("missing FROM-clause entry for table \"{table}\""));
+    }
+    match schema.find(name) {
+        Some(column) if matches!(schema.type_of(column).base, Base::Other(_)) => {
+            refuse(node.at, "columns of this type cannot be compared with a subquery")
+        }
+        Some(column) => Ok(column),
+        None => refuse(node.at, format!("unknown reference {name}")),
+    }
+}
+
+fn alternatives_of(formula: &Formula, at: usize) -> Parsed<Vec<Vec<u16>>> {
+    let bounded = |list: Vec<Vec<u16>>| {
+        if list.len() > ALTERNATIVES_MAX {
+            return refuse(at, format!("a where clause with subqueries may have {ALTERNATIVES_MAX} alternatives"));
+        }
+        Ok(list)
+    };
+    match formula {
+        Formula::One(position) => Ok(vec![vec![*position]]),
+        Formula::Or(list) => {
+            let mut all = Vec::new();
+            for part in list {
+                all.extend(alternatives_of(part, at)?);
+                all = bounded(all)?;
+            }
+            Ok(all)
+        }
+        Formula::And(list) => {
+            let mut all = vec![Vec::new()];
+            for part in list {
+                let others = alternatives_of(part, at)?;
+                let mut product = Vec::new();
+                for one in &all {
+                    for other in &others {
+                        let mut both: Vec<u16> = one.iter().chain(other).copied().collect();
+                        both.sort_unstable();
+                        both.dedup();
+                        product.push(both);
+                    }
+                    product = bounded(product)?;
+                }
+                all = product;
+            }
+            Ok(all)
+        }
+    }
+}
