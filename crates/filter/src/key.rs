@@ -1,6 +1,6 @@
 //! Values of one or more columns, as subqueries select them and rows ask for them.
 
-use crate::types::value::{Value, hash};
+use crate::types::value::{Value, compare, hash};
 use std::hash::{Hash, Hasher};
 
 /// One value for each column. Keys of equal values (in Postgres's sense) have equal bytes, and no others.
@@ -31,6 +31,16 @@ impl Key {
     /// Whether one of the values is null.
     pub fn has_null(&self) -> bool {
         self.values.iter().any(Value::is_null)
+    }
+
+    /// How many values it has.
+    pub fn width(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Whether all values are equal, nulls being equal to everything.
+    pub fn may_equal(&self, other: &Self) -> bool {
+        self.values.iter().zip(&other.values).all(|(a, b)| a.is_null() || b.is_null() || compare(a, b).is_eq())
     }
 
     pub(crate) fn values(&self) -> &[Value<'static>] {

@@ -92,9 +92,7 @@ impl Engine {
         let condition = predicate::condition(sql, &definition.params, table, &tables);
         let condition = Arc::new(condition.map_err(|error| invalid("where", error))?);
         let tables = tables.into_iter().map(|table| (table.oid, table)).collect();
-        let dependence = Dependence { condition, tables };
-        dependence.check(table)?;
-        Ok(Some(dependence))
+        Ok(Some(Dependence { condition, tables }))
     }
 
     /// Postgres reads it first, as its words for what is no SQL are better than ours; unless it has read one that differs from this one

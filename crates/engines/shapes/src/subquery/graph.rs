@@ -113,6 +113,11 @@ impl Graph {
         Some((number, self.nodes.get(&number)?))
     }
 
+    /// Whether all of these inner shapes are there.
+    pub(super) fn has(&self, sets: &[Option<u64>]) -> bool {
+        sets.iter().flatten().all(|number| self.nodes.contains_key(number))
+    }
+
     /// Whether these inner shapes have all of their rows, and those below them.
     pub(super) fn is_settled(&self, sets: &[Option<u64>]) -> bool {
         sets.iter().flatten().all(|number| {
@@ -686,7 +691,11 @@ fn sets_moved(node: &mut Node, moves: &[(u64, Arc<Moves>)], at: At) -> Result<St
     for (position, membership) in condition.memberships() {
         for (_, moves) in moves.iter().filter(|(set, _)| node.sets.get(position) == Some(&Some(*set))) {
             if membership.negated && moves.nulls {
-                return Err("an inner query of NOT IN has nulls now, or has none any more");
+                return Err("nulls came to the inner query of a NOT IN, or went");
+            }
+            // A row with a null may be decided by any value that comes or goes.
+            if membership.negated && membership.width() > 1 && node.has_nullable(membership) {
+                return Err("values of an inner query of NOT IN with several columns, which may be null, came or went");
             }
             // Null is not among the values of an empty set.
             let nothing = moves

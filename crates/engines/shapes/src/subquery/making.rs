@@ -10,7 +10,7 @@ use crate::family::Family;
 use crate::format::copy::CopyRow;
 use crate::format::note::Stored;
 use crate::format::projection::{Projection, Row as _};
-use crate::make::{cannot_store, invalid, not_published, unavailable};
+use crate::make::{cannot_store, not_published, unavailable};
 use crate::shape::{Failure, Phase, Shape, State};
 use crate::source::session::Session;
 use crate::source::snapshot::{self, Taken};
@@ -59,29 +59,6 @@ pub(crate) fn headers(
 }
 
 impl Dependence {
-    /// What is refused although Postgres knows it: where nulls are among several columns, a NOT IN cannot be told by values that come and go.
-    pub(crate) fn check(&self, table: &Table) -> Result<(), Failure> {
-        for (_, membership) in self.condition.memberships() {
-            let inner = self.tables.get(&membership.query.table.oid);
-            if membership.negated && membership.width() > 1 {
-                let mut nullable = false;
-                membership.for_each_column(&mut |at| nullable |= !table.columns[at].not_null);
-                let selected = membership.query.selected();
-                nullable |= inner.is_none_or(|inner| selected.iter().any(|at| !inner.columns[*at].not_null));
-                if nullable {
-                    return Err(invalid(
-                        "where",
-                        "NOT IN with several columns needs columns that are NOT NULL, on both sides",
-                    ));
-                }
-            }
-            if let (Filter::Nested(nested), Some(inner)) = (&membership.query.filter, inner) {
-                Self { condition: Arc::clone(nested), tables: self.tables.clone() }.check(inner)?;
-            }
-        }
-        Ok(())
-    }
-
     /// The columns of the shape's table that are needed, ascending.
     pub(crate) fn columns(&self, selected: &[usize]) -> Vec<usize> {
         let all: BTreeSet<usize> = selected.iter().copied().chain(self.condition.columns()).collect();
@@ -336,7 +313,7 @@ impl Engine {
             let projection_columns = filled.columns;
             let mut rows = Rows::new(self, shape, log);
             let mut kept = Vec::new();
-            let mut again = false;
+            let (mut again, mut gone) = (false, false);
             let mut line = CopyRow::default();
             let mut projection = None;
             // Nothing is applied between the snapshot and the moment from which the shape sees changes.
@@ -346,7 +323,8 @@ impl Engine {
                     let Some(mut router) = router.take() else { return ControlFlow::Break(()) };
                     let recent = self.recent.lock();
                     let mut graph = self.graph.lock();
-                    if recent.missed(recent.mark(), snapshot) || !graph.is_settled(sets) {
+                    gone = !graph.has(sets) || !matches!(shape.lock().phase, Phase::Snapshotting);
+                    if gone || recent.missed(recent.mark(), snapshot) || !graph.is_settled(sets) {
                         again = true;
                         return ControlFlow::Break(());
                     }
@@ -384,6 +362,8 @@ impl Engine {
             });
             drop(router);
             match copied {
+                // What it depends on was dropped meanwhile, or it was itself: who asks again has it made anew.
+                _ if gone => return Err(Failure::Rotated),
                 _ if again => self.wait_until(until)?,
                 Ok(_) => return rows.finish().map(|()| kept),
                 Err(error) => return Err(rows.failure().unwrap_or_else(|| unavailable(error))),

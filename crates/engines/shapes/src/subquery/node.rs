@@ -177,6 +177,14 @@ impl Node {
         columns
     }
 
+    /// Whether a column that a membership compares may be null.
+    pub(super) fn has_nullable(&self, membership: &Membership) -> bool {
+        let mut nullable = false;
+        membership
+            .for_each_column(&mut |at| nullable |= self.table.columns.get(at).is_none_or(|column| !column.not_null));
+        nullable
+    }
+
     /// Whether a value counts as a member now.
     fn is_in(&self, sets: &HashMap<u64, Set>, position: usize, key: &Key) -> bool {
         let early = self.pendings.iter().filter(|pending| !pending.reached);
@@ -198,7 +206,11 @@ impl Node {
         let is_in = || overlaid.unwrap_or_else(|| self.is_in(sets, position, key));
         if membership.negated {
             let set = self.sets.get(position).copied().flatten().and_then(|set| sets.get(&set));
-            !set.is_some_and(Set::has_nulls) && !is_in()
+            match set {
+                Some(set) if membership.width() > 1 && (key.has_null() || set.has_nulls()) => !set.may_have(key),
+                Some(set) if set.has_nulls() => false,
+                _ => !is_in(),
+            }
         } else {
             !key.has_null() && is_in()
         }

@@ -10,6 +10,8 @@ pub(super) struct Set {
     rows: u64,
     /// Rows with a null among their values.
     nulls: u64,
+    /// Of a query of several columns, all of them: with nulls they are not found by their bytes.
+    wide: HashMap<Key, u64>,
 }
 
 /// What one transaction does to a set, while it does it.
@@ -19,6 +21,8 @@ pub(super) struct Changes {
     touched: HashMap<Key, bool>,
     rows: u64,
     nulls: u64,
+    /// A row of several columns with a null came or went.
+    partial: bool,
 }
 
 /// What came of it.
@@ -40,13 +44,17 @@ impl Moves {
 
 impl Set {
     pub(super) fn begin(&self) -> Changes {
-        Changes { touched: HashMap::new(), rows: self.rows, nulls: self.nulls }
+        Changes { touched: HashMap::new(), rows: self.rows, nulls: self.nulls, partial: false }
     }
 
     pub(super) fn add(&mut self, key: Key, changes: &mut Changes) {
         self.rows += 1;
+        if key.width() > 1 {
+            *self.wide.entry(key.clone()).or_default() += 1;
+        }
         if key.has_null() {
             self.nulls += 1;
+            changes.partial |= key.width() > 1;
             return;
         }
         let was = match self.counts.get_mut(key.bytes()) {
@@ -61,8 +69,15 @@ impl Set {
 
     pub(super) fn remove(&mut self, key: Key, changes: &mut Changes) {
         self.rows = self.rows.saturating_sub(1);
+        if let hashbrown::hash_map::Entry::Occupied(mut entry) = self.wide.entry(key.clone()) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
         if key.has_null() {
             self.nulls = self.nulls.saturating_sub(1);
+            changes.partial |= key.width() > 1;
             return;
         }
         if let Some(count) = self.counts.get_mut(key.bytes()) {
@@ -85,12 +100,17 @@ impl Set {
         // The same order in each run.
         keys.sort_unstable_by(|(a, _), (b, _)| a.bytes().cmp(b.bytes()));
         let filled = ((changes.rows == 0) != (self.rows == 0)).then_some(self.rows > 0);
-        Moves { keys, filled, nulls: (changes.nulls == 0) != (self.nulls == 0) }
+        Moves { keys, filled, nulls: changes.partial || (changes.nulls == 0) != (self.nulls == 0) }
     }
 
     /// Whether a value is in it; a key with nulls asks whether there is anything at all.
     pub(super) fn has(&self, key: &Key) -> bool {
         if key.has_null() { self.rows > 0 } else { self.counts.contains_key(key.bytes()) }
+    }
+
+    /// Whether a value of several columns is, or for a null may be, in it: then NOT IN is not true.
+    pub(super) fn may_have(&self, key: &Key) -> bool {
+        self.wide.keys().any(|known| known.may_equal(key))
     }
 
     pub(super) fn has_nulls(&self) -> bool {
