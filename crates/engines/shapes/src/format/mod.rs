@@ -1,8 +1,6 @@
 //! Bytes: offsets, notes and references, and the JSON that clients get.
 
 pub mod copy;
-#[cfg(test)]
-mod golden;
 pub mod handle;
 pub mod json;
 pub mod message;

@@ -152,11 +152,27 @@ mod tests {
     }
 
     #[test]
+    fn golden_bytes_of_references() {
+        let group = |at, len, op, shapes: &[u64]| Group { at, len, op, shapes: shapes.into() };
+        let groups = vec![group(10, 20, 0, &[7, 9]), group(30, 5, 2, &[7, 9]), group(40, 1, 4, &[300])];
+        let references = References { groups, ..References::new(300, 5) };
+        let hex: String = references.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, ["ac020503", "0a1400020702", "00050200", "05010401ac02"].concat());
+    }
+
+    #[test]
     fn groups_of_the_same_shapes_name_them_once() {
         let shapes: std::sync::Arc<[u64]> = (100..850).collect();
         let group = |at| Group { at, len: 1000, op: 0, shapes: shapes.clone() };
         let references = References { groups: vec![group(0), group(1000), group(5000)], ..References::new(1, 1) };
         assert!(references.encode().len() < 800);
         assert_eq!(References::decode(&references.encode()), Ok(references));
+    }
+
+    #[test]
+    fn shapes_that_wait_stand_behind_the_groups() {
+        let waiting = References { began: vec![7, 300], ended: vec![9], ..References::new(300, 5) };
+        assert_eq!(waiting.encode(), [0xac, 2, 5, 0, 2, 7, 0xa5, 2, 1, 9]);
+        assert_eq!(References::decode(&waiting.encode()), Ok(waiting));
     }
 }

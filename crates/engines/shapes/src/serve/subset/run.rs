@@ -100,14 +100,19 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
     };
     let projection = Projection::new(&table, &selected, definition.replica);
     let Some(dependence) = &dependence else {
-        return rows(session, &table, &query.sql(&table, &projection.select_list()), &|line, mark, body| {
-            projection.snapshot_row_with(line, mark, body);
-        });
+        return rows(
+            session,
+            &table,
+            &query.sql(&table, &projection.select_list()),
+            |line: &CopyRow, mark: &[u8], body: &mut Vec<u8>| {
+                projection.snapshot_row_with(line, mark, body);
+            },
+        );
     };
     let columns = dependence.columns(&selected);
     let condition = &dependence.condition;
     let list = positions_list(&table, &columns, condition);
-    rows(session, &table, &query.sql(&table, &list), &|line, mark, body| {
+    rows(session, &table, &query.sql(&table, &list), |line: &CopyRow, mark: &[u8], body: &mut Vec<u8>| {
         let (cells, mut headers) = headers(&table, &columns, condition, &shape.handle.to_string(), line);
         headers.extend_from_slice(mark);
         projection.table_row_with(&row(&cells)[..], &headers, body);
@@ -119,7 +124,7 @@ fn rows(
     session: &mut Session,
     table: &Table,
     sql: &str,
-    render: &dyn Fn(&CopyRow, &[u8], &mut Vec<u8>),
+    render: impl Fn(&CopyRow, &[u8], &mut Vec<u8>),
 ) -> Result<Done, Refusal> {
     let mark = RandomState::new().hash_one(sql) as u32 >> 1;
     let header = mark_header(mark);
