@@ -3,7 +3,7 @@
 use crate::definition::{Condition, Definition, LogMode};
 use crate::engine::Engine;
 use crate::family::Family;
-use crate::format::note::SourceIdentity;
+use crate::format::note::{SourceIdentity, Stored};
 use crate::marks::Mark;
 use crate::name::Name;
 use crate::predicate::{self, Predicate};
@@ -43,13 +43,15 @@ impl Engine {
             bases.entry(base.stored.shape).or_default().push(base);
         }
         let mut shared = Shared::default();
-        let mut shapes: HashMap<u64, Arc<Shape>> = HashMap::new();
+        let count = self.store.logs().len();
+        self.registry.write().reserve(count);
+        let mut shapes: hashbrown::HashMap<u64, Arc<Shape>> = hashbrown::HashMap::with_capacity(count);
         let mut gone: Vec<Vec<LogId>> = Vec::new();
-        self.store.each_shape(&mut |kept| {
-            self.know_number(kept.stored.number);
-            let its_bases = bases.remove(&kept.stored.number).unwrap_or_default();
+        self.each_read(&tables, &mut |log, stored, read| {
+            self.know_number(stored.number);
+            let its_bases = bases.remove(&stored.number).unwrap_or_default();
             let base_logs: Vec<LogId> = its_bases.iter().map(|base| base.log).collect();
-            match self.restore(&tables, &mut shared, kept, its_bases) {
+            match read.and_then(|read| self.restore(&mut shared, log, stored, read, its_bases)) {
                 Some(shape) => {
                     if shape.lock().slot.is_none() {
                         dependents.push(Arc::clone(&shape));
@@ -60,7 +62,7 @@ impl Engine {
                     }
                     shapes.insert(shape.number, shape);
                 }
-                None => gone.push([vec![kept.log], base_logs].concat()),
+                None => gone.push([vec![log], base_logs].concat()),
             }
         });
         for logs in gone.iter().filter(|logs| !logs.is_empty()) {
@@ -72,8 +74,8 @@ impl Engine {
         }
         // They were looked after until the stop; what has happened since is found out when the stream is back.
         // Tables without shapes may have left the publication.
-        let in_use = shapes.values().filter_map(|shape| tables.get(&shape.family.table));
-        self.publisher.trust(in_use.map(AsRef::as_ref));
+        let in_use = self.router.lock().tables();
+        self.publisher.trust(in_use.iter().map(AsRef::as_ref));
         let mut recovered = Recovered { source: found.source, shapes: shapes.len(), transactions: 0 };
         self.store.each_references(&mut |at, references| {
             recovered.transactions += 1;
@@ -129,15 +131,14 @@ impl Engine {
 
     fn restore(
         self: &Arc<Self>,
-        tables: &HashMap<u32, Arc<Table>>,
         shared: &mut Shared,
-        kept: Kept<'_>,
+        log: LogId,
+        stored: Stored,
+        read: Read,
         bases: Vec<KeptBase>,
     ) -> Option<Arc<Shape>> {
-        let Kept { handle, log, stored } = kept;
-        let handle: Name = handle.parse().ok()?;
+        let Read { handle, table, selected, dependent, predicate } = read;
         self.know_handle(handle);
-        let table = tables.get(&stored.table)?;
         let snapshot = stored.snapshot.as_ref().filter(|_| stored.complete)?;
         let bases = whole(bases, stored.rows_gone);
         if stored.rows_gone && bases.is_none() {
@@ -145,7 +146,45 @@ impl Engine {
             return None;
         }
         let definition = &stored.definition;
-        let selected = selected(table, definition, true).ok()?;
+        let family = shared.family(self, &table, &selected, definition);
+        let mut state = State::default();
+        (state.phase, state.log, state.chunks) = (Phase::Live, Some(log), stored.chunks.into());
+        state.bases = bases.map(Box::new);
+        state.snapshot_taken(shared.snapshot(snapshot), self.config.http.chunk_bytes);
+        let condition = Condition::of(definition);
+        let shape = Arc::new(Shape::new(stored.number, handle, family, condition, stored.identity, state));
+        if !dependent {
+            let slot = self.router.lock().insert(Arc::clone(&shape), &table, &selected, predicate);
+            shape.lock().slot = Some(slot);
+        }
+        self.registry.write().insert(Arc::clone(&shape));
+        Some(shape)
+    }
+}
+
+/// Shapes that are read together: a message for each would cost more than what it brings.
+const TOGETHER: usize = 256;
+/// So many of those may wait to be put in.
+const AHEAD: usize = 64;
+
+/// A shape as its log says it is, and what follows from that alone; `None`: it cannot go on.
+type Found = (LogId, Stored, Option<Read>);
+
+struct Read {
+    handle: Name,
+    table: Arc<Table>,
+    /// Places of the columns.
+    selected: Vec<usize>,
+    /// It has subqueries, or is of one.
+    dependent: bool,
+    predicate: Option<Arc<Predicate>>,
+}
+
+impl Read {
+    fn of(kept: Kept<'_>, tables: &HashMap<u32, Arc<Table>>, rows: &mut HashMap<u32, Schema>) -> Option<Self> {
+        let table = Arc::clone(tables.get(&kept.stored.table)?);
+        let definition = &kept.stored.definition;
+        let selected = selected(&table, definition, true).ok()?;
         let dependent = definition.log == LogMode::Inner
             || definition.where_sql.as_ref().is_some_and(|sql| {
                 predicate::may_have_subqueries(sql)
@@ -155,30 +194,38 @@ impl Engine {
             None => None,
             Some(_) if dependent => None,
             Some(sql) => {
-                let schema = shared.rows.entry(table.oid).or_insert_with(|| predicate::schema(table));
+                let schema = rows.entry(table.oid).or_insert_with(|| predicate::schema(&table));
                 Some(Arc::new(Predicate::parse(sql, &definition.params, schema).ok()?))
             }
         };
-        let family = shared.family(self, table, &selected, definition);
-        let mut state = State::default();
-        (state.phase, state.log, state.chunks) = (Phase::Live, Some(log), stored.chunks.clone().into());
-        state.bases = bases.map(Box::new);
-        state.snapshot_taken(shared.snapshot(snapshot), self.config.http.chunk_bytes);
-        let condition = Condition::of(definition);
-        let shape = Arc::new(Shape::new(stored.number, handle, family, condition, stored.identity, state));
-        if !dependent {
-            let slot = self.router.lock().insert(Arc::clone(&shape), table, &selected, predicate);
-            shape.lock().slot = Some(slot);
-        }
-        self.registry.write().insert(Arc::clone(&shape));
-        Some(shape)
+        Some(Self { handle: kept.handle.parse().ok()?, table, selected, dependent, predicate })
+    }
+}
+
+impl Engine {
+    /// Visits every shape. A second thread reads them ahead, as there may be a million.
+    fn each_read(&self, tables: &HashMap<u32, Arc<Table>>, f: &mut dyn FnMut(LogId, Stored, Option<Read>)) {
+        let (send, receive) = std::sync::mpsc::sync_channel::<Vec<Found>>(AHEAD);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let (mut rows, mut together) = (HashMap::new(), Vec::with_capacity(TOGETHER));
+                self.store.each_shape(&mut |kept| {
+                    together.push((kept.log, kept.stored.clone(), Read::of(kept, tables, &mut rows)));
+                    if together.len() == TOGETHER {
+                        // Who does not take it has panicked, and takes us with it.
+                        let _ = send.send(std::mem::replace(&mut together, Vec::with_capacity(TOGETHER)));
+                    }
+                });
+                let _ = send.send(together);
+            });
+            receive.iter().flatten().for_each(|(log, stored, read)| f(log, stored, read));
+        });
     }
 }
 
 /// What many shapes have in common, while they are brought back.
 #[derive(Default)]
 struct Shared {
-    rows: HashMap<u32, Schema>,
     /// Most shapes are of the family of the one before.
     last: Option<Arc<Family>>,
     snapshots: HashSet<Arc<PgSnapshot>>,

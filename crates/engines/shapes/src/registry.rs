@@ -111,6 +111,12 @@ impl Registry {
         self.shapes[place as usize] = Some(shape);
     }
 
+    /// Makes room for so many shapes more.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.shapes.reserve(count);
+        [&mut self.by_handle, &mut self.by_identity, &mut self.by_words].into_iter().for_each(|p| p.reserve(count));
+    }
+
     /// Takes a shape out; whether it was in.
     pub(crate) fn remove(&mut self, shape: &Shape) -> bool {
         let handle = self.hasher.hash_one(shape.handle);
@@ -166,6 +172,10 @@ impl Places {
         let half = half(hash);
         let found = self.0[hash as usize % TABLES].find(spread(half), |(known, place)| *known == half && is(*place));
         found.map(|(_, place)| *place)
+    }
+
+    fn reserve(&mut self, count: usize) {
+        self.0.iter_mut().for_each(|table| table.reserve(count / TABLES, |(half, _)| spread(*half)));
     }
 
     fn insert(&mut self, hash: u64, place: u32) {

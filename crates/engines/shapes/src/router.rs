@@ -1,6 +1,7 @@
 //! Which shapes a change belongs to, and what they are told of it.
 
 use crate::definition::Replica;
+use crate::family::Family;
 use crate::format::projection::{Difference, Place, Projection};
 use crate::matching::Matcher;
 use crate::predicate::Predicate;
@@ -96,6 +97,8 @@ pub(crate) struct Router {
     relations: HashMap<u32, Relation>,
     projections: Vec<Projection>,
     projection_ids: HashMap<(u32, Vec<usize>, Replica), u32>,
+    /// Of the last shape that came.
+    last: Option<(Arc<Family>, Arc<Table>, u32)>,
     /// Changes whenever `routes` or `ancestors` do.
     version: u64,
     evaluations: u64,
@@ -119,7 +122,15 @@ impl Router {
         selected: &[usize],
         predicate: Option<Arc<Predicate>>,
     ) -> u32 {
-        let projection = self.projection(table, selected, shape.family.replica);
+        let projection = match &self.last {
+            // Most shapes are of the family of the one before.
+            Some((family, known, id)) if Arc::ptr_eq(family, &shape.family) && Arc::ptr_eq(known, table) => *id,
+            _ => {
+                let id = self.projection(table, selected, shape.family.replica);
+                self.last = Some((Arc::clone(&shape.family), Arc::clone(table), id));
+                id
+            }
+        };
         let slot = self.seat(shape, table, projection, false);
         self.route(table).matcher.insert(slot, predicate);
         slot

@@ -105,6 +105,8 @@ impl<A: Attachment> Tables<A> {
     /// Reads the directory's objects, newest first: the first record of a log is its newest.
     fn load(&mut self, root: &Root, storage: &Arc<dyn Storage>) -> Result<(), OpenError> {
         let mut gone = HashSet::new();
+        let records: u64 = root.directory.iter().map(|object| object.records).max().unwrap_or(0);
+        self.shards.iter_mut().for_each(|shard| shard.reserve(records as usize / SHARDS));
         for object in root.directory.iter().rev() {
             crate::checkpoint::read(storage, object, |id, record| {
                 let shard = &mut self.shards[shard_of_log(id)];

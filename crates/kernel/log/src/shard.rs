@@ -146,6 +146,14 @@ impl<A: Attachment> Shard<A> {
         self.place(Slot::Awake(Box::new(log)));
     }
 
+    /// Makes room for so many logs more: to grow is to look at all names again.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        self.by_id.reserve(count, |s| hasher.hash_one(slots[*s as usize].id().unwrap_or_default()));
+        self.by_name.reserve(count, |s| hasher.hash_one(slots[*s as usize].name()));
+        self.slots.reserve(count);
+    }
+
     pub(crate) fn insert_at_rest(&mut self, id: LogId, record: Box<[u8]>) {
         self.place(Slot::Rest { id, record });
     }
