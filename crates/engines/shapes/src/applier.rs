@@ -267,7 +267,7 @@ impl Applier {
                 }
             }
         }
-        references.began.clone_from(&verdict.began);
+        references.began = sorted(&verdict.began);
         own.ended = vec![shape.number];
         let mut all = vec![own];
         for (xid, entry) in shape.lock().held_behind(pending) {
@@ -316,6 +316,13 @@ impl Applier {
         self.engine.processed(transaction.lsn);
         waiters.iter().for_each(|(_, waker)| waker.wake());
     }
+}
+
+/// In the order in which references have numbers.
+fn sorted(numbers: &[u64]) -> Vec<u64> {
+    let mut numbers = numbers.to_vec();
+    numbers.sort_unstable();
+    numbers
 }
 
 impl Apply for Applier {
@@ -380,7 +387,7 @@ impl Apply for Applier {
         } else {
             let (bodies, lengths) = transaction.place(self.tail);
             let mut references = self.references(&transaction);
-            references.began.clone_from(&verdict.began);
+            references.began = sorted(&verdict.began);
             self.append(bodies, &lengths, &[references], true)?;
             self.engine.set_applied(transaction.lsn);
             self.publish(&transaction);

@@ -162,10 +162,10 @@ pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 /// Bodies begin with `{"key":` or `{"headers":`. What is searched for holds `{"` and a letter. In a string the quote would have a
 /// backslash before it, unless it ends the string: but then no letter follows. Members of those names stand nowhere else.
 fn next_body(bodies: &[u8]) -> usize {
-    for at in memchr::memmem::find_iter(bodies, b"}},{\"") {
-        let name = &bodies[at + 5..];
+    for at in memchr::memmem::find_iter(bodies, b"},{\"") {
+        let name = &bodies[at + 4..];
         if name.starts_with(b"key\":") || name.starts_with(b"headers\":") {
-            return at + 3;
+            return at + 2;
         }
     }
     bodies.len()
