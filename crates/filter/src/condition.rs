@@ -1,7 +1,7 @@
 //! Where clauses with subqueries: which other tables' values they ask for, and what is left to decide for each row.
 //!
 //! Such a clause becomes an OR of *alternatives*, each an AND of *positions*. A position is either a condition on the row alone or a
-//! [`Membership`]: whether values of the row are [not] among those that a [`Query`] selects from another table. Negations are pushed to the
+//! [`Membership`]: whether values of the row are (or are not) among those that a [`Query`] selects from another table. Negations are pushed to the
 //! positions, so that a row satisfies the clause if and only if all positions of an alternative are true: false and unknown are alike.
 
 use crate::analyse;
