@@ -341,10 +341,9 @@ impl Apply for Applier {
     }
 
     fn change(&mut self, message: &Message<'_>) -> Result<(), ApplyError> {
-        if let Message::Relation { id, .. } = message
-            && self.engine.router.lock().is_stranger(*id)
-        {
-            self.meet(*id)?;
+        let strangers = self.engine.router.lock().strangers(message);
+        for relation in strangers {
+            self.meet(relation)?;
         }
         // Descriptions come outside of transactions too.
         let mut nothing = Transaction::new(0, 0, usize::MAX);
