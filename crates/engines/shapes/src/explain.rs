@@ -3,7 +3,7 @@
 use crate::definition::Definition;
 use crate::predicate;
 use crate::router::Router;
-use crate::subquery::Dependence;
+use crate::subquery::{self, Dependence};
 use crate::table::Table;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -37,15 +37,15 @@ pub(crate) fn explain(
         });
     };
     if let Some(dependence) = dependence {
-        return Ok(Explanation {
-            indexed: false,
-            keys: Vec::new(),
-            evaluated: Some(dependence.condition.sql()),
-            why: Some(
-                "a clause with subqueries is evaluated for each change of its table, against the inner queries' values in memory"
-                    .to_owned(),
-            ),
-        });
+        let found = subquery::explain(&dependence.condition);
+        let indexed = found.because.is_empty();
+        let why = if indexed {
+            "where an alternative has several of these, changes look for what fewest others share".to_owned()
+        } else {
+            format!("each alternative of a clause with subqueries needs one: {}", found.because.join("; "))
+        };
+        let keys = if indexed { found.keys } else { Vec::new() };
+        return Ok(Explanation { indexed, keys, evaluated: Some(dependence.condition.sql()), why: Some(why) });
     }
     let read = predicate::parse(sql, &definition.params, table).map_err(|error| error.to_string())?;
     let found = router.lock().explain(table.oid, &read);

@@ -43,6 +43,11 @@ impl Moves {
 }
 
 impl Set {
+    /// Its values, as the bytes of their keys.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.counts.keys().map(AsRef::as_ref)
+    }
+
     pub(super) fn begin(&self) -> Changes {
         Changes { touched: HashMap::new(), rows: self.rows, nulls: self.nulls, partial: false }
     }
