@@ -161,8 +161,10 @@ w6() { local n; for n in $AXIS_W6; do overlapping "w6 50 rows to $n overlapping 
 throughput() {
   local what=$1 predicate=$2 name=$3 n=$4 per rows target hit
   for rows in 1 50; do
-    fresh 0 || return
+    # What the yardstick wrote would be scanned for each shape.
+    stop_server; forget_server; items 0
     walsender $((BACKLOG / rows)) $rows
+    fresh 0 || return
     register "$predicate" 0 "$n" || { failed "$what, $n shapes"; return; }
     for hit in "each hits one" "none hit"; do
       local value="'${name//\{i\}/\' || (i % $n) || \'}'" target=0.8
