@@ -3,6 +3,7 @@
 use super::node::{Cells, Node};
 use super::place::{At, ROWS_MAX};
 use super::set::Moves;
+use super::sets::Sets;
 use crate::state::snapshot::PgSnapshot;
 use hashbrown::{HashMap, HashSet};
 use std::cell::Cell;
@@ -113,13 +114,13 @@ impl Pending {
 
 impl Node {
     /// What moves of the sets below mean: values whose rows go now, and values whose rows come.
-    pub(super) fn moved(&mut self, moves: &[(u64, Arc<Moves>)], at: At) -> Result<Step, &'static str> {
+    pub(super) fn moved(&mut self, sets: &Sets, moves: &[(u64, Arc<Moves>)], at: At) -> Result<Step, &'static str> {
         let mut step = Step::default();
         let Some(condition) = self.condition().filter(|_| !moves.is_empty()).cloned() else { return Ok(step) };
         let mut gained = Vec::new();
         let mut before = Overlay::default();
         for (position, membership) in condition.memberships() {
-            for (_, moves) in moves.iter().filter(|(set, _)| self.sets.get(position) == Some(&Some(*set))) {
+            for (set, moves) in moves.iter().filter(|(set, _)| self.sets.get(position) == Some(&Some(*set))) {
                 if membership.negated && moves.nulls {
                     return Err("nulls came to the inner query of a NOT IN, or went");
                 }
@@ -134,7 +135,12 @@ impl Node {
                     .filled
                     .filter(|_| membership.negated && membership.width() == 1)
                     .map(|filled| (membership.null(), filled));
+                // Beside a null nobody is not in a set, whatever comes and goes.
+                let moot = |key: &Key| membership.negated && sets.get(*set).is_some_and(|set| set.is_unsure_of(key));
                 for (key, entered) in moves.keys.iter().cloned().chain(nothing) {
+                    if moot(&key) {
+                        continue;
+                    }
                     if entered != membership.negated {
                         before.put(position, &key, !entered);
                         gained.push((position, key));

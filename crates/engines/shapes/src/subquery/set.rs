@@ -118,6 +118,11 @@ impl Set {
         self.wide.keys().any(|known| known.may_equal(key))
     }
 
+    /// Whether a null in it keeps a value, which may be in it or not, from being surely not in it.
+    pub(super) fn is_unsure_of(&self, key: &Key) -> bool {
+        self.nulls > 0 && (key.width() == 1 || self.wide.keys().any(|known| known.has_null() && known.may_equal(key)))
+    }
+
     pub(super) fn has_nulls(&self) -> bool {
         self.nulls > 0
     }

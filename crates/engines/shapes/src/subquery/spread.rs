@@ -117,7 +117,7 @@ impl Graph {
             }
             return Moves::default();
         }
-        let Step { gone, pending } = node.moved(&moved.moves, at).unwrap_or_else(|why| {
+        let Step { gone, pending } = node.moved(&self.sets, &moved.moves, at).unwrap_or_else(|why| {
             verdict.drop.push((Arc::clone(&node.shape), why));
             Step::default()
         });
