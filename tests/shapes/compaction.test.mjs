@@ -120,12 +120,12 @@ describe("rows of subqueries", () => {
     await eventually(async () => (await merged()) >= begun + 2, { what: "merges" })
     for (const restart of [false, true]) {
       if (restart) await w.restart()
-      for (const shape of shapes) {
+      for (const shape of shapes.slice(0, 2)) {
         const late = await w.synced(shape.params)
         await w.agrees(late)
-        assert.notEqual(late.handle, shape.handle)
+        if (!shape.refetches) assert.notEqual(late.handle, shape.handle)
         assert.ok(late.log.filter((message) => message.key).length < 100, `it reads ${late.log.length} messages`)
-        shapes.push(...(shapes.length < 4 ? [late] : []))
+        if (!restart) shapes.push(late)
       }
       for (const sql of [`UPDATE ${parent} SET kind = 2 WHERE id = 1`, `UPDATE ${child} SET n = -1 WHERE id = 6`, `UPDATE ${parent} SET kind = 1`, `DELETE FROM ${parent} WHERE id = 3`, `INSERT INTO ${parent} VALUES (3, 1)`]) {
         await w.sql(sql)

@@ -182,7 +182,7 @@ impl Finder {
                 Position::In(_) => None,
             }
         });
-        // Of several with one cost the last: subqueries are what shapes differ in.
+        // If nothing tells them apart yet, by value: subqueries are what such shapes differ in.
         ways.min_by_key(|(cost, way)| (*cost, matches!(way, Way::Row(_)))).map(|(_, way)| way)
     }
 
