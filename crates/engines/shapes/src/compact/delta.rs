@@ -37,11 +37,17 @@ enum Last {
     Changed(Box<[u8]>),
 }
 
+/// [`Reasons`] that are kept.
+struct Kept {
+    tags: Box<[u8]>,
+    active: Box<[u8]>,
+}
+
 struct Row {
     key: Box<[u8]>,
     last: Last,
     /// Of a shape with subqueries: its tags, and which positions are true.
-    reasons: Option<Box<(Box<[u8]>, Box<[u8]>)>>,
+    reasons: Option<Box<Kept>>,
     /// The place among messages of the one that told of it last.
     at: u64,
     /// It stood among the rows from before.
@@ -125,7 +131,8 @@ impl Delta {
             (Operation::Update, Some(Last::Changed(value))) => Last::Changed(patched(value, body.value)?.into()),
             (Operation::Update, None) => Last::Changed(body.value.into()),
         };
-        let reasons = body.reasons()?.map(|reasons| Box::new((reasons.tags.into(), reasons.active.into())));
+        let reasons =
+            body.reasons()?.map(|reasons| Box::new(Kept { tags: reasons.tags.into(), active: reasons.active.into() }));
         let row = Row { key: body.key.into(), last, reasons, at: self.at, met: false };
         self.bytes += row.bytes();
         match found {
@@ -205,7 +212,7 @@ impl Delta {
 impl Row {
     /// Memory, about.
     fn bytes(&self) -> usize {
-        let reasons = self.reasons.as_ref().map_or(0, |reasons| reasons.0.len() + reasons.1.len());
+        let reasons = self.reasons.as_ref().map_or(0, |reasons| reasons.tags.len() + reasons.active.len());
         ROW_BYTES + self.key.len() + self.last.bytes() + reasons
     }
 
@@ -227,7 +234,7 @@ impl Row {
                 &patch
             }
         };
-        let reasons = self.reasons.as_ref().map(|reasons| Reasons { tags: &reasons.0, active: &reasons.1 });
+        let reasons = self.reasons.as_ref().map(|reasons| Reasons { tags: &reasons.tags, active: &reasons.active });
         push_settled(moves, reasons, self.at, self.key.as_ref(), value, relation, out)
     }
 }

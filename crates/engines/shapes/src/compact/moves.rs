@@ -44,10 +44,13 @@ struct Pattern<'a> {
     value: &'a str,
 }
 
+/// A position, and the hash that stands there.
+type Slot = (u32, Box<[u8]>);
+
 /// All events of a log, by the slots that they name.
 #[derive(Default)]
 pub(crate) struct Moves {
-    by_slot: HashMap<(u32, Box<[u8]>), Vec<(u64, bool)>>,
+    by_slot: HashMap<Slot, Vec<(u64, bool)>>,
     bytes: usize,
 }
 
