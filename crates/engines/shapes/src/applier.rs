@@ -294,6 +294,8 @@ impl Applier {
         }
         self.engine.set_published(self.tail);
         self.carry_out(verdict);
+        // If nothing happens in the database, nobody says again how far it is.
+        self.pass(None, self.reached);
         Ok(())
     }
 
@@ -392,7 +394,7 @@ impl Apply for Applier {
             self.publish(&transaction);
             self.engine.set_published(self.tail);
         }
-        let evaluations = self.engine.router.lock().take_evaluations();
+        let evaluations = self.engine.router.lock().take_evaluations() + self.engine.graph.lock().take_evaluations();
         self.engine.counters.applied(transaction.told(), evaluations);
         self.carry_out(verdict);
         self.reached(end);
