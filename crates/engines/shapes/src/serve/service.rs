@@ -1,7 +1,7 @@
 //! Requests for shapes: finding the shape, waiting for it, answering.
 
 use super::admission::{Admission, Kind, Permit};
-use super::gather::{Gather, Wish};
+use super::gather::{Batch, Gather, Wish};
 use super::look::{Answer, Look, look};
 use super::making::{Making, Makings};
 use super::params::{self, DeleteRequest, ShapeRequest};
@@ -220,8 +220,9 @@ impl Inner {
         };
         let definition = shape.to_definition();
         let table = definition.table.clone();
-        self.gather.add(Wish { definition, words });
-        self.make_all(table);
+        if self.gather.add(Wish { definition, words }) {
+            self.make_all(table);
+        }
         Ok((making, permit))
     }
 
@@ -238,7 +239,7 @@ impl Inner {
                 Err(error) => Err(crate::make::unavailable(error)),
             };
             match found {
-                Ok((session, found)) => inner.make_batch(session, &found, &batch.wishes),
+                Ok((session, found)) => inner.make_batch(session, &found, &batch),
                 Err(failure) => inner.give_up(&batch.wishes, &failure),
             }
         });
@@ -253,11 +254,11 @@ impl Inner {
         wishes.iter().for_each(|wish| self.makings.finish(&wish.words, Err(failure.clone())));
     }
 
-    fn make_batch(self: &Arc<Self>, session: &mut Session, found: &Found, wishes: &[Wish]) {
+    fn make_batch(self: &Arc<Self>, session: &mut Session, found: &Found, batch: &Batch<'_>) {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        let mut fillings = Vec::with_capacity(wishes.len());
-        for wish in wishes {
+        let mut fillings = Vec::with_capacity(batch.wishes.len());
+        for wish in &batch.wishes {
             match self.engine.begin(session, found, &wish.definition, &wish.words, micros) {
                 Err(failure) => self.makings.finish(&wish.words, Err(failure)),
                 Ok((shape, filling)) => {
@@ -266,6 +267,7 @@ impl Inner {
                 }
             }
         }
+        batch.prepared();
         let mut scans = scan::scans(fillings).into_iter();
         let first = scans.next();
         for fillings in scans {
