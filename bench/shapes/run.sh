@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # The eight loads of the Electric fleet, 850 clients at once, and memory, against targets; yardsticks of the same sitting around them.
-#   CASES="w1 w1d w2 w3 w4 w5 w6 w7 w7s w8 memory disk" bench/shapes/run.sh
+#   CASES="w1 w1d w1e w2 w3 w4 w5 w6 w7 w7s w8 memory disk" bench/shapes/run.sh
 #   SHAPES_SERVER='…' bench/shapes/run.sh   another server of the same API, see lib.sh
 . "$(dirname "$0")/lib.sh"
-CASES=${CASES:-yard w1 w1d w2 w3 w4 w5 w6 w7 w7s w8 memory disk}
+CASES=${CASES:-yard w1 w1d w1e w2 w3 w4 w5 w6 w7 w7s w8 memory disk}
 # Numbers of shapes, rows or clients of each load; QUICK=1 takes fewer.
-AXIS_W1=${AXIS_W1:-50 450 850} AXIS_W2=${AXIS_W2:-100000 1000000} AXIS_W3=${AXIS_W3:-100 1000 10000}
+AXIS_W1=${AXIS_W1:-50 450 850} AXIS_W1E=${AXIS_W1E:-50 850} AXIS_W2=${AXIS_W2:-100000 1000000} AXIS_W3=${AXIS_W3:-100 1000 10000}
 AXIS_W4=${AXIS_W4:-5 100 400 1000} AXIS_W5=${AXIS_W5:-50 250 750} AXIS_W6=${AXIS_W6:-100 500 1500} AXIS_W7=${AXIS_W7:-10 1000 10000}
 AXIS_W8=${AXIS_W8:-100 1000 10000} AXIS_MEMORY=${AXIS_MEMORY:-20000} AXIS_DISK=${AXIS_DISK:-750} IDLE=${IDLE:-5000}
 TRANSACTIONS=${TRANSACTIONS:-200} BACKLOG=${BACKLOG:-200000} WRITES=${WRITES:-30}
-[ -n "${QUICK:-}" ] && { AXIS_W1="50 850" AXIS_W2=100000 AXIS_W3="100 1000" AXIS_W4="5 1000" AXIS_W5="50 750" AXIS_W6="100 1500" AXIS_W7="10 1000" AXIS_W8="100 1000" TRANSACTIONS=60 BACKLOG=100000 WRITES=10; }
+[ -n "${QUICK:-}" ] && { AXIS_W1="50 850" AXIS_W1E=850 AXIS_W2=100000 AXIS_W3="100 1000" AXIS_W4="5 1000" AXIS_W5="50 750" AXIS_W6="100 1500" AXIS_W7="10 1000" AXIS_W8="100 1000" TRANSACTIONS=60 BACKLOG=100000 WRITES=10; }
 
 if [ -n "${SHAPES_SERVER:-}" ]; then
   [ -n "${NO_BUILD:-}" ] || (cd "$ROOT" && cargo build --release --locked -p thalweg-loadgen) || exit 1
@@ -96,6 +96,25 @@ w1d() {
     measure --connections "$n" shapes fetch --where "$ALL" --shapes "$n" --rows 500 || { failed "w1d $n shapes"; continue; }
     per=$(ratio "$(field per_s)" "$copies")
     row "w1d $n distinct shapes at once" "$(three ""), $(field per_s) / s, $per of eight connections' COPY ($copies / s), $(field refused) refused; $(server_cost "each")" ">= 0.5 of COPY" "$(holds "$per" ">" 0.5)"
+  done
+}
+
+# Shapes of one value of a column each, 500 rows that no other has, scattered over the table.
+w1e() {
+  local n what runs copies per
+  for n in $AXIS_W1E; do
+    for what in "no index" "an index"; do
+      fresh 0 || return
+      sql "INSERT INTO items (name, level, note) SELECT 'group-' || i % $n, 1, repeat('n', 64) FROM generate_series(0, $n * 500 - 1) i"
+      [ "$what" = "no index" ] && sql "DROP INDEX items_name_idx"
+      sql "VACUUM ANALYZE items"; sql "CHECKPOINT"; idle
+      runs=$n; [ "$what" = "no index" ] && [ "$n" -gt 100 ] && runs=100
+      OUT=$("$LOADGEN" --connections 8 shapes yard-copy --pg "$PG_URL" --runs "$runs" --copy "COPY (SELECT * FROM items WHERE name = 'group-{i}') TO STDOUT" | tail -1)
+      copies=$(field per_s)
+      measure --connections "$n" shapes fetch --where "name = 'group-{i}'" --shapes "$n" --rows 500 || { failed "w1e $n shapes, $what"; continue; }
+      per=$(ratio "$(field per_s)" "$copies")
+      row "w1e $n shapes of 500 rows each at once, $what" "$(three ""), $(field per_s) / s, $per of eight connections' COPY ($copies / s), $(field refused) refused; $(server_cost "each")" ">= 1.5 of COPY" "$(holds "$per" ">" 1.5)"
+    done
   done
 }
 

@@ -4,6 +4,7 @@ use crate::compact::Compactor;
 use crate::definition::Identity;
 use crate::family::Families;
 use crate::hot::Hot;
+use crate::joint::Joint;
 use crate::kept::Kept;
 use crate::lag::{Behind, Lag};
 use crate::make::Templates;
@@ -152,6 +153,7 @@ pub(crate) struct Engine {
     pub(crate) making: Mutex<crate::subquery::Making>,
     pub(crate) registry: RwLock<Registry>,
     pub(crate) families: Families,
+    pub(crate) joint: Joint,
     last_snapshot: Mutex<Option<Arc<PgSnapshot>>>,
     pub(crate) counters: Counters,
     pub(crate) marks: Mutex<Marks>,
@@ -193,6 +195,7 @@ impl Engine {
             making: Mutex::default(),
             registry: RwLock::default(),
             families: Families::default(),
+            joint: Joint::default(),
             last_snapshot: Mutex::default(),
             counters: Counters::default(),
             marks: Mutex::default(),
@@ -391,16 +394,23 @@ impl Engine {
         if let Some(slot) = slot {
             self.router.lock().remove(slot, shape.number);
         }
-        if logs.is_empty() {
-            return Lsn::ZERO;
-        }
-        match self.store.delete_shape(&logs) {
+        match self.delete_logs(shape, logs) {
             Ok(end) => end,
             Err(error) => {
                 self.forgotten(shape, &error);
                 Lsn::ZERO
             }
         }
+    }
+
+    /// Deletes logs of a shape, and those that only it referred to.
+    pub(crate) fn delete_logs(&self, shape: &Shape, mut logs: Vec<LogId>) -> Result<Lsn, StoreError> {
+        let joint = self.joint.let_go(shape.number);
+        logs.extend(&joint);
+        if logs.is_empty() {
+            return Ok(Lsn::ZERO);
+        }
+        self.store.delete_shape(&logs).inspect_err(|_| self.joint.give_back(joint))
     }
 
     fn forgotten(&self, shape: &Shape, error: &StoreError) {
