@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The eight loads of the Electric fleet, 850 clients at once, and memory, against targets; yardsticks of the same sitting around them.
-#   CASES="w1 w1d w1e w2 w3 w4 w5 w6 w7 w8 memory disk" bench/shapes/run.sh
+#   CASES="w1 w1d w1e w2 w3 w4 w5 w6 w7 w7s w8 memory disk" bench/shapes/run.sh
 #   SHAPES_SERVER='…' bench/shapes/run.sh   another server of the same API, see lib.sh
 . "$(dirname "$0")/lib.sh"
-CASES=${CASES:-yard w1 w1d w1e w2 w3 w4 w5 w6 w7 w8 memory disk}
+CASES=${CASES:-yard w1 w1d w1e w2 w3 w4 w5 w6 w7 w7s w8 memory disk}
 # Numbers of shapes, rows or clients of each load; QUICK=1 takes fewer.
 AXIS_W1=${AXIS_W1:-50 450 850} AXIS_W1E=${AXIS_W1E:-50 850} AXIS_W2=${AXIS_W2:-100000 1000000} AXIS_W3=${AXIS_W3:-100 1000 10000}
 AXIS_W4=${AXIS_W4:-5 100 400 1000} AXIS_W5=${AXIS_W5:-50 250 750} AXIS_W6=${AXIS_W6:-100 500 1500} AXIS_W7=${AXIS_W7:-10 1000 10000}
@@ -180,8 +180,10 @@ w6() { local n; for n in $AXIS_W6; do overlapping "w6 50 rows to $n overlapping 
 throughput() {
   local what=$1 predicate=$2 name=$3 n=$4 per rows target hit
   for rows in 1 50; do
-    fresh 0 || return
+    # What the yardstick wrote would be scanned for each shape.
+    stop_server; forget_server; items 0
     walsender $((BACKLOG / rows)) $rows
+    fresh 0 || return
     register "$predicate" 0 "$n" || { failed "$what, $n shapes"; return; }
     for hit in "each hits one" "none hit"; do
       local value="'${name//\{i\}/\' || (i % $n) || \'}'" target=0.8
@@ -195,6 +197,25 @@ throughput() {
 }
 w7() { local n; for n in $AXIS_W7; do throughput "w7 =" "$EQUAL" "name-{i}" "$n"; done; }
 w8() { local n; for n in $AXIS_W8; do throughput "w8 ILIKE" "$ILIKE" "Name-{i}xyz" "$n"; done; }
+# Shapes with a subquery each, that selects one value: transactions on their table, that hit one or none, and on the inner one.
+# BACKLOG_SUBQUERY: transactions of each.
+w7s() {
+  local n i what predicate="name IN (SELECT name FROM owners WHERE owner = {i})" backlog=${BACKLOG_SUBQUERY:-20000}
+  for n in $AXIS_W7; do
+    stop_server
+    sql "DROP TABLE IF EXISTS owners" 2>/dev/null
+    sql "CREATE TABLE owners (name text PRIMARY KEY, owner int NOT NULL); ALTER TABLE owners REPLICA IDENTITY FULL"
+    sql "INSERT INTO owners SELECT 'name-' || i, i FROM generate_series(0, $n - 1) i"; sql "VACUUM ANALYZE owners"
+    fresh 0 || return
+    register "$predicate" 0 "$n" || { failed "w7s, $n shapes"; return; }
+    row "w7s making $n shapes with a subquery each" "$(field per_s) / s; $(server_cost "each")" - -
+    for what in "each hits one|$(rows "'name-' || (i % $n)" 1)" "none hit|$(rows "'other-' || i" 1)" "on the inner table, none hit|INSERT INTO owners VALUES ('none-' || i, -1)"; do
+      idle
+      measure shapes drain --pg "$PG_URL" --transactions "$backlog" --rows 1 --sql "${what#*|}" || { failed "w7s, $n shapes, ${what%%|*}"; continue; }
+      row "w7s, $n shapes, ${what%%|*}" "$(k "$(field per_s)") transactions/s; $(server_cost "per transaction")" "flat" -
+    done
+  done
+}
 # The same with one shape of the whole table, for a server that has no predicates.
 w7all() { throughput "w7 whole table" "" "name-{i}" 1; }
 

@@ -294,6 +294,8 @@ impl Applier {
         }
         self.engine.set_published(self.tail);
         self.carry_out(verdict);
+        // If nothing happens in the database, nobody says again how far it is.
+        self.pass(None, self.reached);
         Ok(())
     }
 
@@ -341,10 +343,9 @@ impl Apply for Applier {
     }
 
     fn change(&mut self, message: &Message<'_>) -> Result<(), ApplyError> {
-        if let Message::Relation { id, .. } = message
-            && self.engine.router.lock().is_stranger(*id)
-        {
-            self.meet(*id)?;
+        let strangers = self.engine.router.lock().strangers(message);
+        for relation in strangers {
+            self.meet(relation)?;
         }
         // Descriptions come outside of transactions too.
         let mut nothing = Transaction::new(0, 0, usize::MAX);
@@ -393,7 +394,7 @@ impl Apply for Applier {
             self.publish(&transaction);
             self.engine.set_published(self.tail);
         }
-        let evaluations = self.engine.router.lock().take_evaluations();
+        let evaluations = self.engine.router.lock().take_evaluations() + self.engine.graph.lock().take_evaluations();
         self.engine.counters.applied(transaction.told(), evaluations);
         self.carry_out(verdict);
         self.reached(end);

@@ -8,11 +8,15 @@
 mod body;
 mod delta;
 mod make;
+mod moves;
 mod pace;
 mod plan;
 #[cfg(test)]
 mod tests;
 mod write;
+
+#[cfg(test)]
+pub(crate) use delta::merged;
 
 use crate::engine::Engine;
 use crate::name::Name;

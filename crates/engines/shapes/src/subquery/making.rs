@@ -1,7 +1,8 @@
 //! Making shapes with subqueries, and the inner shapes that they need.
 
 use super::asking::cells;
-use super::node::{Cells, Inner, Node};
+use super::inner::Inner;
+use super::node::{Cells, Node};
 use super::rows::Rows;
 use super::seen::Seen;
 use crate::definition::{self, Definition, Identity, LogMode, Replica};
@@ -127,15 +128,7 @@ pub(super) fn inner_node(
         contained,
         pendings: VecDeque::new(),
         after: Default::default(),
-        inner: Some(Inner {
-            identity: identity(query),
-            query: Arc::clone(query),
-            rows: HashMap::new(),
-            key: table.key(),
-            loading: Some(Vec::new()),
-            users: Vec::new(),
-            was_unused: false,
-        }),
+        inner: Some(Inner::new(identity(query), query, table.key())),
     }
 }
 
@@ -328,8 +321,7 @@ impl Engine {
                     }
                     let slot = router.insert_dependent(Arc::clone(shape), table);
                     shape.lock().slot = Some(slot);
-                    let mut node = node(slot, snapshot.clone());
-                    node.depth = graph.depth_of(sets);
+                    let node = node(slot, snapshot.clone());
                     projection = Some(node.projection.clone());
                     graph.insert(node);
                     drop((graph, recent, router));
