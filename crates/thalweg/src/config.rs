@@ -163,7 +163,7 @@ settings! {
         journal_bound_bytes: Size = "1GiB", "THALWEG_JOURNAL_BOUND_BYTES", "SIZE",
             "How much may wait in the journal to be settled before writers are refused";
         window_bytes: Size = "64MiB", "THALWEG_WINDOW_BYTES", "SIZE",
-            "How much of the journal's end is kept in memory for readers; of the shapes' journal 16 MiB at most";
+            "How much of the journal's end is kept in memory for readers; of the shapes' journal 8 MiB at most";
         chunk_cache_bytes: Size = "32MiB", "THALWEG_CHUNK_CACHE_BYTES", "SIZE",
             "How much memory holds chunks that are read again and again, such as the start of a stream with many new clients";
         settle: Switch = "on", "THALWEG_SETTLE", "on|off",

@@ -17,7 +17,7 @@ const BUFFERED_SYNC_AFTER: Duration = Duration::from_millis(200);
 const BUFFERED_SYNC_BYTES: u64 = 16 << 20;
 /// What is read again of a derived unit is kept by who makes it. So little of its journal's end is, and large answers are read in pieces as
 /// they are sent.
-const DERIVED_WINDOW_BYTES: usize = 16 << 20;
+const DERIVED_WINDOW_BYTES: usize = 8 << 20;
 const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
 
 /// Where the kernel's parts lie in a data folder.

@@ -25,7 +25,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::{LogId, Lsn, Offset};
-use thalweg_log::Append;
+use thalweg_log::{Append, Lengths};
 
 /// Rows of one shape are written in blocks of about this size.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -35,7 +35,7 @@ const BUFFERED_MAX: usize = 8 << 20;
 const COMMON_MIN: usize = 4 << 10;
 const COMMON_MAX: usize = 64;
 /// After so many bytes the disk is given something to do; it may be behind by this many times as much.
-const SYNC_BYTES: usize = 4 << 20;
+const SYNC_BYTES: usize = 2 << 20;
 const SYNCS_BEHIND: usize = 3;
 /// Shapes of one scan, and bytes of their conditions: more than that are several scans, that run at the same time and end one by one.
 const SHAPES_MAX: usize = 256;
@@ -280,29 +280,28 @@ impl Rows<'_> {
         let broken = |error: crate::format::copy::CopyError| Failure::unavailable("snapshot_error", error, 10);
         self.row.decode(row).map_err(broken)?;
         let Some(router) = &mut self.router else {
-            let target = &mut self.targets[0];
-            let before = target.buffered();
-            self.projection.snapshot_row(&self.row, target.block());
-            let length = target.buffered() - before;
-            target.added(length);
+            let length = self.targets[0].render(self.projection, &self.row);
             return self.added(0, length);
         };
         router.find(&self.row);
         if router.found.is_empty() {
             return Ok(());
         }
+        if let [at] = router.found[..] {
+            let at = at as usize;
+            let length = self.targets[at].render(self.projection, &self.row);
+            return self.added(at, length);
+        }
         router.rendered.clear();
         self.projection.snapshot_row(&self.row, &mut router.rendered);
-        if router.found.len() > 1
-            && let Some(length) = router.groups.add(&router.found, &router.rendered)
-        {
+        if let Some(length) = router.groups.add(&router.found, &router.rendered) {
             return self.gathered(length);
         }
+        // Too many sets of shapes to keep them apart.
         let (found, rendered) = (std::mem::take(&mut router.found), std::mem::take(&mut router.rendered));
         for at in &found {
             let at = *at as usize;
-            self.targets[at].block().extend_from_slice(&rendered);
-            self.targets[at].added(rendered.len());
+            self.targets[at].add(&rendered, &Lengths::one(u32::try_from(rendered.len()).unwrap_or(u32::MAX)));
             self.added(at, rendered.len())?;
         }
         if let Some(router) = &mut self.router {
@@ -347,12 +346,13 @@ impl Rows<'_> {
     /// Writes a target's block and what it has in common with others. `last`: no more will come.
     fn write(&mut self, at: usize, common: &[Common<'_>], last: bool) -> Result<Lsn, Failure> {
         let Some(snapshot) = &self.snapshot else { return Err(stopped()) };
+        let room = BUFFERED_MAX / self.targets.len().max(1);
         let target = &mut self.targets[at];
         let bytes = target.buffered();
         let end = target.write(self.engine, snapshot, common, last)?;
         if self.router.is_some() {
             // Room for a whole block in each of many shapes would be too much.
-            target.release();
+            target.release(room);
         }
         self.wrote(bytes)?;
         Ok(end)

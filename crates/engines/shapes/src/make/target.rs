@@ -3,7 +3,9 @@
 use super::Filling;
 use super::failure::cannot_store;
 use crate::engine::{Counted, Engine};
+use crate::format::copy::CopyRow;
 use crate::format::note::{ShapeNote, Stored};
+use crate::format::projection::Projection;
 use crate::shape::{Copied, Failure, Phase};
 use crate::state::snapshot::PgSnapshot;
 use std::collections::VecDeque;
@@ -76,22 +78,21 @@ impl Target {
         self.block.len()
     }
 
-    /// Gives up the memory of a block that was written.
-    pub(super) fn release(&mut self) {
-        if self.block.is_empty() {
+    /// Gives up the memory of a block that was written, if it has more than this.
+    pub(super) fn release(&mut self, room: usize) {
+        if self.block.is_empty() && self.block.capacity() > room {
             self.block = Vec::new();
         }
     }
 
-    /// Where a row is to be added; [`Target::added`] must follow.
-    pub(super) fn block(&mut self) -> &mut Vec<u8> {
-        &mut self.block
-    }
-
-    /// A row of this length was added to the block.
-    pub(super) fn added(&mut self, length: usize) {
+    /// Adds a row to the block, in the form in which it is sent; how long it is.
+    pub(super) fn render(&mut self, projection: &Projection, row: &CopyRow) -> usize {
+        let before = self.block.len();
+        projection.snapshot_row(row, &mut self.block);
+        let length = self.block.len() - before;
         self.lengths.push(u32::try_from(length).unwrap_or(u32::MAX));
         self.rows += 1;
+        length
     }
 
     /// Adds rows that were gathered.
