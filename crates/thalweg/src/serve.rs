@@ -185,6 +185,7 @@ fn server_config(config: &Config, tls: Option<Arc<TlsIdentity>>) -> ServerConfig
         listen: config.listen.0,
         tls,
         max_connections: config.max_connections,
+        write_timeout: config.write_timeout.0,
         max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
         ..ServerConfig::default()
     };

@@ -71,6 +71,7 @@ impl Applier {
         let tail = engine.store.changes_tail();
         let references_tail = engine.store.references_tail();
         engine.set_published(tail);
+        engine.stuck.forget();
         Self {
             engine,
             transaction: None,
@@ -103,12 +104,13 @@ impl Applier {
         let written = loop {
             match self.engine.store.write_changes(&bodies, lengths, references) {
                 Err(error) if error.is_transient() && !self.engine.stopping() => {
-                    self.engine.trouble(&error.to_string());
+                    self.engine.stuck.failed(&error);
                     std::thread::sleep(RETRY_AFTER);
                 }
                 written => break written?,
             }
         };
+        self.engine.stuck.over();
         let end = written.end;
         (self.written, self.fresh) = (end, true);
         if complete {

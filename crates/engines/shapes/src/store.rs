@@ -36,6 +36,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, StoreError::Commit(CommitError::Refused(AppendError::NoSpace)))
+    }
+
     /// Whether it may go better later: the disk is full, or the journal is behind.
     #[must_use]
     pub fn is_transient(&self) -> bool {

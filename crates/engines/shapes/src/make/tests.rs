@@ -42,6 +42,7 @@ impl Server {
             spill: folder.path().join("spill"),
             hot_bytes: 1 << 20,
             io_threads: 1,
+            unsent_bytes_max: 1 << 30,
         };
         db.run(&format!("CREATE PUBLICATION {}", config.publication()));
         let logs = unit::open(folder.path());

@@ -299,7 +299,8 @@ fn tags(request: &Request<'_>) -> Box<[u8]> {
 enum Stage {
     Making(Arc<Making>),
     Shape(Arc<Shape>),
-    Reading(Arc<Shape>, Box<Answer>, Fetch<Result<Vec<Bytes>, ReadError>>),
+    /// No result: there was no memory for it.
+    Reading(Arc<Shape>, Box<Answer>, Fetch<Option<Result<Vec<Bytes>, ReadError>>>),
     Subset(Arc<Shape>, Fetch<Result<subset::Done, Refusal>>),
 }
 
@@ -376,8 +377,9 @@ impl Visit {
                 Stage::Reading(shape, answer, fetch) => {
                     let Some(read) = fetch.take(|| cx.waker()) else { return Poll::Wait };
                     return match read {
-                        Ok(messages) => self.answer(&Arc::clone(shape), &answer.clone(), messages, cx),
-                        Err(error) => self.unreadable(&Arc::clone(shape), answer.base, &error, cx),
+                        Some(Ok(messages)) => self.answer(&Arc::clone(shape), &answer.clone(), messages, cx),
+                        Some(Err(error)) => self.unreadable(&Arc::clone(shape), answer.base, &error, cx),
+                        None => self.refuse(&unsent(), cx),
                     };
                 }
                 Stage::Subset(shape, fetch) => {
@@ -388,7 +390,7 @@ impl Visit {
                                 let state = shape.lock();
                                 (state.tail(), self.base.unwrap_or(state.newest()))
                             };
-                            let (handle, body) = (shape.handle_of(base), Body::Bytes(done.body));
+                            let (handle, body) = (shape.handle_of(base), Body::Bytes(self.inner.engine.store.logs().hold(done.body)));
                             let responder = &self.inner.responder;
                             let response =
                                 responder.subset(&self.asker, &handle, offset, &self.inner.engine.schema(shape), body);
@@ -481,6 +483,9 @@ impl Visit {
     fn read(&mut self, shape: &Arc<Shape>, answer: Answer, cx: &mut Context<'_>) -> Option<Poll> {
         let Some(wanted) = &answer.wanted else { return Some(self.answer(shape, &answer, Vec::new(), cx)) };
         let engine = &self.inner.engine;
+        if wanted.bytes() >= read::UNCOUNTED_MAX && engine.is_memory_short() {
+            return Some(self.refuse(&unsent(), cx));
+        }
         if wanted.bytes() <= INLINE_BYTES
             && let Some(read) = read::try_read(shape.number, wanted, engine.sources())
         {
@@ -490,7 +495,9 @@ impl Visit {
             });
         }
         let (engine, number, job) = (Arc::clone(engine), shape.number, wanted.clone());
-        match self.inner.io.run(move || read::read(number, &job, engine.sources())) {
+        // Asked again when its turn comes: thousands may have passed the first question.
+        let run = move || (!engine.is_memory_short()).then(|| read::read(number, &job, engine.sources()));
+        match self.inner.io.run(run) {
             Some(fetch) => {
                 self.stage = Stage::Reading(Arc::clone(shape), Box::new(answer), fetch);
                 None
@@ -589,6 +596,9 @@ impl Visit {
     }
 
     fn begin_subset(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
+        if self.inner.engine.is_memory_short() {
+            return Some(self.refuse(&unsent(), cx));
+        }
         let subset = self.subset.as_deref()?.clone();
         let engine = Arc::clone(&self.inner.engine);
         let for_job = Arc::clone(shape);
@@ -637,6 +647,15 @@ fn too_many_reads() -> Refusal {
     Refusal::Unavailable {
         code: "too_many_reads",
         message: format!("{READS_MAX} reads wait for the disk, please retry"),
+        retry_after_s: 1,
+    }
+}
+
+/// Answers that clients do not take hold as much memory as they may.
+fn unsent() -> Refusal {
+    Refusal::Unavailable {
+        code: "unsent_full",
+        message: "Answers that clients do not take hold too much memory, please retry".to_owned(),
         retry_after_s: 1,
     }
 }

@@ -13,6 +13,9 @@ use std::time::Duration;
 use thalweg_log::ReadError;
 use thalweg_wire::http::{BodySource, Context, Fetch, Pull, Sink};
 
+/// How long to wait for memory.
+const MEMORY_AGAIN: Duration = Duration::from_millis(100);
+
 /// One client's stream.
 pub(crate) struct Feed {
     inner: Arc<Inner>,
@@ -61,7 +64,9 @@ impl Feed {
         if let Some(lsn) = answer.up_to_date {
             push_event(&mut events, &up_to_date(lsn));
         }
-        sink.push(Bytes::from(events));
+        let events = Bytes::from(events);
+        let small = (events.len() as u64) < read::UNCOUNTED_MAX;
+        sink.push(if small { events } else { self.inner.engine.store.logs().hold(events) });
         (self.at, self.spoke_ms) = (answer.end, cx.now_ms);
         Pull::More
     }
@@ -94,6 +99,10 @@ impl BodySource for Feed {
                 drop(state);
                 let Some(wanted) = &answer.wanted else { return self.tell(&answer, Vec::new(), cx, sink) };
                 let engine = &inner.engine;
+                if wanted.bytes() >= read::UNCOUNTED_MAX && engine.is_memory_short() {
+                    cx.wake_after(MEMORY_AGAIN);
+                    return Pull::Wait;
+                }
                 match read::try_read(shape.number, wanted, engine.sources()) {
                     Some(Ok(messages)) => self.tell(&answer, messages, cx, sink),
                     Some(Err(_)) => Pull::Abort,
