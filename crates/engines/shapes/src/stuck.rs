@@ -14,6 +14,7 @@ pub(crate) struct Stuck(Mutex<Option<Since>>);
 struct Since {
     began: Instant,
     said: Instant,
+    no_space: bool,
 }
 
 impl Stuck {
@@ -22,9 +23,14 @@ impl Stuck {
         let now = Instant::now();
         let mut since = self.0.lock();
         match &mut *since {
-            Some(since) if now.duration_since(since.said) < SAY_EVERY => return,
-            Some(since) => since.said = now,
-            none => *none = Some(Since { began: now, said: now }),
+            Some(since) => {
+                since.no_space = error.is_no_space();
+                if now.duration_since(since.said) < SAY_EVERY {
+                    return;
+                }
+                since.said = now;
+            }
+            none => *none = Some(Since { began: now, said: now, no_space: error.is_no_space() }),
         }
         tracing::warn!(%error, "changes of Postgres cannot be stored: they wait, and Postgres keeps its log; rows are read as before");
     }
@@ -44,5 +50,10 @@ impl Stuck {
 
     pub(crate) fn is_stuck(&self) -> bool {
         self.0.lock().is_some()
+    }
+
+    /// It is for want of space, which somebody has to see to.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.lock().is_some_and(|since| since.no_space)
     }
 }
