@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict"
 import { execFile, execFileSync } from "node:child_process"
-import { appendFileSync, chownSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { appendFileSync, chownSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -76,13 +76,11 @@ export class Cluster {
     await this.program("pg_ctl", "stop", "-w", "-t", "60", "-s", "-D", this.data, "-m", mode)
   }
 
-  /** What a failover does: a standby takes its place, on another timeline. */
+  /** What a failover does to who follows: the same system goes on, on another timeline. */
   async failover() {
-    const standby = join(this.folder, "standby")
-    await this.program("pg_basebackup", "-D", standby, "-h", "127.0.0.1", "-p", `${this.port}`, "-U", "postgres", "-X", "stream", "-c", "fast", "-R")
-    await this.stop("immediate")
-    rmSync(this.data, { recursive: true, force: true })
-    this.data = standby
+    await this.stop()
+    writeFileSync(join(this.data, "standby.signal"), "")
+    if (owner.uid) chownSync(join(this.data, "standby.signal"), owner.uid, owner.gid)
     await this.again()
     await this.program("pg_ctl", "promote", "-w", "-t", "60", "-s", "-D", this.data)
   }
