@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Shapes of a Postgres database, black box, against each version of Postgres in MAJORS (15 17 18), side by side.
-# FILES="where ddl": only these files. TESTS: only tests whose name matches. KEEP=DIR keeps what they print.
+# FILES="where ddl": only these files. TESTS: only tests whose name matches. KEEP=DIR keeps what they print, SHAPES_LOGS=DIR the servers' logs.
 # ONCE are files that run on one version only, ONCE_MAJOR, alone: they fill disks and memory, and start a Postgres of their own.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../pg.sh"

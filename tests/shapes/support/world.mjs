@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict"
 import { spawn } from "node:child_process"
-import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { copyFileSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setTimeout as sleep } from "node:timers/promises"
@@ -170,6 +170,7 @@ export class World {
   async stop() {
     for (const stop of this.stops.reverse()) await stop()
     await this.kill()
+    if (process.env.SHAPES_LOGS) copyFileSync(join(this.folder, "server.log"), join(process.env.SHAPES_LOGS, `${this.database}.log`))
     await this.db.end().catch(() => {})
     const admin = await connect(this.cluster)
     try {

@@ -167,6 +167,8 @@ pub(crate) struct Engine {
     /// Bodies before this place in the change log were published.
     published: AtomicU64,
     pub(crate) lag: Lag,
+    /// Bytes of answers that are being put together.
+    pub(crate) building: AtomicU64,
     /// Whether changes can be stored.
     pub(crate) stuck: Stuck,
     /// Tables that are described in another way than when their shapes were made: other columns may be null.
@@ -208,6 +210,7 @@ impl Engine {
             began: Instant::now(),
             published: AtomicU64::new(0),
             lag: Lag::default(),
+            building: AtomicU64::new(0),
             stuck: Stuck::default(),
             redescribed: RwLock::default(),
             health: Mutex::default(),
@@ -285,7 +288,8 @@ impl Engine {
     pub(crate) fn is_memory_short(&self) -> bool {
         let logs = self.store.logs();
         let shared = logs.options().chunk_cache_bytes + KEPT_BYTES as u64;
-        logs.held_bytes() >= self.config.unsent_bytes_max.saturating_add(shared)
+        let held = logs.held_bytes() + self.building.load(Ordering::Relaxed);
+        held >= self.config.unsent_bytes_max.saturating_add(shared)
     }
 
     pub(crate) fn new_number(&self) -> u64 {

@@ -379,7 +379,7 @@ impl Visit {
                     return match read {
                         Some(Ok(messages)) => self.answer(&Arc::clone(shape), &answer.clone(), messages, cx),
                         Some(Err(error)) => self.unreadable(&Arc::clone(shape), answer.base, &error, cx),
-                        None => self.refuse(&unsent(), cx),
+                        None => self.refuse(&Refusal::unsent(), cx),
                     };
                 }
                 Stage::Subset(shape, fetch) => {
@@ -390,7 +390,7 @@ impl Visit {
                                 let state = shape.lock();
                                 (state.tail(), self.base.unwrap_or(state.newest()))
                             };
-                            let (handle, body) = (shape.handle_of(base), Body::Bytes(self.inner.engine.store.logs().hold(done.body)));
+                            let (handle, body) = (shape.handle_of(base), Body::Bytes(done.body));
                             let responder = &self.inner.responder;
                             let response =
                                 responder.subset(&self.asker, &handle, offset, &self.inner.engine.schema(shape), body);
@@ -484,7 +484,7 @@ impl Visit {
         let Some(wanted) = &answer.wanted else { return Some(self.answer(shape, &answer, Vec::new(), cx)) };
         let engine = &self.inner.engine;
         if wanted.bytes() >= read::UNCOUNTED_MAX && engine.is_memory_short() {
-            return Some(self.refuse(&unsent(), cx));
+            return Some(self.refuse(&Refusal::unsent(), cx));
         }
         if wanted.bytes() <= INLINE_BYTES
             && let Some(read) = read::try_read(shape.number, wanted, engine.sources())
@@ -597,7 +597,7 @@ impl Visit {
 
     fn begin_subset(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
         if self.inner.engine.is_memory_short() {
-            return Some(self.refuse(&unsent(), cx));
+            return Some(self.refuse(&Refusal::unsent(), cx));
         }
         let subset = self.subset.as_deref()?.clone();
         let engine = Arc::clone(&self.inner.engine);
@@ -647,15 +647,6 @@ fn too_many_reads() -> Refusal {
     Refusal::Unavailable {
         code: "too_many_reads",
         message: format!("{READS_MAX} reads wait for the disk, please retry"),
-        retry_after_s: 1,
-    }
-}
-
-/// Answers that clients do not take hold as much memory as they may.
-fn unsent() -> Refusal {
-    Refusal::Unavailable {
-        code: "unsent_full",
-        message: "Answers that clients do not take hold too much memory, please retry".to_owned(),
         retry_after_s: 1,
     }
 }

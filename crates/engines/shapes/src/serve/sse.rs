@@ -13,6 +13,8 @@ use std::time::Duration;
 use thalweg_log::ReadError;
 use thalweg_wire::http::{BodySource, Context, Fetch, Pull, Sink};
 
+/// Changes that are told in one go: each client has a copy of its own until its socket has taken it.
+const TURN_BYTES: u64 = 256 << 10;
 /// How long to wait for memory.
 const MEMORY_AGAIN: Duration = Duration::from_millis(100);
 
@@ -95,8 +97,9 @@ impl BodySource for Feed {
         match look(&state, Some(self.base), From::After(self.at), true, processed) {
             // The client comes back, and learns from the status why.
             Look::Failed(_) | Look::Past | Look::Gone => Pull::End,
-            Look::Answer(answer) => {
+            Look::Answer(mut answer) => {
                 drop(state);
+                answer.cut(TURN_BYTES);
                 let Some(wanted) = &answer.wanted else { return self.tell(&answer, Vec::new(), cx, sink) };
                 let engine = &inner.engine;
                 if wanted.bytes() >= read::UNCOUNTED_MAX && engine.is_memory_short() {
