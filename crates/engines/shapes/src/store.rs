@@ -41,6 +41,15 @@ impl StoreError {
         matches!(self, StoreError::Commit(CommitError::Refused(AppendError::NoSpace)))
     }
 
+    /// What was to be one frame of the journal is more than this, which is the most that one may have.
+    #[must_use]
+    pub fn frame_max(&self) -> Option<usize> {
+        match self {
+            StoreError::Commit(CommitError::Refused(AppendError::TooLarge { max, .. })) => Some(*max),
+            _ => None,
+        }
+    }
+
     /// Whether it may go better later: the disk is full, or the journal is behind.
     #[must_use]
     pub fn is_transient(&self) -> bool {
