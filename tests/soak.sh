@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT" || exit 1
 SEEDS=${SEEDS:-10000} KILLS=${KILLS:-200} FUZZ_SECONDS=${FUZZ_SECONDS:-600}
-STEPS=${*:-simulation crash fuzz backup faults}
+STEPS=${*:-simulation crash fuzz backup faults oracle}
 cargo build --release --locked -p thalweg -p thalweg-crash -p thalweg-oracle -p thalweg-loadgen || exit 1
 for step in $STEPS; do
   case $step in

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # The eight loads of the Electric fleet, 850 clients at once, and memory, against targets; yardsticks of the same sitting around them.
-#   CASES="w1 w1d w2 w3 w4 w5 w6 w7 w8 memory disk" bench/shapes/run.sh
+#   CASES="w1 w1d w1e w2 w3 w4 w5 w6 w7 w7s w8 memory disk" bench/shapes/run.sh
 #   CASES=nginx AXIS_NGINX="100 1000 10000" bench/shapes/run.sh   live clients behind nginx; only if it is asked for
 #   SHAPES_SERVER='…' bench/shapes/run.sh   another server of the same API, see lib.sh
 . "$(dirname "$0")/lib.sh"
-CASES=${CASES:-yard w1 w1d w2 w3 w4 w5 w6 w7 w8 memory disk}
+CASES=${CASES:-yard w1 w1d w1e w2 w3 w4 w5 w6 w7 w7s w8 memory disk}
 # Numbers of shapes, rows or clients of each load; QUICK=1 takes fewer.
-AXIS_W1=${AXIS_W1:-50 450 850} AXIS_W2=${AXIS_W2:-100000 1000000} AXIS_W3=${AXIS_W3:-100 1000 10000}
+AXIS_W1=${AXIS_W1:-50 450 850} AXIS_W1E=${AXIS_W1E:-50 850} AXIS_W2=${AXIS_W2:-100000 1000000} AXIS_W3=${AXIS_W3:-100 1000 10000}
 AXIS_W4=${AXIS_W4:-5 100 400 1000} AXIS_W5=${AXIS_W5:-50 250 750} AXIS_W6=${AXIS_W6:-100 500 1500} AXIS_W7=${AXIS_W7:-10 1000 10000}
 AXIS_W8=${AXIS_W8:-100 1000 10000} AXIS_NGINX=${AXIS_NGINX:-100 1000 10000} AXIS_MEMORY=${AXIS_MEMORY:-20000} AXIS_DISK=${AXIS_DISK:-750} IDLE=${IDLE:-5000}
 TRANSACTIONS=${TRANSACTIONS:-200} BACKLOG=${BACKLOG:-200000} WRITES=${WRITES:-30}
-[ -n "${QUICK:-}" ] && { AXIS_W1="50 850" AXIS_W2=100000 AXIS_W3="100 1000" AXIS_W4="5 1000" AXIS_W5="50 750" AXIS_W6="100 1500" AXIS_W7="10 1000" AXIS_W8="100 1000" TRANSACTIONS=60 BACKLOG=100000 WRITES=10; }
+[ -n "${QUICK:-}" ] && { AXIS_W1="50 850" AXIS_W1E=850 AXIS_W2=100000 AXIS_W3="100 1000" AXIS_W4="5 1000" AXIS_W5="50 750" AXIS_W6="100 1500" AXIS_W7="10 1000" AXIS_W8="100 1000" TRANSACTIONS=60 BACKLOG=100000 WRITES=10; }
 
 if [ -n "${SHAPES_SERVER:-}" ]; then
   [ -n "${NO_BUILD:-}" ] || (cd "$ROOT" && cargo build --release --locked -p thalweg-loadgen) || exit 1
@@ -100,6 +100,25 @@ w1d() {
   done
 }
 
+# Shapes of one value of a column each, 500 rows that no other has, scattered over the table.
+w1e() {
+  local n what runs copies per
+  for n in $AXIS_W1E; do
+    for what in "no index" "an index"; do
+      fresh 0 || return
+      sql "INSERT INTO items (name, level, note) SELECT 'group-' || i % $n, 1, repeat('n', 64) FROM generate_series(0, $n * 500 - 1) i"
+      [ "$what" = "no index" ] && sql "DROP INDEX items_name_idx"
+      sql "VACUUM ANALYZE items"; sql "CHECKPOINT"; idle
+      runs=$n; [ "$what" = "no index" ] && [ "$n" -gt 100 ] && runs=100
+      OUT=$("$LOADGEN" --connections 8 shapes yard-copy --pg "$PG_URL" --runs "$runs" --copy "COPY (SELECT * FROM items WHERE name = 'group-{i}') TO STDOUT" | tail -1)
+      copies=$(field per_s)
+      measure --connections "$n" shapes fetch --where "name = 'group-{i}'" --shapes "$n" --rows 500 || { failed "w1e $n shapes, $what"; continue; }
+      per=$(ratio "$(field per_s)" "$copies")
+      row "w1e $n shapes of 500 rows each at once, $what" "$(three ""), $(field per_s) / s, $per of eight connections' COPY ($copies / s), $(field refused) refused; $(server_cost "each")" ">= 1.5 of COPY" "$(holds "$per" ">" 1.5)"
+    done
+  done
+}
+
 w2() {
   local n cold warm first= flat target
   for n in $AXIS_W2; do
@@ -162,8 +181,10 @@ w6() { local n; for n in $AXIS_W6; do overlapping "w6 50 rows to $n overlapping 
 throughput() {
   local what=$1 predicate=$2 name=$3 n=$4 per rows target hit
   for rows in 1 50; do
-    fresh 0 || return
+    # What the yardstick wrote would be scanned for each shape.
+    stop_server; forget_server; items 0
     walsender $((BACKLOG / rows)) $rows
+    fresh 0 || return
     register "$predicate" 0 "$n" || { failed "$what, $n shapes"; return; }
     for hit in "each hits one" "none hit"; do
       local value="'${name//\{i\}/\' || (i % $n) || \'}'" target=0.8
@@ -177,6 +198,25 @@ throughput() {
 }
 w7() { local n; for n in $AXIS_W7; do throughput "w7 =" "$EQUAL" "name-{i}" "$n"; done; }
 w8() { local n; for n in $AXIS_W8; do throughput "w8 ILIKE" "$ILIKE" "Name-{i}xyz" "$n"; done; }
+# Shapes with a subquery each, that selects one value: transactions on their table, that hit one or none, and on the inner one.
+# BACKLOG_SUBQUERY: transactions of each.
+w7s() {
+  local n i what predicate="name IN (SELECT name FROM owners WHERE owner = {i})" backlog=${BACKLOG_SUBQUERY:-20000}
+  for n in $AXIS_W7; do
+    stop_server
+    sql "DROP TABLE IF EXISTS owners" 2>/dev/null
+    sql "CREATE TABLE owners (name text PRIMARY KEY, owner int NOT NULL); ALTER TABLE owners REPLICA IDENTITY FULL"
+    sql "INSERT INTO owners SELECT 'name-' || i, i FROM generate_series(0, $n - 1) i"; sql "VACUUM ANALYZE owners"
+    fresh 0 || return
+    register "$predicate" 0 "$n" || { failed "w7s, $n shapes"; return; }
+    row "w7s making $n shapes with a subquery each" "$(field per_s) / s; $(server_cost "each")" - -
+    for what in "each hits one|$(rows "'name-' || (i % $n)" 1)" "none hit|$(rows "'other-' || i" 1)" "on the inner table, none hit|INSERT INTO owners VALUES ('none-' || i, -1)"; do
+      idle
+      measure shapes drain --pg "$PG_URL" --transactions "$backlog" --rows 1 --sql "${what#*|}" || { failed "w7s, $n shapes, ${what%%|*}"; continue; }
+      row "w7s, $n shapes, ${what%%|*}" "$(k "$(field per_s)") transactions/s; $(server_cost "per transaction")" "flat" -
+    done
+  done
+}
 # The same with one shape of the whole table, for a server that has no predicates.
 w7all() { throughput "w7 whole table" "" "name-{i}" 1; }
 

@@ -102,10 +102,48 @@ describe("when changes have been merged", () => {
   })
 })
 
+describe("rows of subqueries", () => {
+  test("keep their reasons when they are merged, and go with these", async () => {
+    const parent = await w.table("id int PRIMARY KEY, kind int", "(1, 1)", "(2, 2)", "(3, 1)")
+    const child = await w.table("id int PRIMARY KEY, parent_id int, n int")
+    await w.sql(`INSERT INTO ${child} SELECT i, i % 4, 0 FROM generate_series(1, 20) i`)
+    const one = `parent_id IN (SELECT id FROM ${parent} WHERE kind = 1)`
+    const shapes = [await w.synced({ table: child, where: one }), await w.synced({ table: child, where: `${one} OR n < 0`, replica: "full" })]
+    const begun = await merged()
+    for (let i = 0; i < 60; i++) {
+      await w.sql(`UPDATE ${child} SET n = n + 1 WHERE id % 4 = 1`)
+      if (i % 10 === 3) await w.sql(`UPDATE ${parent} SET kind = 3 - kind`)
+      if (i % 10 === 7) await w.sql(`UPDATE ${child} SET parent_id = 1 + id % 3, n = -n WHERE id % 5 = ${i % 5}`)
+      if (i % 20 === 9) for (const shape of shapes) await w.agrees(shape)
+    }
+    for (const shape of shapes) await w.agrees(shape)
+    await eventually(async () => (await merged()) >= begun + 2, { what: "merges" })
+    for (const restart of [false, true]) {
+      if (restart) await w.restart()
+      for (const shape of shapes.slice(0, 2)) {
+        const late = await w.synced(shape.params)
+        await w.agrees(late)
+        if (!shape.refetches) assert.notEqual(late.handle, shape.handle)
+        assert.ok(late.log.filter((message) => message.key).length < 100, `it reads ${late.log.length} messages`)
+        if (!restart) shapes.push(late)
+      }
+      for (const sql of [`UPDATE ${parent} SET kind = 2 WHERE id = 1`, `UPDATE ${child} SET n = -1 WHERE id = 6`, `UPDATE ${parent} SET kind = 1`, `DELETE FROM ${parent} WHERE id = 3`, `INSERT INTO ${parent} VALUES (3, 1)`]) {
+        await w.sql(sql)
+        for (const shape of shapes) {
+          shape.upToDate = false
+          await w.agrees(shape)
+        }
+      }
+    }
+  })
+})
+
 describe("killed while changes are merged", () => {
   test("again and again under writes: nothing is lost or doubled, for whoever began when", { timeout: 120000 }, async () => {
     const table = await w.table("id serial PRIMARY KEY, n int, note text")
-    const shapes = [await w.synced({ table }), await w.synced({ table, where: "n % 2 = 0" }), await w.synced({ table, replica: "full" })]
+    const chosen = await w.table("n int PRIMARY KEY")
+    const where = `n IN (SELECT n FROM ${chosen})`
+    const shapes = [await w.synced({ table }), await w.synced({ table, where: "n % 2 = 0" }), await w.synced({ table, where }), await w.synced({ table, replica: "full" })]
     const writer = await w.connection()
     let running = true
     const busy = (async () => {
@@ -113,6 +151,8 @@ describe("killed while changes are merged", () => {
         await writer.query(`INSERT INTO ${table} (n, note) VALUES (0, repeat('x', 200))`)
         await writer.query(`UPDATE ${table} SET n = n + 1 WHERE id % 10 = ${i % 10}`)
         if (i % 7 === 0) await writer.query(`DELETE FROM ${table} WHERE id % 31 = ${i % 31} OR id < ${i - 60}`)
+        if (i % 5 === 0) await writer.query(`INSERT INTO ${chosen} VALUES (${(i / 5) % 8})  ON CONFLICT DO NOTHING`)
+        if (i % 5 === 3) await writer.query(`DELETE FROM ${chosen} WHERE n % 3 = ${i % 3}`)
       }
     })()
     let merges = 0
@@ -120,7 +160,7 @@ describe("killed while changes are merged", () => {
       await sleep(700 + i * 130)
       merges += await merged()
       await w.restart()
-      shapes.push(await w.synced({ ...shapes[i % 3].params }))
+      shapes.push(await w.synced({ ...shapes[i % 4].params }))
       for (const shape of shapes) {
         shape.upToDate = false
         await shape.sync()
@@ -129,7 +169,7 @@ describe("killed while changes are merged", () => {
     running = false
     await busy
     for (const shape of shapes) await w.agrees(shape, { within: 20000 })
-    for (const shape of shapes.slice(0, 3)) await w.agrees(await w.synced(shape.params))
+    for (const shape of shapes.slice(0, 4)) await w.agrees(await w.synced(shape.params))
     assert.ok(merges >= 3, `${merges} merges`)
   })
 })

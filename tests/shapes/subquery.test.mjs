@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict"
 import { after, before, describe, test } from "node:test"
-import { World } from "./support/world.mjs"
+import { World, eventually } from "./support/world.mjs"
 
 let w
 before(async () => (w = await World.start()))
@@ -282,4 +282,62 @@ describe("the inner table", () => {
     await w.sql(`ALTER TABLE ${parent} ADD COLUMN extra text; UPDATE ${parent} SET value = 1`)
     await w.agrees(shape)
   })
+})
+
+describe("many shapes", () => {
+  const evaluations = async () => Number(/^thalweg_shape_evaluations_total (\d+)/m.exec(await (await fetch(`${w.base}/metrics`)).text())[1])
+
+  test("a change asks those only that it may concern, whatever rows come and go", async () => {
+    const owners = await w.table("id int PRIMARY KEY, owner int")
+    const items = await w.table("id int PRIMARY KEY, owned int, done bool")
+    await w.sql(`INSERT INTO ${owners} SELECT i, i FROM generate_series(1, 40) i; INSERT INTO ${items} SELECT i, i % 40 + 1, false FROM generate_series(1, 80) i`)
+    const mine = (i) => `owned IN (SELECT id FROM ${owners} WHERE owner = ${i})`
+    const shapes = await Promise.all(Array.from({ length: 40 }, (_, i) => w.synced({ table: items, where: i % 4 ? mine(i + 1) : `${mine(i + 1)} AND NOT done` })))
+    const before = await evaluations()
+    await w.sql(`UPDATE ${items} SET done = true WHERE id = 1`)
+    await w.agrees(shapes[1])
+    await w.sql(`UPDATE ${owners} SET id = 100 WHERE owner = 1`)
+    await w.agrees(shapes[0])
+    const after = await evaluations()
+    assert.ok(after - before < 20, `${after - before} evaluations for two changes`)
+    await w.sql(`UPDATE ${owners} SET owner = owner % 7 + 1; UPDATE ${items} SET owned = owned % 5 + 1, done = id % 3 = 0`)
+    for (const shape of shapes) await w.agrees(shape)
+  })
+})
+
+describe("killed while rows are on their way", () => {
+  for (const late of [false, true])
+    test(late ? "and changes wait for them" : "before anything else happened", async () => {
+      const { parent, child, where } = await family()
+      const nested = `parent_id IN (SELECT id FROM ${parent} WHERE value IN (SELECT value FROM ${parent} WHERE value = 1))`
+      const shapes = [await w.synced({ table: child, where }), await w.synced({ table: child, where: nested })]
+      const [one, other] = [await w.connection(), await w.connection()]
+      const lock = `BEGIN; LOCK TABLE ${child} IN ACCESS EXCLUSIVE MODE`
+      await one.query(lock)
+      // Who waits for the lock first gets it first: the query for the rows stays behind this one.
+      const next = late ? other.query(lock) : undefined
+      const blocked = (n) => eventually(async () => Number(await w.one("SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock'", [w.database])) >= n, { what: "a query that waits" })
+      if (late) await blocked(1)
+      await w.sql(`UPDATE ${parent} SET value = 1 WHERE id = 2`)
+      await blocked(late ? 2 : 1)
+      if (late) await one.query(`UPDATE ${child} SET value = value + 1; INSERT INTO ${child} VALUES (7, 2, 70), (8, 1, 80); DELETE FROM ${child} WHERE id = 1`)
+      await one.query("COMMIT")
+      await next
+      if (late) {
+        // It is seen by a shape that waits for nothing.
+        const all = await w.synced({ table: parent })
+        await w.sql(`INSERT INTO ${parent} VALUES (50, 50)`)
+        await w.agrees(all)
+      }
+      await w.kill()
+      if (late) await other.query("COMMIT")
+      await w.serve()
+      for (const shape of shapes) {
+        shape.upToDate = false
+        await w.agrees(shape)
+        await w.agrees(await w.synced(shape.params))
+      }
+      await w.sql(`UPDATE ${parent} SET value = 3 WHERE id = 1; INSERT INTO ${child} VALUES (9, 2, 90)`)
+      for (const shape of shapes) await w.agrees(shape)
+    })
 })

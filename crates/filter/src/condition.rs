@@ -73,6 +73,8 @@ pub struct Query {
     /// How many the outer table has.
     outer: usize,
     sql: String,
+    /// How much of `sql` stands before WHERE.
+    source: usize,
 }
 
 /// Which rows a subquery selects.
@@ -221,6 +223,12 @@ impl Membership {
         }
     }
 
+    /// What rows of the outer table are asked, for all values of one [source](Query::source): where the text is the same, so is each row's
+    /// [key](Self::key).
+    pub fn question(&self) -> String {
+        format!("{} IN ({})", self.side(), self.query.source())
+    }
+
     fn side(&self) -> String {
         row_sql(self.keys.iter().map(|(expr, _)| print::sql(expr, &self.query.joint)))
     }
@@ -265,6 +273,11 @@ impl Query {
     /// As SQL for Postgres. Queries with the same text, on the same table, select the same values.
     pub fn sql(&self) -> &str {
         &self.sql
+    }
+
+    /// The same without its condition. Queries of one source, on the same table, have values of the same types.
+    pub fn source(&self) -> &str {
+        &self.sql[..self.source]
     }
 
     /// What a row of its table adds to the values, if it satisfies the filter.
@@ -452,10 +465,11 @@ impl Builder<'_> {
         };
         let list = values.iter().map(|value| print::sql(value, &joint)).collect::<Vec<_>>().join(", ");
         let mut sql = format!("SELECT {list} FROM {}", table.sql);
+        let source = sql.len();
         if let Some(filter) = filter.sql() {
             sql += &format!(" WHERE {filter}");
         }
-        let query = Query { table, filter, values: values.into(), joint, outer, sql };
+        let query = Query { table, filter, values: values.into(), joint, outer, sql, source };
         Ok(Membership { negated, query: Arc::new(query), keys: keys.into() })
     }
 }

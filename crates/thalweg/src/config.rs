@@ -153,7 +153,7 @@ settings! {
         max_shape_requests: usize = "10000", "THALWEG_MAX_SHAPE_REQUESTS", "N",
             "All other requests for shapes at a time";
         shape_database_connections: usize = "20", "THALWEG_SHAPE_DATABASE_CONNECTIONS", "N",
-            "Connections to Postgres for queries, beside the one for changes";
+            "Connections to Postgres for queries, beside the one for changes; one stays open when nothing is asked";
         replication_stream_id: String = "default", "THALWEG_REPLICATION_STREAM_ID", "ID",
             "Names the replication slot and the publication; servers of one database need different ones";
         manual_publishing: Switch = "off", "THALWEG_MANUAL_PUBLISHING", "on|off",
@@ -165,7 +165,7 @@ settings! {
         journal_bound_bytes: Size = "1GiB", "THALWEG_JOURNAL_BOUND_BYTES", "SIZE",
             "How much may wait in the journal to be settled before writers are refused";
         window_bytes: Size = "64MiB", "THALWEG_WINDOW_BYTES", "SIZE",
-            "How much of the journal's end is kept in memory for readers";
+            "How much of the journal's end is kept in memory for readers; of the shapes' journal 16 MiB at most";
         chunk_cache_bytes: Size = "32MiB", "THALWEG_CHUNK_CACHE_BYTES", "SIZE",
             "How much memory holds chunks that are read again and again, such as the start of a stream with many new clients";
         settle: Switch = "on", "THALWEG_SETTLE", "on|off",

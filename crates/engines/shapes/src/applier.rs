@@ -119,7 +119,8 @@ impl Applier {
     /// told: the shapes that it changes go.
     fn too_many_ranges(&mut self, transaction: &Transaction, error: &StoreError) {
         let shapes: Vec<Arc<Shape>> = {
-            let slots: HashSet<u32> = transaction.placed().iter().flat_map(|placed| placed.slots.iter().copied()).collect();
+            let slots: HashSet<u32> =
+                transaction.placed().iter().flat_map(|placed| placed.slots.iter().copied()).collect();
             let router = self.engine.router.lock();
             slots.into_iter().filter_map(|slot| router.shape(slot).cloned()).collect()
         };
@@ -332,6 +333,8 @@ impl Applier {
         }
         self.engine.set_published(self.tail);
         self.carry_out(verdict);
+        // If nothing happens in the database, nobody says again how far it is.
+        self.pass(None, self.reached);
         Ok(())
     }
 
@@ -397,10 +400,9 @@ impl Apply for Applier {
     }
 
     fn change(&mut self, message: &Message<'_>) -> Result<(), ApplyError> {
-        if let Message::Relation { id, .. } = message
-            && self.engine.router.lock().is_stranger(*id)
-        {
-            self.meet(*id)?;
+        let strangers = self.engine.router.lock().strangers(message);
+        for relation in strangers {
+            self.meet(relation)?;
         }
         // Descriptions come outside of transactions too.
         let mut nothing = Transaction::new(0, 0, usize::MAX);
@@ -457,7 +459,7 @@ impl Apply for Applier {
             }
             self.engine.set_published(self.tail);
         }
-        let evaluations = self.engine.router.lock().take_evaluations();
+        let evaluations = self.engine.router.lock().take_evaluations() + self.engine.graph.lock().take_evaluations();
         self.engine.counters.applied(transaction.told(), evaluations);
         self.carry_out(verdict);
         self.reached(end);
@@ -524,9 +526,8 @@ mod tests {
             list.iter().for_each(|length| lengths.push(*length));
             lengths
         };
-        let cut = |list: &[u32]| {
-            pieces(&of(list), 10).iter().map(|piece| piece.iter().collect()).collect::<Vec<Vec<u32>>>()
-        };
+        let cut =
+            |list: &[u32]| pieces(&of(list), 10).iter().map(|piece| piece.iter().collect()).collect::<Vec<Vec<u32>>>();
         assert_eq!(cut(&[]), Vec::<Vec<u32>>::new());
         assert_eq!(cut(&[3, 7, 1]), [vec![3, 7], vec![1]]);
         assert_eq!(cut(&[4, 25, 5]), [vec![4], vec![10], vec![10], vec![5, 5]]);

@@ -4,6 +4,7 @@ use crate::compact::Compactor;
 use crate::definition::Identity;
 use crate::family::Families;
 use crate::hot::Hot;
+use crate::joint::Joint;
 use crate::kept::Kept;
 use crate::lag::{Behind, Lag};
 use crate::make::Templates;
@@ -20,8 +21,8 @@ use crate::source::publish::Publisher;
 use crate::state::recent::Recent;
 use crate::state::snapshot::PgSnapshot;
 use crate::state::transaction::Told;
-use crate::stuck::Stuck;
 use crate::store::{Store, StoreError};
+use crate::stuck::Stuck;
 use crate::subquery::{Asking, Graph};
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
@@ -158,6 +159,7 @@ pub(crate) struct Engine {
     pub(crate) making: Mutex<crate::subquery::Making>,
     pub(crate) registry: RwLock<Registry>,
     pub(crate) families: Families,
+    pub(crate) joint: Joint,
     last_snapshot: Mutex<Option<Arc<PgSnapshot>>>,
     pub(crate) counters: Counters,
     pub(crate) marks: Mutex<Marks>,
@@ -203,6 +205,7 @@ impl Engine {
             making: Mutex::default(),
             registry: RwLock::default(),
             families: Families::default(),
+            joint: Joint::default(),
             last_snapshot: Mutex::default(),
             counters: Counters::default(),
             marks: Mutex::default(),
@@ -406,16 +409,13 @@ impl Engine {
         if let Some(slot) = slot {
             self.router.lock().remove(slot, shape.number);
         }
-        if logs.is_empty() {
-            return Lsn::ZERO;
-        }
-        let mut deleted = self.store.delete_shape(&logs);
+        let mut deleted = self.delete_logs(shape, logs.clone());
         drop(deleting);
         // A shape that is forgotten but not deleted would come back at the next start, without what happened since.
         while deleted.as_ref().is_err_and(StoreError::is_transient) && !self.stopping() {
             std::thread::sleep(DELETE_AGAIN);
             let _deleting = self.compactor.deleting.lock();
-            deleted = self.store.delete_shape(&logs);
+            deleted = self.delete_logs(shape, logs.clone());
         }
         match deleted {
             Ok(end) => end,
@@ -424,6 +424,16 @@ impl Engine {
                 Lsn::ZERO
             }
         }
+    }
+
+    /// Deletes logs of a shape, and those that only it referred to.
+    pub(crate) fn delete_logs(&self, shape: &Shape, mut logs: Vec<LogId>) -> Result<Lsn, StoreError> {
+        let joint = self.joint.let_go(shape.number);
+        logs.extend(&joint);
+        if logs.is_empty() {
+            return Ok(Lsn::ZERO);
+        }
+        self.store.delete_shape(&logs).inspect_err(|_| self.joint.give_back(joint))
     }
 
     fn forgotten(&self, shape: &Shape, error: &StoreError) {

@@ -3,7 +3,7 @@
 use crate::definition::Definition;
 use crate::predicate;
 use crate::router::Router;
-use crate::subquery::Dependence;
+use crate::subquery::{self, Dependence};
 use crate::table::Table;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -37,15 +37,15 @@ pub(crate) fn explain(
         });
     };
     if let Some(dependence) = dependence {
-        return Ok(Explanation {
-            indexed: false,
-            keys: Vec::new(),
-            evaluated: Some(dependence.condition.sql()),
-            why: Some(
-                "a clause with subqueries is evaluated for each change of its table, against the inner queries' values in memory"
-                    .to_owned(),
-            ),
-        });
+        let found = subquery::explain(&dependence.condition);
+        let indexed = found.because.is_empty();
+        let why = if indexed {
+            "where an alternative has several of these, changes look for what fewest others share".to_owned()
+        } else {
+            format!("each alternative of a clause with subqueries needs one: {}", found.because.join("; "))
+        };
+        let keys = if indexed { found.keys } else { Vec::new() };
+        return Ok(Explanation { indexed, keys, evaluated: Some(dependence.condition.sql()), why: Some(why) });
     }
     let read = predicate::parse(sql, &definition.params, table).map_err(|error| error.to_string())?;
     let found = router.lock().explain(table.oid, &read);
@@ -62,8 +62,9 @@ pub(crate) fn explain(
 mod tests {
     use super::*;
     use crate::table::{Column, ColumnType, Kind, TableName};
+    use std::sync::Arc;
 
-    fn said(sql: Option<&str>) -> Result<Explanation, String> {
+    fn table() -> Table {
         let ty = |oid, name: &str| ColumnType {
             oid,
             name: name.to_owned(),
@@ -73,16 +74,36 @@ mod tests {
             labels: Vec::new(),
         };
         let column = |name: &str, ty| Column { name: name.to_owned(), ty, not_null: false, key: None, generated: None };
-        let table = Table {
+        Table {
             oid: 9,
             name: TableName { schema: "public".into(), name: "t".into() },
             kind: Kind::Ordinary,
             columns: vec![column("id", ty(23, "int4")), column("name", ty(25, "text"))],
             ancestors: Vec::new(),
             parts: Vec::new(),
-        };
+        }
+    }
+
+    fn said(sql: Option<&str>) -> Result<Explanation, String> {
         let definition = Definition { where_sql: sql.map(str::to_owned), ..Definition::of_table("public", "t") };
-        explain(&definition, &table, None, &Mutex::default())
+        explain(&definition, &table(), None, &Mutex::default())
+    }
+
+    #[test]
+    fn it_says_by_which_values_subqueries_are_found() {
+        let said = |sql: &str| {
+            let tables = [Arc::new(table())];
+            let condition = Arc::new(predicate::condition(sql, &[], &table(), &tables).unwrap());
+            let dependence = Dependence { condition, tables: hashbrown::HashMap::new() };
+            let definition = Definition { where_sql: Some(sql.to_owned()), ..Definition::of_table("public", "t") };
+            explain(&definition, &table(), Some(&dependence), &Mutex::default()).unwrap()
+        };
+        let found = said("id IN (SELECT id FROM t WHERE name = 'x') OR id > 7 AND id NOT IN (SELECT id FROM t)");
+        let value = "a value of \"id\" IN (SELECT \"id\" FROM \"public\".\"t\")";
+        assert_eq!((found.indexed, found.keys), (true, vec![value.to_owned(), "range on \"id\"".to_owned()]));
+        let found = said("id IN (SELECT id FROM t WHERE name = 'x') OR id <> 7");
+        assert!(!found.indexed && found.keys.is_empty() && found.why.unwrap().contains("<> '7'"));
+        assert!(said("id NOT IN (SELECT id FROM t)").why.unwrap().contains("NOT IN"));
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod follow;
 mod footprint;
 pub mod format;
 mod hot;
+mod joint;
 mod kept;
 mod lag;
 mod make;

@@ -346,12 +346,15 @@ impl State {
     #[must_use]
     pub(crate) fn oldest_needed(&self) -> Option<u64> {
         let end = self.bases.as_ref().map_or(ShapeOffset::SNAPSHOT_END, |bases| bases.newest().end);
-        self.passing
-            .as_ref()
-            .and_then(|passing| passing.early.first())
-            .map(|(_, entry)| entry)
-            .or(self.entries.first_after(end))
-            .map(|entry| entry.at)
+        self.early().into_iter().chain(self.entries.oldest_after(end)).chain(self.held()).min()
+    }
+
+    fn early(&self) -> Option<u64> {
+        self.passing.as_ref()?.early.first().map(|(_, entry)| entry.at)
+    }
+
+    fn held(&self) -> Option<u64> {
+        self.holding().and_then(Holding::oldest)
     }
 
     /// Where what is known of the log begins: no position before it can be answered.
@@ -405,9 +408,7 @@ impl State {
     /// Where the oldest body lies that the shape needs, in the change log.
     #[must_use]
     pub(crate) fn oldest_body(&self) -> Option<u64> {
-        let early = self.passing.as_ref().and_then(|passing| passing.early.first());
-        let held = || self.holding().and_then(Holding::oldest);
-        early.map(|(_, entry)| entry).or(self.entries.first()).or_else(held).map(|entry| entry.at)
+        self.early().into_iter().chain(self.entries.oldest()).chain(self.held()).min()
     }
 
     /// The position after everything that there is so far.

@@ -9,6 +9,7 @@ use crate::serve::ShapesService;
 use crate::serve::admission::Kind;
 use crate::source::pool::{self, Pool};
 use crate::store::{Store, StoreError};
+use crate::table::TableName;
 use crate::watch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -91,6 +92,7 @@ impl Shapes {
         let recovered = engine.recover()?;
         tracing::info!(shapes = recovered.shapes, transactions = recovered.transactions, "shapes are back");
         let database = Pool::new(engine.config.query_database.clone(), engine.config.connections);
+        warm(&engine, &database);
         let service = ShapesService::new(Arc::clone(&engine), database);
         let mut shapes = Self { engine, service, threads: Vec::new() };
         let following = Arc::clone(&shapes.engine);
@@ -124,6 +126,18 @@ impl Shapes {
             }
         }
     }
+}
+
+/// Has the pool's first connection made, and has Postgres read in its process what a look at a table takes, before somebody waits for it.
+fn warm(engine: &Arc<Engine>, database: &Pool) {
+    let engine = Arc::clone(engine);
+    let any = TableName { schema: "pg_catalog".into(), name: "pg_publication".into() };
+    // If it cannot be done now, who makes the first shape does it.
+    let _ = database.submit(move |session| {
+        if let Ok(session) = session {
+            let _ = engine.tables.find(&mut session.conn, &any);
+        }
+    });
 }
 
 impl Drop for Shapes {

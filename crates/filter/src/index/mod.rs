@@ -146,6 +146,12 @@ impl<K: Copy + Ord> Index<K> {
         Filing(slot)
     }
 
+    /// About how many others would be evaluated with a predicate for a row that leads to it; `None`: nothing leads to it, and it would be evaluated
+    /// for each row.
+    pub fn cost(&self, predicate: &Predicate) -> Option<u64> {
+        Some(plan::plan(&predicate.expr, &self.filed, &self.hasher)?.cost)
+    }
+
     /// Takes back what [`Index::insert`] did, which gave this filing for the key.
     pub fn remove(&mut self, key: K, filing: Filing) {
         if filing == EVERYTHING {

@@ -21,7 +21,7 @@ pub(super) struct Plan<'a> {
     /// A row that satisfies the predicate has one of these.
     pub(super) keys: Vec<Key<'a>>,
     /// About how many others would be candidates with it.
-    cost: u64,
+    pub(super) cost: u64,
 }
 
 /// `None` if there are no keys that every row that satisfies it must have one of.

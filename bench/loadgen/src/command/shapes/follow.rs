@@ -1,6 +1,7 @@
 //! Live clients: transactions that all of them wait for, and none at all.
 
 use super::{Memory, spent};
+use crate::ask::requests;
 use crate::cli::Target;
 use crate::cost::{Meter, resident_bytes};
 use crate::drive::{Nanos, Until, nanos};
@@ -8,7 +9,6 @@ use crate::latency::Latencies;
 use crate::pg::{Pg, Url};
 use crate::run::threads;
 use crate::work::shape::{Board, Definition, Goal, Seen, Shapes};
-use crate::ask::requests;
 use anyhow::{Context, bail};
 use clap::Args;
 use std::net::SocketAddr;

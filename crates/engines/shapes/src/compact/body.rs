@@ -1,9 +1,11 @@
 //! Bodies taken apart as bytes: no value is decoded, so none can come out in another form than it went in.
 
+use super::moves::{Event, Reasons};
+
 /// Not a body that can be merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyError {
-    /// Rows whose place in the shape depends on other rows, and what is told of these. Merging them needs to know of both.
+    /// What it is is not known.
     #[error("the shape's log tells of more than rows")]
     NotRows,
     #[error("a body is not in the form that it was written in")]
@@ -16,6 +18,25 @@ pub(crate) enum Operation {
     Insert,
     Update,
     Delete,
+}
+
+/// What stands in a log.
+pub(crate) enum Message<'a> {
+    Row(Body<'a>),
+    /// Of many rows.
+    Event(Event<'a>),
+}
+
+impl<'a> Message<'a> {
+    /// The first message of `bytes`, and what follows it.
+    pub(crate) fn split(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), BodyError> {
+        let Some(rest) = bytes.strip_prefix(b"{\"headers\":") else {
+            return Body::split(bytes).map(|(body, rest)| (Self::Row(body), rest));
+        };
+        let (headers, rest) = rest.split_at(object_end(rest)?);
+        let rest = rest.strip_prefix(b" },").ok_or(BodyError::Form)?;
+        Ok((Self::Event(serde_json::from_slice(headers).map_err(|_| BodyError::NotRows)?), rest))
+    }
 }
 
 /// `{"key":…,"value":{…},"headers":{…}},`, in pieces.
@@ -53,18 +74,26 @@ impl<'a> Body<'a> {
 
     pub(crate) fn operation(&self) -> Result<Operation, BodyError> {
         let rest = self.headers.strip_prefix(b"{\"operation\":\"").ok_or(BodyError::Form)?;
-        let operation = match &rest[..text_end(rest)?] {
-            b"insert" => Operation::Insert,
-            b"update" => Operation::Update,
-            b"delete" => Operation::Delete,
-            _ => return Err(BodyError::Form),
-        };
-        // Quotes in a text have a backslash before them: these are names.
-        let tagged = [&b"\"tags\":"[..], b"\"removed_tags\":", b"\"active_conditions\":"];
-        if tagged.iter().any(|name| memchr::memmem::find(self.headers, name).is_some()) {
-            return Err(BodyError::NotRows);
+        match &rest[..text_end(rest)?] {
+            b"insert" => Ok(Operation::Insert),
+            b"update" => Ok(Operation::Update),
+            b"delete" => Ok(Operation::Delete),
+            _ => Err(BodyError::Form),
         }
-        Ok(operation)
+    }
+
+    /// Of a row of a shape with subqueries.
+    pub(crate) fn reasons(&self) -> Result<Option<Reasons<'a>>, BodyError> {
+        // Quotes in a text have a backslash before them: these are names.
+        let list = |name: &[u8]| {
+            let Some(at) = memchr::memmem::find(self.headers, name) else { return Ok(None) };
+            list_at(self.headers, at + name.len()).map(Some)
+        };
+        match (list(b"\"tags\":")?, list(b"\"active_conditions\":")?) {
+            (None, None) => Ok(None),
+            (Some(tags), Some(active)) => Ok(Some(Reasons { tags, active })),
+            _ => Err(BodyError::NotRows),
+        }
     }
 
     /// The transaction's number, if it is told.
@@ -79,26 +108,41 @@ impl<'a> Body<'a> {
     pub(crate) fn relation(&self) -> Result<&'a [u8], BodyError> {
         const NAME: &[u8] = b"\"relation\":[";
         let from = memchr::memmem::find(self.headers, NAME).ok_or(BodyError::Form)?;
-        let mut at = from + NAME.len();
-        loop {
-            match self.headers.get(at) {
-                Some(b']') => return Ok(&self.headers[from..=at]),
-                Some(b'"') => at += text_end(&self.headers[at + 1..])? + 2,
-                Some(b',') => at += 1,
-                _ => return Err(BodyError::Form),
-            }
+        let list = list_at(self.headers, from + NAME.len() - 1)?;
+        Ok(&self.headers[from..from + NAME.len() - 1 + list.len()])
+    }
+}
+
+/// `[…]` of texts or of words, which begins at `from`.
+fn list_at(bytes: &[u8], from: usize) -> Result<&[u8], BodyError> {
+    if bytes.get(from) != Some(&b'[') {
+        return Err(BodyError::Form);
+    }
+    let mut at = from + 1;
+    loop {
+        match bytes.get(at) {
+            Some(b']') => return Ok(&bytes[from..=at]),
+            Some(b'"') => at += text_end(&bytes[at + 1..])? + 2,
+            Some(b',' | b'a'..=b'z') => at += 1,
+            _ => return Err(BodyError::Form),
         }
     }
 }
 
 /// Appends a body for a row that is there.
-pub(crate) fn push_row(out: &mut Vec<u8>, key: &[u8], value: &[u8], relation: &[u8]) {
+pub(crate) fn push_row(out: &mut Vec<u8>, key: &[u8], value: &[u8], relation: &[u8], reasons: Option<Reasons<'_>>) {
     out.extend_from_slice(b"{\"key\":\"");
     out.extend_from_slice(key);
     out.extend_from_slice(b"\",\"value\":");
     out.extend_from_slice(value);
     out.extend_from_slice(b",\"headers\":{\"operation\":\"insert\",");
     out.extend_from_slice(relation);
+    if let Some(Reasons { tags, active }) = reasons {
+        out.extend_from_slice(b",\"tags\":");
+        out.extend_from_slice(tags);
+        out.extend_from_slice(b",\"active_conditions\":");
+        out.extend_from_slice(active);
+    }
     out.extend_from_slice(b"}},");
 }
 
@@ -210,7 +254,7 @@ mod tests {
         let (last, rest) = Body::split(rest).unwrap();
         assert_eq!((last.operation(), last.xid(), rest), (Ok(Operation::Delete), None, &b""[..]));
         let mut row = Vec::new();
-        push_row(&mut row, body.key, body.value, body.relation().unwrap());
+        push_row(&mut row, body.key, body.value, body.relation().unwrap(), None);
         let (row, rest) = Body::split(&row).unwrap();
         assert_eq!(
             (row.key, row.value, row.operation(), rest),
@@ -220,10 +264,18 @@ mod tests {
 
     #[test]
     fn what_is_more_than_a_row_is_told_apart() {
-        let event = br#"{"headers":{"event":"move-out","patterns":[],"txids":[]}},"#;
+        let event = br#"{"headers":{"event":"move-out","patterns":[{"pos":0,"value":"}"}],"txids":[3]} },x"#;
+        assert!(matches!(Message::split(event), Ok((Message::Event(event), b"x")) if event.txids == [3]));
         assert_eq!(Body::split(event), Err(BodyError::NotRows));
-        let tagged = br#"{"key":"k","value":{},"headers":{"operation":"insert","tags":["a"]}},"#;
-        assert_eq!(Body::split(tagged).unwrap().0.operation(), Err(BodyError::NotRows));
+        let tagged = br#"{"key":"k","value":{},"headers":{"operation":"update","relation":["\"tags\":","t"],"tags":["a/","/1"],"removed_tags":["b/"],"active_conditions":[true,false]}},"#;
+        let (body, _) = Body::split(tagged).unwrap();
+        let reasons = body.reasons().unwrap().unwrap();
+        assert_eq!((reasons.tags, reasons.active), (&br#"["a/","/1"]"#[..], &b"[true,false]"[..]));
+        assert_eq!(Body::split(CHANGE).unwrap().0.reasons(), Ok(None));
+        let mut row = Vec::new();
+        push_row(&mut row, body.key, body.value, body.relation().unwrap(), Some(reasons));
+        let (row, _) = Body::split(&row).unwrap();
+        assert_eq!((row.reasons(), row.operation()), (Ok(Some(reasons)), Ok(Operation::Insert)));
     }
 
     #[test]
@@ -241,13 +293,15 @@ mod tests {
         #[test]
         fn garbage_never_panics(bytes in prop::collection::vec(prop::sample::select(b"{}[]\",:\\a1".to_vec()), 0..40), cut in 0..CHANGE.len()) {
             let _ = Body::split(&bytes);
+            let _ = Message::split(&[b"{\"headers\":".as_slice(), &bytes].concat());
+            let _ = list_at(&bytes, cut % 8);
             let _ = members(&bytes);
             let _ = patched(&bytes, &bytes);
             prop_assert_eq!(Body::split(&CHANGE[..cut]), Err(BodyError::Form));
             let mut damaged = CHANGE.to_vec();
             damaged.splice(cut..cut, bytes);
             if let Ok((body, _)) = Body::split(&damaged) {
-                let _ = (body.operation(), body.xid(), body.relation());
+                let _ = (body.operation(), body.xid(), body.relation(), body.reasons());
             }
         }
     }

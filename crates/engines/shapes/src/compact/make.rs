@@ -181,7 +181,7 @@ fn write(
             if writer.is_full() && failed.is_none() {
                 failed = writer.flush(pace).err();
             }
-        });
+        })?;
         if let Some(error) = failed {
             return Err(error);
         }

@@ -131,7 +131,7 @@ impl World {
             rows_gone: false,
         };
         engine.store.put_table(&table()).unwrap();
-        let (shape, _) = engine.store.create_shape(HANDLE.parse().unwrap(), &stored, b"", &Lengths::default()).unwrap();
+        let (shape, _) = engine.store.create_shape(HANDLE.parse().unwrap(), &stored, None).unwrap();
         let snapshot = PgSnapshot { lsn: 10, ..("5:5:".parse().unwrap()) };
         let mut ends = 0;
         let none = Lengths::default();

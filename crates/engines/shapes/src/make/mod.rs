@@ -5,6 +5,7 @@
 
 mod check;
 mod failure;
+mod groups;
 pub(crate) mod scan;
 mod target;
 mod template;
@@ -58,7 +59,7 @@ impl Engine {
         if let Some(known) = self.known(checked.identity, words) {
             return Ok((known, None));
         }
-        self.publisher.ensure(session, &checked.table).map_err(not_published)?;
+        self.publisher.ensure_found(session, found).map_err(not_published)?;
         // Shapes of one table see its changes by the same columns.
         let known = self.router.lock().table(checked.table.oid).cloned();
         if known.is_some_and(|known| !known.same_shape(&checked.table)) {

@@ -38,6 +38,8 @@ pub struct Entries {
     open: u64,
     /// Of all entries.
     bytes: u64,
+    /// Whether places in the change log do not go up with the entries: rows that came late stand in front of what waited for them.
+    unordered: bool,
 }
 
 impl Absent for Entries {
@@ -66,6 +68,7 @@ impl Entries {
         if entry.offset() <= self.tail() && !self.list.is_empty() {
             return;
         }
+        self.unordered |= self.list.last().is_some_and(|last| last.at > entry.at);
         self.list.push(entry);
         self.open += u64::from(entry.len);
         self.bytes += u64::from(entry.len);
@@ -81,10 +84,10 @@ impl Entries {
         self.list.last().map_or(ShapeOffset::SNAPSHOT_END, Entry::offset)
     }
 
-    /// The oldest entry.
+    /// Where the oldest body lies in the change log.
     #[must_use]
-    pub fn first(&self) -> Option<&Entry> {
-        self.list.first()
+    pub fn oldest(&self) -> Option<u64> {
+        self.oldest_after(ShapeOffset::SNAPSHOT_END)
     }
 
     #[must_use]
@@ -132,10 +135,12 @@ impl Entries {
         self.list[..count].iter().map(|entry| u64::from(entry.len)).sum()
     }
 
-    /// The oldest entry after a position.
+    /// Where the oldest body after a position lies in the change log.
     #[must_use]
-    pub fn first_after(&self, from: ShapeOffset) -> Option<&Entry> {
-        self.list.get(self.list.partition_point(|entry| entry.offset() <= from))
+    pub fn oldest_after(&self, from: ShapeOffset) -> Option<u64> {
+        let after = &self.list[self.list.partition_point(|entry| entry.offset() <= from)..];
+        let first = after.first().map(|entry| entry.at);
+        if self.unordered { after.iter().map(|entry| entry.at).min() } else { first }
     }
 
     /// The entries after a position, up to the last one whose transaction is not after `lsn`.
@@ -235,6 +240,15 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_body_is_not_always_the_first() {
+        let at = |lsn, at| Entry { at, ..entry(lsn, 0, 1) };
+        let mut entries = entries(&[at(5, 10), at(6, 30), at(7, 20), at(8, 40)], 100);
+        assert_eq!((entries.oldest(), entries.oldest_after(ShapeOffset::new(5, 0))), (Some(10), Some(20)));
+        entries.cut(ShapeOffset::new(5, 0));
+        assert_eq!((entries.oldest(), entries.oldest_after(ShapeOffset::new(8, 0))), (Some(20), None));
+    }
+
+    #[test]
     fn what_lies_between_two_positions_ends_with_a_transaction() {
         let entries = entries(&[entry(5, 0, 1), entry(5, 2, 2), entry(7, 0, 4), entry(9, 0, 8)], 100);
         let sum = |from, lsn| entries.between(from, lsn).iter().map(|e| e.len).sum::<u32>();
@@ -243,7 +257,6 @@ mod tests {
             [7, 6, 0]
         );
         assert_eq!(entries.bytes_before(ShapeOffset::new(5, 2)), 3);
-        assert_eq!(entries.first_after(ShapeOffset::new(5, 2)), Some(&entry(7, 0, 4)));
     }
 
     #[test]

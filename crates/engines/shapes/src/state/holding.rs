@@ -101,8 +101,11 @@ impl Holding {
         [self.cap, self.held_cap].into_iter().flatten().fold(lsn, u64::min)
     }
 
-    pub(crate) fn oldest(&self) -> Option<&Entry> {
-        self.items.iter().find_map(|item| if let Item::Change(_, entry) = item { Some(entry) } else { None })
+    /// Where the oldest body that is held lies in the change log.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        let changes =
+            self.items.iter().filter_map(|item| if let Item::Change(_, entry) = item { Some(entry.at) } else { None });
+        changes.min()
     }
 
     /// Nothing is held or missing.

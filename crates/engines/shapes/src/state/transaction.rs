@@ -2,6 +2,7 @@
 
 use crate::subquery::RowChange;
 use bytes::Bytes;
+use hashbrown::HashMap;
 use std::sync::Arc;
 use thalweg_log::Lengths;
 
@@ -33,6 +34,8 @@ pub struct Transaction {
     /// Tables that it has upset.
     upset: Vec<u32>,
     buffers: Vec<Buffer>,
+    /// Their places, by their projections.
+    by_projection: HashMap<u32, usize>,
     placed: Vec<Placed>,
     /// Changes that shapes with subqueries have to see together.
     kept: Vec<Arc<RowChange>>,
@@ -51,7 +54,6 @@ pub struct Told {
 /// Bodies of one projection that are not placed yet.
 #[derive(Debug, Default)]
 struct Buffer {
-    projection: u32,
     bodies: Vec<u8>,
     lengths: Lengths,
     groups: Vec<Group>,
@@ -77,6 +79,7 @@ impl Transaction {
             told: Told::default(),
             upset: Vec::new(),
             buffers: Vec::new(),
+            by_projection: HashMap::new(),
             placed: Vec::new(),
             kept: Vec::new(),
             kept_bytes: 0,
@@ -142,13 +145,11 @@ impl Transaction {
         }
         self.told.bodies += 1;
         self.told.shapes += slots.len() as u64;
-        let at = match self.buffers.iter().position(|buffer| buffer.projection == projection) {
-            Some(at) => at,
-            None => {
-                self.buffers.push(Buffer { projection, ..Buffer::default() });
-                self.buffers.len() - 1
-            }
-        };
+        let buffers = &mut self.buffers;
+        let at = *self.by_projection.entry(projection).or_insert_with(|| {
+            buffers.push(Buffer::default());
+            buffers.len() - 1
+        });
         let buffer = &mut self.buffers[at];
         let from = buffer.bodies.len();
         render(&mut buffer.bodies);
@@ -173,6 +174,7 @@ impl Transaction {
     /// Takes the bodies out, which go to `at` in the change log.
     pub fn place(&mut self, mut at: u64) -> (Bytes, Lengths) {
         self.bytes = 0;
+        self.by_projection.clear();
         let mut all = Vec::new();
         let mut lengths = Lengths::default();
         for buffer in std::mem::take(&mut self.buffers) {

@@ -1,7 +1,8 @@
 //! Making shapes with subqueries, and the inner shapes that they need.
 
 use super::asking::cells;
-use super::node::{Cells, Inner, Node};
+use super::inner::Inner;
+use super::node::{Cells, Node};
 use super::rows::Rows;
 use super::seen::Seen;
 use crate::definition::{self, Definition, Identity, LogMode, Replica};
@@ -22,7 +23,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_filter::{Condition, Filter, Position, Query};
-use thalweg_log::Lengths;
 
 /// How long to wait for other makers of the same inner shape, or for rows that are on their way to it.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
@@ -128,15 +128,7 @@ pub(super) fn inner_node(
         contained,
         pendings: VecDeque::new(),
         after: Default::default(),
-        inner: Some(Inner {
-            identity: identity(query),
-            query: Arc::clone(query),
-            rows: HashMap::new(),
-            key: table.key(),
-            loading: Some(Vec::new()),
-            users: Vec::new(),
-            was_unused: false,
-        }),
+        inner: Some(Inner::new(identity(query), query, table.key())),
     }
 }
 
@@ -289,8 +281,7 @@ impl Engine {
             rows_gone: false,
         };
         self.store.put_table(table).map_err(cannot_store)?;
-        let (log, _) =
-            self.store.create_shape(shape.handle, &stored, b"", &Lengths::default()).map_err(cannot_store)?;
+        let (log, _) = self.store.create_shape(shape.handle, &stored, None).map_err(cannot_store)?;
         if !shape.change(|state| {
             let wanted = matches!(state.phase, Phase::Snapshotting);
             state.log = wanted.then_some(log);
@@ -330,8 +321,7 @@ impl Engine {
                     }
                     let slot = router.insert_dependent(Arc::clone(shape), table);
                     shape.lock().slot = Some(slot);
-                    let mut node = node(slot, snapshot.clone());
-                    node.depth = graph.depth_of(sets);
+                    let node = node(slot, snapshot.clone());
                     projection = Some(node.projection.clone());
                     graph.insert(node);
                     drop((graph, recent, router));

@@ -12,24 +12,41 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `set` | values with their counts, and which come and go in a transaction |
+//! | `set`, `sets` | values with their counts, and which come and go in a transaction; all of them, and who has which value |
 //! | `seen` | what a where clause makes of a row: truths, tags |
 //! | `node` | one shape of the graph, how it sees sets while rows are on their way |
-//! | `graph` | all of them, in the order in which they depend on each other |
+//! | `pending` | values whose rows are on their way to a node |
+//! | `inner`, `outer` | the rows of an inner shape; what clients of an outer one are told |
+//! | `graph` | all of them, and who needs whom |
+//! | `finder` | which of them a changed row may concern |
+//! | `spread` | what a transaction does, from node to node |
+//! | `waiting` | nodes that wait for rows, until these are in the log |
 //! | `asking` | fetching the rows that come |
 //! | `making`, `restore` | where nodes come from |
 
 mod asking;
+mod finder;
 mod graph;
+mod inner;
 mod making;
 mod node;
+mod outer;
+mod pending;
+mod place;
 mod restore;
 mod rows;
 mod seen;
 mod set;
+mod sets;
+mod spread;
+#[cfg(test)]
+mod tests;
+mod waiting;
 
 pub(crate) use asking::Asking;
-pub(crate) use graph::{Graph, Publication, Verdict};
+pub(crate) use finder::explain;
+pub(crate) use graph::{Graph, Verdict};
 pub(crate) use making::{Dependence, Making, headers, positions_list};
 pub(crate) use node::{RowChange, row};
 pub(crate) use restore::Restoring;
+pub(crate) use waiting::Publication;

@@ -1,16 +1,17 @@
 //! One shape of the graph: how it sees the sets that it asks for, while rows are on their way and otherwise.
 
+use super::inner::Inner;
+use super::pending::{Overlay, Pending};
+use super::place::After;
 use super::seen::Seen;
-use super::set::Set;
+use super::sets::Sets;
 use crate::format::projection::Projection;
 use crate::shape::Shape;
 use crate::state::snapshot::PgSnapshot;
 use crate::table::Table;
-use hashbrown::HashMap;
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use thalweg_filter::{Condition, Filter, Key, Membership, Query};
+use thalweg_filter::{Condition, Filter, Key, Membership};
 
 /// A row's values by the table's columns; columns that nobody needs may be missing.
 pub(crate) type Cells = Box<[Option<Box<[u8]>>]>;
@@ -57,113 +58,17 @@ pub(super) struct Node {
     pub(super) inner: Option<Inner>,
 }
 
-/// The rows of an inner shape.
-pub(super) struct Inner {
-    pub(super) identity: String,
-    pub(super) query: Arc<Query>,
-    /// By their keys. A table without a primary key may have the same row several times.
-    pub(super) rows: HashMap<Box<[u8]>, (Cells, u32)>,
-    /// Places of the columns of the table's key.
-    pub(super) key: Vec<usize>,
-    /// Changes that came while the first rows were being read.
-    pub(super) loading: Option<Vec<Arc<RowChange>>>,
-    pub(super) users: Vec<u64>,
-    /// It had no users some time ago.
-    pub(super) was_unused: bool,
-}
-
-/// Values whose rows come, and are not here yet.
-pub(super) struct Pending {
-    pub(super) number: u64,
-    /// The transaction that brought them.
-    pub(super) xid: u32,
-    pub(super) lsn: u64,
-    /// With their positions.
-    pub(super) keys: Vec<(usize, Key)>,
-    /// For values that count as before until the boundary: whether they are in the set.
-    pub(super) before: Overlay,
-    /// For values that changed again between the boundary and now: what they were at the boundary.
-    pub(super) boundary: Overlay,
-    pub(super) snapshot: Option<PgSnapshot>,
-    pub(super) reached: bool,
-    pub(super) rows: Option<Vec<Cells>>,
-    /// The last transaction before the boundary, and where behind it the next body goes.
-    pub(super) place: (u64, Cell<u32>),
-    /// Keys of an inner shape's rows that were changed since the boundary.
-    pub(super) touched: hashbrown::HashSet<Box<[u8]>>,
-}
-
-/// Which places behind a transaction a shape has given away.
-#[derive(Default, Debug)]
-pub(super) struct After {
-    lsn: u64,
-    given: u32,
-}
-
-impl After {
-    pub(super) fn at(&mut self, lsn: u64) {
-        if self.lsn != lsn {
-            *self = Self { lsn, given: 0 };
-        }
-    }
-
-    /// The first of so many places.
-    pub(super) fn next(&mut self, count: u32) -> u32 {
-        let first = super::graph::MOVED_OPS.saturating_add(self.given);
-        self.given = self.given.saturating_add(count);
-        first
-    }
-}
-
-/// Whether values are in a position's set, where that is not what the set says.
-#[derive(Default, Debug)]
-pub(super) struct Overlay(HashMap<(usize, Box<[u8]>), bool>);
-
-impl Overlay {
-    pub(super) fn get(&self, position: usize, key: &Key) -> Option<bool> {
-        if self.0.is_empty() {
-            return None;
-        }
-        self.0.get(&(position, key.bytes().into())).copied()
-    }
-
-    pub(super) fn put(&mut self, position: usize, key: &Key, is_in: bool) {
-        self.0.insert((position, key.bytes().into()), is_in);
-    }
-
-    /// Keeps what was put first.
-    pub(super) fn put_first(&mut self, position: usize, key: &Key, is_in: bool) {
-        self.0.entry((position, key.bytes().into())).or_insert(is_in);
-    }
-
-    pub(super) fn take(&mut self, position: usize, key: &Key) -> bool {
-        self.0.remove(&(position, key.bytes().into())).is_some()
-    }
-}
-
-impl Inner {
-    pub(super) fn key_of(&self, row: &[Option<&[u8]>]) -> Box<[u8]> {
-        let mut out = Vec::with_capacity(16);
-        for at in &self.key {
-            match row.get(*at).copied().flatten() {
-                None => out.push(0),
-                Some(text) => {
-                    out.push(1);
-                    out.extend_from_slice(&(text.len() as u32).to_le_bytes());
-                    out.extend_from_slice(text);
-                }
-            }
-        }
-        out.into()
-    }
-}
-
 impl Node {
     pub(super) fn condition(&self) -> Option<&Arc<Condition>> {
         match &self.filter {
             Filter::Nested(condition) => Some(condition),
             Filter::All | Filter::Row(_) => None,
         }
+    }
+
+    /// Whether it has to see every change of its table: it does not know yet which rows it has.
+    pub(super) fn is_watching(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.loading.is_some() || !self.pendings.is_empty())
     }
 
     /// Places of the columns that its rows need, ascending.
@@ -186,26 +91,19 @@ impl Node {
     }
 
     /// Whether a value counts as a member now.
-    fn is_in(&self, sets: &HashMap<u64, Set>, position: usize, key: &Key) -> bool {
+    fn is_in(&self, sets: &Sets, position: usize, key: &Key) -> bool {
         let early = self.pendings.iter().filter(|pending| !pending.reached);
         early.filter_map(|pending| pending.before.get(position, key)).next().unwrap_or_else(|| {
-            let set = self.sets.get(position).copied().flatten().and_then(|set| sets.get(&set));
+            let set = self.sets.get(position).copied().flatten().and_then(|set| sets.get(set));
             set.is_some_and(|set| set.has(key))
         })
     }
 
-    fn is_true(
-        &self,
-        sets: &HashMap<u64, Set>,
-        position: usize,
-        membership: &Membership,
-        key: &Key,
-        overlays: &[&Overlay],
-    ) -> bool {
+    fn is_true(&self, sets: &Sets, position: usize, membership: &Membership, key: &Key, overlays: &[&Overlay]) -> bool {
         let overlaid = overlays.iter().find_map(|overlay| overlay.get(position, key));
         let is_in = || overlaid.unwrap_or_else(|| self.is_in(sets, position, key));
         if membership.negated {
-            let set = self.sets.get(position).copied().flatten().and_then(|set| sets.get(&set));
+            let set = self.sets.get(position).copied().flatten().and_then(|set| sets.get(set));
             match set {
                 Some(set) if membership.width() > 1 && (key.has_null() || set.has_nulls()) => !set.may_have(key),
                 Some(set) if set.has_nulls() => false,
@@ -217,7 +115,7 @@ impl Node {
     }
 
     /// A row as the condition sees it now.
-    pub(super) fn see(&self, condition: &Condition, sets: &HashMap<u64, Set>, row: &[Option<&[u8]>]) -> Seen {
+    pub(super) fn see(&self, condition: &Condition, sets: &Sets, row: &[Option<&[u8]>]) -> Seen {
         Seen::new(condition, row, &|at, membership, key| self.is_true(sets, at, membership, key, &[]))
     }
 
@@ -225,7 +123,7 @@ impl Node {
     pub(super) fn see_at_boundary(
         &self,
         condition: &Condition,
-        sets: &HashMap<u64, Set>,
+        sets: &Sets,
         pending: &Pending,
         row: &[Option<&[u8]>],
     ) -> (Seen, Seen) {
@@ -236,7 +134,7 @@ impl Node {
     }
 
     /// Whether the inner shape selects a row.
-    pub(super) fn selects(&self, sets: &HashMap<u64, Set>, row: &[Option<&[u8]>]) -> bool {
+    pub(super) fn selects(&self, sets: &Sets, row: &[Option<&[u8]>]) -> bool {
         match &self.filter {
             Filter::All => true,
             Filter::Row(predicate) => predicate.holds(row),

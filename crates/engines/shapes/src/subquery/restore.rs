@@ -65,9 +65,7 @@ impl Engine {
         let condition = Arc::clone(&dependence.condition);
         // What its rows contained was applied long ago, or is not applied by what its log says.
         let contained = shape.lock().contained().cloned();
-        let mut node = outer_node(shape, slot, table, projection, condition, sets, contained);
-        node.depth = graph.depth_of(&node.sets);
-        graph.insert(node);
+        graph.insert(outer_node(shape, slot, table, projection, condition, sets, contained));
         Ok(true)
     }
 
@@ -119,9 +117,7 @@ impl Engine {
         shape.lock().slot = Some(slot);
         let contained = shape.lock().contained().cloned();
         let mut graph = self.graph.lock();
-        let mut node = inner_node(shape, slot, table, query, sets, contained);
-        node.depth = graph.depth_of(&node.sets);
-        graph.insert(node);
+        graph.insert(inner_node(shape, slot, table, query, sets, contained));
         graph.loaded(shape.number, rows);
         Ok(Some(shape.number))
     }

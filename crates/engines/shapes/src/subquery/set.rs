@@ -43,6 +43,11 @@ impl Moves {
 }
 
 impl Set {
+    /// Its values, as the bytes of their keys.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.counts.keys().map(AsRef::as_ref)
+    }
+
     pub(super) fn begin(&self) -> Changes {
         Changes { touched: HashMap::new(), rows: self.rows, nulls: self.nulls, partial: false }
     }
@@ -111,6 +116,11 @@ impl Set {
     /// Whether a value of several columns is, or for a null may be, in it: then NOT IN is not true.
     pub(super) fn may_have(&self, key: &Key) -> bool {
         self.wide.keys().any(|known| known.may_equal(key))
+    }
+
+    /// Whether a null in it keeps a value, which may be in it or not, from being surely not in it.
+    pub(super) fn is_unsure_of(&self, key: &Key) -> bool {
+        self.nulls > 0 && (key.width() == 1 || self.wide.keys().any(|known| known.has_null() && known.may_equal(key)))
     }
 
     pub(super) fn has_nulls(&self) -> bool {

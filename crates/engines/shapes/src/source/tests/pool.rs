@@ -8,7 +8,7 @@ use thalweg_pgtest::{Cluster, Stop, installations};
 use thalweg_wire::pg::Config;
 
 fn pool(config: &Config, connections: usize) -> Pool {
-    Pool::with(Options { config: config.clone(), connections, jobs_max: 8, idle: Duration::from_secs(2) })
+    Pool::with(Options { config: config.clone(), connections, jobs_max: 8, idle: Duration::from_secs(2), kept: 0 })
 }
 
 /// Runs a query on the pool and waits for its value.
@@ -171,7 +171,7 @@ fn a_server_that_went_away_is_found_again() {
         let cluster = Cluster::start(&installation, &Default::default());
         let config: Config = cluster.url("postgres").parse().unwrap();
 
-        let pool = Pool::with(Options { config, connections: 2, jobs_max: 8, idle: Duration::from_secs(60) });
+        let pool = Pool::with(Options { config, connections: 2, jobs_max: 8, idle: Duration::from_secs(60), kept: 0 });
         assert_eq!(ask(&pool, "SELECT 1").unwrap(), "1");
         cluster.stop(Stop::Immediate);
         std::thread::sleep(Duration::from_millis(600));

@@ -1,0 +1,169 @@
+//! What a transaction does: changed rows act on nodes, what that does to their sets acts on the nodes above.
+
+use super::graph::{Ask, Graph, Verdict};
+use super::node::{Node, RowChange};
+use super::outer::GONE_MAX;
+use super::pending::{Pending, Step};
+use super::place::{At, Places, When};
+use super::set::Moves;
+use crate::format::message::Move;
+use crate::state::transaction::Transaction;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What came to one node.
+#[derive(Default)]
+struct Moved {
+    changes: Vec<Arc<RowChange>>,
+    moves: Vec<(u64, Arc<Moves>)>,
+}
+
+/// Nodes to which something came: by their depth, and by their number.
+type Affected = BTreeMap<(usize, u64), Moved>;
+
+impl Graph {
+    /// What a whole transaction did to the tables that nodes look at. Its bodies are put into `out`.
+    pub(crate) fn transaction(&mut self, changes: &[Arc<RowChange>], out: &mut Transaction) -> Verdict {
+        let at = At { xid: out.xid, lsn: out.lsn };
+        self.last_lsn = at.lsn;
+        let mut verdict = Verdict::default();
+        let (mut affected, mut found) = (Affected::default(), Vec::new());
+        let Some(deepest) = self.finders.depth(changes.iter().map(|change| change.table)) else { return verdict };
+        for depth in 0..=deepest {
+            // The sets below are as the transaction leaves them: only now is it known which nodes of this depth it concerns.
+            for change in changes {
+                found.clear();
+                self.finders.find(depth, change, &self.sets, &mut found);
+                for number in &found {
+                    affected.entry((depth, *number)).or_default().changes.push(Arc::clone(change));
+                }
+            }
+            self.spread(&mut affected, depth, at, When::Within, out, &mut verdict);
+        }
+        self.spread(&mut affected, usize::MAX, at, When::Within, out, &mut verdict);
+        verdict
+    }
+
+    /// What moves of a set do that happened because rows came.
+    pub(super) fn moved(&mut self, number: u64, moves: Moves, at: At, out: &mut Transaction) -> Verdict {
+        let (mut verdict, mut affected) = (Verdict::default(), Affected::default());
+        self.tell_users(number, moves, &mut affected);
+        self.spread(&mut affected, usize::MAX, at, When::After, out, &mut verdict);
+        verdict
+    }
+
+    fn tell_users(&self, number: u64, moves: Moves, affected: &mut Affected) {
+        if moves.is_empty() {
+            return;
+        }
+        let moves = Arc::new(moves);
+        let users = self.nodes.get(&number).and_then(|node| node.inner.as_ref()).into_iter().flat_map(|i| &i.users);
+        for user in users {
+            if let Some(above) = self.nodes.get(user) {
+                affected.entry((above.depth, *user)).or_default().moves.push((number, Arc::clone(&moves)));
+            }
+        }
+    }
+
+    /// Lets what came to nodes act on them, up to a depth, and what that does to their sets on the nodes above.
+    fn spread(
+        &mut self,
+        affected: &mut Affected,
+        depth: usize,
+        at: At,
+        when: When,
+        out: &mut Transaction,
+        verdict: &mut Verdict,
+    ) {
+        while let Some(entry) = affected.first_entry()
+            && entry.key().0 <= depth
+        {
+            let ((_, number), moved) = entry.remove_entry();
+            let Some(mut node) = self.nodes.remove(&number) else { continue };
+            let moves = self.act(&mut node, moved, at, when, out, verdict);
+            self.nodes.insert(number, node);
+            self.tell_users(number, moves, affected);
+        }
+    }
+
+    /// What changes of rows and of sets mean for one node; what they do to its own set.
+    fn act(
+        &mut self,
+        node: &mut Node,
+        moved: Moved,
+        at: At,
+        when: When,
+        out: &mut Transaction,
+        verdict: &mut Verdict,
+    ) -> Moves {
+        if let Some(contained) = &node.contained {
+            if contained.is_past(at.lsn) {
+                node.contained = None;
+            } else if contained.contains(at.xid, at.lsn) {
+                if when == When::After {
+                    // The rows were read when the inner rows that come now were in their table already.
+                    verdict.drop.push((Arc::clone(&node.shape), "began while rows of an inner query came"));
+                }
+                return Moves::default();
+            }
+        }
+        if let Some(inner) = &mut node.inner
+            && let Some(queue) = &mut inner.loading
+        {
+            queue.extend(moved.changes);
+            if !moved.moves.is_empty() {
+                // Its rows were chosen by values that are others now, and are not all here yet.
+                verdict.drop.push((Arc::clone(&node.shape), "began while the values that it asks for changed"));
+            }
+            return Moves::default();
+        }
+        let Step { gone, pending } = node.moved(&self.sets, &moved.moves, at).unwrap_or_else(|why| {
+            verdict.drop.push((Arc::clone(&node.shape), why));
+            Step::default()
+        });
+        // What comes does not count before its rows are here: neither for rows that go nor for those that were written.
+        if let Some(pending) = pending {
+            self.wait_for(node, pending, verdict);
+        }
+        let mut after = std::mem::take(&mut node.after);
+        let mut places = Places::new(when, at.lsn, &mut after);
+        let moves = if node.inner.is_some() {
+            self.sets.change(node.shape.number, |sets, set, changes| {
+                if !gone.is_empty() {
+                    node.inner_rows_leave(&gone, sets, set, changes, at, &mut places, out);
+                }
+                for change in &moved.changes {
+                    node.inner_change(sets, set, changes, change, at, out);
+                }
+            })
+        } else {
+            if gone.len() > GONE_MAX {
+                verdict.drop.push((Arc::clone(&node.shape), "too many values of an inner query went at once"));
+            } else {
+                node.tell(Move::Out, &gone, at.xid, &mut || places.next(), out);
+            }
+            for change in &moved.changes {
+                node.outer_change(&self.sets, change, at, out);
+            }
+            Moves::default()
+        };
+        node.after = after;
+        moves
+    }
+
+    /// Rows of a node are on their way from now on.
+    fn wait_for(&mut self, node: &mut Node, mut pending: Pending, verdict: &mut Verdict) {
+        pending.number = self.waiting.begin(node);
+        verdict.began.push(node.shape.number);
+        verdict.ask.extend(node.condition().map(|condition| Ask {
+            shape: node.shape.number,
+            pending: pending.number,
+            table: Arc::clone(&node.table),
+            columns: node.columns(),
+            filter: pending.filter(condition),
+        }));
+        self.cap(node, pending.lsn);
+        node.pendings.push_back(pending);
+        self.finders.watch(node);
+    }
+}
