@@ -43,6 +43,7 @@ fn config(db: &Database, folder: &Path) -> ShapesConfig {
         spill: folder.join("spill"),
         hot_bytes: 1 << 20,
         io_threads: 1,
+        unsent_bytes_max: 1 << 30,
     }
 }
 
