@@ -43,6 +43,21 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 #[test]
+fn so_many_stay_however_long_they_are_idle() {
+    on_each(|db| {
+        let idle = Duration::from_millis(100);
+        let pool = Pool::with(Options { config: db.config.clone(), connections: 3, jobs_max: 8, idle, kept: 1 });
+        let held = [hold(&pool), hold(&pool), hold(&pool)];
+        held.iter().for_each(|(begun, _)| begun.recv().unwrap().unwrap());
+        drop(held);
+        eventually("two of three go", || pool.stats().connections == 1);
+        let stays = ask(&pool, "SELECT pg_backend_pid()").unwrap();
+        std::thread::sleep(5 * idle);
+        assert_eq!(ask(&pool, "SELECT pg_backend_pid()").unwrap(), stays);
+    });
+}
+
+#[test]
 fn connections_are_made_when_needed_and_go_when_idle() {
     on_each(|db| {
         let one = pool(&db.config, 1);
