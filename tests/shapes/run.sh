@@ -43,6 +43,8 @@ RUNNING=()
 if [ -n "$ALONE" ] && pg_bin "$ONCE_MAJOR" >/dev/null; then
   # Many sockets at a time.
   ulimit -n "$(ulimit -Hn)" 2>/dev/null || true
+  # As many clients as this machine lets one process have, and 500 files besides.
+  room=$(ulimit -n); [ "$room" = unlimited ] || [ "$room" -ge 10500 ] || export FAULTS_CLIENTS=${FAULTS_CLIENTS:-$((room - 500))}
   export PG_USER LOADGEN=${LOADGEN:-$CARGO_TARGET_DIR/release/thalweg-loadgen}
   SHAPES_PG_BIN=$(pg_bin "$ONCE_MAJOR") CONCURRENCY=1 run_tests "$ONCE_MAJOR-alone" $ALONE &
   RUNNING+=($!)
