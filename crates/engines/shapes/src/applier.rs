@@ -61,8 +61,6 @@ pub(crate) struct Applier {
     flushed: u64,
     /// Something was written since the last pause.
     fresh: bool,
-    /// Shapes that show no more until the journal is durable up to there.
-    holding: Vec<(Arc<Shape>, Lsn)>,
 }
 
 impl Applier {
@@ -83,7 +81,6 @@ impl Applier {
             written: Lsn::ZERO,
             flushed: from,
             fresh: false,
-            holding: Vec::new(),
         }
     }
 
@@ -263,10 +260,12 @@ impl Applier {
             let Some(publication) = publication else { break };
             self.put_in(publication)?;
         }
-        if !self.holding.is_empty() {
+        // Another stream may have begun since they were put in.
+        let mut holding = self.engine.holding.lock();
+        if !holding.is_empty() {
             let durable = self.engine.store.durable();
             let chunk_bytes = self.engine.config.http.chunk_bytes;
-            self.holding.retain(|(shape, end)| {
+            holding.retain(|(shape, end)| {
                 let done = *end <= durable;
                 if done {
                     shape.change(|state| state.release(durable, chunk_bytes));
@@ -322,15 +321,16 @@ impl Applier {
         self.append(bodies, &lengths, &all, true)?;
         let end = self.written;
         shape.lock().open_gate(pending, &rows, end);
-        self.holding.push((shape, end));
+        let mut holding = vec![(shape, end)];
         for (other, entry) in others {
             let mut state = other.lock();
             // It tells of rows that cannot be fetched twice.
             state.hold_until(end);
             state.push(transaction.xid, entry, self.engine.config.http.chunk_bytes);
             drop(state);
-            self.holding.push((other, end));
+            holding.push((other, end));
         }
+        self.engine.holding.lock().append(&mut holding);
         self.engine.set_published(self.tail);
         self.carry_out(verdict);
         // If nothing happens in the database, nobody says again how far it is.
@@ -507,7 +507,7 @@ impl Apply for Applier {
     }
 
     fn waiting(&self) -> bool {
-        !self.holding.is_empty() || self.engine.graph.lock().is_waiting()
+        !self.engine.holding.lock().is_empty() || self.engine.graph.lock().is_waiting()
     }
 
     fn stopping(&self) -> bool {

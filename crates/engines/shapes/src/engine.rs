@@ -156,6 +156,8 @@ pub(crate) struct Engine {
     /// Shapes with subqueries. Lock the router first, if both.
     pub(crate) graph: Mutex<Graph>,
     pub(crate) asking: Asking,
+    /// Shapes that show no more until the journal is durable up to there.
+    pub(crate) holding: Mutex<Vec<(Arc<Shape>, Lsn)>>,
     pub(crate) making: Mutex<crate::subquery::Making>,
     pub(crate) registry: RwLock<Registry>,
     pub(crate) families: Families,
@@ -202,6 +204,7 @@ impl Engine {
             recent: Mutex::default(),
             graph: Mutex::default(),
             asking: Asking::default(),
+            holding: Mutex::default(),
             making: Mutex::default(),
             registry: RwLock::default(),
             families: Families::default(),

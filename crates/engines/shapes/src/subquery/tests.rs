@@ -694,6 +694,9 @@ const CONDITIONS: &[&str] = &[
     "id IN (SELECT a FROM t WHERE b = 1)",
     "(a, b) IN (SELECT v, g FROM p)",
     "NOT (a IN (SELECT v FROM p WHERE g = 1) OR b = 2)",
+    "(id NOT IN (SELECT id FROM p) OR a >= 3) AND (b = 1 AND id NOT IN (SELECT v FROM p WHERE g > 1))",
+    "(a NOT IN (SELECT id FROM q) OR b >= 2) AND (b < 4 AND a NOT IN (SELECT v FROM q WHERE g > 1))",
+    "a NOT IN (SELECT id FROM p) AND a NOT IN (SELECT g FROM q WHERE v = 1)",
     "(a IN (SELECT v FROM p) OR b = 1) AND (b IN (SELECT g FROM p) OR a = 2)",
 ];
 
