@@ -94,6 +94,8 @@ settings! {
             "Threads that wait for the disk on behalf of reads";
         max_unsent: Size = "1GiB", "THALWEG_MAX_UNSENT", "SIZE",
             "Memory for answers that clients do not take; beyond it reads are refused with 503";
+        write_timeout: Span = "30s", "THALWEG_WRITE_TIMEOUT", "TIME",
+            "A client that takes nothing for this long of what is there for it is cut off";
         gzip_level: u32 = "1", "THALWEG_GZIP_LEVEL", "N",
             "How hard large reads are compressed for clients that ask for gzip: 1 (fast) to 9; 0 for never";
     }
@@ -237,6 +239,9 @@ fn check(config: &Config) -> anyhow::Result<()> {
     }
     if config.long_poll_timeout.0.is_zero() || config.sse_lifetime.0.is_zero() {
         bail!("--long-poll-timeout and --sse-lifetime must be longer than 0");
+    }
+    if config.write_timeout.0.is_zero() {
+        bail!("--write-timeout must be longer than 0");
     }
     if config.gzip_level > 9 {
         bail!("--gzip-level {} must be 0 to 9", config.gzip_level);

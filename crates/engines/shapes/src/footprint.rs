@@ -49,6 +49,7 @@ fn config() -> ShapesConfig {
         spill: PathBuf::new(),
         hot_bytes: 1 << 20,
         io_threads: 1,
+        unsent_bytes_max: 1 << 30,
     }
 }
 

@@ -35,6 +35,7 @@ pub mod state;
 #[cfg(test)]
 mod storage_cost;
 mod store;
+mod stuck;
 mod subquery;
 pub mod table;
 #[cfg(test)]

@@ -66,6 +66,12 @@ pub struct ShapesStats {
     pub compact_written_bytes: u64,
     /// Changes that are kept for shapes.
     pub log_held_bytes: u64,
+    /// Changes that came cannot be stored.
+    pub stuck: bool,
+    /// That is because the disk is full.
+    pub disk_full: bool,
+    /// Memory of answers that are not sent yet, and of what is kept for more readers.
+    pub held_bytes: u64,
     /// Requests that wait for a shape to be made; all other requests that are under way.
     pub initial_requests: usize,
     pub existing_requests: usize,
@@ -170,6 +176,9 @@ impl ShapesService {
             compact_read_bytes: count(&engine.counters.compact_read),
             compact_written_bytes: count(&engine.counters.compact_written),
             log_held_bytes: engine.store.changes_held(),
+            stuck: engine.stuck.is_stuck(),
+            disk_full: engine.stuck.is_full(),
+            held_bytes: engine.store.logs().held_bytes(),
             initial_requests: self.0.admission.now(Kind::Initial),
             existing_requests: self.0.admission.now(Kind::Existing),
         }

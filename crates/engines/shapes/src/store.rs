@@ -38,6 +38,20 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, StoreError::Commit(CommitError::Refused(AppendError::NoSpace)))
+    }
+
+    /// What was to be one frame of the journal is more than this, which is the most that one may have.
+    #[must_use]
+    pub fn frame_max(&self) -> Option<usize> {
+        match self {
+            StoreError::Commit(CommitError::Refused(AppendError::TooLarge { max, .. })) => Some(*max),
+            _ => None,
+        }
+    }
+
     /// Whether it may go better later: the disk is full, or the journal is behind.
     #[must_use]
     pub fn is_transient(&self) -> bool {
@@ -288,12 +302,12 @@ impl Store {
 
     /// A chunk of bodies that lie in the change log, if no device has to be waited for.
     pub(crate) fn try_bodies(&self, range: Range<u64>) -> Option<Result<Chunk, ReadError>> {
-        self.logs.try_read(read_from(self.changes, range))
+        self.try_chunk(read_from(self.changes, range))
     }
 
     /// The same, from a thread that may wait.
     pub(crate) fn bodies(&self, range: Range<u64>) -> Result<Chunk, ReadError> {
-        self.logs.read(read_from(self.changes, range))
+        self.chunk(read_from(self.changes, range))
     }
 
     /// Makes the log of a shape, with rows of its snapshot if there are any.
@@ -401,12 +415,21 @@ impl Store {
 
     /// A chunk of the rows of a snapshot, if no device has to be waited for.
     pub(crate) fn try_rows(&self, log: LogId, from: u64, upto: u64) -> Option<Result<Chunk, ReadError>> {
-        self.logs.try_read(read_from(log, from..upto))
+        self.try_chunk(read_from(log, from..upto))
     }
 
     /// The same, from a thread that may wait.
     pub(crate) fn rows(&self, log: LogId, from: u64, upto: u64) -> Result<Chunk, ReadError> {
-        self.logs.read(read_from(log, from..upto))
+        self.chunk(read_from(log, from..upto))
+    }
+
+    /// What many ask for is in memory once, for all of them.
+    fn try_chunk(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
+        self.logs.recall(from).map(Ok).or_else(|| self.logs.try_read(from))
+    }
+
+    fn chunk(&self, from: ReadFrom) -> Result<Chunk, ReadError> {
+        self.logs.recall(from).map_or_else(|| self.logs.read(from), Ok)
     }
 
     /// Notes a table as it is now.

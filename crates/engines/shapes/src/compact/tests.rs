@@ -95,6 +95,7 @@ fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<Engine>
         spill: folder.join("spill"),
         hot_bytes: 4 << 10,
         io_threads: 1,
+        unsent_bytes_max: 1 << 30,
     };
     Arc::new(Engine::new(config, Store::open(Arc::new(logs)).unwrap()))
 }

@@ -43,6 +43,7 @@ fn config(db: &Database, folder: &Path) -> ShapesConfig {
         spill: folder.join("spill"),
         hot_bytes: 1 << 20,
         io_threads: 1,
+        unsent_bytes_max: 1 << 30,
     }
 }
 
@@ -132,6 +133,22 @@ fn definition(where_sql: &str) -> Definition {
 const TABLE: &str = "CREATE TABLE t (id bigint PRIMARY KEY, name text, code char(4), price numeric, ok bool, at timestamptz, note text);
     INSERT INTO t SELECT i, CASE WHEN i % 7 = 0 THEN NULL ELSE 'Name-' || i % 5 END, 'c' || i % 3, (i % 4)::numeric(10, 2), i % 2 = 0,
         '2024-01-01T00:00:00Z'::timestamptz + i * interval '1 hour', E'tab\\tquote\"back\\\\slash ' || i FROM generate_series(1, 200) i";
+
+#[test]
+fn shapes_of_one_table_are_made_for_the_same_columns() {
+    on_each(|db| {
+        db.run(TABLE);
+        let mut server = Server::new(db);
+        let before = server.engine.table_of(&mut server.session, &definition("ok").table).unwrap();
+        let checked = server.engine.check(&mut server.session, &before, &definition("ok")).unwrap();
+        db.run("ALTER TABLE t ADD COLUMN extra int DEFAULT 1");
+        let (shape, _) = server.begin(&definition("id = 1")).unwrap();
+        assert_eq!(server.engine.listen(&shape, &checked), None, "it was looked at before the table was altered");
+        let now = server.engine.table_of(&mut server.session, &definition("ok").table).unwrap();
+        let checked = server.engine.check(&mut server.session, &now, &definition("ok")).unwrap();
+        assert!(server.engine.listen(&shape, &checked).is_some());
+    });
+}
 
 #[test]
 fn shapes_that_share_a_scan_have_the_rows_that_each_has_alone() {

@@ -81,6 +81,10 @@ impl BodySource for RowsBody {
                 }
             };
         }
+        if self.inner.engine.is_memory_short() {
+            cx.wake_after(AGAIN);
+            return Pull::Wait;
+        }
         let (log, at, upto) = (self.log, self.at, self.upto);
         if let Some(read) = self.inner.engine.store.try_rows(log, at, upto) {
             return self.told(read, sink);

@@ -302,7 +302,8 @@ fn tags(request: &Request<'_>) -> Box<[u8]> {
 enum Stage {
     Making(Arc<Making>),
     Shape(Arc<Shape>),
-    Reading(Arc<Shape>, Box<Answer>, Fetch<Result<Vec<Bytes>, ReadError>>),
+    /// No result: there was no memory for it.
+    Reading(Arc<Shape>, Box<Answer>, Fetch<Option<Result<Vec<Bytes>, ReadError>>>),
     Subset(Arc<Shape>, Fetch<Result<subset::Done, Refusal>>),
 }
 
@@ -379,8 +380,9 @@ impl Visit {
                 Stage::Reading(shape, answer, fetch) => {
                     let Some(read) = fetch.take(|| cx.waker()) else { return Poll::Wait };
                     return match read {
-                        Ok(messages) => self.answer(&Arc::clone(shape), &answer.clone(), messages, cx),
-                        Err(error) => self.unreadable(&Arc::clone(shape), answer.base, &error, cx),
+                        Some(Ok(messages)) => self.answer(&Arc::clone(shape), &answer.clone(), messages, cx),
+                        Some(Err(error)) => self.unreadable(&Arc::clone(shape), answer.base, &error, cx),
+                        None => self.refuse(&Refusal::unsent(), cx),
                     };
                 }
                 Stage::Subset(shape, fetch) => {
@@ -484,6 +486,9 @@ impl Visit {
     fn read(&mut self, shape: &Arc<Shape>, answer: Answer, cx: &mut Context<'_>) -> Option<Poll> {
         let Some(wanted) = &answer.wanted else { return Some(self.answer(shape, &answer, Vec::new(), cx)) };
         let engine = &self.inner.engine;
+        if wanted.bytes() >= read::UNCOUNTED_MAX && engine.is_memory_short() {
+            return Some(self.refuse(&Refusal::unsent(), cx));
+        }
         if wanted.bytes() <= INLINE_BYTES
             && let Some(read) = read::try_read(shape.number, wanted, engine.sources())
         {
@@ -501,7 +506,9 @@ impl Visit {
             return Some(self.respond(shape, &answer, Body::Sized(body.len(), Box::new(body)), cx));
         }
         let (engine, number, job) = (Arc::clone(engine), shape.number, wanted.clone());
-        match self.inner.io.run(move || read::read(number, &job, engine.sources())) {
+        // Asked again when its turn comes: thousands may have passed the first question.
+        let run = move || (!engine.is_memory_short()).then(|| read::read(number, &job, engine.sources()));
+        match self.inner.io.run(run) {
             Some(fetch) => {
                 self.stage = Stage::Reading(Arc::clone(shape), Box::new(answer), fetch);
                 None
@@ -606,6 +613,9 @@ impl Visit {
     }
 
     fn begin_subset(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
+        if self.inner.engine.is_memory_short() {
+            return Some(self.refuse(&Refusal::unsent(), cx));
+        }
         let subset = self.subset.as_deref()?.clone();
         let engine = Arc::clone(&self.inner.engine);
         let for_job = Arc::clone(shape);

@@ -270,6 +270,11 @@ impl Engine {
         node: &mut dyn FnMut(u32, PgSnapshot) -> Node,
         filled: &Filled<'_>,
     ) -> Result<Vec<Cells>, Failure> {
+        // Inner shapes may have taken their time.
+        let now = self.table_of(session, &table.name)?;
+        if !now.table.same_shape(table) {
+            return Err(Failure::Rotated);
+        }
         let stored = Stored {
             number: shape.number,
             table: table.oid,
@@ -314,7 +319,9 @@ impl Engine {
                     let Some(mut router) = router.take() else { return ControlFlow::Break(()) };
                     let recent = self.recent.lock();
                     let mut graph = self.graph.lock();
-                    gone = !graph.has(sets) || !matches!(shape.lock().phase, Phase::Snapshotting);
+                    // Shapes of one table see its changes by the same columns.
+                    let altered = router.table(table.oid).is_some_and(|known| !known.same_shape(table));
+                    gone = altered || !graph.has(sets) || !matches!(shape.lock().phase, Phase::Snapshotting);
                     if gone || recent.missed(recent.mark(), snapshot) || !graph.is_settled(sets) {
                         again = true;
                         return ControlFlow::Break(());
