@@ -268,7 +268,8 @@ disk() {
 # front: nginx (Debian's package) with the configuration of deploy/, without TLS, as one process; in FRONT and FRONT_PID.
 front() {
   local dir=$WORK/nginx
-  FRONT=127.0.0.1:$(free_port); mkdir -p "$dir/cache"; chmod -R a+rwX "$WORK"
+  # What nginx kept of the server before names shapes that are gone.
+  rm -rf "$dir"; FRONT=127.0.0.1:$(free_port); mkdir -p "$dir/cache"; chmod -R a+rwX "$WORK"
   sed -e "s#127.0.0.1:4437#$ADDRESS#" -e "s#listen 443 ssl http2#listen $FRONT backlog=8192#" -e "s#/var/cache/nginx/shapes#$dir/cache#" -e '/ssl_certificate/d' \
     "$ROOT/deploy/nginx-shapes.conf" >"$dir/site.conf"
   cat >"$dir/nginx.conf" <<EOF
