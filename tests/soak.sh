@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The long forms. SEEDS=10000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [fuzz] [backup] [oracle]
+# The long forms. SEEDS=10000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [fuzz] [backup] [faults] [oracle]
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT" || exit 1
 SEEDS=${SEEDS:-10000} KILLS=${KILLS:-200} FUZZ_SECONDS=${FUZZ_SECONDS:-600}
-STEPS=${*:-simulation crash fuzz backup}
-cargo build --release --locked -p thalweg -p thalweg-crash -p thalweg-oracle || exit 1
+STEPS=${*:-simulation crash fuzz backup faults oracle}
+cargo build --release --locked -p thalweg -p thalweg-crash -p thalweg-oracle -p thalweg-loadgen || exit 1
 for step in $STEPS; do
   case $step in
     simulation)
@@ -23,6 +23,10 @@ for step in $STEPS; do
       ;;
     backup)
       check "${BACKUPS:-30} backups under load" env ROUNDS="${BACKUPS:-30}" cargo test --release -p thalweg --locked --test backup
+      ;;
+    faults)
+      # With transactions of 2 GB. Postgres has them twice, and so have we: 10 GB in TMPDIR.
+      check "faults and extremes of shapes" env FAULTS_MB="${FAULTS_MB:-2048}" MAJORS="${MAJORS:-17}" FILES="faults extremes" KEEP="${KEEP:-}" tests/shapes/run.sh
       ;;
     oracle)
       check "shapes are what Postgres says, ${COMPARISONS:-10000} times with and without sub-queries" \

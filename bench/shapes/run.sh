@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # The eight loads of the Electric fleet, 850 clients at once, and memory, against targets; yardsticks of the same sitting around them.
-#   CASES="w1 w1d w2 w3 w4 w5 w6 w7 w7s w8 memory disk" bench/shapes/run.sh
+#   CASES="w1 w1d w1e w2 w3 w4 w5 w6 w7 w7s w8 memory disk" bench/shapes/run.sh
+#   CASES=nginx AXIS_NGINX="100 1000 10000" bench/shapes/run.sh   live clients behind nginx; only if it is asked for
 #   SHAPES_SERVER='…' bench/shapes/run.sh   another server of the same API, see lib.sh
 . "$(dirname "$0")/lib.sh"
-CASES=${CASES:-yard w1 w1d w2 w3 w4 w5 w6 w7 w7s w8 memory disk}
+CASES=${CASES:-yard w1 w1d w1e w2 w3 w4 w5 w6 w7 w7s w8 memory disk}
 # Numbers of shapes, rows or clients of each load; QUICK=1 takes fewer.
-AXIS_W1=${AXIS_W1:-50 450 850} AXIS_W2=${AXIS_W2:-100000 1000000} AXIS_W3=${AXIS_W3:-100 1000 10000}
+AXIS_W1=${AXIS_W1:-50 450 850} AXIS_W1E=${AXIS_W1E:-50 850} AXIS_W2=${AXIS_W2:-100000 1000000} AXIS_W3=${AXIS_W3:-100 1000 10000}
 AXIS_W4=${AXIS_W4:-5 100 400 1000} AXIS_W5=${AXIS_W5:-50 250 750} AXIS_W6=${AXIS_W6:-100 500 1500} AXIS_W7=${AXIS_W7:-10 1000 10000}
-AXIS_W8=${AXIS_W8:-100 1000 10000} AXIS_MEMORY=${AXIS_MEMORY:-20000} AXIS_DISK=${AXIS_DISK:-750} IDLE=${IDLE:-5000}
+AXIS_W8=${AXIS_W8:-100 1000 10000} AXIS_NGINX=${AXIS_NGINX:-100 1000 10000} AXIS_MEMORY=${AXIS_MEMORY:-20000} AXIS_DISK=${AXIS_DISK:-750} IDLE=${IDLE:-5000}
 TRANSACTIONS=${TRANSACTIONS:-200} BACKLOG=${BACKLOG:-200000} WRITES=${WRITES:-30}
-[ -n "${QUICK:-}" ] && { AXIS_W1="50 850" AXIS_W2=100000 AXIS_W3="100 1000" AXIS_W4="5 1000" AXIS_W5="50 750" AXIS_W6="100 1500" AXIS_W7="10 1000" AXIS_W8="100 1000" TRANSACTIONS=60 BACKLOG=100000 WRITES=10; }
+[ -n "${QUICK:-}" ] && { AXIS_W1="50 850" AXIS_W1E=850 AXIS_W2=100000 AXIS_W3="100 1000" AXIS_W4="5 1000" AXIS_W5="50 750" AXIS_W6="100 1500" AXIS_W7="10 1000" AXIS_W8="100 1000" TRANSACTIONS=60 BACKLOG=100000 WRITES=10; }
 
 if [ -n "${SHAPES_SERVER:-}" ]; then
   [ -n "${NO_BUILD:-}" ] || (cd "$ROOT" && cargo build --release --locked -p thalweg-loadgen) || exit 1
@@ -17,7 +18,7 @@ else
   build
 fi
 mkdir -p "$SCRATCH"; WORK=$(mktemp -d "$SCRATCH/shapes-XXXXXX")
-trap 'stop_server KILL; rm -rf "$WORK"' EXIT
+trap '[ -n "${FRONT_PID:-}" ] && kill "$FRONT_PID"; stop_server KILL; rm -rf "$WORK"' EXIT
 start_postgres
 
 EQUAL="name = 'name-{i}'" ILIKE="name ILIKE 'name-{i}x%'" ALL="level > -{i}"
@@ -96,6 +97,25 @@ w1d() {
     measure --connections "$n" shapes fetch --where "$ALL" --shapes "$n" --rows 500 || { failed "w1d $n shapes"; continue; }
     per=$(ratio "$(field per_s)" "$copies")
     row "w1d $n distinct shapes at once" "$(three ""), $(field per_s) / s, $per of eight connections' COPY ($copies / s), $(field refused) refused; $(server_cost "each")" ">= 0.5 of COPY" "$(holds "$per" ">" 0.5)"
+  done
+}
+
+# Shapes of one value of a column each, 500 rows that no other has, scattered over the table.
+w1e() {
+  local n what runs copies per
+  for n in $AXIS_W1E; do
+    for what in "no index" "an index"; do
+      fresh 0 || return
+      sql "INSERT INTO items (name, level, note) SELECT 'group-' || i % $n, 1, repeat('n', 64) FROM generate_series(0, $n * 500 - 1) i"
+      [ "$what" = "no index" ] && sql "DROP INDEX items_name_idx"
+      sql "VACUUM ANALYZE items"; sql "CHECKPOINT"; idle
+      runs=$n; [ "$what" = "no index" ] && [ "$n" -gt 100 ] && runs=100
+      OUT=$("$LOADGEN" --connections 8 shapes yard-copy --pg "$PG_URL" --runs "$runs" --copy "COPY (SELECT * FROM items WHERE name = 'group-{i}') TO STDOUT" | tail -1)
+      copies=$(field per_s)
+      measure --connections "$n" shapes fetch --where "name = 'group-{i}'" --shapes "$n" --rows 500 || { failed "w1e $n shapes, $what"; continue; }
+      per=$(ratio "$(field per_s)" "$copies")
+      row "w1e $n shapes of 500 rows each at once, $what" "$(three ""), $(field per_s) / s, $per of eight connections' COPY ($copies / s), $(field refused) refused; $(server_cost "each")" ">= 1.5 of COPY" "$(holds "$per" ">" 1.5)"
+    done
   done
 }
 
@@ -243,6 +263,53 @@ disk() {
   row "disk: $((rounds * rows)) changes that all of them have" "$((held / 1024)) KB, $((held / rounds / rows)) B per change, once for all" "<= 400 B per change" "$(holds $((held / rounds / rows)) "<" 400)"
   row "disk: after $merged merges, and when what was before is given up" "$(mb "$after") MB, changes held: $(mb "$(metric shape_log_held_bytes)") MB; read $(mb "$(metric shape_compaction_read_bytes_total)") MB, wrote $(mb "$(metric shape_compaction_written_bytes_total)") MB" "<= 1.5 of what was made" "$(holds "$after" "<" $((made * 3 / 2)))"
   row "disk: after $((n - n / 15)) of them were dropped" "$(mb "$dropped") MB" "<= a fifth of before" "$(holds "$dropped" "<" $((after / 5)))"
+}
+
+# front: nginx (Debian's package) with the configuration of deploy/, without TLS, as one process; in FRONT and FRONT_PID.
+front() {
+  local dir=$WORK/nginx
+  FRONT=127.0.0.1:$(free_port); mkdir -p "$dir/cache"; chmod -R a+rwX "$WORK"
+  sed -e "s#127.0.0.1:4437#$ADDRESS#" -e "s#listen 443 ssl http2#listen $FRONT backlog=8192#" -e "s#/var/cache/nginx/shapes#$dir/cache#" -e '/ssl_certificate/d' \
+    "$ROOT/deploy/nginx-shapes.conf" >"$dir/site.conf"
+  cat >"$dir/nginx.conf" <<EOF
+daemon off;
+master_process off;
+pid $dir/nginx.pid;
+error_log $dir/error.log warn;
+worker_rlimit_nofile $(ulimit -n);
+events { worker_connections $(($(ulimit -n) - 200)); }
+http {
+  access_log off;
+  client_body_temp_path $dir/body; proxy_temp_path $dir/proxy; fastcgi_temp_path $dir/f; uwsgi_temp_path $dir/u; scgi_temp_path $dir/s;
+  include $dir/site.conf;
+}
+EOF
+  (PATH=$PATH:/usr/sbin; exec nginx -p "$dir" -c "$dir/nginx.conf" -e "$dir/error.log") &
+  FRONT_PID=$!
+  for _ in $(seq 100); do curl -fs "http://$FRONT/v1/health" >/dev/null && return 0; kill -0 $FRONT_PID 2>/dev/null || break; sleep 0.1; done
+  tail -3 "$dir/error.log"; return 1
+}
+FRONT_PID=
+front_us() { awk -v t="$TICKS" '{sub(/.*\) /, ""); printf "%.0f", ($12 + $13) / t * 1e6}' "/proc/$FRONT_PID/stat"; }
+
+# Live clients of one shape behind nginx, which gives one answer to all who ask for the same: what each change costs the server itself.
+nginx() {
+  local n before cost all= low high
+  PATH=$PATH:/usr/sbin type -P nginx >/dev/null || { echo "nginx is not here"; return; }
+  for n in $AXIS_NGINX; do
+    fresh 500 --max-connections 15000 && front || { failed "nginx"; return; }
+    before=$(front_us)
+    OUT=$("$LOADGEN" --server "$FRONT" --server-pid "$SERVER_PID" --connections "$n" --threads 2 shapes follow --origin "$ADDRESS" \
+      --pg "$PG_URL" --sql "$(rows "'front'" 1)" --warm 2 --transactions "${CHANGES:-15}" --pause 1000 2>"$WORK/load.err" | tail -1)
+    cost=$(awk -v a="$before" -v b="$(front_us)" -v n="$n" -v t="$((${CHANGES:-15} + 2))" 'BEGIN {printf "%.0f", (b - a) / n / t}')
+    kill "$FRONT_PID"; wait "$FRONT_PID" 2>/dev/null; FRONT_PID=
+    [ -n "$(field requests_each)" ] || { failed "nginx, $n clients"; return; }
+    all+="$(field cpu_us)"$'\n'
+    row "nginx: $n clients of one shape" "$(field requests_each) requests and CPU $(field cpu_us) µs of the server per change, RSS $(mb "$(field peak)") MB; nginx $cost µs per client and change; $(field missing) missing; each $(three each_), all of them live after $(field opened_s) s" \
+      "<= 2 requests per change" "$(holds "$(field requests_each)" "<" 2)"
+  done
+  low=$(sort -n <<<"${all%$'\n'}" | head -1) high=$(sort -n <<<"${all%$'\n'}" | tail -1)
+  row "nginx: the dearest change of these, by the cheapest" "$(ratio "$high" "$low")" "flat: <= 2" "$(holds "$(ratio "$high" "$low")" "<" 2)"
 }
 
 for case in $CASES; do

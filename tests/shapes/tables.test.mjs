@@ -269,6 +269,27 @@ describe("partitions", () => {
   })
 })
 
+test("a partition that was described before its root had a shape is known to be one", async () => {
+  const own = await World.start()
+  try {
+    await own.sql("CREATE TABLE plain (id int PRIMARY KEY)")
+    await own.sql("CREATE TABLE root (id int, part int, PRIMARY KEY (id, part)) PARTITION BY LIST (part)")
+    await own.sql("CREATE TABLE leaf PARTITION OF root FOR VALUES IN (1)")
+    await own.sql("ALTER TABLE root REPLICA IDENTITY FULL; ALTER TABLE leaf REPLICA IDENTITY FULL")
+    const plain = await own.synced({ table: "plain" })
+    await own.sql(`ALTER PUBLICATION ${await own.one("SELECT pubname FROM pg_publication")} ADD TABLE root`)
+    // The stream describes the leaf here, and not again.
+    await own.sql("INSERT INTO root VALUES (1, 1); INSERT INTO plain VALUES (1)")
+    await own.agrees(plain)
+    const root = await own.synced({ table: "root" })
+    await own.sql("INSERT INTO root VALUES (2, 1)")
+    await own.agrees(root)
+    assert.deepEqual(root.column("id"), ["1", "2"])
+  } finally {
+    await own.stop()
+  }
+})
+
 describe("generated columns", () => {
   const COLUMNS = "val jsonb NOT NULL, id text PRIMARY KEY, up text GENERATED ALWAYS AS (upper(id)) STORED"
 

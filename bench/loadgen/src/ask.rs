@@ -47,3 +47,16 @@ pub(crate) fn end(server: SocketAddr, path: &str) -> anyhow::Result<String> {
     let offset = header(&head, "stream-next-offset").filter(|_| status == 200);
     Ok(String::from_utf8(offset.with_context(|| format!("{path} has no end: status {status}"))?.to_vec())?)
 }
+
+/// How many requests a server of ours has answered.
+pub(crate) fn requests(server: SocketAddr) -> anyhow::Result<u64> {
+    let mut socket = TcpStream::connect(server).with_context(|| format!("cannot connect to {server}"))?;
+    socket.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let mut out = Vec::new();
+    request(&mut out, "GET", "/metrics", &[("connection", "close")], b"");
+    socket.write_all(&out)?;
+    let mut page = String::new();
+    socket.read_to_string(&mut page)?;
+    let count = page.lines().find_map(|line| line.strip_prefix("thalweg_requests_total "));
+    count.and_then(|count| count.trim().parse().ok()).with_context(|| format!("{server} does not count requests"))
+}

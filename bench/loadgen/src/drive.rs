@@ -16,7 +16,8 @@ pub(crate) use tally::Tally;
 use anyhow::{Context, bail};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
@@ -33,6 +34,8 @@ pub(crate) enum Verdict {
     Bad,
     /// A part: the same operation goes on with another request of the same connection.
     More,
+    /// Not yet: the same, after so many nanoseconds.
+    Later(Nanos),
 }
 
 /// What is asked, and what answers mean. Connections are numbered from 0 in each thread.
@@ -98,6 +101,8 @@ struct Drive<'a, W> {
     connections: Vec<Connection>,
     /// Connections that may ask, one entry for each request that they may.
     ready: VecDeque<u32>,
+    /// Connections that may ask again, and when.
+    later: BinaryHeap<Reverse<(Nanos, u32)>>,
     /// Connections with something to send.
     dirty: Vec<u32>,
     /// When the next request is due, of those at a rate.
@@ -138,6 +143,7 @@ impl<'a, W: Work> Drive<'a, W> {
             epoll,
             connections,
             ready,
+            later: BinaryHeap::new(),
             dirty: Vec::new(),
             due: now as f64,
             gap,
@@ -174,6 +180,7 @@ impl<'a, W: Work> Drive<'a, W> {
                 if let Until::Exhausted = self.pace.until
                     && self.on_their_way == 0
                     && self.ready.is_empty()
+                    && self.later.is_empty()
                 {
                     break;
                 }
@@ -226,6 +233,11 @@ impl<'a, W: Work> Drive<'a, W> {
 
     /// Sends what is due.
     fn ask(&mut self, now: Nanos) -> anyhow::Result<()> {
+        while self.later.peek().is_some_and(|due| due.0.0 <= now)
+            && let Some(Reverse((_, i))) = self.later.pop()
+        {
+            self.ready.push_front(i);
+        }
         while self.gap == 0.0 || self.due <= now as f64 {
             let Some(i) = self.ready.pop_front() else { break };
             let connection = &mut self.connections[i as usize];
@@ -282,6 +294,11 @@ impl<'a, W: Work> Drive<'a, W> {
                 Verdict::More => {
                     connection.goes_on = Some(at);
                     self.ready.push_front(i as u32);
+                    continue;
+                }
+                Verdict::Later(after) => {
+                    connection.goes_on = Some(at);
+                    self.later.push(Reverse((now + after, i as u32)));
                     continue;
                 }
                 verdict => {

@@ -94,6 +94,8 @@ settings! {
             "Threads that wait for the disk on behalf of reads";
         max_unsent: Size = "1GiB", "THALWEG_MAX_UNSENT", "SIZE",
             "Memory for answers that clients do not take; beyond it reads are refused with 503";
+        write_timeout: Span = "30s", "THALWEG_WRITE_TIMEOUT", "TIME",
+            "A client that takes nothing for this long of what is there for it is cut off";
         gzip_level: u32 = "1", "THALWEG_GZIP_LEVEL", "N",
             "How hard large reads are compressed for clients that ask for gzip: 1 (fast) to 9; 0 for never";
     }
@@ -151,7 +153,7 @@ settings! {
         max_shape_requests: usize = "10000", "THALWEG_MAX_SHAPE_REQUESTS", "N",
             "All other requests for shapes at a time";
         shape_database_connections: usize = "20", "THALWEG_SHAPE_DATABASE_CONNECTIONS", "N",
-            "Connections to Postgres for queries, beside the one for changes";
+            "Connections to Postgres for queries, beside the one for changes; one stays open when nothing is asked";
         replication_stream_id: String = "default", "THALWEG_REPLICATION_STREAM_ID", "ID",
             "Names the replication slot and the publication; servers of one database need different ones";
         manual_publishing: Switch = "off", "THALWEG_MANUAL_PUBLISHING", "on|off",
@@ -163,7 +165,7 @@ settings! {
         journal_bound_bytes: Size = "1GiB", "THALWEG_JOURNAL_BOUND_BYTES", "SIZE",
             "How much may wait in the journal to be settled before writers are refused";
         window_bytes: Size = "64MiB", "THALWEG_WINDOW_BYTES", "SIZE",
-            "How much of the journal's end is kept in memory for readers";
+            "How much of the journal's end is kept in memory for readers; of the shapes' journal 8 MiB at most";
         chunk_cache_bytes: Size = "32MiB", "THALWEG_CHUNK_CACHE_BYTES", "SIZE",
             "How much memory holds chunks that are read again and again, such as the start of a stream with many new clients";
         settle: Switch = "on", "THALWEG_SETTLE", "on|off",
@@ -237,6 +239,9 @@ fn check(config: &Config) -> anyhow::Result<()> {
     }
     if config.long_poll_timeout.0.is_zero() || config.sse_lifetime.0.is_zero() {
         bail!("--long-poll-timeout and --sse-lifetime must be longer than 0");
+    }
+    if config.write_timeout.0.is_zero() {
+        bail!("--write-timeout must be longer than 0");
     }
     if config.gzip_level > 9 {
         bail!("--gzip-level {} must be 0 to 9", config.gzip_level);

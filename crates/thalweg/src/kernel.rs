@@ -15,6 +15,10 @@ use thalweg_storage::FileStorage;
 /// What was acknowledged as buffered reaches the disk after this time or these bytes at the latest.
 const BUFFERED_SYNC_AFTER: Duration = Duration::from_millis(200);
 const BUFFERED_SYNC_BYTES: u64 = 16 << 20;
+/// What is read again of a derived unit is kept by who makes it. So little of its journal's end is, and large answers are read in pieces as
+/// they are sent.
+const DERIVED_WINDOW_BYTES: usize = 8 << 20;
+const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
 
 /// Where the kernel's parts lie in a data folder.
 pub(crate) const OBJECTS: &str = "objects";
@@ -51,8 +55,11 @@ impl<A: Attachment> Kernel<A> {
     /// does so by itself.
     pub(crate) fn open_derived(path: &Path, config: &Config) -> anyhow::Result<Self> {
         std::fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
-        let durable = LogsOptions { durability: thalweg_base::Durability::Durable, ..logs_options(config) };
-        Self::open_unit(path, journal_options(config), durable, Loss::Nothing)
+        let mut journal = journal_options(config);
+        journal.window_bytes = journal.window_bytes.min(DERIVED_WINDOW_BYTES);
+        let mut logs = logs_options(config);
+        (logs.durability, logs.chunk_bytes) = (thalweg_base::Durability::Durable, DERIVED_CHUNK_BYTES);
+        Self::open_unit(path, journal, logs, Loss::Nothing)
             .with_context(|| format!("{} holds only what is made again: it can be removed", path.display()))
     }
 

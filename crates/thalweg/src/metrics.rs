@@ -235,7 +235,7 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
 
 #[rustfmt::skip]
 #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
-fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 24] {
+fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 26] {
     use Kind::{Counter, Gauge};
     let f = |n: u64| n as f64;
     let s = &shapes.stats;
@@ -258,6 +258,8 @@ fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 
         ("shape_initial_requests", Gauge, "Requests that wait for a shape to be made; one above max_initial_requests is refused.", s.initial_requests as f64),
         ("shape_existing_requests", Gauge, "All other requests for shapes under way; one above max_shape_requests is refused.", s.existing_requests as f64),
         ("shape_log_held_bytes", Gauge, "Bytes of changes that are kept for shapes; above shape_log_bytes shapes are dropped.", f(s.log_held_bytes)),
+        ("shape_stuck", Gauge, "1 while changes that came from Postgres cannot be stored: the disk is full, or settling is behind.", f(s.stuck.into())),
+        ("shape_read_held_bytes", Gauge, "Memory of the shapes' answers that are not sent yet, and of what is kept for more readers.", f(s.held_bytes)),
         ("shape_compactions_total", Counter, "Times that a shape's changes were merged into its rows.", f(s.bases_made)),
         ("shape_compaction_read_bytes_total", Counter, "Bytes that were read for that.", f(s.compact_read_bytes)),
         ("shape_compaction_written_bytes_total", Counter, "Bytes of rows that were written for that.", f(s.compact_written_bytes)),

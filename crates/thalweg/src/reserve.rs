@@ -15,6 +15,20 @@ pub(crate) struct Reserve {
     held: bool,
 }
 
+/// With less than this free a start uses the space that is held back.
+const LEND_BELOW: u64 = 8 << 20;
+
+/// Lets the space go if the disk is full: a start writes a little, too. [`Reserve::open`] takes it again.
+pub(crate) fn lend(disk: &dyn Disk) -> std::io::Result<()> {
+    match disk.open(NAME) {
+        Ok(file) if disk.free()? < LEND_BELOW => {
+            tracing::warn!("the disk is full: the space that is held back is used to start");
+            file.set_len(0)
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Reserve {
     pub(crate) fn open(disk: &dyn Disk, bytes: u64) -> std::io::Result<Self> {
         let file = disk.open(NAME).or_else(|_| disk.create(NAME))?;

@@ -9,7 +9,7 @@ use crate::folder::Folder;
 use crate::http::Front;
 use crate::kernel::Kernel;
 use crate::reload::Reload;
-use crate::reserve::Reserve;
+use crate::reserve::{self, Reserve};
 use crate::shapes;
 use crate::shutdown::Stop;
 use crate::tls;
@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
+use thalweg_disk::RealDisk;
 use thalweg_journal::Journal;
 use thalweg_streams::{Retention, StreamState, Streams, StreamsConfig};
 use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
@@ -34,8 +35,11 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let auth = Auth::of(config)?.map(Arc::new);
     let mut reload = Reload::default();
     let tls = tls::identity(config, &mut reload)?;
+    reserve::lend(&RealDisk::open(folder.path()).context("cannot open the data folder")?)?;
     let kernel = Kernel::<StreamState>::open(&folder, config)?;
     folder.note_running(config.durability)?;
+    // What has to be opened on a full disk is, before space is held back again.
+    let mut served = shapes::open(&folder, config)?;
     let reserve = Reserve::open(&*kernel.disk, config.reserve_bytes.0).context("cannot hold back disk space")?;
 
     let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config, auth.is_some()));
@@ -52,7 +56,6 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     }
     background.watch(reload)?;
 
-    let mut served = shapes::open(&folder, config)?;
     if let Some(served) = &served {
         let reserve = Reserve::open(&*served.kernel.disk, 0).context("cannot hold back disk space")?;
         background.keep(&served.kernel, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
@@ -185,6 +188,7 @@ fn server_config(config: &Config, tls: Option<Arc<TlsIdentity>>) -> ServerConfig
         listen: config.listen.0,
         tls,
         max_connections: config.max_connections,
+        write_timeout: config.write_timeout.0,
         max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
         ..ServerConfig::default()
     };

@@ -68,5 +68,6 @@ fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<Shapes
         spill,
         hot_bytes: HOT_BYTES,
         io_threads: config.io_threads,
+        unsent_bytes_max: config.max_unsent.0,
     })
 }

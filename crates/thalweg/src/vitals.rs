@@ -63,6 +63,9 @@ impl Vitals for Arc<ServerVitals> {
         if self.logs.is_low_on_space() {
             return Err("the disk is full: appends are refused, reads and deletes work".to_owned());
         }
+        if self.shapes.as_ref().is_some_and(|(shapes, _)| shapes.stats().disk_full) {
+            return Err("shapes: the disk is full: changes of Postgres wait, rows are read".to_owned());
+        }
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict"
 import { spawn } from "node:child_process"
-import { mkdtempSync, openSync, readFileSync, rmSync } from "node:fs"
+import { copyFileSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setTimeout as sleep } from "node:timers/promises"
@@ -51,6 +51,15 @@ export async function eventually(probe, { within = 15000, what = "it" } = {}) {
   }
 }
 
+/** A refusal that says what a client needs: why, and when to come again. */
+export function clear(answer, code, words) {
+  assert.equal(answer.status, 503, answer.text)
+  assert.equal(answer.body?.code, code, answer.text)
+  assert.match(answer.text, words)
+  assert.ok(Number(answer.header("retry-after")) > 0, "retry-after")
+  assert.equal(answer.header("cache-control"), "no-store")
+}
+
 // A file that takes too long is ended by a signal: its servers must not outlive it.
 const running = new Set()
 const killAll = () => running.forEach((server) => server.kill("SIGKILL"))
@@ -62,11 +71,14 @@ for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"])
   })
 
 export class World {
-  /** `settings`: environment of the server over the usual one; undefined removes one. `serve: false`: only the database. */
-  static async start({ settings = {}, serve = true } = {}) {
+  /**
+   * `settings`: environment of the server over the usual one; undefined removes one. `serve: false`: only the database. `cluster`: the
+   * address of another Postgres. `data`: the data folder, if it is to lie elsewhere.
+   */
+  static async start({ settings = {}, serve = true, cluster = process.env.SHAPES_PG, data } = {}) {
     const world = new World()
     world.settings = { ...SETTINGS, ...settings }
-    world.cluster = process.env.SHAPES_PG
+    world.cluster = cluster
     assert.ok(world.cluster, "SHAPES_PG is the address of a Postgres; tests/shapes/run.sh starts one")
     world.database = `shapes_${unique()}`
     const admin = await connect(world.cluster)
@@ -76,6 +88,7 @@ export class World {
     world.db = await connect(world.url)
     world.version = Number(await world.one("SHOW server_version_num")) / 10000 | 0
     world.folder = mkdtempSync(join(tmpdir(), "thalweg-shapes-"))
+    world.data = data ?? join(world.folder, "data")
     world.stops = []
     try {
       if (serve) await world.serve()
@@ -97,7 +110,7 @@ export class World {
     // Slots belong to the cluster, not to a database: several servers on one need names of their own.
     const env = { ...process.env, DATABASE_URL: this.url, ELECTRIC_REPLICATION_STREAM_ID: this.database, ...this.settings }
     for (const key of Object.keys(env)) if (env[key] === undefined) delete env[key]
-    const args = ["serve", "--listen", "127.0.0.1:0", "--data", join(this.folder, "data"), "--ready-file", file]
+    const args = ["serve", "--listen", "127.0.0.1:0", "--data", this.data, "--ready-file", file]
     this.process = spawn(process.env.THALWEG_BIN, args, { env, stdio: ["ignore", log, log] })
     const server = this.process
     running.add(server)
@@ -125,6 +138,20 @@ export class World {
     return readFileSync(join(this.folder, "server.log"), "utf8")
   }
 
+  /** A line of the server's /proc/PID/status in bytes; VmHWM is the most memory that it had, since it began or since `forgetPeak`. */
+  memory(name = "VmHWM") {
+    return Number(new RegExp(`^${name}:\\s+(\\d+) kB`, "m").exec(readFileSync(`/proc/${this.process.pid}/status`, "utf8"))[1]) * 1024
+  }
+
+  forgetPeak() {
+    writeFileSync(`/proc/${this.process.pid}/clear_refs`, "5")
+  }
+
+  async metric(name) {
+    const page = await (await fetch(`${this.base}/metrics`)).text()
+    return Number(new RegExp(`^thalweg_${name} (.+)$`, "m").exec(page)?.[1])
+  }
+
   async kill(signal = "SIGKILL") {
     if (!this.process) return undefined
     const began = Date.now()
@@ -143,6 +170,7 @@ export class World {
   async stop() {
     for (const stop of this.stops.reverse()) await stop()
     await this.kill()
+    if (process.env.SHAPES_LOGS) copyFileSync(join(this.folder, "server.log"), join(process.env.SHAPES_LOGS, `${this.database}.log`))
     await this.db.end().catch(() => {})
     const admin = await connect(this.cluster)
     try {
@@ -172,6 +200,12 @@ export class World {
   async one(text, params) {
     const rows = await this.sql(text, params)
     return rows.length ? Object.values(rows[0])[0] : undefined
+  }
+
+  /** After Postgres was away. */
+  async reconnect() {
+    await this.db.end().catch(() => {})
+    this.db = await connect(this.url)
   }
 
   /** Another connection, closed at the end. */

@@ -23,6 +23,9 @@ pub(crate) struct Definition {
     /// How many different ones.
     #[arg(long, default_value_t = 1)]
     pub(crate) shapes: u64,
+    /// Who is refused with 503 comes again when `retry-after` says.
+    #[arg(long)]
+    pub(crate) retry: bool,
 }
 
 impl Definition {
@@ -118,6 +121,8 @@ pub(crate) struct Seen {
     pub(crate) bytes: u64,
     /// Answers that say "not now", and others that are no answers.
     pub(crate) refused: u64,
+    /// Answers that say "not now", after which the client came again.
+    pub(crate) retried: u64,
     /// Shapes that had to be fetched again.
     pub(crate) rotated: u64,
     /// Shapes with another number of rows than wanted.
@@ -157,6 +162,22 @@ struct Client {
     /// Operations at which the next transaction is complete.
     complete: u64,
     rest: Rest,
+    /// Seconds until a refused client may come again.
+    retry_after: Option<u64>,
+}
+
+impl Seen {
+    pub(crate) fn add(self, other: Self) -> Self {
+        Self {
+            operations: self.operations + other.operations,
+            bytes: self.bytes + other.bytes,
+            refused: self.refused + other.refused,
+            retried: self.retried + other.retried,
+            rotated: self.rotated + other.rotated,
+            wrong: self.wrong + other.wrong,
+            status: self.status.max(other.status),
+        }
+    }
 }
 
 impl<'a> Shapes<'a> {
@@ -195,11 +216,13 @@ impl Work for Shapes<'_> {
 
     fn head(&mut self, connection: usize, status: u16, head: &[u8]) {
         let client = &mut self.clients[connection];
-        client.position.clear();
         client.up_to_date = header(head, "electric-up-to-date").is_some();
+        client.retry_after =
+            header(head, "retry-after").and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
         if status != 200 {
             return;
         }
+        client.position.clear();
         for (name, head_name) in
             [("offset", "electric-offset"), ("handle", "electric-handle"), ("cursor", "electric-cursor")]
         {
@@ -235,6 +258,11 @@ impl Work for Shapes<'_> {
                 self.seen.rotated += 1;
                 *client = Client { path: std::mem::take(&mut client.path), ..Client::default() };
                 return Verdict::More;
+            }
+            // A refusal that does not say when to come again is none that a client can follow.
+            503 if self.definition.retry && client.retry_after.is_some() => {
+                self.seen.retried += 1;
+                return Verdict::Later(client.retry_after.unwrap_or_default() * 1_000_000_000);
             }
             status => {
                 self.seen.refused += 1;
@@ -280,7 +308,7 @@ mod tests {
     use super::*;
 
     fn definition(shapes: u64) -> Definition {
-        Definition { table: "items".into(), predicate: Some("name = 'n-{i}'".into()), from: 3, shapes }
+        Definition { table: "items".into(), predicate: Some("name = 'n-{i}'".into()), from: 3, shapes, retry: false }
     }
 
     fn answer(work: &mut Shapes<'_>, head: &str, body: &str, status: u16) -> Verdict {
@@ -324,6 +352,21 @@ mod tests {
         assert!(board.wait(Duration::ZERO).is_empty());
         answer(&mut work, head, r#"[{"operation":1}]"#, 200);
         assert_eq!(board.wait(Duration::ZERO), [7]);
+    }
+
+    #[test]
+    fn who_is_refused_comes_again_from_where_it_was() {
+        let (mut definition, next, board) = (definition(1), AtomicU64::new(0), Board::default());
+        definition.retry = true;
+        let mut work = Shapes::new(&definition, Goal::Follow { operations: 1 }, 1, &next, &board);
+        asked(&mut work).unwrap();
+        answer(&mut work, "x\r\nelectric-offset: 0_0\r\nelectric-handle: h\r\n\r\n", "[]", 200);
+        let before = asked(&mut work).unwrap();
+        let refused = answer(&mut work, "x\r\nretry-after: 2\r\n\r\n", "{}", 503);
+        assert_eq!(refused, Verdict::Later(2_000_000_000));
+        assert_eq!(asked(&mut work).unwrap(), before);
+        assert_eq!(answer(&mut work, "x\r\n\r\n", "{}", 503), Verdict::Bad, "it does not say when");
+        assert_eq!((work.seen.retried, work.seen.refused), (1, 1));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::state::transaction::Transaction;
 use crate::store::StoreError;
 use crate::subquery::{Asking, Publication, Verdict};
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::Lsn;
@@ -69,6 +69,7 @@ impl Applier {
         let tail = engine.store.changes_tail();
         let references_tail = engine.store.references_tail();
         engine.set_published(tail);
+        engine.stuck.forget();
         Self {
             engine,
             transaction: None,
@@ -90,7 +91,44 @@ impl Applier {
         self.append(bodies, &lengths, references.as_slice(), complete)
     }
 
+    /// Writes one frame, or several if there is too much for one: the references, which make the transaction complete, come with the last.
     fn append(
+        &mut self,
+        bodies: Bytes,
+        lengths: &Lengths,
+        references: &[References],
+        complete: bool,
+    ) -> Result<(), ApplyError> {
+        let frame_max = match self.append_frame(bodies.clone(), lengths, references, complete) {
+            Err(ApplyError::Store(error)) if !bodies.is_empty() && error.frame_max().is_some() => error.frame_max(),
+            done => return done,
+        };
+        let mut rest = bodies;
+        // A frame has more than bodies.
+        for piece in pieces(lengths, frame_max.unwrap_or_default() / 2) {
+            let bodies = rest.split_to(usize::try_from(piece.bytes()).unwrap_or(usize::MAX).min(rest.len()));
+            self.append_frame(bodies, &piece, &[], false)?;
+        }
+        if complete { self.append_frame(Bytes::new(), &Lengths::default(), references, true) } else { Ok(()) }
+    }
+
+    /// The transaction's references are more than a frame holds. They cannot be written in parts, as a crash between two would leave it half
+    /// told: the shapes that it changes go.
+    fn too_many_ranges(&mut self, transaction: &Transaction, error: &StoreError) {
+        let shapes: Vec<Arc<Shape>> = {
+            let slots: HashSet<u32> =
+                transaction.placed().iter().flat_map(|placed| placed.slots.iter().copied()).collect();
+            let router = self.engine.router.lock();
+            slots.into_iter().filter_map(|slot| router.shape(slot).cloned()).collect()
+        };
+        tracing::warn!(shapes = shapes.len(), %error, "shapes are dropped: one transaction has too many changes for different shapes in turn (journal_segment_bytes)");
+        for shape in shapes {
+            self.written = self.written.max(self.engine.drop_shape(&shape));
+        }
+        self.fresh = true;
+    }
+
+    fn append_frame(
         &mut self,
         bodies: Bytes,
         lengths: &Lengths,
@@ -100,12 +138,13 @@ impl Applier {
         let written = loop {
             match self.engine.store.write_changes(&bodies, lengths, references) {
                 Err(error) if error.is_transient() && !self.engine.stopping() => {
-                    self.engine.trouble(&error.to_string());
+                    self.engine.stuck.failed(&error);
                     std::thread::sleep(RETRY_AFTER);
                 }
                 written => break written?,
             }
         };
+        self.engine.stuck.over();
         let end = written.end;
         (self.written, self.fresh) = (end, true);
         if complete {
@@ -320,6 +359,24 @@ impl Applier {
     }
 }
 
+/// Lengths in groups of at most `bytes_max`; a longer message is cut, as where messages end matters to nobody who reads changes.
+fn pieces(lengths: &Lengths, bytes_max: usize) -> Vec<Lengths> {
+    let bytes_max = u32::try_from(bytes_max).unwrap_or(u32::MAX).max(1);
+    let mut pieces = vec![Lengths::default()];
+    for mut length in lengths.iter() {
+        while length > 0 {
+            let part = length.min(bytes_max);
+            length -= part;
+            match pieces.last_mut() {
+                Some(last) if last.bytes() + u64::from(part) <= u64::from(bytes_max) => last.push(part),
+                _ => pieces.push(Lengths::one(part)),
+            }
+        }
+    }
+    pieces.retain(|piece| piece.bytes() > 0);
+    pieces
+}
+
 /// In the order in which references have numbers.
 fn sorted(numbers: &[u64]) -> Vec<u64> {
     let mut numbers = numbers.to_vec();
@@ -343,10 +400,9 @@ impl Apply for Applier {
     }
 
     fn change(&mut self, message: &Message<'_>) -> Result<(), ApplyError> {
-        if let Message::Relation { id, .. } = message
-            && self.engine.router.lock().is_stranger(*id)
-        {
-            self.meet(*id)?;
+        let strangers = self.engine.router.lock().strangers(message);
+        for relation in strangers {
+            self.meet(relation)?;
         }
         // Descriptions come outside of transactions too.
         let mut nothing = Transaction::new(0, 0, usize::MAX);
@@ -390,9 +446,17 @@ impl Apply for Applier {
             let (bodies, lengths) = transaction.place(self.tail);
             let mut references = self.references(&transaction);
             references.began = sorted(&verdict.began);
-            self.append(bodies, &lengths, &[references], true)?;
-            self.engine.set_applied(transaction.lsn);
-            self.publish(&transaction);
+            match self.append(bodies, &lengths, &[references], true) {
+                Ok(()) => {
+                    self.engine.set_applied(transaction.lsn);
+                    self.publish(&transaction);
+                }
+                Err(ApplyError::Store(error)) if error.frame_max().is_some() => {
+                    self.too_many_ranges(&transaction, &error);
+                    self.engine.processed(transaction.lsn);
+                }
+                Err(error) => return Err(error),
+            }
             self.engine.set_published(self.tail);
         }
         let evaluations = self.engine.router.lock().take_evaluations() + self.engine.graph.lock().take_evaluations();
@@ -448,5 +512,24 @@ impl Apply for Applier {
 
     fn stopping(&self) -> bool {
         self.engine.stopping()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_cut_into_pieces_that_fit() {
+        let of = |list: &[u32]| {
+            let mut lengths = Lengths::default();
+            list.iter().for_each(|length| lengths.push(*length));
+            lengths
+        };
+        let cut =
+            |list: &[u32]| pieces(&of(list), 10).iter().map(|piece| piece.iter().collect()).collect::<Vec<Vec<u32>>>();
+        assert_eq!(cut(&[]), Vec::<Vec<u32>>::new());
+        assert_eq!(cut(&[3, 7, 1]), [vec![3, 7], vec![1]]);
+        assert_eq!(cut(&[4, 25, 5]), [vec![4], vec![10], vec![10], vec![5, 5]]);
     }
 }

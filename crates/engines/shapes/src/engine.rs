@@ -4,6 +4,7 @@ use crate::compact::Compactor;
 use crate::definition::Identity;
 use crate::family::Families;
 use crate::hot::Hot;
+use crate::joint::Joint;
 use crate::kept::Kept;
 use crate::lag::{Behind, Lag};
 use crate::make::Templates;
@@ -21,6 +22,7 @@ use crate::state::recent::Recent;
 use crate::state::snapshot::PgSnapshot;
 use crate::state::transaction::Told;
 use crate::store::{Store, StoreError};
+use crate::stuck::Stuck;
 use crate::subquery::{Asking, Graph};
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
@@ -28,7 +30,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use thalweg_base::{LogId, Lsn};
 use thalweg_wire::pg;
 
@@ -37,6 +39,9 @@ const SPLIT_BYTES: u64 = 64 << 10;
 
 /// Changes that were put together and are kept for others who ask for the same.
 const KEPT_BYTES: usize = 32 << 20;
+
+/// How long to wait until a shape that could not be deleted for want of space is tried again.
+const DELETE_AGAIN: Duration = Duration::from_millis(100);
 
 /// Settings; docs/ops/configuration.md has their meaning.
 #[derive(Clone, Debug)]
@@ -62,6 +67,8 @@ pub struct ShapesConfig {
     pub hot_bytes: usize,
     /// Threads that wait for the disk on behalf of reads.
     pub io_threads: usize,
+    /// Memory for answers that clients do not take.
+    pub unsent_bytes_max: u64,
 }
 
 /// Whether changes come in.
@@ -154,6 +161,7 @@ pub(crate) struct Engine {
     pub(crate) making: Mutex<crate::subquery::Making>,
     pub(crate) registry: RwLock<Registry>,
     pub(crate) families: Families,
+    pub(crate) joint: Joint,
     last_snapshot: Mutex<Option<Arc<PgSnapshot>>>,
     pub(crate) counters: Counters,
     pub(crate) marks: Mutex<Marks>,
@@ -163,6 +171,10 @@ pub(crate) struct Engine {
     /// Bodies before this place in the change log were published.
     published: AtomicU64,
     pub(crate) lag: Lag,
+    /// Bytes of answers that are being put together.
+    pub(crate) building: AtomicU64,
+    /// Whether changes can be stored.
+    pub(crate) stuck: Stuck,
     /// Tables that are described in another way than when their shapes were made: other columns may be null.
     redescribed: RwLock<HashSet<u32>>,
     pub(crate) health: Mutex<Health>,
@@ -196,6 +208,7 @@ impl Engine {
             making: Mutex::default(),
             registry: RwLock::default(),
             families: Families::default(),
+            joint: Joint::default(),
             last_snapshot: Mutex::default(),
             counters: Counters::default(),
             marks: Mutex::default(),
@@ -203,6 +216,8 @@ impl Engine {
             began: Instant::now(),
             published: AtomicU64::new(0),
             lag: Lag::default(),
+            building: AtomicU64::new(0),
+            stuck: Stuck::default(),
             redescribed: RwLock::default(),
             health: Mutex::default(),
             processed: AtomicU64::new(0),
@@ -275,9 +290,12 @@ impl Engine {
         *self.health.lock() = health;
     }
 
-    /// Something keeps changes from being applied; it is tried again.
-    pub(crate) fn trouble(&self, what: &str) {
-        tracing::warn!("changes cannot be stored and are tried again: {what}");
+    /// Answers that nobody takes hold as much memory as they may, beside what is kept for others.
+    pub(crate) fn is_memory_short(&self) -> bool {
+        let logs = self.store.logs();
+        let shared = logs.options().chunk_cache_bytes + KEPT_BYTES as u64;
+        let held = logs.held_bytes() + self.building.load(Ordering::Relaxed);
+        held >= self.config.unsent_bytes_max.saturating_add(shared)
     }
 
     pub(crate) fn new_number(&self) -> u64 {
@@ -384,7 +402,7 @@ impl Engine {
 
     fn put_out_alone(&self, shape: &Shape, phase: Phase) -> Lsn {
         self.registry.write().remove(shape);
-        let _deleting = self.compactor.deleting.lock();
+        let deleting = self.compactor.deleting.lock();
         let (slot, logs) = shape.change(|state| {
             state.phase = phase;
             let bases = state.bases.take();
@@ -394,16 +412,31 @@ impl Engine {
         if let Some(slot) = slot {
             self.router.lock().remove(slot, shape.number);
         }
-        if logs.is_empty() {
-            return Lsn::ZERO;
+        let mut deleted = self.delete_logs(shape, logs.clone());
+        drop(deleting);
+        // A shape that is forgotten but not deleted would come back at the next start, without what happened since.
+        while deleted.as_ref().is_err_and(StoreError::is_transient) && !self.stopping() {
+            std::thread::sleep(DELETE_AGAIN);
+            let _deleting = self.compactor.deleting.lock();
+            deleted = self.delete_logs(shape, logs.clone());
         }
-        match self.store.delete_shape(&logs) {
+        match deleted {
             Ok(end) => end,
             Err(error) => {
                 self.forgotten(shape, &error);
                 Lsn::ZERO
             }
         }
+    }
+
+    /// Deletes logs of a shape, and those that only it referred to.
+    pub(crate) fn delete_logs(&self, shape: &Shape, mut logs: Vec<LogId>) -> Result<Lsn, StoreError> {
+        let joint = self.joint.let_go(shape.number);
+        logs.extend(&joint);
+        if logs.is_empty() {
+            return Ok(Lsn::ZERO);
+        }
+        self.store.delete_shape(&logs).inspect_err(|_| self.joint.give_back(joint))
     }
 
     fn forgotten(&self, shape: &Shape, error: &StoreError) {

@@ -49,6 +49,7 @@ fn config() -> ShapesConfig {
         spill: PathBuf::new(),
         hot_bytes: 1 << 20,
         io_threads: 1,
+        unsent_bytes_max: 1 << 30,
     }
 }
 
@@ -111,7 +112,7 @@ fn fill(engine: &Engine, numbers: Range<u64>) {
             complete: false,
             rows_gone: false,
         };
-        let (log, _) = engine.store.create_shape(handle, &stored, b"", &thalweg_log::Lengths::default()).unwrap();
+        let (log, _) = engine.store.create_shape(handle, &stored, None).unwrap();
         for note in [ShapeNote::SnapshotTaken(snapshot.clone()), ShapeNote::ChunkEnd(0), ShapeNote::Complete] {
             engine.store.write_shape(log, Some(&note), b"", &Lengths::default()).unwrap();
         }

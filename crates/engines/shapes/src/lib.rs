@@ -14,6 +14,7 @@ mod follow;
 mod footprint;
 pub mod format;
 mod hot;
+mod joint;
 mod kept;
 mod lag;
 mod make;
@@ -34,6 +35,7 @@ pub mod state;
 #[cfg(test)]
 mod storage_cost;
 mod store;
+mod stuck;
 mod subquery;
 pub mod table;
 #[cfg(test)]

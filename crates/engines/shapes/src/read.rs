@@ -19,6 +19,8 @@ const BODY_END: &[u8] = b"}},";
 const LAST_END: &[u8] = b",\"last\":true}},";
 /// Reading over this much that belongs to others costs less than to look something up again.
 const GAP_MAX: u64 = 4096;
+/// Answers of less are not counted: bounds on connections are enough for them.
+pub(crate) const UNCOUNTED_MAX: u64 = 4 << 10;
 /// Whatever leaves memory while it is looked for is on the disk.
 const HOT_TRIES: usize = 3;
 
@@ -102,7 +104,8 @@ impl Sources<'_> {
             }
             first += count;
         }
-        Some(Ok(out.into()))
+        let out = Bytes::from(out);
+        Some(Ok(if out.len() < UNCOUNTED_MAX as usize { out } else { self.store.logs().hold(out) }))
     }
 
     /// Bodies of the change log, from a thread that may wait.

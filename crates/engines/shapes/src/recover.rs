@@ -12,7 +12,7 @@ use crate::shape::{Phase, Shape, State};
 use crate::state::bases::{Base, Bases};
 use crate::state::entries::Entry;
 use crate::state::snapshot::PgSnapshot;
-use crate::store::{Kept, KeptBase, StoreError};
+use crate::store::{Kept, KeptBase, KeptJoint, StoreError};
 use crate::subquery::Restoring;
 use crate::table::Table;
 use std::collections::{HashMap, HashSet};
@@ -71,6 +71,16 @@ impl Engine {
         // Their shapes are gone.
         for base in bases.into_values().flatten() {
             self.store.delete_shape(&[base.log])?;
+        }
+        for KeptJoint { log, number, mut holders } in found.joint {
+            self.know_number(number);
+            let has_rows = |shape: &Arc<Shape>| !shape.lock().bases.as_ref().is_some_and(|bases| bases.first_is_gone());
+            holders.retain(|number| shapes.get(number).is_some_and(has_rows));
+            if holders.is_empty() {
+                self.store.delete_shape(&[log])?;
+            } else {
+                self.joint.hold(log, &holders);
+            }
         }
         // They were looked after until the stop; what has happened since is found out when the stream is back.
         // Tables without shapes may have left the publication.

@@ -235,9 +235,23 @@ impl Router {
         self.version += 1;
     }
 
-    /// Whether a table's place among partitions is not known, although it matters.
-    pub(crate) fn is_stranger(&self, relation: u32) -> bool {
-        !self.routes.contains_key(&relation)
+    /// Tables that a message tells of and whose place among partitions is not known, although it matters by now. Asked for each message
+    /// of rows: the stream describes a table once, and what is partitioned may get its first shape after that.
+    pub(crate) fn strangers(&self, message: &Message<'_>) -> Vec<u32> {
+        match message {
+            Message::Insert { relation, .. } | Message::Update { relation, .. } | Message::Delete { relation, .. } => {
+                self.is_stranger(*relation).then_some(*relation).into_iter().collect()
+            }
+            Message::Truncate { relations, .. } => {
+                relations.iter().filter(|relation| self.is_stranger(*relation)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn is_stranger(&self, relation: u32) -> bool {
+        // As long as nothing has changed since the last row, nothing is asked.
+        self.relations.get(&relation).is_some_and(|known| known.version != self.version)
             && !self.ancestors.contains_key(&relation)
             && self.routes.values().any(|route| route.table.kind == Kind::Partitioned || !route.table.parts.is_empty())
     }

@@ -9,6 +9,7 @@ use crate::serve::ShapesService;
 use crate::serve::admission::Kind;
 use crate::source::pool::{self, Pool};
 use crate::store::{Store, StoreError};
+use crate::table::TableName;
 use crate::watch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,6 +66,12 @@ pub struct ShapesStats {
     pub compact_written_bytes: u64,
     /// Changes that are kept for shapes.
     pub log_held_bytes: u64,
+    /// Changes that came cannot be stored.
+    pub stuck: bool,
+    /// That is because the disk is full.
+    pub disk_full: bool,
+    /// Memory of answers that are not sent yet, and of what is kept for more readers.
+    pub held_bytes: u64,
     /// Requests that wait for a shape to be made; all other requests that are under way.
     pub initial_requests: usize,
     pub existing_requests: usize,
@@ -85,6 +92,7 @@ impl Shapes {
         let recovered = engine.recover()?;
         tracing::info!(shapes = recovered.shapes, transactions = recovered.transactions, "shapes are back");
         let database = Pool::new(engine.config.query_database.clone(), engine.config.connections);
+        warm(&engine, &database);
         let service = ShapesService::new(Arc::clone(&engine), database);
         let mut shapes = Self { engine, service, threads: Vec::new() };
         let following = Arc::clone(&shapes.engine);
@@ -118,6 +126,18 @@ impl Shapes {
             }
         }
     }
+}
+
+/// Has the pool's first connection made, and has Postgres read in its process what a look at a table takes, before somebody waits for it.
+fn warm(engine: &Arc<Engine>, database: &Pool) {
+    let engine = Arc::clone(engine);
+    let any = TableName { schema: "pg_catalog".into(), name: "pg_publication".into() };
+    // If it cannot be done now, who makes the first shape does it.
+    let _ = database.submit(move |session| {
+        if let Ok(session) = session {
+            let _ = engine.tables.find(&mut session.conn, &any);
+        }
+    });
 }
 
 impl Drop for Shapes {
@@ -156,6 +176,9 @@ impl ShapesService {
             compact_read_bytes: count(&engine.counters.compact_read),
             compact_written_bytes: count(&engine.counters.compact_written),
             log_held_bytes: engine.store.changes_held(),
+            stuck: engine.stuck.is_stuck(),
+            disk_full: engine.stuck.is_full(),
+            held_bytes: engine.store.logs().held_bytes(),
             initial_requests: self.0.admission.now(Kind::Initial),
             existing_requests: self.0.admission.now(Kind::Existing),
         }

@@ -1,5 +1,6 @@
 //! The shapes' kernel unit: which logs there are, and what one frame of each kind holds.
 
+use crate::format::joint;
 use crate::format::note::{LogState, ShapeNote, SourceIdentity, Stored, StoredBase};
 use crate::format::references::References;
 use crate::name::Name;
@@ -18,6 +19,7 @@ const REFERENCES: &str = "g/0";
 const SHAPE: &str = "s/";
 const BASE: &str = "b/";
 const TABLE: &str = "t/";
+const JOINT: &str = "r/";
 
 /// Logs that are looked at under one lock.
 const SWEEP: usize = 4096;
@@ -36,6 +38,20 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, StoreError::Commit(CommitError::Refused(AppendError::NoSpace)))
+    }
+
+    /// What was to be one frame of the journal is more than this, which is the most that one may have.
+    #[must_use]
+    pub fn frame_max(&self) -> Option<usize> {
+        match self {
+            StoreError::Commit(CommitError::Refused(AppendError::TooLarge { max, .. })) => Some(*max),
+            _ => None,
+        }
+    }
+
     /// Whether it may go better later: the disk is full, or the journal is behind.
     #[must_use]
     pub fn is_transient(&self) -> bool {
@@ -58,12 +74,22 @@ pub(crate) struct KeptBase {
     pub(crate) stored: StoredBase,
 }
 
+/// Rows of several shapes as the unit has them.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptJoint {
+    pub(crate) log: LogId,
+    pub(crate) number: u64,
+    /// Numbers of the shapes that may refer to them.
+    pub(crate) holders: Vec<u64>,
+}
+
 /// What a start finds beside shapes.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) source: Option<SourceIdentity>,
     pub(crate) tables: Vec<Table>,
     pub(crate) bases: Vec<KeptBase>,
+    pub(crate) joint: Vec<KeptJoint>,
 }
 
 /// What was written: how long the references are, and when all of it is durable.
@@ -137,7 +163,7 @@ impl Store {
         let mut cursor = Some(SweepCursor::default());
         while let Some(at) = cursor {
             cursor = self.logs.sweep_names(at, SWEEP, &mut |name| {
-                if name == SOURCE || name.starts_with(TABLE) || name.starts_with(BASE) {
+                if name == SOURCE || [TABLE, BASE, JOINT].iter().any(|kind| name.starts_with(kind)) {
                     names.push(name.to_owned());
                 }
             });
@@ -150,6 +176,13 @@ impl Store {
                 }
                 LogState::Plain(state) if name == SOURCE => match serde_json::from_slice(state) {
                     Ok(source) => found.source = Some(source),
+                    Err(error) => damaged = Some((name.clone(), error.to_string())),
+                },
+                LogState::Plain(state) if name.starts_with(JOINT) => match joint::decode(state) {
+                    Ok(holders) => {
+                        let number = name[JOINT.len()..].parse().unwrap_or_default();
+                        found.joint.push(KeptJoint { log: seen.id, number, holders });
+                    }
                     Err(error) => damaged = Some((name.clone(), error.to_string())),
                 },
                 LogState::Plain(state) => match serde_json::from_slice(state) {
@@ -269,12 +302,12 @@ impl Store {
 
     /// A chunk of bodies that lie in the change log, if no device has to be waited for.
     pub(crate) fn try_bodies(&self, range: Range<u64>) -> Option<Result<Chunk, ReadError>> {
-        self.logs.try_read(read_from(self.changes, range))
+        self.try_chunk(read_from(self.changes, range))
     }
 
     /// The same, from a thread that may wait.
     pub(crate) fn bodies(&self, range: Range<u64>) -> Result<Chunk, ReadError> {
-        self.logs.read(read_from(self.changes, range))
+        self.chunk(read_from(self.changes, range))
     }
 
     /// Makes the log of a shape, with rows of its snapshot if there are any.
@@ -282,12 +315,15 @@ impl Store {
         &self,
         handle: Name,
         stored: &Stored,
-        rows: &[u8],
-        lengths: &Lengths,
+        rows: Option<Append<'_>>,
     ) -> Result<(LogId, Lsn), StoreError> {
-        let parts: [&[u8]; 1] = [rows];
-        let append = (!rows.is_empty()).then_some(Append::Bytes { parts: &parts, lengths });
-        self.create(&format!("{SHAPE}{handle}"), &LogState::Shape(Box::new(stored.clone())), append)
+        self.create(&format!("{SHAPE}{handle}"), &LogState::Shape(Box::new(stored.clone())), rows)
+    }
+
+    /// A log for rows that several shapes are to refer to, with the first of them. `number` names it and is never used again; `holders`
+    /// are the numbers of the shapes.
+    pub(crate) fn create_joint(&self, number: u64, holders: &[u64], rows: Append<'_>) -> Result<LogId, StoreError> {
+        Ok(self.create(&format!("{JOINT}{number}"), &LogState::Plain(joint::encode(holders)), Some(rows))?.0)
     }
 
     /// A log for the rows of a base.
@@ -299,7 +335,8 @@ impl Store {
     fn create(&self, name: &str, state: &LogState, append: Option<Append<'_>>) -> Result<(LogId, Lsn), StoreError> {
         let note = state.note();
         let create = Op::Create { name, note: &note, origin: None, append };
-        let committed = self.logs.lock(&[name]).commit(Class::User, &[create])?;
+        let committed =
+            self.logs.lock_logs(source(append.as_ref()).as_slice(), &[name]).commit(Class::User, &[create])?;
         self.written(committed.end);
         Ok((committed.created.unwrap_or_default(), committed.end))
     }
@@ -316,6 +353,20 @@ impl Store {
         let parts: [&[u8]; 1] = [rows];
         let append = (!rows.is_empty()).then_some(Append::Bytes { parts: &parts, lengths });
         let end = self.logs.lock_logs(&[log], &[]).commit(Class::User, &[Op::Write { log, note: &note, append }])?.end;
+        self.written(end);
+        Ok(end)
+    }
+
+    /// Appends rows of a snapshot, one list after the other, and then changes its state: all or none.
+    pub(crate) fn write_rows(&self, log: LogId, rows: &[Append<'_>], notes: &[ShapeNote]) -> Result<Lsn, StoreError> {
+        let notes: Vec<Vec<u8>> = notes.iter().map(ShapeNote::encode).collect();
+        let rows_ops = rows.iter().map(|rows| Op::Write { log, note: b"", append: Some(*rows) });
+        let ops: Vec<Op<'_>> = rows_ops.chain(notes.iter().map(|note| Op::Write { log, note, append: None })).collect();
+        if ops.is_empty() {
+            return Ok(Lsn::ZERO);
+        }
+        let logs: Vec<LogId> = rows.iter().filter_map(|rows| source(Some(rows))).chain([log]).collect();
+        let end = self.logs.lock_logs(&logs, &[]).commit(Class::User, &ops)?.end;
         self.written(end);
         Ok(end)
     }
@@ -364,12 +415,21 @@ impl Store {
 
     /// A chunk of the rows of a snapshot, if no device has to be waited for.
     pub(crate) fn try_rows(&self, log: LogId, from: u64, upto: u64) -> Option<Result<Chunk, ReadError>> {
-        self.logs.try_read(read_from(log, from..upto))
+        self.try_chunk(read_from(log, from..upto))
     }
 
     /// The same, from a thread that may wait.
     pub(crate) fn rows(&self, log: LogId, from: u64, upto: u64) -> Result<Chunk, ReadError> {
-        self.logs.read(read_from(log, from..upto))
+        self.chunk(read_from(log, from..upto))
+    }
+
+    /// What many ask for is in memory once, for all of them.
+    fn try_chunk(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
+        self.logs.recall(from).map(Ok).or_else(|| self.logs.try_read(from))
+    }
+
+    fn chunk(&self, from: ReadFrom) -> Result<Chunk, ReadError> {
+        self.logs.recall(from).map_or_else(|| self.logs.read(from), Ok)
     }
 
     /// Notes a table as it is now.
@@ -402,6 +462,14 @@ impl Store {
             }
         };
         Ok(committed.end)
+    }
+}
+
+/// Where rows that are referred to lie.
+fn source(append: Option<&Append<'_>>) -> Option<LogId> {
+    match append {
+        Some(Append::Reference { source, .. }) => Some(*source),
+        Some(Append::Bytes { .. }) | None => None,
     }
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct Page {
 pub(crate) struct SourceView {
     /// As `/v1/health` has it: `active`, `waiting` or `starting`.
     pub(crate) status: &'static str,
+    /// Changes that came cannot be stored: the disk is full, or settling is behind.
+    pub(crate) stuck: bool,
     pub(crate) lag_bytes: u64,
     pub(crate) lag_ms: u64,
     /// Bytes of the log that Postgres keeps for the replication slot.
@@ -101,6 +103,7 @@ impl Engine {
                 Health::Waiting => "waiting",
                 Health::Starting => "starting",
             },
+            stuck: self.stuck.is_stuck(),
             lag_bytes: behind.bytes,
             lag_ms: u64::try_from(behind.age.as_millis()).unwrap_or(u64::MAX),
             wal_kept_bytes: behind.kept_bytes,

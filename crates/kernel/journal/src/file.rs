@@ -115,7 +115,12 @@ impl Journal for FileJournal {
     /// What need not be synced now is written by whoever kicks: cheaper than waking somebody for it.
     fn kick(&self) {
         if !self.early.load(Ordering::SeqCst) || !self.early.swap(false, Ordering::SeqCst) {
-            return self.shell.kick(self.accepted_frames());
+            let accepted = self.accepted_frames();
+            // Event loops kick after every round, most of which append nothing: what is written is the writer's to sync already.
+            if accepted > self.written_frames() {
+                self.shell.kick(accepted);
+            }
+            return;
         }
         if self.write_through() {
             self.shell.wake();

@@ -209,6 +209,10 @@ impl<'a, A: Attachment> Guard<'a, A> {
                     None => (Offset::ZERO, Box::default()),
                 };
                 plan.durability = plan.durability.max(self.of_create(name, note, *origin, reached)?);
+                if let Some(Append::Reference { source, .. }) = append {
+                    let kind = self.must(*source)?.frame_durability(unsaid, reached);
+                    plan.durability = plan.durability.max(kind);
+                }
                 let tail = lineage.last().map_or(Offset::ZERO, |a| a.upto);
                 let log = self.logs.new_id(shard_of_name(name));
                 plan.builder.create(log, name, start, &lineage, note, append.as_ref().map(|a| (tail, a)));

@@ -21,13 +21,16 @@ use crate::shard::Shard;
 use crate::upkeep::{UpkeepError, sealed};
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
-use thalweg_base::{LogId, Lsn, Millis};
+use thalweg_base::{LogId, Lsn, Millis, Offset};
 
 /// Logs looked at under one lock.
 const LOGS_PER_LOCK: usize = 256;
 
 /// Bytes of frames fetched from the journal in one go.
 const FETCH_BYTES: usize = 8 << 20;
+
+/// Frames of this size that one log has are fetched when they are written, so that a round does not hold all of them in memory.
+const LARGE_BYTES: u32 = 64 << 10;
 
 /// How often logs that were only looked at are put to rest.
 const REST_EVERY_MS: u64 = 1_000;
@@ -164,7 +167,14 @@ impl<A: Attachment> Logs<A> {
     fn build_run(&self, pieces: &mut [(LogId, Piece)]) -> Result<Vec<crate::run::ObjectMeta>, UpkeepError> {
         pieces.sort_unstable_by_key(|(_, piece)| piece.frame.lsn);
         let mut extents = Vec::with_capacity(pieces.len());
-        let mut rest = &*pieces;
+        let mut small = Vec::with_capacity(pieces.len());
+        for frame in pieces.chunk_by(|(_, a), (_, b)| a.frame.lsn == b.frame.lsn) {
+            match frame {
+                [(log, piece)] if piece.frame.len >= LARGE_BYTES => extents.push(ToSettle::Large(*log, *piece)),
+                _ => small.extend_from_slice(frame),
+            }
+        }
+        let mut rest = &small[..];
         while !rest.is_empty() {
             let mut bytes = 0;
             let count = rest.iter().take_while(|(_, piece)| {
@@ -174,18 +184,29 @@ impl<A: Attachment> Logs<A> {
             });
             let (now, later) = rest.split_at(count.count());
             rest = later;
-            let frames: Vec<_> = now.iter().map(|(_, piece)| piece.frame).collect();
-            let payloads = self.journal.read(&frames).wait().map_err(|e| UpkeepError::Read(e.to_string()))?;
+            let payloads = self.fetch(now)?;
             for ((log, piece), payload) in now.iter().zip(&payloads) {
-                extents.push(extent(*log, *piece, payload)?);
+                extents.push(ToSettle::Small(extent(*log, *piece, payload)?));
             }
         }
-        extents.sort_unstable_by_key(|extent| (extent.log, extent.start));
+        extents.sort_unstable_by_key(ToSettle::key);
         let mut builder = self.run_builder();
         for extent in &extents {
-            builder.push(extent)?;
+            match extent {
+                ToSettle::Small(extent) => builder.push(extent)?,
+                ToSettle::Large(log, piece) => {
+                    for payload in self.fetch(&[(*log, *piece)])? {
+                        builder.push(&self::extent(*log, *piece, &payload)?)?;
+                    }
+                }
+            }
         }
         Ok(builder.finish()?)
+    }
+
+    fn fetch(&self, pieces: &[(LogId, Piece)]) -> Result<Vec<bytes::Bytes>, UpkeepError> {
+        let frames: Vec<_> = pieces.iter().map(|(_, piece)| piece.frame).collect();
+        self.journal.read(&frames).wait().map_err(|e| UpkeepError::Read(e.to_string()))
     }
 
     fn release(&self, taken: Taken, floor: Lsn) {
@@ -237,6 +258,22 @@ impl<A: Attachment> Logs<A> {
         for shard in &self.shards {
             let active = std::mem::take(&mut shard.lock().active);
             self.settle_down(shard, &active, Lsn::ZERO);
+        }
+    }
+}
+
+/// Content on its way into a run.
+enum ToSettle {
+    Small(Extent),
+    /// Still in the journal.
+    Large(LogId, Piece),
+}
+
+impl ToSettle {
+    fn key(&self) -> (LogId, Offset) {
+        match self {
+            ToSettle::Small(extent) => (extent.log, extent.start),
+            ToSettle::Large(log, piece) => (*log, piece.start),
         }
     }
 }

@@ -202,6 +202,26 @@ fn one_frame_appends_to_many_logs_by_bytes_and_by_reference() {
 }
 
 #[test]
+fn a_log_may_begin_with_a_reference_but_not_to_nothing() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let bodies = create(&logs, "bodies");
+    append(&logs, bodies, b"zero;one;");
+    let lengths = Lengths::one(4);
+    let begin = |source| {
+        let append = Some(Append::Reference { source, from: Offset(5), lengths: &lengths });
+        let ops = [Op::Create { name: "x", note: b"", origin: None, append }];
+        logs.lock_logs(&[source], &["x"]).commit(Class::User, &ops)
+    };
+    assert_eq!(begin(LogId(bodies.0 + 64_000)).unwrap_err(), CommitError::Missing(LogId(bodies.0 + 64_000)));
+    let x = begin(bodies).unwrap().created.unwrap();
+    assert_eq!(read(&logs, x), b"one;");
+    settle_all(&logs);
+    assert_eq!(read(&logs, x), b"one;");
+    assert_eq!(read(&unit.open(), x), b"one;");
+}
+
+#[test]
 fn a_refused_transaction_changes_nothing() {
     let unit = Unit::new(ScriptedJournal::eager(), options());
     let logs = unit.open();

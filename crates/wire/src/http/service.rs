@@ -77,6 +77,8 @@ pub enum Body {
     Parts(Vec<Bytes>),
     /// Chunked (HTTP/1.0: until close), pulled as the socket takes it.
     Stream(Box<dyn BodySource>),
+    /// The same with a length that is known: the source gives exactly so many bytes, or aborts.
+    Sized(u64, Box<dyn BodySource>),
 }
 
 impl Response {

@@ -142,15 +142,18 @@ impl Service for Paths {
                 _alive: Alive::new(&self.alive),
             }))
         };
-        let many = |left, then| {
-            let mut response = Response::new(200);
-            response.body = Body::Stream(Box::new(Many {
+        let source = |left, then| {
+            Box::new(Many {
                 left,
                 piece: Bytes::from(vec![b'm'; 10_000]),
                 pulled: Arc::clone(&self.pulled),
                 then,
                 _alive: Alive::new(&self.alive),
-            }));
+            })
+        };
+        let many = |left, then| {
+            let mut response = Response::new(200);
+            response.body = Body::Stream(source(left, then));
             Reply::Now(response)
         };
         let until = Until::Durable(Lsn(number()));
@@ -181,6 +184,11 @@ impl Service for Paths {
                 Reply::Now(response)
             }
             "/many" => many(number() as usize, || Pull::End),
+            "/sized" => {
+                let mut response = Response::new(200);
+                response.body = Body::Sized(number(), source(number() as usize, || Pull::End));
+                Reply::Now(response)
+            }
             "/abort" => many(number() as usize, || Pull::Abort),
             "/last" => {
                 let mut response = Response::new(200).body("the last");

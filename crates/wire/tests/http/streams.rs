@@ -93,3 +93,22 @@ fn after_a_stream_the_connection_goes_on() {
         assert_eq!(client.get("/next").text(), "/next");
     }
 }
+
+#[test]
+fn a_body_whose_length_is_known_says_so_and_has_no_chunks() {
+    let stand = stand();
+    let mut client = Client::new(&stand.server);
+    for length in [0, 1, 10_000, 3_000_000] {
+        let answer = client.get(&format!("/sized?{length}"));
+        assert_eq!(answer.field("content-length"), Some(length.to_string().as_str()));
+        assert_eq!(answer.field("transfer-encoding"), None);
+        assert!(answer.body == vec![b'm'; length]);
+    }
+    client.send("HEAD /sized?1000 HTTP/1.1\r\nHost: h\r\n\r\n");
+    assert_eq!(client.head().field("content-length"), Some("1000"));
+    // The connection goes on, in HTTP/1.0 too.
+    client.send("GET /sized?30000 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    assert!(client.answer().body == vec![b'm'; 30_000]);
+    assert_eq!(client.get("/next").text(), "/next");
+    assert_eq!(stand.paths.alive(), 0);
+}

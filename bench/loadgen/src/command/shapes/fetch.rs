@@ -28,18 +28,12 @@ pub(super) fn fetch(
     // From before the first connection to the last answer.
     let cost = meter.stop();
     std::thread::sleep(Duration::from_secs_f64(settle.max(0.0)));
-    let seen = works.iter().map(|work| work.seen).fold(Seen::default(), |sum, seen| Seen {
-        operations: sum.operations + seen.operations,
-        bytes: sum.bytes + seen.bytes,
-        refused: sum.refused + seen.refused,
-        rotated: sum.rotated + seen.rotated,
-        wrong: sum.wrong + seen.wrong,
-        status: sum.status.max(seen.status),
-    });
+    let seen = works.iter().map(|work| work.seen).fold(Seen::default(), Seen::add);
     println!(
-        "fetch ops={} refused={} rotated={} wrong={} seconds={:.4} per_s={:.0} rows={} rows_per_s={:.0} mb_per_s={:.1}{} {}{}",
+        "fetch ops={} refused={} retried={} rotated={} wrong={} seconds={:.4} per_s={:.0} rows={} rows_per_s={:.0} mb_per_s={:.1}{} {}{}",
         tally.ops,
         seen.refused,
+        seen.retried,
         seen.rotated,
         seen.wrong,
         cost.seconds,

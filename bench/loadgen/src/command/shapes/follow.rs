@@ -1,6 +1,7 @@
 //! Live clients: transactions that all of them wait for, and none at all.
 
 use super::{Memory, spent};
+use crate::ask::requests;
 use crate::cli::Target;
 use crate::cost::{Meter, resident_bytes};
 use crate::drive::{Nanos, Until, nanos};
@@ -10,6 +11,7 @@ use crate::run::threads;
 use crate::work::shape::{Board, Definition, Goal, Seen, Shapes};
 use anyhow::{Context, bail};
 use clap::Args;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -33,6 +35,9 @@ pub(crate) struct Writes {
     /// Milliseconds between the last client's answer and the next transaction.
     #[arg(long, default_value_t = 20)]
     pub(super) pause: u64,
+    /// The server itself, if the clients go through a proxy: its requests are counted.
+    #[arg(long)]
+    pub(super) origin: Option<SocketAddr>,
 }
 
 /// How long the slowest client is waited for.
@@ -49,6 +54,8 @@ pub(super) struct Waits {
     pub(super) each: Latencies,
     pub(super) last: Latencies,
     pub(super) missing: u64,
+    /// Requests that the origin answered meanwhile.
+    pub(super) requests: Option<u64>,
 }
 
 impl Writes {
@@ -62,9 +69,12 @@ impl Writes {
     ) -> anyhow::Result<(Waits, Meter)> {
         let mut pg = Pg::connect(&self.pg)?;
         let (mut waits, mut meter) = (Waits::default(), Meter::start(server));
+        let answered = || self.origin.map(requests).transpose();
+        let mut before = None;
         for number in 0..self.warm + self.transactions {
             if number == self.warm {
                 (waits, meter) = (Waits { missing: waits.missing, ..Waits::default() }, Meter::start(server));
+                before = answered()?;
             }
             board.begin(clients);
             let sent = Instant::now();
@@ -78,6 +88,8 @@ impl Writes {
             waits.last.record(late(arrivals.iter().copied().max().unwrap_or(Nanos::MAX)));
             std::thread::sleep(Duration::from_millis(self.pause));
         }
+        // The first look is among those that the second one counts.
+        waits.requests = answered()?.zip(before).map(|(after, before)| (after - before).saturating_sub(1));
         Ok((waits, meter))
     }
 }
@@ -94,9 +106,10 @@ pub(super) fn follow(target: &Target, definition: &Definition, writes: &Writes) 
     let (opened, waits, cost) = outcome;
     let transactions = writes.transactions.max(1);
     println!(
-        "follow clients={clients} transactions={transactions} opened_s={opened:.2} refused={} rotated={} missing={} ack_p50_us={} \
-         each_p50_us={} each_p95_us={} each_p99_us={} last_p50_us={} last_p95_us={} last_p99_us={}{} cpu_us_each={:.2}{}",
+        "follow clients={clients} transactions={transactions} opened_s={opened:.2} refused={} retried={} rotated={} missing={} ack_p50_us={} \
+         each_p50_us={} each_p95_us={} each_p99_us={} last_p50_us={} last_p95_us={} last_p99_us={}{} cpu_us_each={:.2}{}{}",
         seen.refused,
+        seen.retried,
         seen.rotated,
         waits.missing,
         waits.acknowledged.permille(500),
@@ -108,6 +121,7 @@ pub(super) fn follow(target: &Target, definition: &Definition, writes: &Writes) 
         waits.last.permille(990),
         spent(&cost, transactions),
         cost.server_us.unwrap_or_default() / (transactions * clients) as f64,
+        waits.requests.map_or(String::new(), |many| format!(" requests_each={:.2}", many as f64 / transactions as f64)),
         memory.end()
     );
     if waits.missing > 0 {
@@ -163,7 +177,7 @@ fn while_live<T>(
         let outcome = if ready < wanted { None } else { Some(act(&board, began)) };
         over.store(true, Ordering::Release);
         let Ok(clients) = clients.join() else { bail!("a thread panicked") };
-        let seen = clients?.1.first().map(|work| work.seen).unwrap_or_default();
+        let seen = clients?.1.iter().map(|work| work.seen).fold(Seen::default(), Seen::add);
         let outcome =
             outcome.with_context(|| format!("{ready} of {wanted} clients are live; status {}", seen.status))?;
         Ok((outcome?, seen))

@@ -128,7 +128,10 @@ impl Engine {
             (log.filter(|_| leaving.first), leaving)
         };
         if first.is_some() || !leaving.logs.is_empty() {
-            self.store.delete_bases(first, &leaving.logs)?;
+            // What only the snapshot's rows referred to goes with them.
+            let joint = if first.is_some() { self.joint.let_go(shape.number) } else { Vec::new() };
+            let logs = [&leaving.logs[..], &joint].concat();
+            self.store.delete_bases(first, &logs).inspect_err(|_| self.joint.give_back(joint))?;
         }
         let mut state = shape.lock();
         if let Some(bases) = &mut state.bases {

@@ -95,6 +95,7 @@ fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<Engine>
         spill: folder.join("spill"),
         hot_bytes: 4 << 10,
         io_threads: 1,
+        unsent_bytes_max: 1 << 30,
     };
     Arc::new(Engine::new(config, Store::open(Arc::new(logs)).unwrap()))
 }
@@ -130,7 +131,7 @@ impl World {
             rows_gone: false,
         };
         engine.store.put_table(&table()).unwrap();
-        let (shape, _) = engine.store.create_shape(HANDLE.parse().unwrap(), &stored, b"", &Lengths::default()).unwrap();
+        let (shape, _) = engine.store.create_shape(HANDLE.parse().unwrap(), &stored, None).unwrap();
         let snapshot = PgSnapshot { lsn: 10, ..("5:5:".parse().unwrap()) };
         let mut ends = 0;
         let none = Lengths::default();

@@ -2,6 +2,7 @@
 
 pub mod copy;
 pub mod handle;
+pub mod joint;
 pub mod json;
 pub mod message;
 pub mod note;

@@ -90,7 +90,7 @@ impl References {
 }
 
 /// A count, and ascending numbers: the first as it is, then distances.
-fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
+pub(super) fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
     out.put_varint(numbers.len() as u64);
     let mut last = 0;
     for number in numbers {
@@ -99,7 +99,7 @@ fn put_numbers(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-fn numbers(d: &mut Decoder<'_>) -> Result<Vec<u64>, DecodeError> {
+pub(super) fn numbers(d: &mut Decoder<'_>) -> Result<Vec<u64>, DecodeError> {
     let count = d.varint()?;
     some_numbers(d, count)
 }

@@ -41,5 +41,6 @@ pub(crate) fn not_published(error: PublishError) -> Failure {
 }
 
 pub(crate) fn cannot_store(error: StoreError) -> Failure {
-    Failure::unavailable("storage_error", error, 10)
+    let code = if error.is_no_space() { "disk_full" } else { "storage_error" };
+    Failure::unavailable(code, error, 10)
 }

@@ -5,6 +5,7 @@
 
 mod check;
 mod failure;
+mod groups;
 pub(crate) mod scan;
 mod target;
 mod template;
@@ -58,7 +59,7 @@ impl Engine {
         if let Some(known) = self.known(checked.identity, words) {
             return Ok((known, None));
         }
-        self.publisher.ensure(session, &checked.table).map_err(not_published)?;
+        self.publisher.ensure_found(session, found).map_err(not_published)?;
         // Shapes of one table see its changes by the same columns.
         let known = self.router.lock().table(checked.table.oid).cloned();
         if known.is_some_and(|known| !known.same_shape(&checked.table)) {
@@ -85,14 +86,23 @@ impl Engine {
             // It is told of changes from its snapshot on.
             return Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark: 0 })));
         }
-        // From here on the shape gets changes. What was applied before must be in its snapshot.
-        let mark = {
-            let mut router = self.router.lock();
-            let slot = router.insert(Arc::clone(&shape), &checked.table, &checked.selected, checked.predicate.clone());
-            shape.lock().slot = Some(slot);
-            self.recent.lock().mark()
+        let Some(mark) = self.listen(&shape, &checked) else {
+            self.fail_shape(&shape, Failure::Rotated);
+            return Err(Failure::Rotated);
         };
         Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark })))
+    }
+
+    /// From here on the shape gets changes; what was applied before the mark must be in its snapshot. `None`: meanwhile the table was altered,
+    /// and has shapes that see its changes by other columns.
+    fn listen(&self, shape: &Arc<Shape>, checked: &Checked) -> Option<u64> {
+        let mut router = self.router.lock();
+        if router.table(checked.table.oid).is_some_and(|known| !known.same_shape(&checked.table)) {
+            return None;
+        }
+        let slot = router.insert(Arc::clone(shape), &checked.table, &checked.selected, checked.predicate.clone());
+        shape.lock().slot = Some(slot);
+        Some(self.recent.lock().mark())
     }
 
     fn known(&self, identity: Identity, words: &[u8]) -> Option<Arc<Shape>> {

@@ -3,10 +3,13 @@
 //! Shapes that wait at the same time, select the same columns and want one value of the same column each, or whose predicates are
 //! conditions of any other kind, share a scan: one `COPY` in one transaction with all their conditions. What it gives is a superset of each
 //! one's rows, so every row is matched as changes are, and all shapes have the same snapshot.
+//!
+//! Rows that several of them have are written once, into a log of their own, which the logs of these shapes refer to ([`crate::joint`]).
 
 use super::Filling;
 use super::failure::{cannot_store, unavailable};
-use super::target::Target;
+use super::groups::{Group, Groups};
+use super::target::{Common, Target};
 use crate::definition::LogMode;
 use crate::engine::{Counted, Engine};
 use crate::format::copy::CopyRow;
@@ -21,14 +24,18 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
-use thalweg_base::Lsn;
+use thalweg_base::{LogId, Lsn, Offset};
+use thalweg_log::{Append, Lengths};
 
 /// Rows of one shape are written in blocks of about this size.
 const BLOCK_BYTES: usize = 256 << 10;
 /// Rows of all shapes of a scan that wait to be written.
 const BUFFERED_MAX: usize = 8 << 20;
+/// Fewer rows that several shapes have in common are copied into the log of each: so many bytes, and so many groups of a shape at a time.
+const COMMON_MIN: usize = 4 << 10;
+const COMMON_MAX: usize = 64;
 /// After so many bytes the disk is given something to do; it may be behind by this many times as much.
-const SYNC_BYTES: usize = 4 << 20;
+const SYNC_BYTES: usize = 2 << 20;
 const SYNCS_BEHIND: usize = 3;
 /// Shapes of one scan, and bytes of their conditions: more than that are several scans, that run at the same time and end one by one.
 const SHAPES_MAX: usize = 256;
@@ -210,6 +217,7 @@ struct Router {
     width: usize,
     found: Vec<u32>,
     rendered: Vec<u8>,
+    groups: Groups,
 }
 
 impl Router {
@@ -220,7 +228,14 @@ impl Router {
                 matcher.insert(at as u32, target.filling.checked.predicate.clone());
             }
         }
-        Self { matcher, columns: columns.to_vec(), width, found: Vec::new(), rendered: Vec::new() }
+        Self {
+            matcher,
+            columns: columns.to_vec(),
+            width,
+            found: Vec::new(),
+            rendered: Vec::new(),
+            groups: Groups::default(),
+        }
     }
 
     /// Finds the shapes that have this row.
@@ -265,26 +280,28 @@ impl Rows<'_> {
         let broken = |error: crate::format::copy::CopyError| Failure::unavailable("snapshot_error", error, 10);
         self.row.decode(row).map_err(broken)?;
         let Some(router) = &mut self.router else {
-            self.turn(0)?;
-            let target = &mut self.targets[0];
-            let before = target.buffered();
-            self.projection.snapshot_row(&self.row, target.block());
-            let length = target.buffered() - before;
-            target.added(length);
+            let length = self.targets[0].render(self.projection, &self.row);
             return self.added(0, length);
         };
         router.find(&self.row);
         if router.found.is_empty() {
             return Ok(());
         }
+        if let [at] = router.found[..] {
+            let at = at as usize;
+            let length = self.targets[at].render(self.projection, &self.row);
+            return self.added(at, length);
+        }
         router.rendered.clear();
         self.projection.snapshot_row(&self.row, &mut router.rendered);
+        if let Some(length) = router.groups.add(&router.found, &router.rendered) {
+            return self.gathered(length);
+        }
+        // Too many sets of shapes to keep them apart.
         let (found, rendered) = (std::mem::take(&mut router.found), std::mem::take(&mut router.rendered));
         for at in &found {
             let at = *at as usize;
-            self.turn(at)?;
-            self.targets[at].block().extend_from_slice(&rendered);
-            self.targets[at].added(rendered.len());
+            self.targets[at].add(&rendered, &Lengths::one(u32::try_from(rendered.len()).unwrap_or(u32::MAX)));
             self.added(at, rendered.len())?;
         }
         if let Some(router) = &mut self.router {
@@ -293,57 +310,121 @@ impl Rows<'_> {
         Ok(())
     }
 
-    /// Ends the target's chunk, if it is complete. The first one is shown at once, others when the disk has come that far.
-    fn turn(&mut self, at: usize) -> Result<(), Failure> {
-        let Some(snapshot) = &self.snapshot else { return Ok(()) };
-        let target = &mut self.targets[at];
-        let buffered = target.buffered();
-        if !target.turn(self.engine, snapshot)? {
-            return Ok(());
+    /// A row was added to a target's block.
+    fn added(&mut self, at: usize, length: usize) -> Result<(), Failure> {
+        if self.targets[at].buffered() < BLOCK_BYTES {
+            return self.gathered(length);
         }
-        self.buffered = self.buffered.saturating_sub(buffered);
-        self.wrote(buffered)?;
-        self.engine.store.kick();
+        self.buffered = (self.buffered + length).saturating_sub(self.targets[at].buffered());
+        self.write(at, &[], false)?;
         let target = &mut self.targets[at];
         if let Some(first) = target.hidden()
             && (target.hidden_count() > 1 || target.is_first())
         {
+            // The first chunk is shown at once, others when the disk has come that far.
             self.engine.store.wait(first).map_err(cannot_store)?;
-            target.show(self.engine.store.durable());
         }
-        Ok(())
+        target.show(self.engine.store.durable());
+        if target.is_dropped() && self.router.is_none() { Err(Failure::Rotated) } else { Ok(()) }
     }
 
-    /// A row was added.
-    fn added(&mut self, at: usize, length: usize) -> Result<(), Failure> {
+    /// So much more waits to be written.
+    fn gathered(&mut self, length: usize) -> Result<(), Failure> {
         self.buffered += length;
-        if self.targets[at].buffered() >= BLOCK_BYTES {
-            self.write(at)?;
-        } else if self.buffered >= BUFFERED_MAX {
-            (0..self.targets.len()).try_for_each(|at| self.write(at))?;
-            self.buffered = 0;
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, at: usize) -> Result<(), Failure> {
-        let Some(snapshot) = &self.snapshot else { return Ok(()) };
-        let target = &mut self.targets[at];
-        let bytes = target.buffered();
-        if bytes == 0 {
+        if self.buffered < BUFFERED_MAX {
             return Ok(());
         }
-        target.write(self.engine, snapshot, None)?;
-        target.show(self.engine.store.durable());
+        let end = self.write_all(false)?;
+        if self.targets.iter().any(|target| target.hidden_count() > 0) {
+            self.engine.store.wait(end).map_err(cannot_store)?;
+        }
+        let durable = self.engine.store.durable();
+        self.targets.iter_mut().for_each(|target| target.show(durable));
+        Ok(())
+    }
+
+    /// Writes a target's block and what it has in common with others. `last`: no more will come.
+    fn write(&mut self, at: usize, common: &[Common<'_>], last: bool) -> Result<Lsn, Failure> {
+        let Some(snapshot) = &self.snapshot else { return Err(stopped()) };
+        let room = BUFFERED_MAX / self.targets.len().max(1);
+        let target = &mut self.targets[at];
+        let bytes = target.buffered();
+        let end = target.write(self.engine, snapshot, common, last)?;
         if self.router.is_some() {
             // Room for a whole block in each of many shapes would be too much.
-            target.release();
+            target.release(room);
         }
-        if target.is_dropped() && self.router.is_none() {
-            return Err(Failure::Rotated);
+        self.wrote(bytes)?;
+        Ok(end)
+    }
+
+    /// Writes all that waits; where the last of it ends.
+    fn write_all(&mut self, last: bool) -> Result<Lsn, Failure> {
+        let groups = self.router.as_mut().map(|router| router.groups.take()).unwrap_or_default();
+        let places = self.write_groups(&groups)?;
+        let mut groups_of: Vec<Vec<usize>> = vec![Vec::new(); self.targets.len()];
+        for (number, group) in groups.iter().enumerate() {
+            group.of.iter().for_each(|at| groups_of[*at as usize].push(number));
         }
-        self.buffered = self.buffered.saturating_sub(bytes);
-        self.wrote(bytes)
+        let mut end = Lsn::ZERO;
+        for (at, numbers) in groups_of.into_iter().enumerate() {
+            let mut common: Vec<Common<'_>> = Vec::new();
+            for number in numbers {
+                let group = &groups[number];
+                match places[number] {
+                    Some((log, from)) if common.len() < COMMON_MAX => {
+                        common.push(Common { log, from, lengths: &group.lengths });
+                        self.targets[at].counted(group.lengths.count());
+                    }
+                    _ => {
+                        self.targets[at].add(&group.rows, &group.lengths);
+                        if self.targets[at].buffered() >= BLOCK_BYTES {
+                            self.write(at, &[], false)?;
+                        }
+                    }
+                }
+            }
+            if last || self.targets[at].buffered() > 0 || !common.is_empty() {
+                end = end.max(self.write(at, &common, last)?);
+            }
+        }
+        self.buffered = 0;
+        Ok(end)
+    }
+
+    /// Writes the rows that are worth it into one log; where those of each group lie.
+    fn write_groups(&mut self, groups: &[Group]) -> Result<Vec<Option<(LogId, Offset)>>, Failure> {
+        let mut places = vec![None; groups.len()];
+        let large = |group: &&Group| group.rows.len() >= COMMON_MIN;
+        let mut holders: Vec<u64> = groups
+            .iter()
+            .filter(large)
+            .flat_map(|group| group.of.iter().map(|at| &self.targets[*at as usize]))
+            .filter(|target| !target.is_dropped())
+            .map(|target| target.filling.shape.number)
+            .collect();
+        holders.sort_unstable();
+        holders.dedup();
+        if holders.is_empty() {
+            return Ok(places);
+        }
+        let (mut log, mut at) = (None, Offset::ZERO);
+        for (number, group) in groups.iter().enumerate().filter(|(_, group)| large(group)) {
+            let parts: [&[u8]; 1] = [&group.rows];
+            let rows = Append::Bytes { parts: &parts, lengths: &group.lengths };
+            let store = &self.engine.store;
+            let log = match log {
+                Some(log) => store.write_rows(log, &[rows], &[]).map(|_| log),
+                None => store.create_joint(self.engine.new_number(), &holders, rows).inspect(|made| {
+                    self.engine.joint.hold(*made, &holders);
+                    log = Some(*made);
+                }),
+            };
+            places[number] = Some((log.map_err(cannot_store)?, at));
+            at = at.plus(group.lengths.bytes());
+            self.wrote(group.rows.len())?;
+        }
+        Ok(places)
     }
 
     /// Keeps the disk busy, and no further behind than it may be.
@@ -365,13 +446,7 @@ impl Rows<'_> {
 
     /// Completes all shapes, with one wait for the disk.
     fn finish(mut self) -> Result<(), Failure> {
-        let Some(snapshot) = self.snapshot.take() else { return Err(stopped()) };
-        let mut end = Lsn::ZERO;
-        for at in 0..self.targets.len() {
-            let bytes = self.targets[at].buffered();
-            end = end.max(self.targets[at].finish(self.engine, &snapshot)?);
-            self.wrote(bytes)?;
-        }
+        let end = self.write_all(true)?;
         self.engine.store.wait(end).map_err(cannot_store)?;
         self.targets.iter_mut().for_each(Target::finished);
         Ok(())

@@ -3,14 +3,30 @@
 use super::Filling;
 use super::failure::cannot_store;
 use crate::engine::{Counted, Engine};
+use crate::format::copy::CopyRow;
 use crate::format::note::{ShapeNote, Stored};
+use crate::format::projection::Projection;
 use crate::shape::{Copied, Failure, Phase};
 use crate::state::snapshot::PgSnapshot;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use thalweg_base::{LogId, Lsn};
-use thalweg_log::Lengths;
+use thalweg_base::{LogId, Lsn, Offset};
+use thalweg_log::{Append, Lengths};
+
+/// Rows that a shape has in common with others: they lie in a log of their own.
+#[derive(Clone, Copy)]
+pub(super) struct Common<'a> {
+    pub(super) log: LogId,
+    pub(super) from: Offset,
+    pub(super) lengths: &'a Lengths,
+}
+
+impl<'a> Common<'a> {
+    fn append(&self) -> Append<'a> {
+        Append::Reference { source: self.log, from: self.from, lengths: self.lengths }
+    }
+}
 
 /// Rows of one shape. Few rows, and all that is to be known of the shape, become one frame of the journal when they are complete; before
 /// it is written nothing of the shape is there, and it can be filled again.
@@ -53,7 +69,7 @@ impl Target {
     pub(super) fn restart(&mut self) -> bool {
         self.block.clear();
         self.lengths = Lengths::default();
-        self.rows = 0;
+        (self.rows, self.chunk) = (0, 0);
         self.log.is_none()
     }
 
@@ -62,35 +78,33 @@ impl Target {
         self.block.len()
     }
 
-    /// Gives up the memory of a block that was written.
-    pub(super) fn release(&mut self) {
-        if self.block.is_empty() {
+    /// Gives up the memory of a block that was written, if it has more than this.
+    pub(super) fn release(&mut self, room: usize) {
+        if self.block.is_empty() && self.block.capacity() > room {
             self.block = Vec::new();
         }
     }
 
-    /// Where a row is to be added; [`Target::added`] must follow.
-    pub(super) fn block(&mut self) -> &mut Vec<u8> {
-        &mut self.block
-    }
-
-    /// A row of this length was added to the block.
-    pub(super) fn added(&mut self, length: usize) {
+    /// Adds a row to the block, in the form in which it is sent; how long it is.
+    pub(super) fn render(&mut self, projection: &Projection, row: &CopyRow) -> usize {
+        let before = self.block.len();
+        projection.snapshot_row(row, &mut self.block);
+        let length = self.block.len() - before;
         self.lengths.push(u32::try_from(length).unwrap_or(u32::MAX));
         self.rows += 1;
+        length
     }
 
-    /// A row is about to come. The chunk ends before it if it is complete: a chunk that is shown before the last one has a row after it, so
-    /// that only the last one need say that it is. Whether a chunk ended.
-    pub(super) fn turn(&mut self, engine: &Engine, snapshot: &PgSnapshot) -> Result<bool, Failure> {
-        let end = self.written + self.block.len() as u64;
-        if end - self.chunk < engine.config.http.chunk_bytes {
-            return Ok(false);
-        }
-        let at = self.write(engine, snapshot, Some(&ShapeNote::ChunkEnd(end)))?;
-        self.chunk = end;
-        self.hidden.push_back((at, end));
-        Ok(true)
+    /// Adds rows that were gathered.
+    pub(super) fn add(&mut self, rows: &[u8], lengths: &Lengths) {
+        self.block.extend_from_slice(rows);
+        self.lengths.append(lengths);
+        self.rows += lengths.count();
+    }
+
+    /// Rows were taken that are not in the block.
+    pub(super) fn counted(&mut self, rows: u64) {
+        self.rows += rows;
     }
 
     /// Shows the chunks that are durable.
@@ -117,33 +131,90 @@ impl Target {
         self.hidden.len()
     }
 
-    /// Writes what there is.
+    /// Writes the rows of the block, and those that it has in common with others. `last`: no more will come. When the returned position
+    /// is durable what was written can be shown, and if it was the last of it [`Target::finished`] be called.
     pub(super) fn write(
         &mut self,
         engine: &Engine,
         snapshot: &PgSnapshot,
-        note: Option<&ShapeNote>,
+        common: &[Common<'_>],
+        last: bool,
     ) -> Result<Lsn, Failure> {
-        let log = match self.log {
-            Some(log) => log,
-            None => self.create(engine, self.stored(snapshot, Vec::new(), false), b"", &Lengths::default())?.0,
-        };
         if self.dropped {
-            self.taken(engine);
+            (self.block, self.lengths) = Default::default();
             return Ok(Lsn::ZERO);
         }
-        let end = match engine.store.write_shape(log, note, &self.block, &self.lengths) {
-            Ok(end) => end,
-            Err(error) if self.is_wanted() => return Err(cannot_store(error)),
-            Err(_) => {
-                // The log went with the shape.
-                self.dropped = true;
-                Lsn::ZERO
+        let ends = self.chunk_ends(engine.config.http.chunk_bytes, common, last);
+        let (block, lengths) = (std::mem::take(&mut self.block), std::mem::take(&mut self.lengths));
+        let bytes = block.len() as u64 + common.iter().map(|rows| rows.lengths.bytes()).sum::<u64>();
+        let count = lengths.count() + common.iter().map(|rows| rows.lengths.count()).sum::<u64>();
+        let own: [&[u8]; 1] = [&block];
+        let own = (!block.is_empty()).then_some(Append::Bytes { parts: &own, lengths: &lengths });
+        let mut rows: Vec<Append<'_>> = own.into_iter().chain(common.iter().map(Common::append)).collect();
+        let mut at = None;
+        if self.log.is_none() {
+            // Few rows, and all that is to be known of the shape, are one frame.
+            let whole = last && rows.len() <= 1;
+            let stored = self.stored(snapshot, if whole { ends.clone() } else { Vec::new() }, whole);
+            let first = (!rows.is_empty()).then(|| rows.remove(0));
+            let (_, created) = self.create(engine, stored, first)?;
+            at = whole.then_some(created);
+        }
+        let at = match (at, self.log.filter(|_| !self.dropped)) {
+            (Some(at), _) => at,
+            (None, None) => Lsn::ZERO,
+            (None, Some(log)) => {
+                let complete = last.then_some(ShapeNote::Complete);
+                let notes: Vec<_> = ends.iter().map(|end| ShapeNote::ChunkEnd(*end)).chain(complete).collect();
+                match engine.store.write_rows(log, &rows, &notes) {
+                    Ok(end) => end,
+                    Err(error) if self.is_wanted() => return Err(cannot_store(error)),
+                    Err(_) => {
+                        // The log went with the shape.
+                        self.dropped = true;
+                        Lsn::ZERO
+                    }
+                }
             }
         };
-        self.taken(engine);
+        engine.counters.rows_copied.fetch_add(count, Ordering::Relaxed);
+        self.written += bytes;
+        if self.dropped {
+            // It may have been dropped before it held what it has in common with others.
+            engine.delete_logs(&self.filling.shape, Vec::new()).map_err(cannot_store)?;
+            return Ok(Lsn::ZERO);
+        }
+        self.hidden.extend(ends.into_iter().map(|end| (at, end)));
+        // What room it has is used again.
+        self.block = block;
+        self.block.clear();
         self.filling.shape.lock().set_copied(Copied { rows: self.rows, bytes: self.written });
-        Ok(end)
+        Ok(at)
+    }
+
+    /// Where chunks end in what is about to be written. One ends with the row that brings it to its size, but only if a row follows: a chunk
+    /// that is shown before the last one has rows after it, so that only the last one need say that it is. Of a shape without rows that is
+    /// an empty one, so that there is something to show.
+    fn chunk_ends(&mut self, chunk_bytes: u64, common: &[Common<'_>], last: bool) -> Vec<u64> {
+        let mut ends = Vec::new();
+        let lists = || std::iter::once(&self.lengths).chain(common.iter().map(|rows| rows.lengths));
+        let end = self.written + lists().map(Lengths::bytes).sum::<u64>();
+        let (mut at, mut chunk) = (self.written, self.chunk);
+        if end - chunk > chunk_bytes {
+            for length in lists().flat_map(Lengths::iter) {
+                if at - chunk >= chunk_bytes {
+                    ends.push(at);
+                    chunk = at;
+                }
+                at += u64::from(length);
+            }
+        }
+        if last && (end > chunk || chunk == 0) {
+            ends.push(end);
+            chunk = end;
+        }
+        self.chunk = chunk;
+        ends
     }
 
     fn is_wanted(&self) -> bool {
@@ -154,23 +225,10 @@ impl Target {
         self.dropped
     }
 
-    fn taken(&mut self, engine: &Engine) {
-        engine.counters.rows_copied.fetch_add(self.lengths.count(), Ordering::Relaxed);
-        self.written += self.block.len() as u64;
-        self.block.clear();
-        self.lengths = Lengths::default();
-    }
-
     /// Makes the log. From then on the shape knows which transactions its rows contain.
-    fn create(
-        &mut self,
-        engine: &Engine,
-        stored: Stored,
-        rows: &[u8],
-        lengths: &Lengths,
-    ) -> Result<(LogId, Lsn), Failure> {
+    fn create(&mut self, engine: &Engine, stored: Stored, rows: Option<Append<'_>>) -> Result<(LogId, Lsn), Failure> {
         let shape = &self.filling.shape;
-        let (log, end) = engine.store.create_shape(shape.handle, &stored, rows, lengths).map_err(cannot_store)?;
+        let (log, end) = engine.store.create_shape(shape.handle, &stored, rows).map_err(cannot_store)?;
         self.log = Some(log);
         self.dropped = !shape.change(|state| {
             let wanted = matches!(state.phase, Phase::Snapshotting);
@@ -181,7 +239,7 @@ impl Target {
             wanted
         });
         if self.dropped {
-            engine.store.delete_shape(&[log]).map_err(cannot_store)?;
+            engine.delete_logs(shape, vec![log]).map_err(cannot_store)?;
         }
         Ok((log, end))
     }
@@ -197,34 +255,6 @@ impl Target {
             chunks,
             complete,
             rows_gone: false,
-        }
-    }
-
-    /// All rows were taken. When the returned position is durable, [`Target::finished`] may be called.
-    pub(super) fn finish(&mut self, engine: &Engine, snapshot: &PgSnapshot) -> Result<Lsn, Failure> {
-        let end = self.written + self.block.len() as u64;
-        if self.log.is_none() {
-            // A shape without rows has one empty chunk, so that there is something to show.
-            let stored = self.stored(snapshot, vec![end], true);
-            let (rows, lengths) = (std::mem::take(&mut self.block), std::mem::take(&mut self.lengths));
-            let (_, at) = self.create(engine, stored, &rows, &lengths)?;
-            engine.counters.rows_copied.fetch_add(lengths.count(), Ordering::Relaxed);
-            self.written = end;
-            self.filling.shape.lock().set_copied(Copied { rows: self.rows, bytes: end });
-            self.hidden.push_back((at, end));
-            return Ok(at);
-        }
-        if self.dropped {
-            return Ok(Lsn::ZERO);
-        }
-        if end > self.chunk || self.chunk == 0 {
-            let at = self.write(engine, snapshot, Some(&ShapeNote::ChunkEnd(end)))?;
-            self.hidden.push_back((at, end));
-        }
-        let Some(log) = self.log else { return Ok(Lsn::ZERO) };
-        match engine.store.write_shape(log, Some(&ShapeNote::Complete), b"", &Lengths::default()) {
-            Err(error) if self.is_wanted() => Err(cannot_store(error)),
-            end => Ok(end.unwrap_or_default()),
         }
     }
 

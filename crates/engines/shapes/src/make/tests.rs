@@ -13,40 +13,71 @@ use crate::source::tests::{Database, on_each};
 use crate::store::Store;
 use crate::unit;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
+use thalweg_base::Millis;
+use thalweg_log::When;
 
 const CHUNK_BYTES: u64 = 1 << 20;
 
 struct Server {
-    _folder: TempDir,
+    folder: TempDir,
     engine: Arc<Engine>,
     session: Session,
+}
+
+fn config(db: &Database, folder: &Path) -> ShapesConfig {
+    ShapesConfig {
+        database: db.config.clone(),
+        query_database: db.config.clone(),
+        secret: None,
+        http: Settings { chunk_bytes: CHUNK_BYTES, ..Settings::default() },
+        shapes_max: 1000,
+        log_bytes_max: 1 << 30,
+        log_keep_ms: 60_000,
+        compact_bytes: 1 << 20,
+        connections: 4,
+        stream_id: "test".into(),
+        manual_publishing: false,
+        spill: folder.join("spill"),
+        hot_bytes: 1 << 20,
+        io_threads: 1,
+        unsent_bytes_max: 1 << 30,
+    }
 }
 
 impl Server {
     fn new(db: &Database) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let config = ShapesConfig {
-            database: db.config.clone(),
-            query_database: db.config.clone(),
-            secret: None,
-            http: Settings { chunk_bytes: CHUNK_BYTES, ..Settings::default() },
-            shapes_max: 1000,
-            log_bytes_max: 1 << 30,
-            log_keep_ms: 60_000,
-            compact_bytes: 1 << 20,
-            connections: 4,
-            stream_id: "test".into(),
-            manual_publishing: false,
-            spill: folder.path().join("spill"),
-            hot_bytes: 1 << 20,
-            io_threads: 1,
-        };
+        let config = config(db, folder.path());
         db.run(&format!("CREATE PUBLICATION {}", config.publication()));
         let logs = unit::open(folder.path());
         let engine = Arc::new(Engine::new(config, Store::open(logs).unwrap()));
-        Self { _folder: folder, engine, session: db.session() }
+        Self { folder, engine, session: db.session() }
+    }
+
+    /// As after `kill -9`, of what had been written.
+    fn again(self, db: &Database) -> Self {
+        let Self { folder, engine, session } = self;
+        engine.store.wait(engine.store.logs().journal().end()).unwrap();
+        // The folder has one owner at a time.
+        drop(engine);
+        let logs = unit::open(folder.path());
+        let engine = Arc::new(Engine::new(config(db, folder.path()), Store::open(logs).unwrap()));
+        engine.recover().unwrap();
+        Self { folder, engine, session }
+    }
+
+    /// Logs of rows that several shapes have.
+    fn joint(&self) -> usize {
+        self.engine.store.found().unwrap().joint.len()
+    }
+
+    fn settle(&self) {
+        let logs = self.engine.store.logs();
+        self.engine.store.wait(logs.journal().end()).unwrap();
+        while logs.settle(Millis(1), When::Now).unwrap() {}
     }
 
     /// What lies on the disk, with handles.
@@ -102,6 +133,22 @@ fn definition(where_sql: &str) -> Definition {
 const TABLE: &str = "CREATE TABLE t (id bigint PRIMARY KEY, name text, code char(4), price numeric, ok bool, at timestamptz, note text);
     INSERT INTO t SELECT i, CASE WHEN i % 7 = 0 THEN NULL ELSE 'Name-' || i % 5 END, 'c' || i % 3, (i % 4)::numeric(10, 2), i % 2 = 0,
         '2024-01-01T00:00:00Z'::timestamptz + i * interval '1 hour', E'tab\\tquote\"back\\\\slash ' || i FROM generate_series(1, 200) i";
+
+#[test]
+fn shapes_of_one_table_are_made_for_the_same_columns() {
+    on_each(|db| {
+        db.run(TABLE);
+        let mut server = Server::new(db);
+        let before = server.engine.table_of(&mut server.session, &definition("ok").table).unwrap();
+        let checked = server.engine.check(&mut server.session, &before, &definition("ok")).unwrap();
+        db.run("ALTER TABLE t ADD COLUMN extra int DEFAULT 1");
+        let (shape, _) = server.begin(&definition("id = 1")).unwrap();
+        assert_eq!(server.engine.listen(&shape, &checked), None, "it was looked at before the table was altered");
+        let now = server.engine.table_of(&mut server.session, &definition("ok").table).unwrap();
+        let checked = server.engine.check(&mut server.session, &now, &definition("ok")).unwrap();
+        assert!(server.engine.listen(&shape, &checked).is_some());
+    });
+}
 
 #[test]
 fn shapes_that_share_a_scan_have_the_rows_that_each_has_alone() {
@@ -222,5 +269,100 @@ fn many_rows_are_shown_in_chunks_and_only_changes_in_none() {
         // Postgres is not asked for the same again.
         let known = server.begin(&definition("id > 900")).unwrap();
         assert!(known.1.is_none() && known.0.number == shapes[0].number);
+    });
+}
+
+const LONG: &str = "CREATE TABLE t (id bigint PRIMARY KEY, name text, note text);
+    INSERT INTO t SELECT i, 'name-' || i % 3, repeat('n', 150) || i FROM generate_series(1, 2000) i";
+
+/// What each shape must have, by its condition.
+fn expected(db: &Database, sql: &str) -> u64 {
+    db.value(&format!("SELECT count(*) FROM t WHERE {sql}")).parse().unwrap()
+}
+
+#[test]
+fn rows_that_shapes_have_in_common_lie_once_and_as_long_as_one_of_them_is_there() {
+    on_each(|db| {
+        db.run(LONG);
+        let mut server = Server::new(db);
+        // All rows, half, some, few, none.
+        let wheres =
+            ["id > 0", "id > -1", "id > 1000", "id BETWEEN 500 AND 1500", "id < 3", "id > 5000", "note LIKE '%n7'"];
+        let (shapes, scans) = server.make(&wheres.map(definition));
+        assert_eq!(scans, 1);
+        let (whole, written) =
+            (shapes[0].lock().chunks.last().copied().unwrap(), server.engine.store.logs().journal().end());
+        assert!(whole > 400_000 && server.joint() == 1);
+        assert!(written.0 < 2 * whole, "{whole} bytes of rows, {written} of the journal");
+        let check = |server: &Server, shapes: &[Arc<Shape>]| {
+            for shape in shapes {
+                let sql = shape.condition.where_sql().unwrap();
+                assert_eq!(server.rows(shape).len() as u64, expected(db, sql), "{sql}");
+            }
+        };
+        check(&server, &shapes);
+        server.settle();
+        check(&server, &shapes);
+        let handles: Vec<String> = shapes.iter().map(|shape| shape.handle.to_string()).collect();
+        let chunks: Vec<Vec<u64>> = shapes.iter().map(|shape| shape.lock().chunks.to_vec()).collect();
+        drop(shapes);
+        let server = server.again(db);
+        let shapes: Vec<Arc<Shape>> = {
+            let registry = server.engine.registry.read();
+            handles.iter().map(|handle| Arc::clone(registry.by_handle(handle).unwrap())).collect()
+        };
+        assert_eq!(shapes.iter().map(|shape| shape.lock().chunks.to_vec()).collect::<Vec<_>>(), chunks);
+        check(&server, &shapes);
+        for at in (1..shapes.len()).rev() {
+            server.engine.drop_shape(&shapes[at]);
+            assert_eq!(server.joint(), 1);
+            check(&server, &shapes[..at]);
+        }
+        server.engine.drop_shape(&shapes[0]);
+        assert_eq!(server.joint(), 0, "the last one takes them along");
+        assert_eq!((server.kept().len(), server.engine.joint.len()), (0, 0));
+    });
+}
+
+#[test]
+fn common_rows_that_no_shape_came_to_refer_to_go_with_the_next_start() {
+    on_each(|db| {
+        db.run(LONG);
+        let mut server = Server::new(db);
+        server.make(&["id > 0", "id > -1"].map(definition));
+        let lengths = thalweg_log::Lengths::one(3);
+        let rows = thalweg_log::Append::Bytes { parts: &[b"{},"], lengths: &lengths };
+        let number = server.engine.new_number();
+        server.engine.store.create_joint(number, &[number + 1, number + 2], rows).unwrap();
+        assert_eq!(server.joint(), 2);
+        let mut server = server.again(db);
+        assert_eq!(server.joint(), 1);
+        assert!(server.engine.new_number() > number, "numbers are not used again");
+        let (shapes, _) = server.make(&["id > -2", "id > -3"].map(definition));
+        assert_eq!((server.joint(), server.rows(&shapes[1]).len()), (2, 2000));
+    });
+}
+
+#[test]
+fn large_scans_are_written_little_by_little() {
+    on_each(|db| {
+        db.run(LONG);
+        db.run("INSERT INTO t SELECT i, 'name-' || i % 3, repeat('m', 900) || i FROM generate_series(10001, 30000) i");
+        let mut server = Server::new(db);
+        // Three sets of shapes have rows in common, in turn; each has rows of its own.
+        let wheres = ["name <> 'name-1'", "name <> 'name-2'", "name <> 'name-0'"];
+        let (shapes, _) = server.make(&wheres.map(definition));
+        for shape in &shapes {
+            let sql = shape.condition.where_sql().unwrap();
+            assert_eq!(server.rows(shape).len() as u64, expected(db, sql), "{sql}");
+            let chunks = shape.lock().chunks.to_vec();
+            assert!(chunks.len() > 10 && chunks.windows(2).all(|ends| ends[1] - ends[0] <= CHUNK_BYTES + 2000));
+            assert!(chunks[..chunks.len() - 1].windows(2).all(|ends| ends[1] - ends[0] >= CHUNK_BYTES));
+        }
+        assert!(server.joint() > 1, "a log for so much of a scan");
+        for shape in &shapes {
+            server.engine.drop_shape(shape);
+        }
+        assert_eq!(server.joint(), 0);
     });
 }

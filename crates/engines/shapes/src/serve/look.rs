@@ -3,6 +3,7 @@
 use crate::format::offset::{From, ShapeOffset};
 use crate::read::Wanted;
 use crate::shape::{Failure, Phase, State};
+use crate::state::entries::Entry;
 use std::sync::Arc;
 
 /// An answer with messages, perhaps none.
@@ -22,6 +23,26 @@ pub(crate) struct Answer {
     pub(crate) snapshot_end: bool,
     /// Everything that there is has been told; the LSN below which that is true.
     pub(crate) up_to_date: Option<u64>,
+}
+
+impl Answer {
+    /// Leaves out changes beyond this many bytes: an answer may end with every entry.
+    pub(crate) fn cut(&mut self, bytes_max: u64) {
+        let Some(Wanted::Changes { entries, whole }) = &mut self.wanted else { return };
+        let mut bytes = 0;
+        let begins_below = |entry: &&Entry| {
+            let at: u64 = bytes;
+            bytes += u64::from(entry.len);
+            at < bytes_max
+        };
+        let count = entries.iter().take_while(begins_below).count();
+        let (Some(last), Some(next)) = (count.checked_sub(1).and_then(|at| entries.get(at)), entries.get(count)) else {
+            return;
+        };
+        *whole = next.lsn != last.lsn;
+        (self.end, self.up_to_date) = (last.offset(), None);
+        entries.truncate(count);
+    }
 }
 
 /// What a look at a shape comes to.
@@ -128,7 +149,6 @@ fn nothing(state: &State, base: u32, end: ShapeOffset, processed: u64) -> Answer
 mod tests {
     use super::*;
     use crate::state::bases::{Base, Bases};
-    use crate::state::entries::Entry;
     use thalweg_base::LogId;
 
     fn state(phase: Phase, chunks: &[u64], entries: &[(u64, u32)]) -> State {
@@ -180,6 +200,22 @@ mod tests {
         assert!(!answer(look(&streaming, None, From::Start, false, 0)).snapshot_end);
         assert!(matches!(look(&streaming, None, after("0_0"), false, 0), Look::WaitForRows));
         assert!(matches!(look(&streaming, None, after("0_inf"), false, 0), Look::WaitForRows));
+    }
+
+    #[test]
+    fn an_answer_can_be_cut_after_every_entry() {
+        let state = state(Phase::Live, &[0], &[(7, 0), (7, 2), (8, 0)]);
+        let whole = answer(look(&state, None, after("0_inf"), true, 90));
+        let cut = |bytes_max| {
+            let mut cut = whole.clone();
+            cut.cut(bytes_max);
+            let Some(Wanted::Changes { entries, whole }) = cut.wanted else { panic!("no changes") };
+            (entries.len(), whole, cut.end.to_string(), cut.up_to_date.is_some())
+        };
+        assert_eq!(cut(30), (3, true, "8_0".into(), true));
+        assert_eq!(cut(21), (3, true, "8_0".into(), true), "what begins below the limit is told as a whole");
+        assert_eq!(cut(20), (2, true, "7_2".into(), false));
+        assert_eq!(cut(1), (1, false, "7_0".into(), false), "the transaction goes on");
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod query;
 mod refusal;
 mod respond;
 mod route;
+mod rows;
 mod secret;
 mod service;
 pub(crate) mod settings;

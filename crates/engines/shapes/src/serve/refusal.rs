@@ -66,6 +66,15 @@ impl Refusal {
         Self::Invalid(Invalid::shape("offset", "out of bounds for this shape"))
     }
 
+    /// Answers that clients do not take hold as much memory as they may.
+    pub(crate) fn unsent() -> Self {
+        Self::Unavailable {
+            code: "unsent_full",
+            message: "Answers that clients do not take hold too much memory, please retry".to_owned(),
+            retry_after_s: 1,
+        }
+    }
+
     #[must_use]
     pub(crate) fn status(&self) -> u16 {
         match self {

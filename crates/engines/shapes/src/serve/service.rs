@@ -1,13 +1,14 @@
 //! Requests for shapes: finding the shape, waiting for it, answering.
 
 use super::admission::{Admission, Kind, Permit};
-use super::gather::{Gather, Wish};
+use super::gather::{Batch, Gather, Wish};
 use super::look::{Answer, Look, look};
 use super::making::{Making, Makings};
 use super::params::{self, DeleteRequest, ShapeRequest};
 use super::refusal::Refusal;
 use super::respond::{self, Asker, Mode, Moment, Page, Responder};
 use super::route::Route;
+use super::rows::RowsBody;
 use super::secret::Secret;
 use super::sse;
 use super::subset;
@@ -16,7 +17,7 @@ use crate::format::handle::Handle;
 use crate::format::message::{push_snapshot_end, up_to_date};
 use crate::format::offset::{From, ShapeOffset};
 use crate::make::scan;
-use crate::read;
+use crate::read::{self, Wanted};
 use crate::shape::{Failure, Shape};
 use crate::source::catalog::Found;
 use crate::source::pool::Pool as Database;
@@ -31,7 +32,7 @@ use std::time::Duration;
 use thalweg_log::ReadError;
 use thalweg_wire::http::{Body, Context, Fetch, Method, Pending, Poll, Pool, Reply, Request, Response, Service};
 
-/// Larger answers are put together on a thread of the pool, not on the event loop.
+/// Larger answers are put together on a thread of the pool, not on the event loop; rows are read while they are sent.
 const INLINE_BYTES: u64 = 256 << 10;
 /// Smaller answers are copied into one piece.
 const JOINED_BYTES: usize = 16 << 10;
@@ -220,8 +221,9 @@ impl Inner {
         };
         let definition = shape.to_definition();
         let table = definition.table.clone();
-        self.gather.add(Wish { definition, words });
-        self.make_all(table);
+        if self.gather.add(Wish { definition, words }) {
+            self.make_all(table);
+        }
         Ok((making, permit))
     }
 
@@ -238,7 +240,7 @@ impl Inner {
                 Err(error) => Err(crate::make::unavailable(error)),
             };
             match found {
-                Ok((session, found)) => inner.make_batch(session, &found, &batch.wishes),
+                Ok((session, found)) => inner.make_batch(session, &found, &batch),
                 Err(failure) => inner.give_up(&batch.wishes, &failure),
             }
         });
@@ -253,11 +255,11 @@ impl Inner {
         wishes.iter().for_each(|wish| self.makings.finish(&wish.words, Err(failure.clone())));
     }
 
-    fn make_batch(self: &Arc<Self>, session: &mut Session, found: &Found, wishes: &[Wish]) {
+    fn make_batch(self: &Arc<Self>, session: &mut Session, found: &Found, batch: &Batch<'_>) {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        let mut fillings = Vec::with_capacity(wishes.len());
-        for wish in wishes {
+        let mut fillings = Vec::with_capacity(batch.wishes.len());
+        for wish in &batch.wishes {
             match self.engine.begin(session, found, &wish.definition, &wish.words, micros) {
                 Err(failure) => self.makings.finish(&wish.words, Err(failure)),
                 Ok((shape, filling)) => {
@@ -266,6 +268,7 @@ impl Inner {
                 }
             }
         }
+        batch.prepared();
         let mut scans = scan::scans(fillings).into_iter();
         let first = scans.next();
         for fillings in scans {
@@ -299,7 +302,8 @@ fn tags(request: &Request<'_>) -> Box<[u8]> {
 enum Stage {
     Making(Arc<Making>),
     Shape(Arc<Shape>),
-    Reading(Arc<Shape>, Box<Answer>, Fetch<Result<Vec<Bytes>, ReadError>>),
+    /// No result: there was no memory for it.
+    Reading(Arc<Shape>, Box<Answer>, Fetch<Option<Result<Vec<Bytes>, ReadError>>>),
     Subset(Arc<Shape>, Fetch<Result<subset::Done, Refusal>>),
 }
 
@@ -376,8 +380,9 @@ impl Visit {
                 Stage::Reading(shape, answer, fetch) => {
                     let Some(read) = fetch.take(|| cx.waker()) else { return Poll::Wait };
                     return match read {
-                        Ok(messages) => self.answer(&Arc::clone(shape), &answer.clone(), messages, cx),
-                        Err(error) => self.unreadable(&Arc::clone(shape), answer.base, &error, cx),
+                        Some(Ok(messages)) => self.answer(&Arc::clone(shape), &answer.clone(), messages, cx),
+                        Some(Err(error)) => self.unreadable(&Arc::clone(shape), answer.base, &error, cx),
+                        None => self.refuse(&Refusal::unsent(), cx),
                     };
                 }
                 Stage::Subset(shape, fetch) => {
@@ -481,6 +486,9 @@ impl Visit {
     fn read(&mut self, shape: &Arc<Shape>, answer: Answer, cx: &mut Context<'_>) -> Option<Poll> {
         let Some(wanted) = &answer.wanted else { return Some(self.answer(shape, &answer, Vec::new(), cx)) };
         let engine = &self.inner.engine;
+        if wanted.bytes() >= read::UNCOUNTED_MAX && engine.is_memory_short() {
+            return Some(self.refuse(&Refusal::unsent(), cx));
+        }
         if wanted.bytes() <= INLINE_BYTES
             && let Some(read) = read::try_read(shape.number, wanted, engine.sources())
         {
@@ -489,8 +497,18 @@ impl Visit {
                 Err(error) => self.unreadable(shape, answer.base, &error, cx),
             });
         }
+        if let Wanted::Rows { log, from, upto } = *wanted
+            && wanted.bytes() > INLINE_BYTES
+        {
+            let mut ending = self.ending(shape, &answer);
+            ending.pop_if(|byte| *byte == b',');
+            let body = RowsBody::new(Arc::clone(&self.inner), log, from, upto, ending);
+            return Some(self.respond(shape, &answer, Body::Sized(body.len(), Box::new(body)), cx));
+        }
         let (engine, number, job) = (Arc::clone(engine), shape.number, wanted.clone());
-        match self.inner.io.run(move || read::read(number, &job, engine.sources())) {
+        // Asked again when its turn comes: thousands may have passed the first question.
+        let run = move || (!engine.is_memory_short()).then(|| read::read(number, &job, engine.sources()));
+        match self.inner.io.run(run) {
             Some(fetch) => {
                 self.stage = Stage::Reading(Arc::clone(shape), Box::new(answer), fetch);
                 None
@@ -515,15 +533,7 @@ impl Visit {
             Some(from) => vec![read::skip(&read::joined(messages), from)],
             None => messages,
         };
-        let mut tail = Vec::new();
-        if answer.snapshot_end
-            && let Some(snapshot) = shape.lock().rows(answer.base).and_then(|rows| rows.snapshot)
-        {
-            push_snapshot_end(&mut tail, snapshot, false);
-        }
-        if let Some(lsn) = answer.up_to_date {
-            tail.extend_from_slice(&up_to_date(lsn));
-        }
+        let tail = self.ending(shape, answer);
         let shared = self.live && answer.wanted.is_some() && answer.up_to_date.is_some();
         let bytes: usize = messages.iter().map(Bytes::len).sum();
         let body = if bytes <= JOINED_BYTES || shared && bytes <= SHARED_BYTES {
@@ -536,6 +546,20 @@ impl Visit {
             Body::Parts(array(&messages, tail))
         };
         self.respond(shape, answer, body, cx)
+    }
+
+    /// The words about where the messages end, each with a comma after it, but for the last one.
+    fn ending(&self, shape: &Shape, answer: &Answer) -> Vec<u8> {
+        let mut tail = Vec::new();
+        if answer.snapshot_end
+            && let Some(snapshot) = shape.lock().rows(answer.base).and_then(|rows| rows.snapshot)
+        {
+            push_snapshot_end(&mut tail, snapshot, false);
+        }
+        if let Some(lsn) = answer.up_to_date {
+            tail.extend_from_slice(&up_to_date(lsn));
+        }
+        tail
     }
 
     fn respond(&mut self, shape: &Arc<Shape>, answer: &Answer, body: Body, cx: &mut Context<'_>) -> Poll {
@@ -589,6 +613,9 @@ impl Visit {
     }
 
     fn begin_subset(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
+        if self.inner.engine.is_memory_short() {
+            return Some(self.refuse(&Refusal::unsent(), cx));
+        }
         let subset = self.subset.as_deref()?.clone();
         let engine = Arc::clone(&self.inner.engine);
         let for_job = Arc::clone(shape);

@@ -13,6 +13,11 @@ use std::time::Duration;
 use thalweg_log::ReadError;
 use thalweg_wire::http::{BodySource, Context, Fetch, Pull, Sink};
 
+/// Changes that are told in one go: each client has a copy of its own until its socket has taken it.
+const TURN_BYTES: u64 = 256 << 10;
+/// How long to wait for memory.
+const MEMORY_AGAIN: Duration = Duration::from_millis(100);
+
 /// One client's stream.
 pub(crate) struct Feed {
     inner: Arc<Inner>,
@@ -61,7 +66,9 @@ impl Feed {
         if let Some(lsn) = answer.up_to_date {
             push_event(&mut events, &up_to_date(lsn));
         }
-        sink.push(Bytes::from(events));
+        let events = Bytes::from(events);
+        let small = (events.len() as u64) < read::UNCOUNTED_MAX;
+        sink.push(if small { events } else { self.inner.engine.store.logs().hold(events) });
         (self.at, self.spoke_ms) = (answer.end, cx.now_ms);
         Pull::More
     }
@@ -90,10 +97,15 @@ impl BodySource for Feed {
         match look(&state, Some(self.base), From::After(self.at), true, processed) {
             // The client comes back, and learns from the status why.
             Look::Failed(_) | Look::Past | Look::Gone => Pull::End,
-            Look::Answer(answer) => {
+            Look::Answer(mut answer) => {
                 drop(state);
+                answer.cut(TURN_BYTES);
                 let Some(wanted) = &answer.wanted else { return self.tell(&answer, Vec::new(), cx, sink) };
                 let engine = &inner.engine;
+                if wanted.bytes() >= read::UNCOUNTED_MAX && engine.is_memory_short() {
+                    cx.wake_after(MEMORY_AGAIN);
+                    return Pull::Wait;
+                }
                 match read::try_read(shape.number, wanted, engine.sources()) {
                     Some(Ok(messages)) => self.tell(&answer, messages, cx, sink),
                     Some(Err(_)) => Pull::Abort,

@@ -186,6 +186,10 @@ impl Transaction {
             lengths.append(&buffer.lengths);
             if all.is_empty() { all = buffer.bodies } else { all.extend_from_slice(&buffer.bodies) }
         }
+        // It stays in memory for a while, where only what is used is counted.
+        if all.capacity() - all.len() > all.len() / 8 {
+            all.shrink_to_fit();
+        }
         (all.into(), lengths)
     }
 

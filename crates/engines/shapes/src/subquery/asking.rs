@@ -80,7 +80,7 @@ impl Asking {
                     return Some(PgSnapshot { xmin: 0, xmax: 0, xip: Vec::new(), lsn: 0 });
                 }
                 Err(error) => {
-                    engine.trouble(&format!("rows of a subquery cannot be fetched: {error}"));
+                    tracing::warn!(%error, "rows of a subquery cannot be fetched; it is tried again");
                     std::thread::sleep(RETRY_AFTER);
                 }
             }

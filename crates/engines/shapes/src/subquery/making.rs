@@ -23,7 +23,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_filter::{Condition, Filter, Position, Query};
-use thalweg_log::Lengths;
 
 /// How long to wait for other makers of the same inner shape, or for rows that are on their way to it.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
@@ -289,8 +288,7 @@ impl Engine {
             rows_gone: false,
         };
         self.store.put_table(table).map_err(cannot_store)?;
-        let (log, _) =
-            self.store.create_shape(shape.handle, &stored, b"", &Lengths::default()).map_err(cannot_store)?;
+        let (log, _) = self.store.create_shape(shape.handle, &stored, None).map_err(cannot_store)?;
         if !shape.change(|state| {
             let wanted = matches!(state.phase, Phase::Snapshotting);
             state.log = wanted.then_some(log);

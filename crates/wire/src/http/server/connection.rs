@@ -6,7 +6,7 @@ use super::env::Env;
 use super::input::Input;
 use super::mailbox::Token;
 use super::output::{Backlog, Gather};
-use super::reply::{Replies, Slot, State, render, render_parts};
+use super::reply::{Coding, Replies, Slot, State, render, render_parts};
 use super::timers::{NEVER, Tick};
 use super::tls::Tls;
 use crate::http::framing::{Manner, Refusal, Step};
@@ -293,20 +293,20 @@ impl Connection {
                     slot.state = State::Ready(response);
                 }
                 State::Ready(_) => self.send_ready(only, env, out),
-                State::Streaming(source) => {
+                State::Streaming(source, coding) => {
+                    let coding = *coding;
                     if !slot.due {
                         return Fill::Dry;
                     }
                     slot.due = false;
                     let (pull, len) = env.pull(token, source.as_mut(), &mut slot.deadline, parts);
-                    let chunked = slot.manner.http11;
-                    render_parts(parts, len, chunked, out);
+                    render_parts(parts, len, coding, out);
                     match pull {
                         Pull::More => slot.due = true,
                         Pull::Wait => {}
                         Pull::Abort => return Fill::Abort,
                         Pull::End => {
-                            if chunked {
+                            if coding == Coding::Chunked {
                                 out.text().extend_from_slice(b"0\r\n\r\n");
                             }
                             env.counters.pending.sub(1);
@@ -339,9 +339,9 @@ impl Connection {
                 self.flags.finished = !manner.keep_alive;
                 self.flags.linger |= refusal;
             }
-            Some(source) => {
+            Some((source, coding)) => {
                 env.counters.pending.add(1);
-                let mut slot = Slot::new(State::Streaming(source), manner);
+                let mut slot = Slot::new(State::Streaming(source, coding), manner);
                 (slot.due, slot.deadline) = (true, deadline);
                 self.replies.push_first(slot);
             }

@@ -107,7 +107,7 @@ impl Env {
     pub(super) fn forget(&self, slot: Slot) {
         match slot.state {
             State::Held(..) => self.counters.held.sub(1),
-            State::Later(_) | State::Streaming(_) => self.counters.pending.sub(1),
+            State::Later(_) | State::Streaming(..) => self.counters.pending.sub(1),
             State::Ready(_) | State::Interim => {}
         }
     }

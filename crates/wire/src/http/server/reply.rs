@@ -9,6 +9,14 @@ use crate::http::{Body, BodySource, Pending, Response};
 use std::collections::VecDeque;
 use thalweg_base::Until;
 
+/// How a body that is made while it is sent is framed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Coding {
+    Chunked,
+    /// Its length was said, or its end is that of the connection.
+    Plain,
+}
+
 /// The place of one reply in the order.
 pub(super) struct Slot {
     pub(super) state: State,
@@ -26,8 +34,8 @@ pub(super) enum State {
     /// Until when, and since when ([`Clock::micros`]).
     Held(Until, u32, Response),
     Later(Box<dyn Pending>),
-    /// The head is sent, the body is under way.
-    Streaming(Box<dyn BodySource>),
+    /// The head is sent, the body is under way, in chunks or as it is.
+    Streaming(Box<dyn BodySource>, Coding),
     /// `100 Continue`.
     Interim,
 }
@@ -39,7 +47,7 @@ impl Slot {
 
     /// Somebody waits at the other end for something that may never come.
     pub(super) const fn is_pending(&self) -> bool {
-        matches!(self.state, State::Later(_) | State::Streaming(_))
+        matches!(self.state, State::Later(_) | State::Streaming(..))
     }
 }
 
@@ -105,7 +113,7 @@ pub(super) fn render(
     close: bool,
     clock: &Clock,
     out: &mut Gather,
-) -> Option<Box<dyn BodySource>> {
+) -> Option<(Box<dyn BodySource>, Coding)> {
     let Response { status, head, body, .. } = response;
     let text = out.text();
     match status::line(status) {
@@ -127,8 +135,9 @@ pub(super) fn render(
     let never = matches!(status, 204 | 304);
     let len = match &body {
         Body::Empty => Some(0),
-        Body::Bytes(bytes) => Some(bytes.len()),
-        Body::Parts(parts) => Some(parts.iter().map(bytes::Bytes::len).sum()),
+        Body::Bytes(bytes) => Some(bytes.len() as u64),
+        Body::Parts(parts) => Some(parts.iter().map(|part| part.len() as u64).sum()),
+        Body::Sized(len, _) => Some(*len),
         Body::Stream(_) => None,
     };
     match len {
@@ -149,13 +158,15 @@ pub(super) fn render(
         Body::Empty => {}
         Body::Bytes(bytes) => out.push(bytes),
         Body::Parts(parts) => parts.into_iter().for_each(|part| out.push(part)),
-        Body::Stream(source) => return Some(source),
+        Body::Stream(source) => return Some((source, if manner.http11 { Coding::Chunked } else { Coding::Plain })),
+        Body::Sized(_, source) => return Some((source, Coding::Plain)),
     }
     None
 }
 
-/// Puts what a body source gave into `out`: one chunk, if the version has chunks.
-pub(super) fn render_parts(parts: &mut Vec<bytes::Bytes>, len: usize, chunked: bool, out: &mut Gather) {
+/// Puts what a body source gave into `out`: one chunk, if it is sent in chunks.
+pub(super) fn render_parts(parts: &mut Vec<bytes::Bytes>, len: usize, coding: Coding, out: &mut Gather) {
+    let chunked = coding == Coding::Chunked;
     if len > 0 && chunked {
         let mut hex = [0_u8; 18];
         let (mut at, mut rest) = (hex.len() - 2, len);

@@ -24,10 +24,13 @@ use bytes::Bytes;
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How long a query may take.
 const QUERY_MAX: Duration = Duration::from_secs(60);
+/// A body is counted again when it has grown by this.
+const BUILDING_STEP: u64 = 256 << 10;
 /// The largest answer: it is held in memory whole, so that it can still become an error.
 const BODY_BYTES_MAX: usize = 256 << 20;
 
@@ -101,6 +104,7 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
     let projection = Projection::new(&table, &selected, definition.replica);
     let Some(dependence) = &dependence else {
         return rows(
+            engine,
             session,
             &table,
             &query.sql(&table, &projection.select_list()),
@@ -112,15 +116,41 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
     let columns = dependence.columns(&selected);
     let condition = &dependence.condition;
     let list = positions_list(&table, &columns, condition);
-    rows(session, &table, &query.sql(&table, &list), |line: &CopyRow, mark: &[u8], body: &mut Vec<u8>| {
+    rows(engine, session, &table, &query.sql(&table, &list), |line: &CopyRow, mark: &[u8], body: &mut Vec<u8>| {
         let (cells, mut headers) = headers(&table, &columns, condition, &shape.handle.to_string(), line);
         headers.extend_from_slice(mark);
         projection.table_row_with(&row(&cells)[..], &headers, body);
     })
 }
 
+/// Counts a body as it grows.
+struct Building<'a> {
+    engine: &'a Engine,
+    bytes: u64,
+}
+
+impl Building<'_> {
+    /// The body has so many bytes; whether there is memory for more.
+    fn grow(&mut self, bytes: usize) -> bool {
+        let more = (bytes as u64).saturating_sub(self.bytes);
+        if more < BUILDING_STEP {
+            return true;
+        }
+        self.bytes += more;
+        self.engine.building.fetch_add(more, Ordering::Relaxed);
+        !self.engine.is_memory_short()
+    }
+}
+
+impl Drop for Building<'_> {
+    fn drop(&mut self) {
+        self.engine.building.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// `render` gets a row and the headers that all rows have.
 fn rows(
+    engine: &Engine,
     session: &mut Session,
     table: &Table,
     sql: &str,
@@ -128,6 +158,7 @@ fn rows(
 ) -> Result<Done, Refusal> {
     let mark = RandomState::new().hash_one(sql) as u32 >> 1;
     let header = mark_header(mark);
+    let mut building = Building { engine, bytes: 0 };
     let (mut body, mut line, mut wrong) = (Vec::new(), CopyRow::default(), None);
     let copied = copy(session, table, sql, Some(QUERY_MAX), |taken| {
         match taken {
@@ -140,6 +171,8 @@ fn rows(
         if body.len() > BODY_BYTES_MAX {
             let message = format!("the subset has more than {BODY_BYTES_MAX} bytes; ask for less");
             wrong = Some(Invalid::subset("limit", message).into());
+        } else if !building.grow(body.len()) {
+            wrong = Some(Refusal::unsent());
         }
         if wrong.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
@@ -147,7 +180,7 @@ fn rows(
         (_, Some(refusal)) => Err(refusal),
         (Ok(_), None) => {
             push_end(&mut body);
-            Ok(Done { body: body.into() })
+            Ok(Done { body: engine.store.logs().hold(body.into()) })
         }
         // A constant that is none of its type is found out by Postgres.
         (Err(SourceError::Invalid(error)), None) => Err(Invalid::subset("where", error.to_string()).into()),

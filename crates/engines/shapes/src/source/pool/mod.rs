@@ -1,6 +1,7 @@
 //! Who asks Postgres, and how many at once: jobs in a bounded queue, threads with a connection each.
 //!
-//! Threads and connections are made when they are needed and go when they were idle for a while. While Postgres cannot be reached jobs
+//! Threads and connections are made when they are needed and go when they were idle for a while, but for one that stays: a new server process
+//! has to read the catalog before it can answer, which takes longer than most of what it is asked. While Postgres cannot be reached jobs
 //! fail at once, except one now and then that tries again; nothing piles up.
 
 mod health;
@@ -22,8 +23,9 @@ use thalweg_wire::pg::Config;
 
 /// Jobs that wait, at most.
 const JOBS_MAX: usize = 20_000;
-/// A connection that nobody has used for so long is closed.
+/// A connection that nobody has used for so long is closed, unless no more than these are left.
 const IDLE: Duration = Duration::from_secs(60);
+const KEPT: usize = 1;
 
 type Job = Box<dyn FnOnce(Result<&mut Session, SourceError>) + Send>;
 
@@ -34,6 +36,8 @@ pub(crate) struct Options {
     pub(crate) connections: usize,
     pub(crate) jobs_max: usize,
     pub(crate) idle: Duration,
+    /// How many stay however long they are idle.
+    pub(crate) kept: usize,
 }
 
 /// Dropped, it cancels what runs and answers what waits with [`SourceError::Stopped`].
@@ -78,7 +82,7 @@ pub(crate) struct PoolStats {
 
 impl Pool {
     pub(crate) fn new(config: Config, connections: usize) -> Self {
-        Self::with(Options { config, connections, jobs_max: JOBS_MAX, idle: IDLE })
+        Self::with(Options { config, connections, jobs_max: JOBS_MAX, idle: IDLE, kept: KEPT })
     }
 
     pub(crate) fn with(options: Options) -> Self {

@@ -83,7 +83,7 @@ fn next(shared: &Shared) -> Option<Queued> {
         state.waiting += 1;
         let timed_out = shared.filled.wait_for(&mut state, shared.options.idle).timed_out();
         state.waiting -= 1;
-        if timed_out && state.jobs.is_empty() {
+        if timed_out && state.jobs.is_empty() && state.waiting >= shared.options.kept {
             return leave(&mut state);
         }
     }

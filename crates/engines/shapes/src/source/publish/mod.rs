@@ -53,13 +53,34 @@ impl Publisher {
         Self { publication, manual, tables, waiting, working: Mutex::new(()) }
     }
 
+    /// The same as [`Publisher::ensure`] for a table that was looked up a moment ago: if something was lacking then, it is not looked at once
+    /// more. If it no longer is, that shows when it is to be changed. That nothing was lacking says nothing of now.
+    pub(crate) fn ensure_found(&self, session: &mut Session, found: &Found) -> Result<(), PublishError> {
+        if !self.manual
+            && !self.is_known(&found.table)
+            && let Verdict::Lacking(lacking) = verify::verdict(&found.standing, &self.publication)
+        {
+            let _working = self.working.lock();
+            // Somebody else may have done it while we waited.
+            if !self.is_known(&found.table) {
+                alter::publish(session, &self.publication, found, lacking)?;
+                self.know(found);
+            }
+            return Ok(());
+        }
+        self.ensure(session, &found.table)
+    }
+
+    fn is_known(&self, table: &Table) -> bool {
+        let mut tables = self.tables.lock();
+        let known = tables.get_mut(&table.oid).filter(|known| known.parts == table.parts);
+        known.map(|known| known.asked = Instant::now()).is_some()
+    }
+
     /// Sees to it that every change of the table comes that a snapshot taken after this does not have. Costs nothing for a table that
     /// was asked for before.
     pub(crate) fn ensure(&self, session: &mut Session, table: &Table) -> Result<(), PublishError> {
-        if let Some(known) = self.tables.lock().get_mut(&table.oid)
-            && known.parts == table.parts
-        {
-            known.asked = Instant::now();
+        if self.is_known(table) {
             return Ok(());
         }
         let request = Arc::new(Request { table: table.oid, name: table.name.clone(), done: Mutex::new(None) });

@@ -8,7 +8,7 @@ use thalweg_pgtest::{Cluster, Stop, installations};
 use thalweg_wire::pg::Config;
 
 fn pool(config: &Config, connections: usize) -> Pool {
-    Pool::with(Options { config: config.clone(), connections, jobs_max: 8, idle: Duration::from_secs(2) })
+    Pool::with(Options { config: config.clone(), connections, jobs_max: 8, idle: Duration::from_secs(2), kept: 0 })
 }
 
 /// Runs a query on the pool and waits for its value.
@@ -40,6 +40,21 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "{what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+#[test]
+fn so_many_stay_however_long_they_are_idle() {
+    on_each(|db| {
+        let idle = Duration::from_millis(100);
+        let pool = Pool::with(Options { config: db.config.clone(), connections: 3, jobs_max: 8, idle, kept: 1 });
+        let held = [hold(&pool), hold(&pool), hold(&pool)];
+        held.iter().for_each(|(begun, _)| begun.recv().unwrap().unwrap());
+        drop(held);
+        eventually("two of three go", || pool.stats().connections == 1);
+        let stays = ask(&pool, "SELECT pg_backend_pid()").unwrap();
+        std::thread::sleep(5 * idle);
+        assert_eq!(ask(&pool, "SELECT pg_backend_pid()").unwrap(), stays);
+    });
 }
 
 #[test]
@@ -171,7 +186,7 @@ fn a_server_that_went_away_is_found_again() {
         let cluster = Cluster::start(&installation, &Default::default());
         let config: Config = cluster.url("postgres").parse().unwrap();
 
-        let pool = Pool::with(Options { config, connections: 2, jobs_max: 8, idle: Duration::from_secs(60) });
+        let pool = Pool::with(Options { config, connections: 2, jobs_max: 8, idle: Duration::from_secs(60), kept: 0 });
         assert_eq!(ask(&pool, "SELECT 1").unwrap(), "1");
         cluster.stop(Stop::Immediate);
         std::thread::sleep(Duration::from_millis(600));

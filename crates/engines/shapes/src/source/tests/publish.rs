@@ -44,6 +44,29 @@ fn a_table_is_added_with_its_whole_old_rows() {
 }
 
 #[test]
+fn what_was_found_lacking_is_done_whatever_has_happened_since() {
+    on_each(|db| {
+        db.run("CREATE TABLE t (i int); CREATE TABLE u (i int); CREATE PUBLICATION p");
+        let (mut session, publisher) = (db.session(), Publisher::new("p".into(), false));
+        let find = |table: &str| lookup(&mut db.plain(), "p", &name(table)).unwrap().unwrap();
+        let (t, u) = (find("t"), find("u"));
+        publisher.ensure_found(&mut session, &t).unwrap();
+        assert_eq!(published(db), "t; t");
+        // Somebody else did it meanwhile.
+        db.run("ALTER TABLE u REPLICA IDENTITY FULL; ALTER PUBLICATION p ADD TABLE u");
+        publisher.ensure_found(&mut session, &u).unwrap();
+        assert_eq!(published(db), "t u; t u");
+        // That nothing was lacking is not believed.
+        let u = find("u");
+        publisher.forget(u.table.oid);
+        db.run("ALTER PUBLICATION p DROP TABLE u");
+        publisher.ensure_found(&mut session, &u).unwrap();
+        assert_eq!(published(db), "t u; t u");
+        assert!(session.is_usable());
+    });
+}
+
+#[test]
 fn a_tree_is_published_by_its_root_or_by_all_who_inherit() {
     on_each(|db| {
         db.run(

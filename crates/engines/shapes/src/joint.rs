@@ -1,0 +1,78 @@
+//! Logs of rows that several shapes have (`r/<n>`): which shapes refer to them. One that nobody refers to any more is deleted.
+//!
+//! A scan holds such a log for its shapes before the first of them refers to it. Whoever deletes a shape's log, or its rows, lets go of what
+//! the shape has held, after that. So a log goes with the last one, or at the next start if a crash came between.
+
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use thalweg_base::LogId;
+
+#[derive(Debug, Default)]
+pub(crate) struct Joint(Mutex<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// How many shapes hold each log.
+    holders: HashMap<LogId, u32>,
+    /// The logs of each shape, numbered from 0: nearly all have one at most.
+    held: hashbrown::HashMap<(u64, u32), LogId>,
+    /// Nobody holds them, but they could not be deleted.
+    left: Vec<LogId>,
+}
+
+impl Joint {
+    /// `shapes`, by their numbers, are about to refer to this log.
+    pub(crate) fn hold(&self, log: LogId, shapes: &[u64]) {
+        let mut inner = self.0.lock();
+        for shape in shapes {
+            let free = (0..).find(|at| !inner.held.contains_key(&(*shape, *at)));
+            inner.held.insert((*shape, free.unwrap_or_default()), log);
+        }
+        *inner.holders.entry(log).or_default() += u32::try_from(shapes.len()).unwrap_or(u32::MAX);
+    }
+
+    /// The shape, or its rows, are gone: what nobody holds any more, which the caller deletes.
+    pub(crate) fn let_go(&self, shape: u64) -> Vec<LogId> {
+        let mut inner = self.0.lock();
+        let mut free = std::mem::take(&mut inner.left);
+        for at in 0.. {
+            let Some(log) = inner.held.remove(&(shape, at)) else { break };
+            let count = inner.holders.entry(log).or_default();
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                inner.holders.remove(&log);
+                free.push(log);
+            }
+        }
+        free
+    }
+
+    /// They could not be deleted: the next one to let go tries again.
+    pub(crate) fn give_back(&self, logs: Vec<LogId>) {
+        self.0.lock().left.extend(logs);
+    }
+
+    /// How many logs there are.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().holders.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_goes_with_the_last_who_holds_it() {
+        let (joint, a, b) = (Joint::default(), LogId(1), LogId(2));
+        joint.hold(a, &[7, 8]);
+        joint.hold(b, &[8, 9]);
+        assert_eq!(joint.let_go(7), []);
+        assert_eq!(joint.let_go(7), [], "it holds nothing any more");
+        assert_eq!(joint.let_go(8), [a]);
+        joint.give_back(vec![a]);
+        assert_eq!(joint.let_go(9), [a, b]);
+        assert_eq!(joint.len(), 0);
+    }
+}

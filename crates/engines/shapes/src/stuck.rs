@@ -1,0 +1,59 @@
+//! Changes that came and cannot be stored: the disk is full, or settling is behind. They are tried again until they can.
+
+use crate::store::StoreError;
+use parking_lot::Mutex;
+use std::time::{Duration, Instant};
+
+/// How often it is said while it lasts.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Default)]
+pub(crate) struct Stuck(Mutex<Option<Since>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Since {
+    began: Instant,
+    said: Instant,
+    no_space: bool,
+}
+
+impl Stuck {
+    /// Changes could not be stored.
+    pub(crate) fn failed(&self, error: &StoreError) {
+        let now = Instant::now();
+        let mut since = self.0.lock();
+        match &mut *since {
+            Some(since) => {
+                since.no_space = error.is_no_space();
+                if now.duration_since(since.said) < SAY_EVERY {
+                    return;
+                }
+                since.said = now;
+            }
+            none => *none = Some(Since { began: now, said: now, no_space: error.is_no_space() }),
+        }
+        tracing::warn!(%error, "changes of Postgres cannot be stored: they wait, and Postgres keeps its log; rows are read as before");
+    }
+
+    /// They could.
+    pub(crate) fn over(&self) {
+        let since = self.0.lock().take();
+        if let Some(since) = since {
+            tracing::info!(after = ?since.began.elapsed(), "changes of Postgres are stored again");
+        }
+    }
+
+    /// Nothing is known any more: what could not be stored will be sent again.
+    pub(crate) fn forget(&self) {
+        *self.0.lock() = None;
+    }
+
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.0.lock().is_some()
+    }
+
+    /// It is for want of space, which somebody has to see to.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.lock().is_some_and(|since| since.no_space)
+    }
+}

@@ -1,0 +1,105 @@
+// A Postgres of one's own, to be stopped, killed, replaced and promoted. SHAPES_PG_BIN is the folder of its programs.
+
+import assert from "node:assert/strict"
+import { execFile, execFileSync } from "node:child_process"
+import { appendFileSync, chownSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { createServer } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { promisify } from "node:util"
+import pg from "pg"
+
+const run = promisify(execFile)
+
+// Postgres refuses to run as root.
+const USER = process.env.PG_USER ?? "nobody"
+const id = (flag) => Number(execFileSync("id", [flag, USER], { encoding: "utf8" }))
+const owner = process.getuid() === 0 ? { uid: id("-u"), gid: id("-g") } : {}
+
+const SETTINGS = {
+  listen_addresses: "127.0.0.1",
+  wal_level: "logical",
+  max_wal_senders: 20,
+  max_replication_slots: 20,
+  max_connections: 200,
+  // The machine does not crash in tests.
+  fsync: "off",
+  // The least there is: what is larger is streamed while it runs, and waits on the server's disk.
+  logical_decoding_work_mem: "64kB",
+  log_min_messages: "warning",
+}
+
+const freePort = () =>
+  new Promise((resolve) => {
+    const server = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = server.address()
+      server.close(() => resolve(port))
+    })
+  })
+
+export class Cluster {
+  static async start(settings = {}) {
+    assert.ok(process.env.SHAPES_PG_BIN, "SHAPES_PG_BIN is a folder of Postgres's programs; tests/shapes/run.sh says which")
+    const cluster = new Cluster()
+    cluster.folder = mkdtempSync(join(tmpdir(), "thalweg-cluster-"))
+    if (owner.uid) chownSync(cluster.folder, owner.uid, owner.gid)
+    cluster.data = join(cluster.folder, "data")
+    cluster.port = await freePort()
+    cluster.settings = { ...SETTINGS, unix_socket_directories: cluster.folder, ...settings }
+    cluster.url = `postgres://postgres@127.0.0.1:${cluster.port}/postgres`
+    await cluster.make()
+    await cluster.again()
+    return cluster
+  }
+
+  program(name, ...args) {
+    return run(join(process.env.SHAPES_PG_BIN, name), args, { ...owner, cwd: this.folder })
+  }
+
+  /** A new database system, in place of the one that may be there. */
+  async make() {
+    rmSync(this.data, { recursive: true, force: true })
+    await this.program("initdb", "-D", this.data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+    const lines = Object.entries(this.settings).map(([key, value]) => `${key} = '${value}'\n`)
+    appendFileSync(join(this.data, "postgresql.conf"), lines.join(""))
+  }
+
+  async again() {
+    const log = join(this.folder, "server.log")
+    await this.program("pg_ctl", "start", "-w", "-t", "60", "-s", "-D", this.data, "-l", log, "-o", `-p ${this.port}`).catch((error) => {
+      throw new Error(`Postgres does not start: ${readFileSync(log, "utf8").slice(-500)}`, { cause: error })
+    })
+  }
+
+  /** `mode`: fast, or immediate, which is a crash. */
+  async stop(mode = "fast") {
+    await this.program("pg_ctl", "stop", "-w", "-t", "60", "-s", "-D", this.data, "-m", mode)
+  }
+
+  /** What a failover does to who follows: the same system goes on, on another timeline. */
+  async failover() {
+    await this.stop()
+    writeFileSync(join(this.data, "standby.signal"), "")
+    if (owner.uid) chownSync(join(this.data, "standby.signal"), owner.uid, owner.gid)
+    await this.again()
+    await this.program("pg_ctl", "promote", "-w", "-t", "60", "-s", "-D", this.data)
+  }
+
+  /** One statement on a connection of its own; its rows. */
+  async sql(text, { database = "postgres" } = {}) {
+    const client = new pg.Client({ connectionString: this.url.replace(/[^/]*$/, database) })
+    client.on("error", () => {})
+    await client.connect()
+    try {
+      const result = await client.query(text)
+      return (Array.isArray(result) ? result.at(-1) : result).rows
+    } finally {
+      await client.end().catch(() => {})
+    }
+  }
+
+  async remove() {
+    await this.stop("immediate").catch(() => {})
+    rmSync(this.folder, { recursive: true, force: true })
+  }
+}
