@@ -20,6 +20,8 @@ pub(crate) struct Graph {
     by_identity: HashMap<String, u64>,
     /// Nodes by the tables whose rows they select.
     by_table: HashMap<u32, BTreeSet<u64>>,
+    /// Nodes whose first rows may have transactions that are still to come.
+    pub(super) young: BTreeSet<u64>,
     /// The last transaction that was seen.
     pub(super) last_lsn: u64,
 }
@@ -118,6 +120,9 @@ impl Graph {
             self.sets.insert(number, &inner.query);
         }
         self.finders.insert(&node, &mut self.sets);
+        if node.contained.is_some() {
+            self.young.insert(number);
+        }
         self.nodes.insert(number, node);
     }
 
@@ -127,6 +132,7 @@ impl Graph {
         self.finders.remove(&node);
         self.sets.remove(number);
         self.waiting.forget(&node);
+        self.young.remove(&number);
         if let Some(numbers) = self.by_table.get_mut(&node.table.oid) {
             numbers.remove(&number);
             if numbers.is_empty() {

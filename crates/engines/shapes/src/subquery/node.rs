@@ -52,6 +52,8 @@ pub(super) struct Node {
     pub(super) depth: usize,
     /// What the rows have that it began with; `None` when no such transaction can come any more.
     pub(super) contained: Option<PgSnapshot>,
+    /// A transaction came that these rows do not have, and others may follow that they have.
+    pub(super) overtaken: bool,
     pub(super) pendings: VecDeque<Pending>,
     pub(super) after: After,
     /// Of an inner shape.

@@ -27,6 +27,7 @@ impl Graph {
         let at = At { xid: out.xid, lsn: out.lsn };
         self.last_lsn = at.lsn;
         let mut verdict = Verdict::default();
+        self.grow(at, &mut verdict);
         let (mut affected, mut found) = (Affected::default(), Vec::new());
         let Some(deepest) = self.finders.depth(changes.iter().map(|change| change.table)) else { return verdict };
         for depth in 0..=deepest {
@@ -42,6 +43,27 @@ impl Graph {
         }
         self.spread(&mut affected, usize::MAX, at, When::Within, out, &mut verdict);
         verdict
+    }
+
+    /// Nodes see a transaction that their first rows may have.
+    fn grow(&mut self, at: At, verdict: &mut Verdict) {
+        let nodes = &mut self.nodes;
+        self.young.retain(|number| {
+            let Some(node) = nodes.get_mut(number) else { return false };
+            let Some(contained) = &node.contained else { return false };
+            if contained.is_past(at.lsn) {
+                node.contained = None;
+                return false;
+            }
+            if !contained.contains(at.xid, at.lsn) {
+                node.overtaken = true;
+            } else if node.overtaken && node.depth > 0 {
+                // It committed after another that the rows do not have, and became visible before it: what the other did was seen by sets that
+                // did not have this one yet, and rows that do.
+                verdict.drop.push((Arc::clone(&node.shape), "transactions became visible in another order"));
+            }
+            true
+        });
     }
 
     /// What moves of a set do that happened because rows came.
@@ -96,16 +118,12 @@ impl Graph {
         out: &mut Transaction,
         verdict: &mut Verdict,
     ) -> Moves {
-        if let Some(contained) = &node.contained {
-            if contained.is_past(at.lsn) {
-                node.contained = None;
-            } else if contained.contains(at.xid, at.lsn) {
-                if when == When::After {
-                    // The rows were read when the inner rows that come now were in their table already.
-                    verdict.drop.push((Arc::clone(&node.shape), "began while rows of an inner query came"));
-                }
-                return Moves::default();
+        if node.contained.as_ref().is_some_and(|contained| contained.contains(at.xid, at.lsn)) {
+            if when == When::After {
+                // The rows were read when the inner rows that come now were in their table already.
+                verdict.drop.push((Arc::clone(&node.shape), "began while rows of an inner query came"));
             }
+            return Moves::default();
         }
         if let Some(inner) = &mut node.inner
             && let Some(queue) = &mut inner.loading

@@ -553,6 +553,25 @@ fn negation_turns_coming_and_going_around_and_nulls_end_it() {
 }
 
 #[test]
+fn rows_that_have_a_later_transaction_and_not_an_earlier_one_are_read_anew() {
+    // 12 is not in the snapshot, although 13 and 14 are, which commit after it.
+    for (xip, dropped) in [(vec![12], 1), (vec![], 0)] {
+        let mut world = world();
+        world.committed = 11;
+        let shape = world.follow(T, IN, Replica::Default);
+        let number = world.followers[shape].shape.number;
+        world.graph.nodes.get_mut(&number).unwrap().contained = Some(PgSnapshot { xmin: 12, xmax: 15, xip, lsn: 145 });
+        world.graph.young.insert(number);
+        for key in 20..23 {
+            world.write(T, key, Some([None, None]));
+        }
+        assert_eq!((world.dropped.len(), world.graph.young.len()), (dropped, 1 - dropped));
+        world.write(T, 23, Some([None, None]));
+        assert!(world.graph.young.is_empty(), "nothing that the rows have comes any more");
+    }
+}
+
+#[test]
 fn beside_a_null_no_value_that_goes_is_a_reason_to_stay() {
     let mut world = world();
     world.write(Q, 1, Some([None, Some(1)]));
