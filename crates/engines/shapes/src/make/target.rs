@@ -157,8 +157,12 @@ impl Target {
             let whole = last && rows.len() <= 1;
             let stored = self.stored(snapshot, if whole { ends.clone() } else { Vec::new() }, whole);
             let first = (!rows.is_empty()).then(|| rows.remove(0));
-            let (_, created) = self.create(engine, stored, first)?;
-            at = whole.then_some(created);
+            match self.create(engine, stored, first) {
+                Ok((_, created)) => at = whole.then_some(created),
+                // It was dropped, and with it what it was about to refer to.
+                Err(_) if !self.is_wanted() => self.dropped = true,
+                Err(failure) => return Err(failure),
+            }
         }
         let at = match (at, self.log.filter(|_| !self.dropped)) {
             (Some(at), _) => at,
