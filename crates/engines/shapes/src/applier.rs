@@ -68,7 +68,7 @@ impl Applier {
     pub(crate) fn new(engine: Arc<Engine>, from: u64) -> Self {
         let tail = engine.store.changes_tail();
         let references_tail = engine.store.references_tail();
-        engine.set_published(tail);
+        engine.positions.set_published(tail);
         engine.stuck.forget();
         Self {
             engine,
@@ -175,7 +175,7 @@ impl Applier {
         let mut groups: Vec<Group> = Vec::with_capacity(transaction.placed().len());
         let mut before: Option<&Arc<[u32]>> = None;
         // What belongs behind rows that are still on their way is referred to together with them.
-        let graph = self.engine.graph.lock();
+        let graph = self.engine.subqueries.graph.lock();
         for placed in transaction.placed() {
             if !graph.held().is_empty() && placed.slots.iter().all(|slot| graph.held().contains(slot)) {
                 continue;
@@ -198,7 +198,7 @@ impl Applier {
 
     /// Has the shapes with subqueries see a whole transaction.
     fn depend(&mut self, transaction: &mut Transaction) -> Verdict {
-        let mut graph = self.engine.graph.lock();
+        let mut graph = self.engine.subqueries.graph.lock();
         if graph.is_empty() {
             return Verdict::default();
         }
@@ -225,13 +225,13 @@ impl Applier {
             return;
         }
         if let Some(snapshot) = Asking::begin(&self.engine, verdict.ask.clone()) {
-            self.engine.graph.lock().asked(&verdict.ask, &snapshot);
+            self.engine.subqueries.graph.lock().asked(&verdict.ask, &snapshot);
         }
     }
 
     /// A transaction is about to begin, or everything before `lsn` was applied.
     fn pass(&mut self, xid: Option<u32>, lsn: u64) {
-        let mut graph = self.engine.graph.lock();
+        let mut graph = self.engine.subqueries.graph.lock();
         if graph.is_waiting() {
             let verdict = graph.pass(xid, lsn);
             drop(graph);
@@ -241,8 +241,8 @@ impl Applier {
 
     /// Puts rows that came into the log, and shows what is durable.
     fn moves(&mut self) -> Result<(), ApplyError> {
-        for arrival in self.engine.asking.arrivals() {
-            let mut graph = self.engine.graph.lock();
+        for arrival in self.engine.subqueries.asking.arrivals() {
+            let mut graph = self.engine.subqueries.graph.lock();
             match arrival.rows {
                 Ok(rows) => graph.arrived(arrival.shape, arrival.pending, rows),
                 Err(why) => {
@@ -256,12 +256,12 @@ impl Applier {
             }
         }
         loop {
-            let publication = self.engine.graph.lock().publish(self.engine.split_bytes());
+            let publication = self.engine.subqueries.graph.lock().publish(self.engine.split_bytes());
             let Some(publication) = publication else { break };
             self.put_in(publication)?;
         }
         // Another stream may have begun since they were put in.
-        let mut holding = self.engine.holding.lock();
+        let mut holding = self.engine.subqueries.holding.lock();
         if !holding.is_empty() {
             let durable = self.engine.store.durable();
             let chunk_bytes = self.engine.config.http.chunk_bytes;
@@ -287,7 +287,7 @@ impl Applier {
         let mut others: Vec<(Arc<Shape>, Entry)> = Vec::new();
         {
             let router = self.engine.router.lock();
-            let graph = self.engine.graph.lock();
+            let graph = self.engine.subqueries.graph.lock();
             for placed in transaction.placed() {
                 let entry = Entry { lsn: transaction.lsn, at: placed.at, op: placed.op, len: placed.len };
                 for at in placed.slots.iter() {
@@ -330,8 +330,8 @@ impl Applier {
             drop(state);
             holding.push((other, end));
         }
-        self.engine.holding.lock().append(&mut holding);
-        self.engine.set_published(self.tail);
+        self.engine.subqueries.holding.lock().append(&mut holding);
+        self.engine.positions.set_published(self.tail);
         self.carry_out(verdict);
         // If nothing happens in the database, nobody says again how far it is.
         self.pass(None, self.reached);
@@ -354,7 +354,7 @@ impl Applier {
                 }
             }
         }
-        self.engine.processed(transaction.lsn);
+        self.engine.positions.processed(transaction.lsn);
         waiters.iter().for_each(|(_, waker)| waker.wake());
     }
 }
@@ -388,7 +388,7 @@ impl Apply for Applier {
     type Error = ApplyError;
 
     fn begin(&mut self, xid: u32, lsn: u64) -> bool {
-        let wanted = lsn > self.engine.applied();
+        let wanted = lsn > self.engine.positions.applied();
         if wanted {
             self.pass(Some(xid), lsn);
         }
@@ -441,25 +441,26 @@ impl Apply for Applier {
         let Some(mut transaction) = self.transaction.take() else { return Ok(()) };
         let verdict = self.depend(&mut transaction);
         if transaction.is_empty() && verdict.began.is_empty() {
-            self.engine.processed(transaction.lsn);
+            self.engine.positions.processed(transaction.lsn);
         } else {
             let (bodies, lengths) = transaction.place(self.tail);
             let mut references = self.references(&transaction);
             references.began = sorted(&verdict.began);
             match self.append(bodies, &lengths, &[references], true) {
                 Ok(()) => {
-                    self.engine.set_applied(transaction.lsn);
+                    self.engine.positions.set_applied(transaction.lsn);
                     self.publish(&transaction);
                 }
                 Err(ApplyError::Store(error)) if error.frame_max().is_some() => {
                     self.too_many_ranges(&transaction, &error);
-                    self.engine.processed(transaction.lsn);
+                    self.engine.positions.processed(transaction.lsn);
                 }
                 Err(error) => return Err(error),
             }
-            self.engine.set_published(self.tail);
+            self.engine.positions.set_published(self.tail);
         }
-        let evaluations = self.engine.router.lock().take_evaluations() + self.engine.graph.lock().take_evaluations();
+        let evaluations =
+            self.engine.router.lock().take_evaluations() + self.engine.subqueries.graph.lock().take_evaluations();
         self.engine.counters.applied(transaction.told(), evaluations);
         self.carry_out(verdict);
         self.reached(end);
@@ -478,7 +479,7 @@ impl Apply for Applier {
             Some((frame, end)) if *frame == self.written => *end = lsn,
             _ => self.unconfirmed.push_back((self.written, lsn)),
         }
-        self.engine.processed(lsn.saturating_sub(1));
+        self.engine.positions.processed(lsn.saturating_sub(1));
         self.pass(None, lsn);
     }
 
@@ -507,7 +508,7 @@ impl Apply for Applier {
     }
 
     fn waiting(&self) -> bool {
-        !self.engine.holding.lock().is_empty() || self.engine.graph.lock().is_waiting()
+        !self.engine.subqueries.holding.lock().is_empty() || self.engine.subqueries.graph.lock().is_waiting()
     }
 
     fn stopping(&self) -> bool {

@@ -1,7 +1,6 @@
 //! What all parts of the engine share: the shapes, where they are kept, and how far the changes have been applied.
 
 use crate::compact::Compactor;
-use crate::definition::Identity;
 use crate::family::Families;
 use crate::hot::Hot;
 use crate::joint::Joint;
@@ -9,7 +8,8 @@ use crate::kept::Kept;
 use crate::lag::{Behind, Lag};
 use crate::make::Templates;
 use crate::marks::Marks;
-use crate::name::Name;
+use crate::numbers::Numbers;
+use crate::positions::Positions;
 use crate::read::Sources;
 use crate::registry::Registry;
 use crate::router::Router;
@@ -23,7 +23,7 @@ use crate::state::snapshot::PgSnapshot;
 use crate::state::transaction::Told;
 use crate::store::{Store, StoreError};
 use crate::stuck::Stuck;
-use crate::subquery::{Asking, Graph};
+use crate::subquery::Subqueries;
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -153,12 +153,7 @@ pub(crate) struct Engine {
     pub(crate) kept: Kept,
     pub(crate) router: Mutex<Router>,
     pub(crate) recent: Mutex<Recent>,
-    /// Shapes with subqueries. Lock the router first, if both.
-    pub(crate) graph: Mutex<Graph>,
-    pub(crate) asking: Asking,
-    /// Shapes that show no more until the journal is durable up to there.
-    pub(crate) holding: Mutex<Vec<(Arc<Shape>, Lsn)>>,
-    pub(crate) making: Mutex<crate::subquery::Making>,
+    pub(crate) subqueries: Subqueries,
     pub(crate) registry: RwLock<Registry>,
     pub(crate) families: Families,
     pub(crate) joint: Joint,
@@ -168,8 +163,6 @@ pub(crate) struct Engine {
     pub(crate) compactor: Compactor,
     /// The engine's clock begins here.
     began: Instant,
-    /// Bodies before this place in the change log were published.
-    published: AtomicU64,
     pub(crate) lag: Lag,
     /// Bytes of answers that are being put together.
     pub(crate) building: AtomicU64,
@@ -178,12 +171,8 @@ pub(crate) struct Engine {
     /// Tables that are described in another way than when their shapes were made: other columns may be null.
     redescribed: RwLock<HashSet<u32>>,
     pub(crate) health: Mutex<Health>,
-    /// Every transaction that commits at or before this LSN was applied.
-    processed: AtomicU64,
-    /// The last transaction that the change log has.
-    applied: AtomicU64,
-    next_number: AtomicU64,
-    last_micros: AtomicU64,
+    pub(crate) positions: Positions,
+    pub(crate) numbers: Numbers,
     stopping: AtomicBool,
 }
 
@@ -202,10 +191,7 @@ impl Engine {
             kept: Kept::new(KEPT_BYTES),
             router: Mutex::default(),
             recent: Mutex::default(),
-            graph: Mutex::default(),
-            asking: Asking::default(),
-            holding: Mutex::default(),
-            making: Mutex::default(),
+            subqueries: Subqueries::default(),
             registry: RwLock::default(),
             families: Families::default(),
             joint: Joint::default(),
@@ -214,16 +200,13 @@ impl Engine {
             marks: Mutex::default(),
             compactor: Compactor::default(),
             began: Instant::now(),
-            published: AtomicU64::new(0),
             lag: Lag::default(),
             building: AtomicU64::new(0),
             stuck: Stuck::default(),
             redescribed: RwLock::default(),
             health: Mutex::default(),
-            processed: AtomicU64::new(0),
-            applied: AtomicU64::new(0),
-            next_number: AtomicU64::new(1),
-            last_micros: AtomicU64::new(0),
+            positions: Positions::default(),
+            numbers: Numbers::default(),
             stopping: AtomicBool::new(false),
         }
     }
@@ -237,36 +220,9 @@ impl Engine {
         self.config.http.chunk_bytes.clamp(1, SPLIT_BYTES) as usize
     }
 
-    /// Everything that commits at or before `lsn` was applied.
-    pub(crate) fn processed(&self, lsn: u64) {
-        self.processed.fetch_max(lsn, Ordering::AcqRel);
-    }
-
-    /// Ask before the shape: then what it says is true of what the shape is found to have.
-    pub(crate) fn processed_lsn(&self) -> u64 {
-        self.processed.load(Ordering::Acquire)
-    }
-
     /// How far that is behind Postgres's log.
     pub(crate) fn behind(&self) -> Behind {
-        self.lag.behind(self.processed_lsn(), Instant::now())
-    }
-
-    pub(crate) fn applied(&self) -> u64 {
-        self.applied.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_applied(&self, lsn: u64) {
-        self.applied.fetch_max(lsn, Ordering::Relaxed);
-    }
-
-    /// Bodies before this place in the change log belong to entries of shapes, or to nobody.
-    pub(crate) fn published(&self) -> u64 {
-        self.published.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn set_published(&self, bodies: u64) {
-        self.published.store(bodies, Ordering::Release);
+        self.lag.behind(self.positions.processed_lsn(), Instant::now())
     }
 
     /// Milliseconds since the engine was made, at least 1.
@@ -296,25 +252,6 @@ impl Engine {
         let shared = logs.options().chunk_cache_bytes + KEPT_BYTES as u64;
         let held = logs.held_bytes() + self.building.load(Ordering::Relaxed);
         held >= self.config.unsent_bytes_max.saturating_add(shared)
-    }
-
-    pub(crate) fn new_number(&self) -> u64 {
-        self.next_number.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(crate) fn know_number(&self, number: u64) {
-        self.next_number.fetch_max(number + 1, Ordering::Relaxed);
-    }
-
-    /// A handle that was never given out: microseconds of the clock, which go on from the last ones if the clock went back.
-    pub(crate) fn new_handle(&self, identity: Identity, now_micros: u64) -> Name {
-        let last = self.last_micros.fetch_max(now_micros, Ordering::AcqRel);
-        let micros = if now_micros > last { now_micros } else { self.last_micros.fetch_add(1, Ordering::AcqRel) + 1 };
-        Name { sum: thalweg_base::crc(&identity.0), micros }
-    }
-
-    pub(crate) fn know_handle(&self, handle: Name) {
-        self.last_micros.fetch_max(handle.micros, Ordering::AcqRel);
     }
 
     /// A snapshot for keeping: while nothing happens in the database, shapes have the same one.
@@ -396,7 +333,7 @@ impl Engine {
     fn put_out(&self, shape: &Shape, phase: Phase) -> Lsn {
         let end = self.put_out_alone(shape, phase);
         // What cannot be without it goes too, and what was only there for it.
-        let others = self.graph.lock().remove(shape.number);
+        let others = self.subqueries.graph.lock().remove(shape.number);
         others.iter().map(|other| self.drop_shape(other)).fold(end, Lsn::max)
     }
 

@@ -99,9 +99,9 @@ fn fill(engine: &Engine, numbers: Range<u64>) {
     engine.store.put_table(&table).unwrap();
     let selected: Vec<usize> = (0..table.columns.len()).collect();
     for n in numbers.clone() {
-        let (number, definition) = (engine.new_number(), definition(n));
+        let (number, definition) = (engine.numbers.new_number(), definition(n));
         let identity = Identity::of(&n.to_le_bytes());
-        let handle = engine.new_handle(identity, 1_700_000_000_000_000);
+        let handle = engine.numbers.new_handle(identity, 1_700_000_000_000_000);
         let stored = Stored {
             number,
             table: table.oid,

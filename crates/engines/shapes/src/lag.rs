@@ -80,7 +80,7 @@ pub(crate) fn run(engine: &Arc<Engine>) {
         let answer = ask(engine, &mut session);
         let pause = match answer {
             Ok((end, kept)) => {
-                engine.lag.heard(end, kept, engine.processed_lsn(), Instant::now());
+                engine.lag.heard(end, kept, engine.positions.processed_lsn(), Instant::now());
                 ASK_EVERY
             }
             Err(error) => {

@@ -21,6 +21,8 @@ mod make;
 mod marks;
 mod matching;
 mod name;
+mod numbers;
+mod positions;
 mod predicate;
 mod rare;
 mod read;

@@ -48,7 +48,7 @@ impl Engine {
         let mut shapes: hashbrown::HashMap<u64, Arc<Shape>> = hashbrown::HashMap::with_capacity(count);
         let mut gone: Vec<Vec<LogId>> = Vec::new();
         self.each_read(&tables, &mut |log, stored, read| {
-            self.know_number(stored.number);
+            self.numbers.know_number(stored.number);
             let its_bases = bases.remove(&stored.number).unwrap_or_default();
             let base_logs: Vec<LogId> = its_bases.iter().map(|base| base.log).collect();
             match read.and_then(|read| self.restore(&mut shared, log, stored, read, its_bases)) {
@@ -73,7 +73,7 @@ impl Engine {
             self.store.delete_shape(&[base.log])?;
         }
         for KeptJoint { log, number, mut holders } in found.joint {
-            self.know_number(number);
+            self.numbers.know_number(number);
             let has_rows = |shape: &Arc<Shape>| !shape.lock().bases.as_ref().is_some_and(|bases| bases.first_is_gone());
             holders.retain(|number| shapes.get(number).is_some_and(has_rows));
             if holders.is_empty() {
@@ -100,8 +100,8 @@ impl Engine {
             }
             references.began.iter().for_each(|number| *waiting.entry(*number).or_default() += 1);
             references.ended.iter().for_each(|number| *waiting.entry(*number).or_default() -= 1);
-            self.set_applied(references.lsn);
-            self.processed(references.lsn);
+            self.positions.set_applied(references.lsn);
+            self.positions.processed(references.lsn);
         })?;
         let waiting = waiting.into_iter().filter(|(_, count)| *count > 0).map(|(number, _)| number).collect();
         self.restore_dependents(&tables, &dependents, waiting)?;
@@ -148,7 +148,7 @@ impl Engine {
         bases: Vec<KeptBase>,
     ) -> Option<Arc<Shape>> {
         let Read { handle, table, selected, dependent, predicate } = read;
-        self.know_handle(handle);
+        self.numbers.know_handle(handle);
         let snapshot = stored.snapshot.as_ref().filter(|_| stored.complete)?;
         let bases = whole(bases, stored.rows_gone);
         if stored.rows_gone && bases.is_none() {

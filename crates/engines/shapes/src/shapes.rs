@@ -160,7 +160,7 @@ impl ShapesService {
             changes: count(&engine.counters.changes),
             told: count(&engine.counters.told),
             evaluations: count(&engine.counters.evaluations),
-            processed_lsn: engine.processed_lsn(),
+            processed_lsn: engine.positions.processed_lsn(),
             hot_bytes: engine.hot.bytes(),
             active: engine.health() == Health::Active,
             connections: pool.connections,

@@ -41,7 +41,7 @@ pub(crate) fn run(engine: &Arc<Engine>) {
         if last_orphans.elapsed() >= ORPHANS_EVERY {
             last_orphans = Instant::now();
             // Made for shapes that were then not made after all.
-            let orphans = engine.graph.lock().orphans();
+            let orphans = engine.subqueries.graph.lock().orphans();
             orphans.iter().for_each(|shape| {
                 engine.drop_shape(shape);
             });
@@ -101,11 +101,11 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
 impl Engine {
     /// Gives up changes that no shape needs, has shapes rebased that hold too many of them, and drops those that still do.
     pub(crate) fn look_after(&self) {
-        let published = self.published();
+        let published = self.positions.published();
         let kept_from = published.saturating_sub(self.config.log_bytes_max);
         let limits = self.limits(published.saturating_sub(self.config.log_bytes_max / 2));
         let shapes: Vec<Arc<Shape>> = self.registry.read().all().cloned().collect();
-        let (mut floor, applied) = (published, self.applied());
+        let (mut floor, applied) = (published, self.positions.applied());
         let mut dropped = 0;
         let mut found = Vec::new();
         for shape in shapes {
@@ -137,7 +137,7 @@ impl Engine {
             );
         }
         // The references say which shapes wait for rows; they are kept until those have come.
-        if self.graph.lock().is_waiting() {
+        if self.subqueries.graph.lock().is_waiting() {
             return;
         }
         let Some(mark) = self.marks.lock().cut(floor) else { return };

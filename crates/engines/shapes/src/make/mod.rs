@@ -65,9 +65,9 @@ impl Engine {
         if known.is_some_and(|known| !known.same_shape(&checked.table)) {
             self.drop_table(checked.table.oid, "was altered");
         }
-        let number = self.new_number();
+        let number = self.numbers.new_number();
         let identity = checked.identity;
-        let handle = self.new_handle(identity, now_micros);
+        let handle = self.numbers.new_handle(identity, now_micros);
         let schema = crate::format::schema::header(&checked.table, &checked.selected);
         let family = self.families.share(Family::of(definition, checked.table.oid, schema));
         let mut state = State::default();

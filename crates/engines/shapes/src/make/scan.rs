@@ -415,7 +415,7 @@ impl Rows<'_> {
             let store = &self.engine.store;
             let log = match log {
                 Some(log) => store.write_rows(log, &[rows], &[]).map(|_| log),
-                None => store.create_joint(self.engine.new_number(), &holders, rows).inspect(|made| {
+                None => store.create_joint(self.engine.numbers.new_number(), &holders, rows).inspect(|made| {
                     self.engine.joint.hold(*made, &holders);
                     log = Some(*made);
                 }),

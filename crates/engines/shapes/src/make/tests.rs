@@ -332,12 +332,12 @@ fn common_rows_that_no_shape_came_to_refer_to_go_with_the_next_start() {
         server.make(&["id > 0", "id > -1"].map(definition));
         let lengths = thalweg_log::Lengths::one(3);
         let rows = thalweg_log::Append::Bytes { parts: &[b"{},"], lengths: &lengths };
-        let number = server.engine.new_number();
+        let number = server.engine.numbers.new_number();
         server.engine.store.create_joint(number, &[number + 1, number + 2], rows).unwrap();
         assert_eq!(server.joint(), 2);
         let mut server = server.again(db);
         assert_eq!(server.joint(), 1);
-        assert!(server.engine.new_number() > number, "numbers are not used again");
+        assert!(server.engine.numbers.new_number() > number, "numbers are not used again");
         let (shapes, _) = server.make(&["id > -2", "id > -3"].map(definition));
         assert_eq!((server.joint(), server.rows(&shapes[1]).len()), (2, 2000));
     });

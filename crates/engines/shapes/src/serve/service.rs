@@ -410,7 +410,7 @@ impl Visit {
     fn look(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
         shape.used(cx.now_ms);
         let inner = Arc::clone(&self.inner);
-        let processed = inner.engine.processed_lsn();
+        let processed = inner.engine.positions.processed_lsn();
         let mut state = shape.lock();
         let from = if self.subset.is_some() { From::Now } else { self.from };
         let found = look(&state, self.base, from, self.live, processed);

@@ -91,7 +91,7 @@ impl BodySource for Feed {
             return Pull::End;
         }
         let (shape, inner) = (Arc::clone(&self.shape), Arc::clone(&self.inner));
-        let processed = inner.engine.processed_lsn();
+        let processed = inner.engine.positions.processed_lsn();
         let mut state = shape.lock();
         shape.used(cx.now_ms);
         match look(&state, Some(self.base), From::After(self.at), true, processed) {

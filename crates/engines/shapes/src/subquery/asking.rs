@@ -45,7 +45,7 @@ pub(crate) struct Asking {
 impl Asking {
     /// Takes a snapshot that has everything that was applied, and begins to fetch; `None` if the engine stops.
     pub(crate) fn begin(engine: &Arc<Engine>, asks: Vec<Ask>) -> Option<PgSnapshot> {
-        let asking = &engine.asking;
+        let asking = &engine.subqueries.asking;
         while asking.running.load(Ordering::Acquire) >= RUNNING_MAX && !engine.stopping() {
             std::thread::sleep(VISIBLE_AFTER);
         }
@@ -109,7 +109,7 @@ impl Asking {
         self.running.fetch_add(1, Ordering::AcqRel);
         let engine = Arc::clone(engine);
         let work = move || {
-            let asking = &engine.asking;
+            let asking = &engine.subqueries.asking;
             for (at, ask) in asks.iter().enumerate() {
                 match fetch(&mut session, ask) {
                     Ok(rows) => {

@@ -166,19 +166,19 @@ impl Engine {
         let until = Instant::now() + SETTLED_WITHIN;
         loop {
             {
-                let graph = self.graph.lock();
+                let graph = self.subqueries.graph.lock();
                 if let Some((number, node)) = graph.inner(&identity) {
                     if node.inner.as_ref().is_some_and(|inner| inner.loading.is_none()) {
                         return Ok(number);
                     }
-                } else if self.making.lock().insert(identity.clone()) {
+                } else if self.subqueries.making.lock().insert(identity.clone()) {
                     break;
                 }
             }
             self.wait_until(until)?;
         }
         let made = self.make_inner(session, query, table, &sets);
-        self.making.lock().remove(&identity);
+        self.subqueries.making.lock().remove(&identity);
         made
     }
 
@@ -204,8 +204,8 @@ impl Engine {
             log: LogMode::Inner,
             ..Definition::of_table(&table.name.schema, &table.name.name)
         };
-        let (number, identity) = (self.new_number(), inner_identity(query));
-        let handle = self.new_handle(identity, thalweg_micros());
+        let (number, identity) = (self.numbers.new_number(), inner_identity(query));
+        let handle = self.numbers.new_handle(identity, thalweg_micros());
         let family = self.families.share(Family::of(&definition, table.oid, String::new()));
         let mut state = State::default();
         state.phase = Phase::Snapshotting;
@@ -222,7 +222,7 @@ impl Engine {
         );
         match made {
             Ok(rows) => {
-                self.graph.lock().loaded(number, rows);
+                self.subqueries.graph.lock().loaded(number, rows);
                 Ok(number)
             }
             Err(failure) => {
@@ -320,7 +320,7 @@ impl Engine {
                 Taken::Snapshot(snapshot) => {
                     let Some(mut router) = router.take() else { return ControlFlow::Break(()) };
                     let recent = self.recent.lock();
-                    let mut graph = self.graph.lock();
+                    let mut graph = self.subqueries.graph.lock();
                     // Shapes of one table see its changes by the same columns.
                     let altered = router.table(table.oid).is_some_and(|known| !known.same_shape(table));
                     gone = altered || !graph.has(sets) || !matches!(shape.lock().phase, Phase::Snapshotting);

@@ -50,3 +50,19 @@ pub(crate) use making::{Dependence, Making, headers, positions_list};
 pub(crate) use node::{RowChange, row};
 pub(crate) use restore::Restoring;
 pub(crate) use waiting::Publication;
+
+use crate::shape::Shape;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use thalweg_base::Lsn;
+
+/// What the engine keeps for shapes with subqueries.
+#[derive(Default)]
+pub(crate) struct Subqueries {
+    /// Lock the router first, if both.
+    pub(crate) graph: Mutex<Graph>,
+    pub(crate) asking: Asking,
+    /// Shapes that show no more until the journal is durable up to there.
+    pub(crate) holding: Mutex<Vec<(Arc<Shape>, Lsn)>>,
+    pub(crate) making: Mutex<Making>,
+}

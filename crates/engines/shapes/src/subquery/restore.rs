@@ -61,7 +61,7 @@ impl Engine {
         let mut router = self.router.lock();
         let slot = router.insert_dependent(Arc::clone(shape), table);
         shape.lock().slot = Some(slot);
-        let mut graph = self.graph.lock();
+        let mut graph = self.subqueries.graph.lock();
         let condition = Arc::clone(&dependence.condition);
         // What its rows contained was applied long ago, or is not applied by what its log says.
         let contained = shape.lock().contained().cloned();
@@ -95,7 +95,7 @@ impl Engine {
         tables: &HashMap<u32, Arc<Table>>,
     ) -> Result<Option<u64>, StoreError> {
         let identity = identity(query);
-        if let Some((number, _)) = self.graph.lock().inner(&identity) {
+        if let Some((number, _)) = self.subqueries.graph.lock().inner(&identity) {
             return Ok(Some(number));
         }
         let sets = match &query.filter {
@@ -116,7 +116,7 @@ impl Engine {
         let slot = self.router.lock().insert_dependent(Arc::clone(shape), table);
         shape.lock().slot = Some(slot);
         let contained = shape.lock().contained().cloned();
-        let mut graph = self.graph.lock();
+        let mut graph = self.subqueries.graph.lock();
         graph.insert(inner_node(shape, slot, table, query, sets, contained));
         graph.loaded(shape.number, rows);
         Ok(Some(shape.number))
