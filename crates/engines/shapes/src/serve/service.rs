@@ -473,7 +473,13 @@ impl Visit {
                 let ends = self.began_ms + http.long_poll_ms / 2;
                 if cx.now_ms >= ends || cx.stopping() {
                     drop(state);
-                    return Some(self.refuse(&Refusal::out_of_bounds(), cx));
+                    // After a crash, what was told and was not durable comes once more from Postgres, as soon as it can be stored.
+                    let late = inner.engine.stuck.is_stuck() || inner.engine.health() != Health::Active;
+                    let refusal = match late {
+                        true => Refusal::NotReady("Changes before this offset are on their way from Postgres".into()),
+                        false => Refusal::out_of_bounds(),
+                    };
+                    return Some(self.refuse(&refusal, cx));
                 }
                 let key = shape.wait(&mut state, cx.waker());
                 self.ticket = Some((Arc::clone(shape), key));
