@@ -1,34 +1,12 @@
 // READERS readers follow one stream through nginx by long-polls over HTTP/2; counts what that costs the server behind it.
-import { readFileSync } from "node:fs"
-import { connect } from "node:http2"
+import { check, get, pause, requests, sessionsFor } from "./crowd.mjs"
 
 const [origin, front, ca] = process.argv.slice(2)
-const READERS = 200, APPENDS = 8, PER_CONNECTION = 100
-const check = (claim, holds, why = "") => console.log(holds ? `ok ${claim}` : `FAILED ${claim} ${why}`)
-const pause = (ms) => new Promise((done) => setTimeout(done, ms))
+const READERS = 200, APPENDS = 8
 const path = "/v1/stream/crowd"
 const text = { "content-type": "text/plain" }
 
-let asked = 0
-async function requests() {
-  asked++
-  const page = await (await fetch(`${origin}/metrics`)).text()
-  return Number(/^thalweg_requests_total (\d+)/m.exec(page)[1])
-}
-
-function get(session, url) {
-  return new Promise((done, failed) => {
-    const request = session.request({ ":path": url })
-    let head = {}, body = ""
-    request.setEncoding("utf8")
-    request.on("response", (headers) => { head = headers })
-    request.on("data", (data) => { body += data })
-    request.on("end", () => done({ head, body }))
-    request.on("error", failed)
-  })
-}
-
-const sessions = Array.from({ length: READERS / PER_CONNECTION }, () => connect(front, { ca: readFileSync(ca), servername: "localhost", lookup: (_, options, found) => found(null, options.all ? [{ address: "127.0.0.1", family: 4 }] : "127.0.0.1", 4) }))
+const sessions = sessionsFor(READERS, front, ca)
 const sentAt = new Map()
 const delays = []
 async function reader(n, from) {
@@ -49,7 +27,7 @@ await fetch(origin + path, { method: "PUT", headers: text })
 const from = (await fetch(origin + path, { method: "HEAD" })).headers.get("stream-next-offset")
 const readers = Array.from({ length: READERS }, (_, n) => reader(n, from))
 await pause(1500)
-const begin = await requests()
+const begin = await requests(origin)
 let all = ""
 for (let n = 0; n < APPENDS; n++) {
   const message = `message ${n};`
@@ -58,15 +36,15 @@ for (let n = 0; n < APPENDS; n++) {
   await fetch(origin + path, { method: "POST", headers: text, body: message })
   await pause(1200)
 }
-const reads = (await requests()) - begin - APPENDS - 1
+const reads = (await requests(origin)) - begin - APPENDS - 1
 check(`${READERS} readers cost ${(reads / APPENDS).toFixed(2)} requests per append, at most 2`, reads <= 2 * APPENDS && reads >= APPENDS - 1, `${reads}`)
 delays.sort((a, b) => a - b)
 check(`news are there in time: p50 ${Math.round(delays[delays.length >> 1])} ms, last ${Math.round(delays.at(-1))} ms`, delays.length === READERS * APPENDS && delays.at(-1) < 3000, `${delays.length} deliveries, last after ${delays.at(-1)} ms`)
 
 // Nothing happens: who waits is told so together, and not one after the other.
-const quiet = await requests()
+const quiet = await requests(origin)
 await pause(7000)
-const idle = (await requests()) - quiet - 1
+const idle = (await requests(origin)) - quiet - 1
 check(`at rest they cost ${idle} requests in two long-polls' time`, idle <= 6, `${idle}`)
 
 await fetch(origin + path, { method: "POST", headers: { "stream-closed": "true" } })

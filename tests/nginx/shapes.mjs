@@ -1,34 +1,12 @@
 // CLIENTS clients follow one shape through nginx over HTTP/2, as the official client does; counts what that costs the server behind it.
 import { execFileSync } from "node:child_process"
-import { readFileSync } from "node:fs"
-import { connect } from "node:http2"
+import { check, get, pause, requests, sessionsFor } from "./crowd.mjs"
 
 const [origin, front, ca, secret] = process.argv.slice(2)
-const CLIENTS = 200, INSERTS = 8, PER_CONNECTION = 100
-const check = (claim, holds, why = "") => console.log(holds ? `ok ${claim}` : `FAILED ${claim} ${why}`)
-const pause = (ms) => new Promise((done) => setTimeout(done, ms))
+const CLIENTS = 200, INSERTS = 8
 const sql = (text) => execFileSync(process.env.PSQL, ["-qAt", "-d", process.env.PG_URL, "-c", text], { encoding: "utf8" })
 
-let asked = 0
-async function requests() {
-  asked++
-  const page = await (await fetch(`${origin}/metrics`)).text()
-  return Number(/^thalweg_requests_total (\d+)/m.exec(page)[1])
-}
-
-function get(session, url) {
-  return new Promise((done, failed) => {
-    const request = session.request({ ":path": url })
-    let head = {}, body = ""
-    request.setEncoding("utf8")
-    request.on("response", (headers) => { head = headers })
-    request.on("data", (data) => { body += data })
-    request.on("end", () => done({ head, body }))
-    request.on("error", failed)
-  })
-}
-
-const sessions = Array.from({ length: CLIENTS / PER_CONNECTION }, () => connect(front, { ca: readFileSync(ca), servername: "localhost", lookup: (_, options, found) => found(null, options.all ? [{ address: "127.0.0.1", family: 4 }] : "127.0.0.1", 4) }))
+const sessions = sessionsFor(CLIENTS, front, ca)
 const sentAt = new Map(), delays = []
 let stopping = false, refetched = 0
 
@@ -55,22 +33,22 @@ async function client(n, rows) {
   }
 }
 
-const begin = await requests()
+const begin = await requests(origin)
 const all = Array.from({ length: CLIENTS }, () => new Map())
 const clients = all.map((rows, n) => client(n, rows))
 for (let n = 0; n < 100 && !all.every((rows) => rows.size >= 2001); n++) await pause(100)
-const first = (await requests()) - begin - asked + 1
+const first = (await requests(origin)) - begin - 1
 check(`${CLIENTS} clients get all rows by ${first} requests to the server, at most 8`, first <= 8 && all.every((rows) => rows.size === 2001), `${all.map((rows) => rows.size).slice(0, 5)}`)
 await pause(1500)
 
-const before = await requests()
+const before = await requests(origin)
 for (let n = 0; n < INSERTS; n++) {
   const title = `live ${n}`
   sentAt.set(title, performance.now())
   sql(`INSERT INTO items VALUES (${10000 + n}, '${title}')`)
   await pause(1200)
 }
-const reads = (await requests()) - before - 1
+const reads = (await requests(origin)) - before - 1
 check(`they cost ${(reads / INSERTS).toFixed(2)} requests per change, at most 2`, reads <= 2 * INSERTS && reads >= INSERTS - 1, `${reads}`)
 delays.sort((a, b) => a - b)
 check(`changes are there in time: p50 ${Math.round(delays[delays.length >> 1])} ms, last ${Math.round(delays.at(-1))} ms`, delays.length === CLIENTS * INSERTS && delays.at(-1) < 3000, `${delays.length} deliveries, last after ${delays.at(-1)} ms`)
