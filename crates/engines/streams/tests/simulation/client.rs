@@ -28,7 +28,7 @@ impl Answer {
             Body::Empty => Vec::new(),
             Body::Bytes(bytes) => bytes.to_vec(),
             Body::Parts(parts) => parts.iter().flat_map(|part| part.to_vec()).collect(),
-            Body::Stream(_) => panic!("no request here asks for a stream"),
+            Body::Stream(_) | Body::Sized(..) => panic!("no request here asks for a stream"),
         };
         let head = String::from_utf8_lossy(&response.head).to_ascii_lowercase();
         Self { held, status: response.status, head, body }

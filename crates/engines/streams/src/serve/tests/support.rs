@@ -118,7 +118,7 @@ impl Got {
             Body::Empty => Vec::new(),
             Body::Bytes(bytes) => bytes.to_vec(),
             Body::Parts(parts) => parts.concat(),
-            Body::Stream(_) => panic!("a stream has no whole body"),
+            Body::Stream(_) | Body::Sized(..) => panic!("a stream has no whole body"),
         };
         Self { status: response.status, head: String::from_utf8(response.head).unwrap(), body }
     }
