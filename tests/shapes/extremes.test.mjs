@@ -10,24 +10,15 @@ import { connect as dial } from "node:net"
 import { join } from "node:path"
 import { after, afterEach, before, describe, test } from "node:test"
 import { promisify } from "node:util"
-import { Cluster } from "./support/cluster.mjs"
 import { Disk } from "./support/disk.mjs"
-import { clear, eventually, sleep, World } from "./support/world.mjs"
+import { ownCluster, w, world } from "./support/own.mjs"
+import { clear, eventually, sleep } from "./support/world.mjs"
 
 const MIB = 1 << 20
 const HUGE_MB = Number(process.env.FAULTS_MB ?? 200)
 const CLIENTS = Number(process.env.FAULTS_CLIENTS ?? 10000)
 
-let cluster
-before(async () => (cluster = await Cluster.start({ max_wal_size: `${Math.max(512, 2 * HUGE_MB)}MB`, autovacuum: "off" })))
-after(() => cluster?.remove())
-
-let w
-afterEach(async () => {
-  await w?.stop()
-  w = undefined
-})
-const world = async (options = {}) => (w = await World.start({ cluster: cluster.url, ...options }))
+ownCluster({ max_wal_size: `${Math.max(512, 2 * HUGE_MB)}MB`, autovacuum: "off" })
 const mb = (bytes) => Math.round(bytes / MIB)
 
 describe("the disk is full", () => {
@@ -53,6 +44,7 @@ describe("the disk is full", () => {
     const [table, cut] = [await w.table("id int PRIMARY KEY, t text"), await w.table("id int PRIMARY KEY", "(1)")]
     await insert(table, 1, 1000)
     const [shape, truncated] = [await w.synced({ table }), await w.synced({ table: cut })]
+    const unloved = await w.synced({ table, where: "id < 3" })
     let next = 1001
     // Full for good: settling may give back a segment once more, and what it gives back is filled too.
     const full = async () => {
@@ -80,6 +72,8 @@ describe("the disk is full", () => {
     // More than what the journal's last segment may have room for.
     const more = { table, offset: "-1", where: "id <= 1000 AND id <> 10" }
     clear(await w.request(more), "disk_full", /the disk has no space/)
+    const drop = { path: `/v1/admin/shapes/${unloved.handle}`, method: "DELETE" }
+    assert.equal((await w.request({}, drop)).status, 204, "a shape can be dropped, to make room")
     const reader = await w.synced({ table })
     assert.ok(reader.rows.size >= 1000, `${reader.rows.size} rows are read`)
     assert.equal((await w.request({ table, handle: reader.handle, offset: reader.offset, live: "true" })).status, 200)
@@ -97,6 +91,7 @@ describe("the disk is full", () => {
     await eventually(async () => (await w.metric("shape_stuck")) === 1, { within: 30000, what: "stuck again" })
     await full()
     assert.equal((await health()).status, 503)
+    assert.equal((await w.request({}, drop)).status, 404, "it does not come back")
     for (const one of [shape, reader]) {
       one.upToDate = false
       const told = await w.request({ table, handle: one.handle, offset: one.offset })

@@ -5,20 +5,11 @@
 // Postgres in restart.test.mjs and ddl.test.mjs.
 
 import assert from "node:assert/strict"
-import { after, afterEach, before, describe, test } from "node:test"
-import { Cluster } from "./support/cluster.mjs"
-import { clear, eventually, World } from "./support/world.mjs"
+import { describe, test } from "node:test"
+import { cluster, ownCluster, w, world } from "./support/own.mjs"
+import { clear, eventually } from "./support/world.mjs"
 
-let cluster
-before(async () => (cluster = await Cluster.start()))
-after(() => cluster?.remove())
-
-let w
-afterEach(async () => {
-  await w?.stop()
-  w = undefined
-})
-const world = async (options = {}) => (w = await World.start({ cluster: cluster.url, ...options }))
+ownCluster()
 
 describe("Postgres", () => {
   for (const mode of ["fast", "immediate"])
@@ -35,6 +26,9 @@ describe("Postgres", () => {
       const late = w.shape({ table })
       await late.step()
       assert.equal(late.rows.size, 2, "rows are read without Postgres")
+      const ahead = { table, handle: shape.handle, offset: "99999999999999_0" }
+      const told = await w.request(ahead)
+      assert.deepEqual([told.status, /on their way/.test(told.text)], [503, true], "it may be an offset from before a crash")
       clear(await eventually(async () => {
         const answer = await w.request({ table, where: "n > 0", offset: "-1" })
         return answer.body?.code === "database_unreachable" && answer
@@ -45,6 +39,7 @@ describe("Postgres", () => {
       await w.sql(`INSERT INTO ${table} VALUES (3, 3)`)
       for (const one of [shape, late]) await w.agrees(one, { within: 30000 })
       assert.deepEqual([shape.refetches, late.refetches], [0, 0])
+      assert.equal((await w.request(ahead)).status, 400, "it was none")
       await eventually(async () => (await w.request({ table, where: "n > 0", offset: "-1" })).status === 200, { within: 30000, what: "a new shape" })
     })
 

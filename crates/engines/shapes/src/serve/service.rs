@@ -475,9 +475,10 @@ impl Visit {
                     drop(state);
                     // After a crash, what was told and was not durable comes once more from Postgres, as soon as it can be stored.
                     let late = inner.engine.stuck.is_stuck() || inner.engine.health() != Health::Active;
-                    let refusal = match late {
-                        true => Refusal::NotReady("Changes before this offset are on their way from Postgres".into()),
-                        false => Refusal::out_of_bounds(),
+                    let refusal = if late {
+                        Refusal::NotReady("Changes before this offset are on their way from Postgres".into())
+                    } else {
+                        Refusal::out_of_bounds()
                     };
                     return Some(self.refuse(&refusal, cx));
                 }
