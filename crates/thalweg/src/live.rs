@@ -25,7 +25,14 @@ pub(crate) fn page(response: Response) -> Response {
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
     let text = String::from_utf8_lossy(&file.data).replace(NONCE, &nonce);
-    response.header("content-security-policy", policy).header("referrer-policy", "no-referrer").body(text)
+    let mut response = response
+        .header("content-security-policy", policy)
+        .header("referrer-policy", "no-referrer")
+        // A page that opened this one, or was opened by it, gets no handle on it.
+        .header("cross-origin-opener-policy", "same-origin")
+        .body(text);
+    response.page = true;
+    response
 }
 
 fn nonce() -> String {

@@ -258,6 +258,7 @@ impl Responder {
         response
             .header("x-request-id", &*asker.request_id)
             .header("access-control-allow-origin", asker.origin.as_deref().unwrap_or(b"*"))
+            .header("cross-origin-resource-policy", "cross-origin")
             .header("access-control-expose-headers", EXPOSED)
             .header(
                 "access-control-allow-methods",

@@ -7,9 +7,8 @@ use crate::state::retention::Retention;
 use thalweg_base::{Durability, Millis, Offset};
 use thalweg_wire::http::{Body, Response};
 
-/// What every answer carries: nobody may guess a type, everybody may read, and scripts may read the protocol's headers.
-const COMMON: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
-Cross-Origin-Resource-Policy: cross-origin\r\n\
+/// What every answer carries: pages of every origin may read it, headers of the protocol included.
+const COMMON: &[u8] = b"Cross-Origin-Resource-Policy: cross-origin\r\n\
 Access-Control-Allow-Origin: *\r\n\
 Access-Control-Expose-Headers: *\r\n";
 
@@ -26,7 +25,7 @@ impl Head {
     pub(crate) fn new(status: u16) -> Self {
         let mut head = Vec::with_capacity(COMMON.len() + 256);
         head.extend_from_slice(COMMON);
-        Self(Response { status, head, body: Body::Empty, close: false })
+        Self(Response { status, head, body: Body::Empty, close: false, page: false })
     }
 
     /// Adds a line: `name` ends with a colon and a space. `value` must hold no line breaks: ours never do, and those that come

@@ -288,7 +288,13 @@ impl Connection {
                     env.counters.waits.add(env.clock.micros().wrapping_sub(since));
                     let response = std::mem::replace(
                         response,
-                        crate::http::Response { status: 0, head: Vec::new(), body: Body::Empty, close: false },
+                        crate::http::Response {
+                            status: 0,
+                            head: Vec::new(),
+                            body: Body::Empty,
+                            close: false,
+                            page: false,
+                        },
                     );
                     slot.state = State::Ready(response);
                 }
