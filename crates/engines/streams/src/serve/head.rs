@@ -2,9 +2,10 @@
 
 use crate::error::Refusal;
 use crate::format::offset::Position;
+use crate::format::timestamp;
 use crate::state::lifetime::Lifetime;
 use crate::state::retention::Retention;
-use thalweg_base::{Durability, Millis, Offset};
+use thalweg_base::{Durability, Offset};
 use thalweg_wire::http::{Body, Response};
 
 /// What every answer carries: pages of every origin may read it, headers of the protocol included.
@@ -77,10 +78,7 @@ impl Head {
         match lifetime {
             Lifetime::Unlimited => self,
             Lifetime::Idle { secs } => self.number(b"Stream-TTL: ", secs),
-            Lifetime::Until(at) => match timestamp(at) {
-                Some(text) => self.line(b"Stream-Expires-At: ", text.as_bytes()),
-                None => self,
-            },
+            Lifetime::Until(at) => self.line(b"Stream-Expires-At: ", timestamp::text(at).as_bytes()),
         }
     }
 
@@ -113,11 +111,6 @@ pub(super) fn word(durability: Durability) -> &'static str {
         Durability::Durable => "durable",
         Durability::Buffered => "buffered",
     }
-}
-
-pub(super) fn timestamp(at: Millis) -> Option<String> {
-    let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
-    Some(at.to_string())
 }
 
 pub(crate) fn preflight() -> Response {
