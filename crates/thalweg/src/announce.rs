@@ -1,9 +1,11 @@
 //! What a server says when it is ready, and where.
 
-use crate::config::{AuthMode, Config, Durability};
+use crate::config::{AuthMode, Config, Durability, Switch};
+use crate::logs;
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use thalweg_wire::pg;
 
 /// The announcement of a serving address; withdrawn when dropped.
 #[derive(Debug)]
@@ -13,7 +15,7 @@ pub(crate) struct Announcement {
 
 /// Says on standard output that requests are served at `address`, and writes it to the ready file, if one is asked for.
 pub(crate) fn ready(config: &Config, address: SocketAddr) -> anyhow::Result<Announcement> {
-    println!("{}", banner(config, address));
+    logs::tell(&banner(config, address));
     if let Some(path) = config.ready_file() {
         write_whole(path, &format!("{address}\n"))
             .with_context(|| format!("cannot write the ready file {}", path.display()))?;
@@ -57,10 +59,11 @@ fn banner(config: &Config, address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
         reachable.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
     }
+    let database = database(config).map(|line| format!("\n  database    {line}")).unwrap_or_default();
     format!(
         "thalweg {version} listens on {scheme}://{address}\n  \
            data        {data}\n  \
-           durability  {promise}\n  \
+           durability  {promise}{database}\n  \
            watch       {scheme}://{reachable}/ in a browser
   \
            try         curl {options}-X PUT {scheme}://{reachable}/v1/stream/hello -H 'content-type: text/plain' -d 'first words'
@@ -71,6 +74,28 @@ fn banner(config: &Config, address: SocketAddr) -> String {
         options = if asks_for_tokens(config) { "-H \"authorization: Bearer $TOKEN\" " } else { "" },
         data = data.display(),
     )
+}
+
+/// Which database is served, and what this server does there: settings may come from an environment that was meant for something else.
+fn database(config: &Config) -> Option<String> {
+    if !config.serves_shapes() {
+        return None;
+    }
+    // An address that cannot be read has stopped the start already.
+    let address: pg::Config = config.database_url.parse().ok()?;
+    let host = match address.hosts.first()? {
+        pg::Host::Tcp { name, port } => format!("{name}:{port}"),
+        pg::Host::Unix { folder, .. } => folder.display().to_string(),
+    };
+    let whom = match config.shape_insecure {
+        Switch::On => "anybody who reaches this address may read it",
+        Switch::Off => "requests need the secret or a token",
+    };
+    let slot = match config.dev {
+        true => "; the replication slot is dropped at the end",
+        false => "",
+    };
+    Some(format!("{} on {host} as {}: {whom}{slot}", address.database, address.user))
 }
 
 #[cfg(test)]
@@ -91,6 +116,20 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }
+    }
+
+    #[test]
+    fn the_banner_names_the_database_and_keeps_its_password() {
+        let mut config = load(Settings::default(), None).unwrap();
+        let text = |config: &Config| banner(config, "127.0.0.1:4437".parse().unwrap());
+        assert!(!text(&config).contains("database "));
+        config.database_url = "postgres://me:hidden@db.internal:5433/shop".to_owned();
+        let said = text(&config);
+        assert!(said.contains("database    shop on db.internal:5433 as me: requests need"), "{said}");
+        (config.dev, config.shape_insecure) = (true, Switch::On);
+        let said = text(&config);
+        assert!(said.contains("anybody who reaches") && said.contains("is dropped at the end"), "{said}");
+        assert!(!said.contains("hidden"), "{said}");
     }
 
     #[test]

@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn every_figure_of_the_page_is_a_metric() {
-        let metrics = crate::metrics::render(&crate::metrics::Snapshot::default());
+        let metrics = crate::metrics::render(&crate::metrics::Snapshot::default(), &crate::metrics::Door::default());
         let page = shown().1;
         let names =
             page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("thalweg_"));

@@ -4,9 +4,11 @@ mod announce;
 mod auth;
 mod background;
 mod backup;
+mod caution;
 mod check;
 mod client;
 mod config;
+mod door;
 mod folder;
 mod http;
 mod kernel;
@@ -117,10 +119,12 @@ struct ServeArgs {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let ended = run(Cli::parse().command);
+    logs::end();
+    match ended {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("thalweg: {error:#}");
+            logs::say(&format!("thalweg: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -4,7 +4,9 @@ use crate::announce;
 use crate::auth::Auth;
 use crate::background::{self, Background};
 use crate::backup::Backups;
-use crate::config::{Config, Switch, WebhookTargets};
+use crate::caution;
+use crate::config::{Config, Switch, WebhookTargets, environment};
+use crate::door::Door;
 use crate::folder::Folder;
 use crate::http::Front;
 use crate::kernel::Kernel;
@@ -31,9 +33,15 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Runs a server with these settings. Returns after a graceful stop.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let mut stop = Stop::install()?;
+    let mut reload = Reload::install()?;
     let folder = Folder::take(&config.data)?;
     let auth = Auth::of(config)?.map(Arc::new);
-    let mut reload = Reload::default();
+    for warning in environment::unknown(variables()) {
+        tracing::warn!("{warning}");
+    }
+    for warning in caution::all(config, rustix::process::geteuid().is_root()) {
+        tracing::warn!("{warning}");
+    }
     let tls = tls::identity(config, &mut reload)?;
     reserve::lend(&RealDisk::open(folder.path()).context("cannot open the data folder")?)?;
     let kernel = Kernel::<StreamState>::open(&folder, config)?;
@@ -52,7 +60,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 
     if let Some(auth) = &auth {
         let auth = Arc::clone(auth);
-        reload.watch("tokens", auth.files(), move || auth.reload())?;
+        reload.watch("tokens", auth.files(), move || auth.reload());
     }
     background.watch(reload)?;
 
@@ -71,17 +79,19 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     ));
     let backups = Backups::start(&kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
     let backups = Arc::new(backups);
+    let door = Arc::new(Door::new(config, auth.clone()));
     let front = Arc::new(Front::new(
         Arc::clone(&streams),
         Arc::clone(&subscriptions),
         Arc::clone(&backups),
         Arc::clone(&vitals),
-        auth.clone(),
+        Arc::clone(&door),
         served.as_ref().map(|served| served.shapes.service()),
     ));
     let server = Server::start(server_config(config, tls), front, gate);
     let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
     vitals.watch(&server);
+    door.listens_on(server.local_addr().port());
     let announcement = announce::ready(config, server.local_addr())?;
 
     let signal = stop.wait();
@@ -101,6 +111,11 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     folder.note_stopped()?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Those of the environment that are text.
+fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// Lets the gate follow the journal, and tells the engine of every advance. If the journal stops, `note` is called on a thread of its
@@ -172,6 +187,7 @@ fn streams_config(config: &Config, private: bool) -> StreamsConfig {
         https: config.speaks_tls(),
         long_poll_timeout: config.long_poll_timeout.0,
         sse_lifetime: config.sse_lifetime.0,
+        streams_max: config.max_streams,
         io_threads: config.io_threads,
         unsent_bytes_max: config.max_unsent.0,
         gzip_level: config.gzip_level,
@@ -188,6 +204,7 @@ fn server_config(config: &Config, tls: Option<Arc<TlsIdentity>>) -> ServerConfig
         listen: config.listen.0,
         tls,
         max_connections: config.max_connections,
+        max_connections_per_peer: config.max_connections_per_peer,
         write_timeout: config.write_timeout.0,
         max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
         ..ServerConfig::default()

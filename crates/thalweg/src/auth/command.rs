@@ -40,7 +40,7 @@ enum TokenCommand {
         /// What it may read, write and delete. May be given more than once.
         #[arg(long, value_name = "PREFIX")]
         admin: Vec<Prefix>,
-        /// When it ends, such as 2030-01-31T00:00:00Z. [default: never]
+        /// When it ends: a time, such as 2030-01-31T00:00:00Z, or how long from now, such as 90d. [default: never]
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
     },
@@ -69,7 +69,9 @@ enum TokenCommand {
 pub(crate) fn run(args: TokenArgs) -> anyhow::Result<()> {
     match args.command {
         TokenCommand::New { name, read, write, admin, expires } => {
-            let (token, lines) = tokens::make(&name, &Rights { read, write, admin }, expires.as_deref())?;
+            let now = background::now().0;
+            let expires = expires.map(|text| tokens::end(&text, now).context("--expires")).transpose()?;
+            let (token, lines) = tokens::make(&name, &Rights { read, write, admin }, expires)?;
             print!("{lines}");
             eprintln!("The token, shown this once; the lines for the file of tokens hold only its hash:\n{token}");
         }

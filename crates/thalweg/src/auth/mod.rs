@@ -18,6 +18,7 @@ mod tokens;
 
 pub(crate) use command::TokenArgs;
 pub(crate) use command::run as run_command;
+pub(crate) use signed::KEY_FILE;
 
 use crate::config::{AuthMode, Config};
 use anyhow::bail;
@@ -106,8 +107,9 @@ impl Auth {
     pub(crate) fn reload(&self) -> anyhow::Result<()> {
         let tokens = self.path.as_deref().map(Tokens::read).transpose()?.unwrap_or_default();
         let key = Key::load(&self.data, true)?;
-        tracing::info!(tokens = tokens.len(), "tokens were read again");
+        let count = tokens.len();
         self.known.store(std::sync::Arc::new(Known { tokens, key }));
+        tracing::info!(tokens = count, "tokens were read again");
         Ok(())
     }
 
@@ -174,6 +176,9 @@ impl Known {
     /// Who sends a request.
     fn bearer(&self, request: &Request<'_>, now_ms: u64) -> Result<Bearer<'_>, Denied> {
         let Credential { token, way } = bearer::find(request)?;
+        if way == Way::Query && request.headers.get("sec-fetch-mode") == Some(b"navigate") {
+            return Err(Denied::Opened);
+        }
         if way != Way::Header {
             if !matches!(request.method, Method::Get | Method::Head) {
                 return Err(Denied::OnlyForReads);

@@ -83,6 +83,12 @@ impl FromStr for Prefix {
         if text == "*" {
             return Ok(Self::everything());
         }
+        if text.contains('*') {
+            return Err(format!(
+                "`{text}` has a `*` in it, which stands for nothing but itself there: write `chat/` for all streams below `chat`, or `*` \
+                 alone for everything"
+            ));
+        }
         let (base, itself) = match text.strip_suffix('/') {
             Some(base) => (base, false),
             None => (text, true),
@@ -188,6 +194,13 @@ mod tests {
     fn what_could_be_taken_for_everything_is_refused() {
         for text in ["", "/", "//", "a//b", "/a", ".", "../a", "a/..", "__ds", "__ds/", "%5f_ds/x", "a\0", "%zz"] {
             assert!(text.parse::<Prefix>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_star_in_the_middle_is_refused_with_what_was_meant() {
+        for text in ["chat*", "chat/*", "*/a", "**", "chat/**"] {
+            assert!(text.parse::<Prefix>().unwrap_err().contains("`chat/`"), "{text}");
         }
     }
 

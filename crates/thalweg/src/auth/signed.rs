@@ -19,7 +19,7 @@ pub(crate) const MARK: &str = "tws1.";
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 pub(crate) const TTL_DEFAULT: Duration = Duration::from_secs(600);
 
-pub(super) const KEY_FILE: &str = "signing.key";
+pub(crate) const KEY_FILE: &str = "signing.key";
 
 /// What a signed token says.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,9 +4,12 @@
 
 use super::scope::{Prefix, Rights};
 use super::secret::{self, Hash};
+use crate::config::Span;
 use anyhow::{Context, bail, ensure};
 use std::collections::HashMap;
 use std::path::Path;
+use thalweg_base::Millis;
+use thalweg_streams::format::timestamp;
 
 /// What a token begins with: scanners for leaked secrets can look for it.
 pub(crate) const MARK: &str = "tw1.";
@@ -120,13 +123,28 @@ fn prefixes(texts: &[String]) -> anyhow::Result<Vec<Prefix>> {
 
 /// An RFC 3339 timestamp as milliseconds since the Unix epoch.
 pub(crate) fn expiry(text: &str) -> anyhow::Result<u64> {
-    let when: jiff::Timestamp =
-        text.parse().with_context(|| format!("`{text}` is not a time such as 2030-01-31T12:00:00Z"))?;
-    u64::try_from(when.as_millisecond()).context("`expires` is before 1970")
+    let when = timestamp::parse(text.as_bytes());
+    when.map(|at| at.0).with_context(|| format!("`{text}` is not a time such as 2030-01-31T12:00:00Z"))
+}
+
+/// The end of something that is made now: a time, or how long from now. It must lie in the future.
+pub(crate) fn end(text: &str, now_ms: u64) -> anyhow::Result<u64> {
+    let at = match text.parse::<Span>() {
+        Ok(span) => now_ms.saturating_add(u64::try_from(span.0.as_millis())?),
+        Err(_) => {
+            timestamp::parse(text.as_bytes())
+                .with_context(|| {
+                    format!("`{text}` is neither a time such as 2030-01-31T12:00:00Z nor a length of time such as 90d")
+                })?
+                .0
+        }
+    };
+    ensure!(at > now_ms, "`{text}` has passed already: a token that ends then opens nothing");
+    Ok(at)
 }
 
 /// A new token, and the lines of the file that make it known.
-pub(crate) fn make(id: &str, rights: &Rights, expires: Option<&str>) -> anyhow::Result<(String, String)> {
+pub(crate) fn make(id: &str, rights: &Rights, expires: Option<u64>) -> anyhow::Result<(String, String)> {
     check_id(id)?;
     ensure!(!rights.is_empty(), "give it at least one of --read, --write and --admin, such as --read chat/");
     let sent = format!("{MARK}{id}.{}", secret::text_of(&secret::random()?));
@@ -139,8 +157,7 @@ pub(crate) fn make(id: &str, rights: &Rights, expires: Option<&str>) -> anyhow::
         }
     }
     if let Some(expires) = expires {
-        expiry(expires)?;
-        lines.push_str(&format!("expires = \"{expires}\"\n"));
+        lines.push_str(&format!("expires = \"{}\"\n", timestamp::text(Millis(expires))));
     }
     Ok((sent, lines))
 }
@@ -158,12 +175,28 @@ mod tests {
     fn a_made_token_is_found_by_its_line() {
         let rights =
             Rights { read: vec!["chat/".parse().unwrap()], admin: vec!["*".parse().unwrap()], ..Rights::default() };
-        let (sent, lines) = make("app", &rights, Some("2030-01-31T12:00:00Z")).unwrap();
+        let (sent, lines) = make("app", &rights, Some(1_896_091_200_000)).unwrap();
         let tokens = Tokens::parse(&lines).unwrap();
         let (id, token) = tokens.find(&sent).unwrap();
         assert_eq!((id, &token.rights), ("app", &rights));
         assert!(!token.expired(1_896_091_199_999) && token.expired(1_896_091_200_000));
         assert!(!lines.contains(sent.rsplit('.').next().unwrap()), "the secret is in the file");
+    }
+
+    #[test]
+    fn an_end_is_a_time_or_a_length_of_time_in_the_future() {
+        let now = 1_896_091_200_000;
+        assert_eq!(end("1h", now).unwrap(), now + 3_600_000);
+        assert_eq!(end("90d", now).unwrap(), now + 90 * 86_400_000);
+        assert_eq!(end("2030-01-31T12:00:01Z", now).unwrap(), now + 1000);
+        assert!(end("9999-12-31T23:59:59Z", now).is_ok());
+        for past in ["2030-01-31T12:00:00Z", "2020-01-01T00:00:00Z", "0"] {
+            assert!(end(past, now).unwrap_err().to_string().contains("has passed"), "{past}");
+        }
+        for none in ["tomorrow", "", "2030-01-31", "99999999999999999999d"] {
+            let said = format!("{:#}", end(none, now).unwrap_err());
+            assert!(said.contains("neither a time such as") && !said.contains("parse"), "{said}");
+        }
     }
 
     #[test]
