@@ -49,7 +49,7 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
         if let Some(shapes) = &self.shapes
             && ShapesService::serves(request.path)
         {
-            return shapes.handle(request, cx);
+            return shapes.handle_as(request, self.door.shapes(request, cx.now_ms), cx);
         }
         if is_stream(request.path) {
             if self.subscriptions.serves(request.path) {

@@ -50,7 +50,10 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let mut served = shapes::open(&folder, config)?;
     let reserve = Reserve::open(&*kernel.disk, config.reserve_bytes.0).context("cannot hold back disk space")?;
 
-    let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config, auth.is_some()));
+    let streams = Streams::new(
+        Arc::clone(&kernel.logs),
+        streams_config(config, auth.as_ref().is_some_and(|auth| auth.is_everywhere())),
+    );
     let gate = Arc::new(Gate::default());
     let (path, durability) = (folder.path().to_owned(), config.durability);
     open_gate(&kernel, &gate, &streams, move || Folder::note_failed(&path, durability));

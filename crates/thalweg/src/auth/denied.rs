@@ -31,6 +31,10 @@ pub(super) enum Denied {
     Repeated(&'static str),
     #[error("the token does not allow to {verb} {1}", verb = verb(*.0))]
     Scope(Scope, String),
+    #[error("the token does not allow to read shapes")]
+    Shapes,
+    #[error("{0}")]
+    Beyond(thalweg_shapes::Beyond),
     #[error("only a token of the file can ask for a signed one")]
     Resigned,
     #[error("{0}")]
@@ -71,11 +75,22 @@ pub(super) struct Denials([AtomicU64; CODES.len()]);
 
 impl Denials {
     pub(super) fn response(&self, denied: &Denied) -> Response {
+        self.count(denied);
+        denied.response()
+    }
+
+    /// For an engine that tells it in a form of its own.
+    pub(super) fn told(&self, denied: &Denied) -> thalweg_shapes::Denied {
+        self.count(denied);
+        let (status, code, _) = denied.mapping();
+        thalweg_shapes::Denied { status, code, message: denied.message() }
+    }
+
+    fn count(&self, denied: &Denied) {
         let code = denied.mapping().1;
         if let Some(at) = CODES.iter().position(|known| *known == code) {
             self.0[at].fetch_add(1, Ordering::Relaxed);
         }
-        denied.response()
     }
 
     pub(super) fn counts(&self) -> DeniedCounts {
@@ -96,17 +111,22 @@ impl Denied {
             Self::Opened => (401, "token_in_address", ", error=\"invalid_request\""),
             Self::Repeated(_) => (400, "repeated_token", ", error=\"invalid_request\""),
             Self::Scope(..) => (403, "scope_missing", ", error=\"insufficient_scope\""),
+            Self::Shapes => (403, "scope_missing", ", error=\"insufficient_scope\""),
+            Self::Beyond(_) => (403, "scope_missing", ", error=\"insufficient_scope\""),
             Self::Resigned => (403, "token_cannot_sign", ", error=\"insufficient_scope\""),
             Self::Wish(_) => (400, "bad_token_request", ""),
             Self::Method => (405, "method_not_allowed", ""),
         }
     }
 
+    /// What was sent is repeated in part only.
+    fn message(&self) -> String {
+        self.to_string().chars().take(MESSAGE_CHARS_MAX).collect()
+    }
+
     fn response(&self) -> Response {
         let (status, code, error) = self.mapping();
-        // What was sent is repeated in part only.
-        let message: String = self.to_string().chars().take(MESSAGE_CHARS_MAX).collect();
-        let body = serde_json::json!({ "error": { "code": code, "message": message } });
+        let body = serde_json::json!({ "error": { "code": code, "message": self.message() } });
         let response = plain(status, "application/json").body(body.to_string());
         match status {
             401 | 403 => response.header("www-authenticate", format!("Bearer realm=\"thalweg\"{error}")),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use thalweg_shapes::Grants;
 use thalweg_streams::{Place, place_of_path};
 
 /// What may be done to a stream.
@@ -120,6 +121,8 @@ pub(crate) struct Rights {
     pub(crate) read: Vec<Prefix>,
     pub(crate) write: Vec<Prefix>,
     pub(crate) admin: Vec<Prefix>,
+    /// Parts of tables that may be read as shapes. No scope over streams includes any.
+    pub(crate) shapes: Grants,
 }
 
 impl Rights {
@@ -134,7 +137,7 @@ impl Rights {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.read.is_empty() && self.write.is_empty() && self.admin.is_empty()
+        self.read.is_empty() && self.write.is_empty() && self.admin.is_empty() && self.shapes.is_empty()
     }
 
     fn any(&self, scope: Scope, mut holds: impl FnMut(&Prefix) -> bool) -> bool {

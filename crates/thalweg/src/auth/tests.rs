@@ -30,7 +30,7 @@ fn stand() -> Stand {
     }
     let path = folder.path().join("tokens.toml");
     std::fs::write(&path, file).unwrap();
-    Stand { auth: Auth::open(Some(&path), folder.path()).unwrap(), tokens, folder }
+    Stand { auth: Auth::open(Some(&path), folder.path(), true).unwrap(), tokens, folder }
 }
 
 impl Stand {
@@ -207,7 +207,12 @@ fn nobody_is_given_more_than_he_has() {
 fn a_signed_token_ends_with_its_time_and_with_its_parent() {
     let stand = stand();
     let sign = |expires, parent: Option<&str>, scope| {
-        let claim = Claim { scope, prefix: "chat/".parse().unwrap(), expires, parent: parent.map(str::to_owned) };
+        let claim = Claim {
+            streams: Some((scope, "chat/".parse().unwrap())),
+            shapes: thalweg_shapes::Grants::default(),
+            expires,
+            parent: parent.map(str::to_owned),
+        };
         stand.auth.known.load().key.sign(&claim)
     };
     let get = |token: &str| stand.with(token, Method::Get, "/v1/stream/chat/a");

@@ -9,6 +9,7 @@ use anyhow::{Context, bail, ensure};
 use std::collections::HashMap;
 use std::path::Path;
 use thalweg_base::Millis;
+use thalweg_shapes::Grants;
 use thalweg_streams::format::timestamp;
 
 /// What a token begins with: scanners for leaked secrets can look for it.
@@ -54,6 +55,8 @@ struct Entry {
     write: Vec<String>,
     #[serde(default)]
     admin: Vec<String>,
+    #[serde(default)]
+    shape: Grants,
     expires: Option<toml::Value>,
 }
 
@@ -100,9 +103,16 @@ impl Entry {
     fn check(self) -> anyhow::Result<Token> {
         check_id(&self.id)?;
         let hash = self.hash.strip_prefix("sha256:").and_then(Hash::parse);
-        let rights =
-            Rights { read: prefixes(&self.read)?, write: prefixes(&self.write)?, admin: prefixes(&self.admin)? };
-        ensure!(!rights.is_empty(), "it has no scope; give it `read`, `write` or `admin`, such as read = [\"chat/\"]");
+        let rights = Rights {
+            read: prefixes(&self.read)?,
+            write: prefixes(&self.write)?,
+            admin: prefixes(&self.admin)?,
+            shapes: self.shape,
+        };
+        ensure!(
+            !rights.is_empty(),
+            "it has no scope; give it `read`, `write`, `admin` or `shape`, such as read = [\"chat/\"]"
+        );
         let expires = self.expires.map(|when| expiry(when.as_str().unwrap_or(&when.to_string()))).transpose()?;
         Ok(Token { hash: hash.context("`hash` must be `sha256:` and 64 hexadecimal digits")?, rights, expires })
     }
@@ -146,7 +156,7 @@ pub(crate) fn end(text: &str, now_ms: u64) -> anyhow::Result<u64> {
 /// A new token, and the lines of the file that make it known.
 pub(crate) fn make(id: &str, rights: &Rights, expires: Option<u64>) -> anyhow::Result<(String, String)> {
     check_id(id)?;
-    ensure!(!rights.is_empty(), "give it at least one of --read, --write and --admin, such as --read chat/");
+    ensure!(!rights.is_empty(), "give it at least one of --read, --write, --admin and --shape, such as --read chat/");
     let sent = format!("{MARK}{id}.{}", secret::text_of(&secret::random()?));
     let mut lines = format!("[[token]]\nid = \"{id}\"\nhash = \"sha256:{}\"\n", Hash::of(sent.as_bytes()).text());
     for (scope, prefixes) in [("read", &rights.read), ("write", &rights.write), ("admin", &rights.admin)] {
@@ -155,6 +165,10 @@ pub(crate) fn make(id: &str, rights: &Rights, expires: Option<u64>) -> anyhow::R
                 prefixes.iter().map(|prefix| toml::Value::from(prefix.to_string()).to_string()).collect();
             lines.push_str(&format!("{scope} = [{}]\n", list.join(", ")));
         }
+    }
+    if !rights.shapes.is_empty() {
+        let list = rights.shapes.iter().map(|grant| toml::Value::try_from(grant).map(|value| value.to_string()));
+        lines.push_str(&format!("shape = [{}]\n", list.collect::<Result<Vec<_>, _>>()?.join(", ")));
     }
     if let Some(expires) = expires {
         lines.push_str(&format!("expires = \"{}\"\n", timestamp::text(Millis(expires))));
@@ -181,6 +195,23 @@ mod tests {
         assert_eq!((id, &token.rights), ("app", &rights));
         assert!(!token.expired(1_896_091_199_999) && token.expired(1_896_091_200_000));
         assert!(!lines.contains(sent.rsplit('.').next().unwrap()), "the secret is in the file");
+    }
+
+    #[test]
+    fn a_token_of_tables_is_read_from_its_lines() {
+        let grant = r#"table=Items&where=owner = $1 AND "Kind" <> 'a"b\c'&params[1]=it's&columns=id,"Ti""tle""#;
+        let shapes: Grants = vec![grant.parse().unwrap(), "table=s.tags".parse().unwrap()].try_into().unwrap();
+        let (sent, lines) = make("app", &Rights { shapes: shapes.clone(), ..Rights::default() }, None).unwrap();
+        assert_eq!(Tokens::parse(&lines).unwrap().find(&sent).unwrap().1.rights.shapes, shapes, "{lines}");
+        let entry = |shape: &str| format!("[[token]]\nid = \"a\"\nhash = \"{}\"\n{shape}", hash());
+        let by_hand =
+            "[[token.shape]]\ntable = \"items\"\nwhere = \"owner = $1\"\nparams = [\"7\"]\ncolumns = [\"id\"]\n";
+        assert_eq!(Tokens::parse(&entry(by_hand)).unwrap().get("a").unwrap().rights.shapes.iter().count(), 1);
+        for wrong in
+            ["shape = [{ where = \"a = 1\" }]", "shape = [{ table = \"t\", where = \"(\" }]", "shape = [\"t\"]"]
+        {
+            assert!(Tokens::parse(&entry(wrong)).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{logs, metrics};
 use origins::Origins;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use thalweg_shapes::ShapesService;
+use thalweg_shapes::{Denied, Granted, ShapesService};
 use thalweg_wire::http::{Method, Request, Response};
 
 /// Why a request was refused, other than by its token. `docs/protocol/refusals.md` lists the codes.
@@ -81,7 +81,7 @@ pub(crate) struct Door {
 impl Door {
     pub(crate) fn new(config: &Config, auth: Option<Arc<Auth>>) -> Self {
         Self {
-            origins: Origins::of(config, auth.is_some()),
+            origins: Origins::of(config, auth.as_ref().is_some_and(|auth| auth.is_everywhere())),
             auth,
             shapes_guarded: config.serves_shapes() && config.shape_insecure == Switch::Off,
             refused: Default::default(),
@@ -108,6 +108,13 @@ impl Door {
             }
         }
         encoded(request).map(|refused| self.refuse(&refused))
+    }
+
+    /// What a request for shapes may read, if it comes with a token in place of their secret.
+    pub(crate) fn shapes(&self, request: &Request<'_>, now_ms: u64) -> Result<Option<Granted>, Denied> {
+        let auth =
+            self.auth.as_ref().filter(|_| request.method != Method::Options && !ShapesService::gives_secret(request));
+        auth.map_or(Ok(None), |auth| auth.shapes(request, now_ms, !self.shapes_guarded))
     }
 
     fn origin_of(&self, request: &Request<'_>, of_shapes: bool) -> Option<Refused> {

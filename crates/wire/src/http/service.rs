@@ -196,6 +196,12 @@ impl Context<'_> {
         self.deadline = Some(self.now + delay);
     }
 
+    /// The same, unless this call has asked for an earlier one.
+    pub fn wake_within(&mut self, delay: Duration) {
+        let at = self.now + delay;
+        self.deadline = Some(self.deadline.map_or(at, |earlier| earlier.min(at)));
+    }
+
     /// The server is stopping: answer with what there is.
     #[must_use]
     pub fn stopping(&self) -> bool {
