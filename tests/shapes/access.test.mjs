@@ -290,6 +290,16 @@ test("nothing that a request can say gets more than the token gives", async (t) 
   assert.equal((await me.request({ table, offset: "-1" })).status, 200)
 })
 
+test("a grant's own clause that fails on a row does not repeat the row", async () => {
+  const table = await items()
+  for (const where of ["title::int > 0", "1 / (owner - 8) > 0"]) {
+    const got = await as(await signed(`table=${table}&where=${where}`)).request({ table, offset: "-1" })
+    assert.equal(got.status, 400, got.text)
+    assert.match(got.text, /cannot be evaluated for some row \(22/)
+    assert.doesNotMatch(got.text, /mine|OTHER|integer/)
+  }
+})
+
 test("a table in the body of a POST is the one that counts, and is looked at", async () => {
   const table = await items()
   const me = as(await signed(mine(table)))

@@ -94,6 +94,15 @@ impl Refusal {
         }
     }
 
+    /// The same for who may not see every row: Postgres's words about a row that it failed on may hold the row.
+    pub(crate) fn without_values(self) -> Self {
+        match self {
+            Self::Invalid(invalid) => Self::Invalid(invalid.without_values()),
+            Self::Snapshot(_) => Self::Snapshot("The rows could not be read, please retry".to_owned()),
+            other => other,
+        }
+    }
+
     #[must_use]
     pub(crate) fn status(&self) -> u16 {
         match self {

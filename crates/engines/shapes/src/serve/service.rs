@@ -399,10 +399,13 @@ impl Visit {
     }
 
     fn refuse(&self, refusal: &Refusal, cx: &Context<'_>) -> Poll {
-        // Postgres's words about a row that it failed on may hold the row.
-        let unseen = Refusal::Snapshot("The rows could not be read; the server's log says why".into());
-        let refusal =
-            if matches!(refusal, Refusal::Snapshot(_)) && self.asker.is_private() { &unseen } else { refusal };
+        let seen;
+        let refusal = if self.asker.is_private() {
+            seen = refusal.clone().without_values();
+            &seen
+        } else {
+            refusal
+        };
         Poll::Ready(Reply::Now(self.inner.responder.refuse(&self.asker, refusal, self.inner.moment(cx.now_ms))))
     }
 
