@@ -1,7 +1,7 @@
 //! Walking the bytes of one segment: frame by frame until its end or the first thing that is not whole.
 
 use crate::FrameRef;
-use crate::format::{BATCH_HEADER, BATCH_MAGIC, BatchHeader, FRAME_HEADER, SEGMENT_HEADER, check_frame};
+use crate::format::{BATCH_HEADER, BatchHeader, FRAME_HEADER, SEGMENT_HEADER, Seal, check_frame};
 use bytes::Bytes;
 use memchr::memmem;
 use std::io;
@@ -12,7 +12,7 @@ use thalweg_disk::File;
 pub(crate) struct Body {
     pub(crate) bytes: Bytes,
     pub(crate) base: Lsn,
-    pub(crate) seal: u64,
+    pub(crate) seal: Seal,
 }
 
 /// Where a walk ended.
@@ -21,12 +21,14 @@ pub(crate) struct Walk {
     pub(crate) end: Lsn,
     /// The largest position that a batch header on the way said was durable.
     pub(crate) known: Lsn,
+    /// Where the batch ends in which the walk did: it may be further.
+    pub(crate) batch_end: Lsn,
     /// What stopped it, if it did not reach its limit.
     pub(crate) damage: Option<&'static str>,
 }
 
 impl Body {
-    pub(crate) fn read(file: &dyn File, base: Lsn, seal: u64) -> io::Result<Self> {
+    pub(crate) fn read(file: &dyn File, base: Lsn, seal: Seal) -> io::Result<Self> {
         let len = file.len()?.saturating_sub(SEGMENT_HEADER);
         let mut bytes = vec![0; usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?];
         let n = file.read_at(&mut bytes, SEGMENT_HEADER)?;
@@ -44,7 +46,7 @@ impl Body {
         limit: Option<Lsn>,
         mut f: impl FnMut(FrameRef, Bytes) -> Result<(), E>,
     ) -> Result<Walk, E> {
-        let mut walk = Walk { end: self.base, known: Lsn::ZERO, damage: None };
+        let mut walk = Walk { end: self.base, known: Lsn::ZERO, batch_end: self.base, damage: None };
         while limit != Some(walk.end) {
             let start = walk.end;
             let Some(header) = BatchHeader::decode(self.at(start), self.seal, start) else {
@@ -54,6 +56,7 @@ impl Body {
             walk.known = walk.known.max(header.known_durable);
             walk.end = start.plus(BATCH_HEADER as u64);
             let batch_end = start.plus(u64::from(header.bytes));
+            walk.batch_end = batch_end;
             for _ in 0..header.frames {
                 if limit == Some(walk.end) {
                     return Ok(walk);
@@ -83,14 +86,33 @@ impl Body {
         Ok(walk)
     }
 
+    /// Whole batch headers of this segment that stand at `at` or behind it, with their positions.
+    fn batches_from(&self, at: Lsn) -> impl Iterator<Item = (Lsn, BatchHeader)> + '_ {
+        let rest = self.at(at);
+        memmem::find_iter(rest, &self.seal.magic).filter_map(move |found| {
+            let lsn = at.plus(found as u64);
+            Some((lsn, BatchHeader::decode(&rest[found..], self.seal, lsn)?))
+        })
+    }
+
     /// Looks behind `at` for a batch that was written when `at` was durable already: its position, and what it knew.
     pub(crate) fn proof(&self, at: Lsn) -> Option<(Lsn, Lsn)> {
-        let from = at.since(self.base) as usize;
-        let rest = self.bytes.get(from..)?;
-        memmem::find_iter(rest, BATCH_MAGIC).find_map(|found| {
-            let lsn = self.base.plus((from + found) as u64);
-            let header = BatchHeader::decode(&rest[found..], self.seal, lsn)?;
-            (header.known_durable > at).then_some((lsn, header.known_durable))
-        })
+        let knew =
+            |(lsn, header): (Lsn, BatchHeader)| (header.known_durable > at).then_some((lsn, header.known_durable));
+        self.batches_from(at).find_map(knew)
+    }
+
+    /// Where that ends which was written at `at` and behind it, as far as something is left that tells: batch headers, the first bytes
+    /// of one, or frames behind a damaged one. `at` if nothing does.
+    pub(crate) fn written_upto(&self, at: Lsn) -> Lsn {
+        let of_batches = self.batches_from(at).map(|(lsn, header)| lsn.plus(u64::from(header.bytes))).max();
+        let header_end = at.plus(BATCH_HEADER as u64);
+        let torn = self.at(at).starts_with(&self.seal.magic).then_some(header_end);
+        let mut frame = header_end;
+        while let Ok(len) = check_frame(self.at(frame), self.seal, frame) {
+            frame = frame.plus(FRAME_HEADER as u64 + u64::from(len));
+        }
+        let of_frames = Some(frame).filter(|end| *end > header_end);
+        [of_batches, torn, of_frames].into_iter().flatten().max().unwrap_or(at)
     }
 }

@@ -41,6 +41,6 @@ pub use lengths::Lengths;
 pub use logs::{Logs, LogsOptions, Loss, ReadFrom, Seen, SweepCursor};
 pub use op::{Append, Op, Origin};
 pub use read::{Chunk, Seek, SeekError};
-pub use recovery::{JournalBounds, Replay};
+pub use recovery::Replay;
 pub use settle::When;
 pub use upkeep::{LogsStats, UpkeepError};

@@ -1,10 +1,12 @@
 //! All logs of one unit, over one journal.
 
 use crate::attachment::Attachment;
+use crate::error::CommitError;
 use crate::frame::Ancestor;
 use crate::gathered::Gathered;
 use crate::guard::Guard;
 use crate::log::Head;
+use crate::recovery::ID_RESERVE;
 use crate::root::LossMarks;
 use crate::runs::Sealed;
 use crate::shard::{Bounds, Shard, Slot};
@@ -82,6 +84,8 @@ pub struct Logs<A: Attachment> {
     pub(crate) options: LogsOptions,
     /// The next log's id, without the shard's bits.
     pub(crate) next_id: AtomicU64,
+    /// What the root says of it: ids from here on may not be given out yet.
+    pub(crate) id_ceiling: AtomicU64,
     pub(crate) loss: LossMarks,
     pub(crate) low_on_space: AtomicBool,
     pub(crate) counters: Counters,
@@ -158,8 +162,14 @@ impl<A: Attachment> Logs<A> {
         self.len() == 0
     }
 
-    pub(crate) fn new_id(&self, shard: usize) -> LogId {
-        LogId(self.next_id.fetch_add(1, Ordering::Relaxed) << SHARD_BITS | shard as u64)
+    /// The next id. A crash must not bring back one that was given out, so none is that the durable root does not reserve.
+    pub(crate) fn new_id(&self, shard: usize) -> Result<LogId, CommitError> {
+        let ceiling = self.id_ceiling.load(Ordering::Acquire);
+        let next = |id| (id < ceiling).then_some(id + 1);
+        match self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+            Ok(id) => Ok(LogId(id << SHARD_BITS | shard as u64)),
+            Err(_) => Err(CommitError::Ids(ID_RESERVE)),
+        }
     }
 
     pub(crate) fn note_append(&self, bytes: u64) {

@@ -5,7 +5,9 @@
 //! 1. `floor` is durable, and at most about `settle_bytes` past the old one.
 //! 2. Under short locks: the records of logs that changed, and the pieces that stand below `floor`. Writers go on between.
 //! 3. The pieces are read in journal order and written in (log, offset) order.
-//! 4. The records are written. What they say must be durable first: the directory must never be ahead of the journal.
+//! 4. The round waits until everything that the journal had accepted by the end of step 2 is durable. The records say it, and a log
+//!    that was deleted during step 2 has neither record nor pieces in this round: without its delete, which lies above `floor`,
+//!    recovery would find the log without the content that the new floor has passed. Then the records are written.
 //! 5. One edit names the new objects and moves the floor. Before it nothing has happened, after it everything has.
 //! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The journal is trimmed.
 
@@ -49,12 +51,13 @@ pub enum When {
 struct Taken {
     /// The lists of active slots, to be given back.
     active: Vec<Vec<u32>>,
-    graves: Vec<Vec<(LogId, Lsn)>>,
+    graves: Vec<Vec<LogId>>,
     records: Records,
     pieces: Vec<(LogId, Piece)>,
     /// Logs whose record was taken.
     clean: Vec<LogId>,
-    newest: Lsn,
+    /// The end of everything that can have had a say in this: accepted, not durable.
+    seen: Lsn,
 }
 
 impl<A: Attachment> Logs<A> {
@@ -82,15 +85,14 @@ impl<A: Attachment> Logs<A> {
             *since = None;
             return None;
         }
-        let first_seen = match *since {
+        let mut first_seen = match *since {
             Some((floor, at)) if floor == old => at,
             _ => now,
         };
+        let waited_ms = first_seen.elapsed(now);
         *since = Some((old, first_seen));
         let lag = durable.since(old);
-        let due = when == When::Now
-            || lag >= self.options.settle_bytes
-            || now.since(first_seen) >= self.options.settle_after_ms;
+        let due = when == When::Now || lag >= self.options.settle_bytes || waited_ms >= self.options.settle_after_ms;
         due.then(|| old.plus(lag.min(self.options.settle_bytes)))
     }
 
@@ -114,21 +116,18 @@ impl<A: Attachment> Logs<A> {
                     taken.pieces.extend(log.pieces_below(floor).map(|piece| (log.id, piece)));
                     if log.dirty || taken.pieces.len() > before {
                         taken.records.push((log.id, Some(log.record(floor))));
-                        taken.newest = taken.newest.max(log.changed);
                         taken.clean.push(log.id);
                         log.dirty = false;
                     }
                 }
             }
-            for (log, at) in &graves {
-                taken.records.push((*log, None));
-                taken.newest = taken.newest.max(*at);
-            }
+            taken.records.extend(graves.iter().map(|log| (*log, None)));
             taken.active.push(active);
             taken.graves.push(graves);
         }
         // No log is there twice: one that died after its record was taken gets its tombstone in the next round.
         taken.records.sort_unstable_by_key(|(log, _)| *log);
+        taken.seen = self.journal.end();
         taken
     }
 
@@ -136,7 +135,7 @@ impl<A: Attachment> Logs<A> {
         let objects = self.build_run(&mut taken.pieces)?;
         let settled: u64 = objects.iter().map(|meta| meta.bytes()).sum();
         let fresh: Vec<_> = objects.iter().map(|meta| meta.id).collect();
-        let known_durable = floor.max(taken.newest);
+        let known_durable = floor.max(taken.seen);
         let directory = self.journal.wait(known_durable).map_err(UpkeepError::from).and_then(|()| {
             if taken.records.is_empty() {
                 return Ok(None);
@@ -145,17 +144,18 @@ impl<A: Attachment> Logs<A> {
         });
         let directory = directory.inspect_err(|_| self.sealed.discard(&fresh))?;
         let made = fresh.into_iter().chain(directory.iter().map(|object| object.id)).collect();
-        let next_id = self.next_id.load(Ordering::Relaxed);
+        let ceiling = self.next_id.load(Ordering::Relaxed) + ID_RESERVE;
         self.sealed.edit(made, |root| {
             root.floor = floor;
             root.known_durable = root.known_durable.max(known_durable);
-            root.id_ceiling = root.id_ceiling.max(next_id + ID_RESERVE);
+            root.id_ceiling = root.id_ceiling.max(ceiling);
             root.directory.extend(directory);
             if !objects.is_empty() {
                 root.runs.push(Run { id: root.next_run, objects: objects.into_iter().map(sealed).collect() });
                 root.next_run += 1;
             }
         })?;
+        self.id_ceiling.fetch_max(ceiling, Ordering::Release);
         let pace = &self.pace;
         pace.settled_bytes.fetch_add(settled, Ordering::Relaxed);
         pace.directory_bytes.fetch_add(directory.map_or(0, |object| object.bytes), Ordering::Relaxed);
@@ -251,7 +251,7 @@ impl<A: Attachment> Logs<A> {
     /// Puts logs to rest that were only looked at.
     fn rest(&self, now: Millis) {
         let mut rested = self.pace.rested.lock();
-        if now.since(*rested) < REST_EVERY_MS {
+        if rested.elapsed(now) < REST_EVERY_MS {
             return;
         }
         *rested = now;

@@ -210,10 +210,10 @@ impl<A: Attachment> Logs<A> {
     /// than half alive by a rewrite, and every other dead byte when it has been dead for `purge_after_ms`. Whether it did anything.
     pub fn reclaim(&self, now: Millis) -> Result<bool, UpkeepError> {
         {
-            let reclaim = self.pace.reclaim.lock();
+            let mut reclaim = self.pace.reclaim.lock();
             let deaths = self.counters.deaths.load(Ordering::Relaxed);
-            if (deaths == reclaim.deaths && !reclaim.waiting) || now.since(reclaim.last) < self.options.reclaim_every_ms
-            {
+            let is_early = reclaim.last.elapsed(now) < self.options.reclaim_every_ms;
+            if (deaths == reclaim.deaths && !reclaim.waiting) || is_early {
                 return Ok(false);
             }
         }
@@ -243,8 +243,9 @@ impl<A: Attachment> Logs<A> {
                     continue;
                 };
                 object.live_bytes = *live;
-                object.dead_since =
-                    if *live < object.meta.covered_bytes() { object.dead_since.or(Some(now)) } else { None };
+                // Not in the future: the clock may have been set back since.
+                let dead_since = object.dead_since.map_or(now, |since| since.min(now));
+                object.dead_since = (*live < object.meta.covered_bytes()).then_some(dead_since);
             }
         };
         let mut after = Root::clone(&root);

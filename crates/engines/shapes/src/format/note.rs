@@ -243,6 +243,17 @@ impl Attachment for LogState {
         Self::decode(note)
     }
 
+    fn check(&self, note: &[u8]) -> Result<(), DecodeError> {
+        match self {
+            LogState::Plain(_) => Ok(()),
+            LogState::Shape(_) => ShapeNote::decode(note).map(|_| ()),
+            LogState::Base(_) => match ShapeNote::decode(note)? {
+                ShapeNote::RowsGone => Err(DecodeError::Range("note of a base")),
+                _ => Ok(()),
+            },
+        }
+    }
+
     fn apply(&mut self, note: &[u8], _: Lsn) -> Result<(), DecodeError> {
         match self {
             LogState::Plain(state) => *state = note.to_vec(),

@@ -613,13 +613,8 @@ fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, loss: Loss) -> System {
     };
     let mut opened = None;
     let logs = Logs::open(options, Arc::new(storage), Arc::new(manifest), loss, |bounds, replay| {
-        let journal = FileJournal::open(
-            Arc::clone(&shared),
-            journal_options(plan),
-            bounds.floor,
-            bounds.known_durable,
-            &mut |at, bytes| replay(at, bytes),
-        );
+        let journal =
+            FileJournal::open(Arc::clone(&shared), journal_options(plan), bounds, &mut |at, bytes| replay(at, bytes));
         let journal = Arc::new(journal.map_err(|error| error.to_string())?);
         opened = Some(Arc::clone(&journal));
         Ok(journal as Arc<dyn Journal>)

@@ -21,7 +21,12 @@ impl Attachment for Notes {
         Ok(Self(vec![note.to_vec()]))
     }
 
+    fn check(&self, note: &[u8]) -> Result<(), DecodeError> {
+        if note == b"bad" { Err(DecodeError::Range("note")) } else { Ok(()) }
+    }
+
     fn apply(&mut self, note: &[u8], _: Lsn) -> Result<(), DecodeError> {
+        self.check(note)?;
         self.0.push(note.to_vec());
         Ok(())
     }
@@ -160,8 +165,12 @@ impl Journal for ScriptedJournal {
 
     fn subscribe(&self, _: Arc<dyn Fn() + Send + Sync>) {}
 
-    fn wait(&self, _: Lsn) -> Result<(), Poisoned> {
-        self.sync();
+    /// What was asked for becomes durable, and not a frame more.
+    fn wait(&self, upto: Lsn) -> Result<(), Poisoned> {
+        let mut state = self.state.lock();
+        assert!(upto <= state.end, "{upto} is waited for, {} is accepted", state.end);
+        state.durable = state.durable.max(upto);
+        state.written = state.written.max(upto);
         Ok(())
     }
 
@@ -191,6 +200,10 @@ impl Journal for ScriptedJournal {
 
     fn start(&self) -> Lsn {
         self.state.lock().start
+    }
+
+    fn term(&self) -> u64 {
+        1
     }
 
     fn stats(&self) -> JournalStats {
