@@ -7,12 +7,12 @@
 use crate::held::Held as Memory;
 use crate::logs::ReadFrom;
 use crate::read::Chunk;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{LogId, Offset};
 
 /// Smaller chunks are as cheap to read as to find here.

@@ -10,7 +10,7 @@ use crate::log::{Log, Piece};
 use crate::logs::{Logs, incarnation, shard_of_log, shard_of_name};
 use crate::op::{Append, Op, Origin};
 use crate::shard::Shard;
-use parking_lot::MutexGuard;
+use crate::sync::MutexGuard;
 use thalweg_base::{Durability, LogId, Lsn, Offset, Reached, Until};
 use thalweg_journal::{AppendError, Class, FrameRef};
 

@@ -14,6 +14,7 @@ mod checkpoint;
 mod cut;
 pub mod directory;
 mod error;
+mod faults;
 mod frame;
 mod gathered;
 mod guard;
@@ -29,12 +30,15 @@ pub mod run;
 mod runs;
 mod settle;
 mod shard;
+mod sync;
 mod upkeep;
 
 pub use attachment::Attachment;
 pub use check::{CheckError, Checked, check};
 pub use cut::{Cut, HeldCut, read_cut};
 pub use error::{CommitError, OpenError, ReadError};
+#[cfg(feature = "faults")]
+pub use faults::{Faults, Moment};
 pub use frame::fuzz_frame;
 pub use guard::{Committed, Guard, LogView, NAME_BYTES_MAX};
 pub use lengths::Lengths;

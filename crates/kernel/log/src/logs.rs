@@ -2,6 +2,7 @@
 
 use crate::attachment::Attachment;
 use crate::error::CommitError;
+use crate::faults::{Faults, Moment};
 use crate::frame::Ancestor;
 use crate::gathered::Gathered;
 use crate::guard::Guard;
@@ -10,10 +11,10 @@ use crate::recovery::ID_RESERVE;
 use crate::root::LossMarks;
 use crate::runs::Sealed;
 use crate::shard::{Bounds, Shard, Slot};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::upkeep::Pace;
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thalweg_base::{Decoder, Durability, LogId, Lsn, Offset, Reached, Until, crc};
 use thalweg_journal::Journal;
 
@@ -55,6 +56,8 @@ pub struct LogsOptions {
     pub chunk_cache_bytes: u64,
     /// What acknowledgements of logs promise that do not say so themselves.
     pub durability: Durability,
+    #[cfg(feature = "faults")]
+    pub faults: Faults,
 }
 
 impl Default for LogsOptions {
@@ -71,9 +74,24 @@ impl Default for LogsOptions {
             ids_from: 0,
             chunk_cache_bytes: 32 << 20,
             durability: Durability::Durable,
+            #[cfg(feature = "faults")]
+            faults: Faults::default(),
         }
     }
 }
+
+impl LogsOptions {
+    #[allow(clippy::unused_self)]
+    pub(crate) fn faults(&self) -> Faults {
+        #[cfg(feature = "faults")]
+        return self.faults;
+        #[cfg(not(feature = "faults"))]
+        Faults
+    }
+}
+
+#[cfg(feature = "faults")]
+pub(crate) type Interrupt = Arc<dyn Fn(Moment) + Send + Sync>;
 
 /// Many named append-only logs. See the crate's documentation.
 pub struct Logs<A: Attachment> {
@@ -90,6 +108,8 @@ pub struct Logs<A: Attachment> {
     pub(crate) low_on_space: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) pace: Pace,
+    #[cfg(feature = "faults")]
+    pub(crate) interrupt: Mutex<Option<Interrupt>>,
 }
 
 /// Monotonic counters.
@@ -118,6 +138,24 @@ impl<A: Attachment> Logs<A> {
                 Guard::lock(self, of_logs.chain(names.iter().map(|name| shard_of_name(name))).collect())
             }
         }
+    }
+
+    /// `f` is called at every [`Moment`] of background work, on its thread.
+    #[cfg(feature = "faults")]
+    pub fn interrupt(&self, f: Option<Interrupt>) {
+        *self.interrupt.lock() = f;
+    }
+
+    #[allow(clippy::unused_self)]
+    pub(crate) fn at(&self, moment: Moment) {
+        #[cfg(feature = "faults")]
+        {
+            let interrupt = self.interrupt.lock().clone();
+            if let Some(interrupt) = interrupt {
+                interrupt(moment);
+            }
+        }
+        let _ = moment;
     }
 
     /// Everything below is durable.

@@ -16,12 +16,12 @@ use crate::logs::{Counters, Logs, LogsOptions, Loss, SHARDS, shard_of_log};
 use crate::root::Root;
 use crate::runs::Sealed;
 use crate::shard::Shard;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::upkeep::{Pace, UpkeepError};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use thalweg_base::{LogId, Lsn, Offset};
 use thalweg_journal::{Bounds, FrameRef, Journal};
 use thalweg_manifest::Manifest;
@@ -62,6 +62,9 @@ impl<A: Attachment> Logs<A> {
         let bounds = root.bounds();
         // A new unit gets its root when it has a journal, so that one without a root holds nothing.
         let sealed = Sealed::new(&options, storage, manifest, version, root);
+        if options.faults().orphans_go_first() {
+            sealed.remove_orphans()?;
+        }
         if !is_new {
             sealed.edit(Vec::new(), |_| {})?;
         }
@@ -88,6 +91,8 @@ impl<A: Attachment> Logs<A> {
             low_on_space: AtomicBool::new(false),
             counters: Counters::default(),
             pace: Pace::default(),
+            #[cfg(feature = "faults")]
+            interrupt: Mutex::new(None),
         })
     }
 

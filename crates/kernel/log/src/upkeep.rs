@@ -5,14 +5,15 @@
 
 use crate::attachment::Attachment;
 use crate::directory::DirectoryError;
+use crate::faults::Moment;
 use crate::logs::Logs;
 use crate::root::{DirectoryObject, Root, Run, Sealed};
 use crate::run::plan::{Liveness, Rewrite, RunShape, plan_merge, plan_rewrite};
 use crate::run::{Live, ObjectMeta, RunBuilder, RunError, RunOptions, live_bytes, merge};
 use crate::shard::Bounds;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{LogId, Lsn, Millis, ObjectId, Offset};
 use thalweg_journal::Poisoned;
 use thalweg_manifest::ManifestError;
@@ -164,12 +165,18 @@ impl<A: Attachment> Logs<A> {
     fn rebuild(&self, inputs: &[Vec<ObjectMeta>]) -> Result<(Vec<ObjectMeta>, u64), UpkeepError> {
         let mut builder = self.run_builder();
         let stats = merge(inputs, &|log| self.live(log), &mut builder)?;
+        self.at(Moment::Looked);
         self.deaths_are_durable()?;
-        Ok((builder.finish()?, stats.copied_bytes))
+        let built = builder.finish()?;
+        self.at(Moment::Unnamed);
+        Ok((built, stats.copied_bytes))
     }
 
     /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is gone.
     fn deaths_are_durable(&self) -> Result<(), Poisoned> {
+        if self.options.faults().merge_ignores_undurable_deaths() {
+            return Ok(());
+        }
         self.journal.wait(self.journal.end())
     }
 
@@ -250,6 +257,7 @@ impl<A: Attachment> Logs<A> {
         };
         let mut after = Root::clone(&root);
         note(&mut after);
+        self.at(Moment::Looked);
         self.deaths_are_durable()?;
         if after.runs != root.runs {
             self.sealed.edit(Vec::new(), note)?;
