@@ -68,7 +68,7 @@ impl Held {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
     use thalweg_base::Offset;

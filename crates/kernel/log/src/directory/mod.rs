@@ -17,5 +17,5 @@ pub use footer::DirectoryMeta;
 pub use merge::{DirectoryMergeStats, merge_newest_wins};
 pub use read::{DirectoryReader, verify};
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;

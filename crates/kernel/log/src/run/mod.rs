@@ -35,5 +35,5 @@ pub use read::{Mode, RunReader};
 pub use scan::{ObjectScan, RunScan};
 pub use verify::verify;
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
