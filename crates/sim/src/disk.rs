@@ -86,6 +86,20 @@ impl SimDisk {
         self.state.lock().faults.misreads = p;
     }
 
+    /// Disarms what the next sync, read or write would fail with; whether one of them has failed since, or the process has died.
+    pub fn take_armed(&self) -> bool {
+        let mut state = self.state.lock();
+        let faults = &mut state.faults;
+        let armed = [
+            &mut faults.fail_next_sync,
+            &mut faults.fail_next_write,
+            &mut faults.fail_next_dir_sync,
+            &mut faults.fail_next_read,
+        ];
+        armed.into_iter().for_each(|armed| *armed = false);
+        std::mem::take(&mut faults.failed)
+    }
+
     /// A file's name is gone, as from a damaged directory; whether it was there.
     pub fn lose(&self, path: &str) -> bool {
         let mut state = self.state.lock();
@@ -272,7 +286,7 @@ impl Disk for SimDisk {
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
         let mut state = self.state.lock();
         state.whole_change()?;
-        if std::mem::take(&mut state.faults.fail_next_dir_sync) {
+        if state.folder_sync_fails() {
             state.fail_folder_sync(dir);
             return Err(Error::other("simulated failure of a folder's sync"));
         }

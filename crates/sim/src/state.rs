@@ -44,6 +44,8 @@ pub(crate) struct Faults {
     /// So many changes still happen; the one after is cut short, and then nothing happens any more.
     pub(crate) left: Option<u64>,
     pub(crate) stopped: bool,
+    /// A fault that was armed has come true.
+    pub(crate) failed: bool,
 }
 
 impl State {
@@ -62,6 +64,7 @@ impl State {
             misreads: 0.0,
             left: None,
             stopped: false,
+            failed: false,
         };
         Self {
             rng: Rand64::new(u128::from(seed)),
@@ -132,15 +135,29 @@ impl State {
     }
 
     pub(crate) fn read_fails(&mut self) -> bool {
-        std::mem::take(&mut self.faults.fail_next_read)
+        let fails = std::mem::take(&mut self.faults.fail_next_read);
+        self.fails(fails)
     }
 
     pub(crate) fn write_fails(&mut self) -> bool {
-        std::mem::take(&mut self.faults.fail_next_write) || chance(&mut self.rng, self.faults.write_failures)
+        let fails =
+            std::mem::take(&mut self.faults.fail_next_write) || chance(&mut self.rng, self.faults.write_failures);
+        self.fails(fails)
     }
 
     pub(crate) fn sync_fails(&mut self) -> bool {
-        std::mem::take(&mut self.faults.fail_next_sync) || chance(&mut self.rng, self.faults.sync_failures)
+        let fails = std::mem::take(&mut self.faults.fail_next_sync) || chance(&mut self.rng, self.faults.sync_failures);
+        self.fails(fails)
+    }
+
+    pub(crate) fn folder_sync_fails(&mut self) -> bool {
+        let fails = std::mem::take(&mut self.faults.fail_next_dir_sync);
+        self.fails(fails)
+    }
+
+    fn fails(&mut self, fails: bool) -> bool {
+        self.faults.failed |= fails;
+        fails
     }
 
     /// Syncs one folder. A move out of it becomes durable together with its arrival elsewhere.

@@ -137,6 +137,11 @@ impl Folder {
         }
     }
 
+    /// A server has run on it, or it was restored: it holds more than what a new folder does.
+    pub(crate) fn was_served(&self) -> bool {
+        !self.is_new && self.path.join("RUN").exists()
+    }
+
     /// Makes a folder that holds a whole restored copy one that a server takes.
     pub(crate) fn finish_restored(path: &Path, format: u32) -> anyhow::Result<()> {
         let _lock = Lock::take(path, Duration::ZERO)?;

@@ -49,6 +49,12 @@ impl<A: Attachment> Kernel<A> {
                 logs_options.ids_from = fresh_ids()?;
             }
         }
+        if folder.was_served() && !folder.path().join(MANIFEST).exists() {
+            anyhow::bail!(
+                "{} is missing, but a server has run on this folder: restore a backup into a new one",
+                folder.path().join(MANIFEST).display()
+            );
+        }
         Self::open_unit(folder.path(), journal_options(config)?, logs_options, loss)
             .context("`thalweg check` reads all of the data folder and says what is wrong")
     }

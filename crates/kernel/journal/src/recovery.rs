@@ -195,7 +195,6 @@ fn list<E>(disk: &dyn Disk) -> Result<Lists, OpenError<E>> {
 
 /// Files follow each other without a hole, and each is made whole before the next. In folders of format version 1 they did not.
 fn check_numbers<E>(live: &[(Found, SegmentHeader)], blank: &[Found]) -> Result<(), OpenError<E>> {
-    let Some((last, newest)) = live.last() else { return Ok(()) };
     let corrupt = |at: Lsn, proof: String| Err(OpenError::Corrupt { at, proof });
     for pair in live.windows(2) {
         let [(one, header), (next, after)] = pair else { continue };
@@ -204,19 +203,21 @@ fn check_numbers<E>(live: &[(Found, SegmentHeader)], blank: &[Found]) -> Result<
             return corrupt(after.base, format!("{missing} is missing or its header is damaged; {next} is there"));
         }
     }
-    if newest.term == 0 {
-        return Ok(());
-    }
+    let (last, at) = match live.last() {
+        Some((_, newest)) if newest.term == 0 => return Ok(()),
+        Some((last, newest)) => (last.number, newest.base),
+        None => (0, Lsn::ZERO),
+    };
     let mut before: Option<&Found> = None;
-    for found in blank.iter().filter(|found| found.number > last.number && !found.is_spare()) {
-        let expected = before.map_or(last.number, |found| found.number) + 1;
+    for found in blank.iter().filter(|found| found.number > last && !found.is_spare()) {
+        let expected = before.map_or(last, |found| found.number) + 1;
         if found.number != expected {
             let (missing, next) = (segment_path(expected), segment_path(found.number));
-            return corrupt(newest.base, format!("{missing}, behind this position, is missing; {next} is there"));
+            return corrupt(at, format!("{missing}, behind this position, is missing; {next} is there"));
         }
         if let Some(short) = before.filter(|before| before.len < found.len) {
             let (short, next) = (segment_path(short.number), segment_path(found.number));
-            return corrupt(newest.base, format!("{short}, behind this position, is cut short; {next} is whole"));
+            return corrupt(at, format!("{short}, behind this position, is cut short; {next} is whole"));
         }
         before = Some(found);
     }
