@@ -71,7 +71,7 @@ fn histories_reach_what_they_are_for() {
         ("crashes inside of background work", crashes_inside, 100),
         ("crashes in recovery", crashes_in_recovery, 40),
         ("requests inside of background work", meanwhile, 1_000),
-        ("reads of a stream that is changing", unsteady, 100),
+        ("reads of a stream that is changing", unsteady, 50),
         ("rotten histories", rotten, 10),
         ("refusals of what has rotted", refused, 5),
     ] {
@@ -83,7 +83,7 @@ fn histories_reach_what_they_are_for() {
 fn caught(plan: Plan) {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let seen = (0..400).find(|seed| catch_unwind(AssertUnwindSafe(|| run(*seed, plan))).is_err());
+    let seen = (0..3_000).find(|seed| catch_unwind(AssertUnwindSafe(|| run(*seed, plan))).is_err());
     std::panic::set_hook(hook);
     assert!(seen.is_some(), "no history shows the planted fault {plan:?}");
     eprintln!("{plan:?} is seen by seed {}", seen.unwrap_or_default());

@@ -248,7 +248,12 @@ impl World {
         work(&logs, now);
         #[cfg(feature = "faults")]
         logs.interrupt(None);
-        shared.lock().disk.misreads(0.0);
+        let mut world = shared.lock();
+        world.disk.misreads(0.0);
+        // What the work has taken for certain must be so at once.
+        if world.upto(4) == 0 && !world.disk.is_stopped() {
+            world.crash();
+        }
     }
 
     /// What happens while background work is under way.
@@ -257,7 +262,7 @@ impl World {
         use thalweg_log::Moment::{ShardHalfTaken, ShardListed};
         // A round has many shards to look at, and one of everything else.
         let many = matches!(moment, ShardListed | ShardHalfTaken);
-        if self.disk.is_stopped() || self.upto(if many { 30 } else { 3 }) > 0 {
+        if self.disk.is_stopped() || self.upto(if many { 8 } else { 3 }) > 0 {
             return;
         }
         self.disk.misreads(0.0);
