@@ -6,6 +6,7 @@
 use crate::fill::Fill;
 use crate::format::{BATCH_HEADER, FRAME_HEADER, Seal};
 use crate::options::Options;
+use crate::pinned::Pinned;
 use crate::published::Published;
 use crate::recovery::Opened;
 use crate::segments::Segments;
@@ -39,6 +40,8 @@ pub struct FileJournal {
     /// A buffered frame was accepted since the last look.
     pub(crate) early: AtomicBool,
     pub(crate) window: Mutex<Window>,
+    /// Batches of the window, and what readers hold.
+    pub(crate) pinned: Pinned,
     /// One preparation at a time.
     pub(crate) preparing: Mutex<()>,
     pub(crate) published: Published,
@@ -194,6 +197,11 @@ impl Journal for FileJournal {
 
     fn start(&self) -> Lsn {
         Lsn(self.start.load(Ordering::Acquire))
+    }
+
+    fn pinned_bytes(&self) -> u64 {
+        let kept = self.window.lock().held() as u64;
+        self.pinned.bytes().saturating_sub(kept)
     }
 
     fn term(&self) -> u64 {

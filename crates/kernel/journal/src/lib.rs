@@ -13,6 +13,7 @@ mod fill;
 mod format;
 mod memory;
 mod options;
+mod pinned;
 mod prepare;
 mod published;
 mod read;
@@ -193,6 +194,12 @@ pub trait Journal: Send + Sync + 'static {
 
     /// The oldest position that is still readable.
     fn start(&self) -> Lsn;
+
+    /// Bytes of buffers that readers hold payloads of, beside what the journal keeps in memory anyway: a payload keeps the batch, or the
+    /// read, that it came with.
+    fn pinned_bytes(&self) -> u64 {
+        0
+    }
 
     /// Which opening of the journal this is: each has a larger one, if the journal survives it.
     fn term(&self) -> u64;

@@ -2,6 +2,7 @@
 
 use crate::file::FileJournal;
 use crate::format::{FRAME_HEADER, check_frame};
+use crate::pinned::Pinned;
 use crate::segments::Segment;
 use crate::{FrameRef, Journal, ReadError};
 use bytes::Bytes;
@@ -15,6 +16,7 @@ const RUN_MAX: u64 = 4 << 20;
 /// Keeps a segment from being reused, so that its frames stay readable after they are trimmed.
 pub struct Held {
     segment: Arc<Segment>,
+    pinned: Pinned,
     start: Lsn,
     end: Lsn,
 }
@@ -42,7 +44,7 @@ impl Held {
             }
             let n = run_len(rest, self.end);
             let (run, later) = rest.split_at(n);
-            read_run(&self.segment, run, true, &mut out)?;
+            read_run(&self.segment, &self.pinned, run, true, &mut out)?;
             rest = later;
         }
         Ok(out)
@@ -62,7 +64,13 @@ fn run_len(frames: &[FrameRef], limit: Lsn) -> usize {
 }
 
 /// Reads a run of neighbouring frames of one segment. `false` where the device would have to be waited for.
-fn read_run(segment: &Segment, run: &[FrameRef], may_wait: bool, out: &mut Vec<Bytes>) -> Result<bool, ReadError> {
+fn read_run(
+    segment: &Segment,
+    pinned: &Pinned,
+    run: &[FrameRef],
+    may_wait: bool,
+    out: &mut Vec<Bytes>,
+) -> Result<bool, ReadError> {
     let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(true) };
     let at = segment.offset(first.lsn);
     let len = last.end().since(first.lsn);
@@ -80,7 +88,7 @@ fn read_run(segment: &Segment, run: &[FrameRef], may_wait: bool, out: &mut Vec<B
         }
     };
     buf.truncate(n);
-    let bytes = Bytes::from(buf);
+    let bytes = pinned.count(buf);
     for frame in run {
         let from = frame.lsn.since(first.lsn) as usize;
         let corrupt = |what: &str| ReadError::Corrupt { at: frame.lsn, what: what.into() };
@@ -104,7 +112,7 @@ impl FileJournal {
         }
         let segment = segments.find(lsn)?;
         let end = segments.end_of(&segment).unwrap_or(written);
-        Some(Held { start: segment.base, end, segment })
+        Some(Held { start: segment.base, end, pinned: self.pinned.clone(), segment })
     }
 
     /// `None` where a device would have to be waited for and may not.
@@ -162,6 +170,6 @@ impl FileJournal {
             (segment, limit)
         };
         let n = run_len(frames, limit);
-        Ok(if read_run(&segment, &frames[..n], may_wait, out)? { n } else { 0 })
+        Ok(if read_run(&segment, &self.pinned, &frames[..n], may_wait, out)? { n } else { 0 })
     }
 }

@@ -18,6 +18,7 @@ use crate::format::{
     spare_number, spare_path,
 };
 use crate::options::Options;
+use crate::pinned::Pinned;
 use crate::prepare::create_blank;
 use crate::published::Published;
 use crate::scan::Body;
@@ -428,6 +429,7 @@ impl FileJournal {
             writer: Mutex::new(Writer::new(active, end)),
             early: AtomicBool::new(false),
             window: Mutex::new(Window::new(options.window_bytes, options.window_batches)),
+            pinned: Pinned::default(),
             preparing: Mutex::new(()),
             published: Published::new(end),
             shell: Shell::default(),

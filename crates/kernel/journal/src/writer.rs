@@ -10,7 +10,6 @@ use crate::file::{Counters, FileJournal};
 use crate::fill::Batch;
 use crate::format::{BATCH_HEADER, BatchHeader, SEGMENT_HEADER, SegmentHeader};
 use crate::segments::{Blank, Segment};
-use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_base::Lsn;
 
@@ -182,7 +181,7 @@ impl FileJournal {
     fn write(&self, writer: &mut Writer, batch: Batch) -> Result<(), Poisoned> {
         let (lsn, end, frames) = (batch.lsn, batch.end(), u64::from(batch.frames));
         let urgent = batch.urgent;
-        let bytes = Bytes::from(batch.sealed(writer.active.seal, writer.synced));
+        let bytes = self.pinned.count(batch.sealed(writer.active.seal, writer.synced));
         self.write_at(writer, &bytes, lsn)?;
         (writer.written, writer.frames) = (end, end);
         writer.urgent = writer.urgent.max(urgent);

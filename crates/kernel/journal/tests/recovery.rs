@@ -358,3 +358,26 @@ fn a_payload_cannot_pass_for_a_batch_that_proves_damage() {
     let (journal, frames) = open(&disk);
     assert_eq!((frames.len(), journal.end()), (1, torn.lsn));
 }
+
+#[test]
+fn a_payload_counts_with_the_batch_that_it_keeps() {
+    let disk = SimDisk::new(1);
+    let small = Options { window_bytes: 2_000, ..options() };
+    let journal =
+        FileJournal::open(Arc::new(disk), small, Bounds::default(), &mut |_, _| Ok::<(), Infallible>(())).unwrap();
+    // One batch: a few bytes and many.
+    let little = journal.append(Class::User, &[b"little"]).unwrap().frame;
+    let much = journal.append(Class::User, &[&[7; 1_500]]).unwrap();
+    journal.wait(much.end).unwrap();
+    let payload = journal.try_read(&[little]).unwrap().unwrap().remove(0);
+    assert_eq!(journal.pinned_bytes(), 0, "the window has it anyway");
+    let next = append(&journal, &[8; 1_500]).frame;
+    assert!((1_500..1_700).contains(&journal.pinned_bytes()), "{}", journal.pinned_bytes());
+    // Read from the file, it keeps what was read with it.
+    let again = journal.read(&[little, much.frame]).wait().unwrap().remove(0);
+    assert!(journal.pinned_bytes() > 3_000);
+    drop(payload);
+    drop(again);
+    assert_eq!(journal.pinned_bytes(), 0);
+    assert_eq!(journal.try_read(&[next]).unwrap().unwrap()[0], [8; 1_500][..]);
+}

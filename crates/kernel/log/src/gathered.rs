@@ -70,7 +70,7 @@ impl Gathered {
     pub(crate) fn note(&self, want: ReadFrom, mut chunk: Chunk) -> Chunk {
         let len = chunk.bytes();
         if len < BYTES_MIN || !self.asked_before(want, chunk.end) {
-            return self.memory.count_chunk(chunk);
+            return self.memory.join_chunk(chunk);
         }
         // A copy even of a single part: it may be a slice of something much larger.
         let bytes = self.memory.count(Bytes::from(chunk.parts.concat()));
@@ -133,10 +133,11 @@ mod tests {
     }
 
     #[test]
-    fn small_chunks_are_left_alone() {
+    fn small_chunks_are_not_kept() {
         let gathered = Gathered::new(1 << 20);
         for _ in 0..3 {
-            assert_eq!(gathered.note(want(0, 400), chunk(4, 400)).parts.len(), 4);
+            assert_eq!(gathered.note(want(0, 400), chunk(4, 400)).parts.len(), 1);
+            assert!(gathered.get(want(0, 400)).is_none());
         }
     }
 }

@@ -72,9 +72,10 @@ impl<A: Attachment> Logs<A> {
         read.unwrap_or_else(|| Err(restless(from.log, from.from))).map(|chunk| self.gathered.note(from, chunk))
     }
 
-    /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made.
+    /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made, and batches of the
+    /// journal of which they have a part.
     pub fn held_bytes(&self) -> u64 {
-        self.gathered.memory.bytes()
+        self.gathered.memory.bytes() + self.journal.pinned_bytes()
     }
 
     /// Counts a buffer that was made from what was read, such as an encoded answer.
@@ -550,7 +551,8 @@ impl<'a, A: Attachment> Collected<'a, A> {
     fn fetch(&mut self, log: LogId, at: Offset) -> Result<(), Stop> {
         if let Some((object, range)) = self.pending.take() {
             let data = self.reader.logs.sealed.reader.data(object, range, self.reader.mode);
-            self.parts.push(data.map_err(|error| stop(error, log, at))?);
+            let data = data.map_err(|error| stop(error, log, at))?;
+            self.parts.push(self.reader.logs.gathered.memory.count(data));
         }
         Ok(())
     }
