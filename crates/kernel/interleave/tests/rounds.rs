@@ -330,6 +330,31 @@ fn read(logs: &Unit, name: &str) {
     }
 }
 
+/// A reader that has taken its snapshot, while what it is about to read is trimmed and its space given back.
+fn reader_and_trim() {
+    let disk = Disk::default();
+    let journal = MortalJournal::new(disk.clone());
+    let logs = Arc::new(open(&disk, &journal, &[], Faults::default()).expect("a new unit opens"));
+    let writer = Writer { logs: Arc::clone(&logs), committed: Committed::default(), names: names() };
+    let name = writer.names[0].clone();
+    writer.create(&name).and_then(|()| writer.append(&name, 39)).unwrap();
+    journal.sync();
+    logs.settle(Millis(1), When::Now).unwrap();
+    let reading = {
+        let (logs, name) = (Arc::clone(&logs), name.clone());
+        shuttle::thread::spawn(move || read(&logs, &name))
+    };
+    writer.trim(&name).unwrap();
+    journal.sync();
+    assert!(logs.reclaim(Millis(100_000)).unwrap(), "its space is given back");
+    reading.join().unwrap();
+}
+
+#[test]
+fn interleavings_of_a_reader_and_a_trim_never_look_like_damage() {
+    shuttle::check_pct(reader_and_trim, orders(2_000), 2);
+}
+
 fn orders(default: usize) -> usize {
     std::env::var("INTERLEAVINGS").ok().map_or(default, |n| n.parse().unwrap())
 }

@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use shuttle::sync::Mutex;
+use shuttle::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::{Durability, Lsn, ObjectId, Ticket};
 use thalweg_journal::{AppendError, Appended, Class, FrameRef, Journal, JournalStats, Poisoned, ReadError};
 use thalweg_manifest::{Manifest, ManifestError, MemoryManifest, Root};
@@ -29,8 +29,6 @@ impl Disk {
     }
 
     fn is_dead(&self) -> bool {
-        // Each look is a moment at which another thread may run.
-        shuttle::thread::yield_now();
         self.dead.load(Ordering::SeqCst)
     }
 
