@@ -34,6 +34,7 @@ macro_rules! planted {
 planted!(round_misses_deletes, merge_ignores_undurable_deaths, orphans_go_first);
 
 /// Where background work stands when it holds no lock of a shard.
+#[cfg_attr(not(feature = "faults"), allow(unreachable_pub))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// A round has taken a shard's lists, and none of its logs.

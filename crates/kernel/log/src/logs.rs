@@ -7,7 +7,6 @@ use crate::frame::Ancestor;
 use crate::gathered::Gathered;
 use crate::guard::Guard;
 use crate::log::Head;
-use crate::recovery::ID_RESERVE;
 use crate::root::LossMarks;
 use crate::runs::Sealed;
 use crate::shard::{Bounds, Shard, Slot};
@@ -53,6 +52,8 @@ pub struct LogsOptions {
     /// No id below this one (without the shard's bits) is given out: they may name what another history of this unit wrote. Only
     /// grows in effect: a lower value than before changes nothing.
     pub ids_from: u64,
+    /// How many ids a start, and each round of settling, reserves: so many logs can be made between two rounds.
+    pub id_reserve: u64,
     /// Bounded memory for chunks that are read again and again.
     pub chunk_cache_bytes: u64,
     /// What acknowledgements of logs promise that do not say so themselves.
@@ -73,6 +74,7 @@ impl Default for LogsOptions {
             reclaim_every_ms: 5_000,
             index_cache_bytes: 64 << 20,
             ids_from: 0,
+            id_reserve: 1 << 24,
             chunk_cache_bytes: 32 << 20,
             durability: Durability::Durable,
             #[cfg(feature = "faults")]
@@ -207,7 +209,7 @@ impl<A: Attachment> Logs<A> {
         let next = |id| (id < ceiling).then_some(id + 1);
         match self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
             Ok(id) => Ok(LogId(id << SHARD_BITS | shard as u64)),
-            Err(_) => Err(CommitError::Ids(ID_RESERVE)),
+            Err(_) => Err(CommitError::Ids(self.options.id_reserve)),
         }
     }
 

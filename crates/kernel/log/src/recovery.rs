@@ -55,7 +55,8 @@ impl<A: Attachment> Logs<A> {
         tables.load(&root, &storage)?;
 
         let next_id = root.id_ceiling.max(options.ids_from);
-        root.id_ceiling = next_id + ID_RESERVE;
+        // Each start skips what the one before it reserved: an id that was given out, but lost before it was durable, stays unused.
+        root.id_ceiling = next_id + options.id_reserve;
         root.loss.raise(loss, LogId(next_id << SHARDS.trailing_zeros()));
         let loss = root.loss;
         let options = LogsOptions { chunk_bytes: root.chunk_bytes, ..options };
@@ -82,7 +83,7 @@ impl<A: Attachment> Logs<A> {
         Ok(Self {
             shards: tables.shards.into_iter().map(Mutex::new).collect(),
             journal,
-            id_ceiling: AtomicU64::new(next_id + ID_RESERVE),
+            id_ceiling: AtomicU64::new(next_id + options.id_reserve),
             sealed,
             gathered: Gathered::new(options.chunk_cache_bytes),
             options,
@@ -106,10 +107,6 @@ impl<A: Attachment> Logs<A> {
         Ok(())
     }
 }
-
-/// Ids that are given out before the next manifest says so. Each start skips this many, so that an id which was given out but
-/// lost before it was durable is not given out again.
-pub(crate) const ID_RESERVE: u64 = 1 << 24;
 
 struct Tables<A> {
     shards: Vec<Shard<A>>,

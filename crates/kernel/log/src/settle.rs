@@ -19,7 +19,6 @@ use crate::faults::Moment;
 use crate::frame;
 use crate::log::Piece;
 use crate::logs::{Logs, shard_of_log};
-use crate::recovery::ID_RESERVE;
 use crate::root::Run;
 use crate::run::{Content, Extent};
 use crate::shard::Shard;
@@ -176,7 +175,7 @@ impl<A: Attachment> Logs<A> {
         let directory = directory.inspect_err(|_| self.sealed.discard(&fresh))?;
         let made = fresh.into_iter().chain(directory.iter().map(|object| object.id)).collect();
         self.at(Moment::Unnamed);
-        let ceiling = self.next_id.load(Ordering::Relaxed) + ID_RESERVE;
+        let ceiling = self.next_id.load(Ordering::Relaxed) + self.options.id_reserve;
         self.sealed.edit(made, |root| {
             root.floor = floor;
             root.known_durable = root.known_durable.max(known_durable);

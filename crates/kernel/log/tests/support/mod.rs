@@ -280,6 +280,15 @@ impl Doubtful {
         *self.next.lock() = Some(fate);
     }
 
+    /// Another one with the same root.
+    pub(crate) fn copy(&self) -> Arc<Self> {
+        let copy = Self::default();
+        if let Some(root) = self.inner.load().unwrap() {
+            copy.inner.commit(0, &root.body).unwrap();
+        }
+        Arc::new(copy)
+    }
+
     /// The process is dead: until it is opened again, nothing is committed.
     pub(crate) fn die(&self) {
         self.dead.store(true, Ordering::Relaxed);
