@@ -264,7 +264,12 @@ impl FileJournal {
         let scanned = scan(disk.as_ref(), &options, floor, known_durable, replay)?;
         scanned.settle_tail(disk.as_ref())?;
         let end = scanned.end;
-        tracing::info!(%floor, %end, segments = scanned.live.len(), stopped = scanned.stopped, "journal recovered");
+        match scanned.stopped {
+            "it is new" => tracing::info!("a new journal begins"),
+            because => {
+                tracing::info!(%floor, %end, segments = scanned.live.len(), because, "the journal was read to its end")
+            }
+        }
         Self::resume(disk, options, floor, scanned)
     }
 
