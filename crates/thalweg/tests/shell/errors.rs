@@ -64,3 +64,25 @@ fn the_first_lines_of_a_new_server_do_not_read_like_a_fault() {
         assert!(!said.contains(word), "{said}");
     }
 }
+
+#[test]
+fn a_webhook_that_fails_says_why() {
+    let rig = Rig::start(&["--webhook-targets", "local"]);
+    rig.append("a", "one");
+    let body = r#"{"type":"webhook","pattern":"a","webhook":{"url":"http://127.0.0.1:1/"}}"#;
+    let request = format!(
+        "PUT /v1/stream/__ds/subscriptions/s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         connection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let mut socket = std::net::TcpStream::connect(&rig.address).unwrap();
+    std::io::Write::write_all(&mut socket, request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    std::io::Read::read_to_string(&mut socket, &mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    rig.append("a", "two");
+    let line = rig.until("the delivery has failed", || {
+        rig.log().lines().find(|line| line.contains("a webhook delivery failed")).map(str::to_owned)
+    });
+    assert!(line.contains("WARN") && line.contains("refused"), "{line}");
+}
