@@ -20,11 +20,14 @@ async function writer(n) {
   }
 }
 async function follower(n) {
-  const response = await fetch(`${url}/${n}?offset=now&live=sse`).catch(() => null)
-  if (!response?.ok) return
-  const reader = response.body.getReader()
-  while (loading && !(await reader.read()).done);
-  await reader.cancel()
+  // One connection lasts a minute.
+  while (loading) {
+    const response = await fetch(`${url}/${n}?offset=now&live=sse`).catch(() => null)
+    if (!response?.ok) return
+    const reader = response.body.getReader()
+    while (loading && !(await reader.read()).done);
+    await reader.cancel()
+  }
 }
 const load = Promise.all(Array.from({ length: 8 }, (_, n) => writer(n)))
 await pause(300)
@@ -74,6 +77,16 @@ try {
   check("it says that it serves, since when, and which version", /serving/.test(await page.locator("#state").textContent()) && /^up \d+/.test(await page.locator("#uptime").textContent()) && /^\d+\.\d+/.test(await page.locator("#version").textContent()))
   await pause(Number(process.env.LIVE_SECONDS ?? 4) * 1000)
   await page.screenshot({ path: `${shots}/light.png` })
+  // Those of the README: LIVE_SECONDS=110 tests/live/run.sh, then docs/live-light.png and docs/live-dark.png are these.
+  if (process.env.LIVE_SECONDS) {
+    await page.setViewportSize({ width: 1240, height: 1010 })
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme })
+      await pause(1200)
+      await page.screenshot({ path: `${shots}/live-${colorScheme}.png`, scale: "css" })
+    }
+    await page.setViewportSize({ width: 1240, height: 860 })
+  }
   await page.emulateMedia({ colorScheme: "dark" })
   await pause(1200)
   const ground = await page.evaluate(() => getComputedStyle(document.body).backgroundColor)

@@ -27,7 +27,7 @@ if need_pg 15 && pg_start 15; then
 else
   skip "the live page of shapes (needs Postgres)"
 fi
-CHROMIUM=$(command -v chromium) HOME=$WORK timeout 300 node "$here/live.mjs" "$BASE" "$SERVER_PID" "$SHAPES" >"$WORK/live.out" 2>&1 || fail "the browser test ends well: $(grep -v '^ok\|^FAILED' "$WORK/live.out" | tail -5)"
+CHROMIUM=$(command -v chromium) HOME=$WORK timeout $((300 + ${LIVE_SECONDS:-0})) node "$here/live.mjs" "$BASE" "$SERVER_PID" "$SHAPES" >"$WORK/live.out" 2>&1 || fail "the browser test ends well: $(grep -v '^ok\|^FAILED' "$WORK/live.out" | tail -5)"
 while IFS= read -r line; do
   case $line in "ok "*) pass "${line#ok }" ;; "FAILED "*) fail "${line#FAILED }" ;; esac
 done <"$WORK/live.out"

@@ -10,6 +10,8 @@ use std::io::Read;
 use std::time::{Duration, Instant};
 use ureq::http::Method;
 
+/// Requests of this command between the two samples.
+const OWN: f64 = 1.0;
 /// Rates are those of this time.
 const BETWEEN: Duration = Duration::from_secs(1);
 const METRICS_BYTES_MAX: u64 = 16 << 20;
@@ -91,11 +93,14 @@ struct Rates<'a>(&'a Sample, &'a Sample);
 
 impl Rates<'_> {
     fn of(&self, name: &str) -> f64 {
-        let seconds = match (self.0.at, self.1.at) {
-            (Some(was), Some(now)) => now.duration_since(was).as_secs_f64().max(1e-3),
-            _ => 1.0,
-        };
-        ((self.1.get(name) - self.0.get(name)) / seconds).max(0.0)
+        self.per_s(self.1.get(name) - self.0.get(name)).max(0.0)
+    }
+
+    fn per_s(&self, count: f64) -> f64 {
+        match (self.0.at, self.1.at) {
+            (Some(was), Some(now)) => count / now.duration_since(was).as_secs_f64().max(1e-3),
+            _ => count,
+        }
     }
 
     /// The mean of a total over its count.
@@ -188,7 +193,7 @@ fn show(was: &Sample, now: &Sample) {
             "{} connections, {} waiting readers, {} requests/s",
             n("connections"),
             n("waiters"),
-            count(rates.of("requests_total"))
+            count((rates.of("requests_total") - rates.per_s(OWN)).max(0.0))
         ),
     );
     let sync = rates.mean("journal_sync_seconds_total", "journal_syncs_total");

@@ -7,7 +7,7 @@ fn status_shows_health_and_figures_and_its_code_is_that_of_health() {
     let rig = Rig::start(&[]);
     rig.append("a", "some words\n");
     let text = rig.ok("status");
-    for part in ["health       ok", "streams      1;", "settling", "memory", "damage"] {
+    for part in ["health       ok", "streams      1;", " 0 requests/s", "settling", "memory", "damage"] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
     let json: serde_json::Value = serde_json::from_str(&rig.ok("status --json")).unwrap();
