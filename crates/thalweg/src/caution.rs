@@ -4,9 +4,9 @@ use crate::config::{AuthMode, Config, Switch};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Who else may do something to a file, as bits of its mode.
+/// What others may do to a file, as bits of its mode. A group may be one that is trusted with reading.
 const OTHERS_WRITE: u32 = 0o022;
-const OTHERS_READ: u32 = 0o044;
+const OTHERS_READ: u32 = 0o004;
 
 /// What to warn of. `superuser`: the process may do everything on its machine.
 pub(crate) fn all(config: &Config, superuser: bool) -> Vec<String> {
@@ -35,7 +35,9 @@ pub(crate) fn all(config: &Config, superuser: bool) -> Vec<String> {
     for (what, path, others, verb) in files {
         said.extend(mode_of(&path).filter(|mode| mode & others != 0).map(|mode| {
             let path = path.display();
-            format!("other users may {verb} {what}, {path}, of mode {mode:o}: chmod go-rwx, or 640 for a group that you trust")
+            format!(
+                "other users may {verb} {what}, {path}, of mode {mode:o}: chmod 600, or 640 with a group that you trust"
+            )
         }));
     }
     said
@@ -88,6 +90,9 @@ mod tests {
         };
         let (tokens, key) = (file("tokens.toml", 0o666), file("key.pem", 0o644));
         file("signing.key", 0o604);
+        let of_group =
+            Settings { tls_key: file("group.pem", 0o640), tls_cert: file("cert.pem", 0o644), ..Settings::default() };
+        assert_eq!(said(of_group, false), "");
         let cert = file("cert.pem", 0o644);
         let data = Some(folder.path().to_owned());
         let loose = said(Settings { tokens, tls_key: key, tls_cert: cert, data, ..Settings::default() }, false);

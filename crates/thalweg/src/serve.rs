@@ -30,19 +30,30 @@ use thalweg_wire::http::{Gate, Server, ServerConfig, TlsIdentity};
 /// How long requests that are under way may take after a stop was asked for.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Whether a server could start with these settings, as far as their files tell. Opens and makes nothing.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    Auth::check(config)?;
+    tls::check(config)?;
+    shapes::check(config)?;
+    println!("the configuration is good");
+    Ok(())
+}
+
 /// Runs a server with these settings. Returns after a graceful stop.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let mut stop = Stop::install()?;
     let mut reload = Reload::install()?;
-    let folder = Folder::take(&config.data)?;
-    let auth = Auth::of(config)?.map(Arc::new);
     for warning in environment::unknown(variables()) {
         tracing::warn!("{warning}");
     }
     for warning in caution::all(config, rustix::process::geteuid().is_root()) {
         tracing::warn!("{warning}");
     }
+    // Everything that can be refused without the data folder comes before it.
+    Auth::check(config)?;
     let tls = tls::identity(config, &mut reload)?;
+    let folder = Folder::take(&config.data)?;
+    let auth = Auth::of(config)?.map(Arc::new);
     reserve::lend(&RealDisk::open(folder.path()).context("cannot open the data folder")?)?;
     let kernel = Kernel::<StreamState>::open(&folder, config)?;
     folder.note_running(config.durability)?;
@@ -94,6 +105,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let server = Server::start(server_config(config, tls), front, gate);
     let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
     vitals.watch(&server);
+    folder.note_served();
     door.listens_on(server.local_addr().port());
     let announcement = announce::ready(config, server.local_addr())?;
 
@@ -108,9 +120,9 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     }
     background.stop();
     if let Some(served) = served {
-        served.kernel.journal.close().context("the journal of the shapes could not be closed")?;
+        served.kernel.close().context("shapes")?;
     }
-    kernel.journal.close().context("the journal could not be closed")?;
+    kernel.close()?;
     folder.note_stopped()?;
     tracing::info!("stopped");
     Ok(())

@@ -618,7 +618,7 @@ impl Core {
     fn explain(&mut self, id: &str, why: &str) {
         let why: String = why.chars().take(WHY_CHARS_MAX).collect();
         if self.failures.get(id) != Some(&why) {
-            tracing::warn!(id, why, "a subscription cannot be woken: it is tried again until it can");
+            tracing::warn!(id, why, "a webhook delivery failed: it is tried again until it is taken");
             self.failures.insert(id.into(), why);
         }
     }

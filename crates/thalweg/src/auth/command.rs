@@ -4,7 +4,7 @@ use super::scope::{Prefix, Rights, Scope};
 use super::signed::{self, Claim, Key};
 use super::tokens;
 use crate::background;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::path::PathBuf;
 use std::time::Duration;
 use thalweg_shapes::{Grant, Grants};
@@ -15,10 +15,12 @@ A SHAPE is what may be read of one table, written as the query of a request for 
 `params[1]`, `params[2]`, …, and `columns`. Requests may ask for less.
 
 Examples:
-  thalweg token new --name app --read chat/ --write chat/ >>/etc/thalweg/tokens.toml     the secret goes to the terminal
+  thalweg token new --name app --read chat/ --write chat/ >>tokens.toml
+                                              the secret goes to the terminal
   thalweg token new --name ops --admin '*' --expires 2030-01-31T00:00:00Z
-  thalweg token sign --data /var/lib/thalweg --prefix chat/room-7 --scope read --expires 10min
-  thalweg token sign --data /var/lib/thalweg --shape 'table=items&where=owner=$1&params[1]=7' --expires 1h
+  thalweg token sign --data /var/lib/thalweg --prefix chat/room-7 --expires 10m
+  thalweg token sign --data /var/lib/thalweg --expires 1h \\
+    --shape 'table=items&where=owner=$1&params[1]=7'
 ";
 
 #[derive(clap::Args)]
@@ -75,14 +77,25 @@ enum TokenCommand {
     },
 }
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "what a command prints is what it is for")]
+fn no_patterns(rights: &Rights) -> anyhow::Result<()> {
+    match rights.pattern().map(ToString::to_string) {
+        Some(prefix) => bail!(
+            "`{prefix}` is a prefix and no pattern: write `{}/` for all streams below it, or `*` for everything",
+            prefix.split(['*', '/']).next().unwrap_or_default()
+        ),
+        None => Ok(()),
+    }
+}
+
 pub(crate) fn run(args: TokenArgs) -> anyhow::Result<()> {
     match args.command {
         TokenCommand::New { name, read, write, admin, shape, expires } => {
             let shapes = Grants::try_from(shape).map_err(anyhow::Error::msg).context("--shape")?;
+            let rights = Rights { read, write, admin, shapes };
+            no_patterns(&rights)?;
             let now = background::now().0;
             let expires = expires.map(|text| tokens::end(&text, now).context("--expires")).transpose()?;
-            let (token, lines) = tokens::make(&name, &Rights { read, write, admin, shapes }, expires)?;
+            let (token, lines) = tokens::make(&name, &rights, expires)?;
             print!("{lines}");
             eprintln!("The token, shown this once; the lines for the file of tokens hold only its hash:\n{token}");
         }
@@ -91,7 +104,11 @@ pub(crate) fn run(args: TokenArgs) -> anyhow::Result<()> {
             let expires = tokens::end(&expires, now).context("--expires")?;
             signed::check_ttl(Duration::from_millis(expires - now))?;
             let shapes = Grants::try_from(shape).map_err(anyhow::Error::msg).context("--shape")?;
-            let claim = Claim { streams: prefix.map(|prefix| (scope, prefix)), shapes, expires, parent };
+            let streams = prefix.map(|prefix| (scope, prefix));
+            if let Some((scope, prefix)) = &streams {
+                no_patterns(&Rights::one(*scope, prefix.clone()))?;
+            }
+            let claim = Claim { streams, shapes, expires, parent };
             println!("{}", Key::load(&data, false)?.sign(&claim));
         }
     }

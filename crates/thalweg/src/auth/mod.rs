@@ -64,19 +64,40 @@ struct Bearer<'a> {
     expires: Option<u64>,
 }
 
+/// A guard that the settings ask for.
+struct Wanted<'a> {
+    /// The file of its tokens.
+    tokens: Option<&'a Path>,
+    /// Every route asks for a token; else only requests for shapes are looked at.
+    everywhere: bool,
+}
+
 impl Auth {
     /// The guard that the settings ask for, if any. Refuses to leave streams open to other machines unless that is asked for.
     pub(crate) fn of(config: &Config) -> anyhow::Result<Option<Self>> {
+        Self::wanted(config)?.map(|wanted| Self::open(wanted, &config.data)).transpose()
+    }
+
+    /// Whether [`Auth::of`] can succeed: reads the file of tokens, and makes nothing.
+    pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+        if let Some(Wanted { tokens: Some(path), .. }) = Self::wanted(config)? {
+            Tokens::read(path)?;
+        }
+        Ok(())
+    }
+
+    /// The guard that the settings ask for, if any.
+    fn wanted(config: &Config) -> anyhow::Result<Option<Wanted<'_>>> {
         let given = !config.tokens.as_os_str().is_empty();
-        let for_shapes = || config.serves_shapes().then(|| Self::open(None, &config.data, false)).transpose();
+        let for_shapes = config.serves_shapes().then_some(Wanted { tokens: None, everywhere: false });
         match config.auth {
             AuthMode::Off if given => bail!("--auth off and --tokens contradict each other: leave one of them out"),
-            AuthMode::Off => for_shapes(),
-            AuthMode::Auto if !given && config.is_local() => for_shapes(),
+            AuthMode::Off => Ok(for_shapes),
+            AuthMode::Auto if !given && config.is_local() => Ok(for_shapes),
             // Shapes have a secret of their own; so that they can be all that a server serves, the rest is closed.
             AuthMode::Auto if !given && config.serves_shapes() => {
                 tracing::info!("without --tokens everything but shapes is closed: streams, /metrics and /v1/admin");
-                Self::open(None, &config.data, true).map(Some)
+                Ok(Some(Wanted { tokens: None, everywhere: true }))
             }
             AuthMode::Auto if !given => bail!(
                 "{} can be reached from other machines, and no tokens say who may do what: make one with `thalweg token new --name \
@@ -85,11 +106,11 @@ impl Auth {
                 config.listen
             ),
             AuthMode::On if !given => bail!("--auth on needs --tokens FILE; `thalweg token new` makes a token for it"),
-            AuthMode::On | AuthMode::Auto => Self::open(Some(&config.tokens), &config.data, true).map(Some),
+            AuthMode::On | AuthMode::Auto => Ok(Some(Wanted { tokens: Some(&config.tokens), everywhere: true })),
         }
     }
 
-    fn open(path: Option<&Path>, data: &Path, everywhere: bool) -> anyhow::Result<Self> {
+    fn open(Wanted { tokens: path, everywhere }: Wanted<'_>, data: &Path) -> anyhow::Result<Self> {
         let known =
             Known { tokens: path.map(Tokens::read).transpose()?.unwrap_or_default(), key: Key::load(data, true)? };
         if let Some(path) = path.filter(|_| known.tokens.len() == 0) {

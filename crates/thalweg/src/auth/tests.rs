@@ -30,7 +30,7 @@ fn stand() -> Stand {
     }
     let path = folder.path().join("tokens.toml");
     std::fs::write(&path, file).unwrap();
-    Stand { auth: Auth::open(Some(&path), folder.path(), true).unwrap(), tokens, folder }
+    Stand { auth: Auth::open(Wanted { tokens: Some(&path), everywhere: true }, folder.path()).unwrap(), tokens, folder }
 }
 
 impl Stand {

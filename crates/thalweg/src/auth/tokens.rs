@@ -76,6 +76,9 @@ impl Tokens {
         for entry in file.token {
             let id = entry.id.clone();
             let token = entry.check().with_context(|| format!("token `{id}`"))?;
+            if let Some(prefix) = token.rights.pattern() {
+                tracing::warn!(id, %prefix, "a `*` inside a prefix stands for itself: write `chat/` for all streams below `chat`");
+            }
             if tokens.insert(id.clone().into_boxed_str(), token).is_some() {
                 bail!("the token `{id}` is there twice");
             }
@@ -134,7 +137,10 @@ fn prefixes(texts: &[String]) -> anyhow::Result<Vec<Prefix>> {
 /// An RFC 3339 timestamp as milliseconds since the Unix epoch.
 pub(crate) fn expiry(text: &str) -> anyhow::Result<u64> {
     let when = timestamp::parse(text.as_bytes());
-    when.map(|at| at.0).with_context(|| format!("`{text}` is not a time such as 2030-01-31T12:00:00Z"))
+    let at = when.with_context(|| {
+        format!("`{text}` is not a time with date, hour and zone; write one such as 2030-01-31T12:00:00Z")
+    })?;
+    Ok(at.0)
 }
 
 /// The end of something that is made now: a time, or how long from now. It must lie in the future.
@@ -144,12 +150,15 @@ pub(crate) fn end(text: &str, now_ms: u64) -> anyhow::Result<u64> {
         Err(_) => {
             timestamp::parse(text.as_bytes())
                 .with_context(|| {
-                    format!("`{text}` is neither a time such as 2030-01-31T12:00:00Z nor a length of time such as 90d")
+                    format!(
+                        "`{text}` is neither a time with date, hour and zone, such as 2030-01-31T12:00:00Z, nor a length of time, \
+                         such as 90d"
+                    )
                 })?
                 .0
         }
     };
-    ensure!(at > now_ms, "`{text}` has passed already: a token that ends then opens nothing");
+    ensure!(at > now_ms, "`{text}` is over already: the token could not be used");
     Ok(at)
 }
 
@@ -222,11 +231,11 @@ mod tests {
         assert_eq!(end("2030-01-31T12:00:01Z", now).unwrap(), now + 1000);
         assert!(end("9999-12-31T23:59:59Z", now).is_ok());
         for past in ["2030-01-31T12:00:00Z", "2020-01-01T00:00:00Z", "0"] {
-            assert!(end(past, now).unwrap_err().to_string().contains("has passed"), "{past}");
+            assert!(end(past, now).unwrap_err().to_string().contains("is over already"), "{past}");
         }
         for none in ["tomorrow", "", "2030-01-31", "99999999999999999999d"] {
             let said = format!("{:#}", end(none, now).unwrap_err());
-            assert!(said.contains("neither a time such as") && !said.contains("parse"), "{said}");
+            assert!(said.contains("is neither a time") && !said.contains("parse"), "{said}");
         }
     }
 

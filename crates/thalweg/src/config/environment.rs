@@ -5,8 +5,9 @@
 use super::{Settings, electric, file};
 
 /// Variables that are no settings of a server: of its client commands, and of the scripts around it.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 9] = [
     "THALWEG_CONFIG",
+    "THALWEG_CONTEXT",
     "THALWEG_SERVER",
     "THALWEG_TOKEN",
     "THALWEG_CA",
@@ -25,7 +26,7 @@ pub(crate) fn unknown(variables: impl IntoIterator<Item = (String, String)>) -> 
 
 fn complaint(name: &str, value: &str) -> Option<String> {
     if name.starts_with("THALWEG_") {
-        let known = || Settings::VARIABLES.iter().chain(&OTHERS).copied();
+        let known = || Settings::ALL.iter().map(|setting| setting.env).chain(OTHERS);
         if known().any(|one| one == name) || is_service(name, value) {
             return None;
         }
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     fn what_is_understood_or_somebody_elses_is_not_told() {
-        let mut known: Vec<(&str, &str)> = Settings::VARIABLES.iter().map(|name| (*name, "x")).collect();
+        let mut known: Vec<(&str, &str)> = Settings::ALL.iter().map(|setting| (setting.env, "x")).collect();
         known.extend(electric::NAMES.iter().map(|name| (*name, "x")));
         known.extend(OTHERS.map(|name| (name, "x")));
         known.extend([

@@ -1,6 +1,6 @@
 //! Log lines on standard error.
 //!
-//! Whoever reads standard error may stall: a full pipe, a stopped terminal. Nothing in the server waits for that: lines stand in a bounded
+//! The reader of standard error may stall: a full pipe, a stopped terminal. Nothing in the server waits for that: lines stand in a bounded
 //! queue, and those for which it has no room are dropped and counted ([`queue`]).
 
 mod queue;
@@ -65,7 +65,7 @@ pub(crate) fn end() {
     }
 }
 
-/// Writes a line to standard error, and waits no longer than a moment for whoever reads it.
+/// Writes a line to standard error, and waits no longer than a moment until it is taken.
 pub(crate) fn say(line: &str) {
     write_within(END_MAX, std::io::stderr(), line);
 }
@@ -75,11 +75,13 @@ pub(crate) fn tell(line: &str) {
     write_within(END_MAX, std::io::stdout(), line);
 }
 
-fn write_within(max: Duration, mut out: impl Write + Send + 'static, line: &str) {
+/// Not through the lock of the standard library: the end of the process takes that, and would wait for a write that nobody takes.
+fn write_within(max: Duration, to: impl AsFd, line: &str) {
+    let Ok(mut out) = to.as_fd().try_clone_to_owned().map(std::fs::File::from) else { return };
     let (line, (done, written)) = (format!("{line}\n"), sync_channel(1));
     let writing = std::thread::Builder::new().name("say".into()).spawn(move || {
         // If nobody listens, nothing is lost.
-        let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+        let _ = out.write_all(line.as_bytes());
         let _ = done.send(());
     });
     if writing.is_ok() {

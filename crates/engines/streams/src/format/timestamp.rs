@@ -1,13 +1,12 @@
 //! Moments as RFC 3339 writes them, to the end of the year 9999.
 
-use jiff::Timestamp;
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
+use jiff::fmt::temporal::Pieces;
 use thalweg_base::Millis;
 
-/// The library's moments end a day before the last year does, so that every offset from UTC fits; what lies beyond is read and written
-/// as a year before, in which every day of that one has the same name.
-const LAST_YEAR: &str = "9999";
-const YEAR_BEFORE: &str = "9998";
-const YEAR_MS: u64 = 365 * 86_400_000;
+/// Moments are counted by the calendar from here: the library's own moments end a day before the last one that RFC 3339 can say.
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 /// 9999-12-31T23:59:59.999Z
 const MAX: Millis = Millis(253_402_300_799_999);
 
@@ -38,22 +37,17 @@ pub fn parse(text: &[u8]) -> Option<Millis> {
         return None;
     }
     let text = std::str::from_utf8(text).ok()?.to_ascii_uppercase();
-    let millis = |text: &str| text.parse().ok().map(|at: Timestamp| u64::try_from(at.as_millisecond()).unwrap_or(0));
-    let found = millis(&text).or_else(|| {
-        let rest = text.strip_prefix(LAST_YEAR)?;
-        millis(&format!("{YEAR_BEFORE}{rest}")).map(|at| at + YEAR_MS)
-    })?;
-    Some(Millis(found).min(MAX))
+    let pieces = Pieces::parse(&text).ok()?;
+    let offset = i128::from(pieces.to_numeric_offset()?.seconds());
+    let since = pieces.date().to_datetime(pieces.time()?).duration_since(EPOCH).as_millis() - offset * 1_000;
+    Some(Millis(u64::try_from(since).unwrap_or(0)).min(MAX))
 }
 
 /// Reads back as the same; a moment after the year 9999 as its end.
 #[must_use]
 pub fn text(at: Millis) -> String {
-    let shown =
-        |ms: u64| i64::try_from(ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).map(|at| at.to_string());
-    let at = at.min(MAX).0;
-    let last = || Some(LAST_YEAR.to_owned() + shown(at - YEAR_MS)?.strip_prefix(YEAR_BEFORE)?);
-    shown(at).or_else(last).unwrap_or_default()
+    let since = i64::try_from(at.min(MAX).0).unwrap_or(i64::MAX);
+    EPOCH.checked_add(SignedDuration::from_millis(since)).map(|at| format!("{at}Z")).unwrap_or_default()
 }
 
 #[cfg(test)]

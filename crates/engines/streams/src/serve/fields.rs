@@ -228,7 +228,8 @@ mod tests {
         let expected = Ok(Some(Lifetime::Until(Millis(1_728_432_000_500))));
         assert_eq!(at("2024-10-09T00:00:00.500Z"), expected);
         assert_eq!(at("2024-10-09T02:00:00.5+02:00"), expected);
-        assert!(at("9999-12-31T23:59:59Z").is_ok());
+        assert_eq!(at("9999-12-31T23:59:59Z"), Ok(Some(Lifetime::Until(Millis(253_402_300_799_000)))), "the last one");
+        assert_eq!(at("1969-12-31T23:59:59Z"), Ok(Some(Lifetime::Until(Millis(0)))));
         for text in [
             "not-a-timestamp",
             "2024-10-09",

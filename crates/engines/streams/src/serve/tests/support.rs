@@ -89,6 +89,10 @@ impl Journal for Recorded {
         self.inner.start()
     }
 
+    fn term(&self) -> u64 {
+        self.inner.term()
+    }
+
     fn stats(&self) -> JournalStats {
         self.inner.stats()
     }
@@ -346,6 +350,17 @@ impl Rig {
                 Pull::End => return (String::from_utf8(out.concat()).unwrap(), true),
                 Pull::Abort => panic!("aborted"),
             }
+        }
+    }
+
+    /// What an SSE response sends next, as soon as it sends something.
+    pub(crate) fn pull_something(&self, live: &mut Live) -> String {
+        loop {
+            let (sent, ended) = self.pull(live);
+            if ended || !sent.is_empty() {
+                return sent;
+            }
+            live.woken.wait();
         }
     }
 }
