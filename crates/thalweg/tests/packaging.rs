@@ -36,7 +36,9 @@ fn every_figure_of_the_readme_was_measured() {
     let table = marked(include_str!("../../../README.md"), "measured");
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
     let figures = rows.iter().flat_map(|row| row.split(" | ").skip(1)).flat_map(|cell| {
-        cell.split([' ', '/', ',', '|']).filter(|word| word.starts_with(|c: char| c.is_ascii_digit())).collect::<Vec<_>>()
+        cell.split([' ', '/', ',', '|'])
+            .filter(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+            .collect::<Vec<_>>()
     });
     let mut count = 0;
     for figure in figures {
