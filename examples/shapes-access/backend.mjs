@@ -26,8 +26,8 @@ const server = http.createServer(async (request, response) => {
   const user = whoIs(request)
   if (!user) return response.writeHead(401).end()
   try {
-    response.writeHead(200, { "content-type": "application/json", "cache-control": "no-store" })
-    response.end(JSON.stringify({ token: await tokenFor(user), url: `${thalweg}/v1/shape` }))
+    const session = { token: await tokenFor(user), url: `${thalweg}/v1/shape` }
+    response.writeHead(200, { "content-type": "application/json", "cache-control": "no-store" }).end(JSON.stringify(session))
   } catch (error) {
     console.error(error.message)
     response.writeHead(502).end()

@@ -35,6 +35,10 @@ test("each person's client has their own rows, as they change, through a renewed
   const backend = start("backend.mjs", [], { PORT: "0", TTL: "3s", THALWEG_SERVER: w.base, THALWEG_TOKEN: stderr.trim().split("\n").at(-1) })
   const address = await eventually(() => backend.lines[0], { what: "the backend" })
   assert.equal((await fetch(address)).status, 401)
+  const stranger = start("backend.mjs", [], { PORT: "0", THALWEG_SERVER: w.base, THALWEG_TOKEN: "tw1.nobody.x" })
+  const other = await eventually(() => stranger.lines[0], { what: "the backend with a wrong token" })
+  for (const user of ["ann", "ben"]) assert.equal((await fetch(other, { headers: { "x-user": user } })).status, 502)
+  assert.match(stranger.said(), /thalweg says 401/)
 
   const ann = start("client.mjs", ["ann"], { BACKEND: address })
   const ben = start("client.mjs", ["ben"], { BACKEND: address })

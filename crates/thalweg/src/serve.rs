@@ -18,6 +18,7 @@ use crate::tls;
 use crate::vitals::ServerVitals;
 use anyhow::Context;
 use parking_lot::Mutex;
+use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +36,9 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     Auth::check(config)?;
     tls::check(config)?;
     shapes::check(config)?;
+    for warning in warnings(config) {
+        eprintln!("warning: {warning}");
+    }
     println!("the configuration is good");
     Ok(())
 }
@@ -43,10 +47,7 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let mut stop = Stop::install()?;
     let mut reload = Reload::install()?;
-    for warning in environment::unknown(variables()) {
-        tracing::warn!("{warning}");
-    }
-    for warning in caution::all(config, rustix::process::geteuid().is_root()) {
+    for warning in warnings(config) {
         tracing::warn!("{warning}");
     }
     // Everything that can be refused without the data folder comes before it.
@@ -128,9 +129,12 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Those of the environment that are text.
-fn variables() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+/// What is allowed and probably a mistake.
+fn warnings(config: &Config) -> Vec<String> {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let mut said = environment::unknown(std::env::vars_os().filter_map(text));
+    said.extend(caution::all(config, rustix::process::geteuid().is_root()));
+    said
 }
 
 /// Lets the gate follow the journal, and tells the engine of every advance. If the journal stops, `note` is called on a thread of its
