@@ -6,12 +6,13 @@
 use super::description::{Description, Kept, NAME, generations};
 use super::{place, sync_folder};
 use crate::check;
-use crate::folder::{FORMAT, Folder};
+use crate::folder::{self, FORMAT, Folder};
 use crate::progress::Progress;
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use thalweg_base::{Crc, Lsn};
 use thalweg_disk::{Disk, RealDisk};
@@ -40,7 +41,7 @@ pub(crate) fn restore(backup: &Path, data: &Path) -> anyhow::Result<()> {
         description.version,
         description.position
     );
-    fs::create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
+    folder::make(data).with_context(|| format!("cannot make {}", data.display()))?;
     let done = fill(&generation, &description, data);
     if let Err(error) = done {
         clear(&description, data);
@@ -90,7 +91,7 @@ fn fill(generation: &Path, description: &Description, data: &Path) -> anyhow::Re
     for file in &description.files {
         let to = data.join(&file.path);
         if let Some(parent) = to.parent().filter(|parent| !folders.contains(*parent)) {
-            fs::create_dir_all(parent)?;
+            folder::make(parent)?;
             folders.insert(parent.to_owned());
         }
         copy(&generation.join(&file.path), &to, file, &mut progress)
@@ -115,7 +116,7 @@ fn copy(from: &Path, to: &Path, kept: &Kept, progress: &mut Progress) -> anyhow:
     let mut source = File::open(from)?;
     let mut options = File::options();
     options.write(true).create_new(true);
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.mode(0o600);
     let mut target = options.open(to)?;
     let (mut bytes, mut crc, mut piece) = (0, Crc::new(), vec![0; PIECE_BYTES]);
     loop {

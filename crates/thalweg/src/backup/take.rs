@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -56,11 +57,11 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
         Some(dir) => Box::new(folder::Stopped::open(dir)?),
         None => Box::new(remote::Remote::new(&args.target)?),
     };
-    fs::create_dir_all(&args.to).with_context(|| format!("cannot make {}", args.to.display()))?;
+    crate::folder::make(&args.to).with_context(|| format!("cannot make {}", args.to.display()))?;
     let _lock = lock(&args.to)?;
     let unfinished = args.to.join(UNFINISHED);
     remove(&unfinished)?;
-    fs::create_dir(&unfinished)?;
+    crate::folder::make(&unfinished)?;
     let mut taking = Taking {
         earlier: Earlier::newest(&args.to)?,
         dir: unfinished,
@@ -96,7 +97,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
 
 /// One backup at a time works on a target.
 fn lock(target: &Path) -> anyhow::Result<File> {
-    let lock = File::options().create(true).truncate(false).write(true).open(target.join("LOCK"))?;
+    let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(target.join("LOCK"))?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         bail!("another backup into {} is under way", target.display());
     }
@@ -197,7 +198,7 @@ impl Taking {
     fn make_folder(&mut self, path: &Path) -> anyhow::Result<()> {
         let Some(parent) = path.parent() else { return Ok(()) };
         if parent != self.dir && !self.folders.iter().any(|made| made == parent) {
-            fs::create_dir_all(parent)?;
+            crate::folder::make(parent)?;
             self.folders.push(parent.to_owned());
         }
         Ok(())
@@ -241,7 +242,7 @@ impl Taking {
         let mut options = File::options();
         options.write(true).create_new(true);
         // What stands beside the data may be secret.
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        options.mode(0o600);
         let mut file = options.open(path)?;
         let (mut at, mut crc) = (0, Crc::new());
         while at < listed.bytes {
