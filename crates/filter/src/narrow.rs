@@ -1,4 +1,4 @@
-//! What a clause does, for those who let others narrow their own clause: which columns and tables it names, and whether it can fail on a
+//! What a clause does, for a caller that lets strangers narrow a clause of its own: which columns and tables it names, and whether it can fail on a
 //! row; and how two clauses become one.
 //!
 //! Postgres evaluates the two sides of an AND in the order that it likes. An operation that fails on some rows (a division, a cast from
