@@ -52,8 +52,8 @@ impl Engine {
             table.oid,
             table.name.to_string(),
             match &dependence {
-                Some(dependence) => Some(dependence.condition.sql()),
-                None => predicate.as_ref().map(|predicate| predicate.sql()),
+                Some(dependence) => Some(dependence.condition.canonical()),
+                None => predicate.as_ref().map(|predicate| predicate.canonical()),
             },
             &names,
             definition.replica,
