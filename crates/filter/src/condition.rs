@@ -74,7 +74,8 @@ pub struct Query {
     /// How many the outer table has.
     outer: usize,
     sql: String,
-    /// How much of `sql` stands before WHERE.
+    canonical: String,
+    /// How much of `canonical` stands before WHERE.
     source: usize,
 }
 
@@ -163,9 +164,15 @@ impl Condition {
 
     /// The same as SQL for Postgres, see [`Predicate::sql`].
     pub fn sql(&self) -> String {
-        let position = |at: &u16| self.positions[usize::from(*at)].sql();
-        let all = |all: &[u16]| all.iter().map(position).collect::<Vec<_>>().join(" AND ");
-        format!("({})", self.alternatives().map(all).collect::<Vec<_>>().join(") OR ("))
+        self.sql_of(&|position| position.sql())
+    }
+
+    /// The same for people. Conditions of one table that have the same text are the same.
+    pub fn canonical(&self) -> String {
+        self.sql_of(&|position| match position {
+            Position::Row(predicate) => predicate.canonical(),
+            Position::In(membership) => membership.canonical(),
+        })
     }
 
     /// Rows for which the membership at `position` is true if, of all memberships, just it holds for the keys: a superset of those that satisfy
@@ -186,7 +193,13 @@ impl Condition {
         format!("({}) AND (({}))", moving.sql_among(keys), rest.join(") OR ("))
     }
 
-    /// How long [`Condition::sql`] is.
+    fn sql_of(&self, of: &dyn Fn(&Position) -> String) -> String {
+        let all =
+            |all: &[u16]| all.iter().map(|at| of(&self.positions[usize::from(*at)])).collect::<Vec<_>>().join(" AND ");
+        format!("({})", self.alternatives().map(all).collect::<Vec<_>>().join(") OR ("))
+    }
+
+    /// How long [`Condition::sql`] is, which is the longest that is written of it.
     fn sql_bytes(&self) -> usize {
         let positions: Vec<usize> = self.positions.iter().map(|position| position.sql().len() + 8).collect();
         self.alternatives().flatten().map(|at| positions[usize::from(*at)]).sum()
@@ -231,16 +244,21 @@ impl Membership {
     /// What rows of the outer table are asked, for all values of one [source](Query::source): where the text is the same, so is each row's
     /// [key](Self::key).
     pub fn question(&self) -> String {
-        format!("{} IN ({})", self.side(), self.query.source())
+        format!("{} IN ({})", self.side(print::canonical), self.query.source())
     }
 
-    fn side(&self) -> String {
-        row_sql(self.keys.iter().map(|(expr, _)| print::sql(expr, &self.query.joint)))
+    fn side(&self, print: fn(&Expr, &Schema) -> String) -> String {
+        row_sql(self.keys.iter().map(|(expr, _)| print(expr, &self.query.joint)))
+    }
+
+    fn canonical(&self) -> String {
+        let not = if self.negated { "NOT " } else { "" };
+        format!("({} {not}IN ({}))", self.side(print::canonical), self.query.canonical)
     }
 
     fn sql(&self) -> String {
         let not = if self.negated { "NOT " } else { "" };
-        format!("({} {not}IN ({}))", self.side(), self.query.sql)
+        format!("({not}({}{}ANY ({})))", self.side(print::sql), print::operator("="), self.query.sql)
     }
 
     /// Rows whose key is one of these; nulls are keys here.
@@ -254,14 +272,19 @@ impl Membership {
             .filter(|key| !key.has_null())
             .map(|key| row_sql(key.values().iter().zip(&self.keys).map(literal)))
             .collect();
-        if !known.is_empty() {
-            parts.push(format!("{} IN ({})", self.side(), known.join(", ")));
+        let side = self.side(print::sql);
+        match &self.keys[..] {
+            _ if known.is_empty() => {}
+            [(_, ty)] => parts.push(print::is_one_of(&side, *ty, &known)),
+            _ => parts.extend(known.iter().map(|values| format!("{side}{}{values}", print::operator("=")))),
         }
         for key in keys.iter().filter(|key| key.has_null()) {
             let each = self.keys.iter().zip(key.values()).map(|(expr, value)| {
                 let side = print::sql(&expr.0, &self.query.joint);
-                let other = literal((value, expr));
-                format!("{side} IS NOT DISTINCT FROM {other}")
+                match value {
+                    Value::Null => format!("{side} IS NULL"),
+                    value => format!("{side}{}{}", print::operator("="), literal((value, expr))),
+                }
             });
             parts.push(each.collect::<Vec<_>>().join(" AND "));
         }
@@ -275,14 +298,14 @@ fn row_sql(parts: impl Iterator<Item = String>) -> String {
 }
 
 impl Query {
-    /// As SQL for Postgres. Queries with the same text, on the same table, select the same values.
-    pub fn sql(&self) -> &str {
-        &self.sql
+    /// For people. Queries with the same text, on the same table, select the same values.
+    pub fn canonical(&self) -> &str {
+        &self.canonical
     }
 
     /// The same without its condition. Queries of one source, on the same table, have values of the same types.
     pub fn source(&self) -> &str {
-        &self.sql[..self.source]
+        &self.canonical[..self.source]
     }
 
     /// What a row of its table adds to the values, if it satisfies the filter.
@@ -325,6 +348,14 @@ impl Filter {
             Self::Nested(condition) => Some(condition.sql()),
         }
     }
+
+    fn canonical(&self) -> Option<String> {
+        match self {
+            Self::All => None,
+            Self::Row(predicate) => Some(predicate.canonical()),
+            Self::Nested(condition) => Some(condition.canonical()),
+        }
+    }
 }
 
 /// Positions combined.
@@ -362,7 +393,7 @@ impl Builder<'_> {
             condition
                 .memberships()
                 .filter(move |(_, m)| m.negated == negated)
-                .map(|(_, m)| (m.query.sql.as_str(), m.side()))
+                .map(|(_, m)| (m.query.canonical.as_str(), m.side(print::canonical)))
         };
         if polarity(true).any(|not| polarity(false).any(|is| is == not)) {
             return refuse(
@@ -475,13 +506,16 @@ impl Builder<'_> {
                 Filter::Row(Arc::new(Predicate { expr, schema: inner.clone() }))
             }
         };
-        let list = values.iter().map(|value| print::sql(value, &joint)).collect::<Vec<_>>().join(", ");
-        let mut sql = format!("SELECT {list} FROM {}", table.sql);
-        let source = sql.len();
-        if let Some(filter) = filter.sql() {
-            sql += &format!(" WHERE {filter}");
-        }
-        let query = Query { table, filter, values: values.into(), joint, outer, sql, source };
+        let select = |print: fn(&Expr, &Schema) -> String| {
+            let list = values.iter().map(|value| print(value, &joint)).collect::<Vec<_>>().join(", ");
+            format!("SELECT {list} FROM {}", table.sql)
+        };
+        let condition = |filter: Option<String>| filter.map(|filter| format!(" WHERE {filter}")).unwrap_or_default();
+        let source = select(print::canonical);
+        let canonical = source.clone() + &condition(filter.canonical());
+        let sql = select(print::sql) + &condition(filter.sql());
+        let source = source.len();
+        let query = Query { table, filter, values: values.into(), joint, outer, sql, canonical, source };
         Ok(Membership { negated, query: Arc::new(query), keys: keys.into() })
     }
 }

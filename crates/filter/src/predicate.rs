@@ -36,10 +36,15 @@ impl Predicate {
         }
     }
 
-    /// The same as SQL for Postgres: with its parameters in it, in parentheses throughout, and independent of the session's settings. Texts
-    /// are ordered by bytes, as [`Predicate::holds`] does, whatever the database's collation.
+    /// The same as SQL for Postgres: with its parameters in it, in parentheses throughout, and independent of the session's settings and search
+    /// path. Texts are ordered by bytes, as [`Predicate::holds`] does, whatever the database's collation.
     pub fn sql(&self) -> String {
         print::sql(&self.expr, &self.schema)
+    }
+
+    /// The same for people. Predicates of one table that have the same text are the same.
+    pub fn canonical(&self) -> String {
+        print::canonical(&self.expr, &self.schema)
     }
 
     /// Whether it is true (not false, not null, and no error) for a row: the texts of its columns as Postgres sends them, `None` for nulls.
@@ -68,7 +73,7 @@ pub(crate) fn decided(truth: Result<Option<bool>, Failed>) -> Result<bool, TooCo
 
 impl fmt::Debug for Predicate {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.sql())
+        out.write_str(&self.canonical())
     }
 }
 

@@ -8,7 +8,6 @@ use crate::shape::Shape;
 use crate::source::catalog;
 use crate::source::error::SourceError;
 use crate::source::replicate::Apply;
-use crate::source::session::Session;
 use crate::state::entries::Entry;
 use crate::state::transaction::Transaction;
 use crate::store::StoreError;
@@ -161,9 +160,9 @@ impl Applier {
 
     /// Asks what a table is a partition of, which the stream does not say.
     fn meet(&mut self, relation: u32) -> Result<(), ApplyError> {
-        let mut session = Session::connect(&self.engine.config.query_database)?;
+        let mut session = self.engine.queries.connect().map_err(SourceError::from)?;
         let publication = self.engine.config.publication();
-        let found = catalog::lookup_oids(&mut session.conn, &publication, &[relation])?;
+        let found = catalog::lookup_oids(&mut session, &publication, &[relation])?;
         // A table that is gone by now has no shapes that go on.
         let ancestors = found.into_iter().next().map(|found| found.table.ancestors).unwrap_or_default();
         self.engine.router.lock().know_ancestors([(relation, ancestors)]);

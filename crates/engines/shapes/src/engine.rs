@@ -18,6 +18,7 @@ use crate::serve::settings::Settings;
 use crate::shape::{Failure, Phase, Shape};
 use crate::source::catalog::Tables;
 use crate::source::publish::Publisher;
+use crate::source::session::{Endpoint, Followed};
 use crate::state::recent::Recent;
 use crate::state::snapshot::PgSnapshot;
 use crate::state::transaction::Told;
@@ -146,6 +147,11 @@ impl Drop for Counted {
 pub(crate) struct Engine {
     pub(crate) config: ShapesConfig,
     pub(crate) store: Store,
+    /// The way to the database for replication, and that for queries.
+    pub(crate) replication: Endpoint,
+    pub(crate) queries: Endpoint,
+    /// The server that changes come from.
+    pub(crate) followed: Arc<Followed>,
     pub(crate) tables: Tables,
     pub(crate) templates: Templates,
     pub(crate) publisher: Publisher,
@@ -179,9 +185,13 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(config: ShapesConfig, store: Store) -> Self {
         let hot = Hot::new(config.hot_bytes);
+        let followed = Arc::new(Followed::default());
         let tables = Tables::new(config.publication());
         let publisher = Publisher::new(config.publication(), config.manual_publishing);
         Self {
+            replication: Endpoint::new(config.database.clone(), Arc::clone(&followed)),
+            queries: Endpoint::new(config.query_database.clone(), Arc::clone(&followed)),
+            followed,
             config,
             store,
             tables,

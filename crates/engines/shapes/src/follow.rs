@@ -59,7 +59,7 @@ fn follow(engine: &Arc<Engine>, known: &mut Option<SourceIdentity>) -> Result<()
         known: known.clone(),
     };
     let waiting = || engine.set_health(Health::Waiting);
-    let ready = setup::prepare(&engine.config.database, &options, &waiting, &|| engine.stopping())?;
+    let ready = setup::prepare(&engine.replication, &options, &waiting, &|| engine.stopping())?;
     if let Resume::Restart { why } = &ready.resume {
         engine.drop_all(why);
         engine.publisher.forget_all();

@@ -8,7 +8,7 @@ use crate::predicate::Predicate;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
 use crate::subquery::RowChange;
-use crate::table::{Kind, Table, TableName};
+use crate::table::{FIRST_NORMAL_OID, Kind, Table, TableName};
 use std::collections::HashMap;
 use std::sync::Arc;
 use thalweg_filter::Explanation;
@@ -520,6 +520,3 @@ fn fits(table: &Table, columns: &[(String, u32)], all: bool) -> bool {
             found.is_none_or(|(_, oid)| *oid == column.ty.oid || *oid >= FIRST_NORMAL_OID)
         })
 }
-
-/// Types from here on are not built in: domains among them.
-const FIRST_NORMAL_OID: u32 = 16384;

@@ -91,7 +91,7 @@ impl Shapes {
         let engine = Arc::new(Engine::new(config, store));
         let recovered = engine.recover()?;
         tracing::info!(shapes = recovered.shapes, transactions = recovered.transactions, "shapes are back");
-        let database = Pool::new(engine.config.query_database.clone(), engine.config.connections);
+        let database = Pool::new(engine.queries.clone(), engine.config.connections);
         warm(&engine, &database);
         let service = ShapesService::new(Arc::clone(&engine), database);
         let mut shapes = Self { engine, service, threads: Vec::new() };
@@ -135,7 +135,7 @@ fn warm(engine: &Arc<Engine>, database: &Pool) {
     // If it cannot be done now, who makes the first shape does it.
     let _ = database.submit(move |session| {
         if let Ok(session) = session {
-            let _ = engine.tables.find(&mut session.conn, &any);
+            let _ = engine.tables.find(session, &any);
         }
     });
 }

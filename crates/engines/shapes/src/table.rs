@@ -10,6 +10,14 @@ pub struct TableName {
     pub name: String,
 }
 
+impl TableName {
+    /// For people: the schema only where it is not the one that names without a schema are looked for in.
+    #[must_use]
+    pub fn spelled(&self) -> String {
+        if self.schema == "public" { self.name.clone() } else { format!("{}.{}", self.schema, self.name) }
+    }
+}
+
 /// `"schema"."name"`, quoted for SQL.
 impl fmt::Display for TableName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,6 +74,9 @@ pub enum Kind {
     /// The root or an inner node of partitions: its rows lie in others.
     Partitioned,
 }
+
+/// Types from here on are not built in: whoever may create objects in the database can have made them.
+pub const FIRST_NORMAL_OID: u32 = 16_384;
 
 /// A table in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

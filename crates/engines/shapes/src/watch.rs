@@ -6,7 +6,6 @@ use crate::shape::Shape;
 use crate::source::error::SourceError;
 use crate::source::publish::PublishError;
 use crate::source::reconcile::reconcile;
-use crate::source::session::Session;
 use crate::table::Table;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,7 +65,7 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
     if tables.is_empty() {
         return Ok(());
     }
-    let mut session = Session::connect(&engine.config.query_database)?;
+    let mut session = engine.queries.connect()?;
     let known: Vec<&Table> = tables.iter().map(AsRef::as_ref).collect();
     let found = reconcile(&mut session, &engine.config.publication(), known.iter().copied())?;
     for (table, why) in &found.gone {

@@ -32,8 +32,7 @@ impl Engine {
         definition: &Definition,
     ) -> Result<Checked, Failure> {
         let table = self.templates.table(&found.table);
-        let selected =
-            selected(&table, definition, session.conn.server_version().major >= 18).map_err(Failure::Invalid)?;
+        let selected = selected(&table, definition, session.server_version().major >= 18).map_err(Failure::Invalid)?;
         self.publisher.generated(&table, &selected, &found.standing).map_err(not_published)?;
         let dependence = match &definition.where_sql {
             Some(sql) if predicate::may_have_subqueries(sql) => {
@@ -53,8 +52,8 @@ impl Engine {
             table.oid,
             table.name.to_string(),
             match &dependence {
-                Some(dependence) => Some(dependence.condition.sql()),
-                None => predicate.as_ref().map(|predicate| predicate.sql()),
+                Some(dependence) => Some(dependence.condition.canonical()),
+                None => predicate.as_ref().map(|predicate| predicate.canonical()),
             },
             &names,
             definition.replica,
@@ -82,9 +81,9 @@ impl Engine {
         }
         let mut tables = Vec::with_capacity(named.len());
         for name in named {
-            match self.tables.find(&mut session.conn, &name) {
+            match self.tables.find(session, &name) {
                 Ok(Some(found)) => tables.push(Arc::new(found.table.clone())),
-                Ok(None) => return Err(invalid("where", format!("relation {name} does not exist"))),
+                Ok(None) => return Err(invalid("where", format!("relation \"{}\" does not exist", name.spelled()))),
                 Err(LookupError::Unsupported(error)) => return Err(invalid("where", error)),
                 Err(LookupError::Source(error)) => return Err(unavailable(error)),
             }

@@ -37,7 +37,7 @@ pub(crate) struct Filling {
 impl Engine {
     /// The table as it is now.
     pub(crate) fn table_of(&self, session: &mut Session, name: &TableName) -> Result<Arc<Found>, Failure> {
-        match self.tables.find(&mut session.conn, name) {
+        match self.tables.find(session, name) {
             Ok(Some(found)) => Ok(found),
             Ok(None) => Err(no_table(name)),
             Err(LookupError::Unsupported(error)) => Err(invalid("table", error.to_string())),

@@ -69,7 +69,7 @@ pub(crate) fn reconcile<'a>(
     let known: Vec<&Table> = known.into_iter().collect();
     for batch in known.chunks(BATCH) {
         let oids: Vec<u32> = batch.iter().map(|table| table.oid).collect();
-        let found = lookup_oids(&mut session.conn, publication, &oids)?;
+        let found = lookup_oids(session, publication, &oids)?;
         let mut found: HashMap<u32, Found> = found.into_iter().map(|found| (found.table.oid, found)).collect();
         for table in batch {
             let now = found.remove(&table.oid);

@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use thalweg_wire::pg::Lsn;
 
 /// Queries that run at a time.
 const RUNNING_MAX: usize = 8;
@@ -54,7 +53,7 @@ impl Asking {
             let idle = asking.idle.lock().pop();
             let session = match idle {
                 Some(session) => Ok(session),
-                None => Session::connect(&engine.config.query_database).map_err(SourceError::from),
+                None => engine.queries.connect().map_err(SourceError::from),
             };
             let begun = session.and_then(|mut session| {
                 let snapshot = snapshot::begin(&mut session, &table, None);
@@ -122,7 +121,8 @@ impl Asking {
                 }
             }
             session.roll_back();
-            if let Err(error) = flush(&mut session, lsn) {
+            // What was written without a commit may stay in the server's memory for long, and the stream has to get there.
+            if let Err(error) = snapshot::flush(&mut session, lsn) {
                 tracing::debug!(%error, "rows of a subquery may wait for the next transaction");
             }
             asking.give_back(session);
@@ -133,17 +133,6 @@ impl Asking {
             self.running.fetch_sub(1, Ordering::AcqRel);
         }
     }
-}
-
-/// Sees to it that the stream gets to `lsn`: what was written without a commit may stay in memory for long.
-fn flush(session: &mut Session, lsn: u64) -> Result<(), SourceError> {
-    let answers = session.conn.simple("SELECT pg_current_wal_flush_lsn()").map_err(SourceError::from)?;
-    let flushed = answers.last().and_then(|answer| answer.row(0)).and_then(|row| row.get(0)).unwrap_or_default();
-    if flushed.parse::<Lsn>().is_ok_and(|flushed| flushed.0 < lsn) {
-        let sql = "BEGIN; SET LOCAL synchronous_commit = on; SELECT pg_current_xact_id(); COMMIT";
-        session.conn.simple(sql).map_err(SourceError::from)?;
-    }
-    Ok(())
 }
 
 fn fetch(session: &mut Session, ask: &Ask) -> Result<Vec<Cells>, SourceError> {

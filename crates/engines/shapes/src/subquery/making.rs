@@ -68,7 +68,7 @@ impl Dependence {
 
 /// What distinguishes an inner shape from all others. No definition of a client looks like this.
 pub(super) fn identity(query: &Query) -> String {
-    format!("inner {} {}", query.table.oid, query.sql())
+    format!("inner {} {}", query.table.oid, query.canonical())
 }
 
 /// The same as shapes have it.

@@ -471,7 +471,7 @@ fn a_value_that_goes_is_told_at_once_and_one_that_comes_is_asked_for() {
     assert_eq!((world.told(shape), world.asks.len()), (vec!["move-out 1".to_owned()], 0));
     world.write(P, 2, Some([Some(2), Some(1)]));
     assert_eq!((world.told(shape).len(), world.asks.len()), (1, 1));
-    assert!(world.asks[0].filter.contains("\"a\" IN ('2'::integer)"), "{}", world.asks[0].filter);
+    assert!(world.asks[0].filter.contains("ANY (ARRAY['2'::pg_catalog.int4])"), "{}", world.asks[0].filter);
     let complete = |world: &World| world.followers[shape].shape.lock().complete(10_000);
     assert_eq!(complete(&world), u64::from(world.committed) * 10 - 1, "it says that something is missing");
     world.arrive(0);

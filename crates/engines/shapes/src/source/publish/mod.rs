@@ -153,7 +153,7 @@ impl Publisher {
             match alter::drop_table(session, &self.publication, &name) {
                 Ok(()) => released.push(name),
                 // Locked, gone, or not ours: another time.
-                Err(error) if !session.conn.is_poisoned() => tracing::debug!(table = %name, "stays published: {error}"),
+                Err(error) if session.is_usable() => tracing::debug!(table = %name, "stays published: {error}"),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -214,7 +214,7 @@ impl Publisher {
     }
 
     fn look(&self, session: &mut Session, oids: &[u32]) -> Result<Vec<Found>, SourceError> {
-        lookup_oids(&mut session.conn, &self.publication, oids)
+        lookup_oids(session, &self.publication, oids)
     }
 
     fn know(&self, found: &Found) {

@@ -13,10 +13,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Transactions that may write to these tables, by the locks that they hold.
-const WRITERS: &str = "SELECT l.relation::int8, l.virtualtransaction FROM pg_locks l \
-    WHERE l.locktype = 'relation' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-    AND l.relation = ANY($1::oid[]) AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid() \
-    AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')";
+const WRITERS: &str = "SELECT l.relation::pg_catalog.int8, l.virtualtransaction FROM pg_catalog.pg_locks l \
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'relation' AND l.database OPERATOR(pg_catalog.=) \
+    (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) \
+    AND l.granted AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND l.mode OPERATOR(pg_catalog.=) ANY \
+    ('{RowExclusiveLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[]) \
+    AND l.relation OPERATOR(pg_catalog.=) ANY ";
 
 pub(super) enum Verdict {
     Ready,
@@ -102,7 +104,7 @@ pub(super) fn writers_have_ended(session: &mut Session, tables: Vec<Found>) -> V
 
 /// Pairs of a table and a transaction.
 fn writers(session: &mut Session, tables: &[u32]) -> Result<HashSet<(u32, String)>, SourceError> {
-    let answer = session.conn.query(WRITERS, &[Some(&array(tables))])?;
+    let answer = session.ask(&format!("{WRITERS}({})", array(tables)))?;
     let pair = |row: thalweg_wire::pg::Row<'_>| Some((row.get(0)?.parse().ok()?, row.get(1)?.to_owned()));
     Ok(answer.rows().filter_map(pair).collect())
 }

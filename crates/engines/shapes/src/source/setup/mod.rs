@@ -6,11 +6,11 @@ mod publication;
 mod server;
 mod slot;
 
-use super::session::{DISPLAY, set};
+use super::session::Endpoint;
 use crate::format::note::SourceIdentity;
 use std::time::Duration;
 use thalweg_wire::pg::replication::{self, Conn};
-use thalweg_wire::pg::{Config, DbError, Error, Lsn, ResultSet, ServerVersion};
+use thalweg_wire::pg::{DbError, Error, Lsn, ResultSet, ServerVersion};
 
 /// Between two attempts to get the lock.
 const LOCK_EVERY: Duration = Duration::from_millis(250);
@@ -93,15 +93,13 @@ impl From<Error> for SetupError {
 /// Connects and prepares. Waits for the lock for as long as another server has it; `waiting` is told so, and again after each attempt.
 /// `stopping` ends the wait.
 pub(crate) fn prepare(
-    config: &Config,
+    endpoint: &Endpoint,
     options: &Options,
     waiting: &dyn Fn(),
     stopping: &(dyn Fn() -> bool + Sync),
 ) -> Result<Ready, SetupError> {
-    let mut config = config.clone();
-    config.read_timeout = Some(PATIENCE);
-    config.application_name.get_or_insert_with(|| "thalweg".to_owned());
-    let mut conn = Conn::connect(&config).map_err(|error| server::not_let_in(&config, error))?;
+    let connected = endpoint.patient(PATIENCE).replicate();
+    let mut conn = connected.map_err(|error| server::not_let_in(&endpoint.config, error))?;
     let system = conn.identify_system()?;
     let facts = server::check(&mut conn)?;
     lock(&mut conn, &options.slot, waiting, stopping)?;
@@ -115,7 +113,6 @@ pub(crate) fn prepare(
     };
     let broken = broken(options.known.as_ref(), &identity, publication.made);
     let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
-    conn.simple(&set(&DISPLAY))?;
     Ok(Ready { conn, identity, resume: slot.resume, confirmed: slot.confirmed })
 }
 
@@ -148,7 +145,7 @@ fn lock(conn: &mut Conn, slot: &str, waiting: &dyn Fn(), stopping: &dyn Fn() -> 
     let key = i64::from(u32::from_be_bytes(*b"thal")) << 32 | i64::from(thalweg_base::crc(slot.as_bytes()));
     let mut told = false;
     loop {
-        let answers = conn.simple(&format!("SELECT pg_try_advisory_lock({key})"))?;
+        let answers = conn.simple(&format!("SELECT pg_catalog.pg_try_advisory_lock({key}::pg_catalog.int8)"))?;
         if value(&answers) == Some("t") {
             return Ok(());
         }

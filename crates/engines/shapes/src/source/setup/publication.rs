@@ -51,10 +51,10 @@ pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion
 
 fn find(conn: &mut Conn, name: &str) -> Result<Option<Found>, SetupError> {
     let answers = conn.simple(&format!(
-        "SELECT p.oid, pg_has_role(p.pubowner, 'USAGE') AS owned, \
+        "SELECT p.oid, pg_catalog.pg_has_role(p.pubowner, 'USAGE') AS owned, \
          p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AS whole, \
-         coalesce(to_jsonb(p) ->> 'pubgencols' = 's', false) AS generated \
-         FROM pg_publication p WHERE p.pubname = {}",
+         COALESCE((pg_catalog.to_jsonb(p) OPERATOR(pg_catalog.->>) 'pubgencols') OPERATOR(pg_catalog.=) 's', false) AS generated \
+         FROM pg_catalog.pg_publication p WHERE p.pubname OPERATOR(pg_catalog.=) {}",
         literal(name)
     ))?;
     let fact = row(&answers);

@@ -9,8 +9,9 @@ pub(super) struct Facts {
     pub(super) slots_max: String,
 }
 
-const FACTS: &str = "SELECT current_setting('server_version_num') AS version, current_setting('wal_level') AS wal_level, \
-    current_setting('max_replication_slots') AS slots, pg_is_in_recovery() AS standby";
+const FACTS: &str = "SELECT pg_catalog.current_setting('server_version_num') AS version, \
+    pg_catalog.current_setting('wal_level') AS wal_level, pg_catalog.current_setting('max_replication_slots') AS slots, \
+    pg_catalog.pg_is_in_recovery() AS standby";
 
 pub(super) fn check(conn: &mut Conn) -> Result<Facts, SetupError> {
     let answers = conn.simple(FACTS)?;

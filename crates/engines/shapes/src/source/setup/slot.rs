@@ -57,8 +57,9 @@ pub(super) fn prepare(
 fn find(conn: &mut Conn, slot: &str, database: &str) -> Result<Option<Found>, SetupError> {
     let answers = conn.simple(&format!(
         "SELECT slot_type, plugin, database, active_pid, wal_status, confirmed_flush_lsn, \
-         to_jsonb(s) ->> 'invalidation_reason' AS reason, to_jsonb(s) ->> 'conflicting' AS conflicting \
-         FROM pg_replication_slots s WHERE slot_name = {}",
+         pg_catalog.to_jsonb(s) OPERATOR(pg_catalog.->>) 'invalidation_reason' AS reason, \
+         pg_catalog.to_jsonb(s) OPERATOR(pg_catalog.->>) 'conflicting' AS conflicting \
+         FROM pg_catalog.pg_replication_slots s WHERE slot_name OPERATOR(pg_catalog.=) {}",
         literal(slot)
     ))?;
     let fact = row(&answers);

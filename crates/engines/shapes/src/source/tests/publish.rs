@@ -11,7 +11,7 @@ fn name(table: &str) -> TableName {
 }
 
 fn table(db: &Database, table: &str) -> Table {
-    lookup(&mut db.plain(), "p", &name(table)).unwrap().unwrap().table
+    lookup(&mut db.session(), "p", &name(table)).unwrap().unwrap().table
 }
 
 /// Names of tables that the publication names, and those with full identity.
@@ -48,7 +48,7 @@ fn what_was_found_lacking_is_done_whatever_has_happened_since() {
     on_each(|db| {
         db.run("CREATE TABLE t (i int); CREATE TABLE u (i int); CREATE PUBLICATION p");
         let (mut session, publisher) = (db.session(), Publisher::new("p".into(), false));
-        let find = |table: &str| lookup(&mut db.plain(), "p", &name(table)).unwrap().unwrap();
+        let find = |table: &str| lookup(&mut db.session(), "p", &name(table)).unwrap().unwrap();
         let (t, u) = (find("t"), find("u"));
         publisher.ensure_found(&mut session, &t).unwrap();
         assert_eq!(published(db), "t; t");
@@ -177,7 +177,7 @@ fn who_may_not_change_anything_says_what_is_lacking() {
             missing.contains("\"public.t\" is missing from the publication \"p\" and the ELECTRIC_MANUAL"),
             "{missing}"
         );
-        let mut stranger = Session::connect(&db.role("")).unwrap();
+        let mut stranger = super::session(&db.role(""));
         let missing = Publisher::new("p".into(), false).ensure(&mut stranger, &table).unwrap_err().to_string();
         assert!(missing.ends_with("Electric lacks privileges to add it"), "{missing}");
         db.run("ALTER PUBLICATION p ADD TABLE t");
@@ -192,7 +192,7 @@ fn who_may_not_change_anything_says_what_is_lacking() {
         // Owner of the table, but not of the publication.
         db.run(&format!(
             "ALTER PUBLICATION p DROP TABLE t; ALTER TABLE t OWNER TO {}",
-            stranger.conn.parameter("session_authorization").unwrap()
+            stranger.conn().parameter("session_authorization").unwrap()
         ));
         let missing = Publisher::new("p".into(), false).ensure(&mut stranger, &table).unwrap_err();
         assert!(matches!(missing, PublishError::Missing { manual: false, .. }), "{missing}");
@@ -207,7 +207,7 @@ fn who_may_not_change_anything_says_what_is_lacking() {
             "CREATE TABLE root (i int) PARTITION BY LIST (i); CREATE TABLE leaf PARTITION OF root FOR VALUES IN (1);
             DROP PUBLICATION p; CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)",
         );
-        let leaf = lookup(&mut db.plain(), "p", &name("leaf")).unwrap().unwrap().table;
+        let leaf = lookup(&mut db.session(), "p", &name("leaf")).unwrap().unwrap().table;
         let as_root = Publisher::new("p".into(), true).ensure(&mut session, &leaf);
         assert!(matches!(as_root, Err(PublishError::AsRoot { .. })));
     });
@@ -237,7 +237,7 @@ fn generated_columns_need_a_publication_that_has_them() {
     on_each(|db| {
         db.run("CREATE TABLE t (i int, s int GENERATED ALWAYS AS (i + 1) STORED); CREATE PUBLICATION p FOR TABLE t");
         let judge = |publication: &str, selected: &[usize]| {
-            let found = lookup(&mut db.plain(), publication, &name("t")).unwrap().unwrap();
+            let found = lookup(&mut db.session(), publication, &name("t")).unwrap().unwrap();
             Publisher::new(publication.into(), true).generated(&found.table, selected, &found.standing)
         };
         assert!(judge("p", &[0]).is_ok());

@@ -6,7 +6,7 @@ use crate::table::{Table, TableName};
 
 fn table(db: &Database, table: &str) -> Table {
     let name = TableName { schema: "public".into(), name: table.into() };
-    lookup(&mut db.plain(), "p", &name).unwrap().unwrap().table
+    lookup(&mut db.session(), "p", &name).unwrap().unwrap().table
 }
 
 #[test]

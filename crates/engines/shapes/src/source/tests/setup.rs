@@ -1,4 +1,4 @@
-use super::{Database, on_each};
+use super::{Database, endpoint, on_each};
 use crate::format::note::SourceIdentity;
 use crate::source::setup::{Options, Ready, Resume, SetupError, prepare};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ fn options(db: &Database) -> Options {
 fn ready(db: &Database, options: &Options) -> Ready {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
-        match prepare(&db.config, options, &|| {}, &|| false) {
+        match prepare(&endpoint(&db.config), options, &|| {}, &|| false) {
             // The server may not have noticed that the connection before has ended.
             Err(SetupError::SlotInUse { .. }) if Instant::now() < end => std::thread::yield_now(),
             result => return result.unwrap(),
@@ -139,7 +139,7 @@ fn one_server_has_a_slot_and_the_next_one_waits() {
         std::thread::scope(|scope| {
             let second = scope.spawn(|| {
                 prepare(
-                    &db.config,
+                    &endpoint(&db.config),
                     &options,
                     &|| {
                         waited.fetch_add(1, Ordering::Relaxed);
@@ -155,7 +155,7 @@ fn one_server_has_a_slot_and_the_next_one_waits() {
             assert_eq!(second.join().unwrap().unwrap().resume, Resume::Continue);
         });
         let held = ready(db, &options);
-        let stopped = prepare(&db.config, &options, &|| {}, &|| true);
+        let stopped = prepare(&endpoint(&db.config), &options, &|| {}, &|| true);
         assert!(matches!(stopped, Err(SetupError::Stopped)));
         drop(held);
     });
@@ -168,7 +168,7 @@ fn waiting_for_transactions_can_be_ended() {
         writer.simple("CREATE TABLE t (i int); BEGIN; INSERT INTO t VALUES (1)").unwrap();
         let began = Instant::now();
         let stopping = || began.elapsed() > Duration::from_millis(200);
-        let ended = prepare(&db.config, &options(db), &|| {}, &stopping);
+        let ended = prepare(&endpoint(&db.config), &options(db), &|| {}, &stopping);
         assert!(matches!(ended, Err(SetupError::Stopped)), "{ended:?}");
         assert!(began.elapsed() < Duration::from_secs(30));
     });
@@ -179,8 +179,9 @@ fn what_is_not_in_order_is_said() {
     on_each(|db| {
         let options = options(db);
         let manual = Options { manual: true, ..options.clone() };
-        let ask =
-            |config: &Config, options: &Options| prepare(config, options, &|| {}, &|| false).map(|ready| ready.resume);
+        let ask = |config: &Config, options: &Options| {
+            prepare(&endpoint(config), options, &|| {}, &|| false).map(|ready| ready.resume)
+        };
         assert!(matches!(ask(&db.config, &manual), Err(SetupError::PublicationMissing(_))));
         db.run(&format!("CREATE PUBLICATION \"{}\" WITH (publish = 'insert')", options.publication));
         assert!(matches!(ask(&db.config, &manual), Err(SetupError::PublicationOperations(_))));
@@ -203,13 +204,13 @@ fn what_is_not_in_order_is_said() {
         let config = cluster.url("postgres").parse().unwrap();
         let db = Database { major: cluster.major(), name: "few".into(), config };
         db.run("SELECT pg_create_physical_replication_slot('other')");
-        let full = prepare(&db.config, &options(&db), &|| {}, &|| false);
+        let full = prepare(&endpoint(&db.config), &options(&db), &|| {}, &|| false);
         assert!(matches!(&full, Err(SetupError::NoSlotFree { max }) if max == "1"), "{full:?}");
 
         let cluster = Cluster::start(&installation, &thalweg_pgtest::Options::default().set("wal_level", "replica"));
         let config = cluster.url("postgres").parse().unwrap();
         let db = Database { major: cluster.major(), name: "level".into(), config };
-        let level = prepare(&db.config, &options(&db), &|| {}, &|| false);
+        let level = prepare(&endpoint(&db.config), &options(&db), &|| {}, &|| false);
         assert!(matches!(&level, Err(SetupError::WalLevel(level)) if level == "replica"), "{level:?}");
         assert!(Conn::connect(&db.config).is_ok());
     }
