@@ -5,6 +5,7 @@
 
 mod applier;
 mod compact;
+mod costly;
 pub mod definition;
 mod engine;
 mod explain;
@@ -22,6 +23,7 @@ mod marks;
 mod matching;
 mod name;
 mod numbers;
+mod partitions;
 mod positions;
 mod predicate;
 mod rare;

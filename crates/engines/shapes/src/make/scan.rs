@@ -23,7 +23,7 @@ use crate::state::snapshot::PgSnapshot;
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thalweg_base::{LogId, Lsn, Offset};
 use thalweg_log::{Append, Lengths};
 
@@ -42,6 +42,7 @@ const SHAPES_MAX: usize = 256;
 const SQL_BYTES_MAX: usize = 512 << 10;
 /// How long to wait until a transaction is visible that was sent already, see [`crate::state::recent`].
 const VISIBLE_AFTER: Duration = Duration::from_millis(2);
+const VISIBLE_WITHIN: Duration = Duration::from_secs(30);
 
 /// What shapes of one scan have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -131,7 +132,9 @@ impl Engine {
 
     /// No session can be had for them.
     pub(crate) fn fail(&self, fillings: &[Filling], failure: &Failure) {
-        fillings.iter().for_each(|filling| self.fail_shape(&filling.shape, failure.clone()));
+        for filling in fillings {
+            self.fail_shape(&filling.shape, failure.clone());
+        }
     }
 
     fn scan(self: &Arc<Self>, session: &mut Session, targets: &mut [Target]) -> Result<(), Failure> {
@@ -145,6 +148,7 @@ impl Engine {
         let select = snapshot::select(&table, &columns, filter.as_deref());
         // What began to be applied before the last of them listened must be in the snapshot.
         let mark = targets.iter().map(|target| target.filling.mark).max().unwrap_or_default();
+        let until = Instant::now() + VISIBLE_WITHIN;
         loop {
             let router = (targets.len() > 1).then(|| Router::new(targets, &columns, table.columns.len()));
             let mut rows = Rows {
@@ -175,6 +179,10 @@ impl Engine {
             }
             if self.stopping() {
                 return Err(Failure::Rotated);
+            }
+            if Instant::now() > until {
+                let why = "transactions that were applied are not visible yet";
+                return Err(Failure::unavailable("snapshot_error", why, 5));
             }
         }
     }
@@ -216,6 +224,7 @@ struct Router {
     columns: Vec<usize>,
     width: usize,
     found: Vec<u32>,
+    costly: Vec<u32>,
     rendered: Vec<u8>,
     groups: Groups,
 }
@@ -233,6 +242,7 @@ impl Router {
             columns: columns.to_vec(),
             width,
             found: Vec::new(),
+            costly: Vec::new(),
             rendered: Vec::new(),
             groups: Groups::default(),
         }
@@ -243,7 +253,7 @@ impl Router {
         let mut cells = vec![None; self.width];
         self.columns.iter().enumerate().for_each(|(at, column)| cells[*column] = row.cell(at));
         self.found.clear();
-        self.matcher.matching(&cells, &mut self.found);
+        self.matcher.matching(&cells, &mut self.found, &mut self.costly);
     }
 }
 
@@ -284,6 +294,11 @@ impl Rows<'_> {
             return self.added(0, length);
         };
         router.find(&self.row);
+        for at in router.costly.drain(..) {
+            // The others go on without it.
+            router.matcher.remove(at);
+            self.engine.fail_costly(&self.targets[at as usize].filling.shape);
+        }
         if router.found.is_empty() {
             return Ok(());
         }

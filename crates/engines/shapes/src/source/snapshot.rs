@@ -54,7 +54,8 @@ pub(crate) fn copy(
 ) -> Result<PgSnapshot, SourceError> {
     // The query itself may be silent for long before its first row; a server that is gone is noticed by TCP.
     session.set_read_timeout(limit.map(|limit| limit + GRACE));
-    let done = begin(session, table, limit).and_then(|snapshot| {
+    let limits = Limits { statement: limit, lock: LOCK_WITHIN };
+    let done = begin(session, table, limits).and_then(|snapshot| {
         if take(Taken::Snapshot(&snapshot)).is_break() {
             return Err(SourceError::Stopped);
         }
@@ -74,7 +75,7 @@ pub(crate) fn copy(
 }
 
 /// The rows of `select`, in a transaction that [`begin`] began; see [`Taken::Row`].
-pub(crate) fn rows(
+fn rows(
     session: &mut Session,
     select: &str,
     mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
@@ -91,10 +92,22 @@ pub(crate) fn rows(
     Ok(())
 }
 
+/// The same, of a query that may take so long, its silence before the first row included.
+pub(crate) fn rows_within(
+    session: &mut Session,
+    select: &str,
+    limit: Duration,
+    take: impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<(), SourceError> {
+    session.set_read_timeout(Some(limit + GRACE));
+    let done = rows(session, select, take);
+    session.set_read_timeout(Some(SHORT));
+    done
+}
+
 /// Begins the transaction: locks the table against being altered, renamed or written anew, takes the snapshot, and sees to it that the
 /// table's name still means the same table and that the server is the one that changes come from.
-pub(crate) fn begin(session: &mut Session, table: &Table, limit: Option<Duration>) -> Result<PgSnapshot, SourceError> {
-    let limits = Limits { statement: limit, lock: LOCK_WITHIN };
+pub(crate) fn begin(session: &mut Session, table: &Table, limits: Limits) -> Result<PgSnapshot, SourceError> {
     let begun = match session.begin(limits, &first(session, table, true)) {
         // A role that may read some columns only may not lock the table.
         Err(error) if error.code() == Some("42501") => {
