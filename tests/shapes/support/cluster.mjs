@@ -71,6 +71,13 @@ export class Cluster {
     })
   }
 
+  /** A role must say who it is by this method; all others are trusted. */
+  async only(role, method) {
+    const file = join(this.data, "pg_hba.conf")
+    writeFileSync(file, `host all ${role} 127.0.0.1/32 ${method}\n${readFileSync(file, "utf8")}`)
+    await this.sql("SELECT pg_reload_conf()")
+  }
+
   /** `mode`: fast, or immediate, which is a crash. */
   async stop(mode = "fast") {
     await this.program("pg_ctl", "stop", "-w", "-t", "60", "-s", "-D", this.data, "-m", mode)

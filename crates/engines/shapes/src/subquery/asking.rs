@@ -150,8 +150,8 @@ impl Asking {
             let (engine, again) = (Arc::clone(engine), batch.clone());
             let queued = pool.submit(move |session| {
                 let asking = &engine.subqueries.asking;
-                let failed = asking.work(&engine, session, &batch);
-                asking.ended(&engine, table, failed);
+                let left = asking.work(&engine, session, &batch);
+                asking.ended(&engine, table, left);
             });
             if let Err(error) = queued {
                 tracing::debug!(%error, "rows of subqueries are asked for later");
@@ -248,7 +248,14 @@ impl Asking {
             Unfetched::Later(error) => (error.to_string(), true),
             Unfetched::Never(error) => (error.clone(), false),
         };
-        tracing::warn!(shapes = asks.len(), error, again, "rows of subqueries cannot be fetched");
+        // Of a table it is said once, until rows of it come again.
+        let table = asks.first().map(|(_, waiting)| waiting.wanted.table);
+        let is_known = again && table.is_some_and(|table| self.queue.lock().is_failing(table));
+        if is_known {
+            tracing::debug!(shapes = asks.len(), error, "rows of subqueries cannot be fetched yet");
+        } else {
+            tracing::warn!(shapes = asks.len(), error, again, "rows of subqueries cannot be fetched");
+        }
         let mut graph = engine.subqueries.graph.lock();
         for (ask, waiting) in asks {
             if again && graph.unask(ask.shape, ask.pending) {
@@ -276,6 +283,11 @@ impl Queue {
         self.waiting -= count;
         self.running += 1;
         Some((*table, batch))
+    }
+
+    /// Whether the last attempt of a table failed.
+    fn is_failing(&self, table: u32) -> bool {
+        self.tables.get(&table).is_some_and(|line| line.not_before.is_some())
     }
 
     /// An attempt is over, which leaves these.

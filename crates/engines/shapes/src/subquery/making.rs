@@ -340,7 +340,9 @@ impl Engine {
                     // Shapes of one table see its changes by the same columns.
                     let altered = router.table(table.oid).is_some_and(|known| !known.same_shape(table));
                     gone = altered || !graph.has(sets) || !matches!(shape.lock().phase, Phase::Snapshotting);
-                    if gone || recent.missed(recent.mark(), snapshot) || !graph.is_settled(sets) {
+                    let (missed, settled) = (recent.missed(recent.mark(), snapshot), graph.is_settled(sets));
+                    if gone || missed || !settled {
+                        tracing::debug!(table = %table.name, gone, missed, settled, "a snapshot is taken once more");
                         again = true;
                         return ControlFlow::Break(());
                     }
