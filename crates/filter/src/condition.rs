@@ -6,7 +6,7 @@
 
 use crate::analyse;
 use crate::budget::Budget;
-use crate::error::{ParseError, Parsed, refuse};
+use crate::error::{ParseError, Parsed, refuse, refuse_oversized};
 use crate::expr::Expr;
 use crate::key::Key;
 use crate::predicate::{PARAMS_BYTES_MAX, Predicate};
@@ -118,7 +118,7 @@ impl Condition {
     ) -> Result<Self, ParseError> {
         let read = || {
             if params.iter().map(|(_, value)| value.len()).sum::<usize>() > PARAMS_BYTES_MAX {
-                return refuse(0, format!("parameters are longer than {PARAMS_BYTES_MAX} bytes"));
+                return refuse_oversized(0, format!("parameters are longer than {PARAMS_BYTES_MAX} bytes"));
             }
             let builder = Builder { schema, find, positions: Vec::new(), nested: 0, budget: &Budget::of_clause() };
             builder.condition(&syntax::parse(sql, params)?)
@@ -387,7 +387,7 @@ impl Builder<'_> {
             Condition { positions: self.positions, alternatives: alternatives.into_iter().map(Into::into).collect() };
         // A position is written once for each alternative that it is in, and what it is in once more for each of those.
         if self.budget.make(condition.sql_bytes()).is_err() {
-            return refuse(tree.at, "where clause is too large: its subqueries have too many alternatives");
+            return refuse_oversized(tree.at, "where clause is too large: its subqueries have too many alternatives");
         }
         let polarity = |negated: bool| {
             condition
@@ -460,7 +460,7 @@ impl Builder<'_> {
 
     fn position(&mut self, at: usize, position: Position) -> Parsed<Formula> {
         if self.positions.len() == POSITIONS_MAX {
-            return refuse(at, format!("a where clause with subqueries may have {POSITIONS_MAX} conditions"));
+            return refuse_oversized(at, format!("a where clause with subqueries may have {POSITIONS_MAX} conditions"));
         }
         self.positions.push(position);
         Ok(Formula::One(self.positions.len() as u16 - 1))
@@ -468,7 +468,7 @@ impl Builder<'_> {
 
     fn membership(&self, operand: &Node, select: &Select, negated: bool) -> Parsed<Membership> {
         if self.nested == NESTED_MAX {
-            return refuse(select.at, format!("subqueries are nested deeper than {NESTED_MAX} levels"));
+            return refuse_oversized(select.at, format!("subqueries are nested deeper than {NESTED_MAX} levels"));
         }
         let operands: Vec<&Node> = match &operand.kind {
             Kind::Row(list) => list.iter().collect(),
@@ -541,7 +541,10 @@ fn column(node: &Node, schema: &Schema) -> Parsed<u16> {
 fn alternatives_of(formula: &Formula, at: usize) -> Parsed<Vec<Vec<u16>>> {
     let bounded = |list: Vec<Vec<u16>>| {
         if list.len() > ALTERNATIVES_MAX {
-            return refuse(at, format!("a where clause with subqueries may have {ALTERNATIVES_MAX} alternatives"));
+            return refuse_oversized(
+                at,
+                format!("a where clause with subqueries may have {ALTERNATIVES_MAX} alternatives"),
+            );
         }
         Ok(list)
     };

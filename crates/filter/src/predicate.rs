@@ -2,7 +2,7 @@
 
 use crate::analyse;
 use crate::budget::{Budget, Failed, TooCostly};
-use crate::error::{ParseError, refuse};
+use crate::error::{ParseError, refuse_oversized};
 use crate::expr::Expr;
 use crate::print;
 use crate::row::Row;
@@ -25,7 +25,7 @@ impl Predicate {
     pub fn parse(sql: &str, params: &[(u32, String)], schema: &Schema) -> Result<Self, ParseError> {
         let read = || {
             if params.iter().map(|(_, value)| value.len()).sum::<usize>() > PARAMS_BYTES_MAX {
-                return refuse(0, format!("parameters are longer than {PARAMS_BYTES_MAX} bytes"));
+                return refuse_oversized(0, format!("parameters are longer than {PARAMS_BYTES_MAX} bytes"));
             }
             let tree = syntax::parse(sql, params)?;
             analyse::condition(&tree, schema, &Budget::of_clause())

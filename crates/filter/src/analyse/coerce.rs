@@ -2,7 +2,7 @@
 
 use super::{Analyser, Typed};
 use crate::budget::Failed;
-use crate::error::{Parsed, refuse};
+use crate::error::{Parsed, refuse, refuse_oversized};
 use crate::expr::Expr;
 use crate::syntax::TypeName;
 use crate::types::array::Array;
@@ -55,10 +55,10 @@ fn literal(it: Typed, to: Type, analyser: &Analyser<'_>) -> Parsed<Expr> {
     match it.expr {
         Expr::Const(Value::Null, _) => Ok(Expr::Const(Value::Null, to)),
         Expr::Const(Value::Text(text), _) => match input::parse(&text, to, analyser.schema, analyser.budget) {
-            Ok(value) if !is_short(&value) => refuse(it.at, LONG_NUMBER),
+            Ok(value) if !is_short(&value) => refuse_oversized(it.at, LONG_NUMBER),
             Ok(value) => Ok(Expr::Const(value.owned(), to)),
             Err(Unread::Invalid(message)) => refuse(it.at, message),
-            Err(Unread::Costly) => refuse(it.at, super::TOO_LARGE),
+            Err(Unread::Costly) => refuse_oversized(it.at, super::TOO_LARGE),
         },
         other => Ok(other),
     }

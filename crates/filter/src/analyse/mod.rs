@@ -8,7 +8,7 @@ mod resolve;
 mod signatures;
 
 use crate::budget::{Budget, Failed};
-use crate::error::{Parsed, refuse};
+use crate::error::{Parsed, refuse, refuse_oversized};
 use crate::expr::{Comparison, Expr};
 use crate::function::Function;
 use crate::row::Row;
@@ -39,7 +39,7 @@ pub(crate) fn condition(node: &Node, schema: &Schema, budget: &Budget) -> Parsed
     let analyser = Analyser { schema, budget };
     let it = analyser.expr(node)?;
     let expr = analyser.boolean(it, "WHERE")?;
-    if budget.is_spent() || expr.size() > CONDITION_BYTES_MAX { refuse(node.at, TOO_LARGE) } else { Ok(expr) }
+    if budget.is_spent() || expr.size() > CONDITION_BYTES_MAX { refuse_oversized(node.at, TOO_LARGE) } else { Ok(expr) }
 }
 
 /// Two columns of one schema as the sides of `=`, cast to what they are compared as; and that type.
@@ -74,7 +74,7 @@ impl Analyser<'_> {
     fn copy(&self, it: &Typed) -> Parsed<Typed> {
         match self.budget.make(2 * it.expr.size()) {
             Ok(()) => Ok(it.clone()),
-            Err(_) => refuse(it.at, TOO_LARGE),
+            Err(_) => refuse_oversized(it.at, TOO_LARGE),
         }
     }
 
@@ -86,7 +86,7 @@ impl Analyser<'_> {
     fn expr(&self, node: &Node) -> Parsed<Typed> {
         let at = node.at;
         if self.budget.spend(NODE).is_err() {
-            return refuse(at, TOO_LARGE);
+            return refuse_oversized(at, TOO_LARGE);
         }
         match &node.kind {
             Kind::Column { table, name } => self.column(at, table.as_deref(), name),
@@ -181,7 +181,7 @@ impl Analyser<'_> {
             Ok(number) if number.is_short() => {
                 Ok(self.typed(at, Base::Numeric, Expr::Const(number.into(), Base::Numeric.into())))
             }
-            Ok(_) | Err(Fault::Costly) => refuse(at, coerce::LONG_NUMBER),
+            Ok(_) | Err(Fault::Costly) => refuse_oversized(at, coerce::LONG_NUMBER),
             Err(_) => refuse(at, "value overflows numeric format"),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::signatures::{self, Meaning, Signature};
 use super::{Analyser, Typed, and, coerce, or, resolve};
-use crate::error::{Parsed, refuse};
+use crate::error::{Parsed, refuse, refuse_oversized};
 use crate::expr::{Comparison, Expr, Like, Operator, is_membership};
 use crate::function::Function;
 use crate::like::with_backslash;
@@ -94,7 +94,7 @@ impl Analyser<'_> {
 
     fn like_of(&self, at: usize, like: Like, text: Expr, pattern: Expr) -> Parsed<Expr> {
         if matches!(&pattern, Expr::Const(Value::Text(pattern), _) if pattern.len() > PATTERN_BYTES_MAX) {
-            return refuse(at, format!("LIKE pattern is longer than {PATTERN_BYTES_MAX} bytes"));
+            return refuse_oversized(at, format!("LIKE pattern is longer than {PATTERN_BYTES_MAX} bytes"));
         }
         let ascii = like.folded && (text.has_name(self.schema) || pattern.has_name(self.schema));
         Ok(Expr::Like(Like { ascii, ..like }, Box::new([text, pattern])))
