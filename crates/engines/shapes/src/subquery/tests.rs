@@ -981,7 +981,7 @@ fn history(seed: u64, one_by_one: bool) -> (Vec<Vec<String>>, u64) {
 }
 
 #[test]
-fn whoever_is_found_is_told_what_asking_everybody_would_tell() {
+fn simulation_of_subqueries_tells_found_shapes_what_asking_all_shapes_would_tell() {
     let (mut found, mut asked) = (0, 0);
     // SEED=7 SEEDS=1 for one, SEEDS=100000 for more.
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
