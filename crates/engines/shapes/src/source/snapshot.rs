@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thalweg_wire::pg::{Lsn, quote_literal};
+use thalweg_wire::pg::{Error, Lsn, ResultSet, quote_literal};
 
 /// Waiting for the server's answer after it should have interrupted the statement itself.
 const GRACE: Duration = Duration::from_secs(30);
@@ -50,6 +50,28 @@ pub(crate) fn copy(
     table: &Table,
     select: &str,
     limit: Option<Duration>,
+    take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
+) -> Result<PgSnapshot, SourceError> {
+    copy_begun(session, table, select, limit, begin_locked, take)
+}
+
+/// The same for a caller that must not wait for who alters the table before the snapshot is taken. If the table is written anew in that
+/// moment its rows are missing, until the catalog is compared.
+pub(crate) fn copy_unlocked(
+    session: &mut Session,
+    table: &Table,
+    select: &str,
+    take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
+) -> Result<PgSnapshot, SourceError> {
+    copy_begun(session, table, select, None, begin, take)
+}
+
+fn copy_begun(
+    session: &mut Session,
+    table: &Table,
+    select: &str,
+    limit: Option<Duration>,
+    begin: impl FnOnce(&mut Session, &Table, Option<Duration>) -> Result<PgSnapshot, SourceError>,
     mut take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
 ) -> Result<PgSnapshot, SourceError> {
     // The query itself may be silent for long before its first row; a server that is gone is noticed by TCP.
@@ -91,18 +113,27 @@ pub(crate) fn rows(
     Ok(())
 }
 
-/// Begins the transaction: locks the table against being altered, renamed or written anew, takes the snapshot, and sees to it that the
-/// table's name still means the same table and that the server is the one that changes come from.
+/// Begins the transaction without waiting for anybody: takes the snapshot, and sees to it that the table's name still means the same table
+/// and that the server is the one that changes come from.
 pub(crate) fn begin(session: &mut Session, table: &Table, limit: Option<Duration>) -> Result<PgSnapshot, SourceError> {
+    let begun = session.begin(Limits { statement: limit, lock: LOCK_WITHIN }, &first(session, table, false));
+    begun_at(session, table, begun)
+}
+
+/// The same, after the table was locked against being altered, renamed or written anew.
+fn begin_locked(session: &mut Session, table: &Table, limit: Option<Duration>) -> Result<PgSnapshot, SourceError> {
     let limits = Limits { statement: limit, lock: LOCK_WITHIN };
-    let begun = match session.begin(limits, &first(session, table, true)) {
+    match session.begin(limits, &first(session, table, true)) {
         // A role that may read some columns only may not lock the table.
         Err(error) if error.code() == Some("42501") => {
             session.roll_back();
-            session.begin(limits, &first(session, table, false))
+            begin(session, table, limit)
         }
-        begun => begun,
-    };
+        begun => begun_at(session, table, begun),
+    }
+}
+
+fn begun_at(session: &Session, table: &Table, begun: Result<ResultSet, Error>) -> Result<PgSnapshot, SourceError> {
     let answer = begun.map_err(|error| match session.cancel.explain(error) {
         // What the lock says of a name that means nothing any more.
         SourceError::SchemaChanged(_) => SourceError::Replaced,

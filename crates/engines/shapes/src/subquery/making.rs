@@ -316,7 +316,7 @@ impl Engine {
             let mut projection = None;
             // Nothing is applied between the snapshot and the moment from which the shape sees changes.
             let mut router = Some(self.router.lock());
-            let copied = snapshot::copy(session, table, &select, None, |taken| match taken {
+            let copied = snapshot::copy_unlocked(session, table, &select, |taken| match taken {
                 Taken::Snapshot(snapshot) => {
                     let Some(mut router) = router.take() else { return ControlFlow::Break(()) };
                     let recent = self.recent.lock();
