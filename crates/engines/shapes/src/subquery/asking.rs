@@ -92,6 +92,11 @@ impl Asking {
         std::mem::take(&mut *self.arrivals.lock())
     }
 
+    /// Those that are kept may be of another server than the next ones.
+    pub(super) fn forget_sessions(&self) {
+        self.idle.lock().clear();
+    }
+
     fn give_back(&self, session: Session) {
         let mut idle = self.idle.lock();
         if session.is_usable() && idle.len() < IDLE_MAX {

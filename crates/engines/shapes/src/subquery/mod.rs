@@ -56,6 +56,15 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use thalweg_base::Lsn;
 
+impl Subqueries {
+    /// Another history begins; all shapes of the one before are dropped.
+    pub(crate) fn forget_source(&self) {
+        self.graph.lock().last_lsn = 0;
+        self.asking.forget_sessions();
+        self.holding.lock().clear();
+    }
+}
+
 /// What the engine keeps for shapes with subqueries.
 #[derive(Default)]
 pub(crate) struct Subqueries {

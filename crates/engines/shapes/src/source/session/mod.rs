@@ -17,6 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use thalweg_wire::pg::{CancelToken, Conn, CopyOut, Error, ResultSet, ServerVersion, Statement, TransactionStatus};
 
+/// How long a snapshot waits until it is known which server is followed: a start and a failover take that long.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
+
 /// A connection for questions, and whether the present one is still wanted.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -112,10 +115,7 @@ impl Session {
 
     /// Refuses what a server says that is not where changes come from: an address may lead to the old primary for a while.
     pub(super) fn check_place(&self, system: Option<&str>, timeline: Option<&str>) -> Result<(), SourceError> {
-        match Place::read(system, timeline) {
-            Some(place) => self.followed.check(&place),
-            None => Ok(()),
-        }
+        self.followed.check(Place::read(system, timeline).as_ref(), FOLLOWED_WITHIN)
     }
 
     #[cfg(test)]
