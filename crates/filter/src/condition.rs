@@ -5,6 +5,7 @@
 //! positions, so that a row satisfies the clause if and only if all positions of an alternative are true: false and unknown are alike.
 
 use crate::analyse;
+use crate::budget::Budget;
 use crate::error::{ParseError, Parsed, refuse};
 use crate::expr::Expr;
 use crate::key::Key;
@@ -119,7 +120,8 @@ impl Condition {
             if params.iter().map(|(_, value)| value.len()).sum::<usize>() > PARAMS_BYTES_MAX {
                 return refuse(0, format!("parameters are longer than {PARAMS_BYTES_MAX} bytes"));
             }
-            Builder { schema, find, positions: Vec::new(), nested: 0 }.condition(&syntax::parse(sql, params)?)
+            let builder = Builder { schema, find, positions: Vec::new(), nested: 0, budget: &Budget::of_clause() };
+            builder.condition(&syntax::parse(sql, params)?)
         };
         read().map_err(|refusal| refusal.locate(sql))
     }
@@ -196,6 +198,12 @@ impl Condition {
             |all: &[u16]| all.iter().map(|at| of(&self.positions[usize::from(*at)])).collect::<Vec<_>>().join(" AND ");
         format!("({})", self.alternatives().map(all).collect::<Vec<_>>().join(") OR ("))
     }
+
+    /// How long [`Condition::sql`] is, which is the longest that is written of it.
+    fn sql_bytes(&self) -> usize {
+        let positions: Vec<usize> = self.positions.iter().map(|position| position.sql().len() + 8).collect();
+        self.alternatives().flatten().map(|at| positions[usize::from(*at)]).sum()
+    }
 }
 
 impl Position {
@@ -211,7 +219,8 @@ impl Position {
 impl Membership {
     /// What a row asks for; as if null where it cannot be read.
     pub fn key(&self, row: &[Option<&[u8]>]) -> Key {
-        let row = Row::new(&self.query.joint, &row[..row.len().min(self.query.outer)]);
+        // Columns, and casts between numbers or texts: what that costs the size of the row bounds.
+        let row = Row::new(&self.query.joint, &row[..row.len().min(self.query.outer)]).without_limit();
         Key::new(self.keys.iter().map(|(expr, _)| expr.eval(&row).map_or(Value::Null, Value::owned)))
     }
 
@@ -303,7 +312,7 @@ impl Query {
     pub fn value(&self, row: &[Option<&[u8]>]) -> Key {
         let mut padded = vec![None; self.outer];
         padded.extend_from_slice(row);
-        let row = Row::new(&self.joint, &padded);
+        let row = Row::new(&self.joint, &padded).without_limit();
         Key::new(self.values.iter().map(|expr| expr.eval(&row).map_or(Value::Null, Value::owned)))
     }
 
@@ -361,6 +370,8 @@ struct Builder<'a> {
     find: &'a dyn Fn(&Named) -> Option<InnerTable>,
     positions: Vec<Position>,
     nested: usize,
+    /// Of the whole clause.
+    budget: &'a Budget,
 }
 
 impl Builder<'_> {
@@ -374,6 +385,10 @@ impl Builder<'_> {
         }
         let condition =
             Condition { positions: self.positions, alternatives: alternatives.into_iter().map(Into::into).collect() };
+        // A position is written once for each alternative that it is in, and what it is in once more for each of those.
+        if self.budget.make(condition.sql_bytes()).is_err() {
+            return refuse(tree.at, "where clause is too large: its subqueries have too many alternatives");
+        }
         let polarity = |negated: bool| {
             condition
                 .memberships()
@@ -431,7 +446,8 @@ impl Builder<'_> {
 
     /// Conditions without subqueries, joined by AND, or by OR if `any`.
     fn plain(&mut self, nodes: &[&Node], any: bool, negated: bool) -> Parsed<Formula> {
-        let exprs = nodes.iter().map(|node| analyse::condition(node, self.schema)).collect::<Parsed<Vec<_>>>()?;
+        let exprs =
+            nodes.iter().map(|node| analyse::condition(node, self.schema, self.budget)).collect::<Parsed<Vec<_>>>()?;
         let expr = if any { analyse::or(exprs) } else { analyse::and(exprs) };
         let expr = if negated { expr.negated() } else { expr };
         let predicate = Predicate { expr, schema: self.schema.clone() };
@@ -481,12 +497,12 @@ impl Builder<'_> {
         let filter = match &select.condition {
             None => Filter::All,
             Some(node) if node.has_query() => {
-                let builder =
-                    Builder { schema: &inner, find: self.find, positions: Vec::new(), nested: self.nested + 1 };
+                let (nested, budget) = (self.nested + 1, self.budget);
+                let builder = Builder { schema: &inner, find: self.find, positions: Vec::new(), nested, budget };
                 Filter::Nested(Arc::new(builder.condition(node)?))
             }
             Some(node) => {
-                let expr = analyse::condition(node, &inner)?;
+                let expr = analyse::condition(node, &inner, self.budget)?;
                 Filter::Row(Arc::new(Predicate { expr, schema: inner.clone() }))
             }
         };

@@ -1,6 +1,7 @@
 //! A where clause that was understood.
 
 use crate::analyse;
+use crate::budget::{Budget, Failed, TooCostly};
 use crate::error::{ParseError, refuse};
 use crate::expr::Expr;
 use crate::print;
@@ -27,7 +28,7 @@ impl Predicate {
                 return refuse(0, format!("parameters are longer than {PARAMS_BYTES_MAX} bytes"));
             }
             let tree = syntax::parse(sql, params)?;
-            analyse::condition(&tree, schema)
+            analyse::condition(&tree, schema, &Budget::of_clause())
         };
         match read() {
             Ok(expr) => Ok(Self { expr, schema: schema.clone() }),
@@ -47,8 +48,8 @@ impl Predicate {
     }
 
     /// Whether it is true (not false, not null, and no error) for a row: the texts of its columns as Postgres sends them, `None` for nulls.
-    pub fn holds(&self, row: &[Option<&[u8]>]) -> bool {
-        self.expr.truth(&Row::new(&self.schema, row)) == Ok(Some(true))
+    pub fn holds(&self, row: &[Option<&[u8]>]) -> Result<bool, TooCostly> {
+        decided(self.expr.truth(&Row::new(&self.schema, row)))
     }
 
     /// The columns that it looks at, ascending.
@@ -58,6 +59,15 @@ impl Predicate {
         columns.sort_unstable();
         columns.dedup();
         columns
+    }
+}
+
+/// Whether a row satisfies a condition. What fails does not; what is too costly is not known.
+pub(crate) fn decided(truth: Result<Option<bool>, Failed>) -> Result<bool, TooCostly> {
+    match truth {
+        Ok(truth) => Ok(truth == Some(true)),
+        Err(Failed::Invalid) => Ok(false),
+        Err(Failed::Costly) => Err(TooCostly),
     }
 }
 

@@ -218,7 +218,7 @@ impl Printer<'_> {
             Value::Null => self.push("NULL"),
             Value::Bool(value) => return self.push(if *value { "TRUE" } else { "FALSE" }),
             value => {
-                let text = output::print(value, ty, self.schema).into_owned();
+                let text = output::print_constant(value, ty, self.schema).into_owned();
                 self.quoted(&text);
             }
         }

@@ -2,6 +2,7 @@
 
 use crate::bookmark::Bookmark;
 use crate::compact::Compactor;
+use crate::costly::Costly;
 use crate::family::Families;
 use crate::hot::Hot;
 use crate::joint::Joint;
@@ -10,6 +11,7 @@ use crate::lag::{Behind, Lag};
 use crate::make::Templates;
 use crate::marks::Marks;
 use crate::numbers::Numbers;
+use crate::partitions::Partitions;
 use crate::positions::Positions;
 use crate::read::Sources;
 use crate::registry::Registry;
@@ -27,9 +29,10 @@ use crate::state::transaction::Told;
 use crate::store::{Store, StoreError};
 use crate::stuck::Stuck;
 use crate::subquery::Subqueries;
+use crate::table::Table;
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -164,9 +167,11 @@ pub(crate) struct Engine {
     pub(crate) router: Mutex<Router>,
     pub(crate) recent: Mutex<Recent>,
     pub(crate) subqueries: Subqueries,
+    pub(crate) partitions: Partitions,
     pub(crate) registry: RwLock<Registry>,
     pub(crate) families: Families,
     pub(crate) joint: Joint,
+    pub(crate) costly: Costly,
     last_snapshot: Mutex<Option<Arc<PgSnapshot>>>,
     pub(crate) counters: Counters,
     pub(crate) marks: Mutex<Marks>,
@@ -179,7 +184,7 @@ pub(crate) struct Engine {
     /// Whether changes can be stored.
     pub(crate) stuck: Stuck,
     /// Tables that are described in another way than when their shapes were made: other columns may be null.
-    redescribed: RwLock<HashSet<u32>>,
+    redescribed: RwLock<HashMap<u32, Arc<Table>>>,
     pub(crate) health: Mutex<Health>,
     pub(crate) positions: Positions,
     pub(crate) numbers: Numbers,
@@ -192,9 +197,12 @@ impl Engine {
         let followed = Arc::new(Followed::unknown());
         let tables = Tables::new(config.publication());
         let publisher = Publisher::new(config.publication(), config.manual_publishing);
+        let queries = Endpoint::new(config.query_database.clone(), Arc::clone(&followed));
         Self {
             replication: Endpoint::new(config.database.clone(), Arc::clone(&followed)),
-            queries: Endpoint::new(config.query_database.clone(), Arc::clone(&followed)),
+            subqueries: Subqueries::new(queries.clone()),
+            partitions: Partitions::new(queries.clone(), config.publication()),
+            queries,
             followed,
             bookmark: Bookmark::default(),
             config,
@@ -206,10 +214,10 @@ impl Engine {
             kept: Kept::new(KEPT_BYTES),
             router: Mutex::default(),
             recent: Mutex::default(),
-            subqueries: Subqueries::default(),
             registry: RwLock::default(),
             families: Families::default(),
             joint: Joint::default(),
+            costly: Costly::default(),
             last_snapshot: Mutex::default(),
             counters: Counters::default(),
             marks: Mutex::default(),
@@ -303,17 +311,14 @@ impl Engine {
     }
 
     /// The router's table has columns that may be null or not as they were not.
-    pub(crate) fn described(&self, table: u32) {
-        self.redescribed.write().insert(table);
+    pub(crate) fn described(&self, table: Arc<Table>) {
+        self.redescribed.write().insert(table.oid, table);
     }
 
-    /// A shape's `electric-schema` header as it is now.
+    /// A shape's `electric-schema` header as it is now. Event loops ask: the router is not looked at, whose lock may be held for long.
     pub(crate) fn schema<'a>(&self, shape: &'a Shape) -> Cow<'a, str> {
         let known = Cow::Borrowed(&*shape.family.schema);
-        if !self.redescribed.read().contains(&shape.family.table) {
-            return known;
-        }
-        let Some(table) = self.router.lock().table(shape.family.table).cloned() else { return known };
+        let Some(table) = self.redescribed.read().get(&shape.family.table).cloned() else { return known };
         // Whether changes of generated columns come was decided when the shape was made.
         match selected(&table, &shape.definition(), true) {
             Ok(selected) => Cow::Owned(crate::format::schema::header(&table, &selected)),
@@ -365,8 +370,8 @@ impl Engine {
     }
 
     /// The shape could not be made.
-    pub(crate) fn fail_shape(&self, shape: &Shape, failure: Failure) {
-        self.put_out(shape, Phase::Failed(Arc::new(failure)));
+    pub(crate) fn fail_shape(&self, shape: &Shape, failure: Failure) -> Lsn {
+        self.put_out(shape, Phase::Failed(Arc::new(failure)))
     }
 
     fn put_out(&self, shape: &Shape, phase: Phase) -> Lsn {
@@ -386,7 +391,12 @@ impl Engine {
             (state.slot.take(), logs.collect::<Vec<LogId>>())
         });
         if let Some(slot) = slot {
-            self.router.lock().remove(slot, shape.number);
+            let mut router = self.router.lock();
+            router.remove(slot, shape.number);
+            if router.table(shape.family.table).is_none() {
+                // Whoever comes next is told what the table is then.
+                self.redescribed.write().remove(&shape.family.table);
+            }
         }
         let mut deleted = self.delete_logs(shape, logs.clone());
         drop(deleting);

@@ -32,7 +32,7 @@ fn resident() -> usize {
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-fn config() -> ShapesConfig {
+pub(crate) fn config() -> ShapesConfig {
     let database: thalweg_wire::pg::Config = "postgres://u@127.0.0.1:1/d".parse().unwrap();
     ShapesConfig {
         query_database: database.clone(),

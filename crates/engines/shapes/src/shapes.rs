@@ -120,6 +120,8 @@ impl Shapes {
     /// Stops following. What was applied is durable or will be sent again.
     pub fn stop(&mut self) {
         self.engine.stop();
+        self.engine.subqueries.asking.stop();
+        self.engine.partitions.stop();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the shapes has panicked");

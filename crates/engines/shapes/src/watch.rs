@@ -86,8 +86,9 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
         if let Err(error) = engine.store.put_table(&moved.table) {
             tracing::warn!(%error, "a table cannot be noted");
         }
-        if engine.router.lock().moved(Arc::new(moved.table.clone())) {
-            engine.described(moved.table.oid);
+        let table = Arc::new(moved.table.clone());
+        if engine.router.lock().moved(Arc::clone(&table)) {
+            engine.described(table);
         }
     }
     let in_use = |oid: u32| engine.router.lock().table(oid).is_some();

@@ -12,5 +12,7 @@ pub(crate) use tree::{Kind, Node, Select, Test, TypeName};
 
 /// Longest text that is read, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Most bytes of parameters, each counted as often as it is used.
+pub(crate) const USES_BYTES_MAX: usize = 1 << 20;
 /// Deepest nesting. What walks trees may recurse: it never goes deeper than a small multiple of this.
 pub(crate) const DEPTH_MAX: u16 = 100;

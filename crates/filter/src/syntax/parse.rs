@@ -2,7 +2,7 @@
 
 use super::lex::{Lexed, Token, lex};
 use super::tree::{Kind, Node, Test};
-use super::{DEPTH_MAX, TEXT_BYTES_MAX};
+use super::{DEPTH_MAX, TEXT_BYTES_MAX, USES_BYTES_MAX};
 use crate::error::{Parsed, refuse};
 
 /// Precedences of `gram.y`, the loosest first.
@@ -48,6 +48,8 @@ pub(super) struct Parser<'a> {
     tokens: Vec<Lexed>,
     next: usize,
     params: &'a [(u32, String)],
+    /// Bytes that uses of parameters may still have.
+    params_left: usize,
     /// How deep we are in [`Parser::expression`].
     depth: u16,
 }
@@ -57,7 +59,7 @@ pub(crate) fn parse(text: &str, params: &[(u32, String)]) -> Parsed<Node> {
     if text.len() > TEXT_BYTES_MAX {
         return refuse(0, format!("where clause is bigger than maximum size of {TEXT_BYTES_MAX} bytes"));
     }
-    let mut parser = Parser { tokens: lex(text)?, next: 0, params, depth: 0 };
+    let mut parser = Parser { tokens: lex(text)?, next: 0, params, params_left: USES_BYTES_MAX, depth: 0 };
     let node = parser.expression(0)?;
     match parser.peek() {
         Token::End => Ok(node),
@@ -142,10 +144,19 @@ impl Parser<'_> {
         refuse(self.at(), format!("syntax error at or near \"{shown}\""))
     }
 
-    pub(super) fn parameter(&self, at: usize, number: u32) -> Parsed<Kind> {
+    pub(super) fn parameter(&mut self, at: usize, number: u32) -> Parsed<Kind> {
         match self.params.iter().find(|(n, _)| *n == number) {
             Some((_, value)) if value.contains('\0') => refuse(at, "invalid byte sequence for encoding \"UTF8\": 0x00"),
-            Some((_, value)) => Ok(Kind::String(value.clone())),
+            Some((_, value)) => match self.params_left.checked_sub(value.len()) {
+                Some(left) => {
+                    self.params_left = left;
+                    Ok(Kind::String(value.clone()))
+                }
+                None => refuse(
+                    at,
+                    format!("parameters are used too often: together that is more than {USES_BYTES_MAX} bytes"),
+                ),
+            },
             None => refuse(at, format!("there is no parameter ${number}")),
         }
     }

@@ -10,8 +10,8 @@
 //! schema, table, [columns], [queryable columns], [where, params], rows
 //! ```
 //!
-//! What is in brackets is there if its flag is: 1 where, 2 columns, 4 queryable columns; 8 is `replica=full`, 16 `log=changes_only`, and 32
-//! a shape of an inner query, which no client asks for.
+//! What is in brackets is there if its flag is: 1 where, 2 columns, 4 queryable columns; 8 is `replica=full`, 16 `log=changes_only`, and 32 a
+//! shape of an inner query.
 //! A base's state:
 //!
 //! ```text
@@ -163,9 +163,10 @@ impl Stored {
             queryable,
             replica: if has(REPLICA_FULL) { Replica::Full } else { Replica::Default },
             log: match (has(CHANGES_ONLY), has(INNER)) {
-                (true, _) => LogMode::ChangesOnly,
-                (_, true) => LogMode::Inner,
-                _ => LogMode::Full,
+                (false, false) => LogMode::Full,
+                (true, false) => LogMode::ChangesOnly,
+                (false, true) => LogMode::Inner,
+                (true, true) => return Err(DecodeError::Unknown { what: "flags", got: u64::from(flags) }),
             },
         };
         let identity = Identity(identity);
@@ -477,8 +478,8 @@ mod tests {
             queryable in prop::option::of(prop::collection::vec(".{0,9}", 0..3)),
             xip in prop::option::of(prop::collection::vec(any::<u64>(), 0..3)),
             chunks: Vec<u64>,
-            log in prop::sample::select(vec![LogMode::Full, LogMode::ChangesOnly, LogMode::Inner]),
             [full, complete]: [bool; 2],
+            log in prop::sample::select(vec![LogMode::Full, LogMode::ChangesOnly, LogMode::Inner]),
         ) {
             let (where_sql, params) = predicate.map_or((None, vec![]), |(sql, params)| (Some(sql), params));
             let definition = Definition {

@@ -59,6 +59,7 @@ impl Engine {
         if let Some(known) = self.known(checked.identity, words) {
             return Ok((known, None));
         }
+        self.refuse_costly(checked.identity)?;
         self.publisher.ensure_found(session, found).map_err(not_published)?;
         // Shapes of one table see its changes by the same columns.
         let known = self.router.lock().table(checked.table.oid).cloned();

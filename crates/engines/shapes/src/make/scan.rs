@@ -134,7 +134,9 @@ impl Engine {
 
     /// No session can be had for them.
     pub(crate) fn fail(&self, fillings: &[Filling], failure: &Failure) {
-        fillings.iter().for_each(|filling| self.fail_shape(&filling.shape, failure.clone()));
+        for filling in fillings {
+            self.fail_shape(&filling.shape, failure.clone());
+        }
     }
 
     fn scan(self: &Arc<Self>, session: &mut Session, targets: &mut [Target]) -> Result<(), Failure> {
@@ -224,6 +226,7 @@ struct Router {
     columns: Vec<usize>,
     width: usize,
     found: Vec<u32>,
+    costly: Vec<u32>,
     rendered: Vec<u8>,
     groups: Groups,
 }
@@ -241,6 +244,7 @@ impl Router {
             columns: columns.to_vec(),
             width,
             found: Vec::new(),
+            costly: Vec::new(),
             rendered: Vec::new(),
             groups: Groups::default(),
         }
@@ -251,7 +255,7 @@ impl Router {
         let mut cells = vec![None; self.width];
         self.columns.iter().enumerate().for_each(|(at, column)| cells[*column] = row.cell(at));
         self.found.clear();
-        self.matcher.matching(&cells, &mut self.found);
+        self.matcher.matching(&cells, &mut self.found, &mut self.costly);
     }
 }
 
@@ -292,6 +296,11 @@ impl Rows<'_> {
             return self.added(0, length);
         };
         router.find(&self.row);
+        for at in router.costly.drain(..) {
+            // The others go on without it.
+            router.matcher.remove(at);
+            self.engine.fail_costly(&self.targets[at as usize].filling.shape);
+        }
         if router.found.is_empty() {
             return Ok(());
         }

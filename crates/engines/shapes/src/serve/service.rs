@@ -280,7 +280,9 @@ impl Inner {
             });
             if let Err(error) = queued {
                 let failure = crate::make::unavailable(error);
-                shapes.iter().for_each(|shape| self.engine.fail_shape(shape, failure.clone()));
+                for shape in shapes {
+                    self.engine.fail_shape(&shape, failure.clone());
+                }
             }
         }
         if let Some(fillings) = first {

@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thalweg_wire::pg::{Error, Lsn, ResultSet, quote_literal};
+use thalweg_wire::pg::{Lsn, quote_literal};
 
 /// Waiting for the server's answer after it should have interrupted the statement itself.
 const GRACE: Duration = Duration::from_secs(30);
@@ -50,33 +50,12 @@ pub(crate) fn copy(
     table: &Table,
     select: &str,
     limit: Option<Duration>,
-    take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
-) -> Result<PgSnapshot, SourceError> {
-    copy_begun(session, table, select, limit, begin_locked, take)
-}
-
-/// The same for a caller that must not wait for who alters the table before the snapshot is taken. If the table is written anew in that
-/// moment its rows are missing, until the catalog is compared.
-pub(crate) fn copy_unlocked(
-    session: &mut Session,
-    table: &Table,
-    select: &str,
-    take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
-) -> Result<PgSnapshot, SourceError> {
-    copy_begun(session, table, select, None, begin, take)
-}
-
-fn copy_begun(
-    session: &mut Session,
-    table: &Table,
-    select: &str,
-    limit: Option<Duration>,
-    begin: impl FnOnce(&mut Session, &Table, Option<Duration>) -> Result<PgSnapshot, SourceError>,
     mut take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
 ) -> Result<PgSnapshot, SourceError> {
     // The query itself may be silent for long before its first row; a server that is gone is noticed by TCP.
     session.set_read_timeout(limit.map(|limit| limit + GRACE));
-    let done = begin(session, table, limit).and_then(|snapshot| {
+    let limits = Limits { statement: limit, lock: LOCK_WITHIN };
+    let done = begin(session, table, limits).and_then(|snapshot| {
         if take(Taken::Snapshot(&snapshot)).is_break() {
             return Err(SourceError::Stopped);
         }
@@ -96,7 +75,7 @@ fn copy_begun(
 }
 
 /// The rows of `select`, in a transaction that [`begin`] began; see [`Taken::Row`].
-pub(crate) fn rows(
+fn rows(
     session: &mut Session,
     select: &str,
     mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
@@ -113,27 +92,30 @@ pub(crate) fn rows(
     Ok(())
 }
 
-/// Begins the transaction without waiting for anybody: takes the snapshot, and sees to it that the table's name still means the same table
-/// and that the server is the one that changes come from.
-pub(crate) fn begin(session: &mut Session, table: &Table, limit: Option<Duration>) -> Result<PgSnapshot, SourceError> {
-    let begun = session.begin(Limits { statement: limit, lock: LOCK_WITHIN }, &first(session, table, false));
-    begun_at(session, table, begun)
+/// The same, of a query that may take so long, its silence before the first row included.
+pub(crate) fn rows_within(
+    session: &mut Session,
+    select: &str,
+    limit: Duration,
+    take: impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<(), SourceError> {
+    session.set_read_timeout(Some(limit + GRACE));
+    let done = rows(session, select, take);
+    session.set_read_timeout(Some(SHORT));
+    done
 }
 
-/// The same, after the table was locked against being altered, renamed or written anew.
-fn begin_locked(session: &mut Session, table: &Table, limit: Option<Duration>) -> Result<PgSnapshot, SourceError> {
-    let limits = Limits { statement: limit, lock: LOCK_WITHIN };
-    match session.begin(limits, &first(session, table, true)) {
+/// Begins the transaction: locks the table against being altered, renamed or written anew, takes the snapshot, and sees to it that the
+/// table's name still means the same table and that the server is the one that changes come from.
+pub(crate) fn begin(session: &mut Session, table: &Table, limits: Limits) -> Result<PgSnapshot, SourceError> {
+    let begun = match session.begin(limits, &first(session, table, true)) {
         // A role that may read some columns only may not lock the table.
         Err(error) if error.code() == Some("42501") => {
             session.roll_back();
-            begin(session, table, limit)
+            session.begin(limits, &first(session, table, false))
         }
-        begun => begun_at(session, table, begun),
-    }
-}
-
-fn begun_at(session: &Session, table: &Table, begun: Result<ResultSet, Error>) -> Result<PgSnapshot, SourceError> {
+        begun => begun,
+    };
     let answer = begun.map_err(|error| match session.cancel.explain(error) {
         // What the lock says of a name that means nothing any more.
         SourceError::SchemaChanged(_) => SourceError::Replaced,

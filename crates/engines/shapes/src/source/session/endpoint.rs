@@ -6,6 +6,7 @@ use crate::source::error::SourceError;
 use parking_lot::{Condvar, Mutex};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use thalweg_wire::pg::{Config, Conn, Error, ResultSet, replication};
 
@@ -41,6 +42,7 @@ impl fmt::Display for Place {
 pub(crate) struct Followed {
     state: Mutex<State>,
     changed: Condvar,
+    left: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -56,12 +58,18 @@ enum State {
 impl Followed {
     /// It is not known yet.
     pub(crate) fn unknown() -> Self {
-        Self { state: Mutex::new(State::Unknown), changed: Condvar::new() }
+        Self { state: Mutex::new(State::Unknown), ..Self::default() }
     }
 
-    /// It is no longer known: what snapshots of now say counts for nothing.
+    /// It is no longer known: what snapshots of now say counts for nothing, and sessions of before are of no use.
     pub(crate) fn lost(&self) {
         *self.state.lock() = State::Unknown;
+        self.left.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often that was so.
+    pub(super) fn left(&self) -> u64 {
+        self.left.load(Ordering::Acquire)
     }
 
     pub(crate) fn set(&self, place: Place) {
@@ -135,9 +143,16 @@ impl Endpoint {
 
     /// A session for questions.
     pub(crate) fn connect(&self) -> Result<Session, ConnectError> {
-        let conn = Conn::connect(&self.named())?;
-        let (cancel, followed) = (Arc::default(), Arc::clone(&self.followed));
-        let mut session = Session { conn, cancel, followed, has: Has::default(), tells_place: true };
+        let left = self.followed.left();
+        let mut session = Session {
+            conn: Conn::connect(&self.named())?,
+            cancel: Arc::default(),
+            followed: Arc::clone(&self.followed),
+            has: Has::default(),
+            tells_place: true,
+            is_elsewhere: false,
+            left,
+        };
         session.has = has(&session.ask(&settings::optional_sql())?);
         let place = match session.ask(&format!("SELECT {PLACE}")) {
             Ok(place) => place,
