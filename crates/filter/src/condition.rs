@@ -275,7 +275,7 @@ impl Membership {
         let side = self.side(print::sql);
         match &self.keys[..] {
             _ if known.is_empty() => {}
-            [(_, ty)] => parts.push(print::is_one_of(&side, *ty, &known)),
+            [(_, ty)] => parts.push(print::is_one_of(&side, *ty, &known, &self.query.joint)),
             _ => parts.extend(known.iter().map(|values| format!("{side}{}{values}", print::operator("=")))),
         }
         for key in keys.iter().filter(|key| key.has_null()) {

@@ -34,17 +34,21 @@ pub(crate) fn operator(symbol: &str) -> String {
 }
 
 /// That `side` equals one of `values`, which have this type.
-pub(crate) fn is_one_of(side: &str, ty: Type, values: &[String]) -> String {
-    if takes_its_type(ty.base) {
+pub(crate) fn is_one_of(side: &str, ty: Type, values: &[String], schema: &Schema) -> String {
+    if catalog_name(ty.base).is_none() && sql_name(ty.base, schema).is_none() {
         let each = |value: &String| format!("({side}{}{value})", operator("="));
         return format!("({})", values.iter().map(each).collect::<Vec<_>>().join(" OR "));
     }
     format!("({side}{}ANY (ARRAY[{}]))", operator("="), values.join(", "))
 }
 
-/// Nobody told us what the type is called: its literals take it from what they stand beside.
-fn takes_its_type(base: Base) -> bool {
-    matches!(base, Base::Unknown | Base::Enum(_) | Base::Other(_))
+/// The name of a type that was made in the database. With it a literal has just this type, whatever casts there are: one that takes its type
+/// from what it stands beside may make an operator another one, behind a cast of somebody's.
+fn sql_name(base: Base, schema: &Schema) -> Option<&str> {
+    match base {
+        Base::Enum(of) => schema.type_sql(of),
+        _ => None,
+    }
 }
 
 struct Printer<'a> {
@@ -123,10 +127,7 @@ impl Printer<'_> {
                 self.push("ARRAY[");
                 self.list(list, false);
                 self.push("]");
-                if !matches!(base, Base::Enum(_) | Base::Other(_)) {
-                    self.push("::");
-                    self.push(&self.type_name(Type::array(*base)));
-                }
+                self.typed(Type::array(*base));
             }
         }
     }
@@ -172,8 +173,10 @@ impl Printer<'_> {
     }
 
     fn type_name(&self, ty: Type) -> String {
-        match catalog_name(ty.base) {
-            Some(name) if self.qualified => format!("pg_catalog.{name}{}", if ty.array { "[]" } else { "" }),
+        let brackets = if ty.array { "[]" } else { "" };
+        match (catalog_name(ty.base), sql_name(ty.base, self.schema)) {
+            (Some(name), _) if self.qualified => format!("pg_catalog.{name}{brackets}"),
+            (None, Some(name)) if self.qualified => format!("{name}{brackets}"),
             _ => ty.name(),
         }
     }
@@ -219,7 +222,13 @@ impl Printer<'_> {
                 self.quoted(&text);
             }
         }
-        if !takes_its_type(ty.base) {
+        self.typed(ty);
+    }
+
+    /// Says which type a value has; what nobody told us the name of takes its type from what it stands beside.
+    fn typed(&mut self, ty: Type) {
+        let is_named = catalog_name(ty.base).is_some() || self.qualified && sql_name(ty.base, self.schema).is_some();
+        if is_named {
             self.push("::");
             self.push(&self.unbounded(ty));
         }

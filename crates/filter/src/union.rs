@@ -36,18 +36,19 @@ fn equality(expr: &Expr) -> Option<(u16, Type, &Expr)> {
 #[must_use]
 pub fn any_sql<'a>(predicates: impl IntoIterator<Item = &'a Predicate>) -> String {
     let mut parts: Vec<String> = Vec::new();
-    let mut lists: HashMap<(u16, Type), (String, Vec<String>)> = HashMap::new();
+    let mut lists: HashMap<(u16, Type), (&Predicate, Vec<String>)> = HashMap::new();
     for predicate in predicates {
         match predicate.equality() {
             None => parts.push(predicate.sql()),
             Some((column, ty, value)) => {
-                let side = || print::sql(&Expr::Column(column), &predicate.schema);
-                let (_, values) = lists.entry((column, ty)).or_insert_with(|| (side(), Vec::new()));
+                let (_, values) = lists.entry((column, ty)).or_insert_with(|| (predicate, Vec::new()));
                 values.push(print::sql(value, &predicate.schema));
             }
         }
     }
-    parts.extend(lists.iter().map(|((_, ty), (side, values))| print::is_one_of(side, *ty, values)));
+    parts.extend(lists.iter().map(|((column, ty), (of, values))| {
+        print::is_one_of(&print::sql(&Expr::Column(*column), &of.schema), *ty, values, &of.schema)
+    }));
     if parts.is_empty() { "false".to_owned() } else { parts.join(" OR ") }
 }
 

@@ -74,7 +74,7 @@ fn schema() -> Schema {
         };
         let labels =
             if ty.starts_with("mood") { ["sad", "ok", "happy", "a b"].map(str::to_owned).to_vec() } else { Vec::new() };
-        Column { name: (*name).into(), type_oid, element_oid, labels }
+        Column { name: (*name).into(), type_oid, element_oid, labels, type_sql: String::new() }
     };
     Schema::new("t", server::COLUMNS.iter().map(column).collect())
 }

@@ -6,12 +6,13 @@ use thalweg_filter::{Column, Predicate, Schema};
 
 fn schema() -> Schema {
     let column =
-        |name: &str, type_oid, element_oid| Column { name: name.into(), type_oid, element_oid, labels: Vec::new() };
+        |name: &str, type_oid, element_oid| Column { name: name.into(), type_oid, element_oid, ..Column::default() };
     let mood = |name: &str, array: bool| Column {
         name: name.into(),
         type_oid: if array { 90_002 } else { 90_001 },
         element_oid: if array { 90_001 } else { 0 },
         labels: vec!["sad".into(), "ok".into(), "happy".into()],
+        type_sql: String::new(),
     };
     Schema::new(
         "items",
@@ -289,6 +290,7 @@ fn what_postgres_is_sent_names_the_catalog_throughout() {
         type_oid: *type_oid,
         element_oid: *element_oid,
         labels: if *name == "m" { vec!["sad".into(), "ok".into()] } else { Vec::new() },
+        type_sql: if *name == "m" { "\"s\".\"mood\"".into() } else { String::new() },
     };
     let schema = Schema::new("t", columns.iter().map(column).collect());
     for clause in clauses {

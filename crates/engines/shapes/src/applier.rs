@@ -1,17 +1,20 @@
 //! Puts transactions into the change log and into their shapes.
 
+use crate::acknowledge::Acknowledge;
 use crate::engine::Engine;
+use crate::format::note::Anchor;
 use crate::format::references::{Group, References};
 use crate::marks::Mark;
 use crate::router::Upset;
 use crate::shape::Shape;
+use crate::source::anchor::Diverged;
 use crate::source::replicate::Apply;
 use crate::state::entries::Entry;
 use crate::state::transaction::Transaction;
 use crate::store::StoreError;
 use crate::subquery::{Ended, Publication, Verdict};
 use bytes::Bytes;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::Lsn;
@@ -35,6 +38,8 @@ pub(crate) enum ApplyError {
     Spill(#[from] std::io::Error),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Diverged(#[from] Diverged),
 }
 
 /// Applies what one stream sends.
@@ -47,13 +52,11 @@ pub(crate) struct Applier {
     references_tail: u64,
     /// Where the bodies of this transaction begin.
     first: u64,
-    /// Ends of transactions, each with the end of the journal's frame that must be durable before it is told to Postgres.
-    unconfirmed: VecDeque<(Lsn, u64)>,
+    acknowledge: Acknowledge,
     /// Everything before it was applied.
     reached: u64,
     /// The end of the last frame.
     written: Lsn,
-    flushed: u64,
     /// Something was written since the last pause.
     fresh: bool,
 }
@@ -71,10 +74,9 @@ impl Applier {
             tail,
             references_tail,
             first: tail,
-            unconfirmed: VecDeque::new(),
+            acknowledge: Acknowledge::new(from),
             reached: from,
             written: Lsn::ZERO,
-            flushed: from,
             fresh: false,
         }
     }
@@ -497,15 +499,16 @@ impl Apply for Applier {
         Ok(())
     }
 
+    fn brought(&mut self, anchor: Anchor) {
+        self.engine.positions.set_anchor(Some(anchor));
+    }
+
     fn reached(&mut self, lsn: u64) {
         if lsn <= self.reached {
             return;
         }
         self.reached = lsn;
-        match self.unconfirmed.back_mut() {
-            Some((frame, end)) if *frame == self.written => *end = lsn,
-            _ => self.unconfirmed.push_back((self.written, lsn)),
-        }
+        self.acknowledge.reached(self.written, lsn);
         self.engine.positions.processed(lsn.saturating_sub(1));
         self.pass(lsn);
     }
@@ -523,15 +526,15 @@ impl Apply for Applier {
     }
 
     fn flushed(&mut self) -> u64 {
-        let durable = self.engine.store.durable();
-        while let Some((_, end)) = self.unconfirmed.pop_front_if(|(frame, _)| *frame <= durable) {
-            self.flushed = end;
-        }
-        self.flushed
+        self.acknowledge.told(&self.engine)
+    }
+
+    fn hurry(&mut self) {
+        self.acknowledge.hurry();
     }
 
     fn unconfirmed(&self) -> bool {
-        !self.unconfirmed.is_empty()
+        self.acknowledge.is_waiting()
     }
 
     fn waiting(&self) -> bool {

@@ -1,5 +1,6 @@
 //! What all parts of the engine share: the shapes, where they are kept, and how far the changes have been applied.
 
+use crate::bookmark::Bookmark;
 use crate::compact::Compactor;
 use crate::costly::Costly;
 use crate::family::Families;
@@ -21,6 +22,7 @@ use crate::shape::{Failure, Phase, Shape};
 use crate::source::catalog::Tables;
 use crate::source::publish::Publisher;
 use crate::source::session::{Endpoint, Followed};
+use crate::source::setup::Known;
 use crate::state::recent::Recent;
 use crate::state::snapshot::PgSnapshot;
 use crate::state::transaction::Told;
@@ -155,6 +157,8 @@ pub(crate) struct Engine {
     pub(crate) queries: Endpoint,
     /// The server that changes come from.
     pub(crate) followed: Arc<Followed>,
+    /// What is noted of it.
+    pub(crate) bookmark: Bookmark,
     pub(crate) tables: Tables,
     pub(crate) templates: Templates,
     pub(crate) publisher: Publisher,
@@ -190,7 +194,7 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(config: ShapesConfig, store: Store) -> Self {
         let hot = Hot::new(config.hot_bytes);
-        let followed = Arc::new(Followed::default());
+        let followed = Arc::new(Followed::unknown());
         let tables = Tables::new(config.publication());
         let publisher = Publisher::new(config.publication(), config.manual_publishing);
         let queries = Endpoint::new(config.query_database.clone(), Arc::clone(&followed));
@@ -200,6 +204,7 @@ impl Engine {
             partitions: Partitions::new(queries.clone(), config.publication()),
             queries,
             followed,
+            bookmark: Bookmark::default(),
             config,
             store,
             tables,
@@ -279,6 +284,30 @@ impl Engine {
             Some(known) if **known == *snapshot => Arc::clone(known),
             _ => Arc::clone(last.insert(Arc::new(snapshot.clone()))),
         }
+    }
+
+    /// Another history begins, where snapshots mean something else.
+    pub(crate) fn forget_last_snapshot(&self) {
+        *self.last_snapshot.lock() = None;
+        self.redescribed.write().clear();
+    }
+
+    /// What is known of the source; `None`: nothing was ever read.
+    pub(crate) fn known_source(&self) -> Option<Known> {
+        let note = self.bookmark.note()?;
+        let of_shape = |shape: &Arc<Shape>| {
+            let state = shape.lock();
+            let is_complete = matches!(state.phase, Phase::Live);
+            state.snapshot.as_ref().filter(|_| is_complete).map(|snapshot| snapshot.lsn)
+        };
+        let snapshots = self.registry.read().all().filter_map(of_shape).max();
+        let changes = self.positions.processed_lsn().max(self.positions.applied());
+        Some(Known {
+            identity: note.identity,
+            seen: changes.max(snapshots.unwrap_or(0)),
+            acknowledged: note.acknowledged,
+            broken: self.bookmark.broken(),
+        })
     }
 
     /// The router's table has columns that may be null or not as they were not.

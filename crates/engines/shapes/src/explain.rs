@@ -72,6 +72,7 @@ mod tests {
             dimensions: 0,
             element: 0,
             labels: Vec::new(),
+            made: None,
         };
         let column = |name: &str, ty| Column { name: name.to_owned(), ty, not_null: false, key: None, generated: None };
         Table {

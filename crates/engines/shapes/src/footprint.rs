@@ -56,7 +56,15 @@ pub(crate) fn config() -> ShapesConfig {
 fn table() -> Table {
     let column = |name: &str, ty: &str, oid, key| Column {
         name: name.into(),
-        ty: ColumnType { oid, name: ty.into(), modifier: -1, dimensions: 0, element: 0, labels: Vec::new() },
+        ty: ColumnType {
+            oid,
+            name: ty.into(),
+            modifier: -1,
+            dimensions: 0,
+            element: 0,
+            labels: Vec::new(),
+            made: None,
+        },
         not_null: true,
         key,
         generated: None,

@@ -45,6 +45,11 @@ struct Marks {
 }
 
 impl Lag {
+    /// Another history begins.
+    pub(crate) fn forget(&self) {
+        *self.0.lock() = Marks::default();
+    }
+
     /// The log ended at `end`.
     fn heard(&self, end: u64, kept_bytes: u64, processed: u64, now: Instant) {
         let mut marks = self.0.lock();

@@ -3,7 +3,9 @@
 //! `state` decides, [`mod@format`] writes bytes, `serve` speaks HTTP, `source` speaks to Postgres. `README.md` beside this crate has
 //! the way of a change, the states of a shape, the invariants and the failure cases.
 
+mod acknowledge;
 mod applier;
+mod bookmark;
 mod compact;
 mod costly;
 pub mod definition;
@@ -18,6 +20,7 @@ mod hot;
 mod joint;
 mod kept;
 mod lag;
+mod leave;
 mod make;
 mod marks;
 mod matching;

@@ -278,6 +278,14 @@ impl Router {
         differs
     }
 
+    /// Another history begins, where oids mean other tables.
+    pub(crate) fn forget_source(&mut self) {
+        self.relations.clear();
+        self.ancestors.clear();
+        self.last = None;
+        self.version += 1;
+    }
+
     /// A new stream describes its tables anew.
     pub(crate) fn forget_relations(&mut self) {
         self.relations.clear();

@@ -96,7 +96,7 @@ impl Shapes {
         let service = ShapesService::new(Arc::clone(&engine), database);
         let mut shapes = Self { engine, service, threads: Vec::new() };
         let following = Arc::clone(&shapes.engine);
-        shapes.spawn("shapes-follow", move || follow::run(&following, recovered.source))?;
+        shapes.spawn("shapes-follow", move || follow::run(&following))?;
         let watching = Arc::clone(&shapes.engine);
         shapes.spawn("shapes-watch", move || watch::run(&watching))?;
         let compacting = Arc::clone(&shapes.engine);

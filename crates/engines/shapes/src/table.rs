@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A schema's name and a table's, as they stand in the catalog: without quotes, case kept.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableName {
     pub schema: String,
     pub name: String,
@@ -46,6 +46,19 @@ pub struct ColumnType {
     pub element: u32,
     /// The labels of an enum, or of an array of them, in their order.
     pub labels: Vec<String>,
+    /// What only types have that were made in the database, or are made of such.
+    #[serde(default)]
+    pub made: Option<Made>,
+}
+
+/// A type that somebody has made. Of a domain what is below it, of an array what its elements are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    pub name: TableName,
+    /// The elements of the array are of a domain: reading a constant of this type runs the domain's checks.
+    pub checked: bool,
+    /// What its values are made of, at any depth, in words that change if that does: a value's text depends on it.
+    pub parts: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@ use crate::{Column, Predicate, Schema};
 
 fn schema() -> Schema {
     let column =
-        |name: &str, type_oid, element_oid| Column { name: name.into(), type_oid, element_oid, labels: Vec::new() };
+        |name: &str, type_oid, element_oid| Column { name: name.into(), type_oid, element_oid, ..Column::default() };
     Schema::new(
         "t",
         vec![

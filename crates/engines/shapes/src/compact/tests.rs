@@ -37,7 +37,15 @@ const HANDLE: &str = "1-1";
 fn table() -> Table {
     let column = |name: &str, key: Option<u32>| Column {
         name: name.into(),
-        ty: ColumnType { oid: 25, name: "text".into(), modifier: -1, dimensions: 0, element: 0, labels: Vec::new() },
+        ty: ColumnType {
+            oid: 25,
+            name: "text".into(),
+            modifier: -1,
+            dimensions: 0,
+            element: 0,
+            labels: Vec::new(),
+            made: None,
+        },
         not_null: key.is_some(),
         key,
         generated: None,

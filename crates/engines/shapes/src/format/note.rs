@@ -52,14 +52,46 @@ const CHUNK_END: u8 = 2;
 const COMPLETE: u8 = 3;
 const ROWS_GONE: u8 = 4;
 
-/// Where changes come from: who cannot show the same again has lost what was between.
+/// Where changes come from. Positions, transaction ids and oids mean something in this history only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceIdentity {
     pub system: String,
     pub timeline: u32,
+    /// Timelines that this one comes from, oldest first, and the position where each was left. Empty also if it is not known.
+    #[serde(default)]
+    pub branches: Vec<(u32, u64)>,
     pub database: String,
+    /// `None`: an earlier version of this server noted it.
+    #[serde(default)]
+    pub database_oid: Option<u32>,
     pub slot: String,
     pub publication: String,
+    /// Another one whenever somebody sets what the publication publishes. Empty: an earlier version of this server noted it.
+    #[serde(default)]
+    pub publication_version: String,
+}
+
+/// A transaction that was read. Where it does not come again although it should, the history is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anchor {
+    /// Where its commit stands.
+    pub lsn: u64,
+    pub xid: u32,
+    /// When it committed, in microseconds since 2000.
+    pub time: i64,
+}
+
+/// What is noted of the source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceNote {
+    #[serde(flatten)]
+    pub identity: SourceIdentity,
+    /// Postgres was told of no position beyond: it may have forgotten what is before. `None`: an earlier version of this server noted it.
+    #[serde(default)]
+    pub acknowledged: Option<u64>,
+    /// The last transaction that was read before.
+    #[serde(default)]
+    pub anchor: Option<Anchor>,
 }
 
 /// A shape as it is kept.

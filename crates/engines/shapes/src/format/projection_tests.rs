@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 const AT: Place = Place { xid: 745, lsn: 26_800_584, op: 4 };
 
 fn column(name: &str, oid: u32, key: Option<u32>) -> Column {
-    let ty = ColumnType { oid, name: "x".into(), modifier: -1, dimensions: 0, element: 0, labels: vec![] };
+    let ty = ColumnType { oid, name: "x".into(), modifier: -1, dimensions: 0, element: 0, labels: vec![], made: None };
     Column { name: name.into(), ty, not_null: key.is_some(), key, generated: None }
 }
 

@@ -87,7 +87,8 @@ mod tests {
     use crate::table::{ColumnType, Kind, TableName};
 
     fn column(name: &str, ty: &str, modifier: i32) -> Column {
-        let ty = ColumnType { oid: 1, name: ty.into(), modifier, dimensions: 0, element: 0, labels: vec![] };
+        let ty =
+            ColumnType { oid: 1, name: ty.into(), modifier, dimensions: 0, element: 0, labels: vec![], made: None };
         Column { name: name.into(), ty, not_null: false, key: None, generated: None }
     }
 

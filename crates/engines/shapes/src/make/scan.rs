@@ -7,7 +7,7 @@
 //! Rows that several of them have are written once, into a log of their own, which the logs of these shapes refer to ([`crate::joint`]).
 
 use super::Filling;
-use super::failure::{cannot_store, unavailable};
+use super::failure::{cannot_store, not_visible, unavailable};
 use super::groups::{Group, Groups};
 use super::target::{Common, Target};
 use crate::definition::LogMode;
@@ -40,9 +40,11 @@ const SYNCS_BEHIND: usize = 3;
 /// Shapes of one scan, and bytes of their conditions: more than that are several scans, that run at the same time and end one by one.
 const SHAPES_MAX: usize = 256;
 const SQL_BYTES_MAX: usize = 512 << 10;
-/// How long to wait until a transaction is visible that was sent already, see [`crate::state::recent`].
+/// How long to wait until a transaction is visible that was sent already, see [`crate::state::recent`]: from the first look to the last, and
+/// between the first two. One that waits for a standby may take for ever.
+const VISIBLE_WITHIN: Duration = Duration::from_secs(5);
 const VISIBLE_AFTER: Duration = Duration::from_millis(2);
-const VISIBLE_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What shapes of one scan have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -148,7 +150,7 @@ impl Engine {
         let select = snapshot::select(&table, &columns, filter.as_deref());
         // What began to be applied before the last of them listened must be in the snapshot.
         let mark = targets.iter().map(|target| target.filling.mark).max().unwrap_or_default();
-        let until = Instant::now() + VISIBLE_WITHIN;
+        let (until, mut pause) = (Instant::now() + VISIBLE_WITHIN, VISIBLE_AFTER);
         loop {
             let router = (targets.len() > 1).then(|| Router::new(targets, &columns, table.columns.len()));
             let mut rows = Rows {
@@ -173,16 +175,16 @@ impl Engine {
                 Taken::Row(row) => rows.take(row),
             });
             match copied {
-                _ if missed => std::thread::sleep(VISIBLE_AFTER),
+                _ if missed && Instant::now() < until => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(LOOK_EVERY);
+                }
+                _ if missed => return Err(not_visible()),
                 Ok(_) => return rows.finish(),
                 Err(error) => return Err(rows.failed.unwrap_or_else(|| unavailable(error))),
             }
             if self.stopping() {
                 return Err(Failure::Rotated);
-            }
-            if Instant::now() > until {
-                let why = "transactions that were applied are not visible yet";
-                return Err(Failure::unavailable("snapshot_error", why, 5));
             }
         }
     }

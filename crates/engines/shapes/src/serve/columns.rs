@@ -91,8 +91,15 @@ mod tests {
 
     fn table(key: Option<u32>) -> Table {
         let column = |name: &str, key, generated| {
-            let ty =
-                ColumnType { oid: 25, name: "text".into(), modifier: -1, dimensions: 0, element: 0, labels: vec![] };
+            let ty = ColumnType {
+                oid: 25,
+                name: "text".into(),
+                modifier: -1,
+                dimensions: 0,
+                element: 0,
+                labels: vec![],
+                made: None,
+            };
             Column { name: name.into(), ty, not_null: false, key, generated }
         };
         let columns =

@@ -60,7 +60,7 @@ pub(crate) fn copy(
             return Err(SourceError::Stopped);
         }
         rows(session, select, |row| take(Taken::Row(row)))?;
-        let ended = session.within(COMMIT).map_err(|error| session.cancel.explain(error))?;
+        let ended = session.within(END).map_err(|error| session.cancel.explain(error))?;
         if position(ended.value().unwrap_or_default())? < snapshot.lsn {
             // Who takes the rows keeps nothing of a snapshot whose session was lost before this.
             flush(session, snapshot.lsn)?;
@@ -166,7 +166,8 @@ pub(crate) fn flush(session: &mut Session, lsn: u64) -> Result<(), SourceError> 
     }
 }
 
-const COMMIT: &str = "COMMIT; SELECT pg_catalog.pg_current_wal_flush_lsn()";
+/// Nothing is to be kept of the transaction, also not what an expression of the table's owner has notified others of.
+const END: &str = "ROLLBACK; SELECT pg_catalog.pg_current_wal_flush_lsn()";
 const FLUSH: &str = "SET LOCAL synchronous_commit = local; SELECT pg_catalog.pg_logical_emit_message(true, 'thalweg', ''::pg_catalog.text)";
 
 fn position(text: &str) -> Result<u64, SourceError> {

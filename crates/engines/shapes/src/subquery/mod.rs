@@ -59,6 +59,15 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use thalweg_base::Lsn;
 
+impl Subqueries {
+    /// Another history begins; all shapes of the one before are dropped.
+    pub(crate) fn forget_source(&self) {
+        self.graph.lock().last_lsn = 0;
+        // Rows that are asked for are wanted by shapes that are gone.
+        self.holding.lock().clear();
+    }
+}
+
 /// What the engine keeps for shapes with subqueries.
 pub(crate) struct Subqueries {
     /// Locks are taken in this order: the router, the graph, the recent transactions. None is held over a round trip to Postgres.

@@ -27,7 +27,15 @@ const CHUNK: u64 = 1 << 20;
 pub(super) fn table(oid: u32, name: &str, columns: &[&str]) -> Arc<Table> {
     let column = |(at, name): (usize, &&str)| Column {
         name: (*name).into(),
-        ty: ColumnType { oid: 23, name: "int4".into(), modifier: -1, dimensions: 0, element: 0, labels: Vec::new() },
+        ty: ColumnType {
+            oid: 23,
+            name: "int4".into(),
+            modifier: -1,
+            dimensions: 0,
+            element: 0,
+            labels: Vec::new(),
+            made: None,
+        },
         not_null: at == 0,
         key: (at == 0).then_some(0),
         generated: None,

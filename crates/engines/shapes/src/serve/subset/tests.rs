@@ -11,7 +11,15 @@ use serde_json::{Value, json};
 
 fn table() -> Table {
     let column = |name: &str, key| {
-        let ty = ColumnType { oid: 25, name: "text".into(), modifier: -1, dimensions: 0, element: 0, labels: vec![] };
+        let ty = ColumnType {
+            oid: 25,
+            name: "text".into(),
+            modifier: -1,
+            dimensions: 0,
+            element: 0,
+            labels: vec![],
+            made: None,
+        };
         Column { name: name.into(), ty, not_null: false, key, generated: None }
     };
     let columns = vec![column("id", Some(0)), column("a", None), column("O\"r", None), column("desc", None)];

@@ -39,6 +39,11 @@ impl Tables {
         Self { publication, seen: Mutex::default() }
     }
 
+    /// Another history begins.
+    pub(crate) fn forget(&self) {
+        self.seen.lock().clear();
+    }
+
     /// As [`lookup`]: the columns and the name are those of now, everything else may be seconds old.
     pub(crate) fn find(&self, session: &mut Session, name: &TableName) -> Result<Option<Arc<Found>>, LookupError> {
         // Before the look itself: what is changed between the two is noticed the next time.

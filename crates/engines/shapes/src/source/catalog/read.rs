@@ -3,7 +3,7 @@
 use super::Found;
 use super::standing::{Class, Identity, Persistence, Relation, Standing};
 use crate::source::error::SourceError;
-use crate::table::{Column, ColumnType, Generated, Kind, Table, TableName};
+use crate::table::{Column, ColumnType, Generated, Kind, Made, Table, TableName};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -47,6 +47,15 @@ struct Attribute {
     dimensions: u32,
     element: u32,
     labels: Vec<String>,
+    made: Option<MadeType>,
+}
+
+#[derive(Deserialize)]
+struct MadeType {
+    schema: String,
+    name: String,
+    checked: bool,
+    parts: Option<String>,
 }
 
 /// One row of the answer.
@@ -97,6 +106,11 @@ fn column(row: Attribute) -> Column {
             dimensions: row.dimensions,
             element: row.element,
             labels: row.labels,
+            made: row.made.map(|made| Made {
+                name: TableName { schema: made.schema, name: made.name },
+                checked: made.checked,
+                parts: made.parts.unwrap_or_default(),
+            }),
         },
         not_null: row.not_null,
         key: row.key,

@@ -98,7 +98,48 @@ SELECT pg_catalog.json_build_object(
       'element', COALESCE(item.oid, 0::pg_catalog.oid)::pg_catalog.int8,
       'labels', COALESCE((
         SELECT pg_catalog.json_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_catalog.pg_enum e
-        WHERE e.enumtypid OPERATOR(pg_catalog.=) COALESCE(item.oid, type.oid)), '[]'::pg_catalog.json)
+        WHERE e.enumtypid OPERATOR(pg_catalog.=) COALESCE(item.oid, type.oid)), '[]'::pg_catalog.json),
+      'made', CASE WHEN a.atttypid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid THEN (
+        SELECT pg_catalog.json_build_object(
+          'schema', n.nspname,
+          'name', t.typname,
+          'checked', item.oid IS NOT NULL AND item.oid OPERATOR(pg_catalog.<>) type.typelem,
+          'parts', (
+            -- Types that values of this one are made of, and of composites and enums among them what their texts depend on.
+            WITH RECURSIVE made(oid) AS (
+              SELECT a.atttypid
+              UNION
+              SELECT next.oid FROM made m JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) m.oid
+              CROSS JOIN LATERAL (
+                SELECT t.typbasetype WHERE t.typtype OPERATOR(pg_catalog.=) 'd'
+                UNION ALL
+                SELECT t.typelem WHERE t.typelem OPERATOR(pg_catalog.<>) 0::pg_catalog.oid
+                UNION ALL
+                SELECT f.atttypid FROM pg_catalog.pg_attribute f
+                WHERE t.typtype OPERATOR(pg_catalog.=) 'c' AND f.attrelid OPERATOR(pg_catalog.=) t.typrelid
+                  AND f.attnum OPERATOR(pg_catalog.>) 0 AND NOT f.attisdropped
+                UNION ALL
+                SELECT r.rngsubtype FROM pg_catalog.pg_range r
+                WHERE t.oid OPERATOR(pg_catalog.=) r.rngtypid OR t.oid OPERATOR(pg_catalog.=) r.rngmultitypid
+              ) next(oid)
+              WHERE m.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
+            )
+            SELECT pg_catalog.string_agg(part.text, ' ' ORDER BY part.of, part.place) FROM (
+              SELECT f.attrelid AS of, f.attnum::pg_catalog.float4 AS place,
+                pg_catalog.format('%s.%s:%s,%s', f.attrelid, f.attnum, f.atttypid, f.atttypmod) AS text
+              FROM made m JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) m.oid
+              JOIN pg_catalog.pg_attribute f ON f.attrelid OPERATOR(pg_catalog.=) t.typrelid
+              WHERE t.typtype OPERATOR(pg_catalog.=) 'c' AND f.attnum OPERATOR(pg_catalog.>) 0 AND NOT f.attisdropped
+              UNION ALL
+              SELECT e.enumtypid, e.enumsortorder, pg_catalog.format('%s=%L', e.oid, e.enumlabel)
+              FROM made m JOIN pg_catalog.pg_enum e ON e.enumtypid OPERATOR(pg_catalog.=) m.oid
+              WHERE m.oid OPERATOR(pg_catalog.<>) COALESCE(item.oid, type.oid)
+            ) part
+          )
+        )
+        FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) t.typnamespace
+        WHERE t.oid OPERATOR(pg_catalog.=) COALESCE(item.oid, type.oid)
+      ) END
     ) ORDER BY a.attnum)
     FROM pg_catalog.pg_attribute a
     -- The type below all domains, and where it is an array the type below those of its elements.

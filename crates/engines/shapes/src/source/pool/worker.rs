@@ -94,7 +94,7 @@ fn leave(state: &mut State) -> Option<Queued> {
 }
 
 fn is_good(held: &mut Held) -> bool {
-    held.used.elapsed() < DOUBT_AFTER || held.session.is_alive()
+    held.session.is_usable() && (held.used.elapsed() < DOUBT_AFTER || held.session.is_alive())
 }
 
 /// Runs a job. Whether the connection can be used again.

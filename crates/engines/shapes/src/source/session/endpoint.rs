@@ -3,9 +3,10 @@
 use super::Session;
 use super::settings::{self, Has};
 use crate::source::error::SourceError;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use thalweg_wire::pg::{Config, Conn, Error, ResultSet, replication};
 
@@ -36,19 +37,57 @@ impl fmt::Display for Place {
     }
 }
 
-/// The server that changes come from, as far as it is known: what others say means nothing beside these changes.
+/// The server that changes come from: what others say means nothing beside these changes.
 #[derive(Debug, Default)]
-pub(crate) struct Followed(Mutex<Option<Place>>);
+pub(crate) struct Followed {
+    state: Mutex<State>,
+    changed: Condvar,
+    left: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    /// Nobody follows changes.
+    #[default]
+    Anywhere,
+    /// It is being found out.
+    Unknown,
+    At(Place),
+}
 
 impl Followed {
-    pub(crate) fn set(&self, place: Place) {
-        *self.0.lock() = Some(place);
+    /// It is not known yet.
+    pub(crate) fn unknown() -> Self {
+        Self { state: Mutex::new(State::Unknown), ..Self::default() }
     }
 
-    /// Before the first connection nobody knows.
-    pub(super) fn check(&self, found: &Place) -> Result<(), SourceError> {
-        match &*self.0.lock() {
-            Some(followed) if followed != found => {
+    /// It is no longer known: what snapshots of now say counts for nothing, and sessions of before are of no use.
+    pub(crate) fn lost(&self) {
+        *self.state.lock() = State::Unknown;
+        self.left.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often that was so.
+    pub(super) fn left(&self) -> u64 {
+        self.left.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set(&self, place: Place) {
+        *self.state.lock() = State::At(place);
+        self.changed.notify_all();
+    }
+
+    /// Refuses another server than the one that is followed. `patience`: how long to wait until it is known which one that is.
+    pub(super) fn check(&self, found: Option<&Place>, patience: Duration) -> Result<(), SourceError> {
+        let mut state = self.state.lock();
+        if matches!(*state, State::Unknown) && !patience.is_zero() {
+            let unknown = |state: &mut State| matches!(state, State::Unknown);
+            if self.changed.wait_while_for(&mut state, unknown, patience).timed_out() {
+                return Err(SourceError::NotFollowed);
+            }
+        }
+        match (&*state, found) {
+            (State::At(followed), Some(found)) if followed != found => {
                 Err(SourceError::Elsewhere { found: found.to_string(), followed: followed.to_string() })
             }
             _ => Ok(()),
@@ -104,9 +143,16 @@ impl Endpoint {
 
     /// A session for questions.
     pub(crate) fn connect(&self) -> Result<Session, ConnectError> {
-        let conn = Conn::connect(&self.named())?;
-        let (cancel, followed) = (Arc::default(), Arc::clone(&self.followed));
-        let mut session = Session { conn, cancel, followed, has: Has::default(), tells_place: true };
+        let left = self.followed.left();
+        let mut session = Session {
+            conn: Conn::connect(&self.named())?,
+            cancel: Arc::default(),
+            followed: Arc::clone(&self.followed),
+            has: Has::default(),
+            tells_place: true,
+            is_elsewhere: false,
+            left,
+        };
         session.has = has(&session.ask(&settings::optional_sql())?);
         let place = match session.ask(&format!("SELECT {PLACE}")) {
             Ok(place) => place,
@@ -118,7 +164,8 @@ impl Endpoint {
             Err(error) => return Err(error.into()),
         };
         let value = |at| place.row(0).and_then(|row| row.get(at));
-        session.check_place(value(0), value(1)).map_err(ConnectError::Place)?;
+        let place = Place::read(value(0), value(1));
+        session.followed.check(place.as_ref(), Duration::ZERO).map_err(ConnectError::Place)?;
         Ok(session)
     }
 

@@ -17,6 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use thalweg_wire::pg::{CancelToken, Conn, CopyOut, Error, ResultSet, ServerVersion, Statement, TransactionStatus};
 
+/// How long a snapshot waits until it is known which server is followed: a start and a failover take that long.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
+
 /// A connection for questions, and whether the present one is still wanted.
 #[derive(Debug)]
 pub(crate) struct Session {
@@ -26,6 +29,10 @@ pub(crate) struct Session {
     has: Has,
     /// The server says where it stands in its history; some providers keep that from users.
     tells_place: bool,
+    /// The server is not the one that changes come from.
+    is_elsewhere: bool,
+    /// How many sources had been left when this session was opened.
+    left: u64,
 }
 
 impl Session {
@@ -80,10 +87,13 @@ impl Session {
         }
     }
 
-    /// Whether another question can be asked.
+    /// Whether another question can be asked, of the server that changes come from.
     #[must_use]
     pub(crate) fn is_usable(&self) -> bool {
-        !self.conn.is_poisoned() && self.conn.transaction_status() == TransactionStatus::Idle
+        !self.is_elsewhere
+            && self.left == self.followed.left()
+            && !self.conn.is_poisoned()
+            && self.conn.transaction_status() == TransactionStatus::Idle
     }
 
     /// Whether the server is still there.
@@ -110,12 +120,12 @@ impl Session {
         if self.tells_place { endpoint::PLACE } else { "NULL, NULL" }
     }
 
-    /// Refuses what a server says that is not where changes come from: an address may lead to the old primary for a while.
-    pub(super) fn check_place(&self, system: Option<&str>, timeline: Option<&str>) -> Result<(), SourceError> {
-        match Place::read(system, timeline) {
-            Some(place) => self.followed.check(&place),
-            None => Ok(()),
-        }
+    /// Refuses what a server says that is not where changes come from: an address may lead to the old primary for a while. Then the session
+    /// is of no use.
+    pub(super) fn check_place(&mut self, system: Option<&str>, timeline: Option<&str>) -> Result<(), SourceError> {
+        let checked = self.followed.check(Place::read(system, timeline).as_ref(), FOLLOWED_WITHIN);
+        self.is_elsewhere = matches!(checked, Err(SourceError::Elsewhere { .. }));
+        checked
     }
 
     #[cfg(test)]

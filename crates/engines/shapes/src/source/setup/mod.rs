@@ -2,9 +2,12 @@
 //!
 //! Everything happens on the connection that will replicate, so that the lock is held for exactly as long as it does.
 
+mod judge;
 mod publication;
 mod server;
 mod slot;
+
+pub(crate) use server::Server;
 
 use super::session::Endpoint;
 use crate::format::note::SourceIdentity;
@@ -17,6 +20,9 @@ const LOCK_EVERY: Duration = Duration::from_millis(250);
 /// Between two words of the server; a new slot waits for every transaction that writes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// The first version whose standbys can keep a copy of a slot.
+const FAILOVER_SINCE: u32 = 17;
+
 /// What to prepare.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
@@ -26,8 +32,22 @@ pub(crate) struct Options {
     pub(crate) manual: bool,
     /// The slot goes when the connection does, and with it every shape.
     pub(crate) temporary: bool,
+    /// Standbys keep a copy of the slot.
+    pub(crate) failover: bool,
     /// Where changes came from so far.
-    pub(crate) known: Option<SourceIdentity>,
+    pub(crate) known: Option<Known>,
+}
+
+/// What is known of the source so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) identity: SourceIdentity,
+    /// The server's log was read, in changes or in snapshots, up to here.
+    pub(crate) seen: u64,
+    /// Postgres was told of no position beyond. `None`: it is not known.
+    pub(crate) acknowledged: Option<u64>,
+    /// Why nothing of it may go on, if something has shown that.
+    pub(crate) broken: Option<String>,
 }
 
 /// Everything is in order.
@@ -37,6 +57,7 @@ pub(crate) struct Ready {
     /// To be kept, and given as `known` the next time.
     pub(crate) identity: SourceIdentity,
     pub(crate) resume: Resume,
+    pub(crate) server: Server,
     /// The slot has everything after it.
     pub(crate) confirmed: Lsn,
 }
@@ -60,6 +81,10 @@ pub(crate) enum SetupError {
     WalLevel(String),
     #[error("the server is a standby: give the primary's address")]
     Standby,
+    #[error(
+        "Postgres {0} cannot keep a failover slot: 17 is the first version that can; unset replication_failover_slot"
+    )]
+    Failover(ServerVersion),
     #[error("the role {role} may not replicate ({error}): ALTER ROLE {role} REPLICATION, or use one that may")]
     Privilege { role: String, error: Box<DbError> },
     #[error("Postgres has no replication connection free (max_wal_senders): {0}")]
@@ -103,41 +128,26 @@ pub(crate) fn prepare(
     let system = conn.identify_system()?;
     let facts = server::check(&mut conn)?;
     lock(&mut conn, &options.slot, waiting, stopping)?;
+    if options.failover && facts.version.major < FAILOVER_SINCE {
+        return Err(SetupError::Failover(facts.version));
+    }
     let publication = publication::prepare(&mut conn, options, facts.version)?;
     let identity = SourceIdentity {
-        system: system.id.clone(),
+        branches: server::branches(&mut conn, system.timeline)?,
+        system: system.id,
         timeline: system.timeline,
-        database: system.database.clone().unwrap_or_default(),
+        database: system.database.unwrap_or_default(),
+        database_oid: Some(facts.database_oid),
         slot: options.slot.clone(),
         publication: format!("{}/{}", options.publication, publication.oid),
+        publication_version: publication.version,
     };
-    let broken = broken(options.known.as_ref(), &identity, publication.made);
+    let broken = match &options.known {
+        None => Some("nothing is known of an earlier connection".to_owned()),
+        Some(known) => judge::broken(known, &identity, system.end),
+    };
     let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
-    Ok(Ready { conn, identity, resume: slot.resume, confirmed: slot.confirmed })
-}
-
-/// Why the slot cannot go on where we were, as far as it does not lie in the slot.
-fn broken(known: Option<&SourceIdentity>, now: &SourceIdentity, publication_made: bool) -> Option<String> {
-    let Some(known) = known else { return Some("nothing is known of an earlier connection".to_owned()) };
-    if known.system != now.system {
-        return Some(format!(
-            "the server is another one: its system identifier is {}, not {}",
-            now.system, known.system
-        ));
-    }
-    if known.timeline != now.timeline {
-        return Some(format!("the server is on another timeline: {}, not {}", now.timeline, known.timeline));
-    }
-    if known.database != now.database {
-        return Some(format!("the database is another one: {}, not {}", now.database, known.database));
-    }
-    if known.slot != now.slot {
-        return Some(format!("the replication slot is another one: {}, not {}", now.slot, known.slot));
-    }
-    if publication_made || known.publication != now.publication {
-        return Some("the publication is a new one".to_owned());
-    }
-    None
+    Ok(Ready { conn, identity, resume: slot.resume, server: facts.server, confirmed: slot.confirmed })
 }
 
 /// One server owns a slot. The lock is bound to this session.

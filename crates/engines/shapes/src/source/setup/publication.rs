@@ -8,11 +8,13 @@ use thalweg_wire::pg::replication::Conn;
 pub(super) struct Publication {
     /// Another one means that it was dropped and made again, and what was changed between is lost.
     pub(super) oid: u32,
-    pub(super) made: bool,
+    /// Another one whenever somebody has set what it publishes.
+    pub(super) version: String,
 }
 
 struct Found {
     oid: u32,
+    version: String,
     owned: bool,
     whole: bool,
     generated: bool,
@@ -21,9 +23,7 @@ struct Found {
 pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion) -> Result<Publication, SetupError> {
     let name = &options.publication;
     let with_generated = version.major >= 18;
-    let found = find(conn, name)?;
-    let made = found.is_none();
-    let found = match found {
+    let found = match find(conn, name)? {
         Some(found) => found,
         None if options.manual => return Err(SetupError::PublicationMissing(name.clone())),
         None => {
@@ -45,13 +45,15 @@ pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion
     // One that was made before an upgrade of the server.
     if with_generated && !found.generated && found.owned && !options.manual {
         conn.simple(&format!("ALTER PUBLICATION {} SET (publish_generated_columns = stored)", quoted(name)))?;
+        let found = find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?;
+        return Ok(Publication { oid: found.oid, version: found.version });
     }
-    Ok(Publication { oid: found.oid, made })
+    Ok(Publication { oid: found.oid, version: found.version })
 }
 
 fn find(conn: &mut Conn, name: &str) -> Result<Option<Found>, SetupError> {
     let answers = conn.simple(&format!(
-        "SELECT p.oid, pg_catalog.pg_has_role(p.pubowner, 'USAGE') AS owned, \
+        "SELECT p.oid, p.xmin AS version, pg_catalog.pg_has_role(p.pubowner, 'USAGE') AS owned, \
          p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AS whole, \
          COALESCE((pg_catalog.to_jsonb(p) OPERATOR(pg_catalog.->>) 'pubgencols') OPERATOR(pg_catalog.=) 's', false) AS generated \
          FROM pg_catalog.pg_publication p WHERE p.pubname OPERATOR(pg_catalog.=) {}",
@@ -61,5 +63,6 @@ fn find(conn: &mut Conn, name: &str) -> Result<Option<Found>, SetupError> {
     let Some(oid) = fact("oid") else { return Ok(None) };
     let oid = oid.parse().map_err(|_| SetupError::Answer("oid"))?;
     let is = |name| fact(name) == Some("t");
-    Ok(Some(Found { oid, owned: is("owned"), whole: is("whole"), generated: is("generated") }))
+    let version = fact("version").unwrap_or_default().to_owned();
+    Ok(Some(Found { oid, version, owned: is("owned"), whole: is("whole"), generated: is("generated") }))
 }

@@ -1,6 +1,6 @@
 use super::{Database, endpoint, on_each};
 use crate::format::note::SourceIdentity;
-use crate::source::setup::{Options, Ready, Resume, SetupError, prepare};
+use crate::source::setup::{Known, Options, Ready, Resume, SetupError, prepare};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use thalweg_pgtest::{Cluster, installations};
@@ -20,6 +20,10 @@ fn ready(db: &Database, options: &Options) -> Ready {
             result => return result.unwrap(),
         }
     }
+}
+
+fn known(identity: &SourceIdentity) -> Option<Known> {
+    Some(Known { identity: identity.clone(), seen: 0, acknowledged: None, broken: None })
 }
 
 fn why(ready: &Ready) -> &str {
@@ -43,10 +47,10 @@ fn what_is_as_it_was_goes_on() {
         if db.major >= 18 {
             assert_eq!(db.value("SELECT pubgencols FROM pg_publication"), "s");
         }
-        options.known = Some(first.identity.clone());
+        options.known = known(&first.identity);
         drop(first);
         let second = ready(db, &options);
-        assert_eq!((&second.resume, Some(&second.identity)), (&Resume::Continue, options.known.as_ref()));
+        assert_eq!((&second.resume, known(&second.identity)), (&Resume::Continue, options.known));
     });
 }
 
@@ -55,7 +59,7 @@ fn what_was_lost_means_to_start_again() {
     on_each(|db| {
         let mut options = options(db);
         let slot = options.slot.clone();
-        options.known = Some(ready(db, &options).identity);
+        options.known = known(&ready(db, &options).identity);
 
         db.run(&format!("SELECT pg_drop_replication_slot('{slot}')"));
         assert!(why(&ready(db, &options)).contains("slot was dropped"));
@@ -64,7 +68,7 @@ fn what_was_lost_means_to_start_again() {
         db.run(&format!("DROP PUBLICATION \"{}\"", options.publication));
         let made = ready(db, &options);
         assert!(why(&made).contains("publication is a new one"));
-        options.known = Some(made.identity.clone());
+        options.known = known(&made.identity);
         drop(made);
         db.run(&format!("DROP PUBLICATION \"{0}\"; CREATE PUBLICATION \"{0}\"", options.publication));
         let again = ready(db, &options);
@@ -81,7 +85,7 @@ fn what_was_lost_means_to_start_again() {
         for change in changes {
             let mut other = known.clone();
             change(&mut other);
-            options.known = Some(other);
+            options.known = self::known(&other);
             let confirmed: Lsn = db
                 .value(&format!("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{slot}'"))
                 .parse()
@@ -90,7 +94,7 @@ fn what_was_lost_means_to_start_again() {
             assert!(why(&restarted).contains(" another "), "{}", why(&restarted));
             assert!(restarted.confirmed > confirmed, "a new slot, without what nobody wants");
         }
-        options.known = Some(known);
+        options.known = self::known(&known);
         assert_eq!(ready(db, &options).resume, Resume::Continue);
     });
 }
@@ -99,7 +103,7 @@ fn what_was_lost_means_to_start_again() {
 fn a_temporary_slot_is_never_the_same() {
     on_each(|db| {
         let mut options = Options { temporary: true, ..options(db) };
-        options.known = Some(ready(db, &options).identity);
+        options.known = known(&ready(db, &options).identity);
         assert!(why(&ready(db, &options)).contains("slot was dropped"));
     });
 }
@@ -117,7 +121,7 @@ fn an_invalidated_slot_is_made_anew() {
         let config = cluster.url("postgres").parse().unwrap();
         let db = Database { major: cluster.major(), name: "lost".into(), config };
         let mut options = options(&db);
-        options.known = Some(ready(&db, &options).identity);
+        options.known = known(&ready(&db, &options).identity);
         let end = Instant::now() + Duration::from_secs(60);
         while db.value("SELECT wal_status FROM pg_replication_slots") != "lost" {
             assert!(Instant::now() < end, "the slot is kept");
@@ -134,7 +138,7 @@ fn one_server_has_a_slot_and_the_next_one_waits() {
     on_each(|db| {
         let mut options = options(db);
         let first = ready(db, &options);
-        options.known = Some(first.identity.clone());
+        options.known = known(&first.identity);
         let waited = AtomicU32::new(0);
         std::thread::scope(|scope| {
             let second = scope.spawn(|| {

@@ -28,7 +28,6 @@ fn postgres_reads_a_predicate_and_runs_nothing() {
         assert_eq!(refused("nam = 'x'"), "At location 15: column \"nam\" does not exist");
         assert_eq!(refused("id"), "At location 15: argument of WHERE must be type boolean, not type integer");
         assert_eq!(refused("id = 'x'"), "At location 20: invalid input syntax for type integer: \"x\"");
-        assert_eq!(refused("m = 'x'"), "At location 19: invalid input value for enum public.mood: \"x\"");
         assert_eq!(refused("id = 1 ORDER BY id"), "At location 22: syntax error at or near \"ORDER\"");
         assert_eq!(refused("id = "), "syntax error at the end");
         assert_eq!(refused("id = $2 AND name = $1"), "parameter $2 was not provided");

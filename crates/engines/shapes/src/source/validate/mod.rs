@@ -2,7 +2,7 @@
 //!
 //! Even reading runs code: a constant becomes a value of its type, and types that a user has made may have a check, or be made of types
 //! that have one. So the predicate as a client wrote it is not read beside the table, whose columns may have such types, but beside a row of
-//! parameters whose types are built in or enums; and it is not read at all if it names anything in a schema.
+//! parameters whose types are built in; and it is not read at all if it names anything in a schema.
 
 mod scan;
 
@@ -58,10 +58,13 @@ fn row(table: &Table, parameters: u32) -> (String, Vec<u32>) {
     (sql, types)
 }
 
-/// The type itself if reading a constant of it runs nothing that a user has made; otherwise text, whose constants are any.
+/// The type itself if it is built in; otherwise text, whose constants are any, and for which nobody has made a cast.
 fn harmless(ty: &ColumnType) -> u32 {
-    let (text, of) = if ty.element == 0 { (TEXT, ty.oid) } else { (TEXT_ARRAY, ty.element) };
-    if of < FIRST_NORMAL_OID || !ty.labels.is_empty() { ty.oid } else { text }
+    match (ty.element, ty.oid) {
+        (0, oid) | (oid, _) if oid < FIRST_NORMAL_OID => ty.oid,
+        (0, _) => TEXT,
+        _ => TEXT_ARRAY,
+    }
 }
 
 const TEXT: u32 = 25;
