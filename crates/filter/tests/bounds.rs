@@ -70,6 +70,7 @@ fn schema() -> Schema {
         type_oid,
         element_oid,
         labels: Vec::new(),
+        type_sql: String::new(),
     };
     Schema::new("t", COLUMNS.map(column).to_vec())
 }

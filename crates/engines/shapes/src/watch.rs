@@ -75,6 +75,8 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
         }
     }
     for moved in &found.moved {
+        // Changes of a new part are missing until it is published: that it was busy a moment ago is no answer.
+        engine.publisher.forget(moved.table.oid);
         if let Err(error) = engine.publisher.ensure(&mut session, &moved.table) {
             match error {
                 PublishError::Source(error) => return Err(error),
@@ -149,7 +151,7 @@ impl Engine {
     /// Drops the shapes that were not asked for longest, if there are more than may be.
     fn evict(&self) {
         let max = self.config.shapes_max;
-        let mut all: Vec<Arc<Shape>> = {
+        let all: Vec<Arc<Shape>> = {
             let registry = self.registry.read();
             if registry.len() <= max {
                 return;
@@ -161,10 +163,45 @@ impl Engine {
         if count == 0 {
             return;
         }
-        all.select_nth_unstable_by_key(count.saturating_sub(1), |shape| shape.used_ms());
         tracing::info!(shapes = count, max, "shapes that nobody has asked for longest are dropped");
-        all.iter().take(count).for_each(|shape| {
+        longest_unused(all, count).iter().for_each(|shape| {
             self.drop_shape(shape);
         });
+    }
+}
+
+/// So many of the shapes, those that nobody has asked for longest.
+fn longest_unused(mut shapes: Vec<Arc<Shape>>, count: usize) -> Vec<Arc<Shape>> {
+    if count < shapes.len() {
+        shapes.select_nth_unstable_by_key(count, |shape| shape.wanted_ms());
+        shapes.truncate(count);
+    }
+    shapes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::{State, sample};
+
+    #[test]
+    fn a_shape_that_was_not_asked_for_since_the_start_is_as_old_as_its_name() {
+        // `sample` names a shape after its number.
+        let shapes = [5_000_000, 1_000_000, 2_000_000, 3_000_000].map(|n| Arc::new(sample(n, State::default())));
+        shapes[1].used(4_000);
+        let gone = |count| {
+            let mut numbers: Vec<u64> =
+                longest_unused(shapes.to_vec(), count).iter().map(|shape| shape.number).collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        assert_eq!(gone(1), [2_000_000], "made first of those that nobody has asked for");
+        assert_eq!(gone(2), [2_000_000, 3_000_000]);
+        assert_eq!(
+            gone(3),
+            [1_000_000, 2_000_000, 3_000_000],
+            "a new shape outlives what was asked for before it was made"
+        );
+        assert_eq!(gone(9).len(), 4);
     }
 }

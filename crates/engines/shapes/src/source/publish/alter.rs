@@ -1,5 +1,6 @@
 //! Changing what is lacking.
 
+use super::Turn;
 use super::error::PublishError;
 use super::verify::{Lacking, Verdict, verdict};
 use crate::source::catalog::{Found, lookup_oids};
@@ -22,6 +23,7 @@ pub(super) fn publish(
     publication: &str,
     found: &Found,
     mut lacking: Lacking,
+    turn: &mut Turn<'_>,
 ) -> Result<(), PublishError> {
     let oid = found.table.oid;
     let mut pause = PAUSE_MIN;
@@ -35,7 +37,7 @@ pub(super) fn publish(
             Again::Never if error.code() == Some("42501") => return Err(lacking.refusal(publication, false)),
             Again::Never => return Err(PublishError::Source(error.into())),
             Again::Later => {
-                std::thread::sleep(pause);
+                turn.pause(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
             }
             Again::AfterALook => {}
@@ -47,7 +49,7 @@ pub(super) fn publish(
             Verdict::Impossible(error) => return Err(error),
             // Somebody else did it: who wrote before is to be waited for.
             Verdict::Ready => {
-                let mut waited = super::verify::writers_have_ended(session, vec![now]);
+                let mut waited = super::verify::writers_have_ended(session, vec![now], turn);
                 return waited.pop().map_or(Ok(()), |(_, result)| result);
             }
         }

@@ -1,5 +1,6 @@
 //! Looking, without changing anything.
 
+use super::Turn;
 use super::error::PublishError;
 use crate::source::catalog::{Found, Identity, Relation, Standing, array};
 use crate::source::error::SourceError;
@@ -75,13 +76,17 @@ impl Lacking {
 }
 
 /// Waits until all have ended who write to these tables now: they may have begun before the publication had them.
-pub(super) fn writers_have_ended(session: &mut Session, tables: Vec<Found>) -> Vec<(Found, Result<(), PublishError>)> {
+pub(super) fn writers_have_ended(
+    session: &mut Session,
+    tables: Vec<Found>,
+    turn: &mut Turn<'_>,
+) -> Vec<(Found, Result<(), PublishError>)> {
     let relations = |found: &Found| found.standing.relations().map(|relation| relation.oid).collect::<Vec<u32>>();
     let all: Vec<u32> = tables.iter().flat_map(relations).collect();
     let until = Instant::now() + PATIENCE;
     let waited = writers(session, &all).and_then(|mut before| {
         while !before.is_empty() && Instant::now() < until {
-            std::thread::sleep(LOOK_EVERY);
+            turn.pause(LOOK_EVERY);
             let now = writers(session, &all)?;
             before.retain(|writer| now.contains(writer));
         }

@@ -79,6 +79,11 @@ pub(crate) enum SetupError {
     Version(ServerVersion),
     #[error("wal_level is {0}: set wal_level = logical in postgresql.conf and restart Postgres")]
     WalLevel(String),
+    #[error(
+        "the database has no encoding (SQL_ASCII), so its texts may hold bytes that Postgres cannot send: the first of them would end \
+         replication for good; move the data to a database WITH ENCODING 'UTF8'"
+    )]
+    NoEncoding,
     #[error("the server is a standby: give the primary's address")]
     Standby,
     #[error(

@@ -21,7 +21,7 @@ pub(crate) struct Server {
 }
 
 const FACTS: &str = "SELECT pg_catalog.current_setting('server_version_num') AS version, \
-    pg_catalog.current_setting('wal_level') AS wal_level, pg_catalog.current_setting('max_replication_slots') AS slots, \
+    pg_catalog.current_setting('server_encoding') AS encoding, pg_catalog.current_setting('wal_level') AS wal_level, pg_catalog.current_setting('max_replication_slots') AS slots, \
     pg_catalog.pg_is_in_recovery() AS standby, pg_catalog.current_setting('synchronous_standby_names') AS standbys, \
     (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) AS database, \
     (SELECT r.rolname FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) CURRENT_USER AND r.rolsuper) AS superuser";
@@ -36,6 +36,9 @@ pub(super) fn check(conn: &mut Conn) -> Result<Facts, SetupError> {
     }
     if fact("standby") != Some("f") {
         return Err(SetupError::Standby);
+    }
+    if fact("encoding") == Some("SQL_ASCII") {
+        return Err(SetupError::NoEncoding);
     }
     match fact("wal_level") {
         Some("logical") => {}

@@ -162,7 +162,42 @@ fn who_is_not_waited_for_does_not_wait_for_us() {
             assert!(longest < Duration::from_secs(2), "{longest:?}");
         });
         writer.simple("ROLLBACK").unwrap();
+        publisher.forget(table.oid);
         publisher.ensure(&mut session, &table).unwrap();
+    });
+}
+
+#[test]
+fn a_busy_table_is_attempted_once_for_all_who_ask_and_holds_up_no_other_table() {
+    on_each(|db| {
+        db.run("CREATE TABLE busy (i int); CREATE TABLE idle (i int); CREATE PUBLICATION p");
+        let found = |table: &str| lookup(&mut db.session(), "p", &name(table)).unwrap().unwrap();
+        let (busy, idle, mut writer) = (found("busy"), found("idle"), db.plain());
+        writer.simple("BEGIN; INSERT INTO busy VALUES (1)").unwrap();
+        let publisher = Publisher::new("p".into(), false);
+        let is_busy = |outcome| matches!(outcome, Err(PublishError::Busy { .. }));
+        std::thread::scope(|scope| {
+            let asked = [0, 1].map(|_| scope.spawn(|| publisher.ensure_found(&mut db.session(), &busy)));
+            let inner = scope.spawn(|| publisher.ensure(&mut db.session(), &busy.table));
+            // Looked at: the attempts have begun.
+            while db.value("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'busy'::regclass") == "0" {
+                std::thread::yield_now();
+            }
+            publisher.ensure_found(&mut db.session(), &idle).unwrap();
+            assert!(asked.iter().all(|asked| !asked.is_finished()), "another table is published meanwhile");
+            assert!(asked.into_iter().all(|asked| is_busy(asked.join().unwrap())) && is_busy(inner.join().unwrap()));
+        });
+        let began = Instant::now();
+        let mut session = db.session();
+        for _ in 0..100 {
+            assert!(is_busy(publisher.ensure_found(&mut session, &busy)));
+            assert!(is_busy(publisher.ensure(&mut session, &busy.table)));
+        }
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?} for 200 refusals", began.elapsed());
+        writer.simple("COMMIT").unwrap();
+        publisher.forget(busy.table.oid);
+        publisher.ensure_found(&mut session, &busy).unwrap();
+        assert_eq!(published(db).split(';').next(), Some("busy idle"));
     });
 }
 

@@ -201,6 +201,10 @@ fn what_is_not_in_order_is_said() {
             "{refused:?}"
         );
         db.run(&format!("SELECT pg_drop_replication_slot('{}')", options.slot));
+        let ascii = Config { database: format!("{}_ascii", db.name), ..db.config.clone() };
+        db.run(&format!("CREATE DATABASE {} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0", ascii.database));
+        let refused = ask(&ascii, &options);
+        assert!(matches!(refused, Err(SetupError::NoEncoding)), "{refused:?}");
     });
     for installation in installations() {
         let few = thalweg_pgtest::Options::default().set("max_replication_slots", "1");
