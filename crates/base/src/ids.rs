@@ -54,3 +54,25 @@ number!(
     /// Milliseconds since the Unix epoch. Time is always a parameter.
     Millis
 );
+
+impl Millis {
+    /// How long ago this was at `now`. If the clock was set back behind it, it becomes `now`: what waits for a time to pass waits for that
+    /// time once more, not until the clock has caught up.
+    pub fn elapsed(&mut self, now: Self) -> u64 {
+        *self = (*self).min(now);
+        now.since(*self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_back_begins_the_wait_again() {
+        let mut began = Millis(1_000);
+        assert_eq!(began.elapsed(Millis(1_300)), 300);
+        assert_eq!((began.elapsed(Millis(10)), began), (0, Millis(10)));
+        assert_eq!(began.elapsed(Millis(110)), 100);
+    }
+}

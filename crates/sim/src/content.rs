@@ -4,6 +4,7 @@
 //! a power cut leaves, but never a state that no moment had.
 
 use oorandom::Rand64;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub(crate) const SECTOR: usize = 512;
@@ -13,6 +14,8 @@ pub(crate) struct Content {
     pub(crate) cached: Vec<u8>,
     pub(crate) durable: Vec<u8>,
     pending: Vec<Pending>,
+    /// What stood in a sector before its last write.
+    older: BTreeMap<usize, Vec<u8>>,
 }
 
 #[derive(Clone, Debug)]
@@ -35,8 +38,14 @@ impl Content {
         if end > self.cached.len() {
             self.set_len(end);
         }
-        self.cached[at..end].copy_from_slice(buf);
         let (first, last) = (at / SECTOR, end.div_ceil(SECTOR));
+        for sector in first..last {
+            let from = sector * SECTOR;
+            let mut before = self.cached[from..self.cached.len().min(from + SECTOR)].to_vec();
+            before.resize(SECTOR, 0);
+            self.older.insert(sector, before);
+        }
+        self.cached[at..end].copy_from_slice(buf);
         let mut bytes = self.cached[first * SECTOR..self.cached.len().min(last * SECTOR)].to_vec();
         bytes.resize((last - first) * SECTOR, 0);
         self.pending.push(Pending::Write { first, bytes, alive: vec![true; last - first] });
@@ -47,6 +56,20 @@ impl Content {
             self.cached.resize(len, 0);
             self.pending.push(Pending::Len(len));
         }
+    }
+
+    /// Puts into `buf`, read from `at`, a sector as it was before its last write; whether there is one.
+    pub(crate) fn make_stale(&self, buf: &mut [u8], at: usize, rng: &mut Rand64) -> bool {
+        let known: Vec<usize> =
+            self.older.range(at / SECTOR..(at + buf.len()).div_ceil(SECTOR)).map(|(n, _)| *n).collect();
+        if known.is_empty() {
+            return false;
+        }
+        let sector = known[rng.rand_range(0..known.len() as u64) as usize];
+        let from = (sector * SECTOR).max(at);
+        let to = ((sector + 1) * SECTOR).min(at + buf.len());
+        buf[from - at..to - at].copy_from_slice(&self.older[&sector][from - sector * SECTOR..to - sector * SECTOR]);
+        true
     }
 
     /// Everything that is still on its way reaches the medium.

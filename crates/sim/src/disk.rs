@@ -1,7 +1,7 @@
 //! The handle that tests hold, and its `Disk` and `File` sides.
 
-use crate::content::{Content, chance};
-use crate::state::State;
+use crate::content::{Content, SECTOR, chance};
+use crate::state::{Reach, State};
 use oorandom::Rand64;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -52,7 +52,61 @@ impl SimDisk {
 
     /// The process dies (`kill -9`): nothing is lost from the cache, nothing becomes durable, and its handles are dead.
     pub fn crash_kill(&self) {
-        self.state.lock().life += 1;
+        let mut state = self.state.lock();
+        state.life += 1;
+        state.revive();
+    }
+
+    /// So many changes (creations, writes, syncs, renames, removals) still happen. The one after is the process's last: a write gets to
+    /// some point, everything else does not happen. From then on every operation fails, until a crash.
+    pub fn stop_after(&self, changes: u64) {
+        self.state.lock().faults.left = Some(changes);
+    }
+
+    /// Whether the process has died of [`SimDisk::stop_after`].
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.state.lock().faults.stopped
+    }
+
+    /// How many changes were asked for since the disk was made.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.state.lock().changes
+    }
+
+    /// The next read fails.
+    pub fn fail_next_read(&self) {
+        self.state.lock().faults.fail_next_read = true;
+    }
+
+    /// Each read goes wrong with this probability: it fails, it gives bytes of another place, or a sector as it was before its last write.
+    /// What the medium holds stays right.
+    pub fn misreads(&self, p: f64) {
+        self.state.lock().faults.misreads = p;
+    }
+
+    /// Disarms what the next sync, read or write would fail with; whether one of them has failed since, or the process has died.
+    pub fn take_armed(&self) -> bool {
+        let mut state = self.state.lock();
+        let faults = &mut state.faults;
+        let armed = [
+            &mut faults.fail_next_sync,
+            &mut faults.fail_next_write,
+            &mut faults.fail_next_dir_sync,
+            &mut faults.fail_next_read,
+        ];
+        armed.into_iter().for_each(|armed| *armed = false);
+        std::mem::take(&mut faults.failed)
+    }
+
+    /// A file's name is gone, as from a damaged directory; whether it was there.
+    pub fn lose(&self, path: &str) -> bool {
+        let mut state = self.state.lock();
+        let Ok((folder, name)) = split(path) else { return false };
+        let found = state.lookup(folder, name).is_some();
+        state.folder(folder).lose(name);
+        found
     }
 
     /// The next [`File::sync`] fails. Some of what was dirty is dropped, as Linux does: reads show it, no later sync writes it.
@@ -60,7 +114,8 @@ impl SimDisk {
         self.state.lock().faults.fail_next_sync = true;
     }
 
-    /// The next [`Disk::sync_dir`] fails and makes nothing durable.
+    /// The next [`Disk::sync_dir`] fails. Some of the changes of names reach the medium; the others stay in the cache, and are either still
+    /// on their way or dropped: then no later sync makes them durable.
     pub fn fail_next_dir_sync(&self) {
         self.state.lock().faults.fail_next_dir_sync = true;
     }
@@ -88,6 +143,11 @@ impl SimDisk {
     /// How many bytes all files together may have; `u64::MAX` for no limit.
     pub fn capacity(&self, bytes: u64) {
         self.state.lock().faults.capacity = bytes;
+    }
+
+    /// Creating a file fails with this error of the operating system, such as `EMFILE`; `None` lifts it.
+    pub fn no_new_files(&self, errno: Option<i32>) {
+        self.state.lock().faults.no_new_files = errno;
     }
 
     /// Every sync answers `Ok` and makes nothing durable.
@@ -165,8 +225,12 @@ impl Disk for SimDisk {
     fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let (folder, name) = split(path)?;
         let mut state = self.state.lock();
+        state.whole_change()?;
         if state.lookup(folder, name).is_some() {
             return Err(Error::new(ErrorKind::AlreadyExists, format!("{path} exists on the simulated disk")));
+        }
+        if let Some(errno) = state.faults.no_new_files {
+            return Err(Error::from_raw_os_error(errno));
         }
         state.room(1)?;
         let inode = state.fresh();
@@ -178,6 +242,7 @@ impl Disk for SimDisk {
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let (folder, name) = split(path)?;
         let state = self.state.lock();
+        state.alive()?;
         let inode = state.lookup(folder, name).ok_or_else(|| missing(path))?;
         Ok(self.file(inode, state.life))
     }
@@ -185,6 +250,7 @@ impl Disk for SimDisk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let ((from_folder, from_name), (to_folder, to_name)) = (split(from)?, split(to)?);
         let mut state = self.state.lock();
+        state.whole_change()?;
         let inode = state.lookup(from_folder, from_name).ok_or_else(|| missing(from))?;
         if from == to {
             return Ok(());
@@ -202,6 +268,7 @@ impl Disk for SimDisk {
     fn remove(&self, path: &str) -> io::Result<()> {
         let (folder, name) = split(path)?;
         let mut state = self.state.lock();
+        state.whole_change()?;
         state.lookup(folder, name).ok_or_else(|| missing(path))?;
         state.folder(folder).unlink(name);
         Ok(())
@@ -212,12 +279,15 @@ impl Disk for SimDisk {
             check_path(dir)?;
         }
         let state = self.state.lock();
+        state.alive()?;
         Ok(state.folders.get(dir).map(|f| f.cached.keys().cloned().collect()).unwrap_or_default())
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
         let mut state = self.state.lock();
-        if std::mem::take(&mut state.faults.fail_next_dir_sync) {
+        state.whole_change()?;
+        if state.folder_sync_fails() {
+            state.fail_folder_sync(dir);
             return Err(Error::other("simulated failure of a folder's sync"));
         }
         state.sync_folder(dir);
@@ -235,6 +305,7 @@ impl SimFile {
         if state.life != self.life || !state.files.contains_key(&self.inode) {
             return Err(Error::other("the handle is from before a simulated crash"));
         }
+        state.alive()?;
         f(&mut state)
     }
 
@@ -251,10 +322,24 @@ fn content(state: &mut State, inode: u64) -> io::Result<&mut Content> {
 impl File for SimFile {
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
         self.with(|state| {
-            let bytes = &content(state, self.inode)?.cached;
-            let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+            let p = state.faults.misreads;
+            let wrong = if chance(&mut state.rng, p) { Some(state.rng.rand_range(0..3)) } else { None };
+            if state.read_fails() || wrong == Some(0) {
+                return Err(Error::other("simulated failure of a read"));
+            }
+            let mut rng = state.rng;
+            let content = content(state, self.inode)?;
+            let mut from = usize::try_from(at).unwrap_or(usize::MAX);
+            if wrong == Some(1) {
+                from = from.wrapping_add_signed(SECTOR as isize * (rng.rand_range(0..9) as isize - 4));
+            }
+            let rest = content.cached.get(from..).unwrap_or_default();
             let n = rest.len().min(buf.len());
             buf[..n].copy_from_slice(&rest[..n]);
+            if wrong == Some(2) {
+                content.make_stale(&mut buf[..n], from, &mut rng);
+            }
+            state.rng = rng;
             Ok(n)
         })
     }
@@ -269,8 +354,9 @@ impl File for SimFile {
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
         self.with(|state| {
+            let reach = state.change()?;
             self.grow(state, at + buf.len() as u64)?;
-            let fails = state.write_fails();
+            let fails = state.write_fails() || reach == Reach::Part;
             let n = if fails { state.rng.rand_range(0..buf.len() as u64 + 1) as usize } else { buf.len() };
             let at = usize::try_from(at).map_err(|_| Error::from(ErrorKind::InvalidInput))?;
             content(state, self.inode)?.write(&buf[..n], at);
@@ -280,6 +366,7 @@ impl File for SimFile {
 
     fn sync(&self) -> io::Result<()> {
         self.with(|state| {
+            state.whole_change()?;
             if state.sync_fails() {
                 let mut rng = state.rng;
                 content(state, self.inode)?.fail_sync(&mut rng);
@@ -295,6 +382,7 @@ impl File for SimFile {
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         self.with(|state| {
+            state.whole_change()?;
             self.grow(state, len)?;
             let content = content(state, self.inode)?;
             let len = usize::try_from(len).map_err(|_| Error::from(ErrorKind::InvalidInput))?;
@@ -305,6 +393,7 @@ impl File for SimFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.with(|state| {
+            state.whole_change()?;
             let len = usize::try_from(len).map_err(|_| Error::from(ErrorKind::InvalidInput))?;
             content(state, self.inode)?.set_len(len);
             Ok(())

@@ -113,6 +113,24 @@ impl Folder {
         }
     }
 
+    /// A sync that failed: the first `n` changes reached the medium, and the others are dropped. The cache goes on showing them, but no
+    /// later sync makes them durable.
+    pub(crate) fn fail_sync(&mut self, n: usize) {
+        self.settle(n, &BTreeSet::new());
+        self.pending.clear();
+    }
+
+    /// A name is gone from cache and medium: the directory is damaged.
+    pub(crate) fn lose(&mut self, name: &str) {
+        self.cached.remove(name);
+        self.durable.remove(name);
+        self.pending.retain(|change| match change {
+            Change::Link { name: of, .. } | Change::Unlink { name: of } | Change::Arrive { name: of, .. } => of != name,
+            Change::Leave { name: of, .. } => of != name,
+            Change::Rename { from, to, .. } => from != name && to != name,
+        });
+    }
+
     /// The power is gone: what did not settle never was.
     pub(crate) fn forget_pending(&mut self) {
         self.pending.clear();

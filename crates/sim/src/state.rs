@@ -15,6 +15,16 @@ pub(crate) struct State {
     /// Handles from before the last crash carry an older number.
     pub(crate) life: u64,
     next: u64,
+    /// Changes that were asked for: creations, writes, syncs, renames, removals.
+    pub(crate) changes: u64,
+}
+
+/// How far a change gets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    Whole,
+    /// The process dies in it.
+    Part,
 }
 
 #[derive(Clone, Debug)]
@@ -27,6 +37,15 @@ pub(crate) struct Faults {
     pub(crate) write_failures: f64,
     pub(crate) waits: f64,
     pub(crate) lie_on_sync: bool,
+    pub(crate) fail_next_read: bool,
+    /// What creating a file fails with: a number of the operating system's errors.
+    pub(crate) no_new_files: Option<i32>,
+    pub(crate) misreads: f64,
+    /// So many changes still happen; the one after is cut short, and then nothing happens any more.
+    pub(crate) left: Option<u64>,
+    pub(crate) stopped: bool,
+    /// A fault that was armed has come true.
+    pub(crate) failed: bool,
 }
 
 impl State {
@@ -40,6 +59,12 @@ impl State {
             write_failures: 0.0,
             waits: 0.0,
             lie_on_sync: false,
+            fail_next_read: false,
+            no_new_files: None,
+            misreads: 0.0,
+            left: None,
+            stopped: false,
+            failed: false,
         };
         Self {
             rng: Rand64::new(u128::from(seed)),
@@ -48,6 +73,7 @@ impl State {
             faults,
             life: 0,
             next: 0,
+            changes: 0,
         }
     }
 
@@ -81,12 +107,57 @@ impl State {
         Ok(())
     }
 
+    /// Asked before every operation that does not change anything.
+    pub(crate) fn alive(&self) -> io::Result<()> {
+        if self.faults.stopped { Err(stopped()) } else { Ok(()) }
+    }
+
+    /// Asked before every change.
+    pub(crate) fn change(&mut self) -> io::Result<Reach> {
+        self.alive()?;
+        self.changes += 1;
+        match &mut self.faults.left {
+            None => Ok(Reach::Whole),
+            Some(0) => {
+                self.faults.stopped = true;
+                Ok(Reach::Part)
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(Reach::Whole)
+            }
+        }
+    }
+
+    /// Asked before a change that happens as a whole or not at all.
+    pub(crate) fn whole_change(&mut self) -> io::Result<()> {
+        if self.change()? == Reach::Whole { Ok(()) } else { Err(stopped()) }
+    }
+
+    pub(crate) fn read_fails(&mut self) -> bool {
+        let fails = std::mem::take(&mut self.faults.fail_next_read);
+        self.fails(fails)
+    }
+
     pub(crate) fn write_fails(&mut self) -> bool {
-        std::mem::take(&mut self.faults.fail_next_write) || chance(&mut self.rng, self.faults.write_failures)
+        let fails =
+            std::mem::take(&mut self.faults.fail_next_write) || chance(&mut self.rng, self.faults.write_failures);
+        self.fails(fails)
     }
 
     pub(crate) fn sync_fails(&mut self) -> bool {
-        std::mem::take(&mut self.faults.fail_next_sync) || chance(&mut self.rng, self.faults.sync_failures)
+        let fails = std::mem::take(&mut self.faults.fail_next_sync) || chance(&mut self.rng, self.faults.sync_failures);
+        self.fails(fails)
+    }
+
+    pub(crate) fn folder_sync_fails(&mut self) -> bool {
+        let fails = std::mem::take(&mut self.faults.fail_next_dir_sync);
+        self.fails(fails)
+    }
+
+    fn fails(&mut self, fails: bool) -> bool {
+        self.faults.failed |= fails;
+        fails
     }
 
     /// Syncs one folder. A move out of it becomes durable together with its arrival elsewhere.
@@ -106,8 +177,30 @@ impl State {
         }
     }
 
+    /// Moves between folders stay as they are: only what concerns this folder alone is dropped.
+    pub(crate) fn fail_folder_sync(&mut self, name: &str) {
+        let dropped = self.rng.rand_range(0..2) == 0;
+        let Some(folder) = self.folders.get_mut(name) else { return };
+        let moves = folder.departures().next().is_some() || folder.arrivals(folder.pending_len()).next().is_some();
+        if moves || folder.pending_len() == 0 {
+            return;
+        }
+        let reached = self.rng.rand_range(0..folder.pending_len() as u64 + 1) as usize;
+        if dropped {
+            folder.fail_sync(reached);
+        } else {
+            folder.settle(reached, &BTreeSet::new());
+        }
+    }
+
+    /// The next process finds a disk that works.
+    pub(crate) fn revive(&mut self) {
+        (self.faults.left, self.faults.stopped) = (None, false);
+    }
+
     pub(crate) fn crash_power(&mut self) {
         self.life += 1;
+        self.revive();
         let mut survive = BTreeMap::new();
         let mut undone: BTreeSet<MoveId> = BTreeSet::new();
         for (name, folder) in &self.folders {
@@ -128,4 +221,8 @@ impl State {
             file.crash_power(&mut self.rng);
         }
     }
+}
+
+pub(crate) fn stopped() -> io::Error {
+    io::Error::other("the simulated process is dead")
 }

@@ -193,3 +193,94 @@ fn a_fork_goes_its_own_way() {
     assert_eq!(disk.files(), ["d/a"]);
     assert!(fork.files().is_empty());
 }
+
+#[test]
+fn a_process_dies_at_the_change_it_was_told_to_and_nothing_happens_after() {
+    for k in 0..6 {
+        let disk = SimDisk::new(k);
+        disk.stop_after(k);
+        let done = (|| {
+            let file = disk.create("d/a")?;
+            file.write_at(&[1; 4000], 0)?;
+            file.sync()?;
+            disk.rename("d/a", "d/b")?;
+            disk.sync_dir("d")?;
+            disk.remove("d/b")
+        })();
+        assert!(done.is_err() && disk.is_stopped(), "change {k}");
+        disk.list("d").unwrap_err();
+        disk.create("d/c").err().unwrap();
+        disk.crash_kill();
+        assert_eq!(disk.changes(), k + 1);
+        let files = disk.cached();
+        let names: Vec<&str> = files.keys().map(String::as_str).collect();
+        let expected: &[&str] = match k {
+            0 => &[],
+            1..4 => &["d/a"],
+            _ => &["d/b"],
+        };
+        assert_eq!(names, expected, "change {k}");
+        if k == 1 {
+            assert!(files["d/a"].len() <= 4000 && files["d/a"].iter().all(|b| *b == 1), "a part of the write");
+        }
+    }
+}
+
+#[test]
+fn names_that_a_failed_sync_dropped_are_not_durable_after_the_next_one() {
+    let mut lost = 0;
+    for seed in 0..40 {
+        let disk = SimDisk::new(seed);
+        file_with(&disk, "d/old", b"old");
+        disk.rename("d/old", "d/new").unwrap();
+        disk.fail_next_dir_sync();
+        disk.sync_dir("d").unwrap_err();
+        disk.sync_dir("d").unwrap();
+        assert!(disk.cached().contains_key("d/new"), "the cache shows it");
+        disk.crash_power();
+        let found = disk.cached();
+        assert!(found.contains_key("d/new") != found.contains_key("d/old"), "never both, never none");
+        lost += usize::from(found.contains_key("d/old"));
+        if found.contains_key("d/old") {
+            disk.rename("d/old", "d/new").unwrap();
+            disk.sync_dir("d").unwrap();
+            disk.crash_power();
+            assert!(disk.cached().contains_key("d/new"), "a rename after it is durable as ever");
+        }
+    }
+    assert!((5..35).contains(&lost), "{lost} of 40");
+}
+
+#[test]
+fn misreads_fail_or_give_bytes_of_another_place_or_time() {
+    let disk = SimDisk::new(1);
+    let content: Vec<u8> = (0..20_000u32).map(|n| (n / 100) as u8).collect();
+    let file = file_with(&disk, "d/a", &vec![255; 20_000]);
+    file.write_at(&content, 0).unwrap();
+    disk.misreads(1.0);
+    let (mut failed, mut stale, mut moved) = (0, 0, 0);
+    for _ in 0..200 {
+        let mut buf = vec![0; 1000];
+        match file.read_at(&mut buf, 8192) {
+            Err(_) => failed += 1,
+            Ok(_) if buf.contains(&255) => stale += 1,
+            Ok(n) if buf[..n] != content[8192..9192] => moved += 1,
+            Ok(_) => {}
+        }
+    }
+    assert!(failed > 20 && stale > 20 && moved > 20, "{failed} {stale} {moved}");
+    disk.heal();
+    let mut buf = vec![0; 20_000];
+    file.read_at(&mut buf, 0).unwrap();
+    assert_eq!(buf, content, "the medium holds what it held");
+}
+
+#[test]
+fn a_lost_name_is_gone_for_good() {
+    let disk = SimDisk::new(1);
+    file_with(&disk, "d/a", b"a");
+    assert!(disk.lose("d/a") && !disk.lose("d/a"));
+    disk.sync_dir("d").unwrap();
+    disk.crash_power();
+    assert!(disk.files().is_empty());
+}

@@ -6,7 +6,7 @@ use crate::reserve::Reserve;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use thalweg_base::Millis;
 use thalweg_journal::FileJournal;
 use thalweg_log::{Attachment, Logs, UpkeepError, When};
@@ -23,8 +23,7 @@ const TICK_EVERY: Duration = Duration::from_millis(100);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) fn now() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    Millis(thalweg_wire::clock::unix_ms())
 }
 
 /// The threads; stopping waits for what each is in.

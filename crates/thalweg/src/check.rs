@@ -9,7 +9,7 @@ use std::time::Instant;
 use thalweg_base::Lsn;
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_journal::Report;
-use thalweg_log::{Checked, JournalBounds};
+use thalweg_log::Checked;
 use thalweg_manifest::FileManifest;
 use thalweg_storage::{FileStorage, Storage};
 
@@ -46,14 +46,14 @@ pub(crate) fn whole(
     upto: Option<Lsn>,
     progress: &mut dyn FnMut(&Checked),
 ) -> anyhow::Result<(Checked, Report)> {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(dir).context("cannot open the data folder")?);
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open_read_only(dir).context("cannot open the data folder")?);
     let storage: Arc<dyn Storage> =
-        Arc::new(FileStorage::open(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?);
+        Arc::new(FileStorage::open_read_only(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?);
     let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("the manifest is not whole")?;
     let sealed = thalweg_log::check(&storage, &manifest, progress).context("what is sealed is not whole")?;
-    let bounds = sealed.journal.unwrap_or(JournalBounds { floor: Lsn::ZERO, known_durable: Lsn::ZERO });
-    let known_durable = bounds.known_durable.max(upto.unwrap_or(Lsn::ZERO));
-    let journal = thalweg_journal::verify(&*disk, bounds.floor, known_durable);
+    let mut bounds = sealed.journal.unwrap_or_default();
+    bounds.known_durable = bounds.known_durable.max(upto.unwrap_or(Lsn::ZERO));
+    let journal = thalweg_journal::verify(&*disk, bounds);
     if let Some(problem) = &journal.problem {
         bail!("the journal is not whole: {problem}");
     }

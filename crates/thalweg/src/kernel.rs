@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_disk::{Disk, RealDisk};
-use thalweg_journal::{FileJournal, Journal, Options};
+use thalweg_journal::{FileJournal, Journal, Opened, Options};
 use thalweg_log::{Attachment, Logs, LogsOptions, Loss};
 use thalweg_manifest::FileManifest;
 use thalweg_storage::FileStorage;
@@ -43,11 +43,19 @@ impl<A: Attachment> Kernel<A> {
                 "the machine went down under a buffered server: every stream that is not durable gets a new incarnation"
             ),
             Loss::Everything => {
-                tracing::info!("the data was restored from a backup: every stream gets a new incarnation");
+                tracing::info!(
+                    "positions may have been given out for other bytes: every stream gets a new incarnation"
+                );
                 logs_options.ids_from = fresh_ids()?;
             }
         }
-        Self::open_unit(folder.path(), journal_options(config), logs_options, loss)
+        if folder.was_served() && !folder.path().join(MANIFEST).exists() {
+            anyhow::bail!(
+                "{} is missing, but a server has run on this folder: restore a backup into a new one",
+                folder.path().join(MANIFEST).display()
+            );
+        }
+        Self::open_unit(folder.path(), journal_options(config)?, logs_options, loss)
             .context("`thalweg check` reads all of the data folder and says what is wrong")
     }
 
@@ -55,7 +63,7 @@ impl<A: Attachment> Kernel<A> {
     /// does so by itself.
     pub(crate) fn open_derived(path: &Path, config: &Config) -> anyhow::Result<Self> {
         std::fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
-        let mut journal = journal_options(config);
+        let mut journal = journal_options(config)?;
         journal.window_bytes = journal.window_bytes.min(DERIVED_WINDOW_BYTES);
         let mut logs = logs_options(config);
         (logs.durability, logs.chunk_bytes) = (thalweg_base::Durability::Durable, DERIVED_CHUNK_BYTES);
@@ -69,21 +77,26 @@ impl<A: Attachment> Kernel<A> {
         let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("cannot open the manifest")?;
         let mut opened: Option<Arc<FileJournal>> = None;
         let logs = Logs::open(logs_options, Arc::new(storage), Arc::new(manifest), loss, |bounds, replay| {
-            let journal = FileJournal::open(
-                Arc::clone(&disk),
-                journal_options,
-                bounds.floor,
-                bounds.known_durable,
-                &mut |at, bytes| replay(at, bytes),
-            );
+            let journal =
+                FileJournal::open(Arc::clone(&disk), journal_options, bounds, &mut |at, bytes| replay(at, bytes));
             let journal = Arc::new(journal.map_err(|error| error.to_string())?);
             opened = Some(Arc::clone(&journal));
             Ok(journal as Arc<dyn Journal>)
         })
         .context("cannot recover the data folder")?;
         let journal = opened.context("the journal was not opened")?;
+        let Opened { end, segments, .. } = journal.opened();
+        tracing::info!(folder = %path.display(), streams = logs.len(), segments, %end, "the data is open");
         journal.start_writer().context("cannot start the journal's writer")?;
         Ok(Self { disk, journal, logs: Arc::new(logs) })
+    }
+}
+
+impl<A: Attachment> Kernel<A> {
+    /// Ends the unit with everything on the disk, and with a root that says how far that is.
+    pub(crate) fn close(&self) -> anyhow::Result<()> {
+        self.journal.close().context("the journal could not be closed")?;
+        self.logs.close().context("the manifest could not be written")
     }
 }
 
@@ -113,16 +126,17 @@ fn logs_options(config: &Config) -> LogsOptions {
     }
 }
 
-fn journal_options(config: &Config) -> Options {
-    Options {
+fn journal_options(config: &Config) -> anyhow::Result<Options> {
+    Ok(Options {
         segment_bytes: config.journal_segment_bytes.0,
         max_payload: config.journal_segment_bytes.0 as usize,
         bound_bytes: config.journal_bound_bytes.0,
         window_bytes: config.window_bytes.0 as usize,
         sync_bytes: BUFFERED_SYNC_BYTES,
         sync_after: BUFFERED_SYNC_AFTER,
+        salt: crate::folder::random()?,
         ..Options::default()
-    }
+    })
 }
 
 fn millis(span: Span) -> u64 {

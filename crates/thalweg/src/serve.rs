@@ -31,10 +31,11 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Runs a server with these settings. Returns after a graceful stop.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let mut stop = Stop::install()?;
-    let folder = Folder::take(&config.data)?;
-    let auth = Auth::of(config)?.map(Arc::new);
+    // Everything that can be refused without the data folder comes before it.
     let mut reload = Reload::default();
     let tls = tls::identity(config, &mut reload)?;
+    let folder = Folder::take(&config.data)?;
+    let auth = Auth::of(config)?.map(Arc::new);
     reserve::lend(&RealDisk::open(folder.path()).context("cannot open the data folder")?)?;
     let kernel = Kernel::<StreamState>::open(&folder, config)?;
     folder.note_running(config.durability)?;
@@ -82,6 +83,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let server = Server::start(server_config(config, tls), front, gate);
     let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
     vitals.watch(&server);
+    folder.note_served();
     let announcement = announce::ready(config, server.local_addr())?;
 
     let signal = stop.wait();
@@ -95,9 +97,9 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     }
     background.stop();
     if let Some(served) = served {
-        served.kernel.journal.close().context("the journal of the shapes could not be closed")?;
+        served.kernel.close().context("shapes")?;
     }
-    kernel.journal.close().context("the journal could not be closed")?;
+    kernel.close()?;
     folder.note_stopped()?;
     tracing::info!("stopped");
     Ok(())

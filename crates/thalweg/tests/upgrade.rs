@@ -12,6 +12,7 @@ use std::path::Path;
 use support::{Server, path, said, thalweg};
 
 const FORMAT_1: &str = include_str!("../../../tests/upgrade/format-1.txt");
+const FORMAT_2: &str = include_str!("../../../tests/upgrade/format-2.txt");
 
 fn unhex(text: &str) -> Vec<u8> {
     assert!(text.len().is_multiple_of(2), "{text}");
@@ -76,13 +77,22 @@ fn questions(vector: &str) -> Vec<Question<'_>> {
 }
 
 #[test]
-fn a_folder_of_the_version_before_answers_as_it_did() {
+fn a_folder_of_format_1_answers_as_it_did() {
+    answers_as_it_did(FORMAT_1);
+}
+
+#[test]
+fn a_folder_of_format_2_answers_as_it_did() {
+    answers_as_it_did(FORMAT_2);
+}
+
+fn answers_as_it_did(vector: &str) {
     let work = tempfile::tempdir().unwrap();
     let data = work.path().join("data");
-    unpack(FORMAT_1, &data);
+    unpack(vector, &data);
     let checked = thalweg(&["check", path(&data)]);
     assert!(checked.status.success(), "{}", said(&checked));
-    let questions = questions(FORMAT_1);
+    let questions = questions(vector);
     assert!(questions.len() > 40, "the vector is whole");
     let server = Server::start(&data, &["--settle-after", "1h"]);
     for question in &questions {

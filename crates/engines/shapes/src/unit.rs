@@ -15,13 +15,8 @@ pub(crate) fn open(folder: &Path) -> Arc<Logs<LogState>> {
     let manifest = FileManifest::open(Arc::clone(&disk), "manifest").unwrap();
     let (storage, manifest) = (Arc::new(storage), Arc::new(manifest));
     let logs = Logs::open(LogsOptions::default(), storage, manifest, Loss::Nothing, |bounds, replay| {
-        let journal = FileJournal::open(
-            Arc::clone(&disk),
-            Options::default(),
-            bounds.floor,
-            bounds.known_durable,
-            &mut |at, bytes| replay(at, bytes),
-        );
+        let journal =
+            FileJournal::open(Arc::clone(&disk), Options::default(), bounds, &mut |at, bytes| replay(at, bytes));
         let journal = Arc::new(journal.map_err(|error| error.to_string())?);
         journal.prepare().and_then(|()| journal.start_writer()).map_err(|error| error.to_string())?;
         Ok(journal as Arc<dyn Journal>)

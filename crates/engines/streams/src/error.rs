@@ -283,6 +283,7 @@ impl From<CommitError> for Refusal {
         match error {
             CommitError::Refused(AppendError::TooLarge { len, max }) => Self::TooLarge { len, max },
             CommitError::Refused(full @ AppendError::Full { .. }) => Self::JournalFull(full.to_string()),
+            ids @ CommitError::Ids(_) => Self::JournalFull(ids.to_string()),
             CommitError::Refused(AppendError::NoSpace) => Self::NoSpace(AppendError::NoSpace.to_string()),
             CommitError::Refused(AppendError::Poisoned(poisoned)) => Self::Stopped(poisoned.to_string()),
             other => Self::Internal(other.to_string()),

@@ -13,6 +13,14 @@ pub use real::RealDisk;
 use std::io;
 use std::sync::Arc;
 
+/// Whether an error says that the disk, a quota or the process's open files are at their limit: later it may work again, and nothing is broken.
+#[must_use]
+pub fn is_exhausted(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    full || [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error())).contains(&error.raw_os_error())
+}
+
 /// The files of one data folder. Names become durable with [`Disk::sync_dir`], contents with [`File::sync`].
 pub trait Disk: Send + Sync + 'static {
     /// Creates an empty file and its missing parent folders; fails if it exists.

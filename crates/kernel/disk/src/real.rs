@@ -5,18 +5,28 @@ use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs;
 use std::io::{self, IoSliceMut};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Zeros are written in pieces of this size where the file system cannot reserve space.
 const ZEROS: usize = 1 << 20;
 
-/// The data folder on a real file system.
+/// The data folder on a real file system. Only its owner may read what is made in it.
 #[derive(Clone, Debug)]
 pub struct RealDisk {
     root: PathBuf,
+    access: Access,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    Write,
+    Read,
+}
+
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
 
 struct RealFile {
     file: fs::File,
@@ -26,12 +36,18 @@ impl RealDisk {
     /// The data folder at `root`, which is created if it is missing.
     pub fn open(root: &Path) -> io::Result<Self> {
         if !root.is_dir() {
-            fs::create_dir_all(root)?;
+            fs::DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(root)?;
             if let Some(parent) = root.parent().filter(|p| !p.as_os_str().is_empty()) {
                 sync_folder(parent)?;
             }
         }
-        Ok(Self { root: root.canonicalize()? })
+        Ok(Self { root: root.canonicalize()?, access: Access::Write })
+    }
+
+    /// The data folder at `root`, which must be there. Files are opened for reading alone, so that it may be on a medium that cannot be
+    /// written.
+    pub fn open_read_only(root: &Path) -> io::Result<Self> {
+        Ok(Self { root: root.canonicalize()?, access: Access::Read })
     }
 
     fn path(&self, path: &str) -> io::Result<PathBuf> {
@@ -49,7 +65,7 @@ impl RealDisk {
         for part in dir.split('/').filter(|part| !part.is_empty()) {
             let parent = at.clone();
             at.push(part);
-            match fs::create_dir(&at) {
+            match fs::DirBuilder::new().mode(FOLDER_MODE).create(&at) {
                 Ok(()) => sync_folder(&parent)?,
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(e),
@@ -66,7 +82,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 impl Disk for RealDisk {
     fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let full = self.path(path)?;
-        let create = || fs::OpenOptions::new().read(true).write(true).create_new(true).open(&full);
+        let create = || fs::OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(&full);
         let file = match create() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 self.make_folders(folder_of(path))?;
@@ -78,7 +94,8 @@ impl Disk for RealDisk {
     }
 
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        let file = fs::OpenOptions::new().read(true).write(true).open(self.path(path)?)?;
+        let write = self.access == Access::Write;
+        let file = fs::OpenOptions::new().read(true).write(write).open(self.path(path)?)?;
         // Readers ask for whole ranges: what the kernel would guess to come next mostly belongs to somebody else.
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
         Ok(Arc::new(RealFile { file }))

@@ -66,8 +66,8 @@ impl FileJournal {
         let first = segments.find(floor)?;
         let mut files = Vec::new();
         for segment in segments.live_from(&first) {
-            // A later segment without anything synced may not even have its header yet.
-            if !files.is_empty() && segment.base >= end {
+            // One that starts at the end belongs to the copy although nothing is in it: it may be the only one of its term.
+            if segment.base > end {
                 break;
             }
             let upto = segments.end_of(segment).map_or(end, |next| next.min(end));

@@ -7,8 +7,8 @@ pub struct Faults {
     pub sync_skipped: bool,
     /// A batch is published as durable when it is written.
     pub acknowledged_before_sync: bool,
-    /// Checksums do not know the generation of their segment.
-    pub crc_without_generation: bool,
+    /// Batches of every opening look alike.
+    pub seal_without_term: bool,
     /// Anything behind the last valid frame is reported as corruption.
     pub torn_tail_is_corruption: bool,
     /// Damage is cut off even where something proves that the place was durable.
@@ -39,7 +39,7 @@ macro_rules! planted {
 planted!(
     sync_skipped,
     acknowledged_before_sync,
-    crc_without_generation,
+    seal_without_term,
     torn_tail_is_corruption,
     corruption_is_torn_tail,
     recycled_under_reader

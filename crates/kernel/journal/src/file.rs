@@ -1,12 +1,14 @@
 //! The journal in segment files: its parts, and the trait in terms of them.
 //!
-//! Locks, from the outside in: `driving` (held over syncs), then `writer` (over writes, and while a segment is opened), then `fill`,
-//! then `segments`; `window` and those inside `published` stand alone. No other but `preparing` is held over IO.
+//! Locks, from the outside in: `driving` (held over syncs), then `writer` (over writes, and while a segment is opened), then `preparing`
+//! (over IO with segment files), then `fill`, then `segments`; `window` and those inside `published` stand alone.
 
 use crate::fill::Fill;
-use crate::format::{BATCH_HEADER, FRAME_HEADER};
+use crate::format::{BATCH_HEADER, FRAME_HEADER, Seal};
 use crate::options::Options;
+use crate::pinned::Pinned;
 use crate::published::Published;
+use crate::recovery::Opened;
 use crate::segments::Segments;
 use crate::shell::Shell;
 use crate::window::Window;
@@ -27,6 +29,9 @@ use thalweg_disk::Disk;
 pub struct FileJournal {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) options: Options,
+    pub(crate) opened: Opened,
+    /// What this opening writes is marked as its own.
+    pub(crate) seal: Seal,
     pub(crate) fill: Mutex<Fill>,
     pub(crate) segments: Mutex<Segments>,
     /// One thread at a time takes the writer's steps: so no two syncs are under way, of which only one might learn of a failure.
@@ -35,6 +40,8 @@ pub struct FileJournal {
     /// A buffered frame was accepted since the last look.
     pub(crate) early: AtomicBool,
     pub(crate) window: Mutex<Window>,
+    /// Batches of the window, and what readers hold.
+    pub(crate) pinned: Pinned,
     /// One preparation at a time.
     pub(crate) preparing: Mutex<()>,
     pub(crate) published: Published,
@@ -101,8 +108,10 @@ impl Journal for FileJournal {
         }
         self.check_bound(class, fill.head(), len)?;
         if fill.needs_segment(len, &self.options) {
-            let generation = self.segments.lock().assign(class, self.options.reserve_segments);
-            fill.roll(generation.ok_or(AppendError::NoSpace)?);
+            if !self.segments.lock().promise(class, self.options.reserve_segments) {
+                return Err(AppendError::NoSpace);
+            }
+            fill.roll();
         }
         let appended = fill.append(durability, parts, len, payload, &self.options);
         if durability == Durability::Buffered {
@@ -188,6 +197,15 @@ impl Journal for FileJournal {
 
     fn start(&self) -> Lsn {
         Lsn(self.start.load(Ordering::Acquire))
+    }
+
+    fn pinned_bytes(&self) -> u64 {
+        let kept = self.window.lock().held() as u64;
+        self.pinned.bytes().saturating_sub(kept)
+    }
+
+    fn term(&self) -> u64 {
+        self.opened.term
     }
 
     fn stats(&self) -> JournalStats {

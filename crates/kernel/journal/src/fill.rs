@@ -1,17 +1,19 @@
 //! The batch that is filling, and those that wait for the writer.
 //!
-//! A frame's checksum needs its generation and position, so both are given when it is appended: what does not fit the rest of the
-//! segment opens a batch in the next one, whose base is where this one ends. The lock around a `Fill` is never held over IO.
+//! A frame's checksum needs its position, which is given when it is appended: what does not fit the rest of the segment opens a batch in
+//! the next one, whose base is where this one ends. The lock around a `Fill` is never held over IO.
 
-use crate::format::{BATCH_HEADER, BatchHeader, FRAME_HEADER, frame_header};
+use crate::format::{BATCH_HEADER, BatchHeader, FRAME_HEADER, Seal, frame_header};
 use crate::options::Options;
 use crate::{Appended, FrameRef};
 use std::collections::VecDeque;
 use thalweg_base::{Crc, Durability, Lsn};
 
 pub(crate) struct Fill {
-    /// Where batches go now.
-    segment: Place,
+    /// Of every batch that is filled by this opening of the journal.
+    seal: Seal,
+    /// The base of the segment that batches go to now.
+    segment: Lsn,
     /// Where the next batch starts.
     next: Lsn,
     /// Just after the last frame, and the last durable one.
@@ -24,15 +26,9 @@ pub(crate) struct Fill {
     guess: usize,
 }
 
-/// One segment as the fill sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    pub(crate) generation: u64,
-    pub(crate) base: Lsn,
-}
-
 pub(crate) struct Batch {
-    pub(crate) place: Place,
+    /// The base of its segment.
+    pub(crate) segment: Lsn,
     pub(crate) lsn: Lsn,
     pub(crate) frames: u32,
     /// Just after the last durable frame in it; zero if there is none.
@@ -48,7 +44,7 @@ impl Batch {
     }
 
     /// The batch's bytes, with its header in place.
-    pub(crate) fn sealed(mut self, seal: u64, known_durable: Lsn) -> Vec<u8> {
+    pub(crate) fn sealed(mut self, seal: Seal, known_durable: Lsn) -> Vec<u8> {
         let header = BatchHeader { frames: self.frames, bytes: self.bytes.len() as u32, known_durable };
         self.bytes[..BATCH_HEADER].copy_from_slice(&header.encode(seal, self.lsn));
         self.bytes
@@ -56,12 +52,13 @@ impl Batch {
 }
 
 impl Fill {
-    pub(crate) fn new(segment: Place) -> Self {
-        let next = segment.base;
+    /// Goes on at the base of an empty segment.
+    pub(crate) fn new(seal: Seal, segment: Lsn) -> Self {
         Self {
+            seal,
             segment,
-            next,
-            end: next,
+            next: segment,
+            end: segment,
             urgent: Lsn::ZERO,
             open: None,
             waiting: VecDeque::new(),
@@ -84,7 +81,7 @@ impl Fill {
     }
 
     fn fits(&self, bytes: usize, options: &Options) -> bool {
-        self.next.plus(bytes as u64) <= self.segment.base.plus(options.room())
+        self.next.plus(bytes as u64) <= self.segment.plus(options.room())
     }
 
     /// Whether a frame of `len` bytes needs another segment than the one in use.
@@ -94,10 +91,10 @@ impl Fill {
         !self.fits(if opens { frame + BATCH_HEADER } else { frame }, options)
     }
 
-    /// The next batch opens a segment of this generation.
-    pub(crate) fn roll(&mut self, generation: u64) {
+    /// The next batch opens a segment.
+    pub(crate) fn roll(&mut self) {
         self.waiting.extend(self.open.take());
-        self.segment = Place { generation, base: self.next };
+        self.segment = self.next;
     }
 
     /// Accepts a frame, which must fit. `payload` is the CRC state after its payload.
@@ -117,10 +114,10 @@ impl Fill {
         let batch = self.open.get_or_insert_with(|| {
             let mut bytes = Vec::with_capacity(guess);
             bytes.resize(BATCH_HEADER, 0);
-            Batch { place: segment, lsn: start, frames: 0, urgent: Lsn::ZERO, early: false, bytes }
+            Batch { segment, lsn: start, frames: 0, urgent: Lsn::ZERO, early: false, bytes }
         });
         let lsn = batch.end();
-        let header = frame_header(payload, len as u32, options.seal(segment.generation), lsn);
+        let header = frame_header(payload, len as u32, self.seal, lsn);
         batch.bytes.extend_from_slice(&header);
         for part in parts {
             batch.bytes.extend_from_slice(part);
@@ -152,11 +149,10 @@ impl Fill {
     }
 
     /// The position of a batch without frames, if nothing waits and the segment has room.
-    pub(crate) fn mark(&mut self, generation: u64, options: &Options) -> Option<Lsn> {
-        let limit = self.segment.base.plus(options.room() + BATCH_HEADER as u64);
+    pub(crate) fn mark(&mut self, segment: Lsn, options: &Options) -> Option<Lsn> {
+        let limit = self.segment.plus(options.room() + BATCH_HEADER as u64);
         let at = self.next;
-        let possible =
-            self.is_empty() && self.segment.generation == generation && at.plus(BATCH_HEADER as u64) <= limit;
+        let possible = self.is_empty() && self.segment == segment && at.plus(BATCH_HEADER as u64) <= limit;
         possible.then(|| {
             self.next = at.plus(BATCH_HEADER as u64);
             at

@@ -5,6 +5,7 @@
 //! file of fixed size with its own *generation*. *Accepted* means ordered and in memory; *written* means that the operating system
 //! has it, so that it survives the process; *durable* means that it survives loss of power.
 
+mod arrange;
 mod copy;
 mod faults;
 mod file;
@@ -12,6 +13,7 @@ mod fill;
 mod format;
 mod memory;
 mod options;
+mod pinned;
 mod prepare;
 mod published;
 mod read;
@@ -30,7 +32,8 @@ pub use file::FileJournal;
 pub use memory::MemoryJournal;
 pub use options::Options;
 pub use read::Held;
-pub use recovery::OpenError;
+pub use recovery::{Discarded, OpenError, Opened};
+pub use scan::fuzz_segment;
 pub use verify::{Report, verify};
 
 use bytes::Bytes;
@@ -38,11 +41,30 @@ use std::sync::Arc;
 use thalweg_base::{Durability, Lsn, Reached, Ticket};
 use thiserror::Error;
 
+/// What an owner knows of its journal when it opens it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// Frames from here on are wanted.
+    pub floor: Lsn,
+    /// This was durable for certain: damage below it is corruption, and so is an end before it.
+    pub known_durable: Lsn,
+    /// It was opened in this term ([`Journal::term`]): if its segments are all of an earlier one, some are missing.
+    pub term: u64,
+}
+
 /// Where one frame stands: `lsn` of its first byte and the length of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameRef {
     pub lsn: Lsn,
     pub len: u32,
+}
+
+impl FrameRef {
+    /// The position just after the frame.
+    #[must_use]
+    pub fn end(self) -> Lsn {
+        self.lsn.plus(format::FRAME_HEADER as u64 + u64::from(self.len))
+    }
 }
 
 /// An accepted frame. It is durable once [`Journal::durable`] has reached `end`: that is the append's ticket.
@@ -173,6 +195,15 @@ pub trait Journal: Send + Sync + 'static {
 
     /// The oldest position that is still readable.
     fn start(&self) -> Lsn;
+
+    /// Bytes of buffers that readers hold payloads of, beside what the journal keeps in memory anyway: a payload keeps the batch, or the
+    /// read, that it came with.
+    fn pinned_bytes(&self) -> u64 {
+        0
+    }
+
+    /// Which opening of the journal this is: each has a larger one, if the journal survives it.
+    fn term(&self) -> u64;
 
     fn stats(&self) -> JournalStats;
 }

@@ -41,10 +41,6 @@ impl MemoryJournal {
     }
 }
 
-fn end_of(frame: FrameRef) -> Lsn {
-    crate::read::end_of(frame)
-}
-
 impl Journal for MemoryJournal {
     fn append_as(&self, _: Durability, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError> {
         let len = parts.iter().map(|part| part.len()).sum();
@@ -66,7 +62,7 @@ impl Journal for MemoryJournal {
             return Err(AppendError::Full { held, bound });
         }
         let frame = FrameRef { lsn: frames.end, len: len as u32 };
-        frames.end = end_of(frame);
+        frames.end = frame.end();
         frames.accepted += 1;
         frames.held.push_back((frame, payload.freeze()));
         Ok(Appended { frame, end: frames.end })
@@ -120,7 +116,7 @@ impl Journal for MemoryJournal {
             if frame.lsn < all.start {
                 return Err(ReadError::Trimmed(frame.lsn));
             }
-            if end_of(*frame) > written {
+            if frame.end() > written {
                 return Err(ReadError::NotWritten(frame.lsn));
             }
             match all.held.binary_search_by_key(&frame.lsn, |(held, _)| held.lsn) {
@@ -146,6 +142,10 @@ impl Journal for MemoryJournal {
 
     fn start(&self) -> Lsn {
         self.frames.lock().start
+    }
+
+    fn term(&self) -> u64 {
+        1
     }
 
     fn stats(&self) -> JournalStats {

@@ -1,7 +1,7 @@
 //! What an owner may choose about a journal.
 
 use crate::faults::Faults;
-use crate::format::{BATCH_HEADER, FRAME_HEADER, SEGMENT_HEADER};
+use crate::format::{BATCH_HEADER, FRAME_HEADER, SEGMENT_HEADER, Seal, SegmentHeader};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +25,9 @@ pub struct Options {
     /// What nobody waits for to be durable is synced after so many bytes or, if a writer thread runs, so much time.
     pub sync_bytes: u64,
     pub sync_after: Duration,
+    /// Drawn at random for each opening: no one who chooses payloads can forge a batch, and nothing that an earlier opening left in a
+    /// reused file is taken for a batch of this one.
+    pub salt: u64,
     #[cfg(feature = "faults")]
     pub faults: Faults,
 }
@@ -42,6 +45,7 @@ impl Default for Options {
             window_batches: 1 << 16,
             sync_bytes: 16 << 20,
             sync_after: Duration::from_millis(200),
+            salt: 0,
             #[cfg(feature = "faults")]
             faults: Faults::default(),
         }
@@ -66,9 +70,14 @@ impl Options {
         Faults
     }
 
-    /// What checksums know of a segment.
-    pub(crate) fn seal(&self, generation: u64) -> u64 {
-        if self.faults().crc_without_generation() { 0 } else { generation }
+    /// Of the segments that the opening of this term writes.
+    pub(crate) fn seal(&self, term: u64) -> Seal {
+        if self.faults().seal_without_term() { Seal::of_term(1, 0) } else { Seal::of_term(term, self.salt) }
+    }
+
+    /// Of a segment that is there.
+    pub(crate) fn seal_of(&self, header: &SegmentHeader) -> Seal {
+        if self.faults().seal_without_term() { Seal::of_term(1, 0) } else { header.seal() }
     }
 
     pub(crate) fn check(&self) -> Result<(), &'static str> {

@@ -8,14 +8,21 @@ use crate::format::{FOLDER, segment_path};
 use crate::segments::{Blank, Segment};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use thalweg_disk::{Disk, File};
+use thalweg_disk::{Disk, File, is_exhausted};
 
 const ZEROS: usize = 1 << 20;
 
 /// Creates a blank of `bytes` zeros, durable in name and contents.
 pub(crate) fn create_blank(disk: &dyn Disk, number: u64, bytes: u64) -> io::Result<Arc<dyn File>> {
     let path = segment_path(number);
-    let file = disk.create(&path)?;
+    let file = match disk.create(&path) {
+        // Left over: an earlier attempt failed, and so did removing what it had made.
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            disk.remove(&path)?;
+            disk.create(&path)?
+        }
+        created => created?,
+    };
     let made = (|| {
         file.allocate(bytes)?;
         // Reserved blocks are marked as unwritten: without real zeros the first sync of each would have metadata to write.
@@ -40,18 +47,12 @@ pub(crate) fn create_blank(disk: &dyn Disk, number: u64, bytes: u64) -> io::Resu
     }
 }
 
-/// Gives a file its next number, durably.
-pub(crate) fn renumber(disk: &dyn Disk, from: u64, to: u64) -> io::Result<()> {
-    disk.rename(&segment_path(from), &segment_path(to))?;
-    disk.sync_dir(FOLDER)
-}
-
 impl FileJournal {
     /// Whether [`FileJournal::prepare`] has something to do.
     #[must_use]
     pub fn wants_prepare(&self) -> bool {
         let segments = self.segments.lock();
-        segments.has_retired() || segments.ready_len() <= self.options.reserve_segments
+        segments.has_retired() || segments.spare_len() <= self.options.reserve_segments
     }
 
     /// Recycles or removes trimmed segments that no reader holds any more, and makes blanks ahead. Call it in the background,
@@ -84,86 +85,82 @@ impl FileJournal {
     fn reclaim(&self) -> io::Result<()> {
         let held_too = self.options.faults().recycled_under_reader();
         loop {
-            let (segment, number) = {
+            let (segment, is_wanted) = {
                 let mut segments = self.segments.lock();
                 let Some(segment) = segments.take_retired(held_too) else { return Ok(()) };
                 let kept = self.options.reserve_segments + self.options.spare_segments;
-                let wanted = segment.bytes == self.options.segment_bytes && segments.ready_len() < kept;
-                (segment, wanted.then(|| segments.fresh_number()))
+                let is_wanted = segment.bytes == self.options.segment_bytes && segments.spare_len() < kept;
+                (segment, is_wanted)
             };
-            match number {
-                Some(number) => self.recycle(&segment, number)?,
-                None => {
-                    self.disk.remove(&segment_path(segment.number))?;
-                    self.disk.sync_dir(FOLDER)?;
-                }
+            if is_wanted {
+                let blank = self.recycle(segment)?;
+                self.segments.lock().push_ready(blank);
+            } else {
+                self.disk.remove(&segment_path(segment.number))?;
+                self.disk.sync_dir(FOLDER)?;
             }
         }
     }
 
-    fn recycle(&self, segment: &Segment, number: u64) -> io::Result<()> {
-        renumber(self.disk.as_ref(), segment.number, number)?;
-        self.offer(Blank { number, file: Arc::clone(&segment.file) })
+    /// Makes a blank of a trimmed segment, under the next number.
+    fn recycle(&self, segment: Arc<Segment>) -> io::Result<Blank> {
+        let number = self.segments.lock().next_number();
+        if let Err(e) = self.disk.rename(&segment_path(segment.number), &segment_path(number)) {
+            self.segments.lock().push_retired(segment);
+            return Err(e);
+        }
+        if let Err(e) = self.disk.sync_dir(FOLDER) {
+            // Under a name that may not be durable it must not be used. If it cannot be removed either, the next blank replaces it.
+            let _ = self.disk.remove(&segment_path(number));
+            return Err(e);
+        }
+        Ok(Blank { number, file: Arc::clone(&segment.file) })
     }
 
     fn make_ahead(&self) -> io::Result<()> {
-        while self.segments.lock().ready_len() <= self.options.reserve_segments {
-            let number = self.segments.lock().fresh_number();
+        while self.segments.lock().spare_len() <= self.options.reserve_segments {
+            let number = self.segments.lock().next_number();
             let file = create_blank(self.disk.as_ref(), number, self.options.segment_bytes)?;
-            self.offer(Blank { number, file })?;
+            self.segments.lock().push_ready(Blank { number, file });
         }
         Ok(())
     }
 
-    /// Adds a blank. If a batch was promised a larger number while it was made, it gets a larger one still.
-    fn offer(&self, mut blank: Blank) -> io::Result<()> {
-        loop {
-            let (late, number) = {
-                let mut segments = self.segments.lock();
-                match segments.offer(blank) {
-                    None => return Ok(()),
-                    Some(late) => (late, segments.fresh_number()),
-                }
-            };
-            renumber(self.disk.as_ref(), late.number, number)?;
-            blank = Blank { number, file: late.file };
+    /// The blank for the next segment: one that is ready, else one made now. `None` if none can be made for the time being: the disk,
+    /// a quota, or the process's files are at their limit.
+    pub(crate) fn provide(&self) -> io::Result<Option<Blank>> {
+        if let Some(blank) = self.segments.lock().take_ready() {
+            return Ok(Some(blank));
         }
-    }
-
-    /// The file of a generation that was promised: the blank that was there then, else one made now. `None` if there is no space.
-    pub(crate) fn provide(&self, number: u64) -> io::Result<Option<Arc<dyn File>>> {
-        if let Some(blank) = self.segments.lock().take_assigned(number) {
-            return Ok(Some(blank.file));
+        // Rather than beside a preparation that is under way, after it: it may have made one.
+        let _one = self.preparing.lock();
+        if let Some(blank) = self.segments.lock().take_ready() {
+            return Ok(Some(blank));
         }
-        let file = self.make_deferred(number)?;
-        if file.is_some() {
-            self.segments.lock().made_deferred();
-        }
-        Ok(file)
-    }
-
-    fn make_deferred(&self, number: u64) -> io::Result<Option<Arc<dyn File>>> {
-        let retired = self.segments.lock().take_retired(self.options.faults().recycled_under_reader());
-        if let Some(segment) = retired {
-            if segment.bytes == self.options.segment_bytes {
-                renumber(self.disk.as_ref(), segment.number, number)?;
-                return Ok(Some(Arc::clone(&segment.file)));
+        match self.make_promised() {
+            Ok(blank) => {
+                self.segments.lock().made_promised();
+                Ok(Some(blank))
             }
-            self.segments.lock().push_retired(segment);
-        }
-        match create_blank(self.disk.as_ref(), number, self.options.segment_bytes) {
-            Ok(file) => Ok(Some(file)),
-            Err(e) if e.kind() == ErrorKind::StorageFull => {
-                let ready = {
-                    let mut segments = self.segments.lock();
-                    segments.allow(0);
-                    segments.take_ready()
-                };
-                let Some(ready) = ready else { return Ok(None) };
-                renumber(self.disk.as_ref(), ready.number, number)?;
-                Ok(Some(ready.file))
+            Err(e) if is_exhausted(&e) => {
+                tracing::warn!(error = %e, "no file for the next journal segment: appends wait for one");
+                self.segments.lock().allow(0);
+                Ok(None)
             }
             Err(e) => Err(e),
         }
+    }
+
+    fn make_promised(&self) -> io::Result<Blank> {
+        let retired = self.segments.lock().take_retired(self.options.faults().recycled_under_reader());
+        if let Some(segment) = retired {
+            if segment.bytes == self.options.segment_bytes {
+                return self.recycle(segment);
+            }
+            self.segments.lock().push_retired(segment);
+        }
+        let number = self.segments.lock().next_number();
+        let file = create_blank(self.disk.as_ref(), number, self.options.segment_bytes)?;
+        Ok(Blank { number, file })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::file::FileJournal;
 use crate::format::{FRAME_HEADER, check_frame};
-use crate::options::Options;
+use crate::pinned::Pinned;
 use crate::segments::Segment;
 use crate::{FrameRef, Journal, ReadError};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ const RUN_MAX: u64 = 4 << 20;
 /// Keeps a segment from being reused, so that its frames stay readable after they are trimmed.
 pub struct Held {
     segment: Arc<Segment>,
-    options: Options,
+    pinned: Pinned,
     start: Lsn,
     end: Lsn,
 }
@@ -39,30 +39,26 @@ impl Held {
         let mut out = Vec::with_capacity(frames.len());
         let mut rest = frames;
         while let Some(first) = rest.first() {
-            if first.lsn < self.start || end_of(*first) > self.end {
+            if first.lsn < self.start || first.end() > self.end {
                 return Err(ReadError::NotWritten(first.lsn));
             }
             let n = run_len(rest, self.end);
             let (run, later) = rest.split_at(n);
-            read_run(&self.segment, &self.options, run, true, &mut out)?;
+            read_run(&self.segment, &self.pinned, run, true, &mut out)?;
             rest = later;
         }
         Ok(out)
     }
 }
 
-pub(crate) fn end_of(frame: FrameRef) -> Lsn {
-    frame.lsn.plus(FRAME_HEADER as u64 + u64::from(frame.len))
-}
-
 /// How many of `frames`, which is not empty, one read may cover; none starts at or after `limit` but maybe the first.
 fn run_len(frames: &[FrameRef], limit: Lsn) -> usize {
     let follows = |pair: &[FrameRef]| {
-        let (end, next) = (end_of(pair[0]), pair[1]);
+        let (end, next) = (pair[0].end(), pair[1]);
         next.lsn >= end
             && next.lsn.since(end) <= GAP_MAX
-            && end_of(next).since(frames[0].lsn) <= RUN_MAX
-            && end_of(next) <= limit
+            && next.end().since(frames[0].lsn) <= RUN_MAX
+            && next.end() <= limit
     };
     1 + frames.windows(2).take_while(|pair| follows(pair)).count()
 }
@@ -70,14 +66,14 @@ fn run_len(frames: &[FrameRef], limit: Lsn) -> usize {
 /// Reads a run of neighbouring frames of one segment. `false` where the device would have to be waited for.
 fn read_run(
     segment: &Segment,
-    options: &Options,
+    pinned: &Pinned,
     run: &[FrameRef],
     may_wait: bool,
     out: &mut Vec<Bytes>,
 ) -> Result<bool, ReadError> {
     let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(true) };
     let at = segment.offset(first.lsn);
-    let len = end_of(*last).since(first.lsn);
+    let len = last.end().since(first.lsn);
     if at + len > segment.bytes {
         return Err(ReadError::Corrupt { at: first.lsn, what: "it runs over its segment's end".into() });
     }
@@ -92,12 +88,11 @@ fn read_run(
         }
     };
     buf.truncate(n);
-    let bytes = Bytes::from(buf);
-    let seal = options.seal(segment.number);
+    let bytes = pinned.count(buf);
     for frame in run {
         let from = frame.lsn.since(first.lsn) as usize;
         let corrupt = |what: &str| ReadError::Corrupt { at: frame.lsn, what: what.into() };
-        let found = check_frame(bytes.get(from..).unwrap_or_default(), seal, frame.lsn).map_err(corrupt)?;
+        let found = check_frame(bytes.get(from..).unwrap_or_default(), segment.seal, frame.lsn).map_err(corrupt)?;
         if found != frame.len {
             return Err(corrupt("it has another length than asked for"));
         }
@@ -117,7 +112,7 @@ impl FileJournal {
         }
         let segment = segments.find(lsn)?;
         let end = segments.end_of(&segment).unwrap_or(written);
-        Some(Held { start: segment.base, end, segment, options: self.options })
+        Some(Held { start: segment.base, end, pinned: self.pinned.clone(), segment })
     }
 
     /// `None` where a device would have to be waited for and may not.
@@ -144,7 +139,7 @@ impl FileJournal {
         if frame.lsn < self.start() {
             return Err(ReadError::Trimmed(frame.lsn));
         }
-        if end_of(frame) > self.published.written() {
+        if frame.end() > self.published.written() {
             return Err(ReadError::NotWritten(frame.lsn));
         }
         Ok(())
@@ -175,6 +170,6 @@ impl FileJournal {
             (segment, limit)
         };
         let n = run_len(frames, limit);
-        Ok(if read_run(&segment, &self.options, &frames[..n], may_wait, out)? { n } else { 0 })
+        Ok(if read_run(&segment, &self.pinned, &frames[..n], may_wait, out)? { n } else { 0 })
     }
 }

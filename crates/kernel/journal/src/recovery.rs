@@ -1,25 +1,32 @@
-//! Opening: what is in the folder, which frames count, where the journal ends, and a new segment to go on in.
+//! Opening: what is in the folder, which frames count, where the journal ends, and a segment to go on in.
 //!
 //! Frames count up to the first damage, at P. It is a torn tail if nothing proves that P was durable, and corruption if something
 //! does: a successor's header (written only after everything below its base was synced), a batch header behind P that knew more, or
-//! what the caller knows. Behind a torn tail nothing counts, whole or not: the next segment starts at P, in a larger generation,
-//! and a walk of the old one ends there for ever.
+//! what the owner knows. Behind a torn tail nothing counts, whole or not: the next segment starts at P, under the seal of another term,
+//! and a walk of the old one ends there for ever. What is discarded so is reported, because damage to the very end of the journal looks
+//! like a torn write.
+//!
+//! Files are numbered without a hole, so a segment that is lost from the middle is corruption, and so is the loss of the last one that
+//! holds frames as long as a blank behind it is there.
 
-use crate::FrameRef;
+use crate::arrange::arrange;
 use crate::copy::SegmentFile;
 use crate::file::{Counters, FileJournal};
-use crate::fill::{Fill, Place};
+use crate::fill::Fill;
 use crate::format::{
     BATCH_HEADER, BatchHeader, FOLDER, SEGMENT_HEADER, SegmentError, SegmentHeader, segment_number, segment_path,
+    spare_number, spare_path,
 };
 use crate::options::Options;
-use crate::prepare::{create_blank, renumber};
+use crate::pinned::Pinned;
+use crate::prepare::create_blank;
 use crate::published::Published;
 use crate::scan::Body;
 use crate::segments::{Blank, Segment, Segments};
 use crate::shell::Shell;
 use crate::window::Window;
 use crate::writer::Writer;
+use crate::{Bounds, FrameRef};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::io;
@@ -33,7 +40,7 @@ use thiserror::Error;
 pub enum OpenError<E> {
     #[error("the journal is damaged at {at}, which was durable: {proof}")]
     Corrupt { at: Lsn, proof: String },
-    #[error("{path} has journal format {found}; this build reads {known}", known = crate::format::VERSION)]
+    #[error("{path} has journal format {found}; this build reads up to {known}", known = crate::format::VERSION)]
     Version { path: String, found: u32 },
     #[error("{operation} {path} failed: {source}")]
     Io { operation: &'static str, path: String, source: io::Error },
@@ -43,11 +50,41 @@ pub enum OpenError<E> {
     Options(&'static str),
 }
 
+/// How a journal was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    pub term: u64,
+    /// Where it goes on.
+    pub end: Lsn,
+    /// How many segment files hold what was replayed.
+    pub segments: usize,
+    pub discarded: Option<Discarded>,
+}
+
+/// Bytes behind the last whole frame that were written, but not known to be durable. A crash leaves such; so does damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Discarded {
+    pub at: Lsn,
+    /// At least so many.
+    pub bytes: u64,
+    pub cause: &'static str,
+}
+
 /// One file of the folder.
-struct Found {
-    number: u64,
-    file: Arc<dyn File>,
-    len: u64,
+pub(crate) struct Found {
+    pub(crate) number: u64,
+    pub(crate) path: String,
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) len: u64,
+    /// Its first page.
+    head: Vec<u8>,
+}
+
+impl Found {
+    /// An opening that was cut short had taken it out of the row.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.path == spare_path(self.number)
+    }
 }
 
 /// What a scan of the folder found.
@@ -58,13 +95,13 @@ pub(crate) struct Scanned {
     below: Vec<Found>,
     /// Files without frames.
     blank: Vec<Found>,
-    next_number: u64,
+    /// The largest that a header names.
+    term: u64,
     pub(crate) end: Lsn,
     /// What of the last segment may not be durable yet: from here to `end`.
     proven: Lsn,
     tail: Option<Body>,
-    /// What stopped the walk of the last segment.
-    pub(crate) stopped: &'static str,
+    pub(crate) discarded: Option<Discarded>,
 }
 
 impl Scanned {
@@ -95,12 +132,11 @@ type Replay<'a, E> = &'a mut dyn FnMut(FrameRef, Bytes) -> Result<(), E>;
 pub(crate) fn scan<E>(
     disk: &dyn Disk,
     options: &Options,
-    floor: Lsn,
-    known_durable: Lsn,
+    bounds: Bounds,
     replay: Replay<'_, E>,
 ) -> Result<Scanned, OpenError<E>> {
-    let (mut live, blank) = list(disk)?;
-    let newest = blank.iter().map(|f| f.number).chain(live.iter().map(|(f, _)| f.number)).max();
+    let Bounds { floor, known_durable, .. } = bounds;
+    let (mut live, blank, term) = list(disk)?;
     for pair in live.windows(2) {
         if pair[1].1.base < pair[0].1.base {
             let proof = format!("{} starts before {}", segment_path(pair[1].0.number), segment_path(pair[0].0.number));
@@ -108,50 +144,85 @@ pub(crate) fn scan<E>(
         }
     }
     let holds_floor = live.partition_point(|(_, header)| header.base <= floor).checked_sub(1);
-    if holds_floor.is_none() && (!live.is_empty() || floor > Lsn::ZERO || known_durable > Lsn::ZERO) {
+    if holds_floor.is_none() && (!live.is_empty() || bounds != Bounds::default()) {
         return Err(OpenError::Corrupt {
             at: floor,
             proof: "no segment that holds this needed position is there".into(),
         });
     }
     let below = live.drain(..holds_floor.unwrap_or(0)).map(|(found, _)| found).collect();
-    let mut scanned = Scanned {
-        live,
-        below,
-        blank,
-        next_number: newest.map_or(1, |n| n + 1),
-        end: Lsn::ZERO,
-        proven: Lsn::ZERO,
-        tail: None,
-        stopped: "it is new",
-    };
+    check_numbers(&live, &blank)?;
+    let mut scanned =
+        Scanned { live, below, blank, term, end: Lsn::ZERO, proven: Lsn::ZERO, tail: None, discarded: None };
     let known = known_durable.max(floor);
     scanned.walk(options, floor, known, replay)?;
     scanned.check_blanks(options)?;
+    scanned.check_term(bounds.term)?;
     Ok(scanned)
 }
 
-type Lists = (Vec<(Found, SegmentHeader)>, Vec<Found>);
+type Lists = (Vec<(Found, SegmentHeader)>, Vec<Found>, u64);
 
+/// The segments, the other files, and the largest term that any of them names.
 fn list<E>(disk: &dyn Disk) -> Result<Lists, OpenError<E>> {
-    let (mut live, mut blank) = (Vec::new(), Vec::new());
+    let (mut live, mut blank, mut term) = (Vec::new(), Vec::new(), 0);
     for name in disk.list(FOLDER).map_err(failed("listing", FOLDER))? {
-        let Some(number) = segment_number(&name) else { continue };
-        let path = segment_path(number);
+        let Some(number) = segment_number(&name).or_else(|| spare_number(&name)) else { continue };
+        let path = format!("{FOLDER}/{name}");
         let file = disk.open(&path).map_err(failed("opening", &path))?;
         let len = file.len().map_err(failed("reading", &path))?;
         let mut head = vec![0; SEGMENT_HEADER as usize];
         let n = file.read_at(&mut head, 0).map_err(failed("reading", &path))?;
-        let found = Found { number, file, len };
-        match SegmentHeader::decode(&head[..n]) {
-            Ok(header) if header.generation == number => live.push((found, header)),
+        head.truncate(n);
+        let header = SegmentHeader::decode(&head);
+        let found = Found { number, path: path.clone(), file, len, head };
+        match header {
+            Ok(header) => {
+                term = term.max(header.term);
+                if header.number == number && !found.is_spare() {
+                    live.push((found, header))
+                } else {
+                    blank.push(found)
+                }
+            }
             Err(SegmentError::Version(found)) => return Err(OpenError::Version { path, found }),
-            _ => blank.push(found),
+            Err(SegmentError::Invalid) => blank.push(found),
         }
     }
     live.sort_by_key(|(found, _)| found.number);
     blank.sort_by_key(|found| found.number);
-    Ok((live, blank))
+    Ok((live, blank, term))
+}
+
+/// Files follow each other without a hole, and each is made whole before the next. In folders of format version 1 they did not.
+fn check_numbers<E>(live: &[(Found, SegmentHeader)], blank: &[Found]) -> Result<(), OpenError<E>> {
+    let corrupt = |at: Lsn, proof: String| Err(OpenError::Corrupt { at, proof });
+    for pair in live.windows(2) {
+        let [(one, header), (next, after)] = pair else { continue };
+        if header.term > 0 && next.number != one.number + 1 {
+            let (missing, next) = (segment_path(one.number + 1), segment_path(next.number));
+            return corrupt(after.base, format!("{missing} is missing or its header is damaged; {next} is there"));
+        }
+    }
+    let (last, at) = match live.last() {
+        Some((_, newest)) if newest.term == 0 => return Ok(()),
+        Some((last, newest)) => (last.number, newest.base),
+        None => (0, Lsn::ZERO),
+    };
+    let mut before: Option<&Found> = None;
+    for found in blank.iter().filter(|found| found.number > last && !found.is_spare()) {
+        let expected = before.map_or(last, |found| found.number) + 1;
+        if found.number != expected {
+            let (missing, next) = (segment_path(expected), segment_path(found.number));
+            return corrupt(at, format!("{missing}, behind this position, is missing; {next} is there"));
+        }
+        if let Some(short) = before.filter(|before| before.len < found.len) {
+            let (short, next) = (segment_path(short.number), segment_path(found.number));
+            return corrupt(at, format!("{short}, behind this position, is cut short; {next} is whole"));
+        }
+        before = Some(found);
+    }
+    Ok(())
 }
 
 impl Scanned {
@@ -166,7 +237,7 @@ impl Scanned {
             let (found, header) = &self.live[at];
             let next = self.live.get(at + 1);
             let path = segment_path(found.number);
-            let body = Body::read(found.file.as_ref(), header.base, options.seal(found.number))
+            let body = Body::read(found.file.as_ref(), header.base, options.seal_of(header))
                 .map_err(failed("reading", &path))?;
             let walk = body.walk(next.map(|(_, header)| header.base), |frame, payload| {
                 if frame.lsn < floor {
@@ -184,17 +255,24 @@ impl Scanned {
                 continue;
             }
             self.end = walk.end;
-            self.stopped = stopped;
             self.proven = header.base.max(walk.known).max(known).min(walk.end);
-            self.check_tail(options, &body, known, &path)?;
+            self.check_tail(options, &body, known, &path, stopped)?;
+            self.discard(walk.batch_end.max(body.written_upto(walk.end)), stopped);
             self.tail = Some(body);
         }
         Ok(())
     }
 
     /// Refuses to call the end of the last segment a torn tail where something proves the contrary.
-    fn check_tail<E>(&self, options: &Options, body: &Body, known: Lsn, path: &str) -> Result<(), OpenError<E>> {
-        let (at, stopped) = (self.end, self.stopped);
+    fn check_tail<E>(
+        &self,
+        options: &Options,
+        body: &Body,
+        known: Lsn,
+        path: &str,
+        stopped: &str,
+    ) -> Result<(), OpenError<E>> {
+        let at = self.end;
         let corrupt = |proof: String| Err(OpenError::Corrupt { at, proof: format!("{proof}; in {path} {stopped}") });
         if options.faults().corruption_is_torn_tail() {
             return Ok(());
@@ -212,22 +290,47 @@ impl Scanned {
         Ok(())
     }
 
-    /// A blank may be a segment whose header is damaged. It would start at the end that was found, and its batches would tell.
-    fn check_blanks<E>(&self, options: &Options) -> Result<(), OpenError<E>> {
-        let last = self.live.last().map_or(0, |(found, _)| found.number);
-        for blank in self.blank.iter().filter(|blank| blank.number > last) {
-            let path = segment_path(blank.number);
-            let seal = options.seal(blank.number);
-            let mut head = [0; BATCH_HEADER];
-            let n = blank.file.read_at(&mut head, SEGMENT_HEADER).map_err(failed("reading", &path))?;
-            if BatchHeader::decode(&head[..n], seal, self.end).is_none() || options.faults().corruption_is_torn_tail() {
-                continue;
-            }
-            let body = Body::read(blank.file.as_ref(), self.end, seal).map_err(failed("reading", &path))?;
-            if let Some((lsn, knew)) = body.proof(self.end) {
-                let proof = format!("the batch at {lsn} knew that {knew} was durable; the header of {path} is damaged");
-                return Err(OpenError::Corrupt { at: self.end, proof });
-            }
+    fn discard(&mut self, upto: Lsn, cause: &'static str) {
+        let bytes = upto.since(self.end);
+        if bytes > self.discarded.map_or(0, |discarded| discarded.bytes) {
+            self.discarded = Some(Discarded { at: self.end, bytes, cause });
+        }
+    }
+
+    /// A blank may be a segment whose header is damaged, or did not reach the disk. It would start at the end that was found, and its
+    /// batches would tell.
+    fn check_blanks<E>(&mut self, options: &Options) -> Result<(), OpenError<E>> {
+        let Some((last, header)) = self.live.last() else { return Ok(()) };
+        let next = |blank: &&Found| blank.number > last.number && !blank.is_spare();
+        let Some(blank) = self.blank.iter().find(next) else { return Ok(()) };
+        let path = segment_path(blank.number);
+        // That of an opening's first segment is not known here, but its header is durable before it is used: see `check_term`.
+        let seal = if header.term == 0 {
+            SegmentHeader { number: blank.number, ..*header }.seal()
+        } else {
+            options.seal_of(header)
+        };
+        let mut head = [0; BATCH_HEADER];
+        let n = blank.file.read_at(&mut head, SEGMENT_HEADER).map_err(failed("reading", &path))?;
+        if BatchHeader::decode(&head[..n], seal, self.end).is_none() || options.faults().corruption_is_torn_tail() {
+            return Ok(());
+        }
+        let body = Body::read(blank.file.as_ref(), self.end, seal).map_err(failed("reading", &path))?;
+        if let Some((lsn, knew)) = body.proof(self.end) {
+            let proof = format!("the batch at {lsn} knew that {knew} was durable; the header of {path} is damaged");
+            return Err(OpenError::Corrupt { at: self.end, proof });
+        }
+        self.discard(body.written_upto(self.end), "a segment whose header is not whole starts there");
+        Ok(())
+    }
+
+    /// An opening's first segment has a header before anything else of it is written.
+    fn check_term<E>(&self, term: u64) -> Result<(), OpenError<E>> {
+        let found = self.live.last().map_or(0, |(_, header)| header.term);
+        if found < term {
+            let proof =
+                format!("it was opened in term {term}, its last segment is of term {found}: later ones are missing");
+            return Err(OpenError::Corrupt { at: self.end, proof });
         }
         Ok(())
     }
@@ -239,7 +342,7 @@ impl Scanned {
         let at = |lsn: Lsn| lsn.since(header.base) as usize;
         let tail = body.bytes.get(at(self.proven)..at(self.end)).unwrap_or_default();
         let settle = || {
-            found.file.write_at(&header.encode(), 0)?;
+            found.file.write_at(&found.head, 0)?;
             found.file.write_at(tail, SEGMENT_HEADER + self.proven.since(header.base))?;
             found.file.sync()?;
             disk.sync_dir(FOLDER)
@@ -251,115 +354,89 @@ impl Scanned {
 impl FileJournal {
     /// Opens the journal in the folder `journal`, or makes one.
     ///
-    /// Every frame from `floor` on is given to `replay`, in order. `floor` is the oldest position that is still needed and
-    /// `known_durable` one that was durable: an end before either is corruption. What was replayed is durable when this returns.
+    /// Every frame from the floor on is given to `replay`, in order. An end before what `bounds` says is corruption. What was replayed is
+    /// durable when this returns.
     pub fn open<E>(
         disk: Arc<dyn Disk>,
         options: Options,
-        floor: Lsn,
-        known_durable: Lsn,
+        bounds: Bounds,
         replay: &mut dyn FnMut(FrameRef, Bytes) -> Result<(), E>,
     ) -> Result<Self, OpenError<E>> {
         options.check().map_err(OpenError::Options)?;
-        let scanned = scan(disk.as_ref(), &options, floor, known_durable, replay)?;
+        let scanned = scan(disk.as_ref(), &options, bounds, replay)?;
         scanned.settle_tail(disk.as_ref())?;
-        let end = scanned.end;
-        tracing::info!(%floor, %end, segments = scanned.live.len(), stopped = scanned.stopped, "journal recovered");
-        Self::resume(disk, options, floor, scanned)
+        if let Some(Discarded { at, bytes, cause }) = scanned.discarded {
+            tracing::warn!(
+                %at, bytes, cause,
+                "the end of the journal is not whole: what was written there is discarded. After a crash it was not acknowledged as \
+                 durable; if the disk has damaged it, acknowledged appends are lost"
+            );
+        }
+        Self::resume(disk, options, bounds, scanned)
     }
 
-    /// Goes on in a new generation at the end that was found, and finds a use for the other files.
-    fn resume<E>(disk: Arc<dyn Disk>, options: Options, floor: Lsn, scanned: Scanned) -> Result<Self, OpenError<E>> {
-        let Scanned { mut live, below, blank, next_number, end, .. } = scanned;
-        let mut segments = Segments::new(next_number);
-        let mut pool: Vec<Found> = blank.into_iter().chain(below).collect();
-        // The last segment may be empty, as after two crashes in a row. It is needed until its successor is there, unless the
-        // one before it, which ends at the same place, is there as well.
-        let empty = live.pop_if(|(_, header)| header.base == end).map(|(found, _)| found);
-        let may_reuse_empty = !live.is_empty();
-        let usable = |found: &Found| found.len == options.segment_bytes;
-        let active = match pool.iter().position(usable) {
-            Some(at) => Active::Reused(pool.swap_remove(at)),
-            None => Active::New,
-        };
-        let number = segments.fresh_number();
-        let path = segment_path(number);
-        let mut leftover = empty;
-        let file = match active {
-            Active::Reused(found) => {
-                renumber(disk.as_ref(), found.number, number).map_err(failed("renaming to", &path))?;
-                found.file
-            }
-            Active::New => match create_blank(disk.as_ref(), number, options.segment_bytes) {
-                Ok(file) => file,
-                Err(e) if e.kind() == io::ErrorKind::StorageFull => {
-                    let reuse = if may_reuse_empty { leftover.take_if(|f| usable(f)) } else { None };
-                    let Some(found) = reuse else { return Err(failed("allocating", &path)(e)) };
-                    renumber(disk.as_ref(), found.number, number).map_err(failed("renaming to", &path))?;
-                    found.file
-                }
-                Err(e) => return Err(failed("creating", &path)(e)),
-            },
-        };
-        let header = SegmentHeader { generation: number, base: end, bytes: options.segment_bytes };
-        file.write_at(&header.encode(), 0).and_then(|()| file.sync()).map_err(failed("writing", &path))?;
-        pool.extend(leftover);
-        for (found, header) in live {
-            let Found { number, file, .. } = found;
-            segments.push_live(Arc::new(Segment { number, base: header.base, bytes: header.bytes, file }));
+    /// How the journal was found when it was opened.
+    #[must_use]
+    pub fn opened(&self) -> Opened {
+        self.opened
+    }
+
+    /// Goes on in a new term at the end that was found, and finds a use for the other files.
+    fn resume<E>(
+        disk: Arc<dyn Disk>,
+        options: Options,
+        bounds: Bounds,
+        scanned: Scanned,
+    ) -> Result<Self, OpenError<E>> {
+        let Scanned { mut live, below, blank, term, end, discarded, .. } = scanned;
+        let opened = Opened { term: term.max(bounds.term) + 1, end, segments: live.len(), discarded };
+        let (term, seal) = (opened.term, options.seal(opened.term));
+        // The last segment may be empty, as after two crashes in a row: it gets another header in place of the one that it has.
+        let empty = live.pop_if(|(found, header)| header.base == end && found.len == options.segment_bytes);
+        let mut segments = Segments::default();
+        for (Found { number, file, .. }, header) in live {
+            let seal = options.seal_of(&header);
+            segments.push_live(Arc::new(Segment { number, base: header.base, bytes: header.bytes, seal, file }));
         }
-        let active = Arc::new(Segment { number, base: end, bytes: options.segment_bytes, file });
+        let number = empty.as_ref().map_or(segments.next_number(), |(found, _)| found.number);
+        let row = if empty.is_some() { number + 1 } else { number };
+        let wanted = options.reserve_segments + options.spare_segments + usize::from(empty.is_none());
+        let others = blank.into_iter().chain(below).collect();
+        let mut blanks = arrange(disk.as_ref(), &options, row, others, wanted)
+            .map_err(failed("arranging files in", FOLDER))?
+            .into_iter();
+        let file = match empty.map(|(found, _)| found).or_else(|| blanks.next()) {
+            Some(found) => found.file,
+            None => {
+                let made = create_blank(disk.as_ref(), number, options.segment_bytes);
+                made.map_err(failed("making", &segment_path(number)))?
+            }
+        };
+        let header = SegmentHeader { number, base: end, bytes: options.segment_bytes, term, salt: options.salt };
+        let path = segment_path(number);
+        file.write_at(&header.encode(), 0).and_then(|()| file.sync()).map_err(failed("writing", &path))?;
+        let active = Arc::new(Segment { number, base: end, bytes: options.segment_bytes, seal, file });
         segments.push_live(Arc::clone(&active));
-        restock(disk.as_ref(), &options, pool, &mut segments)?;
+        blanks.for_each(|Found { number, file, .. }| segments.push_ready(Blank { number, file }));
         let journal = Self {
             disk,
             options,
-            fill: Mutex::new(Fill::new(Place { generation: number, base: end })),
+            opened,
+            seal,
+            fill: Mutex::new(Fill::new(seal, end)),
             segments: Mutex::new(segments),
             driving: Mutex::new(()),
             writer: Mutex::new(Writer::new(active, end)),
             early: AtomicBool::new(false),
             window: Mutex::new(Window::new(options.window_bytes, options.window_batches)),
+            pinned: Pinned::default(),
             preparing: Mutex::new(()),
             published: Published::new(end),
             shell: Shell::default(),
             counters: Counters::default(),
-            start: AtomicU64::new(floor.0),
+            start: AtomicU64::new(bounds.floor.0),
         };
         journal.allow();
         Ok(journal)
     }
-}
-
-enum Active {
-    Reused(Found),
-    New,
-}
-
-/// Keeps as many files as may be kept ready, each under a new number: under its old one it may hold batches that were cut off.
-fn restock<E>(
-    disk: &dyn Disk,
-    options: &Options,
-    pool: Vec<Found>,
-    segments: &mut Segments,
-) -> Result<(), OpenError<E>> {
-    let mut kept = Vec::new();
-    let changed = !pool.is_empty();
-    for found in pool {
-        let path = segment_path(found.number);
-        if found.len == options.segment_bytes && kept.len() < options.reserve_segments + options.spare_segments {
-            let number = segments.fresh_number();
-            disk.rename(&path, &segment_path(number)).map_err(failed("renaming", &path))?;
-            kept.push(Blank { number, file: found.file });
-        } else {
-            disk.remove(&path).map_err(failed("removing", &path))?;
-        }
-    }
-    if changed {
-        disk.sync_dir(FOLDER).map_err(failed("syncing", FOLDER))?;
-    }
-    for blank in kept {
-        segments.offer(blank);
-    }
-    Ok(())
 }

@@ -1,11 +1,11 @@
 //! Which segment files there are and what each is for. No IO happens here.
 //!
-//! A file is *live* (holds frames that may be read), *retired* (trimmed, maybe still held by a reader), *ready* (blank, under the
-//! number it will be used with) or *assigned* (promised to a batch that is not written yet). Numbers are generations: positions
-//! rise with them.
+//! A file is *live* (holds frames that may be read), *retired* (trimmed, maybe still held by a reader) or *ready* (blank, under the
+//! number it will be used with). The numbers of live and ready files follow each other without a hole, so that a file that is lost shows:
+//! ready ones are used in order, and another is made, or a retired one renamed, only behind the last.
 
 use crate::Class;
-use crate::format::SEGMENT_HEADER;
+use crate::format::{SEGMENT_HEADER, Seal};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use thalweg_base::Lsn;
@@ -16,6 +16,7 @@ pub(crate) struct Segment {
     pub(crate) number: u64,
     pub(crate) base: Lsn,
     pub(crate) bytes: u64,
+    pub(crate) seal: Seal,
     pub(crate) file: Arc<dyn File>,
 }
 
@@ -36,27 +37,17 @@ pub(crate) struct Segments {
     live: VecDeque<Arc<Segment>>,
     retired: Vec<Arc<Segment>>,
     ready: VecDeque<Blank>,
-    assigned: Vec<Blank>,
-    next_number: u64,
-    last_assigned: u64,
+    /// The number given out last.
+    last_number: u64,
+    /// Segments that accepted frames count on and that are not opened: the first ready files, and beyond these files that are to be made.
+    promised: u64,
     /// How many more segments the disk had room for when it was last asked, less those promised since.
     allowance: u64,
-    /// Numbers promised without a file, which is made when their first batch is written.
-    deferred: u64,
 }
 
 impl Segments {
-    pub(crate) fn new(next_number: u64) -> Self {
-        Self { next_number, ..Self::default() }
-    }
-
-    pub(crate) fn fresh_number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number - 1
-    }
-
     pub(crate) fn push_live(&mut self, segment: Arc<Segment>) {
-        self.last_assigned = self.last_assigned.max(segment.number);
+        self.last_number = self.last_number.max(segment.number);
         self.live.push_back(segment);
     }
 
@@ -64,62 +55,53 @@ impl Segments {
         self.retired.push(segment);
     }
 
-    pub(crate) fn ready_len(&self) -> usize {
-        self.ready.len()
+    /// The number of the next blank. Blanks are made one at a time: under [`crate::FileJournal`]'s lock for that.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.last_number + 1
     }
 
-    /// Offers a blank. It is given back if a larger number has been promised in the meantime: it must be renamed.
-    pub(crate) fn offer(&mut self, blank: Blank) -> Option<Blank> {
-        if blank.number < self.last_assigned {
-            return Some(blank);
-        }
+    /// Blanks that are not promised.
+    pub(crate) fn spare_len(&self) -> usize {
+        self.ready.len().saturating_sub(self.promised as usize)
+    }
+
+    pub(crate) fn push_ready(&mut self, blank: Blank) {
+        assert_eq!(blank.number, self.next_number(), "the numbers of journal segments follow each other");
+        self.last_number = blank.number;
         self.ready.push_back(blank);
-        None
     }
 
     /// The disk has room for so many more segments.
     pub(crate) fn allow(&mut self, room: u64) {
-        self.allowance = room.saturating_sub(self.deferred);
+        self.allowance = room.saturating_sub(self.promised.saturating_sub(self.ready.len() as u64));
     }
 
-    /// A file was made, or found, for a number that was promised without one.
-    pub(crate) fn made_deferred(&mut self) {
-        self.deferred = self.deferred.saturating_sub(1);
-    }
-
-    /// The generation of the next segment for `class`, or `None` where only the reserve is left and no more can be allocated.
-    /// Nothing is promised here that the disk had no room for.
-    pub(crate) fn assign(&mut self, class: Class, reserve: usize) -> Option<u64> {
+    /// Promises a segment to a frame of `class`. `false` where only the reserve is left and no more can be allocated: nothing is
+    /// promised that the disk had no room for.
+    pub(crate) fn promise(&mut self, class: Class, reserve: usize) -> bool {
         let spare = match class {
-            Class::User => self.ready.len() > reserve,
-            Class::Upkeep => !self.ready.is_empty(),
+            Class::User => self.spare_len() > reserve,
+            Class::Upkeep => self.spare_len() > 0,
         };
         if !spare {
-            self.allowance = self.allowance.checked_sub(1)?;
+            let Some(left) = self.allowance.checked_sub(1) else { return false };
+            self.allowance = left;
         }
-        let number = match self.ready.pop_front() {
-            Some(blank) => {
-                let number = blank.number;
-                self.assigned.push(blank);
-                number
-            }
-            None => {
-                self.deferred += 1;
-                self.fresh_number()
-            }
-        };
-        self.last_assigned = number;
-        Some(number)
+        self.promised += 1;
+        true
     }
 
-    /// The file that was promised under this number, if it was there then.
-    pub(crate) fn take_assigned(&mut self, number: u64) -> Option<Blank> {
-        let at = self.assigned.iter().position(|blank| blank.number == number)?;
-        Some(self.assigned.remove(at))
-    }
-
+    /// The file of the next segment that was promised, if there is one.
     pub(crate) fn take_ready(&mut self) -> Option<Blank> {
-        self.ready.pop_back()
+        let blank = self.ready.pop_front()?;
+        self.promised = self.promised.saturating_sub(1);
+        Some(blank)
+    }
+
+    /// A file was made under the next number, for a segment that was promised.
+    pub(crate) fn made_promised(&mut self) {
+        self.last_number += 1;
+        self.promised = self.promised.saturating_sub(1);
     }
 
     /// A trimmed segment that no reader holds.

@@ -1,8 +1,9 @@
 //! Reading a closed journal from end to end, for `thalweg check`.
 
+use crate::Bounds;
 use crate::copy::SegmentFile;
 use crate::options::Options;
-use crate::recovery::{OpenError, scan};
+use crate::recovery::{Discarded, OpenError, scan};
 use std::convert::Infallible;
 use thalweg_base::Lsn;
 use thalweg_disk::Disk;
@@ -17,18 +18,20 @@ pub struct Report {
     pub payload_bytes: u64,
     /// Where recovery would go on.
     pub end: Lsn,
+    /// What recovery would discard behind it.
+    pub discarded: Option<Discarded>,
     /// The first thing that is wrong. A torn tail is not: no one was told that it was durable.
     pub problem: Option<String>,
 }
 
-/// Reads every frame from `floor` on and changes nothing. What lies below `known_durable` must be there.
+/// Reads every frame from the floor on and changes nothing. What `bounds` names must be there.
 #[must_use]
-pub fn verify(disk: &dyn Disk, floor: Lsn, known_durable: Lsn) -> Report {
+pub fn verify(disk: &dyn Disk, bounds: Bounds) -> Report {
     let mut report = Report::default();
-    let scanned = scan::<Infallible>(disk, &Options::default(), floor, known_durable.max(floor), &mut |frame, _| {
+    let scanned = scan::<Infallible>(disk, &Options::default(), bounds, &mut |frame, _| {
         report.frames += 1;
         report.payload_bytes += u64::from(frame.len);
-        report.end = crate::read::end_of(frame);
+        report.end = frame.end();
         Ok(())
     });
     match scanned {
@@ -36,6 +39,7 @@ pub fn verify(disk: &dyn Disk, floor: Lsn, known_durable: Lsn) -> Report {
             report.segments = scanned.segments();
             report.files = scanned.files();
             report.end = scanned.end;
+            report.discarded = scanned.discarded;
         }
         Err(OpenError::Replay { error, .. }) => match error {},
         Err(e) => report.problem = Some(e.to_string()),

@@ -9,8 +9,7 @@ use crate::Poisoned;
 use crate::file::{Counters, FileJournal};
 use crate::fill::Batch;
 use crate::format::{BATCH_HEADER, BatchHeader, SEGMENT_HEADER, SegmentHeader};
-use crate::segments::Segment;
-use bytes::Bytes;
+use crate::segments::{Blank, Segment};
 use std::sync::Arc;
 use thalweg_base::Lsn;
 
@@ -56,7 +55,7 @@ impl FileJournal {
             }
             let Some(batch) = self.fill.lock().take() else { return Ok(false) };
             let before = writer.synced;
-            if batch.place.generation != writer.active.number && !self.roll(&mut writer, &batch)? {
+            if batch.segment != writer.active.base && !self.roll(&mut writer, &batch)? {
                 self.fill.lock().put_back(batch);
                 return Ok(false);
             }
@@ -87,7 +86,7 @@ impl FileJournal {
                     break true;
                 }
                 let Some(batch) = self.fill.lock().take() else { break false };
-                let waits = batch.place.generation != writer.active.number
+                let waits = batch.segment != writer.active.base
                     || writer.written.since(writer.synced) > 2 * self.options.sync_bytes
                     || self.published.poisoned().is_some();
                 if waits {
@@ -169,9 +168,9 @@ impl FileJournal {
         if writer.marked || writer.written > writer.synced {
             return Ok(false);
         }
-        let Some(lsn) = self.fill.lock().mark(writer.active.number, &self.options) else { return Ok(false) };
+        let Some(lsn) = self.fill.lock().mark(writer.active.base, &self.options) else { return Ok(false) };
         let header = BatchHeader { frames: 0, bytes: BATCH_HEADER as u32, known_durable: lsn };
-        let bytes = header.encode(self.options.seal(writer.active.number), lsn);
+        let bytes = header.encode(writer.active.seal, lsn);
         self.write_at(&writer, &bytes, lsn)?;
         writer.written = lsn.plus(BATCH_HEADER as u64);
         writer.marked = true;
@@ -182,7 +181,7 @@ impl FileJournal {
     fn write(&self, writer: &mut Writer, batch: Batch) -> Result<(), Poisoned> {
         let (lsn, end, frames) = (batch.lsn, batch.end(), u64::from(batch.frames));
         let urgent = batch.urgent;
-        let bytes = Bytes::from(batch.sealed(self.options.seal(writer.active.number), writer.synced));
+        let bytes = self.pinned.count(batch.sealed(writer.active.seal, writer.synced));
         self.write_at(writer, &bytes, lsn)?;
         (writer.written, writer.frames) = (end, end);
         writer.urgent = writer.urgent.max(urgent);
@@ -222,12 +221,12 @@ impl FileJournal {
             self.note_synced(writer, written);
         }
         let poison = |e: std::io::Error| self.published.poison("opening of a segment", e.to_string());
-        let Some(file) = self.provide(batch.place.generation).map_err(poison)? else { return Ok(false) };
-        let (number, base, bytes) = (batch.place.generation, batch.place.base, self.options.segment_bytes);
-        let header = SegmentHeader { generation: number, base, bytes };
+        let Some(Blank { number, file }) = self.provide().map_err(poison)? else { return Ok(false) };
+        let (base, bytes) = (batch.segment, self.options.segment_bytes);
+        let header = SegmentHeader { number, base, bytes, term: self.opened.term, salt: self.options.salt };
         file.write_at(&header.encode(), 0).map_err(poison)?;
         Counters::add(&self.counters.written_bytes, SEGMENT_HEADER);
-        writer.active = Arc::new(Segment { number, base, bytes, file });
+        writer.active = Arc::new(Segment { number, base, bytes, seal: self.seal, file });
         self.segments.lock().push_live(Arc::clone(&writer.active));
         Ok(true)
     }

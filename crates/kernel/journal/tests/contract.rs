@@ -5,9 +5,9 @@ use bytes::Bytes;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use thalweg_base::{Durability, Lsn};
+use thalweg_base::Durability;
 use thalweg_journal::{
-    AppendError, Appended, Class, FileJournal, FrameRef, Journal, MemoryJournal, Options, Poisoned, ReadError,
+    AppendError, Appended, Bounds, Class, FileJournal, FrameRef, Journal, MemoryJournal, Options, Poisoned, ReadError,
 };
 use thalweg_sim::SimDisk;
 
@@ -31,7 +31,7 @@ fn memory() -> Subject {
 fn file(options: Options, threaded: bool) -> Subject {
     let disk = SimDisk::new(1);
     let journal =
-        FileJournal::open(Arc::new(disk.clone()), options, Lsn::ZERO, Lsn::ZERO, &mut |_, _| Ok::<(), Infallible>(()));
+        FileJournal::open(Arc::new(disk.clone()), options, Bounds::default(), &mut |_, _| Ok::<(), Infallible>(()));
     let journal = Arc::new(journal.unwrap());
     if threaded {
         journal.start_writer().unwrap();
@@ -240,9 +240,13 @@ claims!(
 
 #[test]
 fn a_durable_batch_is_told_once_and_a_buffered_one_when_it_is_written() {
-    let journal = FileJournal::open(Arc::new(SimDisk::new(1)), options(), Lsn::ZERO, Lsn::ZERO, &mut |_, _| {
-        Ok::<(), Infallible>(())
-    });
+    let journal =
+        FileJournal::open(
+            Arc::new(SimDisk::new(1)),
+            options(),
+            Bounds::default(),
+            &mut |_, _| Ok::<(), Infallible>(()),
+        );
     let journal = journal.unwrap();
     let told = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&told);

@@ -5,9 +5,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use thalweg_base::{Durability, Lsn};
+use thalweg_base::Durability;
 use thalweg_disk::RealDisk;
-use thalweg_journal::{Class, FileJournal, Journal, Options, verify};
+use thalweg_journal::{Bounds, Class, FileJournal, Journal, Options, verify};
 
 fn options() -> Options {
     Options { segment_bytes: 256 << 10, max_payload: 16 << 10, window_bytes: 64 << 10, ..Options::default() }
@@ -21,7 +21,7 @@ fn many_writers_share_syncs_and_everything_comes_back() {
         let disk = Arc::new(RealDisk::open(dir.path()).unwrap());
         let options = Options { sync_bytes: 32 << 10, sync_after: Duration::from_millis(2), ..options() };
         let nothing = &mut |_, _| Ok::<(), Infallible>(());
-        let journal = Arc::new(FileJournal::open(disk.clone(), options, Lsn::ZERO, Lsn::ZERO, nothing).unwrap());
+        let journal = Arc::new(FileJournal::open(disk.clone(), options, Bounds::default(), nothing).unwrap());
         journal.start_writer().unwrap();
         let done = Arc::new(AtomicBool::new(false));
         let background = {
@@ -64,11 +64,11 @@ fn many_writers_share_syncs_and_everything_comes_back() {
         let stats = journal.stats();
         assert_eq!(stats.frames, 1200);
         assert!(stats.batches <= 1200 && stats.syncs <= stats.batches + 20, "{stats:?}");
-        let report = verify(disk.as_ref(), Lsn::ZERO, Lsn::ZERO);
+        let report = verify(disk.as_ref(), Bounds::default());
         assert_eq!((report.frames, report.problem), (1200, None));
         let mut frames = 0;
         let known = journal.durable();
-        FileJournal::open(disk, options, Lsn::ZERO, known, &mut |_, _| {
+        FileJournal::open(disk, options, Bounds { known_durable: known, ..Bounds::default() }, &mut |_, _| {
             frames += 1;
             Ok::<(), Infallible>(())
         })
@@ -82,7 +82,7 @@ fn an_idle_writer_says_that_all_is_durable() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Arc::new(RealDisk::open(dir.path()).unwrap());
     let nothing = &mut |_, _| Ok::<(), Infallible>(());
-    let journal = Arc::new(FileJournal::open(disk, options(), Lsn::ZERO, Lsn::ZERO, nothing).unwrap());
+    let journal = Arc::new(FileJournal::open(disk, options(), Bounds::default(), nothing).unwrap());
     journal.start_writer().unwrap();
     let before = journal.stats().written_bytes;
     let appended = journal.append(Class::User, &[b"x"]).unwrap();
@@ -100,7 +100,7 @@ fn a_copy_of_held_files_recovers_exactly_what_was_synced_when_they_were_held() {
     let disk = Arc::new(RealDisk::open(dir.path()).unwrap());
     let mut frames = Vec::new();
     let nothing = &mut |_, _| Ok::<(), Infallible>(());
-    let journal = FileJournal::open(disk.clone(), options(), Lsn::ZERO, Lsn::ZERO, nothing).unwrap();
+    let journal = FileJournal::open(disk.clone(), options(), Bounds::default(), nothing).unwrap();
     let write = |n: u8| {
         let appended = journal.append(Class::User, &[&[n; 9_000]]).unwrap();
         journal.wait(appended.end).unwrap();
@@ -134,18 +134,23 @@ fn a_copy_of_held_files_recovers_exactly_what_was_synced_when_they_were_held() {
         std::fs::write(copied.path().join(&file.path), bytes).unwrap();
     }
     let copy = Arc::new(RealDisk::open(copied.path()).unwrap());
-    let report = verify(&*copy, floor, held.end());
+    let report = verify(&*copy, Bounds { floor, known_durable: held.end(), ..Bounds::default() });
     assert_eq!((report.problem, report.end, report.frames), (None, held.end(), 60));
     assert_eq!(
         report.files.iter().map(|f| &f.path).collect::<Vec<_>>(),
         files.iter().map(|f| &f.path).collect::<Vec<_>>()
     );
     let mut replayed = Vec::new();
-    let journal = FileJournal::open(copy, options(), floor, held.end(), &mut |frame, payload| {
-        assert!(payload.iter().all(|b| *b == payload[0]));
-        replayed.push(frame.lsn);
-        Ok::<(), Infallible>(())
-    });
+    let journal = FileJournal::open(
+        copy,
+        options(),
+        Bounds { floor, known_durable: held.end(), ..Bounds::default() },
+        &mut |frame, payload| {
+            assert!(payload.iter().all(|b| *b == payload[0]));
+            replayed.push(frame.lsn);
+            Ok::<(), Infallible>(())
+        },
+    );
     assert_eq!(journal.unwrap().durable(), held.end());
     assert_eq!(replayed, frames[40..]);
 }
@@ -156,7 +161,7 @@ fn a_buffered_frame_is_written_by_who_kicks_and_synced_in_the_background() {
     let disk = Arc::new(RealDisk::open(dir.path()).unwrap());
     let options = Options { sync_after: Duration::from_millis(300), ..options() };
     let nothing = &mut |_, _| Ok::<(), Infallible>(());
-    let journal = Arc::new(FileJournal::open(disk, options, Lsn::ZERO, Lsn::ZERO, nothing).unwrap());
+    let journal = Arc::new(FileJournal::open(disk, options, Bounds::default(), nothing).unwrap());
     journal.prepare().unwrap();
     let first = journal.append(Class::User, &[b"the segment is open"]).unwrap();
     journal.start_writer().unwrap();

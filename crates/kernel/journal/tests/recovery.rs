@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use thalweg_base::Lsn;
 use thalweg_disk::Disk;
-use thalweg_journal::{Appended, Class, FileJournal, FrameRef, Journal, OpenError, Options, ReadError, verify};
+use thalweg_journal::{Appended, Bounds, Class, FileJournal, FrameRef, Journal, OpenError, Options, ReadError, verify};
 use thalweg_sim::SimDisk;
 
 const HEADER: u64 = 4096;
@@ -19,10 +19,15 @@ type Frames = Vec<(FrameRef, Bytes)>;
 
 fn open_at(disk: &SimDisk, floor: Lsn, known: Lsn) -> Result<(FileJournal, Frames), OpenError<Infallible>> {
     let mut frames = Vec::new();
-    let journal = FileJournal::open(Arc::new(disk.clone()), options(), floor, known, &mut |frame, payload| {
-        frames.push((frame, payload));
-        Ok(())
-    })?;
+    let journal = FileJournal::open(
+        Arc::new(disk.clone()),
+        options(),
+        Bounds { floor, known_durable: known, term: 0 },
+        &mut |frame, payload| {
+            frames.push((frame, payload));
+            Ok(())
+        },
+    )?;
     Ok((journal, frames))
 }
 
@@ -50,7 +55,7 @@ fn damage(disk: &SimDisk, path: &str, at: u64) {
 }
 
 fn corrupt_at(disk: &SimDisk) -> Lsn {
-    let report = verify(disk, Lsn::ZERO, Lsn::ZERO);
+    let report = verify(disk, Bounds::default());
     match open_at(disk, Lsn::ZERO, Lsn::ZERO) {
         Err(OpenError::Corrupt { at, .. }) => {
             assert!(report.problem.is_some(), "the checker agrees");
@@ -169,12 +174,9 @@ fn damage_in_the_middle_is_corruption_wherever_it_is() {
     for path in &segments {
         let fork = disk.fork();
         damage(&fork, path, 30);
+        assert_eq!(open(&fork).1.len(), frames.len(), "the other copy of its header is whole");
+        damage(&fork, path, 2048 + 30);
         corrupt_at(&fork);
-        let fork = disk.fork();
-        fork.remove(path).unwrap();
-        if path != segments.last().unwrap() {
-            corrupt_at(&fork);
-        }
     }
 }
 
@@ -213,10 +215,12 @@ fn a_newer_format_is_refused() {
     let (journal, _) = open(&disk);
     journal.close().unwrap();
     let path = newest(&disk);
-    let mut head = disk.cached()[&path][..40].to_vec();
+    let mut head = disk.cached()[&path][..56].to_vec();
     head[8] = 9;
     head.extend(thalweg_base::crc(&head).to_le_bytes());
-    disk.open(&path).unwrap().write_at(&head, 0).unwrap();
+    for copy in [0, 2048] {
+        disk.open(&path).unwrap().write_at(&head, copy).unwrap();
+    }
     assert!(matches!(open_at(&disk, Lsn::ZERO, Lsn::ZERO), Err(OpenError::Version { found: 9, .. })));
 }
 
@@ -226,7 +230,7 @@ fn a_refusing_owner_stops_recovery() {
     let (journal, _) = open(&disk);
     let at = append(&journal, b"one").frame.lsn;
     journal.close().unwrap();
-    let refused = FileJournal::open(Arc::new(disk), options(), Lsn::ZERO, Lsn::ZERO, &mut |_, _| Err("no"));
+    let refused = FileJournal::open(Arc::new(disk), options(), Bounds::default(), &mut |_, _| Err("no"));
     assert!(matches!(refused, Err(OpenError::Replay { at: a, error: "no" }) if a == at));
 }
 
@@ -235,4 +239,145 @@ fn a_closed_journal_accepts_nothing() {
     let (journal, _) = open(&SimDisk::new(1));
     journal.close().unwrap();
     journal.append(Class::Upkeep, &[b"x"]).unwrap_err();
+}
+
+/// Segments whose name agrees with their header, oldest first.
+fn segments(disk: &SimDisk) -> Vec<String> {
+    disk.files().into_iter().filter(|f| open_base(disk, f).is_some()).collect()
+}
+
+/// A journal of several segments, with blanks behind the last, whose process was killed.
+fn killed(frames: u8) -> SimDisk {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    for n in 0..frames {
+        append(&journal, &[n; 900]);
+        journal.prepare().unwrap();
+    }
+    disk.crash_kill();
+    assert!(segments(&disk).len() >= 3 && segments(&disk).len() < disk.files().len());
+    disk
+}
+
+fn proof(disk: &SimDisk, bounds: Bounds) -> String {
+    match FileJournal::open(Arc::new(disk.fork()), options(), bounds, &mut |_, _| Ok::<(), Infallible>(())) {
+        Err(OpenError::Corrupt { proof, .. }) => {
+            assert_eq!(verify(disk, bounds).problem.map(|problem| problem.contains(&proof)), Some(true));
+            proof
+        }
+        Ok(journal) => panic!("opened, up to {}", journal.end()),
+        Err(e) => panic!("{e}"),
+    }
+}
+
+#[test]
+fn a_segment_that_is_lost_shows_by_the_hole_that_it_leaves() {
+    let disk = killed(40);
+    for path in segments(&disk) {
+        let fork = disk.fork();
+        fork.lose(&path);
+        let said = proof(&fork, Bounds { floor: Lsn::ZERO, ..Bounds::default() });
+        assert!(said.contains("missing") || said.contains("is there") || said.contains("needed position"), "{said}");
+    }
+}
+
+#[test]
+fn a_segment_that_was_emptied_shows_by_the_whole_one_behind_it() {
+    let disk = killed(40);
+    let last = segments(&disk).pop().unwrap();
+    for len in [0, 100, HEADER + 10] {
+        let fork = disk.fork();
+        let file = fork.open(&last).unwrap();
+        file.set_len(0).unwrap();
+        file.set_len(len).unwrap();
+        assert!(proof(&fork, Bounds::default()).contains("is cut short"));
+    }
+}
+
+#[test]
+fn an_owner_that_knows_the_term_misses_all_segments_of_it() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    append(&journal, b"one");
+    assert_eq!(journal.term(), 1);
+    disk.crash_kill();
+    let (journal, _) = open(&disk);
+    append(&journal, b"two");
+    let bounds = Bounds { term: journal.term(), ..Bounds::default() };
+    disk.crash_kill();
+    let whole = FileJournal::open(Arc::new(disk.fork()), options(), bounds, &mut |_, _| Ok::<(), Infallible>(()));
+    assert_eq!(whole.unwrap().term(), 3);
+    // What an older copy of the folder would be, too.
+    disk.lose(&segments(&disk)[1]);
+    assert!(proof(&disk, bounds).contains("later ones are missing"));
+}
+
+#[test]
+fn what_is_discarded_is_said_with_its_place_and_size() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    append(&journal, b"one");
+    let last = append(&journal, &[7; 500]).frame;
+    disk.crash_kill();
+    assert_eq!(open_at(&disk.fork(), Lsn::ZERO, Lsn::ZERO).unwrap().0.opened().discarded, None);
+    let path = newest(&disk);
+    // The batch's first bytes, its header, the frame's header, its payload.
+    for at in [last.lsn.0 - 24, last.lsn.0 - 10, last.lsn.0 + 1, last.lsn.0 + 400] {
+        let fork = disk.fork();
+        damage(&fork, &path, HEADER + at);
+        let told = verify(&fork, Bounds::default()).discarded;
+        let (journal, frames) = open(&fork);
+        assert_eq!(frames.len(), 1);
+        let discarded = journal.opened().discarded.unwrap();
+        assert_eq!(told, Some(discarded), "the checker says the same");
+        assert_eq!(discarded.at, journal.opened().end);
+        let from = discarded.at.0;
+        assert_eq!(from + discarded.bytes, last.end().0, "damage at {at}");
+    }
+}
+
+#[test]
+fn a_payload_cannot_pass_for_a_batch_that_proves_damage() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    append(&journal, b"one");
+    // Somebody who knows the format and guesses number, term and position fills a message with headers that claim to know more.
+    let base = journal.end().0 + 24 + 8;
+    let forged = |n: u64, number: u64| {
+        let at = base + n * 24;
+        let mut fields = vec![1, 0, 0, 0, 24, 0, 0, 0];
+        fields.extend(at.to_le_bytes());
+        let crc = [&fields[..], &number.to_le_bytes(), &at.to_le_bytes()].concat();
+        [&b"THb1"[..], &thalweg_base::crc(&crc).to_le_bytes(), &fields].concat()
+    };
+    let payload: Vec<u8> = (0..100).flat_map(|n| forged(n, 1)).collect();
+    let torn = journal.append(Class::User, &[&payload]).unwrap().frame;
+    assert!(journal.begin().unwrap());
+    disk.crash_kill();
+    damage(&disk, &newest(&disk), HEADER + torn.lsn.0 + 3);
+    let (journal, frames) = open(&disk);
+    assert_eq!((frames.len(), journal.end()), (1, torn.lsn));
+}
+
+#[test]
+fn a_payload_counts_with_the_batch_that_it_keeps() {
+    let disk = SimDisk::new(1);
+    let small = Options { window_bytes: 2_000, ..options() };
+    let journal =
+        FileJournal::open(Arc::new(disk), small, Bounds::default(), &mut |_, _| Ok::<(), Infallible>(())).unwrap();
+    // One batch: a few bytes and many.
+    let little = journal.append(Class::User, &[b"little"]).unwrap().frame;
+    let much = journal.append(Class::User, &[&[7; 1_500]]).unwrap();
+    journal.wait(much.end).unwrap();
+    let payload = journal.try_read(&[little]).unwrap().unwrap().remove(0);
+    assert_eq!(journal.pinned_bytes(), 0, "the window has it anyway");
+    let next = append(&journal, &[8; 1_500]).frame;
+    assert!((1_500..1_700).contains(&journal.pinned_bytes()), "{}", journal.pinned_bytes());
+    // Read from the file, it keeps what was read with it.
+    let again = journal.read(&[little, much.frame]).wait().unwrap().remove(0);
+    assert!(journal.pinned_bytes() > 3_000);
+    drop(payload);
+    drop(again);
+    assert_eq!(journal.pinned_bytes(), 0);
+    assert_eq!(journal.try_read(&[next]).unwrap().unwrap()[0], [8; 1_500][..]);
 }

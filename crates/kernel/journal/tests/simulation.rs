@@ -1,6 +1,6 @@
 //! The journal that ships, on a disk that loses, tears, fails, fills up and rots, against a model of what was acknowledged.
 //!
-//! `SEED=n` replays one history, `SEEDS=n` sets how many are run.
+//! `SEED=n` replays one history, `TRACE=1` prints it, `SEEDS=n` sets how many are run.
 #![allow(clippy::unwrap_used)]
 
 mod world;
@@ -8,33 +8,17 @@ mod world;
 use thalweg_journal::Faults;
 use world::{Plan, run};
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|n| n.parse().unwrap())
-}
-
-fn replay(seed: u64, why: &str) -> String {
-    format!("seed {seed}: {why}\nreplay: SEED={seed} cargo test -p thalweg-journal --test simulation whatever")
-}
-
 #[test]
-fn whatever_the_disk_does_acknowledged_frames_survive() {
-    let seeds = match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SEEDS").unwrap_or(300),
-    };
+fn simulation_of_the_journal_keeps_acknowledged_frames_whatever_the_disk_does() {
     let mut tally = std::collections::BTreeMap::new();
-    for seed in seeds.clone() {
-        match run(&Plan::new(seed, Faults::default())) {
-            Ok(history) => {
-                for (event, n) in history.events {
-                    *tally.entry(event).or_insert(0u64) += n;
-                }
-            }
-            Err(why) => panic!("{}", replay(seed, &why)),
+    thalweg_sim::histories(300, "thalweg-journal", |seed| {
+        let history = run(&Plan::new(seed, Faults::default())).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        for (event, n) in history.events {
+            *tally.entry(event).or_insert(0u64) += n;
         }
-    }
+    });
     println!("{tally:#?}");
-    if seeds.end - seeds.start >= 300 {
+    if thalweg_sim::seeds(300).count() >= 300 {
         for event in [
             "power",
             "kill",
@@ -49,6 +33,10 @@ fn whatever_the_disk_does_acknowledged_frames_survive() {
             "held",
             "recycled",
             "written only",
+            "crash inside a step",
+            "misread",
+            "lost file",
+            "discarded",
         ] {
             assert!(tally.get(event).is_some_and(|n| *n > 0), "no seed had the event {event:?}: {tally:#?}");
         }
@@ -83,8 +71,8 @@ fn an_early_acknowledgement_is_noticed() {
 }
 
 #[test]
-fn checksums_without_generation_are_noticed() {
-    caught("no generation", Faults { crc_without_generation: true, ..Faults::default() }, 3000);
+fn batches_that_do_not_know_their_term_are_noticed() {
+    caught("no term", Faults { seal_without_term: true, ..Faults::default() }, 3000);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use thalweg_base::Lsn;
 use thalweg_disk::Disk;
-use thalweg_journal::{AppendError, Class, FileJournal, Journal, Options};
+use thalweg_journal::{AppendError, Bounds, Class, FileJournal, Journal, Options};
 use thalweg_sim::SimDisk;
 
 fn options() -> Options {
@@ -13,8 +13,10 @@ fn options() -> Options {
 }
 
 fn open(disk: &SimDisk, floor: Lsn) -> FileJournal {
-    FileJournal::open(Arc::new(disk.clone()), options(), floor, Lsn::ZERO, &mut |_, _| Ok::<(), Infallible>(()))
-        .unwrap()
+    FileJournal::open(Arc::new(disk.clone()), options(), Bounds { floor, ..Bounds::default() }, &mut |_, _| {
+        Ok::<(), Infallible>(())
+    })
+    .unwrap()
 }
 
 fn fill(journal: &FileJournal, class: Class) -> (usize, AppendError) {
@@ -83,10 +85,15 @@ fn trimmed_segments_are_recycled_and_files_stay_few() {
     disk.crash_power();
     let mut seen = 0;
     let start = journal.start();
-    let again = FileJournal::open(Arc::new(disk), options(), start, start, &mut |_, payload| {
-        seen = u32::from_le_bytes(payload[..4].try_into().unwrap());
-        Ok::<(), Infallible>(())
-    });
+    let again = FileJournal::open(
+        Arc::new(disk),
+        options(),
+        Bounds { floor: start, ..Bounds::default() },
+        &mut |_, payload| {
+            seen = u32::from_le_bytes(payload[..4].try_into().unwrap());
+            Ok::<(), Infallible>(())
+        },
+    );
     assert_eq!((seen, again.unwrap().start()), (499, start));
 }
 
@@ -123,7 +130,7 @@ fn a_batch_without_space_waits_and_is_written_later() {
     let disk = SimDisk::new(1);
     let options = Options { reserve_segments: 0, ..options() };
     let journal =
-        FileJournal::open(Arc::new(disk.clone()), options, Lsn::ZERO, Lsn::ZERO, &mut |_, _| Ok::<(), Infallible>(()));
+        FileJournal::open(Arc::new(disk.clone()), options, Bounds::default(), &mut |_, _| Ok::<(), Infallible>(()));
     let journal = journal.unwrap();
     disk.capacity(16 << 10);
     let last = (0..20).map(|_| journal.append(Class::User, &[&[7; 1000]]).unwrap()).last().unwrap();
@@ -133,4 +140,28 @@ fn a_batch_without_space_waits_and_is_written_later() {
     disk.capacity(u64::MAX);
     journal.wait(last.end).unwrap();
     assert!(disk.free().unwrap() > 0);
+}
+
+#[test]
+fn a_limit_that_a_new_segment_meets_makes_appends_wait_and_breaks_nothing() {
+    const EMFILE: i32 = 24;
+    const EDQUOT: i32 = 122;
+    for errno in [EMFILE, EDQUOT] {
+        let disk = SimDisk::new(1);
+        let journal = open(&disk, Lsn::ZERO);
+        disk.no_new_files(Some(errno));
+        let mut last = None;
+        // Past the segment that is there, into one that only the disk has room for.
+        for n in 0..20u8 {
+            last = Some(journal.append(Class::User, &[&[n; 900]]).unwrap());
+            while journal.step().unwrap() {}
+        }
+        let last = last.unwrap();
+        assert!(journal.durable() < last.end && journal.poisoned().is_none());
+        journal.prepare().unwrap_err();
+        disk.no_new_files(None);
+        journal.prepare().unwrap();
+        journal.wait(last.end).unwrap();
+        assert!(journal.durable() >= last.end);
+    }
 }

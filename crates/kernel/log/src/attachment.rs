@@ -8,6 +8,10 @@ pub trait Attachment: Sized + Send + 'static {
     /// The state of a log just created with `note` in the frame that ends at `at`.
     fn create(note: &[u8], at: Lsn) -> Result<Self, DecodeError>;
 
+    /// Whether [`Attachment::apply`] would take `note` in this state. It is asked before the note's frame is in the journal: one that
+    /// cannot be applied then would keep the unit from being opened ever again.
+    fn check(&self, note: &[u8]) -> Result<(), DecodeError>;
+
     /// Changes the state as `note` says. An empty note never comes here.
     fn apply(&mut self, note: &[u8], at: Lsn) -> Result<(), DecodeError>;
 

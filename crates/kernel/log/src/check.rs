@@ -1,11 +1,11 @@
 //! Reading everything that is sealed: for `thalweg check` and the scrub.
 
 use crate::directory;
-use crate::recovery::JournalBounds;
 use crate::root::Root;
 use crate::run;
 use std::sync::Arc;
 use thalweg_base::ObjectId;
+use thalweg_journal::Bounds;
 use thalweg_manifest::{Manifest, ManifestError};
 use thalweg_storage::Storage;
 use thiserror::Error;
@@ -33,7 +33,7 @@ pub struct Checked {
     /// Records of logs in directory objects, superseded ones included.
     pub records: u64,
     /// What the journal must hold; `None` if there is no manifest yet.
-    pub journal: Option<JournalBounds>,
+    pub journal: Option<Bounds>,
 }
 
 /// Reads the manifest and every object that it names, contents included; fails with the first thing that is wrong. `progress` is
@@ -44,9 +44,9 @@ pub fn check(
     progress: &mut dyn FnMut(&Checked),
 ) -> Result<Checked, CheckError> {
     let mut checked = Checked::default();
-    let Some(found) = manifest.load()? else { return Ok(checked) };
+    let Some(found) = manifest.read()? else { return Ok(checked) };
     let root = Root::decode(&found.body).map_err(CheckError::Root)?;
-    checked.journal = Some(JournalBounds { floor: root.floor, known_durable: root.known_durable });
+    checked.journal = Some(root.bounds());
     checked.runs = root.runs.len() as u64;
     for object in root.runs.iter().flat_map(|run| &run.objects) {
         if run::verify(storage, object.meta.id)? != object.meta {

@@ -6,14 +6,14 @@
 use crate::attachment::Attachment;
 use crate::check::CheckError;
 use crate::logs::Logs;
-use crate::recovery::JournalBounds;
 use crate::root::Root;
+use crate::sync::Mutex;
 use bytes::Bytes;
-use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 use thalweg_base::ObjectId;
+use thalweg_journal::Bounds;
 use thalweg_manifest::Manifest;
 use thalweg_storage::{Storage, StorageError};
 
@@ -23,24 +23,20 @@ pub struct Cut {
     /// The manifest's body.
     pub root: Bytes,
     /// What the journal's copy must hold.
-    pub journal: JournalBounds,
+    pub journal: Bounds,
     /// Every object that the root names, with its length in bytes.
     pub objects: Vec<(ObjectId, u64)>,
 }
 
 impl Cut {
     fn of(root: &Root) -> Self {
-        Self {
-            root: root.encode().into(),
-            journal: JournalBounds { floor: root.floor, known_durable: root.known_durable },
-            objects: root.lengths(),
-        }
+        Self { root: root.encode().into(), journal: root.bounds(), objects: root.lengths() }
     }
 }
 
 /// The cut of a unit that no one has open; `None` if nothing was ever written to it.
 pub fn read_cut(manifest: &dyn Manifest) -> Result<Option<Cut>, CheckError> {
-    let Some(found) = manifest.load()? else { return Ok(None) };
+    let Some(found) = manifest.read()? else { return Ok(None) };
     Ok(Some(Cut::of(&Root::decode(&found.body).map_err(CheckError::Root)?)))
 }
 

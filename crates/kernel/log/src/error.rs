@@ -17,6 +17,8 @@ pub enum CommitError {
     Range { log: LogId, offset: Offset, start: Offset, tail: Offset },
     #[error("a name of {len} bytes is over the limit of {max}")]
     Name { len: usize, max: usize },
+    #[error("{0} logs were created since the last round of settling; retry when it has ended")]
+    Ids(u64),
     #[error("a fork promises what its source does: log {0} is of another durability")]
     Durability(LogId),
     /// A bug of the engine: its note is not one that it can read back.
@@ -42,6 +44,8 @@ pub enum ReadError {
 
 #[derive(Debug, Error)]
 pub enum OpenError {
+    #[error("{}: {objects} objects are there that nothing names", Self::ROOT_IS_MISSING)]
+    RootMissing { objects: usize },
     #[error("journal frame at {at} cannot be replayed: {what}")]
     Frame { at: Lsn, what: String },
     #[error("the manifest cannot be read: {0}")]
@@ -52,4 +56,8 @@ pub enum OpenError {
     Journal(String),
     #[error("storage: {0}")]
     Storage(#[from] thalweg_storage::StorageError),
+}
+
+impl OpenError {
+    pub(crate) const ROOT_IS_MISSING: &str = "the manifest is missing, but not the data that it named";
 }

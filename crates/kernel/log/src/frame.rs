@@ -275,7 +275,7 @@ pub fn fuzz_frame(data: &[u8]) {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
     use crate::op::Append;

@@ -10,7 +10,7 @@ use crate::log::{Log, Piece};
 use crate::logs::{Logs, incarnation, shard_of_log, shard_of_name};
 use crate::op::{Append, Op, Origin};
 use crate::shard::Shard;
-use parking_lot::MutexGuard;
+use crate::sync::MutexGuard;
 use thalweg_base::{Durability, LogId, Lsn, Offset, Reached, Until};
 use thalweg_journal::{AppendError, Class, FrameRef};
 
@@ -214,12 +214,15 @@ impl<'a, A: Attachment> Guard<'a, A> {
                     plan.durability = plan.durability.max(kind);
                 }
                 let tail = lineage.last().map_or(Offset::ZERO, |a| a.upto);
-                let log = self.logs.new_id(shard_of_name(name));
+                let log = self.logs.new_id(shard_of_name(name))?;
                 plan.builder.create(log, name, start, &lineage, note, append.as_ref().map(|a| (tail, a)));
                 plan.steps.push(Step::Create { log, start, lineage });
             }
             Op::Write { log, note, append } => {
                 let found = self.must(*log)?;
+                if !note.is_empty() {
+                    found.attachment.check(note).map_err(|error| CommitError::Note { log: *log, error })?;
+                }
                 let (kind, tail) = (found.frame_durability(unsaid, reached), found.tail);
                 plan.durability = plan.durability.max(kind);
                 // An operation before this one may append to the same log.

@@ -55,11 +55,13 @@ impl<A: Attachment> Log<A> {
     }
 
     /// The tail of what its kind lets readers see. Frames get there in order, so it is where the first piece starts that has not.
+    /// The log and what its creating frame gave it become visible together: whatever is answered about the log waits for that frame.
     pub(crate) fn published(&self, reached: Lsn) -> Offset {
         if self.changed <= reached {
             return self.tail;
         }
-        let first = self.pieces.partition_point(|piece| piece.frame.lsn < reached);
+        let visible = reached.max(self.created);
+        let first = self.pieces.partition_point(|piece| piece.frame.lsn < visible);
         self.pieces.get(first).map_or(self.tail, |piece| piece.start)
     }
 

@@ -1,6 +1,8 @@
 //! All logs of one unit, over one journal.
 
 use crate::attachment::Attachment;
+use crate::error::CommitError;
+use crate::faults::{Faults, Moment};
 use crate::frame::Ancestor;
 use crate::gathered::Gathered;
 use crate::guard::Guard;
@@ -8,15 +10,16 @@ use crate::log::Head;
 use crate::root::LossMarks;
 use crate::runs::Sealed;
 use crate::shard::{Bounds, Shard, Slot};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::upkeep::Pace;
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thalweg_base::{Decoder, Durability, LogId, Lsn, Offset, Reached, Until, crc};
 use thalweg_journal::Journal;
 
 /// How many shards the table of logs has. A shard's number is part of the ids of its logs, so this never changes.
-pub(crate) const SHARDS: usize = 64;
+/// The checker of interleavings has a few, so that it meets in one more often.
+pub(crate) const SHARDS: usize = if cfg!(feature = "shuttle") { 2 } else { 64 };
 const SHARD_BITS: u32 = SHARDS.trailing_zeros();
 
 pub(crate) fn shard_of_name(name: &str) -> usize {
@@ -49,10 +52,14 @@ pub struct LogsOptions {
     /// No id below this one (without the shard's bits) is given out: they may name what another history of this unit wrote. Only
     /// grows in effect: a lower value than before changes nothing.
     pub ids_from: u64,
+    /// How many ids a start, and each round of settling, reserves: so many logs can be made between two rounds.
+    pub id_reserve: u64,
     /// Bounded memory for chunks that are read again and again.
     pub chunk_cache_bytes: u64,
     /// What acknowledgements of logs promise that do not say so themselves.
     pub durability: Durability,
+    #[cfg(feature = "faults")]
+    pub faults: Faults,
 }
 
 impl Default for LogsOptions {
@@ -67,11 +74,27 @@ impl Default for LogsOptions {
             reclaim_every_ms: 5_000,
             index_cache_bytes: 64 << 20,
             ids_from: 0,
+            id_reserve: 1 << 24,
             chunk_cache_bytes: 32 << 20,
             durability: Durability::Durable,
+            #[cfg(feature = "faults")]
+            faults: Faults::default(),
         }
     }
 }
+
+impl LogsOptions {
+    #[allow(clippy::unused_self)]
+    pub(crate) fn faults(&self) -> Faults {
+        #[cfg(feature = "faults")]
+        return self.faults;
+        #[cfg(not(feature = "faults"))]
+        Faults
+    }
+}
+
+#[cfg(feature = "faults")]
+pub(crate) type Interrupt = Arc<dyn Fn(Moment) + Send + Sync>;
 
 /// Many named append-only logs. See the crate's documentation.
 pub struct Logs<A: Attachment> {
@@ -82,10 +105,14 @@ pub struct Logs<A: Attachment> {
     pub(crate) options: LogsOptions,
     /// The next log's id, without the shard's bits.
     pub(crate) next_id: AtomicU64,
+    /// What the root says of it: ids from here on may not be given out yet.
+    pub(crate) id_ceiling: AtomicU64,
     pub(crate) loss: LossMarks,
     pub(crate) low_on_space: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) pace: Pace,
+    #[cfg(feature = "faults")]
+    pub(crate) interrupt: Mutex<Option<Interrupt>>,
 }
 
 /// Monotonic counters.
@@ -114,6 +141,24 @@ impl<A: Attachment> Logs<A> {
                 Guard::lock(self, of_logs.chain(names.iter().map(|name| shard_of_name(name))).collect())
             }
         }
+    }
+
+    /// `f` is called at every [`Moment`] of background work, on its thread.
+    #[cfg(feature = "faults")]
+    pub fn interrupt(&self, f: Option<Interrupt>) {
+        *self.interrupt.lock() = f;
+    }
+
+    #[allow(clippy::unused_self)]
+    pub(crate) fn at(&self, moment: Moment) {
+        #[cfg(all(feature = "faults", not(feature = "shuttle")))]
+        {
+            let interrupt = self.interrupt.lock().clone();
+            if let Some(interrupt) = interrupt {
+                interrupt(moment);
+            }
+        }
+        let _ = moment;
     }
 
     /// Everything below is durable.
@@ -158,8 +203,14 @@ impl<A: Attachment> Logs<A> {
         self.len() == 0
     }
 
-    pub(crate) fn new_id(&self, shard: usize) -> LogId {
-        LogId(self.next_id.fetch_add(1, Ordering::Relaxed) << SHARD_BITS | shard as u64)
+    /// The next id. A crash must not bring back one that was given out, so none is that the durable root does not reserve.
+    pub(crate) fn new_id(&self, shard: usize) -> Result<LogId, CommitError> {
+        let ceiling = self.id_ceiling.load(Ordering::Acquire);
+        let next = |id| (id < ceiling).then_some(id + 1);
+        match self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+            Ok(id) => Ok(LogId(id << SHARD_BITS | shard as u64)),
+            Err(_) => Err(CommitError::Ids(self.options.id_reserve)),
+        }
     }
 
     pub(crate) fn note_append(&self, bytes: u64) {

@@ -72,9 +72,10 @@ impl<A: Attachment> Logs<A> {
         read.unwrap_or_else(|| Err(restless(from.log, from.from))).map(|chunk| self.gathered.note(from, chunk))
     }
 
-    /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made.
+    /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made, and batches of the
+    /// journal of which they have a part.
     pub fn held_bytes(&self) -> u64 {
-        self.gathered.memory.bytes()
+        self.gathered.memory.bytes() + self.journal.pinned_bytes()
     }
 
     /// Counts a buffer that was made from what was read, such as an encoded answer.
@@ -124,6 +125,9 @@ enum Stop {
     WouldWait,
     /// Content has moved since the snapshot.
     Moved,
+    /// The root in force does not have content that the snapshot names. The log may have been trimmed or deleted between the two,
+    /// and its content reclaimed: then a new snapshot says so.
+    Absent(ReadError),
     Failed(ReadError),
 }
 
@@ -169,15 +173,17 @@ impl Found {
 impl<A: Attachment> Reader<'_, A> {
     /// Tries until content holds still. `None`: it would have to wait.
     fn again<T>(&self, read: impl Fn(&Self) -> Result<T, Stop>) -> Option<Result<T, ReadError>> {
+        let mut absent = None;
         for _ in 0..TRIES {
             match read(self) {
                 Ok(value) => return Some(Ok(value)),
                 Err(Stop::Failed(error)) => return Some(Err(error)),
                 Err(Stop::WouldWait) => return None,
-                Err(Stop::Moved) => {}
+                Err(Stop::Moved) => absent = None,
+                Err(Stop::Absent(error)) => absent = Some(error),
             }
         }
-        None
+        absent.map(Err)
     }
 
     fn chunk(&self, want: ReadFrom) -> Result<Chunk, Stop> {
@@ -371,7 +377,7 @@ impl<A: Attachment> Reader<'_, A> {
         }
         if Arc::ptr_eq(root, &self.logs.sealed.root()) {
             let what = "no run holds it".to_owned();
-            return Err(ReadError::Corrupt { log, offset: at, what }.into());
+            return Err(Stop::Absent(ReadError::Corrupt { log, offset: at, what }));
         }
         Err(Stop::Moved)
     }
@@ -392,18 +398,25 @@ impl<A: Attachment> Reader<'_, A> {
     fn frames(&self, log: LogId, pieces: &[Piece]) -> Result<Vec<Found>, Stop> {
         let frames: Vec<_> = pieces.iter().map(|piece| piece.frame).collect();
         let journal = &self.logs.journal;
-        let payloads = match self.mode {
+        use thalweg_journal::ReadError as J;
+        let offset = pieces.first().map_or(Offset::ZERO, |piece| piece.start);
+        let failed = |cause: String| Stop::Failed(ReadError::Io { log, offset, cause });
+        let mut payloads = match self.mode {
             Mode::NoWait => journal.try_read(&frames).ok_or(Stop::WouldWait)?,
             Mode::Wait => journal.read(&frames).wait(),
         };
-        use thalweg_journal::ReadError as J;
-        let offset = pieces.first().map_or(Offset::ZERO, |piece| piece.start);
+        // What a log's creating frame gave it may be asked for before that frame is written: the answer waits for it anyway.
+        if matches!(payloads, Err(J::NotWritten(_))) {
+            let (Mode::Wait, Some(last)) = (self.mode, frames.last()) else { return Err(Stop::WouldWait) };
+            journal.wait(last.end()).map_err(|poisoned| failed(poisoned.to_string()))?;
+            payloads = journal.read(&frames).wait();
+        }
         let payloads = payloads.map_err(|error| match error {
             J::Trimmed(_) => Stop::Moved,
             J::Corrupt { .. } | J::NotWritten(_) => {
                 Stop::Failed(ReadError::Corrupt { log, offset, what: error.to_string() })
             }
-            J::Io { .. } => Stop::Failed(ReadError::Io { log, offset, cause: error.to_string() }),
+            J::Io { .. } => failed(error.to_string()),
         })?;
         pieces.iter().zip(&payloads).map(|(piece, payload)| found_in_frame(log, *piece, payload)).collect()
     }
@@ -538,7 +551,8 @@ impl<'a, A: Attachment> Collected<'a, A> {
     fn fetch(&mut self, log: LogId, at: Offset) -> Result<(), Stop> {
         if let Some((object, range)) = self.pending.take() {
             let data = self.reader.logs.sealed.reader.data(object, range, self.reader.mode);
-            self.parts.push(data.map_err(|error| stop(error, log, at))?);
+            let data = data.map_err(|error| stop(error, log, at))?;
+            self.parts.push(self.reader.logs.gathered.memory.count(data));
         }
         Ok(())
     }

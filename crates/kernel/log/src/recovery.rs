@@ -16,61 +16,74 @@ use crate::logs::{Counters, Logs, LogsOptions, Loss, SHARDS, shard_of_log};
 use crate::root::Root;
 use crate::runs::Sealed;
 use crate::shard::Shard;
-use crate::upkeep::Pace;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64};
+use crate::upkeep::{Pace, UpkeepError};
 use bytes::Bytes;
-use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use thalweg_base::{LogId, Lsn, Offset};
-use thalweg_journal::{FrameRef, Journal};
+use thalweg_journal::{Bounds, FrameRef, Journal};
 use thalweg_manifest::Manifest;
 use thalweg_storage::Storage;
 
 /// Takes the frames that a journal found when it was opened, in order.
 pub type Replay<'a> = dyn FnMut(FrameRef, Bytes) -> Result<(), String> + 'a;
 
-/// What a journal must know when it is opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JournalBounds {
-    /// Frames from here on are wanted.
-    pub floor: Lsn,
-    /// This was durable for certain: damage below it is corruption.
-    pub known_durable: Lsn,
-}
-
 impl<A: Attachment> Logs<A> {
     /// Opens all logs. `open_journal` opens the journal and replays its frames; `loss` says what may
     /// have been lost since the last start.
+    ///
+    /// In this order, so that a unit that was taken over or that lost a part of itself keeps the rest: the root is made this owner's and
+    /// durable, the journal is opened, and only then are objects removed that the root does not name.
     pub fn open(
         options: LogsOptions,
         storage: Arc<dyn Storage>,
         manifest: Arc<dyn Manifest>,
         loss: Loss,
-        open_journal: impl FnOnce(JournalBounds, &mut Replay<'_>) -> Result<Arc<dyn Journal>, String>,
+        open_journal: impl FnOnce(Bounds, &mut Replay<'_>) -> Result<Arc<dyn Journal>, String>,
     ) -> Result<Self, OpenError> {
-        let (version, mut root) = match manifest.load()? {
+        let found = manifest.load()?;
+        let is_new = found.is_none();
+        let (version, mut root) = match found {
             Some(found) => (found.version, Root::decode(&found.body).map_err(|e| OpenError::Directory(e.to_string()))?),
             None => (0, Root::new(options.chunk_bytes)),
         };
+        Sealed::must_have(&storage, &root, is_new)?;
         let mut tables =
             Tables { shards: (0..SHARDS).map(|_| Shard::new()).collect(), missed: HashSet::new(), touched: Vec::new() };
         tables.load(&root, &storage)?;
 
-        let bounds = JournalBounds { floor: root.floor, known_durable: root.known_durable };
-        let journal = open_journal(bounds, &mut |at, bytes| tables.replay(at, &bytes)).map_err(OpenError::Journal)?;
-        tables.finish()?;
-
         let next_id = root.id_ceiling.max(options.ids_from);
-        root.id_ceiling = next_id + ID_RESERVE;
+        // Each start skips what the one before it reserved: an id that was given out, but lost before it was durable, stays unused.
+        root.id_ceiling = next_id + options.id_reserve;
         root.loss.raise(loss, LogId(next_id << SHARDS.trailing_zeros()));
-        root.known_durable = journal.durable();
         let loss = root.loss;
         let options = LogsOptions { chunk_bytes: root.chunk_bytes, ..options };
-        let sealed = Sealed::open(&options, storage, manifest, version, root)?;
+        let bounds = root.bounds();
+        // A new unit gets its root when it has a journal, so that one without a root holds nothing.
+        let sealed = Sealed::new(&options, storage, manifest, version, root);
+        if options.faults().orphans_go_first() {
+            sealed.remove_orphans()?;
+        }
+        if !is_new {
+            sealed.edit(Vec::new(), |_| {})?;
+        }
+        let journal = open_journal(bounds, &mut |at, bytes| {
+            if is_new {
+                return Err(format!("the frame at {}: {}", at.lsn, OpenError::ROOT_IS_MISSING));
+            }
+            tables.replay(at, &bytes)
+        })
+        .map_err(OpenError::Journal)?;
+        tables.finish()?;
+        sealed
+            .edit(Vec::new(), |root| (root.known_durable, root.journal_term) = (journal.durable(), journal.term()))?;
+        sealed.remove_orphans()?;
         Ok(Self {
             shards: tables.shards.into_iter().map(Mutex::new).collect(),
             journal,
+            id_ceiling: AtomicU64::new(next_id + options.id_reserve),
             sealed,
             gathered: Gathered::new(options.chunk_cache_bytes),
             options,
@@ -79,13 +92,21 @@ impl<A: Attachment> Logs<A> {
             low_on_space: AtomicBool::new(false),
             counters: Counters::default(),
             pace: Pace::default(),
+            #[cfg(feature = "faults")]
+            interrupt: Mutex::new(None),
         })
     }
-}
 
-/// Ids that are given out before the next manifest says so. Each start skips this many, so that an id which was given out but
-/// lost before it was durable is not given out again.
-pub(crate) const ID_RESERVE: u64 = 1 << 24;
+    /// Notes in the root how far the journal is durable, so that the next opening knows if some of it is gone. For when the journal is
+    /// closed: before that it goes on.
+    pub fn close(&self) -> Result<(), UpkeepError> {
+        let durable = self.durable();
+        if self.sealed.root().known_durable < durable {
+            self.sealed.edit(Vec::new(), |root| root.known_durable = durable)?;
+        }
+        Ok(())
+    }
+}
 
 struct Tables<A> {
     shards: Vec<Shard<A>>,

@@ -3,9 +3,12 @@
 use crate::logs::Loss;
 use crate::run::ObjectMeta;
 use thalweg_base::{DecodeError, Decoder, Durability, Encoder, LogId, Lsn, Millis, ObjectId};
+use thalweg_journal::Bounds;
 
-const VERSION: u8 = 2;
-/// Without marks by kind: logs did not say what they promise.
+const VERSION: u8 = 3;
+/// Without the journal's term.
+const VERSION_2: u8 = 2;
+/// Without marks by kind, too: logs did not say what they promise.
 const VERSION_1: u8 = 1;
 
 /// Incarnations below may have lost positions: of all logs, of those that do not say what they promise, and of buffered ones.
@@ -78,6 +81,8 @@ pub(crate) struct Root {
     pub(crate) floor: Lsn,
     /// Durable for certain when this root was written.
     pub(crate) known_durable: Lsn,
+    /// The term in which the journal was open then; zero if that is not known.
+    pub(crate) journal_term: u64,
     /// No log id (without shard bits) at or above was ever given out.
     pub(crate) id_ceiling: u64,
     pub(crate) next_object: u64,
@@ -95,6 +100,7 @@ impl Root {
             chunk_bytes,
             floor: Lsn::ZERO,
             known_durable: Lsn::ZERO,
+            journal_term: 0,
             id_ceiling: 0,
             next_object: 1,
             next_run: 1,
@@ -116,6 +122,7 @@ impl Root {
             self.loss.all.0,
             self.loss.unsaid.0,
             self.loss.buffered.0,
+            self.journal_term,
         ] {
             out.put_varint(n);
         }
@@ -141,7 +148,7 @@ impl Root {
     pub(crate) fn decode(body: &[u8]) -> Result<Self, DecodeError> {
         let mut d = Decoder::new(body);
         let version = d.u8()?;
-        if version != VERSION && version != VERSION_1 {
+        if !(VERSION_1..=VERSION).contains(&version) {
             return Err(DecodeError::Unknown { what: "root version", got: version.into() });
         }
         let mut root = Self::new(d.varint()?);
@@ -153,6 +160,9 @@ impl Root {
         root.loss.all = LogId(d.varint()?);
         if version != VERSION_1 {
             (root.loss.unsaid, root.loss.buffered) = (LogId(d.varint()?), LogId(d.varint()?));
+        }
+        if version != VERSION_1 && version != VERSION_2 {
+            root.journal_term = d.varint()?;
         }
         for _ in 0..d.varint()? {
             let mut run = Run { id: d.varint()?, objects: Vec::new() };
@@ -175,6 +185,11 @@ impl Root {
         Ok(root)
     }
 
+    /// What the journal must hold.
+    pub(crate) fn bounds(&self) -> Bounds {
+        Bounds { floor: self.floor, known_durable: self.known_durable, term: self.journal_term }
+    }
+
     /// Every object that the root names, and its length in bytes.
     pub(crate) fn lengths(&self) -> Vec<(ObjectId, u64)> {
         let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|o| (o.meta.id, o.meta.bytes())));
@@ -188,13 +203,13 @@ impl Root {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
 
     fn sample() -> Root {
         let mut root = Root::new(4096);
-        (root.floor, root.known_durable) = (Lsn(300), Lsn(301));
+        (root.floor, root.known_durable, root.journal_term) = (Lsn(300), Lsn(301), 9);
         (root.id_ceiling, root.next_object, root.next_run) = (5, 6, 7);
         root.loss = LossMarks { all: LogId(64), unsaid: LogId(128), buffered: LogId(200) };
         root.directory.push(DirectoryObject { id: ObjectId(1), records: 2, bytes: 3 });
@@ -204,15 +219,17 @@ mod tests {
     #[test]
     fn the_bytes_are_pinned() {
         let hex: String = sample().encode().iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, "028020ac02ad02050607408001c8010001010203");
+        assert_eq!(hex, "038020ac02ad02050607408001c801090001010203");
         assert_eq!(Root::decode(&sample().encode()), Ok(sample()));
     }
 
     #[test]
-    fn a_root_of_the_version_before_has_one_mark() {
+    fn a_root_of_version_1_has_one_mark_and_one_of_version_2_no_term() {
         let bytes = [0x01, 0x80, 0x20, 0xac, 0x02, 0xad, 0x02, 5, 6, 7, 0x40, 0, 1, 1, 2, 3];
         let loss = LossMarks { all: LogId(64), ..LossMarks::default() };
-        assert_eq!(Root::decode(&bytes), Ok(Root { loss, ..sample() }));
+        assert_eq!(Root::decode(&bytes), Ok(Root { loss, journal_term: 0, ..sample() }));
+        let bytes = [0x02, 0x80, 0x20, 0xac, 0x02, 0xad, 0x02, 5, 6, 7, 0x40, 0x80, 1, 0xc8, 1, 0, 1, 1, 2, 3];
+        assert_eq!(Root::decode(&bytes), Ok(Root { journal_term: 0, ..sample() }));
     }
 
     #[test]

@@ -9,10 +9,10 @@ use crate::error::OpenError;
 use crate::logs::LogsOptions;
 use crate::root::Root;
 use crate::run::RunReader;
-use parking_lot::{Mutex, RwLock};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, RwLock};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::ObjectId;
 use thalweg_manifest::{Manifest, ManifestError};
 use thalweg_storage::{Storage, StorageError};
@@ -21,41 +21,65 @@ pub(crate) struct Sealed {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) reader: RunReader,
     manifest: Arc<dyn Manifest>,
-    /// The manifest's version; held while an edit is made.
-    version: Mutex<u64>,
+    /// Held while an edit is made.
+    editing: Mutex<Editing>,
     root: RwLock<Arc<Root>>,
     next_object: Arc<AtomicU64>,
     pub(crate) holds: Arc<Holds>,
 }
 
+/// Where the manifest stands.
+struct Editing {
+    version: u64,
+    /// The body of an edit that failed: a restart may find it, or the root in force.
+    doubt: Option<Vec<u8>>,
+    /// Objects made for such edits. They go once a later edit is certain.
+    doubtful: Vec<ObjectId>,
+}
+
 impl Sealed {
-    /// Puts the first root in force and removes objects that no root names: leftovers of work that did not come to its commit.
-    pub(crate) fn open(
+    /// Refuses a unit that lacks objects which its root names, or its root: what is there then belongs to something that is not known.
+    pub(crate) fn must_have(storage: &Arc<dyn Storage>, root: &Root, is_new: bool) -> Result<(), OpenError> {
+        let objects = storage.list()?;
+        if let Some(missing) = root.objects().find(|id| objects.binary_search(id).is_err()) {
+            return Err(StorageError::Missing(missing).into());
+        }
+        if is_new && !objects.is_empty() {
+            return Err(OpenError::RootMissing { objects: objects.len() });
+        }
+        Ok(())
+    }
+
+    /// Puts the first root in force. The first edit commits it.
+    pub(crate) fn new(
         options: &LogsOptions,
         storage: Arc<dyn Storage>,
         manifest: Arc<dyn Manifest>,
         version: u64,
         root: Root,
-    ) -> Result<Self, OpenError> {
-        let named: HashSet<ObjectId> = root.objects().collect();
-        let objects = storage.list()?;
-        if let Some(missing) = named.iter().find(|id| objects.binary_search(id).is_err()) {
-            return Err(StorageError::Missing(*missing).into());
-        }
-        let newest = objects.last().map_or(0, |id| id.0 + 1);
-        for orphan in objects.iter().filter(|id| !named.contains(id)) {
-            storage.remove(*orphan)?;
-        }
-        let version = manifest.commit(version, &root.encode())?;
-        Ok(Self {
+    ) -> Self {
+        Self {
             reader: RunReader::new(Arc::clone(&storage), options.index_cache_bytes),
             holds: Arc::new(Holds::new(Arc::clone(&storage))),
             storage,
             manifest,
-            version: Mutex::new(version),
-            next_object: Arc::new(AtomicU64::new(root.next_object.max(newest))),
+            editing: Mutex::new(Editing { version, doubt: None, doubtful: Vec::new() }),
+            next_object: Arc::new(AtomicU64::new(root.next_object)),
             root: RwLock::new(Arc::new(root)),
-        })
+        }
+    }
+
+    /// Removes objects that the root in force does not name: leftovers of work that did not come to its commit. Their ids are not given
+    /// out again.
+    pub(crate) fn remove_orphans(&self) -> Result<(), StorageError> {
+        let named: HashSet<ObjectId> = self.root().objects().collect();
+        let objects = self.storage.list()?;
+        let newest = objects.last().map_or(0, |id| id.0 + 1);
+        self.next_object.fetch_max(newest, Ordering::Relaxed);
+        for orphan in objects.iter().filter(|id| !named.contains(id)) {
+            self.storage.remove(*orphan)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn root(&self) -> Arc<Root> {
@@ -73,43 +97,52 @@ impl Sealed {
     }
 
     /// Makes one edit with objects that were `made` for it. If it is certain that the edit was not made, they are removed again.
+    ///
+    /// After an `Io` error the edit counts as not made, although a restart may find it: the objects of both roots stay until a later
+    /// edit is certain, which starts from the root in force.
     pub(crate) fn edit(&self, made: Vec<ObjectId>, change: impl FnOnce(&mut Root)) -> Result<(), ManifestError> {
-        let mut version = self.version.lock();
+        let mut editing = self.editing.lock();
         let before = self.root();
         let mut root = Root::clone(&before);
         change(&mut root);
         root.next_object = self.next_object.load(Ordering::Relaxed);
-        match self.commit(*version, &root.encode()) {
-            Ok(new) => *version = new,
+        let body = root.encode();
+        match self.resolve(&mut editing).and_then(|()| self.manifest.commit(editing.version, &body)) {
+            Ok(version) => editing.version = version,
             Err(error) => {
-                // After an Io error a restart may find either root: the objects stay, the wrong ones become orphans.
-                if !matches!(error, ManifestError::Io { .. }) {
+                if matches!(error, ManifestError::Io { .. }) {
+                    editing.doubt.get_or_insert(body);
+                    editing.doubtful.extend(made);
+                } else {
                     self.discard(&made);
                 }
                 return Err(error);
             }
         }
+        let doubtful = std::mem::take(&mut editing.doubtful);
         let root = Arc::new(root);
         *self.root.write() = Arc::clone(&root);
-        drop(version);
+        drop(editing);
 
         let named: HashSet<ObjectId> = root.objects().collect();
-        let dropped: Vec<ObjectId> = before.objects().filter(|id| !named.contains(id)).collect();
-        self.discard(&dropped);
+        let dropped = before.objects().chain(doubtful).filter(|id| !named.contains(id));
+        self.discard(&dropped.collect::<Vec<_>>());
         Ok(())
     }
 
-    /// Commits, and after an error that leaves it open looks which root is there.
-    fn commit(&self, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
-        let done = self.manifest.commit(expected, body);
-        if let Err(ManifestError::Io { .. }) = &done
-            && let Ok(Some(found)) = self.manifest.load()
-            && found.version == expected + 1
-            && found.body == body
-        {
-            return Ok(found.version);
+    /// Finds the manifest's version after an edit whose outcome is in doubt.
+    fn resolve(&self, editing: &mut Editing) -> Result<(), ManifestError> {
+        let Some(body) = &editing.doubt else { return Ok(()) };
+        let found = self.manifest.load()?;
+        let version = found.as_ref().map_or(0, |root| root.version);
+        if version != editing.version {
+            let ours = version == editing.version + 1 && found.is_some_and(|root| root.body == body);
+            if !ours {
+                return Err(ManifestError::Conflict { expected: editing.version, found: version });
+            }
         }
-        done
+        (editing.version, editing.doubt) = (version, None);
+        Ok(())
     }
 
     /// Removes objects that no root names, at once or when nobody holds them any more.

@@ -3,24 +3,28 @@
 //! A round, with `floor` the journal position that it moves the floor to:
 //!
 //! 1. `floor` is durable, and at most about `settle_bytes` past the old one.
-//! 2. Under short locks: the records of logs that changed, and the pieces that stand below `floor`. Writers go on between.
+//! 2. Under short locks: the records of logs that changed, the pieces that stand below `floor`, then the tombstones of logs that were
+//!    deleted. Writers go on between.
 //! 3. The pieces are read in journal order and written in (log, offset) order.
-//! 4. The records are written. What they say must be durable first: the directory must never be ahead of the journal.
+//! 4. The round waits until everything that the journal had accepted by the end of step 2 is durable: the directory must never be ahead
+//!    of the journal. That is more than the records say. A log that was deleted during step 2 may have neither record nor pieces in
+//!    this round: without its delete, which lies above `floor`, recovery would find it without the content that the new floor has
+//!    passed. Then the records are written.
 //! 5. One edit names the new objects and moves the floor. Before it nothing has happened, after it everything has.
 //! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The journal is trimmed.
 
 use crate::attachment::Attachment;
 use crate::checkpoint::{self, Records};
+use crate::faults::Moment;
 use crate::frame;
 use crate::log::Piece;
 use crate::logs::{Logs, shard_of_log};
-use crate::recovery::ID_RESERVE;
 use crate::root::Run;
 use crate::run::{Content, Extent};
 use crate::shard::Shard;
+use crate::sync::Mutex;
+use crate::sync::atomic::Ordering;
 use crate::upkeep::{UpkeepError, sealed};
-use parking_lot::Mutex;
-use std::sync::atomic::Ordering;
 use thalweg_base::{LogId, Lsn, Millis, Offset};
 
 /// Logs looked at under one lock.
@@ -49,12 +53,13 @@ pub enum When {
 struct Taken {
     /// The lists of active slots, to be given back.
     active: Vec<Vec<u32>>,
-    graves: Vec<Vec<(LogId, Lsn)>>,
+    graves: Vec<Vec<LogId>>,
     records: Records,
     pieces: Vec<(LogId, Piece)>,
     /// Logs whose record was taken.
     clean: Vec<LogId>,
-    newest: Lsn,
+    /// The end of everything that can have had a say in this: accepted, not durable.
+    seen: Lsn,
 }
 
 impl<A: Attachment> Logs<A> {
@@ -82,62 +87,86 @@ impl<A: Attachment> Logs<A> {
             *since = None;
             return None;
         }
-        let first_seen = match *since {
+        let mut first_seen = match *since {
             Some((floor, at)) if floor == old => at,
             _ => now,
         };
+        let waited_ms = first_seen.elapsed(now);
         *since = Some((old, first_seen));
         let lag = durable.since(old);
-        let due = when == When::Now
-            || lag >= self.options.settle_bytes
-            || now.since(first_seen) >= self.options.settle_after_ms;
+        let due = when == When::Now || lag >= self.options.settle_bytes || waited_ms >= self.options.settle_after_ms;
         due.then(|| old.plus(lag.min(self.options.settle_bytes)))
     }
 
     fn take(&self, floor: Lsn) -> Taken {
         let mut taken = Taken::default();
         for shard in &self.shards {
-            let (mut active, graves) = {
-                let mut shard = shard.lock();
-                (std::mem::take(&mut shard.active), std::mem::take(&mut shard.graves))
-            };
+            let mut active = std::mem::take(&mut shard.lock().active);
+            let mut graves = self.planted_graves(shard, &mut taken);
+            self.at(Moment::ShardListed);
             // A slot that was freed and used again may be listed twice.
             active.sort_unstable();
             active.dedup();
             for slots in active.chunks(LOGS_PER_LOCK) {
-                let mut shard = shard.lock();
-                for slot in slots {
-                    let Some(log) = shard.awake_at(*slot) else {
-                        continue;
-                    };
-                    let before = taken.pieces.len();
-                    taken.pieces.extend(log.pieces_below(floor).map(|piece| (log.id, piece)));
-                    if log.dirty || taken.pieces.len() > before {
-                        taken.records.push((log.id, Some(log.record(floor))));
-                        taken.newest = taken.newest.max(log.changed);
-                        taken.clean.push(log.id);
-                        log.dirty = false;
-                    }
-                }
+                self.take_logs(shard, slots, floor, &mut taken);
+                self.at(Moment::ShardHalfTaken);
             }
-            for (log, at) in &graves {
-                taken.records.push((*log, None));
-                taken.newest = taken.newest.max(*at);
+            // After the logs: one that was deleted before its turn has a tombstone in this round.
+            if !self.options.faults().round_misses_deletes() {
+                graves = std::mem::take(&mut shard.lock().graves);
             }
+            taken.records.extend(graves.iter().map(|log| (*log, None)));
             taken.active.push(active);
             taken.graves.push(graves);
         }
-        // No log is there twice: one that died after its record was taken gets its tombstone in the next round.
-        taken.records.sort_unstable_by_key(|(log, _)| *log);
+        // One that was deleted after its record was taken has only a tombstone.
+        taken.records.sort_unstable_by_key(|(log, record)| (*log, record.is_some()));
+        taken.records.dedup_by_key(|(log, _)| *log);
+        if !self.options.faults().round_misses_deletes() {
+            taken.seen = self.journal.end();
+        }
+        self.at(Moment::Taken);
         taken
+    }
+
+    /// Takes the records and pieces of some logs of a shard.
+    fn take_logs(&self, shard: &Mutex<Shard<A>>, slots: &[u32], floor: Lsn, taken: &mut Taken) {
+        let mut shard = shard.lock();
+        for slot in slots {
+            let Some(log) = shard.awake_at(*slot) else {
+                continue;
+            };
+            let before = taken.pieces.len();
+            taken.pieces.extend(log.pieces_below(floor).map(|piece| (log.id, piece)));
+            if log.dirty || taken.pieces.len() > before {
+                taken.records.push((log.id, Some(log.record(floor))));
+                taken.clean.push(log.id);
+                taken.seen = taken.seen.max(log.changed);
+                log.dirty = false;
+            }
+        }
+    }
+
+    /// The fault that a round had: tombstones are taken before the logs, and a delete in between is neither seen nor waited for.
+    fn planted_graves(&self, shard: &Mutex<Shard<A>>, taken: &mut Taken) -> Vec<LogId> {
+        if !self.options.faults().round_misses_deletes() {
+            return Vec::new();
+        }
+        let graves = std::mem::take(&mut shard.lock().graves);
+        if !graves.is_empty() {
+            taken.seen = taken.seen.max(self.journal.end());
+        }
+        graves
     }
 
     fn round(&self, floor: Lsn, taken: &mut Taken) -> Result<(), UpkeepError> {
         let objects = self.build_run(&mut taken.pieces)?;
         let settled: u64 = objects.iter().map(|meta| meta.bytes()).sum();
         let fresh: Vec<_> = objects.iter().map(|meta| meta.id).collect();
-        let known_durable = floor.max(taken.newest);
+        let known_durable = floor.max(taken.seen);
+        self.at(Moment::RunWritten);
         let directory = self.journal.wait(known_durable).map_err(UpkeepError::from).and_then(|()| {
+            self.at(Moment::Durable);
             if taken.records.is_empty() {
                 return Ok(None);
             }
@@ -145,17 +174,20 @@ impl<A: Attachment> Logs<A> {
         });
         let directory = directory.inspect_err(|_| self.sealed.discard(&fresh))?;
         let made = fresh.into_iter().chain(directory.iter().map(|object| object.id)).collect();
-        let next_id = self.next_id.load(Ordering::Relaxed);
+        self.at(Moment::Unnamed);
+        let ceiling = self.next_id.load(Ordering::Relaxed) + self.options.id_reserve;
         self.sealed.edit(made, |root| {
             root.floor = floor;
             root.known_durable = root.known_durable.max(known_durable);
-            root.id_ceiling = root.id_ceiling.max(next_id + ID_RESERVE);
+            root.id_ceiling = root.id_ceiling.max(ceiling);
             root.directory.extend(directory);
             if !objects.is_empty() {
                 root.runs.push(Run { id: root.next_run, objects: objects.into_iter().map(sealed).collect() });
                 root.next_run += 1;
             }
         })?;
+        self.at(Moment::Edited);
+        self.id_ceiling.fetch_max(ceiling, Ordering::Release);
         let pace = &self.pace;
         pace.settled_bytes.fetch_add(settled, Ordering::Relaxed);
         pace.directory_bytes.fetch_add(directory.map_or(0, |object| object.bytes), Ordering::Relaxed);
@@ -251,7 +283,7 @@ impl<A: Attachment> Logs<A> {
     /// Puts logs to rest that were only looked at.
     fn rest(&self, now: Millis) {
         let mut rested = self.pace.rested.lock();
-        if now.since(*rested) < REST_EVERY_MS {
+        if rested.elapsed(now) < REST_EVERY_MS {
             return;
         }
         *rested = now;

@@ -51,8 +51,8 @@ pub(crate) struct Shard<A> {
     last: Cell<u32>,
     /// Slots of awake logs that the next round must look at. A slot may have been reused since: its log says if it is listed.
     pub(crate) active: Vec<u32>,
-    /// Logs removed since the last checkpoint, and the end of the frame that removed each.
-    pub(crate) graves: Vec<(LogId, Lsn)>,
+    /// Logs removed since the last checkpoint.
+    pub(crate) graves: Vec<LogId>,
     vanished: Vec<Vanished>,
 }
 
@@ -197,7 +197,7 @@ impl<A: Attachment> Shard<A> {
         }
         self.slots[slot as usize] = Slot::Vacant;
         self.vacant.push(slot);
-        self.graves.push((id, at));
+        self.graves.push(id);
         if let Ok(name) = std::str::from_utf8(&name) {
             self.vanished.push(Vanished { name: name.into(), at });
         }

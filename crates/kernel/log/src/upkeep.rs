@@ -5,14 +5,15 @@
 
 use crate::attachment::Attachment;
 use crate::directory::DirectoryError;
+use crate::faults::Moment;
 use crate::logs::Logs;
 use crate::root::{DirectoryObject, Root, Run, Sealed};
 use crate::run::plan::{Liveness, Rewrite, RunShape, plan_merge, plan_rewrite};
 use crate::run::{Live, ObjectMeta, RunBuilder, RunError, RunOptions, live_bytes, merge};
 use crate::shard::Bounds;
-use parking_lot::Mutex;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{LogId, Lsn, Millis, ObjectId, Offset};
 use thalweg_journal::Poisoned;
 use thalweg_manifest::ManifestError;
@@ -164,12 +165,18 @@ impl<A: Attachment> Logs<A> {
     fn rebuild(&self, inputs: &[Vec<ObjectMeta>]) -> Result<(Vec<ObjectMeta>, u64), UpkeepError> {
         let mut builder = self.run_builder();
         let stats = merge(inputs, &|log| self.live(log), &mut builder)?;
+        self.at(Moment::Looked);
         self.deaths_are_durable()?;
-        Ok((builder.finish()?, stats.copied_bytes))
+        let built = builder.finish()?;
+        self.at(Moment::Unnamed);
+        Ok((built, stats.copied_bytes))
     }
 
     /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is gone.
     fn deaths_are_durable(&self) -> Result<(), Poisoned> {
+        if self.options.faults().merge_ignores_undurable_deaths() {
+            return Ok(());
+        }
         self.journal.wait(self.journal.end())
     }
 
@@ -210,10 +217,10 @@ impl<A: Attachment> Logs<A> {
     /// than half alive by a rewrite, and every other dead byte when it has been dead for `purge_after_ms`. Whether it did anything.
     pub fn reclaim(&self, now: Millis) -> Result<bool, UpkeepError> {
         {
-            let reclaim = self.pace.reclaim.lock();
+            let mut reclaim = self.pace.reclaim.lock();
             let deaths = self.counters.deaths.load(Ordering::Relaxed);
-            if (deaths == reclaim.deaths && !reclaim.waiting) || now.since(reclaim.last) < self.options.reclaim_every_ms
-            {
+            let is_early = reclaim.last.elapsed(now) < self.options.reclaim_every_ms;
+            if (deaths == reclaim.deaths && !reclaim.waiting) || is_early {
                 return Ok(false);
             }
         }
@@ -243,12 +250,14 @@ impl<A: Attachment> Logs<A> {
                     continue;
                 };
                 object.live_bytes = *live;
-                object.dead_since =
-                    if *live < object.meta.covered_bytes() { object.dead_since.or(Some(now)) } else { None };
+                // Not in the future: the clock may have been set back since.
+                let dead_since = object.dead_since.map_or(now, |since| since.min(now));
+                object.dead_since = (*live < object.meta.covered_bytes()).then_some(dead_since);
             }
         };
         let mut after = Root::clone(&root);
         note(&mut after);
+        self.at(Moment::Looked);
         self.deaths_are_durable()?;
         if after.runs != root.runs {
             self.sealed.edit(Vec::new(), note)?;

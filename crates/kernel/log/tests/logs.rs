@@ -4,13 +4,17 @@
 
 mod support;
 
-use support::{ScriptedJournal, Unit};
+use bytes::Bytes;
+use support::{Fate, ScriptedJournal, Unit};
+use thalweg_base::DecodeError;
 use thalweg_base::{Durability, LogId, Lsn, Millis, Offset, Until};
-use thalweg_journal::Class;
+use thalweg_journal::{Class, Journal};
 use thalweg_log::{
-    Append, CommitError, Committed, Lengths, Logs, LogsOptions, Loss, Op, Origin, ReadError, ReadFrom, Seek, SeekError,
-    When,
+    Append, CommitError, Committed, Lengths, Logs, LogsOptions, Loss, Op, OpenError, Origin, ReadError, ReadFrom, Seek,
+    SeekError, UpkeepError, When,
 };
+use thalweg_manifest::{Manifest, ManifestError};
+use thalweg_storage::Storage;
 
 type Unlocked = Logs<support::Notes>;
 
@@ -536,5 +540,217 @@ fn a_crash_of_the_machine_gives_buffered_logs_and_only_those_a_new_incarnation()
             assert_eq!(after[n][0], after[n][1], "positions of a fork are its source's");
         }
         assert_eq!(incarnations(&unit.open()), after);
+    }
+}
+
+#[test]
+fn a_fork_is_published_with_what_it_inherits_and_read_before_it_is_written() {
+    let journal = ScriptedJournal::lazy();
+    let unit = Unit::new(journal.clone(), options());
+    let logs = unit.open();
+    let source = create(&logs, "source");
+    append(&logs, source, b"hello");
+    let fork = fork(&logs, "fork", source, 5);
+    let published = |log| logs.lock_logs(&[log], &[]).view(log).unwrap().published;
+    assert_eq!(
+        (published(source), published(fork)),
+        (Offset(0), Offset(5)),
+        "every answer about the fork waits for it"
+    );
+    let wanted = ReadFrom { log: fork, from: Offset(0), upto: Offset(5) };
+    assert!(logs.try_read(wanted).is_none(), "it would have to wait");
+    assert_eq!(logs.read(wanted).unwrap().parts.concat(), b"hello");
+    assert!(journal.durable() > Lsn::ZERO, "the read has waited for what it read");
+}
+
+#[test]
+fn a_note_that_cannot_be_applied_is_refused_before_it_is_in_the_journal() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    let before = logs.journal().end();
+    let lengths = Lengths::one(3);
+    let parts = [&b"abc"[..]];
+    let append = Some(Append::Bytes { parts: &parts, lengths: &lengths });
+    let refused = logs.lock(&["a"]).commit(Class::User, &[Op::Write { log, note: b"bad", append }]);
+    assert_eq!(refused, Err(CommitError::Note { log, error: DecodeError::Range("note") }));
+    assert_eq!((logs.journal().end(), tail(&logs, log)), (before, Offset(0)), "nothing has changed");
+    drop(logs);
+    assert_eq!(tail(&unit.open(), log), Offset(0), "and the unit opens");
+}
+
+#[test]
+fn ids_beyond_those_that_the_root_reserves_are_not_given_out() {
+    let journal = ScriptedJournal::lazy();
+    let unit = Unit::new(journal.clone(), LogsOptions { id_reserve: 5, ..options() });
+    let logs = unit.open();
+    let named = |n: usize| format!("log {n}");
+    let create = |logs: &Unlocked, n: usize| {
+        let name = named(n);
+        let op = Op::Create { name: &name, note: b"", origin: None, append: None };
+        logs.lock(&[&name]).commit(Class::User, &[op]).map(|done| done.created.unwrap())
+    };
+    let given: Vec<LogId> = (0..).map_while(|n| create(&logs, n).ok()).collect();
+    assert!((1..=5).contains(&given.len()), "{given:?}");
+    assert_eq!(create(&logs, given.len()), Err(CommitError::Ids(5)));
+    // A crash that loses all of them does not give one out again.
+    journal.crash();
+    let logs = unit.open();
+    let again = create(&logs, 0).unwrap();
+    assert!(given.iter().all(|id| id.0 >> 6 < again.0 >> 6), "{again} after {given:?}");
+    // A round reserves more.
+    while create(&logs, logs.len()).is_ok() {}
+    journal.sync();
+    assert!(logs.settle(Millis(1), When::Now).unwrap());
+    create(&logs, 100).unwrap();
+}
+
+#[test]
+fn an_edit_whose_outcome_is_not_known_counts_as_not_made_and_loses_nothing() {
+    for fate in [Fate::Made, Fate::NotMade] {
+        for restart in [false, true] {
+            let unit = Unit::new(ScriptedJournal::eager(), options());
+            let logs = unit.open();
+            let log = create(&logs, "a");
+            append(&logs, log, b"one");
+            unit.manifest.fail_next(fate);
+            let failed = logs.settle(Millis(1), When::Now);
+            assert!(matches!(failed, Err(UpkeepError::Manifest(ManifestError::Io { .. }))), "{failed:?}");
+            assert_eq!(unit.journal.start(), Lsn::ZERO, "the journal keeps what a restart may need");
+            append(&logs, log, b"two");
+            let logs = if restart {
+                drop(logs);
+                unit.open()
+            } else {
+                logs
+            };
+            assert_eq!(read(&logs, log), b"onetwo", "{fate:?}");
+            settle_all(&logs);
+            assert!(unit.journal.start() > Lsn::ZERO);
+            assert_eq!(read(&logs, log), b"onetwo");
+            let named = logs.stats().objects as usize;
+            assert_eq!(unit.storage.list().unwrap().len(), named, "objects of the edit that was in doubt are gone");
+            assert_eq!(read(&unit.open(), log), b"onetwo");
+        }
+    }
+}
+
+#[test]
+fn an_owner_that_was_replaced_while_its_edit_was_in_doubt_stops() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    append(&logs, log, b"one");
+    unit.manifest.fail_next(Fate::NotMade);
+    logs.settle(Millis(1), When::Now).unwrap_err();
+    let root = unit.manifest.load().unwrap().unwrap();
+    unit.manifest.commit(root.version, b"of another owner").unwrap();
+    let refused = logs.settle(Millis(1), When::Now);
+    assert!(matches!(refused, Err(UpkeepError::Manifest(ManifestError::Conflict { .. }))), "{refused:?}");
+}
+
+#[test]
+fn objects_or_frames_without_a_root_are_refused_and_left_alone() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    append(&logs, log, b"one");
+    drop(logs);
+    // Frames alone.
+    let mut lost = Unit::new(unit.journal.clone(), unit.options);
+    let refused = lost.try_open(Loss::Nothing).err().unwrap();
+    assert!(matches!(&refused, OpenError::Journal(why) if why.contains("the manifest is missing")), "{refused}");
+    settle_all(&unit.open());
+    // Objects alone.
+    let objects = unit.storage.list().unwrap();
+    lost = Unit { storage: unit.storage.clone(), ..Unit::new(ScriptedJournal::eager(), unit.options) };
+    let refused = lost.try_open(Loss::Nothing).err().unwrap();
+    assert!(matches!(refused, OpenError::RootMissing { objects: n } if n == objects.len()), "{refused}");
+    assert_eq!(unit.storage.list().unwrap(), objects, "they are there still");
+    assert_eq!(read(&unit.open(), log), b"one");
+}
+
+#[test]
+fn objects_are_removed_only_once_the_root_that_does_not_name_them_is_this_owners() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    append(&logs, log, b"one");
+    drop(logs);
+    let orphan = thalweg_base::ObjectId(77);
+    unit.storage.create(orphan).unwrap().finish().unwrap();
+    // The first edit of an opening fails: it may be another's unit by now.
+    unit.manifest.fail_next(Fate::NotMade);
+    assert!(unit.try_open(Loss::Nothing).is_err());
+    assert!(unit.storage.list().unwrap().contains(&orphan));
+    let logs = unit.open();
+    assert!(!unit.storage.list().unwrap().contains(&orphan));
+    append(&logs, log, b"two");
+    settle_all(&logs);
+    assert!(unit.storage.list().unwrap().iter().all(|id| id.0 > 77), "its id is not given out again");
+}
+
+#[test]
+fn a_closed_unit_knows_how_far_its_journal_was_durable() {
+    let journal = ScriptedJournal::eager();
+    let unit = Unit::new(journal.clone(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    append(&logs, log, b"one");
+    let end = logs.durable();
+    logs.close().unwrap();
+    let cut = thalweg_log::read_cut(&*unit.manifest).unwrap().unwrap();
+    assert_eq!((cut.journal.known_durable, cut.journal.term), (end, journal.term()));
+}
+
+#[test]
+fn background_work_goes_on_when_the_clock_is_set_back() {
+    let options = LogsOptions { settle_after_ms: 1_000, reclaim_every_ms: 1_000, purge_after_ms: 0, ..options() };
+    let unit = Unit::new(ScriptedJournal::eager(), options);
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    append(&logs, log, b"one");
+    let hour = 3_600_000;
+    assert!(!logs.settle(Millis(10 * hour), When::Due).unwrap(), "seen for the first time");
+    assert!(!logs.settle(Millis(hour), When::Due).unwrap(), "the wait begins again");
+    assert!(logs.settle(Millis(hour + 1_000), When::Due).unwrap(), "and ends after its time");
+    assert!(!logs.reclaim(Millis(10 * hour)).unwrap(), "nothing has died");
+    let gone = Op::Delete { log };
+    logs.lock_logs(&[log], &[]).commit(Class::Upkeep, &[gone]).unwrap();
+    logs.reclaim(Millis(hour)).unwrap();
+    logs.reclaim(Millis(hour + 1_000)).unwrap();
+    logs.reclaim(Millis(hour + 2_000)).unwrap();
+    assert_eq!(logs.stats().data_bytes, 0, "its space is given back");
+}
+
+#[test]
+fn damage_of_an_object_is_an_error_that_names_the_log_and_never_other_bytes() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    append(&logs, log, &[7; 50]);
+    settle_all(&logs);
+    drop(logs);
+    for object in unit.storage.list().unwrap() {
+        let whole = unit.storage.read(object, 0..unit.storage.len(object).unwrap()).wait().unwrap();
+        for at in 0..whole.len() {
+            let mut damaged = whole.to_vec();
+            damaged[at] ^= 16;
+            let copy = Unit { manifest: unit.manifest.copy(), ..Unit::new(unit.journal.clone(), unit.options) };
+            for other in unit.storage.list().unwrap() {
+                let bytes = unit.storage.read(other, 0..unit.storage.len(other).unwrap()).wait().unwrap();
+                let bytes = if other == object { Bytes::from(damaged.clone()) } else { bytes };
+                let mut writer = copy.storage.create(other).unwrap();
+                writer.write(&bytes).unwrap();
+                writer.finish().unwrap();
+            }
+            // The directory is read when the unit is opened, content when it is asked for.
+            let Ok(logs) = copy.try_open(Loss::Nothing) else { continue };
+            match read_from(&logs, log, 0) {
+                Ok((bytes, _)) => assert_eq!(bytes, [7; 50], "byte {at} of object {object}"),
+                Err(ReadError::Corrupt { log: of, .. }) => assert_eq!(of, log),
+                Err(error) => panic!("byte {at} of object {object}: {error}"),
+            }
+        }
     }
 }

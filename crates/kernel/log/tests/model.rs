@@ -11,10 +11,13 @@ use oorandom::Rand32;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use support::{Interrupted, Notes, ScriptedJournal, Unit};
+use support::{Doubtful, Fate, Notes, ScriptedJournal, Unit};
 use thalweg_base::{Durability, LogId, Lsn, Millis, Offset};
 use thalweg_journal::{Class, Journal};
-use thalweg_log::{Append, Lengths, Logs, LogsOptions, Loss, Op, Origin, ReadError, ReadFrom, When};
+use thalweg_log::{
+    Append, Faults, Lengths, Logs, LogsOptions, Loss, Moment, Op, Origin, ReadError, ReadFrom, UpkeepError, When,
+};
+use thalweg_manifest::ManifestError;
 
 const CHUNK: u64 = 100;
 
@@ -66,6 +69,26 @@ enum Fault {
     MarkNotApplied,
     /// The mark is applied to those that say that they are buffered alone.
     MarkOfUnsaidForgotten,
+    /// Faults of the kernel itself.
+    RoundMissesDeletes,
+    MergeIgnoresUndurableDeaths,
+}
+
+impl Fault {
+    const ALL: [Self; 4] = [
+        Self::MarkNotApplied,
+        Self::MarkOfUnsaidForgotten,
+        Self::RoundMissesDeletes,
+        Self::MergeIgnoresUndurableDeaths,
+    ];
+
+    fn planted(self) -> Faults {
+        Faults {
+            round_misses_deletes: self == Self::RoundMissesDeletes,
+            merge_ignores_undurable_deaths: self == Self::MergeIgnoresUndurableDeaths,
+            ..Faults::default()
+        }
+    }
 }
 
 type Model = BTreeMap<LogId, Modelled>;
@@ -85,6 +108,10 @@ struct World {
     shown: Vec<Shown>,
     /// Crashes of the machine that took something which was written.
     losses: u64,
+    /// The process died inside of background work: nothing happens until the crash that follows.
+    dead: bool,
+    /// At which moments it died.
+    deaths: Vec<Moment>,
 }
 
 impl World {
@@ -177,6 +204,31 @@ impl World {
             (Fault::MarkNotApplied, _) => Loss::Nothing,
             (Fault::MarkOfUnsaidForgotten, _) | (_, Durability::Durable) => Loss::Buffered,
             _ => Loss::Unsaid,
+        }
+    }
+
+    /// Other threads, while background work is under way: they write, the journal goes on by itself, the process dies.
+    fn meanwhile(&mut self, journal: &ScriptedJournal, manifest: &Doubtful, moment: Moment) {
+        if self.dead {
+            return;
+        }
+        // A round has many shards to look at, and one of everything else.
+        let often = matches!(moment, Moment::ShardListed | Moment::ShardHalfTaken);
+        match self.upto(if often { 800 } else { 40 }) {
+            0 => {
+                (self.dead, self.deaths) = (true, [&self.deaths[..], &[moment]].concat());
+                journal.die();
+                manifest.die();
+                return;
+            }
+            1 => journal.sync(),
+            2..4 => journal.write(),
+            _ => {}
+        }
+        match self.upto(if often { 24 } else { 4 }) {
+            0 => self.delete(),
+            1 | 2 => self.write(),
+            _ => {}
         }
     }
 
@@ -354,8 +406,8 @@ fn run(seed: u64) -> u64 {
     play(seed, Fault::None).0
 }
 
-/// What was seen of a history, and how often it lost something.
-fn play(seed: u64, fault: Fault) -> (u64, u64) {
+/// What was seen of a history, how often it lost something, and where in background work the process died.
+fn play(seed: u64, fault: Fault) -> (u64, u64, Vec<Moment>) {
     let unsaid = if seed.is_multiple_of(2) { Durability::Durable } else { Durability::Buffered };
     let journal = ScriptedJournal::lazy();
     let options = LogsOptions {
@@ -365,13 +417,13 @@ fn play(seed: u64, fault: Fault) -> (u64, u64) {
         fan_in: 2 + (seed % 3) as usize,
         reclaim_every_ms: 0,
         durability: unsaid,
+        faults: fault.planted(),
         ..LogsOptions::default()
     };
     let unit = Unit::new(journal.clone(), options);
-    let storage = Arc::new(Interrupted::new(unit.storage.clone()));
     let world = Arc::new(Mutex::new(World {
         random: Rand32::new(seed),
-        logs: unit.open_on(storage.clone(), Loss::Nothing),
+        logs: unit.open(),
         now: Model::new(),
         written: Model::new(),
         durable: Model::new(),
@@ -381,47 +433,33 @@ fn play(seed: u64, fault: Fault) -> (u64, u64) {
         unsaid,
         shown: Vec::new(),
         losses: 0,
+        dead: false,
+        deaths: Vec::new(),
     }));
     // Writers go on while a round or a merge is under way.
-    let inside = Arc::clone(&world);
-    *storage.before_create.lock() = Some(Box::new(move || {
-        let mut world = inside.lock();
-        for _ in 0..world.upto(4) {
-            world.write();
-        }
-    }));
+    let interrupted = |logs: &Logs<Notes>| {
+        let (inside, journal, manifest) = (Arc::clone(&world), Arc::clone(&journal), Arc::clone(&unit.manifest));
+        logs.interrupt(Some(Arc::new(move |moment| inside.lock().meanwhile(&journal, &manifest, moment))));
+    };
+    interrupted(&world.lock().logs);
     let mut hash = 0u64;
     for step in 0..400u64 {
         let action = world.lock().upto(40);
         let logs = Arc::clone(&world.lock().logs);
+        if world.lock().upto(60) == 0 {
+            unit.manifest.fail_next(if step % 2 == 0 { Fate::Made } else { Fate::NotMade });
+        }
+        let fails = |what: &str, done: Result<bool, UpkeepError>| {
+            let may = matches!(done, Ok(_) | Err(UpkeepError::Manifest(ManifestError::Io { .. })));
+            assert!(may || world.lock().dead, "{what}: {done:?}");
+        };
         match action {
-            0..2 => {
-                logs.settle(Millis(step), When::Now).expect("a round");
-            }
-            2 => {
-                logs.merge().expect("a merge");
-            }
-            3 => {
-                logs.reclaim(Millis(step * 10_000)).expect("reclaiming");
-            }
+            0..2 => fails("a round", logs.settle(Millis(step), When::Now)),
+            2 => fails("a merge", logs.merge()),
+            3 => fails("reclaiming", logs.reclaim(Millis(step * 10_000))),
             4 => journal.sync(),
             5..7 => journal.write(),
-            7 if step % 3 == 0 => {
-                let mut world = world.lock();
-                let machine = world.upto(3) > 0;
-                let loss = world.crash(&journal, machine, fault);
-                world.advance();
-                (world.now, world.written) = (world.durable.clone(), world.durable.clone());
-                world.unwritten.clear();
-                world.undurable.clear();
-                drop(logs);
-                world.logs = unit.open_on(storage.clone(), loss);
-                world.check_shown();
-                assert_eq!(world.logs.len(), world.now.len(), "logs after a crash");
-                for log in world.now.keys().copied().collect::<Vec<_>>() {
-                    world.check(log);
-                }
-            }
+            7 if step % 3 == 0 => world.lock().dead = true,
             8..14 => {
                 let mut world = world.lock();
                 journal.write();
@@ -434,29 +472,38 @@ fn play(seed: u64, fault: Fault) -> (u64, u64) {
             }
             _ => world.lock().write(),
         }
+        if world.lock().dead {
+            drop(logs);
+            let mut world = world.lock();
+            let machine = world.upto(3) > 0;
+            let loss = world.crash(&journal, machine, fault);
+            world.advance();
+            (world.now, world.written, world.dead) = (world.durable.clone(), world.durable.clone(), false);
+            world.unwritten.clear();
+            world.undurable.clear();
+            // One that is opened while its manifest fails is opened again.
+            world.logs = unit.try_open(loss).unwrap_or_else(|_| unit.open_after(loss));
+            interrupted(&world.logs);
+            world.check_shown();
+            assert_eq!(world.logs.len(), world.now.len(), "logs after a crash");
+            for log in world.now.keys().copied().collect::<Vec<_>>() {
+                world.check(log);
+            }
+        }
         let mut world = world.lock();
         world.advance();
         hash = hash.wrapping_mul(31).wrapping_add(world.logs.journal().end().0 + world.logs.stats().objects);
     }
-    *storage.before_create.lock() = None;
-    let losses = world.lock().losses;
-    (hash, losses)
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
+    let mut world = world.lock();
+    world.logs.interrupt(None);
+    (hash, world.losses, std::mem::take(&mut world.deaths))
 }
 
 #[test]
 fn simulation_of_random_histories_equals_the_model() {
-    if let Some(seed) = number("SEED") {
+    thalweg_sim::histories(300, "thalweg-log", |seed| {
         run(seed);
-        return;
-    }
-    for seed in 0..number("SEEDS").unwrap_or(300) {
-        let done = std::panic::catch_unwind(|| run(seed));
-        assert!(done.is_ok(), "replay with: SEED={seed} cargo test -p thalweg-log --test model");
-    }
+    });
 }
 
 #[test]
@@ -466,11 +513,20 @@ fn histories_lose_what_was_written() {
 }
 
 #[test]
+fn histories_die_at_every_moment_of_background_work() {
+    let deaths: Vec<Moment> = (0..150).flat_map(|seed| play(seed, Fault::None).2).collect();
+    use Moment::{Durable, Edited, Looked, RunWritten, ShardHalfTaken, ShardListed, Taken, Unnamed};
+    for moment in [ShardListed, ShardHalfTaken, Taken, RunWritten, Durable, Unnamed, Edited, Looked] {
+        assert!(deaths.contains(&moment), "no history died at {moment:?}");
+    }
+}
+
+#[test]
 fn planted_faults_are_caught() {
-    for fault in [Fault::MarkNotApplied, Fault::MarkOfUnsaidForgotten] {
+    for fault in Fault::ALL {
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
-        let seen = (0..200).find(|seed| std::panic::catch_unwind(|| play(*seed, fault)).is_err());
+        let seen = (0..400).find(|seed| std::panic::catch_unwind(|| play(*seed, fault)).is_err());
         std::panic::set_hook(hook);
         assert!(seen.is_some(), "no history shows {fault:?}");
         println!("{fault:?} is seen by seed {}", seen.unwrap_or_default());

@@ -35,29 +35,25 @@ impl FileManifest {
     pub fn open_as(disk: Arc<dyn Disk>, path: &str, epoch: u64, nonce: u64) -> Result<Self, ManifestError> {
         let writer = Mutex::new(Writer { epoch, nonce, settled: false });
         let manifest = Self { disk, path: path.to_owned(), writer };
-        manifest.load()?;
+        manifest.find()?;
         Ok(manifest)
     }
 
-    /// The root that a restart would find.
+    /// The root that a restart would find. Its owner must not act on one that a power failure could take back. To sync the folder
+    /// once more would not help: after a failed sync the system may have dropped the rename and still report success the next time.
+    /// So the root that is found is written and renamed again.
     fn settle(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
-        let found = self.read()?;
-        // Nobody may act on a root that a power failure could take back.
+        let found = self.find()?;
         if !writer.settled {
-            if found.is_some() {
-                self.sync_folder()?;
+            if let Some(frame) = &found {
+                self.replace(frame)?;
             }
             writer.settled = true;
         }
         Ok(found)
     }
 
-    fn sync_folder(&self) -> Result<(), ManifestError> {
-        let dir = self.path.rsplit_once('/').map_or("", |(dir, _)| dir);
-        self.disk.sync_dir(dir).map_err(|error| failed("syncing the folder", &error))
-    }
-
-    fn read(&self) -> Result<Option<Frame>, ManifestError> {
+    fn find(&self) -> Result<Option<Frame>, ManifestError> {
         let file = match self.disk.open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -91,18 +87,28 @@ impl FileManifest {
             return Err(error);
         }
         self.disk.rename(&beside, &self.path).map_err(|error| failed("renaming", &error))?;
-        self.sync_folder()
+        let dir = self.path.rsplit_once('/').map_or("", |(dir, _)| dir);
+        // `NoSpace` would say that the old root still stands: from here on that is not known.
+        self.disk.sync_dir(dir).map_err(|error| io_failed("syncing the folder", &error))
     }
 }
 
 fn failed(operation: &'static str, error: &io::Error) -> ManifestError {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ManifestError::NoSpace,
-        _ => ManifestError::Io { operation, cause: error.to_string() },
+        _ => io_failed(operation, error),
     }
 }
 
+fn io_failed(operation: &'static str, error: &io::Error) -> ManifestError {
+    ManifestError::Io { operation, cause: error.to_string() }
+}
+
 impl Manifest for FileManifest {
+    fn read(&self) -> Result<Option<Root>, ManifestError> {
+        Ok(self.find()?.map(|frame| frame.root()))
+    }
+
     fn load(&self) -> Result<Option<Root>, ManifestError> {
         let mut writer = self.writer.lock();
         Ok(self.settle(&mut writer)?.map(|frame| frame.root()))

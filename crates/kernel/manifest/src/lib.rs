@@ -8,6 +8,8 @@ mod frame;
 mod memory;
 
 pub use file::FileManifest;
+#[doc(hidden)]
+pub use frame::fuzz_manifest;
 pub use memory::MemoryManifest;
 
 use bytes::Bytes;
@@ -40,12 +42,16 @@ pub enum ManifestError {
 
 /// One versioned root.
 pub trait Manifest: Send + Sync + 'static {
-    /// The newest durable root; `None` before the first commit.
+    /// The root that is there, for a reader that changes nothing: a power failure may still take it back to the one before.
+    fn read(&self) -> Result<Option<Root>, ManifestError>;
+
+    /// The newest durable root, for its owner; `None` before the first commit. May write: a root that was found but is not known to
+    /// be durable is made so first.
     fn load(&self) -> Result<Option<Root>, ManifestError>;
 
     /// Replaces the root if it is still at `expected` (0: none yet); the new version. Durable when it returns. May block.
     ///
-    /// After an `Io` error it is unknown which of the two roots a restart will find.
+    /// After an `Io` error it is unknown which of the two roots a restart will find; [`Manifest::load`] decides it.
     fn commit(&self, expected: u64, body: &[u8]) -> Result<u64, ManifestError>;
 }
 

@@ -19,8 +19,12 @@ impl MemoryManifest {
 }
 
 impl Manifest for MemoryManifest {
-    fn load(&self) -> Result<Option<Root>, ManifestError> {
+    fn read(&self) -> Result<Option<Root>, ManifestError> {
         Ok(self.root.lock().clone())
+    }
+
+    fn load(&self) -> Result<Option<Root>, ManifestError> {
+        self.read()
     }
 
     fn commit(&self, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {

@@ -47,14 +47,23 @@ impl FileStorage {
         Self::with_open_files(disk, dir, OPEN_FILES_MAX)
     }
 
+    /// The finished objects in the folder `dir`, to read them: nothing there is changed.
+    pub fn open_read_only(disk: Arc<dyn Disk>, dir: &str) -> Result<Self, StorageError> {
+        Self::take(disk, dir, OPEN_FILES_MAX, false)
+    }
+
     /// Like [`FileStorage::open`], with a bound of its own on the files kept open.
     pub fn with_open_files(disk: Arc<dyn Disk>, dir: &str, open_files_max: usize) -> Result<Self, StorageError> {
+        Self::take(disk, dir, open_files_max, true)
+    }
+
+    fn take(disk: Arc<dyn Disk>, dir: &str, open_files_max: usize, clean: bool) -> Result<Self, StorageError> {
         let folder = |operation| move |error: io::Error| StorageError::Folder { operation, cause: error.to_string() };
         let mut objects = BTreeMap::new();
         for name in disk.list(dir).map_err(folder("listing"))? {
             if let Some(object) = parse(&name, ".obj") {
                 objects.insert(object, State::Finished);
-            } else if parse(&name, ".tmp").is_some() {
+            } else if clean && parse(&name, ".tmp").is_some() {
                 disk.remove(&format!("{dir}/{name}")).map_err(folder("cleaning"))?;
             }
         }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use thalweg_base::Lsn;
 use thalweg_disk::{Disk, RealDisk};
-use thalweg_log::{Cut, JournalBounds, read_cut};
+use thalweg_log::{Cut, read_cut};
 use thalweg_manifest::FileManifest;
 
 /// How much of a file one read gives.
@@ -70,11 +70,10 @@ impl Stopped {
 
 impl Source for Stopped {
     fn begin(&mut self) -> anyhow::Result<Listing> {
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(self.folder.path())?);
+        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open_read_only(self.folder.path())?);
         let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("the manifest is not whole")?;
         let cut = read_cut(&manifest)?.context("nothing was ever written to this data folder")?;
-        let JournalBounds { floor, known_durable } = cut.journal;
-        let journal = thalweg_journal::verify(&*disk, floor, known_durable);
+        let journal = thalweg_journal::verify(&*disk, cut.journal);
         if let Some(problem) = journal.problem {
             bail!("the journal is not whole: {problem}");
         }

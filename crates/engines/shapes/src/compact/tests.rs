@@ -80,10 +80,7 @@ fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<Engine>
     let options = Options { segment_bytes: 2 << 20, max_payload: 1 << 20, batch_bytes: 1 << 20, ..Options::default() };
     let logs: Logs<LogState> =
         Logs::open(LogsOptions::default(), Arc::new(storage), Arc::new(manifest), Loss::Nothing, |bounds, replay| {
-            let journal =
-                FileJournal::open(Arc::clone(&disk), options, bounds.floor, bounds.known_durable, &mut |at, bytes| {
-                    replay(at, bytes)
-                });
+            let journal = FileJournal::open(Arc::clone(&disk), options, bounds, &mut |at, bytes| replay(at, bytes));
             let journal = Arc::new(journal.map_err(|error| error.to_string())?);
             journal.prepare().and_then(|()| journal.start_writer()).map_err(|error| error.to_string())?;
             Ok(journal as Arc<dyn Journal>)

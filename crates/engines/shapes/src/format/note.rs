@@ -283,6 +283,17 @@ impl Attachment for LogState {
         Self::decode(note)
     }
 
+    fn check(&self, note: &[u8]) -> Result<(), DecodeError> {
+        match self {
+            LogState::Plain(_) => Ok(()),
+            LogState::Shape(_) => ShapeNote::decode(note).map(|_| ()),
+            LogState::Base(_) => match ShapeNote::decode(note)? {
+                ShapeNote::RowsGone => Err(DecodeError::Range("note of a base")),
+                _ => Ok(()),
+            },
+        }
+    }
+
     fn apply(&mut self, note: &[u8], _: Lsn) -> Result<(), DecodeError> {
         match self {
             LogState::Plain(state) => *state = note.to_vec(),
@@ -373,6 +384,20 @@ fn rows(d: &mut Decoder<'_>) -> Result<Rows, DecodeError> {
     let snapshot = flags[0].then(|| PgSnapshot::decode(d)).transpose()?;
     let chunks = (0..count(d)?).map(|_| d.varint()).collect::<Result<_, _>>()?;
     Ok((flags, snapshot, chunks))
+}
+
+/// A fuzz target's way in: takes `data` for the state of a log as the checkpoint has it, and for notes that change one.
+#[doc(hidden)]
+pub fn fuzz_log_state(data: &[u8]) {
+    let Ok(mut state) = <LogState as Attachment>::decode(data) else { return };
+    let again = state.note();
+    assert_eq!(<LogState as Attachment>::decode(&again).map(|state| state.note()), Ok(again));
+    for note in [data, data.get(1..).unwrap_or_default()] {
+        // What is checked can be applied.
+        if state.check(note).is_ok() {
+            assert_eq!(state.apply(note, Lsn(9)), Ok(()));
+        }
+    }
 }
 
 #[cfg(test)]

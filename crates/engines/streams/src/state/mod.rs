@@ -176,6 +176,23 @@ impl Attachment for StreamState {
         Ok(Self::new(note::decode_config(note)?, at))
     }
 
+    /// A note may name a producer that it makes itself.
+    fn check(&self, note: &[u8]) -> Result<(), DecodeError> {
+        let (mut producers, mut forks) = (self.producers.as_slice().len(), self.forks);
+        note::decode(note, |note| {
+            match note {
+                Note::NewProducer { .. } => producers += 1,
+                Note::Accepted { place, .. } | Note::Closed { by: Some(place) } if place as usize >= producers => {
+                    return Err(DecodeError::Range("producer"));
+                }
+                Note::Forked => forks = forks.checked_add(1).ok_or(DecodeError::Range("forks"))?,
+                Note::Released => forks = forks.checked_sub(1).ok_or(DecodeError::Range("forks"))?,
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+
     fn apply(&mut self, note: &[u8], at: Lsn) -> Result<(), DecodeError> {
         note::decode(note, |note| self.apply_note(note, at))
     }

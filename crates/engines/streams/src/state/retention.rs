@@ -83,7 +83,8 @@ impl Marks {
     pub fn due(&self, secs: u64, tail: Offset, now: Millis) -> Option<Mark> {
         let every_ms = (secs.saturating_mul(1_000) / MARKS_PER_AGE).max(MARK_EVERY_MS_MIN);
         let (upto, time) = self.0.last().map_or((Offset::ZERO, None), |last| (last.upto, Some(last.time)));
-        let waited = time.is_none_or(|time| now.since(time) >= every_ms);
+        // A clock that was set back is not waited for.
+        let waited = time.is_none_or(|time| now < time || now.since(time) >= every_ms);
         (tail > upto && waited).then_some(Mark { upto: tail, time: now })
     }
 
@@ -93,10 +94,12 @@ impl Marks {
         self.0.iter().rev().find(|mark| now.since(mark.time) >= age_ms).map(|mark| mark.upto)
     }
 
-    /// Clocks may step back: times never do.
+    /// Times never fall from mark to mark. If the clock was set back, what the marks before this one cover is at least as old as it.
     pub(crate) fn push(&mut self, mark: Mark) {
-        let time = self.0.last().map_or(mark.time, |last| last.time.max(mark.time));
-        self.0.push(Mark { time, ..mark });
+        for earlier in self.0.iter_mut().rev().take_while(|earlier| earlier.time > mark.time) {
+            earlier.time = mark.time;
+        }
+        self.0.push(mark);
         if self.0.len() > MARKS_MAX {
             // Fewer marks say less, never something else. The newest stays.
             let mut left = self.0.len();

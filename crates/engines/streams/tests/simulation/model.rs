@@ -19,7 +19,7 @@ pub(crate) struct Stream {
     pub(crate) born: u64,
     pub(crate) json: bool,
     pub(crate) messages: Vec<Vec<u8>>,
-    /// When each was appended, in milliseconds.
+    /// When each was appended, in milliseconds of [`Request`]'s clock.
     pub(crate) times: Vec<u64>,
     pub(crate) closed: bool,
     /// Epoch and highest sequence number.
@@ -82,6 +82,7 @@ impl Stream {
 
 pub(crate) type Streams = BTreeMap<String, Stream>;
 
+/// `now_ms` is how far the clock has gone forward, whatever it was set back: by no clock that a server sees is more time gone.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     Create {

@@ -3,6 +3,7 @@
 use crate::client::{Answer, send};
 use crate::model::{self, Keep, Kind, Request, Streams as Modelled, Verdict};
 use oorandom::Rand32;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thalweg_base::{Durability, Lsn, Millis, Reached, Until};
@@ -24,10 +25,11 @@ pub(crate) struct Plan {
     pub(crate) close_buffered: bool,
     /// Crashes of the machine are taken for deaths of the process.
     pub(crate) mark_not_applied: bool,
+    pub(crate) round_misses_deletes: bool,
 }
 
 impl Plan {
-    pub(crate) fn faulty() -> [Self; 6] {
+    pub(crate) fn faulty() -> [Self; 7] {
         let none = Self::default();
         [
             Self { sync_lies: true, ..none },
@@ -36,6 +38,7 @@ impl Plan {
             Self { producer_state_in_another_frame: true, ..none },
             Self { close_buffered: true, ..none },
             Self { mark_not_applied: true, ..none },
+            Self { round_misses_deletes: true, ..none },
         ]
     }
 }
@@ -45,9 +48,38 @@ impl Plan {
 struct Shown {
     name: String,
     offset: String,
-    /// Of the stream that the name stood for.
+    /// Of the stream that the name stood for. A crash may give its position to another one, so what it promised is told, too.
     born: u64,
+    kind: Kind,
     content: Vec<u8>,
+}
+
+/// What came up, and how often.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// Crashes that took something acknowledged or shown.
+    pub(crate) losses: u64,
+    /// Reads that found that old content was given up.
+    pub(crate) trimmed: u64,
+    pub(crate) crashes_inside: u64,
+    pub(crate) crashes_in_recovery: u64,
+    pub(crate) meanwhile: u64,
+    pub(crate) unsteady: u64,
+    pub(crate) rotten: u64,
+    pub(crate) refused: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.losses += other.losses;
+        self.trimmed += other.trimmed;
+        self.crashes_inside += other.crashes_inside;
+        self.crashes_in_recovery += other.crashes_in_recovery;
+        self.meanwhile += other.meanwhile;
+        self.unsteady += other.unsteady;
+        self.rotten += other.rotten;
+        self.refused += other.refused;
+    }
 }
 
 struct System {
@@ -62,6 +94,13 @@ pub(crate) struct World {
     disk: SimDisk,
     system: System,
     now_ms: u64,
+    /// How far the clock has gone forward, jumps included, however often it was set back.
+    passed_ms: u64,
+    /// The disk rots now and then, and has.
+    rots: bool,
+    rotten: bool,
+    /// What is left cannot be opened, and says so.
+    over: bool,
     /// The model after everything that was accepted.
     accepted: Modelled,
     /// The model as it is once everything below a position is written, or durable, and the changes that follow, in order.
@@ -81,29 +120,34 @@ pub(crate) struct World {
     unsent: Vec<(Until, Shown)>,
     /// Names whose stream was removed, and where.
     graves: BTreeMap<String, u64>,
-    /// Crashes that took something acknowledged or shown.
-    pub(crate) losses: u64,
     names: u32,
     seen: u64,
-    /// A read found that old content was given up.
-    pub(crate) trimmed: bool,
+    pub(crate) tally: Tally,
 }
 
 const CHUNK_BYTES: u64 = 200;
 
+/// Background work that clients go on beside.
+type Work = fn(&Logs<StreamState>, Millis);
+
 impl World {
-    pub(crate) fn new(seed: u64, plan: Plan) -> Self {
+    pub(crate) fn shared(seed: u64, plan: Plan) -> Arc<Mutex<Self>> {
         let disk = SimDisk::new(seed);
         disk.lie_on_sync(plan.sync_lies);
         disk.waits(0.2);
         let unsaid = if seed.is_multiple_of(3) { Durability::Buffered } else { Durability::Durable };
-        let system = open(&disk, plan, unsaid, Loss::Nothing);
-        Self {
+        let system = open(&disk, plan, unsaid, Loss::Nothing, seed).expect("a new folder opens");
+        let now_ms = 1_800_000_000_000;
+        Arc::new(Mutex::new(Self {
             plan,
             random: Rand32::new(seed),
             disk,
             system,
-            now_ms: 1_800_000_000_000,
+            now_ms,
+            passed_ms: 0,
+            rots: seed % 5 == 4,
+            rotten: false,
+            over: false,
             accepted: Modelled::new(),
             written: Modelled::new(),
             unwritten: Vec::new(),
@@ -115,11 +159,10 @@ impl World {
             shown: Vec::new(),
             unsent: Vec::new(),
             graves: BTreeMap::new(),
-            losses: 0,
             names: 0,
             seen: 0,
-            trimmed: false,
-        }
+            tally: Tally::default(),
+        }))
     }
 
     fn upto(&mut self, n: u32) -> u32 {
@@ -130,45 +173,186 @@ impl World {
         self.seen = self.seen.wrapping_mul(0x100_0000_01b3).wrapping_add(n);
     }
 
-    pub(crate) fn step(&mut self) {
-        self.now_ms += u64::from(self.upto(50));
-        match self.upto(100) {
-            0..55 => self.request(),
-            55..62 => self.begin(),
-            62..65 => self.kick(),
-            65..77 => self.finish_batch(),
-            77..80 => self.settle(),
-            80..82 => self.upkeep(),
-            82..85 => self.prepare(),
-            85..93 => self.read(),
-            93..95 => self.disk.fail_next_sync(),
-            95 => self.full_disk(),
-            _ => self.crash(),
+    pub(crate) fn step(shared: &Arc<Mutex<Self>>) {
+        let mut world = shared.lock();
+        if world.over {
+            return;
         }
-        let now = Millis(self.now_ms);
-        self.system.streams.tick(now);
+        world.pass_time();
+        match world.upto(100) {
+            0..54 => world.request(),
+            54..61 => world.begin(),
+            61..64 => world.kick(),
+            64..76 => world.finish_batch(),
+            76..80 => {
+                drop(world);
+                Self::work(shared, |logs, now| {
+                    let _ = logs.settle(now, When::Now);
+                });
+                world = shared.lock();
+            }
+            80..82 => {
+                drop(world);
+                Self::work(shared, |logs, now| {
+                    let _ = logs.merge();
+                    let _ = logs.reclaim(now.plus(1_000_000));
+                });
+                world = shared.lock();
+            }
+            82..85 => world.prepare(),
+            85..92 => world.read(),
+            92..95 => world.fail(),
+            95 => world.full_disk(),
+            96 => world.rot(),
+            _ => world.crash(),
+        }
+        if world.disk.is_stopped() {
+            world.tally.crashes_inside += 1;
+            world.crash();
+        }
+        if !world.over {
+            let now = Millis(world.now_ms);
+            world.system.streams.tick(now);
+            world.release();
+        }
+    }
+
+    /// The clock goes on, and now and then it jumps.
+    fn pass_time(&mut self) {
+        let mut forward = u64::from(self.upto(50));
+        match self.upto(300) {
+            0 => self.now_ms -= u64::from(self.upto(5_000)),
+            1 => forward += u64::from(self.upto(5_000)),
+            _ => {}
+        }
+        self.now_ms += forward;
+        self.passed_ms += forward;
+    }
+
+    /// Runs background work: clients go on whenever it holds no lock, the disk may fail it, the process may die in it.
+    fn work(shared: &Arc<Mutex<Self>>, work: Work) {
+        let (logs, now) = {
+            let mut world = shared.lock();
+            match world.upto(6) {
+                0 => world.arm(40),
+                1 => world.disk.misreads(0.1),
+                _ => {}
+            }
+            (Arc::clone(&world.system.logs), Millis(world.now_ms))
+        };
+        #[cfg(feature = "faults")]
+        {
+            let inside = Arc::clone(shared);
+            logs.interrupt(Some(Arc::new(move |moment| inside.lock().meanwhile(moment))));
+        }
+        work(&logs, now);
+        #[cfg(feature = "faults")]
+        logs.interrupt(None);
+        let mut world = shared.lock();
+        world.disk.misreads(0.0);
+        // What the work has taken for certain must be so at once.
+        if world.upto(4) == 0 && !world.disk.is_stopped() {
+            world.crash();
+        }
+    }
+
+    /// What happens while background work is under way.
+    #[cfg(feature = "faults")]
+    fn meanwhile(&mut self, moment: thalweg_log::Moment) {
+        use thalweg_log::Moment::{ShardHalfTaken, ShardListed};
+        // A round has many shards to look at, and one of everything else.
+        let many = matches!(moment, ShardListed | ShardHalfTaken);
+        if self.disk.is_stopped() || self.upto(if many { 8 } else { 3 }) > 0 {
+            return;
+        }
+        self.disk.misreads(0.0);
+        self.tally.meanwhile += 1;
+        match self.upto(12) {
+            0 => self.arm(3),
+            1 => self.begin(),
+            2 => self.finish_batch(),
+            3 | 4 => {
+                let name = self.name();
+                self.perform(&Request::Delete { name });
+            }
+            _ => self.request(),
+        }
         self.release();
+    }
+
+    /// The process dies at one of the next changes of the disk.
+    fn arm(&mut self, within: u32) {
+        let changes = self.upto(within);
+        self.disk.stop_after(changes.into());
+    }
+
+    fn fail(&mut self) {
+        match self.upto(4) {
+            0 => self.disk.fail_next_write(),
+            1 => self.disk.fail_next_dir_sync(),
+            _ => self.disk.fail_next_sync(),
+        }
+    }
+
+    /// A bit of a file flips for good.
+    fn rot(&mut self) {
+        let files = self.disk.files();
+        if !self.rots || files.is_empty() || self.upto(3) > 0 {
+            return;
+        }
+        let objects: Vec<&String> = files.iter().filter(|file| file.starts_with("objects/")).collect();
+        let file = match objects.len() {
+            0 => files[self.upto(files.len() as u32) as usize].clone(),
+            n => objects[self.upto(n as u32) as usize].clone(),
+        };
+        let mut random = oorandom::Rand64::new(u128::from(self.seen));
+        if self.disk.flip_bit(&file, &mut random).is_some() {
+            self.spoiled();
+        }
+    }
+
+    /// A file's name is lost. Not that of the last segment: nothing may tell that it was there.
+    fn lose(&mut self) {
+        let files = self.disk.files();
+        let last = files.iter().filter(|file| file.ends_with(".seg")).max().cloned();
+        let others: Vec<&String> = files.iter().filter(|file| Some(*file) != last.as_ref()).collect();
+        if let Some(file) = others.get(self.random.rand_range(0..others.len().max(1) as u32) as usize)
+            && self.disk.lose(file)
+        {
+            self.spoiled();
+        }
+    }
+
+    fn spoiled(&mut self) {
+        self.tally.rotten += u64::from(!self.rotten);
+        self.rotten = true;
     }
 
     /// The last look: everything that was promised is there.
     pub(crate) fn finish(&mut self) -> u64 {
-        self.disk.heal();
-        self.crash();
+        if !self.over {
+            self.disk.heal();
+            self.crash();
+        }
         self.seen
     }
 
     fn request(&mut self) {
         let request = self.make_request();
-        let answer = self.send(&request);
+        self.perform(&request);
+    }
+
+    fn perform(&mut self, request: &Request) {
+        let answer = self.send(request);
         self.note(u64::from(answer.status) + answer.held.position().0);
         if matches!(answer.status, 500..=599) {
             // Refused for want of space or after a failed sync: it must have changed nothing.
             return;
         }
         let mut after = self.accepted.clone();
-        let verdict = model::apply(&mut after, &request, answer.held.position().0);
+        let verdict = model::apply(&mut after, request, answer.held.position().0);
         assert_eq!(answer.status, verdict.status, "{request:?} was answered {answer:?}");
-        self.check_position(&request, &answer, verdict);
+        self.check_position(request, &answer, verdict);
         if verdict.changes {
             let at = answer.held.position().0;
             self.unwritten.push((at, request.clone()));
@@ -186,7 +370,8 @@ impl World {
         let Some((next, stream)) = answer.header("stream-next-offset").zip(self.accepted.get(name)) else { return };
         let content = stream.content();
         let Some(content) = content.get(..number_of(next)) else { return };
-        let shown = Shown { name: name.into(), offset: next.into(), born: stream.born, content: content.into() };
+        let (born, kind) = (stream.born, stream.kind);
+        let shown = Shown { name: name.into(), offset: next.into(), born, kind, content: content.into() };
         self.unsent.push((answer.held, shown));
     }
 
@@ -268,15 +453,18 @@ impl World {
     /// What was seen below an offset is seen there again, or the offset is refused; that of a durable stream is not.
     fn check_shown(&mut self) {
         let streams = Arc::clone(&self.system.streams);
-        for Shown { name, offset, born, content } in self.shown.clone() {
+        for Shown { name, offset, born, kind, content } in self.shown.clone() {
             let query = format!("offset={offset}");
             let answer = send(&streams, self.now_ms, Method::Get, &name, Some(&query), &[], b"");
+            if self.is_excused(&answer) {
+                continue;
+            }
             let there = self.accepted.get(&name);
             if answer.status == 200 {
                 let there = there.map(model::Stream::content).unwrap_or_default();
                 assert!(there.starts_with(&content), "{name} has other bytes below {offset}: {answer:?}");
             } else if let Some(there) = there.filter(|there| there.born == born && !there.soft_deleted) {
-                let lost = self.promise(there.kind) == Durability::Buffered;
+                let lost = self.promise(kind) == Durability::Buffered;
                 assert!(lost || there.shortened, "{name} is durable, and refuses {offset}: {answer:?}");
             }
         }
@@ -296,7 +484,7 @@ impl World {
                     1 => Keep::Seconds(1),
                     _ => Keep::All,
                 },
-                now_ms: self.now_ms,
+                now_ms: self.passed_ms,
             },
             4 => {
                 self.names += 1;
@@ -305,7 +493,7 @@ impl World {
             5 => Request::Delete { name },
             6 => {
                 let (producer, expects) = (self.producer(), self.expects(&name));
-                Request::Append { name, body: Vec::new(), producer, close: true, expects, now_ms: self.now_ms }
+                Request::Append { name, body: Vec::new(), producer, close: true, expects, now_ms: self.passed_ms }
             }
             n => Request::Append {
                 expects: self.expects(&name),
@@ -313,7 +501,7 @@ impl World {
                 body: self.one_message(),
                 producer: if n < 14 { self.producer() } else { None },
                 close: self.upto(30) == 0,
-                now_ms: self.now_ms,
+                now_ms: self.passed_ms,
             },
         }
     }
@@ -414,22 +602,18 @@ impl World {
     }
 
     fn finish_batch(&mut self) {
+        if self.upto(30) == 0 {
+            self.arm(4);
+        }
         let _ = self.system.journal.begin();
         let _ = self.system.journal.finish();
         self.system.streams.on_durable();
     }
 
-    fn settle(&mut self) {
-        let done = self.system.logs.settle(Millis(self.now_ms), When::Now);
-        self.note(u64::from(done.is_ok()));
-    }
-
-    fn upkeep(&mut self) {
-        let _ = self.system.logs.merge();
-        let _ = self.system.logs.reclaim(Millis(self.now_ms + 1_000_000));
-    }
-
     fn prepare(&mut self) {
+        if self.upto(8) == 0 {
+            self.arm(8);
+        }
         let _ = self.system.journal.prepare();
     }
 
@@ -462,11 +646,41 @@ impl World {
             && ends(self.durable.get(&name)) != ends(newest.as_ref());
         let steady = steady && !ending;
         if !steady {
-            // Its life is about to change: the reply would be held.
-            return;
+            return self.read_unsteady(&name, newest.as_ref(), promise);
         }
         self.check_stream(&name, expected.as_ref());
         self.check_shown();
+    }
+
+    /// The stream's life is about to change: the answer is that of the newest state, and held until that is as safe as promised.
+    fn read_unsteady(&mut self, name: &str, newest: Option<&model::Stream>, promise: Durability) {
+        self.tally.unsteady += 1;
+        let streams = Arc::clone(&self.system.streams);
+        let answer = send(&streams, self.now_ms, Method::Get, name, Some("offset=-1"), &[], b"");
+        if self.is_excused(&answer) || (self.system.journal.poisoned().is_some() && answer.status >= 500) {
+            return;
+        }
+        let status = match newest {
+            None => 404,
+            Some(stream) if stream.soft_deleted => 410,
+            Some(_) => 200,
+        };
+        assert_eq!(answer.status, status, "{name} is {newest:?}: {answer:?}");
+        let Some(newest) = newest.filter(|_| status == 200) else { return };
+        let all = unwrapped(&answer.body, newest.json);
+        assert!(newest.shortened || newest.content().starts_with(&all), "{name} holds {newest:?}: {answer:?}");
+        let held = Until::of(promise, Lsn(newest.born));
+        let enough = self.system.journal.reached().covers(held) || answer.held == answer.held.and(held);
+        assert!(enough, "a read of {name} depends on {held:?}: {answer:?}");
+        self.tell(name, &answer);
+        self.release();
+    }
+
+    /// What has rotted is refused, and a process that has died gives no content.
+    fn is_excused(&mut self, answer: &Answer) -> bool {
+        let rotten = self.rotten && answer.status == 500;
+        self.tally.refused += u64::from(rotten);
+        rotten || (self.disk.is_stopped() && answer.status >= 500)
     }
 
     fn check_stream(&mut self, name: &str, expected: Option<&model::Stream>) {
@@ -476,6 +690,9 @@ impl World {
         for _ in 0..10_000 {
             let query = format!("offset={offset}");
             let answer = send(&streams, self.now_ms, Method::Get, name, Some(&query), &[], b"");
+            if self.is_excused(&answer) {
+                return;
+            }
             let Some(expected) = expected else {
                 assert_eq!(answer.status, 404, "{name} is not there: {answer:?}");
                 return;
@@ -499,14 +716,15 @@ impl World {
             None => Vec::new(),
         };
         let content = content.strip_suffix(b",").map(<[u8]>::to_vec).unwrap_or(content);
-        self.trimmed |= content.len() < wanted.len();
+        self.tally.trimmed += u64::from(content.len() < wanted.len());
         assert!(
-            expected.is_some_and(|expected| expected.may_hold(&content, self.now_ms)),
-            "{name} holds {} bytes, {} were expected: {:?} / {:?}",
+            expected.is_some_and(|expected| expected.may_hold(&content, self.passed_ms)),
+            "{name} holds {} bytes, {} were expected: {:?} / {:?}; {} ms have passed: {expected:?}",
             content.len(),
             wanted.len(),
             String::from_utf8_lossy(&content),
-            String::from_utf8_lossy(&wanted)
+            String::from_utf8_lossy(&wanted),
+            self.passed_ms
         );
     }
 
@@ -532,8 +750,8 @@ impl World {
         }
     }
 
-    fn crash(&mut self) {
-        self.release();
+    /// The process or the machine goes down, perhaps again while it recovers; whether the machine did.
+    fn go_down(&mut self) -> bool {
         let power = self.upto(3) > 0;
         if power {
             self.disk.crash_power();
@@ -542,19 +760,57 @@ impl World {
         }
         self.disk.heal();
         self.disk.lie_on_sync(self.plan.sync_lies);
+        if self.rots && self.upto(12) == 0 {
+            self.lose();
+        }
+        power
+    }
+
+    fn crash(&mut self) {
+        self.release();
         self.held.clear();
         self.unsent.clear();
-        let loss = match (power && !self.plan.mark_not_applied, self.unsaid) {
-            (false, _) => Loss::Nothing,
-            (true, Durability::Durable) => Loss::Buffered,
-            (true, Durability::Buffered) => Loss::Unsaid,
-        };
-        self.system = open(&self.disk, self.plan, self.unsaid, loss);
+        let mut power = self.go_down();
+        loop {
+            let loss = match (power && !self.plan.mark_not_applied, self.unsaid) {
+                (false, _) => Loss::Nothing,
+                (true, Durability::Durable) => Loss::Buffered,
+                (true, Durability::Buffered) => Loss::Unsaid,
+            };
+            match self.upto(8) {
+                0 => self.arm(20),
+                1 => self.disk.fail_next_dir_sync(),
+                2 => self.disk.fail_next_sync(),
+                3 => self.disk.fail_next_read(),
+                _ => {}
+            }
+            let salt = u64::from(self.random.rand_u32());
+            let opened = open(&self.disk, self.plan, self.unsaid, loss, salt);
+            let failing = self.disk.take_armed();
+            match opened {
+                Ok(system) if !self.disk.is_stopped() => {
+                    self.system = system;
+                    break;
+                }
+                Err(error) if self.rotten && !self.disk.is_stopped() && !failing => {
+                    // Said, and nothing is changed any more.
+                    self.tally.refused += 1;
+                    self.over = true;
+                    self.note(error.len() as u64);
+                    return;
+                }
+                Err(error) if !self.disk.is_stopped() && !failing => panic!("what a crash left is refused: {error}"),
+                _ => {
+                    self.tally.crashes_in_recovery += 1;
+                    power |= self.go_down();
+                }
+            }
+        }
         let end = self.system.journal.durable();
         self.note(end.0);
         let promised = if power { self.promised.durable } else { self.promised.durable.max(self.promised.written) };
         assert!(promised <= end, "replies up to {promised} were sent, but only {end} has survived");
-        self.losses += u64::from(self.promised.written > end);
+        self.tally.losses += u64::from(self.promised.written > end);
         self.promised = Reached { written: end.min(self.promised.written), ..self.promised };
         self.advance(end.into());
         self.pending.clear();
@@ -598,10 +854,10 @@ fn number_of(offset: &str) -> usize {
     offset.split_once('_').and_then(|(_, number)| number.parse().ok()).expect("an offset")
 }
 
-fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, loss: Loss) -> System {
+fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, loss: Loss, salt: u64) -> Result<System, String> {
     let shared: Arc<dyn thalweg_disk::Disk> = Arc::new(disk.clone());
-    let storage = FileStorage::open(Arc::clone(&shared), "objects").expect("the storage opens");
-    let manifest = FileManifest::open(Arc::clone(&shared), "manifest/root").expect("the manifest opens");
+    let storage = FileStorage::open(Arc::clone(&shared), "objects").map_err(|error| error.to_string())?;
+    let manifest = FileManifest::open(Arc::clone(&shared), "manifest/root").map_err(|error| error.to_string())?;
     let options = LogsOptions {
         chunk_bytes: CHUNK_BYTES,
         settle_bytes: 6_000,
@@ -609,22 +865,19 @@ fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, loss: Loss) -> System {
         fan_in: 3,
         reclaim_every_ms: 0,
         durability: unsaid,
+        #[cfg(feature = "faults")]
+        faults: thalweg_log::Faults { round_misses_deletes: plan.round_misses_deletes, ..Default::default() },
         ..LogsOptions::default()
     };
     let mut opened = None;
     let logs = Logs::open(options, Arc::new(storage), Arc::new(manifest), loss, |bounds, replay| {
-        let journal = FileJournal::open(
-            Arc::clone(&shared),
-            journal_options(plan),
-            bounds.floor,
-            bounds.known_durable,
-            &mut |at, bytes| replay(at, bytes),
-        );
+        let options = Options { salt, ..journal_options(plan) };
+        let journal = FileJournal::open(Arc::clone(&shared), options, bounds, &mut |at, bytes| replay(at, bytes));
         let journal = Arc::new(journal.map_err(|error| error.to_string())?);
         opened = Some(Arc::clone(&journal));
         Ok(journal as Arc<dyn Journal>)
     });
-    let logs = Arc::new(logs.expect("what a crash left opens"));
+    let logs = Arc::new(logs.map_err(|error| error.to_string())?);
     let config = StreamsConfig {
         io_threads: 1,
         #[cfg(feature = "faults")]
@@ -636,7 +889,7 @@ fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, loss: Loss) -> System {
         ..StreamsConfig::default()
     };
     let streams = Streams::new(Arc::clone(&logs), config);
-    System { journal: opened.expect("the journal was opened"), logs, streams }
+    Ok(System { journal: opened.ok_or("the journal was not opened")?, logs, streams })
 }
 
 fn journal_options(plan: Plan) -> Options {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use thalweg_base::{Durability, Lsn};
 use thalweg_disk::Disk;
 use thalweg_journal::{
-    AppendError, Class, Faults, FileJournal, FrameRef, Held, Journal, OpenError, Options, ReadError, verify,
+    AppendError, Bounds, Class, Faults, FileJournal, FrameRef, Held, Journal, OpenError, Options, ReadError, verify,
 };
 use thalweg_sim::{Rand64, SimDisk};
 
@@ -44,11 +44,17 @@ impl Plan {
             window_batches: 1 + pick(50) as usize,
             sync_bytes: 500 + pick(8000),
             sync_after: Duration::ZERO,
+            salt: rng_salt(seed),
             faults,
         };
         let buffered = [0, 5, 10][pick(3) as usize];
         Self { seed, steps: 60 + pick(200), calm: [1, 1, 5][pick(3) as usize], options, buffered }
     }
+}
+
+/// Another for each opening: see `World::recover`.
+fn rng_salt(seed: u64) -> u64 {
+    Rand64::new(u128::from(seed) << 8 | 7).rand_u64()
 }
 
 struct Entry {
@@ -78,6 +84,8 @@ struct World {
     written: Lsn,
     buffered: u64,
     floor: Lsn,
+    /// What the owner's root says of the journal's term.
+    term: u64,
     held: Vec<(Held, Vec<usize>)>,
     /// The number of entries that were dropped from the model's front.
     dropped: usize,
@@ -85,7 +93,11 @@ struct World {
     sick: bool,
     tight: bool,
     flipped: bool,
+    /// A segment file is gone.
+    lost: bool,
     counter: u64,
+    /// Every step is printed: `TRACE=1`.
+    traced: bool,
     history: History,
 }
 
@@ -95,7 +107,7 @@ pub(crate) fn run(plan: &Plan) -> Result<History, String> {
     let disk = SimDisk::new(plan.seed);
     let rng = Rand64::new(u128::from(plan.seed));
     let nothing = &mut |_: FrameRef, _: Bytes| Ok::<(), Infallible>(());
-    let journal = FileJournal::open(Arc::new(disk.clone()), plan.options, Lsn::ZERO, Lsn::ZERO, nothing);
+    let journal = FileJournal::open(Arc::new(disk.clone()), plan.options, Bounds::default(), nothing);
     let mut world = World {
         rng,
         disk,
@@ -107,12 +119,15 @@ pub(crate) fn run(plan: &Plan) -> Result<History, String> {
         written: Lsn::ZERO,
         buffered: plan.buffered,
         floor: Lsn::ZERO,
+        term: 0,
         held: Vec::new(),
         dropped: 0,
         sick: false,
         tight: false,
         flipped: false,
+        lost: false,
         counter: 0,
+        traced: std::env::var_os("TRACE").is_some(),
         history: History::default(),
     };
     for step in 0..plan.steps {
@@ -136,6 +151,11 @@ impl World {
     }
 
     fn note(&mut self, what: String) {
+        if self.traced {
+            let files = self.disk.cached();
+            let sizes: Vec<_> = files.iter().map(|(path, bytes)| (path.as_str(), bytes.len())).collect();
+            println!("{what}; {sizes:?}");
+        }
         self.history.trace.push(what);
     }
 
@@ -152,7 +172,13 @@ impl World {
 
     /// `false` where the history ends early, as it should.
     fn step(&mut self) -> Result<bool, String> {
-        match self.pick(100) {
+        if self.disk.is_stopped() {
+            self.event("crash inside a step");
+            let crash = if self.pick(2) == 0 { Crash::Power } else { Crash::Kill };
+            return self.crash(crash);
+        }
+        match self.pick(102) {
+            100..102 => self.arm(),
             95..100 if self.pick(self.calm) != 0 => self.append()?,
             0..34 => self.append()?,
             34..46 => self.drive(|j| j.begin())?,
@@ -247,6 +273,9 @@ impl World {
         let frames: Vec<FrameRef> = chosen.iter().map(|i| self.model[*i].frame).collect();
         let waits = if self.pick(2) == 0 { 0.5 } else { 0.0 };
         self.disk.waits(waits);
+        if self.pick(10) == 0 {
+            return self.misread(&chosen, &frames);
+        }
         let tried = self.journal.try_read(&frames);
         let waited = self.journal.read(&frames).wait();
         if tried.as_ref().is_some_and(|tried| tried.is_ok() != waited.is_ok()) {
@@ -266,6 +295,20 @@ impl World {
                 Err(ReadError::Corrupt { .. }) if self.flipped => self.event("unreadable"),
                 Err(e) => return Err(format!("read: {e}")),
             }
+        }
+        Ok(())
+    }
+
+    /// A device that fails, or gives other bytes than were asked for, is noticed.
+    fn misread(&mut self, chosen: &[usize], frames: &[FrameRef]) -> Check {
+        self.disk.misreads(0.7);
+        let answer = self.journal.read(frames).wait();
+        self.disk.misreads(0.0);
+        match answer {
+            Ok(payloads) if payloads.iter().eq(chosen.iter().map(|i| &self.model[*i].payload)) => {}
+            Ok(_) => return Err(format!("{frames:?} were misread and believed")),
+            Err(ReadError::Corrupt { .. } | ReadError::Io { .. }) => self.event("misread"),
+            Err(_) => {}
         }
         Ok(())
     }
@@ -322,7 +365,7 @@ impl World {
             self.event("recycled");
         }
         match answer {
-            Err(e) if !self.sick && !self.tight => Err(format!("prepare: {e}")),
+            Err(e) if !self.sick && !self.tight && !self.lost => Err(format!("prepare: {e}")),
             answer => {
                 self.note(format!("prepare {}", answer.is_ok()));
                 Ok(())
@@ -332,7 +375,32 @@ impl World {
 
     fn spoil(&mut self) {
         self.sick = true;
-        if self.pick(2) == 0 { self.disk.fail_next_sync() } else { self.disk.fail_next_write() }
+        match self.pick(3) {
+            0 => self.disk.fail_next_sync(),
+            1 => self.disk.fail_next_write(),
+            _ => self.disk.fail_next_dir_sync(),
+        }
+    }
+
+    /// The process dies at one of the next changes of the disk, wherever that is.
+    fn arm(&mut self) {
+        if self.pick(self.calm) == 0 {
+            self.sick = true;
+            let changes = self.pick(8);
+            self.disk.stop_after(changes);
+        }
+    }
+
+    /// The last segment files are what a directory loses most easily: they were made last.
+    fn lose(&mut self) {
+        let files = self.disk.files();
+        let Some(last) = files.len().checked_sub(1) else { return };
+        let back = self.pick(1 + last.min(3) as u64) as usize;
+        let file = files[last - back].clone();
+        self.disk.lose(&file);
+        (self.flipped, self.lost) = (true, true);
+        self.event("lost file");
+        self.note(format!("lost {file}"));
     }
 
     fn squeeze(&mut self) {
@@ -356,6 +424,26 @@ impl World {
             self.flipped = true;
             self.event("flip");
             self.note(format!("flip {file} {at}"));
+        }
+    }
+
+    /// Damages the last frames: what looks most like a torn write.
+    fn flip_last(&mut self) {
+        let Some(last) = self.model.last().map(|entry| entry.frame) else { return };
+        let base = |bytes: &[u8]| bytes.get(24..32).map(|base| u64::from_le_bytes(base.try_into().unwrap()));
+        let segments = self.disk.cached().into_iter().filter(|(_, bytes)| bytes.starts_with(b"THALWEGJ"));
+        let found =
+            segments.filter_map(|(path, bytes)| Some((base(&bytes)?, path))).filter(|(base, _)| *base <= last.lsn.0);
+        let Some((base, path)) = found.max() else { return };
+        let at = 4096 + last.lsn.0 - base;
+        if self
+            .disk
+            .flip_bit_within(&path, at.saturating_sub(24)..at + 8 + u64::from(last.len), &mut self.rng)
+            .is_some()
+        {
+            self.flipped = true;
+            self.event("flip of the last frame");
+            self.note(format!("flip {path} at {last:?}"));
         }
     }
 
@@ -390,6 +478,11 @@ impl World {
             Crash::Power => self.disk.crash_power(),
             Crash::Kill | Crash::Clean => self.disk.crash_kill(),
         }
+        match self.pick(12) {
+            0 => self.lose(),
+            1 => self.flip_last(),
+            _ => {}
+        }
         let survives = if crash == Crash::Kill { self.written } else { self.durable };
         self.recover(survives, crash == Crash::Clean)
     }
@@ -402,30 +495,30 @@ impl World {
             self.disk.capacity(used as u64);
         }
         let known = if self.pick(2) == 0 { self.durable } else { Lsn::ZERO };
-        let report = verify(&self.disk, self.floor, self.floor);
+        let term = if known > Lsn::ZERO { self.term } else { 0 };
+        let bounds = Bounds { floor: self.floor, known_durable: known, term };
+        let report = verify(&self.disk, bounds);
         loop {
-            let broken = self.pick(6) == 0;
-            match self.pick(3) {
+            let broken = self.pick(4) == 0;
+            match self.pick(5) {
                 _ if !broken => {}
                 0 => self.disk.fail_next_sync(),
                 1 => self.disk.fail_next_write(),
-                _ => self.disk.fail_next_dir_sync(),
+                2 => self.disk.fail_next_dir_sync(),
+                3 => self.disk.fail_next_read(),
+                _ => self.disk.stop_after(self.rng.rand_range(0..6)),
             }
+            self.options.salt = self.rng.rand_u64();
             let mut replayed = Vec::new();
-            let opened = FileJournal::open(
-                Arc::new(self.disk.clone()),
-                self.options,
-                self.floor,
-                known,
-                &mut |frame, payload| {
-                    replayed.push((frame, payload));
-                    Ok::<(), Infallible>(())
-                },
-            );
+            let opened = FileJournal::open(Arc::new(self.disk.clone()), self.options, bounds, &mut |frame, payload| {
+                replayed.push((frame, payload));
+                Ok::<(), Infallible>(())
+            });
             match opened {
                 Ok(journal) => {
                     self.disk.heal();
                     self.journal = Arc::new(journal);
+                    self.term = self.journal.term();
                     self.compare(&replayed, survives, known, clean)?;
                     // What the disk said of its space when the journal was opened stands until the next preparation.
                     self.tight = tight;
@@ -435,7 +528,7 @@ impl World {
                     self.event("corrupt");
                     self.note(format!("corrupt at {at}: {proof}"));
                     let planted = self.options.faults != Faults::default();
-                    if known == Lsn::ZERO && report.problem.is_none() && !planted {
+                    if report.problem.is_none() && !planted {
                         return Err("open found corruption that verify had not".into());
                     }
                     return Ok(false);
@@ -468,15 +561,23 @@ impl World {
                 Some(_) => {}
             }
         }
+        let end = self.journal.opened().end;
         // A flipped bit in the last batch cannot always be told from a torn tail; but it can after a close, or by who knows better.
-        let provable = !self.flipped || clean || known >= survives;
-        if let Some(lost) = self.model.get(replayed.len())
-            && lost.end <= survives
-        {
+        let provable = !self.flipped || (clean && !self.lost) || known >= survives;
+        let gone = self.model.get(replayed.len()).filter(|gone| gone.end <= survives).map(|gone| gone.frame);
+        if let Some(frame) = gone {
             if provable {
-                return Err(format!("{:?} was acknowledged and is gone (durable {survives})", lost.frame));
+                return Err(format!("{frame:?} was acknowledged and is gone (durable {survives})"));
             }
             self.event("unprovable loss");
+            // A bit flip is noticed and said, although it may be a torn tail. A file that is gone leaves nothing.
+            let said = self.journal.opened().discarded.is_some_and(|discarded| discarded.at == end);
+            if !self.lost && !said {
+                return Err(format!("{frame:?} was acknowledged and is gone, and nothing was said"));
+            }
+            if said {
+                self.event("discarded");
+            }
         }
         self.model.truncate(replayed.len());
         self.note(format!("recovered {} frames, end {}", replayed.len(), self.journal.end()));
@@ -485,7 +586,7 @@ impl World {
             return Err("what was recovered is not durable".into());
         }
         (self.durable, self.written) = (end, end);
-        (self.sick, self.tight, self.flipped) = (false, false, false);
+        (self.sick, self.tight, self.flipped, self.lost) = (false, false, false, false);
         Ok(())
     }
 }

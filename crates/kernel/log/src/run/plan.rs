@@ -94,7 +94,7 @@ fn plan_object(object: &Liveness, now: Millis, purge_after: u64) -> Option<Rewri
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

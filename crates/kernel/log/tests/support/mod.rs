@@ -6,10 +6,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::{DecodeError, Durability, Lsn, Ticket};
 use thalweg_journal::{AppendError, Appended, Class, FrameRef, Journal, JournalStats, Poisoned, ReadError};
-use thalweg_log::{Attachment, Logs, LogsOptions, Loss};
-use thalweg_manifest::MemoryManifest;
+use thalweg_log::{Attachment, Logs, LogsOptions, Loss, OpenError};
+use thalweg_manifest::{Manifest, ManifestError, MemoryManifest, Root};
 use thalweg_storage::MemoryStorage;
 
 /// An attachment that remembers every note: live and replayed state must be the same list.
@@ -21,7 +22,12 @@ impl Attachment for Notes {
         Ok(Self(vec![note.to_vec()]))
     }
 
+    fn check(&self, note: &[u8]) -> Result<(), DecodeError> {
+        if note == b"bad" { Err(DecodeError::Range("note")) } else { Ok(()) }
+    }
+
     fn apply(&mut self, note: &[u8], _: Lsn) -> Result<(), DecodeError> {
+        self.check(note)?;
         self.0.push(note.to_vec());
         Ok(())
     }
@@ -72,6 +78,8 @@ struct State {
     start: Lsn,
     /// `durable` follows `end` by itself.
     eager: bool,
+    /// The process is dead: nothing becomes durable any more.
+    dead: bool,
 }
 
 const HEADER: u64 = 8;
@@ -98,6 +106,11 @@ impl ScriptedJournal {
         state.written = state.end;
     }
 
+    /// Until the next crash nothing more is written or waited for.
+    pub(crate) fn die(&self) {
+        self.state.lock().dead = true;
+    }
+
     /// Ends of frames that are written and not durable.
     pub(crate) fn loose(&self) -> Vec<Lsn> {
         let state = self.state.lock();
@@ -110,7 +123,7 @@ impl ScriptedJournal {
         let mut state = self.state.lock();
         assert!(state.durable <= end && end <= state.written);
         state.frames.retain(|lsn, _| *lsn < end);
-        (state.end, state.durable, state.written) = (end, end, end);
+        (state.end, state.durable, state.written, state.dead) = (end, end, end, false);
     }
 
     /// What a crash leaves: frames that were durable.
@@ -160,8 +173,15 @@ impl Journal for ScriptedJournal {
 
     fn subscribe(&self, _: Arc<dyn Fn() + Send + Sync>) {}
 
-    fn wait(&self, _: Lsn) -> Result<(), Poisoned> {
-        self.sync();
+    /// What was asked for becomes durable, and not a frame more.
+    fn wait(&self, upto: Lsn) -> Result<(), Poisoned> {
+        let mut state = self.state.lock();
+        assert!(upto <= state.end, "{upto} is waited for, {} is accepted", state.end);
+        if state.dead {
+            return Err(Poisoned { operation: "sync", cause: "the simulated process is dead".into() });
+        }
+        state.durable = state.durable.max(upto);
+        state.written = state.written.max(upto);
         Ok(())
     }
 
@@ -193,6 +213,10 @@ impl Journal for ScriptedJournal {
         self.state.lock().start
     }
 
+    fn term(&self) -> u64 {
+        1
+    }
+
     fn stats(&self) -> JournalStats {
         JournalStats::default()
     }
@@ -202,14 +226,13 @@ impl Journal for ScriptedJournal {
 pub(crate) struct Unit {
     pub(crate) journal: Arc<ScriptedJournal>,
     pub(crate) storage: Arc<MemoryStorage>,
-    pub(crate) manifest: Arc<MemoryManifest>,
+    pub(crate) manifest: Arc<Doubtful>,
     pub(crate) options: LogsOptions,
 }
 
 impl Unit {
     pub(crate) fn new(journal: Arc<ScriptedJournal>, options: LogsOptions) -> Self {
-        let manifest = Arc::new(MemoryManifest::new());
-        Self { journal, storage: Arc::new(MemoryStorage::new()), manifest, options }
+        Self { journal, storage: Arc::new(MemoryStorage::new()), manifest: Arc::default(), options }
     }
 
     pub(crate) fn open(&self) -> Arc<Logs<Notes>> {
@@ -217,12 +240,14 @@ impl Unit {
     }
 
     pub(crate) fn open_after(&self, loss: Loss) -> Arc<Logs<Notes>> {
-        self.open_on(Arc::clone(&self.storage) as _, loss)
+        self.try_open(loss).expect("the unit opens")
     }
 
-    pub(crate) fn open_on(&self, storage: Arc<dyn thalweg_storage::Storage>, loss: Loss) -> Arc<Logs<Notes>> {
+    pub(crate) fn try_open(&self, loss: Loss) -> Result<Arc<Logs<Notes>>, OpenError> {
         let journal = Arc::clone(&self.journal);
-        let logs = Logs::open(self.options, storage, Arc::clone(&self.manifest) as _, loss, |bounds, replay| {
+        self.manifest.dead.store(false, Ordering::Relaxed);
+        let (storage, manifest) = (Arc::clone(&self.storage), Arc::clone(&self.manifest));
+        let logs = Logs::open(self.options, storage, manifest, loss, |bounds, replay| {
             let frames: Vec<_> =
                 journal.state.lock().frames.range(bounds.floor..).map(|(lsn, b)| (*lsn, b.clone())).collect();
             for (lsn, bytes) in frames {
@@ -230,60 +255,64 @@ impl Unit {
             }
             Ok(journal as _)
         });
-        Arc::new(logs.expect("the unit opens"))
+        logs.map(Arc::new)
     }
 }
 
-/// Storage that lets a test act in the middle of a round: before an object is made.
-pub(crate) struct Interrupted {
-    inner: Arc<MemoryStorage>,
-    pub(crate) before_create: Mutex<Option<Box<dyn FnMut() + Send>>>,
+/// A manifest whose commits may fail so that it is not known whether they were made.
+#[derive(Default)]
+pub(crate) struct Doubtful {
+    inner: MemoryManifest,
+    next: Mutex<Option<Fate>>,
+    dead: AtomicBool,
 }
 
-impl Interrupted {
-    pub(crate) fn new(inner: Arc<MemoryStorage>) -> Self {
-        Self { inner, before_create: Mutex::new(None) }
+/// What becomes of a commit that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Made,
+    NotMade,
+}
+
+impl Doubtful {
+    /// The next commit fails.
+    pub(crate) fn fail_next(&self, fate: Fate) {
+        *self.next.lock() = Some(fate);
     }
-}
 
-impl thalweg_storage::Storage for Interrupted {
-    fn create(
-        &self,
-        object: thalweg_base::ObjectId,
-    ) -> Result<Box<dyn thalweg_storage::ObjectWriter>, thalweg_storage::StorageError> {
-        let hook = self.before_create.lock().take();
-        if let Some(mut hook) = hook {
-            hook();
-            *self.before_create.lock() = Some(hook);
+    /// Another one with the same root.
+    pub(crate) fn copy(&self) -> Arc<Self> {
+        let copy = Self::default();
+        if let Some(root) = self.inner.load().unwrap() {
+            copy.inner.commit(0, &root.body).unwrap();
         }
-        self.inner.create(object)
+        Arc::new(copy)
     }
 
-    fn try_read(
-        &self,
-        object: thalweg_base::ObjectId,
-        range: std::ops::Range<u64>,
-    ) -> Option<Result<Bytes, thalweg_storage::StorageError>> {
-        self.inner.try_read(object, range)
+    /// The process is dead: until it is opened again, nothing is committed.
+    pub(crate) fn die(&self) {
+        self.dead.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Manifest for Doubtful {
+    fn read(&self) -> Result<Option<Root>, ManifestError> {
+        self.inner.read()
     }
 
-    fn read(
-        &self,
-        object: thalweg_base::ObjectId,
-        range: std::ops::Range<u64>,
-    ) -> Ticket<Result<Bytes, thalweg_storage::StorageError>> {
-        self.inner.read(object, range)
+    fn load(&self) -> Result<Option<Root>, ManifestError> {
+        self.inner.load()
     }
 
-    fn len(&self, object: thalweg_base::ObjectId) -> Result<u64, thalweg_storage::StorageError> {
-        self.inner.len(object)
-    }
-
-    fn remove(&self, object: thalweg_base::ObjectId) -> Result<(), thalweg_storage::StorageError> {
-        self.inner.remove(object)
-    }
-
-    fn list(&self) -> Result<Vec<thalweg_base::ObjectId>, thalweg_storage::StorageError> {
-        self.inner.list()
+    fn commit(&self, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
+        let next = self.next.lock().take();
+        let fate = if self.dead.load(Ordering::Relaxed) { Some(Fate::NotMade) } else { next };
+        if fate != Some(Fate::NotMade) {
+            let done = self.inner.commit(expected, body);
+            if fate.is_none() || done.is_err() {
+                return done;
+            }
+        }
+        Err(ManifestError::Io { operation: "syncing the folder", cause: "simulated".into() })
     }
 }

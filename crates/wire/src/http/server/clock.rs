@@ -1,7 +1,7 @@
 //! One reading of the clocks per round, and the `Date` line of that second.
 
 use super::timers::Tick;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// What time it is in this round.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Clock {
     pub(super) fn read(&mut self) {
         self.now = Instant::now();
         self.tick = self.now.duration_since(self.start).as_millis() as Tick;
-        self.unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64);
+        self.unix_ms = crate::clock::unix_ms();
         let second = self.unix_ms / 1000;
         if second != self.date_second {
             self.date_second = second;

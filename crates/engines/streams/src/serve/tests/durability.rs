@@ -94,10 +94,26 @@ fn readers_see_only_what_is_durable() {
 #[test]
 fn a_stream_is_not_there_for_readers_before_its_creation_is_durable() {
     let rig = Rig::new();
-    let (created, _) = held(rig.ask(Put, "a", &[TEXT], b"x"));
-    for method in [Get, Head] {
-        assert_eq!(held(rig.ask(method, "a", &[], b"")).0, created);
-    }
+    let (created, told) = held(rig.ask(Put, "a", &[TEXT], b"x"));
+    let (after, head) = held(rig.ask(Head, "a", &[], b""));
+    assert_eq!((after, head.get("Stream-Next-Offset")), (created, told.get("Stream-Next-Offset")));
+    // With the content that it was made with: an empty stream of that name was never there.
+    let Answer::Later(read) = rig.ask(Get, "a", &[], b"") else { panic!("its content is not written") };
+    let (after, got) = rig.finish(read);
+    assert_eq!((after.position(), got.text()), (created, "x"));
+}
+
+#[test]
+fn a_fork_that_is_read_before_it_is_durable_has_what_it_inherits() {
+    let rig = Rig::new();
+    rig.ask(Put, "source", &[TEXT], b"hello");
+    let fork = [TEXT, ("Stream-Forked-From", "/v1/stream/source")];
+    let (created, told) = held(rig.ask(Put, "fork", &fork, b""));
+    assert_eq!(told.status, 201);
+    assert!(created > rig.journal.durable());
+    let Answer::Later(read) = rig.ask(Get, "fork", &[], b"") else { panic!("its content is not written") };
+    let (after, got) = rig.finish(read);
+    assert_eq!((after.position(), got.status, got.text()), (created, 200, "hello"));
 }
 
 #[test]
@@ -158,7 +174,7 @@ fn a_stream_promises_what_it_was_asked_to() {
             let answers = [
                 rig.ask(Put, name, &headers, b"one;"),
                 rig.ask(Put, name, &headers, b""),
-                rig.ask(Get, name, &[], b""),
+                rig.ask(Head, name, &[], b""),
                 rig.ask(Post, name, &producer("0"), b"two;"),
                 rig.ask(Post, name, &producer("0"), b"two;"),
                 rig.ask(Post, name, &producer("7"), b"gap"),

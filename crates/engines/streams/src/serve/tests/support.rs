@@ -89,6 +89,10 @@ impl Journal for Recorded {
         self.inner.start()
     }
 
+    fn term(&self) -> u64 {
+        self.inner.term()
+    }
+
     fn stats(&self) -> JournalStats {
         self.inner.stats()
     }
