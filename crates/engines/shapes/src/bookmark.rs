@@ -65,14 +65,17 @@ impl Bookmark {
         self.change(store, |note| (note.acknowledged, note.anchor) = (Some(position), anchor))
     }
 
-    /// Whether the publication was set to something else since this was asked last.
-    pub(crate) fn publication_changed(&self, store: &Store, version: &str) -> Result<bool, StoreError> {
-        let known = self.note().map(|note| note.identity.publication_version).unwrap_or_default();
-        if known == version {
-            return Ok(false);
+    /// What the publication was when it was looked at last; empty: that does not matter.
+    pub(crate) fn publication(&self) -> String {
+        self.0.lock().note.as_ref().map(|note| note.identity.publication_version.clone()).unwrap_or_default()
+    }
+
+    /// The publication is this now.
+    pub(crate) fn set_publication(&self, store: &Store, version: &str) -> Result<(), StoreError> {
+        if self.publication() == version {
+            return Ok(());
         }
-        self.change(store, |note| version.clone_into(&mut note.identity.publication_version))?;
-        Ok(!known.is_empty())
+        self.change(store, |note| version.clone_into(&mut note.identity.publication_version)).map(drop)
     }
 
     fn change(&self, store: &Store, change: impl FnOnce(&mut SourceNote)) -> Result<Lsn, StoreError> {

@@ -102,6 +102,10 @@ impl ShapesConfig {
 
 #[derive(Default)]
 pub(crate) struct Counters {
+    /// Times that the tables were compared with the catalog.
+    pub(crate) compared: AtomicU64,
+    /// Times that a source was left, with all shapes.
+    pub(crate) left: AtomicU64,
     pub(crate) transactions: AtomicU64,
     /// Changes that were made for shapes, and how often one was given to a shape.
     pub(crate) changes: AtomicU64,

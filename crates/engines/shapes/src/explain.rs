@@ -74,7 +74,14 @@ mod tests {
             labels: Vec::new(),
             made: None,
         };
-        let column = |name: &str, ty| Column { name: name.to_owned(), ty, not_null: false, key: None, generated: None };
+        let column = |name: &str, ty| Column {
+            name: name.to_owned(),
+            ty,
+            not_null: false,
+            key: None,
+            generated: None,
+            number: 0,
+        };
         Table {
             oid: 9,
             name: TableName { schema: "public".into(), name: "t".into() },
@@ -82,6 +89,7 @@ mod tests {
             columns: vec![column("id", ty(23, "int4")), column("name", ty(25, "text"))],
             ancestors: Vec::new(),
             parts: Vec::new(),
+            marks: Vec::new(),
         }
     }
 

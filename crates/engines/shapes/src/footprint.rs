@@ -68,6 +68,7 @@ fn table() -> Table {
         not_null: true,
         key,
         generated: None,
+        number: 0,
     };
     Table {
         oid: 16400,
@@ -82,6 +83,7 @@ fn table() -> Table {
         ],
         ancestors: Vec::new(),
         parts: Vec::new(),
+        marks: Vec::new(),
     }
 }
 

@@ -5,12 +5,14 @@
 
 use crate::engine::Engine;
 use crate::store::StoreError;
+use std::sync::atomic::Ordering;
 
 impl Engine {
     /// Drops everything that came from the source so far. Whoever takes a snapshot meanwhile waits until another source is followed. When this
     /// returns nothing of it comes back at a restart, as soon as what is written next is durable.
     pub(crate) fn leave_source(&self, why: &str) -> Result<(), StoreError> {
         self.followed.lost();
+        self.counters.left.fetch_add(1, Ordering::Relaxed);
         self.drop_all(why);
         {
             // The router's lock comes first.

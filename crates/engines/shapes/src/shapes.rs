@@ -42,6 +42,10 @@ pub struct ShapesStats {
     pub hot_bytes: usize,
     /// The stream of changes is open.
     pub active: bool,
+    /// Times that the tables of shapes were compared with the catalog since the start.
+    pub compared: u64,
+    /// Times that all shapes were dropped since the start, as the source had become another one.
+    pub left: u64,
     /// Connections to the database for queries.
     pub connections: usize,
     /// Queries that wait for one.
@@ -165,6 +169,8 @@ impl ShapesService {
             processed_lsn: engine.positions.processed_lsn(),
             hot_bytes: engine.hot.bytes(),
             active: engine.health() == Health::Active,
+            compared: count(&engine.counters.compared),
+            left: count(&engine.counters.left),
             connections: pool.connections,
             queries_waiting: pool.waiting,
             database_down: matches!(self.0.database.health(), pool::Health::Down { .. }),

@@ -6,8 +6,10 @@ use crate::shape::Shape;
 use crate::source::error::SourceError;
 use crate::source::publish::PublishError;
 use crate::source::reconcile::reconcile;
+use crate::store::StoreError;
 use crate::table::Table;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How often the catalog is asked: this, and so much longer for each table that it costs next to nothing.
@@ -63,11 +65,16 @@ pub(crate) fn run(engine: &Arc<Engine>) {
 fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
     let tables = engine.router.lock().tables();
     if tables.is_empty() {
+        // What it was set to matters to shapes only.
+        engine.publication_is("");
         return Ok(());
     }
     let mut session = engine.queries.connect()?;
     let known: Vec<&Table> = tables.iter().map(AsRef::as_ref).collect();
     let found = reconcile(&mut session, &engine.config.publication(), known.iter().copied())?;
+    if let Some(version) = &found.publication {
+        engine.publication_is(version);
+    }
     for (table, why) in &found.gone {
         engine.drop_table(*table, &why.to_string());
         if let Err(error) = engine.store.forget_table(*table) {
@@ -93,6 +100,7 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
             engine.described(table);
         }
     }
+    engine.counters.compared.fetch_add(1, Ordering::Relaxed);
     let in_use = |oid: u32| engine.router.lock().table(oid).is_some();
     for table in engine.publisher.release(&mut session, UNUSED, in_use)? {
         tracing::info!(%table, "no shape needs the table: it leaves the publication");
@@ -101,6 +109,28 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
 }
 
 impl Engine {
+    /// A shape is made while the publication is this; from now on it is noticed if that changes.
+    pub(crate) fn publication_matters(&self, version: &str) -> Result<(), StoreError> {
+        if self.bookmark.publication().is_empty() { self.bookmark.set_publication(&self.store, version) } else { Ok(()) }
+    }
+
+    /// The publication was looked at. If somebody has set it to something else since the last time, changes may not have been sent in between,
+    /// also if it has been set back.
+    fn publication_is(&self, version: &str) {
+        let known = self.bookmark.publication();
+        if known == version {
+            return;
+        }
+        if !known.is_empty() && !version.is_empty() {
+            self.drop_all("somebody has changed the publication");
+            self.publisher.forget_all();
+            self.tables.forget();
+        }
+        if let Err(error) = self.bookmark.set_publication(&self.store, version) {
+            tracing::warn!(%error, "what the publication is cannot be noted");
+        }
+    }
+
     /// Gives up changes that no shape needs, has shapes rebased that hold too many of them, and drops those that still do.
     pub(crate) fn look_after(&self) {
         let published = self.positions.published();

@@ -49,6 +49,7 @@ fn table() -> Table {
         not_null: key.is_some(),
         key,
         generated: None,
+        number: 0,
     };
     Table {
         oid: 16_500,
@@ -57,6 +58,7 @@ fn table() -> Table {
         columns: vec![column("id", Some(0)), column("a", None), column("b", None)],
         ancestors: Vec::new(),
         parts: Vec::new(),
+        marks: Vec::new(),
     }
 }
 

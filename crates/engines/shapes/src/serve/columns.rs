@@ -100,7 +100,7 @@ mod tests {
                 labels: vec![],
                 made: None,
             };
-            Column { name: name.into(), ty, not_null: false, key, generated }
+            Column { name: name.into(), ty, not_null: false, key, generated, number: 0 }
         };
         let columns =
             vec![column("b", None, None), column("id", key, None), column("g", None, Some(Generated::Stored))];
@@ -111,6 +111,7 @@ mod tests {
             columns,
             ancestors: vec![],
             parts: vec![],
+            marks: vec![],
         }
     }
 

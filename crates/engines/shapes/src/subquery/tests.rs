@@ -39,6 +39,7 @@ pub(super) fn table(oid: u32, name: &str, columns: &[&str]) -> Arc<Table> {
         not_null: at == 0,
         key: (at == 0).then_some(0),
         generated: None,
+        number: 0,
     };
     Arc::new(Table {
         oid,
@@ -47,6 +48,7 @@ pub(super) fn table(oid: u32, name: &str, columns: &[&str]) -> Arc<Table> {
         columns: columns.iter().enumerate().map(column).collect(),
         ancestors: Vec::new(),
         parts: Vec::new(),
+        marks: Vec::new(),
     })
 }
 

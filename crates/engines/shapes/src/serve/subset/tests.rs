@@ -20,7 +20,7 @@ fn table() -> Table {
             labels: vec![],
             made: None,
         };
-        Column { name: name.into(), ty, not_null: false, key, generated: None }
+        Column { name: name.into(), ty, not_null: false, key, generated: None, number: 0 }
     };
     let columns = vec![column("id", Some(0)), column("a", None), column("O\"r", None), column("desc", None)];
     Table {
@@ -30,6 +30,7 @@ fn table() -> Table {
         columns,
         ancestors: vec![],
         parts: vec![],
+        marks: vec![],
     }
 }
 

@@ -58,15 +58,19 @@ fn ask(session: &mut Session, publication: &str, which: &str) -> Result<Vec<Foun
     answer.rows().map(|row| read::found(row.get(0).unwrap_or_default())).collect()
 }
 
+const BY_SCHEMA: &str = "EXISTS (SELECT FROM pg_catalog.pg_publication_namespace pn \
+    WHERE pn.pnpubid OPERATOR(pg_catalog.=) p.oid AND pn.pnnspid OPERATOR(pg_catalog.=) s.relnamespace)";
+const SCHEMA_ENTRIES: &str = "SELECT pg_catalog.format('n%s:%s', pn.oid, pn.xmin) FROM publication p \
+    JOIN pg_catalog.pg_publication_namespace pn ON pn.pnpubid OPERATOR(pg_catalog.=) p.oid \
+    WHERE pn.pnnspid OPERATOR(pg_catalog.=) c.relnamespace OR EXISTS (SELECT FROM pg_catalog.pg_partition_ancestors(c.oid) t \
+    JOIN pg_catalog.pg_class a ON a.oid OPERATOR(pg_catalog.=) t.relid::pg_catalog.oid \
+    WHERE a.relnamespace OPERATOR(pg_catalog.=) pn.pnnspid)";
+
 fn sql(version: ServerVersion, publication: &str, which: &str) -> String {
     // Publications of schemas came with 15, and with them their table.
-    let by_schema = if version.major >= 15 {
-        "EXISTS (SELECT FROM pg_catalog.pg_publication_namespace pn \
-         WHERE pn.pnpubid OPERATOR(pg_catalog.=) p.oid AND pn.pnnspid OPERATOR(pg_catalog.=) s.relnamespace)"
-    } else {
-        "false"
-    };
-    let sql = include_str!("tables.sql").replace("{by_schema}", by_schema);
+    let (by_schema, schema_entries) =
+        if version.major >= 15 { (BY_SCHEMA, SCHEMA_ENTRIES) } else { ("false", "SELECT NULL") };
+    let sql = include_str!("tables.sql").replace("{by_schema}", by_schema).replace("{schema_entries}", schema_entries);
     // What requests name comes last, as it may look like a place for something else.
     sql.replace("{publication}", &quote_literal(publication)).replace("{which}", which)
 }

@@ -1,9 +1,9 @@
 -- Tables with their columns, ancestors and parts: one JSON object per table.
 -- `{publication}` is its name as a literal; `{which}` selects from pg_class c and pg_namespace n; `{by_schema}` tells whether the
--- publication has the schema s.relnamespace. What a version may not have is read through to_jsonb, where it is null.
+-- publication has the schema s.relnamespace, and `{schema_entries}` by which entries it has that of c. What a version may not have is read through to_jsonb, where it is null.
 WITH RECURSIVE
   publication AS (
-    SELECT p.oid, p.puballtables, (pg_catalog.to_jsonb(p) OPERATOR(pg_catalog.->>) 'pubgencols') OPERATOR(pg_catalog.=) 's' AS generated, p.pubviaroot
+    SELECT p.oid, p.xmin AS version, p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AS whole, p.puballtables, (pg_catalog.to_jsonb(p) OPERATOR(pg_catalog.->>) 'pubgencols') OPERATOR(pg_catalog.=) 's' AS generated, p.pubviaroot
     FROM pg_catalog.pg_publication p WHERE p.pubname OPERATOR(pg_catalog.=) {publication}
   ),
   target AS (
@@ -64,7 +64,22 @@ WITH RECURSIVE
               SELECT FROM pg_catalog.pg_partition_ancestors(c.oid) t WHERE t.relid::pg_catalog.oid OPERATOR(pg_catalog.=) r.prrelid))
           AND ((pg_catalog.to_jsonb(r) OPERATOR(pg_catalog.->>) 'prqual') IS NOT NULL
             OR (pg_catalog.to_jsonb(r) OPERATOR(pg_catalog.->>) 'prattrs') IS NOT NULL)),
-      'as_root', c.relispartition AND EXISTS (SELECT FROM publication p WHERE p.pubviaroot)
+      'as_root', c.relispartition AND EXISTS (SELECT FROM publication p WHERE p.pubviaroot),
+      'file', c.relfilenode::pg_catalog.int8,
+      'columns', (
+        SELECT pg_catalog.hashtextextended(
+          pg_catalog.string_agg(pg_catalog.format('%s:%s', a.attnum, a.xmin), ',' ORDER BY a.attnum), 0::pg_catalog.int8)
+        FROM pg_catalog.pg_attribute a WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0),
+      'entries', (
+        SELECT pg_catalog.string_agg(e.entry, ',' ORDER BY e.entry) FROM (
+          SELECT pg_catalog.format('%s:%s', r.oid, r.xmin) AS entry FROM publication p
+          JOIN pg_catalog.pg_publication_rel r ON r.prpubid OPERATOR(pg_catalog.=) p.oid
+          WHERE r.prrelid OPERATOR(pg_catalog.=) c.oid
+            OR EXISTS (
+              SELECT FROM pg_catalog.pg_partition_ancestors(c.oid) t WHERE t.relid::pg_catalog.oid OPERATOR(pg_catalog.=) r.prrelid)
+          UNION ALL
+          {schema_entries}
+        ) e)
     ) AS about
     FROM down d JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) d.oid
     JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
@@ -72,6 +87,8 @@ WITH RECURSIVE
 SELECT pg_catalog.json_build_object(
   'relation', r.about,
   'publishes_generated', COALESCE((SELECT generated FROM publication), false),
+  'publishes_all', COALESCE((SELECT whole FROM publication), true),
+  'publication', COALESCE((SELECT version::pg_catalog.text FROM publication), ''),
   'parts', COALESCE((SELECT pg_catalog.json_agg(part.about ORDER BY part.oid) FROM relation part
     WHERE part.target OPERATOR(pg_catalog.=) r.oid AND part.oid OPERATOR(pg_catalog.<>) r.oid), '[]'::pg_catalog.json),
   'ancestors', COALESCE((
@@ -80,6 +97,7 @@ SELECT pg_catalog.json_build_object(
   'columns', COALESCE((
     SELECT pg_catalog.json_agg(pg_catalog.json_build_object(
       'name', a.attname,
+      'number', a.attnum,
       'not_null', a.attnotnull,
       'generated', a.attgenerated,
       'key', (

@@ -42,11 +42,15 @@ pub(super) fn verdict(standing: &Standing, publication: &str) -> Verdict {
         return Verdict::Impossible(error.into());
     }
     let table = standing.relation.name.clone();
+    if !standing.publishes_all {
+        return Verdict::Impossible(PublishError::Operations { publication: publication.into() });
+    }
     if let Some(cut) = standing.relations().find(|relation| relation.cut) {
         return Verdict::Impossible(PublishError::Cut { table: cut.name.clone(), publication: publication.into() });
     }
-    if standing.relation.as_root {
-        return Verdict::Impossible(PublishError::AsRoot { table, publication: publication.into() });
+    // Changes of a partition come as the root's, but a TRUNCATE of it does not come at all.
+    if let Some(part) = standing.relations().find(|relation| relation.as_root) {
+        return Verdict::Impossible(PublishError::AsRoot { table: part.name.clone(), publication: publication.into() });
     }
     let members = standing.relations().filter(|relation| !relation.published);
     // A partition comes with the table that it is a partition of.
