@@ -161,8 +161,8 @@ fn every_operation_that_makes_much_of_little_is_too_costly() {
     }
     judge(&format!("length({doubled}) > 0"), &[], &wide);
     let clause = format!("length({}) > 0", sixty(&sixty("t")));
-    assert_eq!(judge(&clause, &[], &row_of("abc")), Some(Ok(true)), "a short value costs little");
-    assert_eq!(judge(&format!("length({}) > 0", sixty("t")), &[], &row_of("abc")), Some(Ok(true)));
+    assert_eq!(judge(&clause, &[], row_of("abc")), Some(Ok(true)), "a short value costs little");
+    assert_eq!(judge(&format!("length({}) > 0", sixty("t")), &[], row_of("abc")), Some(Ok(true)));
 }
 
 fn row_of(text: &'static str) -> &'static Row {
@@ -223,7 +223,7 @@ fn a_clause_whose_meaning_is_larger_than_its_text_is_refused() {
     assert_eq!(judge(&vec!["t = $1"; 5000].join(" OR "), &params, row_of("x")), None);
     assert_eq!(judge("t = $1 OR u = $1", &params, row_of("x")), Some(Ok(false)));
     let pattern = [(1, "a".repeat(200_000)), (2, format!("%{}b", "a".repeat(4000)))];
-    let folded = vec!["$1::text LIKE $2::text"; 5].join(" OR ");
+    let folded = ["$1::text LIKE $2::text"; 5].join(" OR ");
     assert_eq!(judge(&folded, &pattern, row_of("x")), None, "constants that take too long to compute");
 }
 

@@ -111,7 +111,11 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
 impl Engine {
     /// A shape is made while the publication is this; from now on it is noticed if that changes.
     pub(crate) fn publication_matters(&self, version: &str) -> Result<(), StoreError> {
-        if self.bookmark.publication().is_empty() { self.bookmark.set_publication(&self.store, version) } else { Ok(()) }
+        if self.bookmark.publication().is_empty() {
+            self.bookmark.set_publication(&self.store, version)
+        } else {
+            Ok(())
+        }
     }
 
     /// The publication was looked at. If somebody has set it to something else since the last time, changes may not have been sent in between,
