@@ -378,13 +378,13 @@ mod tests {
     #[test]
     fn a_chunk_is_let_go_of_before_the_next_one_is_read() {
         /// A slice of a frame, which keeps the frame.
-        struct Frame(Arc<()>);
+        struct Frame(Arc<[u8; 10]>);
         impl AsRef<[u8]> for Frame {
             fn as_ref(&self) -> &[u8] {
-                b"0123456789"
+                &self.0[..]
             }
         }
-        let frames = Arc::new(());
+        let frames = Arc::new([7; 10]);
         let read = |at: u64| {
             assert_eq!(Arc::strong_count(&frames), 1, "frames in memory beside the one that is read next");
             let part = Bytes::from_owner(Frame(Arc::clone(&frames))).slice((at % 10) as usize..);

@@ -13,12 +13,14 @@ use super::session::Endpoint;
 use crate::format::note::SourceIdentity;
 use std::time::Duration;
 use thalweg_wire::pg::replication::{self, Conn};
-use thalweg_wire::pg::{DbError, Error, Lsn, ResultSet, ServerVersion};
+use thalweg_wire::pg::{Config, DbError, Error, Lsn, ResultSet, ServerVersion};
 
 /// Between two attempts to get the lock.
 const LOCK_EVERY: Duration = Duration::from_millis(250);
 /// Between two words of the server; a new slot waits for every transaction that writes.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long an engine that stops waits for Postgres.
+const FORGET_MAX: Duration = Duration::from_secs(5);
 
 /// The first version whose standbys can keep a copy of a slot.
 const FAILOVER_SINCE: u32 = 17;
@@ -58,6 +60,8 @@ pub(crate) struct Ready {
     pub(crate) identity: SourceIdentity,
     pub(crate) resume: Resume,
     pub(crate) server: Server,
+    /// It was not there before.
+    pub(crate) publication_made: bool,
     /// The slot has everything after it.
     pub(crate) confirmed: Lsn,
 }
@@ -152,7 +156,16 @@ pub(crate) fn prepare(
         Some(known) => judge::broken(known, &identity, system.end),
     };
     let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
-    Ok(Ready { conn, identity, resume: slot.resume, server: facts.server, confirmed: slot.confirmed })
+    let (server, publication_made) = (facts.server, publication.made);
+    Ok(Ready { conn, identity, resume: slot.resume, server, publication_made, confirmed: slot.confirmed })
+}
+
+/// Drops the publication, for an engine that leaves nothing behind.
+pub(crate) fn forget(config: &Config, publication: &str) -> Result<(), Error> {
+    let config = Config { connect_timeout: Some(FORGET_MAX), read_timeout: Some(FORGET_MAX), ..config.clone() };
+    let mut conn = thalweg_wire::pg::Conn::connect(&config)?;
+    conn.simple(&format!("DROP PUBLICATION IF EXISTS {}", crate::table::quoted(publication)))?;
+    Ok(())
 }
 
 /// One server owns a slot. The lock is bound to this session.

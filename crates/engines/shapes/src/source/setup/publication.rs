@@ -10,6 +10,8 @@ pub(super) struct Publication {
     pub(super) oid: u32,
     /// Another one whenever somebody has set what it publishes.
     pub(super) version: String,
+    /// It was not there before.
+    pub(super) made: bool,
 }
 
 struct Found {
@@ -23,8 +25,8 @@ struct Found {
 pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion) -> Result<Publication, SetupError> {
     let name = &options.publication;
     let with_generated = version.major >= 18;
-    let found = match find(conn, name)? {
-        Some(found) => found,
+    let (found, made) = match find(conn, name)? {
+        Some(found) => (found, false),
         None if options.manual => return Err(SetupError::PublicationMissing(name.clone())),
         None => {
             let with = if with_generated { " WITH (publish_generated_columns = stored)" } else { "" };
@@ -36,7 +38,7 @@ pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion
                     _ => error.into(),
                 });
             }
-            find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?
+            (find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?, true)
         }
     };
     if !found.whole {
@@ -46,9 +48,9 @@ pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion
     if with_generated && !found.generated && found.owned && !options.manual {
         conn.simple(&format!("ALTER PUBLICATION {} SET (publish_generated_columns = stored)", quoted(name)))?;
         let found = find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?;
-        return Ok(Publication { oid: found.oid, version: found.version });
+        return Ok(Publication { oid: found.oid, version: found.version, made });
     }
-    Ok(Publication { oid: found.oid, version: found.version })
+    Ok(Publication { oid: found.oid, version: found.version, made })
 }
 
 fn find(conn: &mut Conn, name: &str) -> Result<Option<Found>, SetupError> {
