@@ -228,6 +228,23 @@ fn a_clause_whose_meaning_is_larger_than_its_text_is_refused() {
 }
 
 #[test]
+fn a_clause_that_is_too_large_is_for_no_other_parser_either() {
+    let oversized = |clause: &str| Predicate::parse(clause, &[], &schema()).unwrap_err().oversized;
+    for large in [
+        format!("t = '{}'", "x".repeat(64 << 10)),
+        format!("{}i = 1{}", "(".repeat(5000), ")".repeat(5000)),
+        nested("i BETWEEN 1 AND 2", 60, |inner| format!("({inner}) BETWEEN SYMMETRIC false AND true")),
+        // It is no clause here: how large it would become is not known.
+        nested("i", 7, |inner| format!("({inner} IN (1, 2))")) + " AND",
+    ] {
+        assert!(oversized(&large), "{}", &large[..60]);
+    }
+    for wrong in ["i = 'x'", "no_such_column = 1", "i = ", "unknown_function(i) IN (1, 2)"] {
+        assert!(!oversized(wrong), "{wrong}: Postgres says what is wrong with it");
+    }
+}
+
+#[test]
 fn what_many_clauses_cost_together_for_one_row_has_a_bound() {
     let schema = schema();
     let text = "a".repeat(60_000);
