@@ -1,10 +1,12 @@
 //! The operating system's files under one root folder.
 
 use crate::{Disk, File, check_path, folder_of};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs;
 use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,7 +99,7 @@ impl Disk for RealDisk {
         let write = self.access == Access::Write;
         let file = fs::OpenOptions::new().read(true).write(write).open(self.path(path)?)?;
         // Readers ask for whole ranges: what the kernel would guess to come next mostly belongs to somebody else.
-        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         Ok(Arc::new(RealFile { file }))
     }
 
@@ -182,6 +184,15 @@ impl File for RealFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
+    }
+
+    /// The system drops whole pages only, and none that is not written yet.
+    fn forget(&self, range: Range<u64>) {
+        let page = rustix::param::page_size() as u64;
+        let start = range.start / page * page;
+        if let Some(len) = NonZeroU64::new(range.end.next_multiple_of(page).saturating_sub(start)) {
+            let _ = rustix::fs::fadvise(&self.file, start, Some(len), Advice::DontNeed);
+        }
     }
 
     fn len(&self) -> io::Result<u64> {
