@@ -7,7 +7,9 @@
 mod content;
 mod disk;
 mod folder;
+mod histories;
 mod state;
 
 pub use disk::SimDisk;
+pub use histories::{histories, seeds};
 pub use oorandom::Rand64;

@@ -1,6 +1,8 @@
 //! When the server is killed, stopped and started.
 
 use crate::Options;
+use crate::damage;
+use crate::server::Made;
 use crate::world::{Sabotage, World};
 use std::time::{Duration, Instant};
 
@@ -43,6 +45,11 @@ impl Chaos {
             if world.sabotage(Sabotage::Disk) {
                 world.server.spoil_disk();
             }
+            let damages = !world.server.spec.is_peer() && self.rng.rand_float() < 0.15;
+            if damages && let Err(error) = self.damage(world) {
+                world.violation(format!("{error:#}"));
+                return;
+            }
             while self.rng.rand_float() < 0.25 {
                 let after = Duration::from_micros(self.rng.rand_range(500..80_000));
                 if let Err(error) = world.server.start_and_kill(after) {
@@ -60,5 +67,30 @@ impl Chaos {
             self.slowest = self.slowest.max(began.elapsed());
             world.report.count("restarts");
         }
+    }
+
+    /// The newest segment is removed, emptied, or a bit of its end flips. A server must refuse that, or say that it has discarded something;
+    /// if it does neither, nothing may be missing. What was there before comes back unless that is so.
+    fn damage(&mut self, world: &World) -> anyhow::Result<()> {
+        let data = world.server.data();
+        let Some(newest) = damage::newest_segment(&data)? else { return Ok(()) };
+        let copy = data.with_extension("whole");
+        damage::copy(&data, &copy)?;
+        let done = damage::damage(&newest, &mut self.rng)?;
+        let made = world.server.try_damaged()?;
+        println!("damage: {done}: {}", made.in_words());
+        world.report.count(match &made {
+            Made::Refused(said) if said.contains("journal") && said.contains("damaged") => "damage refused",
+            Made::Refused(said) => anyhow::bail!("{done}: it does not start, and does not say that: {said}"),
+            Made::Said => "damage said",
+            Made::Nothing => "damage without effect",
+        });
+        if made == Made::Nothing {
+            std::fs::remove_dir_all(&copy)?;
+        } else {
+            std::fs::remove_dir_all(&data)?;
+            std::fs::rename(&copy, &data)?;
+        }
+        Ok(())
     }
 }

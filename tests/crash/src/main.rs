@@ -8,6 +8,7 @@
 mod backup;
 mod chaos;
 mod content;
+mod damage;
 mod expiry;
 mod http;
 mod kept;

@@ -14,6 +14,27 @@ pub(crate) enum Kind {
     Peer,
 }
 
+/// What a server made of a damaged folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// It did not start, and said this.
+    Refused(String),
+    /// It served, and said that the end of its journal is not whole.
+    Said,
+    /// It served without a word.
+    Nothing,
+}
+
+impl Made {
+    pub(crate) fn in_words(&self) -> &'static str {
+        match self {
+            Made::Refused(_) => "refused",
+            Made::Said => "served, and said so",
+            Made::Nothing => "served",
+        }
+    }
+}
+
 /// How the server is started.
 #[derive(Clone)]
 pub(crate) struct Spec {
@@ -244,6 +265,45 @@ impl Server {
     /// Whether it has served without a break since that generation.
     pub(crate) fn is_still(&self, generation: u64) -> bool {
         self.state().generation == generation
+    }
+
+    /// Starts it on a folder that was damaged on purpose, for nobody: what it made of that. It is down again afterwards.
+    pub(crate) fn try_damaged(&self) -> anyhow::Result<Made> {
+        let before = self.log().len();
+        let (mut child, _) = self.spawn()?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let ended = loop {
+            if let Some(status) = child.try_wait()? {
+                break Some(status);
+            }
+            if self.spec.ready_file().exists() {
+                break None;
+            }
+            if Instant::now() > deadline {
+                child.kill()?;
+                bail!("it neither serves a damaged folder nor refuses it after 60 s: {}", self.last_words());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        if ended.is_none() {
+            child.kill()?;
+        }
+        child.wait()?;
+        let said = self.log().get(before..).unwrap_or_default().to_owned();
+        Ok(match ended {
+            Some(status) if status.success() => bail!("it ended with {status} on a damaged folder: {said}"),
+            Some(_) => Made::Refused(said),
+            None if said.contains("the end of the journal is not whole") => Made::Said,
+            None => Made::Nothing,
+        })
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.spec.folder.join("server.log")).unwrap_or_default()
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.spec.folder.join("data")
     }
 
     /// Overwrites the newest bytes of the file that was written last.

@@ -52,6 +52,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 pub use engine::{Health, ShapesConfig};
 pub use explain::Explanation;
 pub use format::note::LogState;
+#[doc(hidden)]
+pub use format::note::fuzz_log_state;
 pub use serve::ShapesService;
 pub use serve::settings::Settings;
 pub use shapes::{OpenError, Shapes, ShapesStats};

@@ -18,6 +18,8 @@ pub use state::StreamState;
 pub use state::retention::Retention;
 
 #[doc(hidden)]
+pub use format::attachment::fuzz_state;
+#[doc(hidden)]
 pub use format::json::fuzz_json;
 #[doc(hidden)]
 pub use serve::fuzz_query_and_headers;

@@ -35,6 +35,7 @@ pub use memory::MemoryJournal;
 pub use options::Options;
 pub use read::Held;
 pub use recovery::{Discarded, OpenError, Opened};
+pub use scan::fuzz_segment;
 pub use verify::{Report, verify};
 
 use bytes::Bytes;

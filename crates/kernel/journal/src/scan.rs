@@ -121,3 +121,81 @@ impl Body {
         [of_batches, torn, of_frames].into_iter().flatten().max().unwrap_or(at)
     }
 }
+
+/// A fuzz target's way in: takes `data` for a segment header and for what stands behind one, in a term and salt that it may know.
+#[doc(hidden)]
+pub fn fuzz_segment(data: &[u8]) {
+    let header = crate::format::SegmentHeader::decode(data);
+    let seal = header.map_or(Seal::of_term(1, 7), |header| header.seal());
+    let base = header.map_or(Lsn(24), |header| header.base);
+    let rest = data.get(SEGMENT_HEADER as usize..).unwrap_or(data);
+    let body = Body { bytes: Bytes::copy_from_slice(rest), base, seal };
+    let mut frames = Vec::new();
+    let walk = body.walk(None, |frame, payload| {
+        frames.push((frame, payload));
+        Ok::<(), std::convert::Infallible>(())
+    });
+    let Ok(walk) = walk;
+    let end = base.plus(rest.len() as u64);
+    assert!(walk.end >= base && walk.end <= end, "the walk stays within the bytes");
+    assert!(frames.iter().all(|(frame, payload)| frame.len as usize == payload.len() && frame.end() <= walk.end));
+    for at in [base, walk.end, end] {
+        assert!(body.written_upto(at) >= at);
+        let _ = body.proof(at);
+    }
+    // A limit ends the walk there, or before it at the same damage.
+    let limit = frames.len().checked_sub(1).map_or(walk.end, |last| frames[last].0.lsn);
+    let Ok(shorter) = body.walk(Some(limit), |_, _| Ok::<(), std::convert::Infallible>(()));
+    assert!(shorter.end <= limit);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{SegmentHeader, frame_header};
+    use proptest::prelude::*;
+    use thalweg_base::Crc;
+
+    /// A segment with two batches.
+    fn segment() -> Vec<u8> {
+        let header = SegmentHeader { number: 1, base: Lsn(500), bytes: 1 << 20, term: 2, salt: 9 };
+        let mut bytes = header.encode();
+        let mut lsn = header.base;
+        for payloads in [&[&b"one"[..], b"two"][..], &[b"three"]] {
+            let len: usize = payloads.iter().map(|payload| FRAME_HEADER + payload.len()).sum();
+            let batch = BatchHeader {
+                frames: payloads.len() as u32,
+                bytes: (BATCH_HEADER + len) as u32,
+                known_durable: Lsn(500),
+            };
+            bytes.extend(batch.encode(header.seal(), lsn));
+            lsn = lsn.plus(BATCH_HEADER as u64);
+            for payload in payloads {
+                let state = Crc::new().bytes(payload);
+                bytes.extend(frame_header(state, payload.len() as u32, header.seal(), lsn));
+                bytes.extend_from_slice(payload);
+                lsn = lsn.plus((FRAME_HEADER + payload.len()) as u64);
+            }
+        }
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn segments_never_panic(
+            changes in proptest::collection::vec((0..4300usize, any::<u8>()), 0..4), cut in 0..300usize, garbage: Vec<u8>,
+        ) {
+            let mut bytes = segment();
+            for (at, byte) in changes {
+                // Mostly behind the header.
+                let at = if at < 3000 { 4096 + at % 90 } else { at };
+                if let Some(place) = bytes.get_mut(at) {
+                    *place = byte;
+                }
+            }
+            bytes.truncate(bytes.len() - cut.min(90));
+            fuzz_segment(&bytes);
+            fuzz_segment(&garbage);
+        }
+    }
+}

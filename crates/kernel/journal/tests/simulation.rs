@@ -8,35 +8,17 @@ mod world;
 use thalweg_journal::Faults;
 use world::{Plan, run};
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|n| n.parse().unwrap())
-}
-
-fn replay(seed: u64, why: &str) -> String {
-    format!(
-        "seed {seed}: {why}\nreplay: TRACE=1 SEED={seed} cargo test -p thalweg-journal --test simulation -- --nocapture simulation_of"
-    )
-}
-
 #[test]
 fn simulation_of_the_journal_keeps_acknowledged_frames_whatever_the_disk_does() {
-    let seeds = match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SEEDS").unwrap_or(300),
-    };
     let mut tally = std::collections::BTreeMap::new();
-    for seed in seeds.clone() {
-        match run(&Plan::new(seed, Faults::default())) {
-            Ok(history) => {
-                for (event, n) in history.events {
-                    *tally.entry(event).or_insert(0u64) += n;
-                }
-            }
-            Err(why) => panic!("{}", replay(seed, &why)),
+    thalweg_sim::histories(300, "thalweg-journal", |seed| {
+        let history = run(&Plan::new(seed, Faults::default())).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+        for (event, n) in history.events {
+            *tally.entry(event).or_insert(0u64) += n;
         }
-    }
+    });
     println!("{tally:#?}");
-    if seeds.end - seeds.start >= 300 {
+    if thalweg_sim::seeds(300).count() >= 300 {
         for event in [
             "power",
             "kill",

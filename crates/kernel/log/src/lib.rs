@@ -16,6 +16,7 @@ pub mod directory;
 mod error;
 mod faults;
 mod frame;
+mod fuzz;
 mod gathered;
 mod guard;
 mod held;
@@ -40,6 +41,7 @@ pub use error::{CommitError, OpenError, ReadError};
 #[cfg(feature = "faults")]
 pub use faults::{Faults, Moment};
 pub use frame::fuzz_frame;
+pub use fuzz::{fuzz_object, fuzz_record, fuzz_root};
 pub use guard::{Committed, Guard, LogView, NAME_BYTES_MAX};
 pub use lengths::Lengths;
 pub use logs::{Logs, LogsOptions, Loss, ReadFrom, Seen, SweepCursor};

@@ -499,20 +499,11 @@ fn play(seed: u64, fault: Fault) -> (u64, u64, Vec<Moment>) {
     (hash, world.losses, std::mem::take(&mut world.deaths))
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 #[test]
 fn simulation_of_random_histories_equals_the_model() {
-    if let Some(seed) = number("SEED") {
+    thalweg_sim::histories(300, "thalweg-log", |seed| {
         run(seed);
-        return;
-    }
-    for seed in 0..number("SEEDS").unwrap_or(300) {
-        let done = std::panic::catch_unwind(|| run(seed));
-        assert!(done.is_ok(), "replay with: SEED={seed} cargo test -p thalweg-log --test model");
-    }
+    });
 }
 
 #[test]

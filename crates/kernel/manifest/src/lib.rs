@@ -8,6 +8,8 @@ mod frame;
 mod memory;
 
 pub use file::FileManifest;
+#[doc(hidden)]
+pub use frame::fuzz_manifest;
 pub use memory::MemoryManifest;
 
 use bytes::Bytes;

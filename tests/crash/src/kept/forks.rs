@@ -1,6 +1,6 @@
 //! Forks of streams that give up their beginning: what a fork inherited stays, whatever its source gives up afterwards.
 
-use super::Keeper;
+use super::{Keeper, delete};
 use crate::http::Request;
 use crate::numbered::{self, Read};
 use crate::session::Down;
@@ -14,16 +14,14 @@ pub(super) struct Fork {
     inherited: Option<(u64, u64)>,
     /// The first line that its source had at that time, and the one after the last that it was asked for.
     bounds: (u64, u64),
+    /// Its deletion was asked for. If the answer was lost, it may have happened.
+    leaving: bool,
 }
 
 impl Keeper<'_> {
     pub(super) fn fork(&mut self, which: usize) -> Result<(), Down> {
         if self.forks.len() >= LIVE {
-            let oldest = Request::new("DELETE", &self.forks[0].path, &[], &[]);
-            if matches!(self.session.call(&oldest)?.status, 204 | 404 | 410) {
-                self.forks.remove(0);
-            }
-            return Ok(());
+            return self.leave_fork(0);
         }
         let source = &self.streams[which];
         let at = self.rng.rand_range(source.floor..source.lines.acknowledged.max(source.floor + 1));
@@ -37,7 +35,7 @@ impl Keeper<'_> {
         // One in doubt is forgotten: its name is not used again.
         let answer = self.session.call(&request)?;
         match answer.status {
-            201 => self.forks.push(Fork { path, inherited: None, bounds }),
+            201 => self.forks.push(Fork { path, inherited: None, bounds, leaving: false }),
             // Given up meanwhile, the place itself included.
             400 | 410 | 429 | 503 => return Ok(()),
             status => {
@@ -48,9 +46,20 @@ impl Keeper<'_> {
         self.check_fork(self.forks.len() - 1)
     }
 
+    fn leave_fork(&mut self, which: usize) -> Result<(), Down> {
+        let fork = &mut self.forks[which];
+        if delete(&mut self.session, &fork.path, &mut fork.leaving)? {
+            self.forks.remove(which);
+        }
+        Ok(())
+    }
+
     /// The same lines as ever.
     pub(super) fn check_fork(&mut self, which: usize) -> Result<(), Down> {
         let world = self.session.world;
+        if self.forks.get(which).is_some_and(|fork| fork.leaving) {
+            return self.leave_fork(which);
+        }
         let Some(fork) = self.forks.get_mut(which) else { return Ok(()) };
         let span = match numbered::read(&mut self.session, &fork.path, "-1")? {
             Read::Lines(Some(span), _) => span,

@@ -29,6 +29,8 @@ struct Kept {
     /// The first line that was still there when last looked at: it only grows.
     floor: u64,
     floor_offset: String,
+    /// Its deletion was asked for. If the answer was lost, it may have happened.
+    leaving: bool,
 }
 
 pub(crate) fn work(world: &World, seed: u64) {
@@ -54,6 +56,19 @@ pub(crate) fn work(world: &World, seed: u64) {
     }
 }
 
+/// Deletes a stream, or asks again whether it is deleted: the answer to an earlier attempt may be lost. Whether it is gone.
+fn delete(session: &mut Session<'_>, path: &str, leaving: &mut bool) -> Result<bool, Down> {
+    let was_leaving = std::mem::replace(leaving, true);
+    let status = session.call(&Request::new("DELETE", path, &[], &[]))?.status;
+    let absent = matches!(status, 404 | 410);
+    if absent && was_leaving {
+        session.world.report.count("deletes whose answer was lost had happened");
+    } else if absent {
+        session.world.violation(format!("{path} is {status}, and nobody has deleted it"));
+    }
+    Ok(status == 204 || absent)
+}
+
 struct Keeper<'a> {
     session: Session<'a>,
     rng: oorandom::Rand64,
@@ -77,16 +92,12 @@ impl Keeper<'_> {
                 age: seconds.map(Duration::from_secs),
                 floor: 0,
                 floor_offset: String::new(),
+                leaving: false,
             });
         }
         let which = usize::try_from(self.rng.rand_range(0..self.streams.len() as u64)).unwrap_or(0);
         if self.streams[which].lines.next > LINES_MAX {
-            let path = self.streams[which].lines.path.clone();
-            let answer = self.session.call(&Request::new("DELETE", &path, &[], &[]))?;
-            if matches!(answer.status, 204 | 404 | 410) {
-                self.streams.remove(which);
-            }
-            return Ok(());
+            return self.leave(which);
         }
         match self.rng.rand_range(0..20) {
             0 => self.fork(which),
@@ -103,9 +114,25 @@ impl Keeper<'_> {
         }
     }
 
+    fn leave(&mut self, which: usize) -> Result<(), Down> {
+        let stream = &mut self.streams[which];
+        if delete(&mut self.session, &stream.lines.path, &mut stream.leaving)? {
+            self.streams.remove(which);
+        }
+        Ok(())
+    }
+
     fn check_all(&mut self) -> Result<(), Down> {
-        (0..self.forks.len()).try_for_each(|which| self.check_fork(which))?;
-        (0..self.streams.len()).try_for_each(|which| self.check(which).map(drop))
+        // Those that leave go from both lists on the way.
+        (0..self.forks.len()).rev().try_for_each(|which| self.check_fork(which))?;
+        for which in (0..self.streams.len()).rev() {
+            if self.streams[which].leaving {
+                self.leave(which)?;
+            } else {
+                self.check(which)?;
+            }
+        }
+        Ok(())
     }
 
     /// What is there must be a whole end of what was written, and begin no earlier than before. Its size in bytes, if it could be had.

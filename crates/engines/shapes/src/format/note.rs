@@ -346,6 +346,20 @@ fn rows(d: &mut Decoder<'_>) -> Result<Rows, DecodeError> {
     Ok((flags, snapshot, chunks))
 }
 
+/// A fuzz target's way in: takes `data` for the state of a log as the checkpoint has it, and for notes that change one.
+#[doc(hidden)]
+pub fn fuzz_log_state(data: &[u8]) {
+    let Ok(mut state) = <LogState as Attachment>::decode(data) else { return };
+    let again = state.note();
+    assert_eq!(<LogState as Attachment>::decode(&again).map(|state| state.note()), Ok(again));
+    for note in [data, data.get(1..).unwrap_or_default()] {
+        // What is checked can be applied.
+        if state.check(note).is_ok() {
+            assert_eq!(state.apply(note, Lsn(9)), Ok(()));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,10 +16,6 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::{Plan, Tally, World};
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
-
 fn run(seed: u64, plan: Plan) -> u64 {
     played(seed, plan).1
 }
@@ -37,19 +33,9 @@ fn played(seed: u64, plan: Plan) -> (Tally, u64) {
 
 #[test]
 fn simulation_of_hostile_histories_equals_the_model() {
-    if let Some(seed) = number("SEED") {
+    thalweg_sim::histories(300, "thalweg-streams", |seed| {
         run(seed, Plan::default());
-        return;
-    }
-    let count = number("SEEDS").unwrap_or(300);
-    for seed in 0..count {
-        let done = catch_unwind(AssertUnwindSafe(|| run(seed, Plan::default())));
-        assert!(
-            done.is_ok(),
-            "replay with: SEED={seed} cargo test -p thalweg-streams --test simulation --features faults"
-        );
-    }
-    eprintln!("{count} histories agree with the model");
+    });
 }
 
 #[test]

@@ -168,3 +168,12 @@ fn a_million_records_load_quickly() {
     }
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+/// An object, a block's records, and its footer without magic and checksum.
+pub(crate) fn samples() -> Vec<Vec<u8>> {
+    let storage = memory();
+    let meta = write(&storage, 1, &Records::from([(3, Some(vec![1, 2, 3])), (9, None), (700, Some(vec![]))]));
+    let object = storage.read(ObjectId(1), 0..meta.bytes).wait().unwrap().to_vec();
+    let footer = object.len() - super::footer::FOOTER_BYTES as usize;
+    vec![object[8..footer].to_vec(), object[footer + 8..object.len() - 4].to_vec(), object]
+}

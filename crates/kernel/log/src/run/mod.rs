@@ -37,3 +37,24 @@ pub use verify::verify;
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
+
+/// Takes `data` for the parts of an object: a block of entries, and a footer with its map, whose checksums fit.
+pub(crate) fn fuzz_parts(object: thalweg_base::ObjectId, data: &[u8]) {
+    if let Ok(mut entries) = block::Entries::new(object, data) {
+        while let Ok(Some(entry)) = entries.next_entry() {
+            assert!(entry.start <= entry.end());
+        }
+    }
+    let footer = crate::fuzz::sealed(&[&footer::MAGIC[..], data].concat());
+    let len = data.len() as u64 * 4;
+    if let Ok(footer) = footer::Footer::decode(object, len, &footer) {
+        let _ = footer.decode_map(data);
+        let _ = footer.decode_map(&crate::fuzz::sealed(data));
+    }
+}
+
+/// A few objects, and what parts of them look like.
+#[cfg(all(test, not(feature = "shuttle")))]
+pub(crate) fn samples() -> Vec<Vec<u8>> {
+    tests::samples()
+}

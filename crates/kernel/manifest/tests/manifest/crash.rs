@@ -47,10 +47,8 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn a_crash_finds_the_old_root_or_the_new_one() {
-    for seed in 0..300 {
-        run(seed);
-    }
+fn simulation_of_the_manifest_finds_the_old_root_or_the_new_one() {
+    thalweg_sim::histories(300, "thalweg-manifest", run);
 }
 
 #[test]

@@ -64,8 +64,6 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn a_crash_loses_no_finished_object_and_leaves_no_half_one() {
-    for seed in 0..100 {
-        run(seed);
-    }
+fn simulation_of_storage_loses_no_finished_object_and_leaves_no_half_one() {
+    thalweg_sim::histories(100, "thalweg-storage", run);
 }

@@ -1,0 +1,7 @@
+//! What engines keep with each log, and the notes that change it.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    thalweg_streams::fuzz_state(data);
+    thalweg_shapes::fuzz_log_state(data);
+});
