@@ -210,6 +210,11 @@ impl Journal for FileJournal {
         self.oldest_live()
     }
 
+    fn file_of(&self, at: Lsn) -> Option<(String, u64)> {
+        let segment = self.segments.lock().find(at)?;
+        Some((crate::format::segment_path(segment.number), segment.offset(at)))
+    }
+
     fn inspect(&self, inspection: &mut Inspection) -> Result<Option<Inspected>, ReadError> {
         let at = self.oldest_live();
         self.inspect_piece(inspection).map_err(|error| ReadError::Io { at, cause: error.to_string() })

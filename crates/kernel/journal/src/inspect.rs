@@ -24,7 +24,9 @@ const PIECE_BYTES: usize = 256 << 10;
 pub struct JournalDamage {
     /// Empty if it is the header of the segment that starts there.
     pub range: Range<Lsn>,
-    /// Which file, and what is wrong with it.
+    /// The segment's file, and the byte in it.
+    pub file: String,
+    pub at: u64,
     pub what: String,
 }
 
@@ -243,7 +245,9 @@ impl Walker {
         let at = SEGMENT_HEADER + self.at.since(base);
         let mut bytes = vec![0; wanted];
         let name = |range: Range<Lsn>, what: &str| JournalDamage {
-            what: format!("{} at byte {}: {what}", segment_path(number), SEGMENT_HEADER + range.start.since(base)),
+            file: segment_path(number),
+            at: SEGMENT_HEADER + range.start.since(base),
+            what: what.to_owned(),
             range,
         };
         match read_device(file, &mut bytes, at) {
@@ -289,7 +293,9 @@ pub(crate) fn inspect_header(number: u64, base: Lsn, seal: Seal, file: &dyn File
     };
     Ok(what.map(|what| JournalDamage {
         range: base..base,
-        what: format!("the header of {}: {what}", segment_path(number)),
+        file: segment_path(number),
+        at: 0,
+        what: format!("the segment's header: {what}"),
     }))
 }
 

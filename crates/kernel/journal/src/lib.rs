@@ -209,6 +209,12 @@ pub trait Journal: Send + Sync + 'static {
         self.start()
     }
 
+    /// The file that a position stands in, and its byte there; `None` where there are no files.
+    fn file_of(&self, at: Lsn) -> Option<(String, u64)> {
+        let _ = at;
+        None
+    }
+
     /// The next step of looking for damage in what was synced when the inspection began; `None` at its end, and where nothing is on a
     /// device. Waits for the device: call it from an I/O thread.
     fn inspect(&self, inspection: &mut Inspection) -> Result<Option<Inspected>, ReadError> {

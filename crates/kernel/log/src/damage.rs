@@ -1,0 +1,325 @@
+//! The register of damage: which stored bytes of a unit are known to differ from what was written, and to which logs they belong.
+//!
+//! Reads, rounds and the scrub note what they meet; [`Logs::review`] locates it and forgets what nothing needs any longer, because its
+//! object or segment is gone, or because the logs that it belongs to are. The register is memory only: after a restart the next pass of
+//! the scrub fills it again.
+
+use crate::attachment::Attachment;
+use crate::directory::DirectoryError;
+use crate::located::{Affected, Located};
+use crate::logs::Logs;
+use crate::root::Root;
+use crate::run::RunError;
+use crate::shard::Slot;
+use crate::sync::Mutex;
+use crate::upkeep::UpkeepError;
+use std::collections::{BTreeMap, HashSet};
+use thalweg_base::{Lsn, Millis, ObjectId, Offset};
+use thalweg_storage::StorageError;
+
+/// Damaged places that are remembered one by one; further ones are only counted.
+pub const DAMAGES_MAX: usize = 1024;
+
+/// Where damage is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The root's file.
+    Manifest,
+    /// These positions of the journal; none if it is the header of the segment that starts there.
+    Journal { at: Lsn, end: Lsn },
+    /// An object of the directory checkpoint, from this byte on.
+    Directory { object: ObjectId, at: u64 },
+    /// An object of a run, from this byte on.
+    Object { object: ObjectId, at: u64 },
+}
+
+impl Place {
+    pub const KINDS: [&str; 4] = ["manifest", "journal", "directory", "object"];
+
+    /// Which of [`Place::KINDS`] it is.
+    #[must_use]
+    pub fn kind(&self) -> usize {
+        match self {
+            Self::Manifest => 0,
+            Self::Journal { .. } => 1,
+            Self::Directory { .. } => 2,
+            Self::Object { .. } => 3,
+        }
+    }
+}
+
+/// A damaged place, with the names that its logs have now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    pub place: Place,
+    /// The file and the byte in it, where the journal knows them better than the place says.
+    pub file: Option<(String, u64)>,
+    /// How many bytes are not as they were written, at most; zero if that is not known.
+    pub bytes: u64,
+    pub what: String,
+    /// Some of the logs that have live content there.
+    pub logs: Vec<DamagedLog>,
+    /// How many more logs have.
+    pub more_logs: u64,
+    /// When it was first reviewed.
+    pub first_seen: Option<Millis>,
+    /// How often it was met.
+    pub times: u64,
+}
+
+/// What of a log is damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedLog {
+    pub name: String,
+    pub start: Offset,
+    pub end: Offset,
+}
+
+/// How much damage there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DamageStats {
+    /// Places that are damaged now, in the order of [`Place::KINDS`].
+    pub places: [u64; Place::KINDS.len()],
+    /// Places that were found since the start and are not remembered, because there were too many.
+    pub left_out: u64,
+    /// Places that were found since the start.
+    pub found: u64,
+}
+
+impl DamageStats {
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.places.iter().sum::<u64>() + self.left_out
+    }
+}
+
+/// What is known of one place.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    what: String,
+    times: u64,
+    first_seen: Option<Millis>,
+    /// `None` until it is reviewed.
+    located: Option<Located>,
+}
+
+#[derive(Default)]
+struct State {
+    places: BTreeMap<Place, Known>,
+    left_out: u64,
+    found: u64,
+}
+
+/// Owns what is known of a unit's damage.
+#[derive(Default)]
+pub(crate) struct Register(Mutex<State>);
+
+impl Register {
+    /// Counts damage that was met; whether it is new.
+    pub(crate) fn note(&self, place: Place, what: impl ToString) -> bool {
+        let mut state = self.0.lock();
+        if let Some(known) = state.covering(place) {
+            known.times += 1;
+            return false;
+        }
+        state.found += 1;
+        if state.places.len() == DAMAGES_MAX {
+            state.left_out += 1;
+            return false;
+        }
+        state.places.insert(place, Known { what: what.to_string(), times: 1, ..Known::default() });
+        true
+    }
+
+    fn locate(&self, place: Place, located: Located, now: Millis) {
+        if let Some(known) = self.0.lock().places.get_mut(&place) {
+            known.first_seen.get_or_insert(now);
+            known.located = Some(located);
+        }
+    }
+
+    fn forget(&self, place: Place) {
+        let mut state = self.0.lock();
+        state.places.remove(&place);
+        if state.places.is_empty() {
+            state.left_out = 0;
+        }
+    }
+
+    fn all(&self) -> Vec<(Place, Known)> {
+        self.0.lock().places.iter().map(|(place, known)| (*place, known.clone())).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().places.is_empty()
+    }
+
+    /// Whether live content of this object is damaged.
+    pub(crate) fn has_object(&self, id: ObjectId) -> bool {
+        let state = self.0.lock();
+        let within = |from: Place, to: Place| state.places.range(from..=to).next().is_some();
+        within(Place::Object { object: id, at: 0 }, Place::Object { object: id, at: u64::MAX })
+            || within(Place::Directory { object: id, at: 0 }, Place::Directory { object: id, at: u64::MAX })
+    }
+
+    fn stats(&self) -> DamageStats {
+        let state = self.0.lock();
+        let mut stats = DamageStats { left_out: state.left_out, found: state.found, ..DamageStats::default() };
+        for place in state.places.keys() {
+            stats.places[place.kind()] += 1;
+        }
+        stats
+    }
+}
+
+impl State {
+    /// The known place that this one is or lies in.
+    fn covering(&mut self, place: Place) -> Option<&mut Known> {
+        let Place::Journal { at, end } = place else { return self.places.get_mut(&place) };
+        let before = self.places.range_mut(..=Place::Journal { at, end: Lsn::MAX }).next_back();
+        let covers = |known: &Place| matches!(known, Place::Journal { end: upto, .. } if end <= *upto);
+        before.filter(|(known, _)| covers(known)).map(|(_, known)| known)
+    }
+}
+
+impl<A: Attachment> Logs<A> {
+    pub fn damage_stats(&self) -> DamageStats {
+        self.damage.stats()
+    }
+
+    /// Every damaged place that is remembered, with the names of its logs. Never waits.
+    pub fn damages(&self) -> Vec<Damage> {
+        let list = self.damage.all();
+        list.into_iter().map(|(place, known)| self.describe(place, known)).collect()
+    }
+
+    fn describe(&self, place: Place, known: Known) -> Damage {
+        let Located { bytes, logs, more } = known.located.unwrap_or_default();
+        let named = logs.into_iter().filter_map(|Affected { log, range }| {
+            let name = self.name_of(log)?;
+            Some(DamagedLog { name, start: range.start, end: range.end })
+        });
+        let file = match place {
+            Place::Journal { at, .. } => self.journal.file_of(at),
+            _ => None,
+        };
+        Damage {
+            place,
+            file,
+            bytes,
+            what: known.what,
+            logs: named.collect(),
+            more_logs: more,
+            first_seen: known.first_seen,
+            times: known.times,
+        }
+    }
+
+    /// The name of a log, without waking it.
+    pub fn name_of(&self, log: thalweg_base::LogId) -> Option<String> {
+        let shard = self.shards[crate::logs::shard_of_log(log)].lock();
+        let slot = shard.slot_of(log)?;
+        match &shard.slots()[slot as usize] {
+            Slot::Vacant => None,
+            slot => Some(String::from_utf8_lossy(slot.name()).into_owned()),
+        }
+    }
+
+    /// Locates damage that was noted since the last time, and forgets what nothing needs any longer. Waits for the device: call it from a
+    /// thread of background work, now and then.
+    pub fn review(&self, now: Millis) {
+        if self.damage.is_empty() {
+            return;
+        }
+        let root = self.sealed.root();
+        let named: HashSet<ObjectId> = root.objects().collect();
+        for (place, known) in self.damage.all() {
+            if !self.is_needed(place, &named) {
+                self.damage.forget(place);
+                continue;
+            }
+            let stale = known.located.as_ref().is_none_or(|located| !self.is_live(place, located));
+            if !stale {
+                continue;
+            }
+            let located = self.locate(&root, place);
+            if self.is_live(place, &located) {
+                self.damage.locate(place, located, now);
+            } else {
+                self.damage.forget(place);
+            }
+        }
+    }
+
+    fn is_needed(&self, place: Place, named: &HashSet<ObjectId>) -> bool {
+        match place {
+            Place::Manifest => true,
+            // The next start reads a segment from its beginning.
+            Place::Journal { at, .. } => at >= self.journal.oldest(),
+            Place::Directory { object, .. } | Place::Object { object, .. } => named.contains(&object),
+        }
+    }
+
+    /// Whether something that is still wanted is damaged there.
+    fn is_live(&self, place: Place, located: &Located) -> bool {
+        match place {
+            Place::Object { .. } => located.logs.iter().any(|affected| self.is_wanted(affected)),
+            _ => true,
+        }
+    }
+
+    /// Notes damage that the scrub found, unless nothing that is wanted is there.
+    pub(crate) fn note_found(&self, root: &Root, place: Place, what: &str, now: Millis) {
+        let located = self.locate(root, place);
+        if self.is_live(place, &located) {
+            self.damage.note(place, what);
+            self.damage.locate(place, located, now);
+        }
+    }
+
+    pub(crate) fn manifest_is_whole(&self) {
+        self.damage.forget(Place::Manifest);
+    }
+
+    /// Notes the damage that a failed round met.
+    pub(crate) fn note_upkeep(&self, error: &UpkeepError) {
+        match error {
+            UpkeepError::Run(error) => self.note_run(error),
+            UpkeepError::Directory(error) => {
+                if let Some((place, what)) = place_of_directory_error(error) {
+                    self.damage.note(place, what);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn note_run(&self, error: &RunError) {
+        if let Some((place, what)) = place_of_run_error(error) {
+            self.damage.note(place, what);
+        }
+    }
+}
+
+/// Where an error says that a run's object is damaged, if that is what it says.
+pub(crate) fn place_of_run_error(error: &RunError) -> Option<(Place, String)> {
+    match error {
+        RunError::Corrupt { object, at, what } => Some((Place::Object { object: *object, at: *at }, what.clone())),
+        RunError::Storage(StorageError::Unreadable { object, at, cause }) => {
+            Some((Place::Object { object: *object, at: *at }, format!("it cannot be read: {cause}")))
+        }
+        _ => None,
+    }
+}
+
+pub(crate) fn place_of_directory_error(error: &DirectoryError) -> Option<(Place, String)> {
+    match error {
+        DirectoryError::Corrupt { object, at, what } => {
+            Some((Place::Directory { object: *object, at: *at }, what.clone()))
+        }
+        DirectoryError::Storage(StorageError::Unreadable { object, at, cause }) => {
+            Some((Place::Directory { object: *object, at: *at }, format!("it cannot be read: {cause}")))
+        }
+        _ => None,
+    }
+}
