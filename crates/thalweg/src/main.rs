@@ -15,6 +15,7 @@ mod logs;
 mod metrics;
 mod reload;
 mod reserve;
+mod scrub;
 mod serve;
 mod shapes;
 mod shutdown;
@@ -45,7 +46,7 @@ Examples:
   thalweg serve --data /var/lib/thalweg         serve on 127.0.0.1:4437
   thalweg serve --listen 0.0.0.0:4437 --tokens tokens.toml --tls-cert cert.pem --tls-key key.pem
   thalweg token new --name app --read chat/     a token, and its line for the file of tokens
-  thalweg check /var/lib/thalweg                read all data and say what is wrong, if anything
+  thalweg check /var/lib/thalweg                read all data and list what is damaged, if anything
   thalweg backup --server http://127.0.0.1:4437 --to /backup
   thalweg restore /backup --data /var/lib/thalweg
 
@@ -81,13 +82,11 @@ enum Command {
     Dev(ServeArgs),
     /// Make tokens that say who may do what, and sign short-lived ones.
     Token(auth::TokenArgs),
-    /// Read a data folder, contents included, and say the first thing that is wrong.
+    /// Read all data, contents included, and list everything that is damaged, with the names of its streams.
     ///
-    /// The server must be stopped. Exit code 0: everything is as it was written; 1: not, or the folder is in use.
-    Check {
-        /// The data folder.
-        dir: PathBuf,
-    },
+    /// Of a stopped server, by its data folder; a running one reads its data itself. Exit code 0: everything is as it was written; 1: not,
+    /// or the folder is in use.
+    Check(check::CheckArgs),
     /// Work with streams of a running server: create, append, read, tail, close, delete, fork, ls.
     Stream(client::StreamArgs),
     /// Work with shapes of a running server: create, tail, ls, drop, explain.
@@ -141,9 +140,9 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             serve::run(&config)?;
         }
         Command::Token(args) => auth::run_command(args)?,
-        Command::Check { dir } => {
+        Command::Check(args) => {
             logs::start("warn", LogFormat::Text, logs::Audience::Operator)?;
-            check::run(&dir)?;
+            check::run(&args)?;
         }
         Command::Backup(args) => {
             logs::start("warn", LogFormat::Text, logs::Audience::Operator)?;

@@ -4,6 +4,7 @@
 
 use crate::auth::DeniedCounts;
 use std::fmt::Write;
+use thalweg_log::Place;
 use thalweg_wire::http::Waits;
 
 /// The counters of a process at one moment. Whoever wires the parts together fills it in.
@@ -19,6 +20,8 @@ pub(crate) struct Snapshot {
     pub(crate) process: Process,
     /// Requests that tokens did not allow, by code. None if tokens are not asked for.
     pub(crate) denied: Option<DeniedCounts>,
+    /// Of all kernel units.
+    pub(crate) scrub: crate::scrub::Stats,
     /// How long answers of appends waited.
     pub(crate) waits: Waits,
 }
@@ -126,13 +129,27 @@ pub(crate) fn render(snapshot: &Snapshot) -> String {
     }
     render_build(&mut page);
     render_denied(&mut page, snapshot.denied.as_ref());
+    render_damage(&mut page, &snapshot.scrub);
     render_waits(&mut page, &snapshot.waits);
     page
 }
 
 const INFO: &str = "info";
 const APPEND_SECONDS: &str = "append_seconds";
+const DAMAGE: &str = "damage";
 const DENIED: &str = "requests_denied_total";
+
+fn render_damage(page: &mut String, scrub: &crate::scrub::Stats) {
+    let _ = writeln!(
+        page,
+        "# HELP thalweg_{DAMAGE} Places of stored data that are known to be damaged now, by the kind of file.\n\
+         # TYPE thalweg_{DAMAGE} gauge"
+    );
+    for (kind, places) in Place::KINDS.iter().zip(scrub.damage.places) {
+        let _ = writeln!(page, "thalweg_{DAMAGE}{{kind=\"{kind}\"}} {places}");
+    }
+    let _ = writeln!(page, "thalweg_{DAMAGE}{{kind=\"left_out\"}} {}", scrub.damage.left_out);
+}
 
 fn render_denied(page: &mut String, denied: Option<&DeniedCounts>) {
     let _ = writeln!(
@@ -219,6 +236,10 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
             ratio(journal.written_bytes + settling.object_written_bytes, streams.appended_bytes)),
         ("space_amplification", Gauge, "Size of all objects per byte in them that some stream can read.",
             ratio(settling.object_bytes, settling.live_bytes)),
+        ("damage_found_total", Counter, "Damaged places that reads, rounds or the scrub have found.", f(s.scrub.damage.found)),
+        ("scrub_bytes_total", Counter, "Bytes that the scrub has read back to look for damage.", f(s.scrub.bytes)),
+        ("scrub_passes_total", Counter, "Times that the scrub has read everything.", f(s.scrub.passes)),
+        ("scrub_last_pass_timestamp_seconds", Gauge, "When the scrub had last read everything, as Unix time; 0 before.", s.scrub.last_end_seconds),
         ("connections", Gauge, "Connections open.", f(connections.open)),
         ("connections_accepted_total", Counter, "Connections accepted.", f(connections.accepted)),
         ("connections_refused_total", Counter, "Connections turned away at the limit.", f(connections.refused)),

@@ -67,6 +67,18 @@ pub struct Damage {
     pub times: u64,
 }
 
+impl Damage {
+    /// Damage that no register knows.
+    pub(crate) fn of(place: Place, what: String) -> Self {
+        Self { place, file: None, bytes: 0, what, logs: Vec::new(), more_logs: 0, first_seen: None, times: 1 }
+    }
+
+    #[must_use]
+    pub fn of_manifest(what: String) -> Self {
+        Self::of(Place::Manifest, what)
+    }
+}
+
 /// What of a log is damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedLog {
@@ -87,6 +99,14 @@ pub struct DamageStats {
 }
 
 impl DamageStats {
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        self.places.iter_mut().zip(other.places).for_each(|(sum, places)| *sum += places);
+        self.left_out += other.left_out;
+        self.found += other.found;
+        self
+    }
+
     #[must_use]
     pub fn total(&self) -> u64 {
         self.places.iter().sum::<u64>() + self.left_out

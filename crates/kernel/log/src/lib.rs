@@ -39,7 +39,7 @@ mod sync;
 mod upkeep;
 
 pub use attachment::Attachment;
-pub use check::{CheckError, Checked, check};
+pub use check::{CheckError, Checked, check, find_damage};
 pub use cut::{Cut, HeldCut, read_cut};
 pub use damage::{DAMAGES_MAX, Damage, DamageStats, DamagedLog, Place};
 pub use error::{CommitError, OpenError, ReadError};
