@@ -131,7 +131,7 @@ fn a_stopped_folder_is_checked_to_its_end_and_all_damage_is_listed() {
     until("everything is settled", || metric(&server, "thalweg_settle_lag_bytes") == 0.0);
     server.kill();
     assert!(check(&[path(&data)]).0);
-    let files = [flip(&data.join("objects"), "first 07000"), flip(&data.join("objects"), "third 00001")];
+    let files = [flip(&data.join("objects"), "first 03000"), flip(&data.join("objects"), "third 04000")];
     let (whole, said) = check(&[path(&data)]);
     assert!(!whole && said.contains("is damaged at 2 places"), "{said}");
     for file in &files {
