@@ -311,7 +311,7 @@ mod tests {
         assert!(page.contains("thalweg_space_amplification 0\n"), "nothing is not a number");
         assert!(page.contains("thalweg_append_seconds_bucket{le=\"0.000032\"} 0\n"));
         assert!(page.contains("thalweg_append_seconds_bucket{le=\"+Inf\"} 0\nthalweg_append_seconds_sum 0\n"));
-        let others = [APPEND_SECONDS, INFO, DENIED].map(|name| format!("thalweg_{name}"));
+        let others = [APPEND_SECONDS, INFO, DENIED, "damage{", "damage "].map(|name| format!("thalweg_{name}"));
         let plain = page.lines().filter(|line| !others.iter().any(|name| line.contains(name)));
         assert_eq!(plain.count(), families(&snapshot).len() * 3);
     }
@@ -328,7 +328,7 @@ mod tests {
     fn the_documentation_lists_every_metric() {
         let page = include_str!("../../../docs/ops/metrics.md");
         let all = Snapshot { shapes: Some(Shapes::default()), ..Snapshot::default() };
-        for name in families(&all).iter().map(|family| family.0).chain([INFO, APPEND_SECONDS, DENIED]) {
+        for name in families(&all).iter().map(|family| family.0).chain([INFO, APPEND_SECONDS, DENIED, DAMAGE]) {
             assert!(page.contains(&format!("`thalweg_{name}`")), "docs/ops/metrics.md does not mention thalweg_{name}");
         }
     }
