@@ -4,15 +4,42 @@
 
 mod electric;
 mod file;
+mod show;
 mod values;
+
+pub(crate) use show::{Source, described, example, without_password};
 
 pub(crate) use values::{AuthMode, Durability, Listen, LogFormat, Size, Span, Switch, WebhookTargets};
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 
+/// What is told of a setting: on the command line, in the example file, in the documentation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    /// In the file; the flag has dashes for its underscores.
+    pub(crate) key: &'static str,
+    pub(crate) heading: &'static str,
+    /// As people write it; empty if there is none.
+    pub(crate) default: &'static str,
+    pub(crate) env: &'static str,
+    /// What a value looks like.
+    pub(crate) value: &'static str,
+    pub(crate) help: &'static str,
+}
+
+/// The help of a flag: what it does, and its default if there is one.
+macro_rules! help {
+    ("", $help:literal) => {
+        $help
+    };
+    ($default:literal, $help:literal) => {
+        concat!($help, " [default: ", $default, "]")
+    };
+}
+
 macro_rules! settings {
-    ($($heading:literal { $($key:ident: $type:ty = $default:literal, $env:literal, $value:literal, $help:literal;)+ })+) => {
+    ($($heading:literal { $($key:ident: $type:ty = $default:tt, $env:literal, $value:literal, $help:literal;)+ })+) => {
         /// One layer of settings: what it does not set is left to the layer below.
         #[derive(Clone, Debug, Default, clap::Args, serde::Deserialize)]
         #[serde(default)]
@@ -20,7 +47,7 @@ macro_rules! settings {
             $($(
                 #[doc = $help]
                 #[arg(long, env = $env, value_name = $value, help_heading = $heading, hide_env = true,
-                      help = concat!($help, " [default: ", $default, "]"))]
+                      help = help!($default, $help))]
                 #[serde(deserialize_with = "file::value")]
                 pub(crate) $key: Option<$type>,
             )+)+
@@ -30,9 +57,19 @@ macro_rules! settings {
             /// The keys of the file.
             const KEYS: &'static [&'static str] = &[$($(stringify!($key)),+),+];
 
+            /// All settings, in the order in which they are shown.
+            pub(crate) const ALL: &'static [Setting] = &[$($(Setting {
+                key: stringify!($key), heading: $heading, default: $default, env: $env, value: $value, help: $help,
+            }),+),+];
+
             /// These settings, and those of `below` where these say nothing.
             fn over(self, below: Self) -> Self {
                 Self { $($($key: self.$key.or(below.$key)),+),+ }
+            }
+
+            /// Whether this layer says something of a key.
+            fn has(&self, key: &str) -> bool {
+                match key { $($(stringify!($key) => self.$key.is_some(),)+)+ _ => false }
             }
 
             fn resolve(self) -> anyhow::Result<Config> {
@@ -52,6 +89,13 @@ macro_rules! settings {
         #[derive(Clone, Debug)]
         pub(crate) struct Config {
             $($(#[doc = $help] pub(crate) $key: $type,)+)+
+        }
+
+        impl Config {
+            /// Every value as the file has it, in the order of [`Settings::ALL`].
+            fn written(&self) -> Vec<String> {
+                vec![$($(show::Written::written(&self.$key),)+)+]
+            }
         }
     };
 }
@@ -194,33 +238,86 @@ settings! {
 }
 
 /// The settings of a server: the flags and the environment, then the file, then the defaults; checked.
+#[cfg(test)]
 pub(crate) fn load(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
-    load_over(flags, file, Settings::default(), false)
+    Layers::gather(flags, file, false)?.resolve()
 }
 
 /// The same for `thalweg dev`, whose defaults suit a machine that only its developer uses.
+#[cfg(test)]
 pub(crate) fn load_for_dev(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
-    let defaults = Settings { webhook_targets: Some(WebhookTargets::Local), ..Settings::default() };
-    load_over(flags, file, defaults, true)
+    Layers::gather(flags, file, true)?.resolve()
 }
 
-fn load_over(flags: Settings, file: Option<&Path>, defaults: Settings, dev: bool) -> anyhow::Result<Config> {
-    let below = match file {
-        Some(path) => file::read(path)?,
-        None => Settings::default(),
-    };
-    let electric = electric::read(&|name| std::env::var(name).ok()).context("in the environment")?;
-    let given = flags.over(electric).over(below).over(defaults);
-    let undecided = given.shape_insecure.is_none();
-    let mut config = given.resolve()?;
-    if dev && undecided && config.shape_secret.is_empty() && config.is_local() {
-        config.shape_insecure = Switch::On;
+/// Where settings come from; each layer wins over those below it.
+#[derive(Clone, Debug)]
+pub(crate) struct Layers {
+    /// Flags and variables of our own.
+    given: Settings,
+    /// Electric's variables.
+    electric: Settings,
+    file: Settings,
+    /// Defaults of `thalweg dev`.
+    dev: Option<Settings>,
+}
+
+impl Layers {
+    pub(crate) fn gather(given: Settings, file: Option<&Path>, dev: bool) -> anyhow::Result<Self> {
+        let file = match file {
+            Some(path) => file::read(path)?,
+            None => Settings::default(),
+        };
+        let electric = electric::read(&|name| std::env::var(name).ok()).context("in the environment")?;
+        let dev = dev.then(|| Settings { webhook_targets: Some(WebhookTargets::Local), ..Settings::default() });
+        Ok(Self { given, electric, file, dev })
     }
-    check(&config).context("these settings do not fit together")?;
-    Ok(config)
+
+    /// The settings in force, if they fit together.
+    pub(crate) fn resolve(&self) -> anyhow::Result<Config> {
+        let Self { given, electric, file, dev } = self.clone();
+        let is_dev = dev.is_some();
+        let all = given.over(electric).over(file).over(dev.unwrap_or_default());
+        let undecided = all.shape_insecure.is_none();
+        let mut config = all.resolve()?;
+        if is_dev && undecided && config.shape_secret.is_empty() && config.is_local() {
+            config.shape_insecure = Switch::On;
+        }
+        check(&config).context("these settings do not fit together")?;
+        Ok(config)
+    }
+}
+
+/// The data folder may be missing, since the server makes it. Anything else in its place is a mistake.
+fn check_data(data: &Path) -> anyhow::Result<()> {
+    match std::fs::metadata(data) {
+        Ok(found) if !found.is_dir() => bail!("--data {} is a file and not a folder", data.display()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match std::fs::read_link(data) {
+            Ok(to) => bail!(
+                "--data {} is a symbolic link to {}, which is not there: mount or make it, or name another folder",
+                data.display(),
+                to.display()
+            ),
+            Err(_) => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Other databases have addresses that look alike.
+fn check_database(flag: &str, url: &str) -> anyhow::Result<()> {
+    match url.split_once("://") {
+        Some((scheme, _)) if !matches!(scheme, "postgres" | "postgresql") => bail!(
+            "--{flag} begins with {scheme}://, and shapes are parts of a Postgres database: write \
+             postgres://USER:PASSWORD@HOST/DATABASE"
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn check(config: &Config) -> anyhow::Result<()> {
+    check_data(&config.data)?;
+    check_database("database-url", &config.database_url)?;
+    check_database("query-database-url", &config.query_database_url)?;
     let segment = config.journal_segment_bytes.0;
     if segment < 64 << 10 {
         bail!("--journal-segment-bytes {} is under the least size of 64KiB", config.journal_segment_bytes);
@@ -362,6 +459,27 @@ mod tests {
     }
 
     #[test]
+    fn an_address_of_another_database_is_told_from_a_slip() {
+        let said =
+            format!("{:#}", load(flags("--database-url mysql://u:p@h/d --shape-insecure on"), None).unwrap_err());
+        assert!(said.contains("mysql://") && said.contains("postgres://USER"), "{said}");
+        assert!(!said.contains(":p@"), "no password in an error: {said}");
+    }
+
+    #[test]
+    fn what_cannot_be_a_data_folder_is_said_to_be_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, file) = (folder.path().join("link"), folder.path().join("file"));
+        std::os::unix::fs::symlink("/nowhere/at/all", &link).unwrap();
+        std::fs::write(&file, "").unwrap();
+        let refused =
+            |path: &Path| format!("{:#}", load(flags(&format!("--data {}", path.display())), None).unwrap_err());
+        assert!(refused(&link).contains("symbolic link to /nowhere/at/all"), "{}", refused(&link));
+        assert!(refused(&file).contains("is a file"), "{}", refused(&file));
+        assert!(load(flags(&format!("--data {}", folder.path().join("new").display())), None).is_ok());
+    }
+
+    #[test]
     fn settings_that_contradict_each_other_are_refused() {
         for line in [
             "--journal-segment-bytes 1KiB",
@@ -381,10 +499,51 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_settings_in_the_documentation_is_complete() {
+    fn the_list_of_settings_in_the_documentation_is_complete_and_has_the_defaults() {
         let page = include_str!("../../../docs/ops/configuration.md");
-        for key in Settings::KEYS {
-            assert!(page.contains(&format!("`{key}`")), "docs/ops/configuration.md does not mention `{key}`");
+        for Setting { key, default, .. } in Settings::ALL {
+            let row = page.lines().find(|line| line.starts_with(&format!("| `{key}` | ")));
+            let row = row.unwrap_or_else(|| panic!("docs/ops/configuration.md does not list `{key}`"));
+            let cell = row.split(" | ").nth(1).unwrap().trim_matches('`');
+            let default = if default.is_empty() { "none" } else { default };
+            assert_eq!(cell, default, "docs/ops/configuration.md has another default for `{key}`");
         }
+    }
+
+    /// Numbers as people write them: `10,000`, `32 MiB`, `5 min`.
+    fn bare(text: &str) -> String {
+        text.chars().filter(|c| !matches!(c, ' ' | ',' | '"')).collect()
+    }
+
+    #[test]
+    fn no_page_says_another_default_in_passing() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+        let mut folders = vec![PathBuf::from(folder)];
+        let mut pages = vec![PathBuf::from(folder).join("../README.md")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|ext| ext == "md") {
+                    pages.push(path);
+                }
+            }
+        }
+        let mut seen = 0;
+        for page in pages {
+            let text = std::fs::read_to_string(&page).unwrap();
+            for Setting { key, default, .. } in Settings::ALL {
+                // `max_body` (32 MiB): what stands in the brackets is the default, if it is a number.
+                for rest in text.split(&format!("`{key}` (")).skip(1) {
+                    let said = bare(rest.split([')', ';']).next().unwrap());
+                    if said.starts_with(|c: char| c.is_ascii_digit()) {
+                        assert_eq!(said, bare(default), "{} has another default for `{key}`", page.display());
+                        seen += 1;
+                    }
+                }
+            }
+        }
+        assert!(seen > 20, "only {seen} were found");
     }
 }

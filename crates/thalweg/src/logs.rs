@@ -20,6 +20,8 @@ pub(crate) fn start(filter: &str, format: LogFormat, audience: Audience) -> anyh
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // A failure of standard error would be told on standard error, which panics.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     let started = match (format, audience) {
         (LogFormat::Json, _) => lines.json().try_init(),

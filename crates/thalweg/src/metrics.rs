@@ -236,7 +236,6 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
             ratio(journal.written_bytes + settling.object_written_bytes, streams.appended_bytes)),
         ("space_amplification", Gauge, "Size of all objects per byte in them that some stream can read.",
             ratio(settling.object_bytes, settling.live_bytes)),
-        ("damage_found_total", Counter, "Damaged places that reads, rounds or the scrub have found.", f(s.scrub.damage.found)),
         ("scrub_bytes_total", Counter, "Bytes that the scrub has read back to look for damage.", f(s.scrub.bytes)),
         ("scrub_passes_total", Counter, "Times that the scrub has read everything.", f(s.scrub.passes)),
         ("scrub_last_pass_timestamp_seconds", Gauge, "When the scrub had last read everything, as Unix time; 0 before.", s.scrub.last_end_seconds),

@@ -29,6 +29,15 @@ use thalweg_wire::http::{Gate, Server, ServerConfig, TlsIdentity};
 /// How long requests that are under way may take after a stop was asked for.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Whether a server could start with these settings, as far as their files tell. Opens and makes nothing.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    Auth::check(config)?;
+    tls::check(config)?;
+    shapes::check(config)?;
+    println!("the configuration is good");
+    Ok(())
+}
+
 /// Runs a server with these settings. Returns after a graceful stop.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let mut stop = Stop::install()?;

@@ -35,6 +35,14 @@ pub(crate) fn open(folder: &Folder, config: &Config) -> anyhow::Result<Option<Se
     Ok(Some(Served { kernel, shapes }))
 }
 
+/// Whether the addresses of the database can be understood.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    if config.serves_shapes() {
+        settings(config, std::path::PathBuf::new())?;
+    }
+    Ok(())
+}
+
 fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<ShapesConfig> {
     let database: pg::Config = config.database_url.parse().context("--database-url")?;
     let query_database = match config.query_database_url.as_str() {

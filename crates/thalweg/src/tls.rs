@@ -25,6 +25,15 @@ pub(crate) fn identity(config: &Config, reload: &mut Reload) -> anyhow::Result<O
     Ok(Some(identity))
 }
 
+/// Whether the certificate and its key can be used.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    if config.tls_cert.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let (certificate, key) = (&config.tls_cert, &config.tls_key);
+    TlsIdentity::from_pem(&read(certificate)?, &read(key)?).with_context(|| named(certificate, key)).map(drop)
+}
+
 fn named(certificate: &Path, key: &Path) -> String {
     format!("--tls-cert {} and --tls-key {}", certificate.display(), key.display())
 }

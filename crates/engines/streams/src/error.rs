@@ -37,7 +37,7 @@ pub enum Refusal {
     OffsetBeyond { tail: Position },
     #[error("Last-Event-ID is not the id of an event; send it as it was received")]
     LastEventId,
-    #[error("the offset lies inside a message; offsets must be used as they were received")]
+    #[error("the offset lies inside a message; send a Stream-Next-Offset as it was received")]
     OffsetInside,
     #[error(
         "Stream-TTL must be a whole number of seconds up to {PRODUCER_NUMBER_MAX}, in digits without leading zeros"
@@ -109,7 +109,8 @@ pub enum Refusal {
     Closed { tail: Position },
     #[error("the stream's content type is {0}")]
     ContentType(Box<str>),
-    #[error("Stream-Seq must be greater than the last one, comparing bytes")]
+    // Official clients tell this conflict from others by its first two words.
+    #[error("Sequence conflict: Stream-Seq must be greater than the last one, comparing bytes")]
     SeqRegression,
     #[error("Producer-Seq {received} leaves a gap: {expected} is expected")]
     Gap { expected: u64, received: u64 },

@@ -595,7 +595,12 @@ impl Core {
             _ if wake.delivered => return,
             Outcome::Taken => vec![Event::Delivered],
             Outcome::Failed(why) => {
-                tracing::debug!(id, why, "a webhook delivery failed");
+                // Retries may go on for long: the first failure is worth a line.
+                if stored.state.retry.is_none() {
+                    tracing::warn!(id, why, "a webhook delivery failed: it is tried again until it is taken");
+                } else {
+                    tracing::debug!(id, why, "a webhook delivery failed again");
+                }
                 vec![stored.state.failure(now, jitter)]
             }
         };

@@ -94,8 +94,6 @@ pub struct DamageStats {
     pub places: [u64; Place::KINDS.len()],
     /// Places that were found since the start and are not remembered, because there were too many.
     pub left_out: u64,
-    /// Places that were found since the start.
-    pub found: u64,
 }
 
 impl DamageStats {
@@ -103,7 +101,6 @@ impl DamageStats {
     pub fn plus(mut self, other: &Self) -> Self {
         self.places.iter_mut().zip(other.places).for_each(|(sum, places)| *sum += places);
         self.left_out += other.left_out;
-        self.found += other.found;
         self
     }
 
@@ -127,7 +124,6 @@ struct Known {
 struct State {
     places: BTreeMap<Place, Known>,
     left_out: u64,
-    found: u64,
 }
 
 /// Owns what is known of a unit's damage.
@@ -142,7 +138,6 @@ impl Register {
             known.times += 1;
             return false;
         }
-        state.found += 1;
         if state.places.len() == DAMAGES_MAX {
             state.left_out += 1;
             return false;
@@ -184,7 +179,7 @@ impl Register {
 
     fn stats(&self) -> DamageStats {
         let state = self.0.lock();
-        let mut stats = DamageStats { left_out: state.left_out, found: state.found, ..DamageStats::default() };
+        let mut stats = DamageStats { left_out: state.left_out, ..DamageStats::default() };
         for place in state.places.keys() {
             stats.places[place.kind()] += 1;
         }

@@ -5,16 +5,17 @@ use super::signed::{self, Claim, Key};
 use super::tokens;
 use crate::background;
 use crate::config::Span;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::path::PathBuf;
 
 const HELP: &str = "\
 A PREFIX is `chat/` for all streams below it, `chat` for these and the stream `chat` itself, `*` for everything.
 
 Examples:
-  thalweg token new --name app --read chat/ --write chat/ >>/etc/thalweg/tokens.toml     the secret goes to the terminal
+  thalweg token new --name app --read chat/ --write chat/ >>tokens.toml
+                                              the secret goes to the terminal
   thalweg token new --name ops --admin '*' --expires 2030-01-31T00:00:00Z
-  thalweg token sign --data /var/lib/thalweg --prefix chat/room-7 --scope read --ttl 10m
+  thalweg token sign --data /var/lib/thalweg --prefix chat/room-7 --ttl 10m
 ";
 
 #[derive(clap::Args)]
@@ -65,15 +66,34 @@ enum TokenCommand {
     },
 }
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "what a command prints is what it is for")]
+/// A name may hold a `*`, and then a token for it works. From somebody at a shell it means a pattern, which would match nothing.
+fn no_patterns(rights: &Rights) -> anyhow::Result<()> {
+    let all = [&rights.read, &rights.write, &rights.admin].into_iter().flatten().map(ToString::to_string);
+    match all.into_iter().find(|prefix| prefix.contains('*') && prefix != "*") {
+        Some(prefix) => bail!(
+            "`{prefix}` is a prefix and no pattern: write `{}/` for all streams below it, or `*` for everything",
+            prefix.split(['*', '/']).next().unwrap_or_default()
+        ),
+        None => Ok(()),
+    }
+}
+
 pub(crate) fn run(args: TokenArgs) -> anyhow::Result<()> {
     match args.command {
         TokenCommand::New { name, read, write, admin, expires } => {
-            let (token, lines) = tokens::make(&name, &Rights { read, write, admin }, expires.as_deref())?;
+            let rights = Rights { read, write, admin };
+            no_patterns(&rights)?;
+            if let Some(text) = &expires
+                && tokens::expiry(text)? <= background::now().0
+            {
+                bail!("--expires {text} is over already: the token could not be used");
+            }
+            let (token, lines) = tokens::make(&name, &rights, expires.as_deref())?;
             print!("{lines}");
             eprintln!("The token, shown this once; the lines for the file of tokens hold only its hash:\n{token}");
         }
         TokenCommand::Sign { data, prefix, scope, ttl, parent } => {
+            no_patterns(&Rights::one(scope, prefix.clone()))?;
             signed::check_ttl(ttl.0)?;
             let ttl = u64::try_from(ttl.0.as_millis()).context("too long a time")?;
             let claim = Claim { scope, prefix, expires: background::now().0 + ttl, parent };

@@ -62,6 +62,19 @@ struct Bearer<'a> {
 impl Auth {
     /// The guard that the settings ask for, if any. Refuses to leave streams open to other machines unless that is asked for.
     pub(crate) fn of(config: &Config) -> anyhow::Result<Option<Self>> {
+        Self::wanted(config)?.map(|path| Self::open(path, &config.data)).transpose()
+    }
+
+    /// Whether [`Auth::of`] can succeed: reads the file of tokens, and makes nothing.
+    pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+        if let Some(Some(path)) = Self::wanted(config)? {
+            Tokens::read(path)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the settings ask for a guard, and the file of its tokens, if there is one.
+    fn wanted(config: &Config) -> anyhow::Result<Option<Option<&Path>>> {
         let given = !config.tokens.as_os_str().is_empty();
         match config.auth {
             AuthMode::Off if given => bail!("--auth off and --tokens contradict each other: leave one of them out"),
@@ -70,7 +83,7 @@ impl Auth {
             // Shapes have a secret of their own; so that they can be all that a server serves, the rest is closed.
             AuthMode::Auto if !given && config.serves_shapes() => {
                 tracing::info!("without --tokens everything but shapes is closed: streams, /metrics and /v1/admin");
-                Self::open(None, &config.data).map(Some)
+                Ok(Some(None))
             }
             AuthMode::Auto if !given => bail!(
                 "{} can be reached from other machines, and no tokens say who may do what: make one with `thalweg token new --name \
@@ -79,7 +92,7 @@ impl Auth {
                 config.listen
             ),
             AuthMode::On if !given => bail!("--auth on needs --tokens FILE; `thalweg token new` makes a token for it"),
-            AuthMode::On | AuthMode::Auto => Self::open(Some(&config.tokens), &config.data).map(Some),
+            AuthMode::On | AuthMode::Auto => Ok(Some(Some(&config.tokens))),
         }
     }
 

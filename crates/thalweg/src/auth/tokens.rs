@@ -120,8 +120,9 @@ fn prefixes(texts: &[String]) -> anyhow::Result<Vec<Prefix>> {
 
 /// An RFC 3339 timestamp as milliseconds since the Unix epoch.
 pub(crate) fn expiry(text: &str) -> anyhow::Result<u64> {
-    let when: jiff::Timestamp =
-        text.parse().with_context(|| format!("`{text}` is not a time such as 2030-01-31T12:00:00Z"))?;
+    let Ok(when) = text.parse::<jiff::Timestamp>() else {
+        bail!("`{text}` is not a time with date, hour and zone; write one such as 2030-01-31T12:00:00Z");
+    };
     u64::try_from(when.as_millisecond()).context("`expires` is before 1970")
 }
 

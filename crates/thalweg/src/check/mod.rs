@@ -5,8 +5,10 @@ mod remote;
 
 pub(crate) use listed::{Counts, Listed, Progress};
 
+use crate::client::Target;
 use crate::folder::Folder;
 use crate::kernel::{MANIFEST, OBJECTS};
+use crate::progress;
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,29 +20,28 @@ use thalweg_log::{CheckError, Checked};
 use thalweg_manifest::{FileManifest, ManifestError};
 use thalweg_storage::{FileStorage, Storage};
 
-/// How many objects lie between two lines of progress.
-const PROGRESS_EVERY: u64 = 16;
-
 #[derive(clap::Args)]
-#[group(skip)]
-#[command(group = clap::ArgGroup::new("checked").required(true).args(["dir", "server"]))]
+#[command(after_help = "\
+Examples:
+  thalweg check /var/lib/thalweg              a stopped server's data folder
+  thalweg check                               the running server on this machine
+  thalweg check --server https://streams.example.org
+  thalweg check --context prod
+
+On a running server with tokens it needs one with admin over everything.")]
 pub(crate) struct CheckArgs {
-    /// The data folder of a stopped server.
+    /// The data folder of a stopped server, instead of a running one.
+    #[arg(conflicts_with_all = ["server", "context"])]
     dir: Option<PathBuf>,
-    /// A running server, such as http://127.0.0.1:4437: it reads all of its data now.
-    #[arg(long, value_name = "URL")]
-    server: Option<String>,
-    /// The bearer token that the server asks for: it must have the admin right over everything.
-    #[arg(long, env = "THALWEG_TOKEN", value_name = "TOKEN", hide_env_values = true)]
-    token: Option<String>,
+    #[command(flatten)]
+    target: Target,
 }
 
 /// Lists everything that is damaged, and fails if anything is.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<()> {
-    match (&args.dir, &args.server) {
-        (Some(dir), _) => folder(dir),
-        (None, Some(url)) => remote::run(url, args.token.as_deref()),
-        (None, None) => bail!("name a data folder, or a running server with --server"),
+    match &args.dir {
+        Some(dir) => folder(dir),
+        None => remote::run(&args.target),
     }
 }
 
@@ -80,9 +81,10 @@ fn folder(dir: &Path) -> anyhow::Result<()> {
 fn sealed(disk: &Arc<dyn Disk>, damage: &mut Vec<Listed>) -> anyhow::Result<Checked> {
     let storage: Arc<dyn Storage> =
         Arc::new(FileStorage::open_read_only(Arc::clone(disk), OBJECTS).context("cannot open the objects")?);
+    let mut shown = progress::Progress::new(None, false);
     let checked = FileManifest::open(Arc::clone(disk), MANIFEST)
         .map_err(CheckError::from)
-        .and_then(|manifest| thalweg_log::find_damage(&storage, &manifest, &mut show));
+        .and_then(|manifest| thalweg_log::find_damage(&storage, &manifest, &mut |so_far| shown.set(so_far.bytes)));
     match checked {
         Ok((checked, found)) => {
             damage.extend(found.into_iter().map(|damage| Listed::of("", damage)));
@@ -93,12 +95,6 @@ fn sealed(disk: &Arc<dyn Disk>, damage: &mut Vec<Listed>) -> anyhow::Result<Chec
             Ok(Checked::default())
         }
         Err(error) => Err(error).context("what is sealed cannot be read"),
-    }
-}
-
-fn show(so_far: &Checked) {
-    if so_far.objects % PROGRESS_EVERY == 0 {
-        eprintln!("  {} objects, {} MiB read", so_far.objects, so_far.bytes >> 20);
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Settings> {
     parse(&text).with_context(|| format!("in the configuration file {}", path.display()))
 }
 
-fn parse(text: &str) -> anyhow::Result<Settings> {
+pub(super) fn parse(text: &str) -> anyhow::Result<Settings> {
     let table: toml::Table = text.parse().context("this is not TOML")?;
     for key in table.keys() {
         if !Settings::KEYS.contains(&key.as_str()) {

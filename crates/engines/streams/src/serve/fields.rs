@@ -1,6 +1,7 @@
 //! The request's header fields that concern us, found in one pass.
 
 use super::gzip::accepts_gzip;
+use super::head;
 use crate::error::{Refusal, SEQ_BYTES_MAX};
 use crate::format::offset::{Given, Position};
 use crate::state::lifetime::Lifetime;
@@ -211,9 +212,13 @@ fn timestamp(text: &[u8]) -> Option<Millis> {
     if !zone {
         return None;
     }
-    let stamp: jiff::Timestamp = std::str::from_utf8(text).ok()?.to_ascii_uppercase().parse().ok()?;
+    let text = std::str::from_utf8(text).ok()?.to_ascii_uppercase();
+    // Not as a timestamp: those of the library end a day before the last one that RFC 3339 can say.
+    let pieces = jiff::fmt::temporal::Pieces::parse(&text).ok()?;
+    let offset = pieces.to_numeric_offset()?.seconds();
+    let since = pieces.date().to_datetime(pieces.time()?).duration_since(head::EPOCH).as_millis();
     // What is before 1970 has passed, which zero says as well.
-    Some(Millis(u64::try_from(stamp.as_millisecond()).unwrap_or(0)))
+    Some(Millis(u64::try_from(since - i128::from(offset) * 1_000).unwrap_or(0)))
 }
 
 #[cfg(test)]
@@ -256,6 +261,8 @@ mod tests {
         let expected = Ok(Some(Lifetime::Until(Millis(1_728_432_000_500))));
         assert_eq!(at("2024-10-09T00:00:00.500Z"), expected);
         assert_eq!(at("2024-10-09T02:00:00.5+02:00"), expected);
+        assert_eq!(at("9999-12-31T23:59:59Z"), Ok(Some(Lifetime::Until(Millis(253_402_300_799_000)))), "the last one");
+        assert_eq!(at("1969-12-31T23:59:59Z"), Ok(Some(Lifetime::Until(Millis(0)))));
         for text in [
             "not-a-timestamp",
             "2024-10-09",

@@ -116,9 +116,11 @@ pub(super) fn word(durability: Durability) -> &'static str {
     }
 }
 
+pub(super) const EPOCH: jiff::civil::DateTime = jiff::civil::DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
 pub(super) fn timestamp(at: Millis) -> Option<String> {
-    let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
-    Some(at.to_string())
+    let at = EPOCH.checked_add(jiff::SignedDuration::from_millis(i64::try_from(at.0).ok()?)).ok()?;
+    Some(format!("{at}Z"))
 }
 
 pub(crate) fn preflight() -> Response {

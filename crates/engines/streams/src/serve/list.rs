@@ -157,6 +157,7 @@ fn entry(seen: &Seen<'_, StreamState>) -> Value {
         "name": seen.name,
         "contentType": state.content_type.as_str(),
         "nextOffset": text(seen.published),
+        "bytes": seen.published.since(seen.start),
         "closed": state.closed.is_some(),
     });
     let mut put = |key: &str, value: Value| entry[key] = value;
