@@ -36,6 +36,13 @@ pub enum Place {
 impl Place {
     pub const KINDS: [&str; 4] = ["manifest", "journal", "directory", "object"];
 
+    pub(crate) fn object(&self) -> Option<ObjectId> {
+        match self {
+            Self::Manifest | Self::Journal { .. } => None,
+            Self::Directory { object, .. } | Self::Object { object, .. } => Some(*object),
+        }
+    }
+
     /// Which of [`Place::KINDS`] it is.
     #[must_use]
     pub fn kind(&self) -> usize {
@@ -116,6 +123,8 @@ struct Known {
     what: String,
     times: u64,
     first_seen: Option<Millis>,
+    /// The pass that is under way has not met it yet.
+    doubted: bool,
     /// `None` until it is reviewed.
     located: Option<Located>,
 }
@@ -136,6 +145,7 @@ impl Register {
         let mut state = self.0.lock();
         if let Some(known) = state.covering(place) {
             known.times += 1;
+            known.doubted = false;
             return false;
         }
         if state.places.len() == DAMAGES_MAX {
@@ -154,11 +164,19 @@ impl Register {
     }
 
     fn forget(&self, place: Place) {
+        self.0.lock().places.remove(&place);
+    }
+
+    /// A pass begins: what it does not meet any more was mended, or was never so on the device.
+    pub(crate) fn doubt_all(&self) {
         let mut state = self.0.lock();
-        state.places.remove(&place);
-        if state.places.is_empty() {
-            state.left_out = 0;
-        }
+        state.left_out = 0;
+        state.places.values_mut().for_each(|known| known.doubted = true);
+    }
+
+    /// A pass has read all of these places.
+    pub(crate) fn forget_doubted(&self, of: impl Fn(&Place) -> bool) {
+        self.0.lock().places.retain(|place, known| !(known.doubted && of(place)));
     }
 
     fn all(&self) -> Vec<(Place, Known)> {
@@ -292,10 +310,6 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    pub(crate) fn manifest_is_whole(&self) {
-        self.damage.forget(Place::Manifest);
-    }
-
     /// Notes the damage that a failed round met.
     pub(crate) fn note_upkeep(&self, error: &UpkeepError) {
         match error {
@@ -323,6 +337,8 @@ pub(crate) fn place_of_run_error(error: &RunError) -> Option<(Place, String)> {
         RunError::Storage(StorageError::Unreadable { object, at, cause }) => {
             Some((Place::Object { object: *object, at: *at }, format!("it cannot be read: {cause}")))
         }
+        // The data folder has this program's format: a flipped bit says so.
+        RunError::Newer { object, .. } => Some((Place::Object { object: *object, at: 0 }, error.to_string())),
         _ => None,
     }
 }
@@ -335,6 +351,7 @@ pub(crate) fn place_of_directory_error(error: &DirectoryError) -> Option<(Place,
         DirectoryError::Storage(StorageError::Unreadable { object, at, cause }) => {
             Some((Place::Directory { object: *object, at: *at }, format!("it cannot be read: {cause}")))
         }
+        DirectoryError::Newer { object, .. } => Some((Place::Directory { object: *object, at: 0 }, error.to_string())),
         _ => None,
     }
 }

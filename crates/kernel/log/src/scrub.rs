@@ -46,6 +46,15 @@ enum Walk {
     Directory(DirectoryReader),
 }
 
+impl Walk {
+    fn object(&self) -> ObjectId {
+        match self {
+            Self::Run(inspection) => inspection.object(),
+            Self::Directory(reader) => reader.meta().id,
+        }
+    }
+}
+
 impl<A: Attachment> Logs<A> {
     /// How many bytes a pass would read now, about.
     pub fn scrub_bytes(&self) -> u64 {
@@ -57,6 +66,7 @@ impl<A: Attachment> Logs<A> {
     /// what follows.
     pub fn scrub(&self, scrub: &mut Scrub, now: Millis) -> Result<Option<u64>, Unchecked> {
         let Some(objects) = &mut scrub.objects else {
+            self.damage.doubt_all();
             let root = self.sealed.root();
             let runs = root.runs.iter().flat_map(|run| &run.objects).map(|object| ToRead::Run(object.meta));
             let directory = root.directory.iter().map(|object| ToRead::Directory(object.id));
@@ -65,6 +75,10 @@ impl<A: Attachment> Logs<A> {
         };
         if let Some(walk) = &mut scrub.walk {
             let step = self.step(walk, now);
+            if step == Ok(None) {
+                let read = walk.object();
+                self.damage.forget_doubted(|place| place.object() == Some(read));
+            }
             if !matches!(step, Ok(Some(_))) {
                 scrub.walk = None;
             }
@@ -81,7 +95,7 @@ impl<A: Attachment> Logs<A> {
         match self.sealed.read_manifest() {
             Ok(Some(root)) => {
                 match Root::decode(&root.body) {
-                    Ok(_) => self.manifest_is_whole(),
+                    Ok(_) => self.damage.forget_doubted(|place| *place == Place::Manifest),
                     Err(error) => self.note_found(&self.sealed.root(), Place::Manifest, &error.to_string(), now),
                 }
                 Ok(root.body.len() as u64)
@@ -90,8 +104,8 @@ impl<A: Attachment> Logs<A> {
                 self.note_found(&self.sealed.root(), Place::Manifest, "its file is gone", now);
                 Ok(0)
             }
-            Err(ManifestError::Corrupt(what)) => {
-                self.note_found(&self.sealed.root(), Place::Manifest, &what, now);
+            Err(error @ (ManifestError::Corrupt(_) | ManifestError::Newer { .. })) => {
+                self.note_found(&self.sealed.root(), Place::Manifest, &error.to_string(), now);
                 Ok(0)
             }
             Err(error) => Err(Unchecked { what: "the manifest".into(), cause: error.to_string() }),
@@ -195,7 +209,10 @@ impl<A: Attachment> Logs<A> {
                 }
                 Ok(Some(inspected.bytes))
             }
-            Ok(None) => Ok(None),
+            Ok(None) => {
+                self.damage.forget_doubted(|place| matches!(place, Place::Journal { .. }));
+                Ok(None)
+            }
             Err(error) => {
                 scrub.journal_ended = true;
                 Err(Unchecked { what: "the rest of the journal".into(), cause: error.to_string() })
