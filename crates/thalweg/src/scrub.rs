@@ -28,7 +28,7 @@ const UNCHECKED_MAX: usize = 16;
 
 /// A kernel unit, whatever its logs are.
 trait Unit: Send + Sync {
-    fn step(&self, scrub: &mut Scrub, now: Millis) -> Result<Option<u64>, Unchecked>;
+    fn step(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked>;
     fn pass_bytes(&self) -> u64;
     fn review(&self, now: Millis);
     fn stats(&self) -> DamageStats;
@@ -36,8 +36,8 @@ trait Unit: Send + Sync {
 }
 
 impl<A: Attachment + Sync> Unit for Logs<A> {
-    fn step(&self, scrub: &mut Scrub, now: Millis) -> Result<Option<u64>, Unchecked> {
-        self.scrub(scrub, now)
+    fn step(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked> {
+        self.scrub(scrub)
     }
 
     fn pass_bytes(&self) -> u64 {
@@ -223,7 +223,7 @@ impl Scrubber {
             self.end();
             return None;
         };
-        match unit.step(&mut pass.scrub, background::now()) {
+        match unit.step(&mut pass.scrub) {
             Ok(Some(read)) => {
                 let mut state = self.scrubs.state.lock();
                 state.read_bytes += read;

@@ -8,7 +8,6 @@ use crate::attachment::Attachment;
 use crate::directory::DirectoryError;
 use crate::located::{Affected, Located};
 use crate::logs::Logs;
-use crate::root::Root;
 use crate::run::RunError;
 use crate::shard::Slot;
 use crate::sync::Mutex;
@@ -156,11 +155,16 @@ impl Register {
         true
     }
 
-    fn locate(&self, place: Place, located: Located, now: Millis) {
+    fn locate(&self, place: Place, located: Located) {
         if let Some(known) = self.0.lock().places.get_mut(&place) {
-            known.first_seen.get_or_insert(now);
             known.located = Some(located);
         }
+    }
+
+    fn stamp(&self, now: Millis) {
+        self.0.lock().places.values_mut().for_each(|known| {
+            known.first_seen.get_or_insert(now);
+        });
     }
 
     fn forget(&self, place: Place) {
@@ -233,7 +237,10 @@ impl<A: Attachment> Logs<A> {
             Some(DamagedLog { name, start: range.start, end: range.end })
         });
         let file = match place {
-            Place::Journal { at, .. } => self.journal.file_of(at),
+            Place::Journal { at, end } => {
+                let file = self.journal.file_of(at);
+                if at == end { file.map(|(file, _)| (file, 0)) } else { file }
+            }
             _ => None,
         };
         Damage {
@@ -277,11 +284,12 @@ impl<A: Attachment> Logs<A> {
             }
             let located = self.locate(&root, place);
             if self.is_live(place, &located) {
-                self.damage.locate(place, located, now);
+                self.damage.locate(place, located);
             } else {
                 self.damage.forget(place);
             }
         }
+        self.damage.stamp(now);
     }
 
     fn is_needed(&self, place: Place, named: &HashSet<ObjectId>) -> bool {
@@ -301,28 +309,28 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Notes damage that the scrub found, unless nothing that is wanted is there.
-    pub(crate) fn note_found(&self, root: &Root, place: Place, what: &str, now: Millis) {
-        let located = self.locate(root, place);
+    /// Notes damage that background work met, unless nothing that is wanted is there. Waits for the device.
+    pub(crate) fn note_found(&self, place: Place, what: &str) {
+        let located = self.locate(&self.sealed.root(), place);
         if self.is_live(place, &located) {
             self.damage.note(place, what);
-            self.damage.locate(place, located, now);
+            self.damage.locate(place, located);
         }
     }
 
     /// Notes the damage that a failed round met.
     pub(crate) fn note_upkeep(&self, error: &UpkeepError) {
-        match error {
-            UpkeepError::Run(error) => self.note_run(error),
-            UpkeepError::Directory(error) => {
-                if let Some((place, what)) = place_of_directory_error(error) {
-                    self.damage.note(place, what);
-                }
-            }
-            _ => {}
+        let met = match error {
+            UpkeepError::Run(error) => place_of_run_error(error),
+            UpkeepError::Directory(error) => place_of_directory_error(error),
+            _ => None,
+        };
+        if let Some((place, what)) = met {
+            self.note_found(place, &what);
         }
     }
 
+    /// Notes the damage that a read met. Never waits.
     pub(crate) fn note_run(&self, error: &RunError) {
         if let Some((place, what)) = place_of_run_error(error) {
             self.damage.note(place, what);

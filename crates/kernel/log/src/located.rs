@@ -76,7 +76,7 @@ impl<A: Attachment> Logs<A> {
         let parts = live.ranges().iter().map(|r| r.start.max(range.start)..r.end.min(range.end));
         let mut parts = parts.filter(|part| part.start < part.end);
         let first = parts.next()?;
-        let end = parts.last().map_or(first.end, |last| last.end);
+        let end = parts.next_back().map_or(first.end, |last| last.end);
         Some(first.start..end)
     }
 

@@ -261,8 +261,11 @@ impl<A: Attachment> Logs<A> {
                 Ok(live) => {
                     counted.insert(object.meta.id, live);
                 }
-                Err(error) if place_of_run_error(&error).is_some() => self.count_damaged(object, &error, &mut counted),
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    let (place, what) = place_of_run_error(&error).ok_or(error)?;
+                    self.note_found(place, &what);
+                    self.count_damaged(object, &mut counted);
+                }
             }
         }
         let note = |root: &mut Root| {
@@ -289,8 +292,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     /// An object whose index is damaged is dead if none of the logs that it may hold is live, else it counts as it did.
-    fn count_damaged(&self, object: &Sealed, error: &RunError, counted: &mut HashMap<ObjectId, u64>) {
-        self.note_run(error);
+    fn count_damaged(&self, object: &Sealed, counted: &mut HashMap<ObjectId, u64>) {
         let all = Place::Object { object: object.meta.id, at: object.meta.bytes() };
         if self.locate(&self.sealed.root(), all).logs.is_empty() {
             counted.insert(object.meta.id, 0);

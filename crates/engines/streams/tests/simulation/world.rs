@@ -324,7 +324,7 @@ impl World {
     fn scrub(&mut self) {
         let (logs, now) = (Arc::clone(&self.system.logs), Millis(self.now_ms));
         let mut pass = Scrub::default();
-        while logs.scrub(&mut pass, now).expect("the disk reads").is_some() {}
+        while logs.scrub(&mut pass).expect("the disk reads").is_some() {}
         logs.review(now);
         let damages = logs.damages();
         assert!(self.rotten || damages.is_empty(), "nothing has rotted: {damages:?}");
