@@ -48,17 +48,28 @@ pub trait Disk: Send + Sync + 'static {
     fn free(&self) -> io::Result<u64>;
 }
 
-/// Reads like [`File::read_at`], but from the device and not from memory, as far as that can be had. What others have in memory stays there,
-/// and what this read has brought there does not.
+/// Memory is looked at in pieces of this size: what readers of objects fetch at least.
+const DEVICE_PIECE_BYTES: usize = 16 << 10;
+
+/// Reads like [`File::read_at`], but from the device and not from memory, as far as that can be had. What others have in memory is there
+/// afterwards too, and what this read has brought there is not.
 pub fn read_device(file: &dyn File, buf: &mut [u8], at: u64) -> io::Result<usize> {
-    let range = at..at + buf.len() as u64;
-    let in_use = matches!(file.try_read_at(buf, at), Ok(Some(_)));
-    file.forget(range.clone());
-    let read = file.read_at(buf, at);
-    if !in_use {
-        file.forget(range);
+    let mut read = 0;
+    for piece in buf.chunks_mut(DEVICE_PIECE_BYTES) {
+        let from = at + read as u64;
+        let range = from..from + piece.len() as u64;
+        let in_use = matches!(file.try_read_at(piece, from), Ok(Some(known)) if known > 0);
+        file.forget(range.clone());
+        let n = file.read_at(piece, from)?;
+        if !in_use {
+            file.forget(range);
+        }
+        read += n;
+        if n < piece.len() {
+            break;
+        }
     }
-    read
+    Ok(read)
 }
 
 /// One open file. All positions are explicit: a file has no cursor and may be shared by threads.
