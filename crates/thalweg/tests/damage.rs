@@ -82,6 +82,9 @@ fn assert_only_that_is_refused(server: &Server, damaged: &str, whole: &str, word
     assert_eq!(status, 500, "{body}");
     assert!(body.contains(r#""code":"corrupt""#), "{body}");
     assert!(body.contains(&format!("`{damaged}` is damaged from ")), "{body}");
+    let behind = body.split(" to ").nth(1).and_then(|rest| rest.split(':').next()).unwrap();
+    let (status, _) = server.get(&format!("/v1/stream/{damaged}?offset={behind}"));
+    assert_eq!(status, 200, "what lies behind {behind} is served");
     server.append(whole, b"and more\n");
     words.extend(b"and more\n");
     assert_eq!(server.read(whole).into_bytes(), *words);

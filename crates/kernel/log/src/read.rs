@@ -188,6 +188,33 @@ impl<A: Attachment> Reader<'_, A> {
     }
 
     fn chunk(&self, want: ReadFrom) -> Result<Chunk, Stop> {
+        self.collect(want).map_err(|stop| match stop {
+            Stop::Failed(ReadError::Corrupt { log, offset, end, what }) => {
+                let (offset, end) = self.messages_around(want, offset..end);
+                Stop::Failed(ReadError::Corrupt { log, offset, end, what })
+            }
+            stop => stop,
+        })
+    }
+
+    /// The damaged range with the rest of the messages that it cuts, so that a read from its end succeeds; as it is where that is not known.
+    fn messages_around(&self, want: ReadFrom, damaged: Range<Offset>) -> (Offset, Offset) {
+        let (mut start, mut end) = (damaged.start, damaged.end.min(want.upto));
+        let look = |at: Offset, f: &mut dyn FnMut(&Found, u64)| {
+            let visit = &mut |_, found: Found, _| {
+                f(&found, at.since(found.start));
+                Ok(ControlFlow::Break(()))
+            };
+            let _ = self.walk_from(want.log, at, want.upto, at.plus(1), true, visit);
+        };
+        look(start, &mut |found, at| start = found.start.plus(found.lengths.boundary_at_or_before(at)));
+        look(damaged.end.min(want.upto), &mut |found, at| {
+            end = found.lengths.boundary_at_or_after(at).map_or(found.end(), |at| found.start.plus(at));
+        });
+        (start, end)
+    }
+
+    fn collect(&self, want: ReadFrom) -> Result<Chunk, Stop> {
         let ReadFrom { log, from, upto } = want;
         let chunk = self.logs.options.chunk_bytes;
         let target = Offset((from.0 / chunk + 1).saturating_mul(chunk));
@@ -592,7 +619,14 @@ impl<'a, A: Attachment> Collected<'a, A> {
             FoundPlace::Reference { source, from } => {
                 self.fetch()?;
                 let (from, upto) = (from.plus(relative.start), from.plus(relative.end));
-                self.reader.reference(*source, from, upto, self.depth, &mut self.parts)?;
+                let read = self.reader.reference(*source, from, upto, self.depth, &mut self.parts);
+                read.map_err(|stop| match stop {
+                    // Positions of the source mean nothing to this log's readers.
+                    Stop::Failed(ReadError::Corrupt { what, .. }) => {
+                        ReadError::Corrupt { log: owner, offset: span.start, end: span.end, what }.into()
+                    }
+                    stop => stop,
+                })?;
             }
         }
         Ok(())
