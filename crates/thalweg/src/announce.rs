@@ -1,16 +1,10 @@
 //! What a server says when it is ready, and where: a banner for people on standard output, a line of the log, and the ready file.
 
 use crate::config::{AuthMode, Config, Durability, LogFormat, Switch, without_password};
+use crate::logs;
 use anyhow::Context;
-use std::fs::File;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
-
-/// How long the banner may take. A pipe that is full and has no reader must not keep the server from its work.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The announcement of a serving address; withdrawn when dropped.
 #[derive(Debug)]
@@ -23,7 +17,7 @@ pub(crate) struct Announcement {
 pub(crate) fn ready(config: &Config, address: SocketAddr) -> anyhow::Result<Announcement> {
     let facts = Facts::of(config, address);
     if config.log_format == LogFormat::Text {
-        show(facts.banner());
+        logs::tell(&facts.banner());
     }
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -38,18 +32,6 @@ pub(crate) fn ready(config: &Config, address: SocketAddr) -> anyhow::Result<Anno
             .with_context(|| format!("cannot write the ready file {}", path.display()))?;
     }
     Ok(Announcement { ready_file: config.ready_file().map(Path::to_owned) })
-}
-
-/// Writes the banner, and waits for that only for a moment. Not through the lock of standard output: the end of the process takes it.
-fn show(banner: String) {
-    let Ok(mut out) = rustix::io::dup(std::io::stdout()).map(File::from) else { return };
-    let (done, waiting) = mpsc::channel();
-    std::thread::spawn(move || {
-        // Nobody has to read it.
-        let _ = out.write_all(format!("{banner}\n").as_bytes());
-        let _ = done.send(());
-    });
-    let _ = waiting.recv_timeout(PATIENCE);
 }
 
 impl Drop for Announcement {
@@ -154,10 +136,15 @@ fn database(config: &Config) -> (String, &'static str) {
     if !config.serves_shapes() {
         return ("none".to_owned(), "");
     }
-    let meaning = if config.shape_insecure == Switch::On {
-        "its tables are served as shapes, to every client and without a secret"
-    } else {
-        "its tables are served as shapes, to clients that have the secret"
+    let meaning = match (config.shape_insecure, config.dev) {
+        (Switch::On, false) => "its tables are served as shapes, to every client and without a secret",
+        (Switch::On, true) => {
+            "its tables are served as shapes, to every client and without a secret; the replication slot is dropped at the end"
+        }
+        (Switch::Off, false) => "its tables are served as shapes, to clients that have the secret or a token",
+        (Switch::Off, true) => {
+            "its tables are served as shapes, to clients that have the secret or a token; the replication slot is dropped at the end"
+        }
     };
     (without_password(&config.database_url), meaning)
 }
@@ -165,7 +152,7 @@ fn database(config: &Config) -> (String, &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Settings, load};
+    use crate::config::{Settings, load, load_for_dev};
 
     fn banner(settings: Settings) -> String {
         Facts::of(&load(settings, None).unwrap(), "0.0.0.0:4437".parse().unwrap()).banner()
@@ -207,6 +194,16 @@ mod tests {
         let text = banner(database);
         assert!(text.contains("postgres://me:***@db/app: its tables are served as shapes, to every client"), "{text}");
         assert!(!text.contains(":secret@"));
+    }
+
+    #[test]
+    fn the_banner_of_dev_names_the_database_and_says_what_becomes_of_its_slot() {
+        let settings =
+            Settings { database_url: Some("postgres://me:hidden@db/shop".to_owned()), ..Settings::default() };
+        let config = load_for_dev(settings, None).unwrap();
+        let text = Facts::of(&config, "127.0.0.1:4437".parse().unwrap()).banner();
+        assert!(text.contains("postgres://me:***@db/shop") && text.contains("slot is dropped at the end"), "{text}");
+        assert!(!text.contains("hidden"), "{text}");
     }
 
     #[test]

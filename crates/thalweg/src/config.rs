@@ -3,13 +3,14 @@
 //! There is one table of settings, below; flags, `THALWEG_…` variables, keys of the file, `--help` and the defaults come from it.
 
 mod electric;
+pub(crate) mod environment;
 mod file;
 mod show;
 mod values;
 
 pub(crate) use show::{Source, described, example, without_password};
 
-pub(crate) use values::{AuthMode, Durability, Listen, LogFormat, Size, Span, Switch, WebhookTargets};
+pub(crate) use values::{AuthMode, Durability, Listen, LogFormat, Names, Size, Span, Switch, WebhookTargets};
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
@@ -81,6 +82,7 @@ macro_rules! settings {
                             Err(error) => bail!("the default of {} is wrong: {error}", stringify!($key)),
                         },
                     },)+)+
+                    dev: false,
                 })
             }
         }
@@ -89,6 +91,8 @@ macro_rules! settings {
         #[derive(Clone, Debug)]
         pub(crate) struct Config {
             $($(#[doc = $help] pub(crate) $key: $type,)+)+
+            /// `thalweg dev` was asked for: what it makes in a database is gone when it ends.
+            pub(crate) dev: bool,
         }
 
         impl Config {
@@ -120,6 +124,12 @@ settings! {
             "Whether requests need a token; `auto`: not on a loopback address without --tokens";
         tokens: PathBuf = "", "THALWEG_TOKENS", "FILE",
             "The TOML file of tokens, which `thalweg token new` writes lines for; read again when it changes";
+        allow_host: Names = "", "THALWEG_ALLOW_HOST", "NAME,NAME",
+            "Names that requests may ask for, with a port or without, beside 127.0.0.1, localhost and [::1]; `*`: any. Unset: any if the \
+             server asks for tokens or listens on another address";
+        allow_origin: Names = "", "THALWEG_ALLOW_ORIGIN", "ORIGIN,ORIGIN",
+            "Origins whose pages may use the server, such as https://app.example, beside pages of this machine; `*`: all. Unset: as \
+             --allow-host";
         tls_cert: PathBuf = "", "THALWEG_TLS_CERT", "FILE",
             "The certificate and its chain, in PEM; with --tls-key, only HTTPS is served";
         tls_key: PathBuf = "", "THALWEG_TLS_KEY", "FILE",
@@ -130,6 +140,10 @@ settings! {
             "The largest request body; a larger one is refused with 413";
         max_connections: usize = "10000", "THALWEG_MAX_CONNECTIONS", "N",
             "Connections at a time; one more is refused with 503";
+        max_connections_per_peer: usize = "0", "THALWEG_MAX_CONNECTIONS_PER_PEER", "N",
+            "Connections of one address, or network of IPv6, at a time; 0: as many as in all. Not behind a proxy, which is one address";
+        max_streams: u64 = "10000000", "THALWEG_MAX_STREAMS", "N",
+            "Streams at a time; one more is refused with 507";
         reactors: usize = "0", "THALWEG_REACTORS", "N",
             "Threads that serve requests; 0 is one per core";
         backup_idle: Span = "60s", "THALWEG_BACKUP_IDLE", "TIME",
@@ -268,7 +282,12 @@ impl Layers {
             None => Settings::default(),
         };
         let electric = electric::read(&|name| std::env::var(name).ok()).context("in the environment")?;
-        let dev = dev.then(|| Settings { webhook_targets: Some(WebhookTargets::Local), ..Settings::default() });
+        let dev = dev.then(|| Settings {
+            webhook_targets: Some(WebhookTargets::Local),
+            // The slot and the publication of a server that is only down for a moment are not taken over.
+            replication_stream_id: Some("dev".to_owned()),
+            ..Settings::default()
+        });
         Ok(Self { given, electric, file, dev })
     }
 
@@ -279,6 +298,7 @@ impl Layers {
         let all = given.over(electric).over(file).over(dev.unwrap_or_default());
         let undecided = all.shape_insecure.is_none();
         let mut config = all.resolve()?;
+        config.dev = is_dev;
         if is_dev && undecided && config.shape_secret.is_empty() && config.is_local() {
             config.shape_insecure = Switch::On;
         }
@@ -335,6 +355,11 @@ fn check(config: &Config) -> anyhow::Result<()> {
     if config.io_threads == 0 || config.max_connections == 0 {
         bail!("--io-threads and --max-connections must be at least 1");
     }
+    if let Some(wrong) = config.allow_origin.0.iter().find(|name| !is_origin(name)) {
+        bail!(
+            "--allow-origin `{wrong}` is not an origin; write https://app.example or http://localhost:5173, without a path"
+        );
+    }
     if config.tls_cert.as_os_str().is_empty() != config.tls_key.as_os_str().is_empty() {
         bail!("--tls-cert and --tls-key go together");
     }
@@ -378,6 +403,13 @@ fn check(config: &Config) -> anyhow::Result<()> {
         bail!("--retention-age {} must be whole seconds", config.retention_age);
     }
     Ok(())
+}
+
+/// As browsers write it in `Origin`.
+fn is_origin(name: &str) -> bool {
+    let site = name.split_once("://").filter(|(scheme, _)| !scheme.is_empty()).map(|(_, site)| site);
+    matches!(name, "*" | "null")
+        || site.is_some_and(|site| !site.is_empty() && !site.contains(['/', '?', '#', '@', '*']))
 }
 
 impl Config {
@@ -493,6 +525,9 @@ mod tests {
             "--database-url postgres://h/d --shape-insecure on --shape-secret x",
             "--database-url postgres://h/d --shape-insecure on --replication-stream-id a-b",
             "--tls-cert cert.pem",
+            "--allow-origin app.example",
+            "--allow-origin https://app.example/",
+            "--allow-origin https://*.example",
         ] {
             assert!(load(flags(line), None).is_err(), "{line}");
         }

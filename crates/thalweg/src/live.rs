@@ -37,7 +37,14 @@ pub(crate) fn page(response: Response) -> Response {
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
     let text = whole.replace(NONCE, &nonce);
-    response.header("content-security-policy", policy).header("referrer-policy", "no-referrer").body(text)
+    let mut response = response
+        .header("content-security-policy", policy)
+        .header("referrer-policy", "no-referrer")
+        // A page that opened this one, or was opened by it, gets no handle on it.
+        .header("cross-origin-opener-policy", "same-origin")
+        .body(text);
+    response.page = true;
+    response
 }
 
 fn nonce() -> String {
@@ -84,7 +91,8 @@ mod tests {
     #[test]
     fn every_figure_of_the_page_is_a_metric() {
         let shapes = Some(crate::metrics::Shapes::default());
-        let metrics = crate::metrics::render(&crate::metrics::Snapshot { shapes, ..Default::default() });
+        let snapshot = crate::metrics::Snapshot { shapes, ..Default::default() };
+        let metrics = crate::metrics::render(&snapshot, &crate::metrics::Door::default());
         let page = shown().1;
         let names =
             page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("thalweg_"));

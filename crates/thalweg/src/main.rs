@@ -7,10 +7,12 @@ mod announce;
 mod auth;
 mod background;
 mod backup;
+mod caution;
 mod check;
 mod cli;
 mod client;
 mod config;
+mod door;
 mod folder;
 mod http;
 mod human;
@@ -41,6 +43,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 fn main() -> ExitCode {
     let (cli, matches) = cli::parse();
     let done = run(cli.command, &matches).and_then(|()| say::finish());
+    logs::end();
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => client::failed(&error),

@@ -75,6 +75,7 @@ fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<Shapes
         connections: config.shape_database_connections,
         stream_id: config.replication_stream_id.clone(),
         manual_publishing: config.manual_publishing == Switch::On,
+        ephemeral: config.dev,
         spill,
         hot_bytes: HOT_BYTES,
         io_threads: config.io_threads,

@@ -21,7 +21,7 @@ pub(crate) fn identity(config: &Config, reload: &mut Reload) -> anyhow::Result<O
         kept.replace(&read(&certificate)?, &read(&key)?).with_context(|| named.clone())?;
         tracing::info!("the certificate was read again");
         Ok(())
-    })?;
+    });
     Ok(Some(identity))
 }
 

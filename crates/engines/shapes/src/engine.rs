@@ -61,6 +61,8 @@ pub struct ShapesConfig {
     pub connections: usize,
     pub stream_id: String,
     pub manual_publishing: bool,
+    /// Nothing stays in the database: the slot goes with the connection that follows it, a publication that was made with the engine.
+    pub ephemeral: bool,
     /// For large transactions that are in progress.
     pub spill: PathBuf,
     /// Changes that are held in memory for live readers.
@@ -174,6 +176,8 @@ pub(crate) struct Engine {
     pub(crate) positions: Positions,
     pub(crate) numbers: Numbers,
     stopping: AtomicBool,
+    /// The publication was not there before.
+    pub(crate) publication_made: AtomicBool,
 }
 
 impl Engine {
@@ -208,6 +212,7 @@ impl Engine {
             positions: Positions::default(),
             numbers: Numbers::default(),
             stopping: AtomicBool::new(false),
+            publication_made: AtomicBool::new(false),
         }
     }
 

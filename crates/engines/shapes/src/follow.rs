@@ -6,6 +6,7 @@ use crate::format::note::SourceIdentity;
 use crate::source::replicate::Follower;
 use crate::source::setup::{self, Resume, SetupError};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use thalweg_wire::pg::replication::StartOptions;
 use thalweg_wire::pg::{self, Lsn};
@@ -55,11 +56,14 @@ fn follow(engine: &Arc<Engine>, known: &mut Option<SourceIdentity>) -> Result<()
         slot: engine.config.slot(),
         publication: engine.config.publication(),
         manual: engine.config.manual_publishing,
-        temporary: false,
+        temporary: engine.config.ephemeral,
         known: known.clone(),
     };
     let waiting = || engine.set_health(Health::Waiting);
     let ready = setup::prepare(&engine.config.database, &options, &waiting, &|| engine.stopping())?;
+    if ready.publication_made {
+        engine.publication_made.store(true, Ordering::Relaxed);
+    }
     if let Resume::Restart { why } = &ready.resume {
         engine.drop_all(why);
         engine.publisher.forget_all();

@@ -46,6 +46,7 @@ fn config() -> ShapesConfig {
         connections: 1,
         stream_id: "default".into(),
         manual_publishing: false,
+        ephemeral: false,
         spill: PathBuf::new(),
         hot_bytes: 1 << 20,
         io_threads: 1,

@@ -135,13 +135,15 @@ pub enum Refusal {
     #[error("the stream knows {0} producers already, which is the limit; reuse an id or use another stream")]
     TooManyProducers(usize),
 
-    // 500, 501
+    // 500, 501, 507
     #[error("stored content of `{name}` is damaged from {} to {}: {what}", text(*start), text(*end))]
     Corrupt { name: Box<str>, start: Position, end: Position, what: String },
     #[error("internal error: {0}")]
     Internal(String),
     #[error("`__ds` is reserved for the protocol's own routes, and this is none of them")]
     Reserved,
+    #[error("there are {0} streams, as many as there may be: delete some, or raise max_streams")]
+    TooManyStreams(u64),
 
     // 503
     #[error("too many reads or lists are in the making; retry in a second")]
@@ -240,6 +242,7 @@ impl Refusal {
             R::Corrupt { .. } => (500, "corrupt"),
             R::Internal(_) => (500, "internal"),
             R::Reserved => (501, "reserved"),
+            R::TooManyStreams(_) => (507, "too_many_streams"),
             R::Busy => (503, "busy"),
             R::Unsent => (503, "unsent_full"),
             R::JournalFull(_) => (503, "journal_full"),

@@ -124,7 +124,7 @@ pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
         // Whoever read our output has seen enough.
         Some(Failure::ReaderGone) => ExitCode::SUCCESS,
         known => {
-            eprintln!("thalweg: {error:#}");
+            crate::logs::say(&format!("thalweg: {error:#}"));
             known.map_or(ExitCode::FAILURE, |failure| ExitCode::from(failure.exit_code()))
         }
     }

@@ -1,6 +1,6 @@
 //! Settings as text: the example file, and what is in force and why.
 
-use super::values::{AuthMode, Durability, Listen, LogFormat, Size, Span, Switch, WebhookTargets};
+use super::values::{AuthMode, Durability, Listen, LogFormat, Names, Size, Span, Switch, WebhookTargets};
 use super::{Config, Layers, Setting, Settings};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ macro_rules! quoted { ($($type:ty),+) => { $(impl Written for $type {
     fn written(&self) -> String { quoted(&self.to_string()) }
 })+ } }
 
-plain!(usize, u32);
-quoted!(String, Listen, Span, Size, Durability, AuthMode, Switch, LogFormat, WebhookTargets);
+plain!(usize, u32, u64);
+quoted!(String, Names, Listen, Span, Size, Durability, AuthMode, Switch, LogFormat, WebhookTargets);
 
 impl Written for PathBuf {
     fn written(&self) -> String {

@@ -89,6 +89,7 @@ fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<Engine>
         connections: 1,
         stream_id: "test".into(),
         manual_publishing: false,
+        ephemeral: false,
         spill: folder.join("spill"),
         hot_bytes: 4 << 10,
         io_threads: 1,

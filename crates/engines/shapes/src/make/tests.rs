@@ -40,6 +40,7 @@ fn config(db: &Database, folder: &Path) -> ShapesConfig {
         connections: 4,
         stream_id: "test".into(),
         manual_publishing: false,
+        ephemeral: false,
         spill: folder.join("spill"),
         hot_bytes: 1 << 20,
         io_threads: 1,

@@ -4,12 +4,13 @@
 //! on a thread of the pool. That costs time in proportion to the number of streams, not memory per stream, and no reactor waits.
 
 use super::engine::Engine;
-use super::head::{Head, timestamp, word};
+use super::head::{Head, word};
 use super::name::{is_private, normal};
 use super::query::{decoded, once};
 use super::turn::{Answer, Task, Turn};
 use crate::error::{Refusal, Refused};
 use crate::format::offset::Position;
+use crate::format::timestamp;
 use crate::state::StreamState;
 use crate::state::lifetime::Lifetime;
 use serde_json::{Value, json};
@@ -164,7 +165,7 @@ fn entry(seen: &Seen<'_, StreamState>) -> Value {
     match state.lifetime {
         Lifetime::Unlimited => {}
         Lifetime::Idle { secs } => put("ttl", secs.into()),
-        Lifetime::Until(at) => put("expiresAt", timestamp(at).into()),
+        Lifetime::Until(at) => put("expiresAt", timestamp::text(at).into()),
     }
     if let Some(bytes) = state.retention.bytes {
         put("retentionBytes", bytes.into());

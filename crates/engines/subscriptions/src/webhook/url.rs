@@ -85,7 +85,13 @@ mod tests {
 
     #[test]
     fn https_to_a_public_name_is_taken() {
-        for url in ["https://worker.example/hooks", "https://worker.example:8443/x?y=z", "https://1.1.1.1/"] {
+        for url in [
+            "https://worker.example/hooks",
+            "https://worker.example:8443/x?y=z",
+            "https://worker.example:65535/",
+            "https://1.1.1.1/",
+            "https://[2606:4700::1111]/",
+        ] {
             assert_eq!(check(url, Targets::Public), Ok(()), "{url}");
         }
     }
@@ -109,6 +115,11 @@ mod tests {
             "https://169.254.169.254/latest",
             "https://0x7f.1/",
             "https://2130706433/",
+            "https://worker.example:99999/",
+            "https://worker.example:65536/",
+            "https://worker.example:0/",
+            "https://worker.example:/",
+            "https://[2606:4700::1111]:99999/",
             "https://user@worker.example/",
             "https://user:pass@127.0.0.1/",
             "http://localhost/",

@@ -16,6 +16,8 @@ use thalweg_wire::pg::{Config, DbError, Error, Lsn, ResultSet, ServerVersion};
 const LOCK_EVERY: Duration = Duration::from_millis(250);
 /// Between two words of the server; a new slot waits for every transaction that writes.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long an engine that stops waits for Postgres.
+const FORGET_MAX: Duration = Duration::from_secs(5);
 
 /// What to prepare.
 #[derive(Clone, Debug, Default)]
@@ -37,6 +39,8 @@ pub(crate) struct Ready {
     /// To be kept, and given as `known` the next time.
     pub(crate) identity: SourceIdentity,
     pub(crate) resume: Resume,
+    /// It was not there before.
+    pub(crate) publication_made: bool,
     /// The slot has everything after it.
     pub(crate) confirmed: Lsn,
 }
@@ -116,7 +120,16 @@ pub(crate) fn prepare(
     let broken = broken(options.known.as_ref(), &identity, publication.made);
     let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
     conn.simple(&set(&DISPLAY))?;
-    Ok(Ready { conn, identity, resume: slot.resume, confirmed: slot.confirmed })
+    let publication_made = publication.made;
+    Ok(Ready { conn, identity, resume: slot.resume, publication_made, confirmed: slot.confirmed })
+}
+
+/// Drops the publication, for an engine that leaves nothing behind.
+pub(crate) fn forget(config: &Config, publication: &str) -> Result<(), Error> {
+    let config = Config { connect_timeout: Some(FORGET_MAX), read_timeout: Some(FORGET_MAX), ..config.clone() };
+    let mut conn = thalweg_wire::pg::Conn::connect(&config)?;
+    conn.simple(&format!("DROP PUBLICATION IF EXISTS {}", crate::table::quoted(publication)))?;
+    Ok(())
 }
 
 /// Why the slot cannot go on where we were, as far as it does not lie in the slot.
