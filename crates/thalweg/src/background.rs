@@ -3,6 +3,7 @@
 use crate::kernel::Kernel;
 use crate::reload::Reload;
 use crate::reserve::Reserve;
+use crate::scrub::Scrubber;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -19,6 +20,7 @@ const MERGE_EVERY: Duration = Duration::from_millis(100);
 const SEGMENT_BYTES_PER_MS: u64 = 512 << 10;
 const RELOAD_EVERY: Duration = Duration::from_millis(500);
 const TICK_EVERY: Duration = Duration::from_millis(100);
+const SCRUB_EVERY: Duration = Duration::from_millis(100);
 /// How long a kind rests after an error.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -93,6 +95,13 @@ impl Background {
         })
     }
 
+    /// Reads what is stored and looks for damage.
+    pub(crate) fn scrub(&mut self, mut scrubber: Scrubber) -> std::io::Result<()> {
+        self.every("scrub", SCRUB_EVERY, move || {
+            Ok::<_, UpkeepError>(scrubber.step().map_or(Done::Nothing, Done::Then))
+        })
+    }
+
     /// Looks now and then whether files are to be read again.
     pub(crate) fn watch(&mut self, mut reload: Reload) -> std::io::Result<()> {
         self.every("reload", RELOAD_EVERY, move || {
@@ -114,6 +123,7 @@ impl Background {
                 let rest = match work() {
                     Ok(Done::Something) => Duration::ZERO,
                     Ok(Done::Nothing) => pause,
+                    Ok(Done::Then(rest)) => rest,
                     Err(error) => {
                         tracing::warn!(work = name, %error, "background work failed and is tried again");
                         RETRY_AFTER
@@ -142,6 +152,8 @@ impl Background {
 enum Done {
     Something,
     Nothing,
+    /// Something, and it is to rest for this long.
+    Then(Duration),
 }
 
 impl From<bool> for Done {

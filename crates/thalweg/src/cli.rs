@@ -1,7 +1,7 @@
 //! The command line: its commands, their help, and what the program says of itself.
 
 use crate::config::{Layers, Settings, Source};
-use crate::{auth, backup, client, folder};
+use crate::{auth, backup, check, client, folder};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
@@ -36,8 +36,8 @@ Examples:
   thalweg token new --name app --read chat/     a token, and its lines for the
                                                 file of tokens
   thalweg status                                how a running server is
-  thalweg check /var/lib/thalweg                read all data and say what is
-                                                wrong, if anything
+  thalweg check /var/lib/thalweg                read all data and list what is
+                                                damaged, if anything
   thalweg backup --server http://127.0.0.1:4437 --to /backup
   thalweg restore /backup --data /var/lib/thalweg
 
@@ -103,13 +103,11 @@ pub(crate) enum Command {
     Shape(client::ShapeArgs),
     /// Keep servers and their tokens under names.
     Context(client::ContextArgs),
-    /// Read a data folder, contents included, and say what is wrong.
+    /// Read all data, contents included, and list what is damaged.
     ///
-    /// The server must be stopped. Exit code 0: everything is as it was written; 1: not, or the folder is in use.
-    Check {
-        /// The data folder.
-        dir: PathBuf,
-    },
+    /// Of a stopped server, by its data folder; a running one reads its data itself. Exit code 0: everything is as it was written; 1: not, or
+    /// the folder is in use.
+    Check(check::CheckArgs),
     /// Copy a running server's data, or a stopped one's, into a folder of backups.
     ///
     /// The copy is consistent: it ends at one moment, and has everything acknowledged before the command began. What the newest

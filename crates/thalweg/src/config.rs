@@ -236,6 +236,10 @@ settings! {
             "How many runs of one size are merged into one of the next";
         purge_after: Span = "5min", "THALWEG_PURGE_AFTER", "TIME",
             "Deleted data is physically gone after this long";
+        scrub_rate: Size = "8MiB", "THALWEG_SCRUB_RATE", "SIZE",
+            "How much is read back each second to look for damage, at most; 0 is only when `thalweg check --server` asks";
+        scrub_every: Span = "1d", "THALWEG_SCRUB_EVERY", "TIME",
+            "How long after all was read back this begins again";
         reserve_bytes: Size = "64MiB", "THALWEG_RESERVE_BYTES", "SIZE",
             "Disk space held back so that deletes and settling work on a full disk";
     }

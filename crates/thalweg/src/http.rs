@@ -4,15 +4,27 @@ use crate::backup::{Backups, SERVED};
 use crate::door::Door;
 use crate::live;
 use crate::metrics::{self, Snapshot};
+use crate::scrub::{self, Scrubs};
 use std::sync::Arc;
 use thalweg_shapes::ShapesService;
 use thalweg_subscriptions::Subscriptions;
 use thalweg_wire::http::{Context, Method, Reply, Request, Response, Service};
 
+/// Whether requests can be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Health {
+    Whole,
+    /// All but reads of what is damaged. Which streams that are is for administrators.
+    Degraded {
+        damage: u64,
+    },
+    /// Not all, for this reason.
+    Down(String),
+}
+
 /// What the process can say about itself at any moment, without waiting.
 pub(crate) trait Vitals: Send + Sync + 'static {
-    /// Whether requests can be served; if not, why.
-    fn health(&self) -> Result<(), String>;
+    fn health(&self) -> Health;
     fn metrics(&self) -> Snapshot;
 }
 
@@ -22,6 +34,7 @@ pub(crate) struct Front<S, V> {
     subscriptions: Arc<Subscriptions>,
     vitals: V,
     backups: Arc<Backups>,
+    scrubs: Arc<Scrubs>,
     /// Asked before any route.
     door: Arc<Door>,
     /// They have a secret of their own.
@@ -33,11 +46,12 @@ impl<S, V> Front<S, V> {
         streams: Arc<S>,
         subscriptions: Arc<Subscriptions>,
         backups: Arc<Backups>,
+        scrubs: Arc<Scrubs>,
         vitals: V,
         door: Arc<Door>,
         shapes: Option<ShapesService>,
     ) -> Self {
-        Self { streams, subscriptions, vitals, backups, door, shapes }
+        Self { streams, subscriptions, vitals, backups, scrubs, door, shapes }
     }
 }
 
@@ -63,6 +77,9 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
         }
         if is_backup(request.path) {
             return self.backups.handle(request);
+        }
+        if request.path == scrub::SERVED {
+            return Reply::Now(self.scrubs.handle(request));
         }
         if ShapesService::administers(request.path) {
             return match &self.shapes {
@@ -109,6 +126,7 @@ const ROUTES: &str = "\
                     subscriptions: PUT creates, GET asks, DELETE removes; workers are woken when streams change
   /v1/shape         shapes of a Postgres database, if one is configured: GET reads and waits for changes
   /v1/admin/backup  what `thalweg backup` speaks to
+  /v1/admin/check   what `thalweg check --server` speaks to: what is damaged
   /v1/admin/shapes  what `thalweg shape ls`, `drop` and `explain` speak to
   /health           200 while requests can be served
   /metrics          counters, in the Prometheus text format
@@ -124,8 +142,11 @@ fn answer(method: Method<'_>, path: &str, vitals: &dyn Vitals, door: &Door) -> R
             text(200, &format!("This is thalweg {}: durable streams over HTTP.\n\n{ROUTES}", env!("CARGO_PKG_VERSION")))
         },
         "/health" => |vitals, _| match vitals.health() {
-            Ok(()) => text(200, "ok\n"),
-            Err(why) => text(503, &format!("{why}\n")),
+            Health::Whole => text(200, "ok\n"),
+            Health::Degraded { damage } => {
+                text(200, &format!("degraded: stored data is damaged at {damage} places; all other data is served\n"))
+            }
+            Health::Down(why) => text(503, &format!("{why}\n")),
         },
         "/metrics" => |vitals, door| {
             let page = metrics::render(&vitals.metrics(), &door.stats());
@@ -160,10 +181,10 @@ mod tests {
     use super::*;
     use thalweg_wire::http::Body;
 
-    struct Patient(Result<(), String>);
+    struct Patient(Health);
 
     impl Vitals for Patient {
-        fn health(&self) -> Result<(), String> {
+        fn health(&self) -> Health {
             self.0.clone()
         }
 
@@ -176,7 +197,7 @@ mod tests {
         Door::new(&crate::config::load(crate::config::Settings::default(), None).unwrap(), None)
     }
 
-    fn get(path: &str, health: Result<(), String>) -> (u16, String) {
+    fn get(path: &str, health: Health) -> (u16, String) {
         let response = answer(Method::Get, path, &Patient(health), &door());
         match response.body {
             Body::Bytes(bytes) => (response.status, String::from_utf8(bytes.to_vec()).unwrap()),
@@ -186,24 +207,26 @@ mod tests {
 
     #[test]
     fn health_follows_the_process() {
-        assert_eq!(get("/health", Ok(())), (200, "ok\n".to_owned()));
-        let (status, why) = get("/health", Err("the journal stopped".to_owned()));
+        assert_eq!(get("/health", Health::Whole), (200, "ok\n".to_owned()));
+        let (status, why) = get("/health", Health::Degraded { damage: 2 });
+        assert!(status == 200 && why.starts_with("degraded: ") && why.contains("2 places"), "{status} {why}");
+        let (status, why) = get("/health", Health::Down("the journal stopped".to_owned()));
         assert_eq!(status, 503);
         assert!(why.contains("the journal stopped"));
     }
 
     #[test]
     fn the_root_says_what_this_is_and_an_unknown_path_what_there_is() {
-        assert!(get("/", Ok(())).1.contains("durable streams over HTTP"));
-        let (status, text) = get("/nonsense", Ok(()));
+        assert!(get("/", Health::Whole).1.contains("durable streams over HTTP"));
+        let (status, text) = get("/nonsense", Health::Whole);
         assert_eq!(status, 404);
         assert!(text.contains("/v1/stream/NAME"));
     }
 
     #[test]
     fn only_reading_works_on_the_binarys_own_pages() {
-        assert_eq!(answer(Method::Post, "/health", &Patient(Ok(())), &door()).status, 405);
-        assert_eq!(answer(Method::Head, "/metrics", &Patient(Ok(())), &door()).status, 200);
+        assert_eq!(answer(Method::Post, "/health", &Patient(Health::Whole), &door()).status, 405);
+        assert_eq!(answer(Method::Head, "/metrics", &Patient(Health::Whole), &door()).status, 200);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod metrics;
 mod progress;
 mod reload;
 mod reserve;
+mod scrub;
 mod serve;
 mod shapes;
 mod shutdown;
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
-    if matches!(command, Command::Check { .. } | Command::Backup(_) | Command::Restore { .. }) {
+    if matches!(command, Command::Check(_) | Command::Backup(_) | Command::Restore { .. }) {
         logs::start("warn", LogFormat::Text, Audience::Operator)?;
     }
     match command {
@@ -67,7 +68,7 @@ fn run(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
         Command::Stream(args) => Ok(client::run_stream(args)?),
         Command::Shape(args) => Ok(client::run_shape(args)?),
         Command::Context(args) => Ok(client::run_context(args)?),
-        Command::Check { dir } => check::run(&dir),
+        Command::Check(args) => check::run(&args),
         Command::Backup(args) => backup::backup(&args),
         Command::Restore { backup, data } => backup::restore(&backup, &data),
         Command::Completions { shell } => manual::completions(shell),

@@ -5,6 +5,7 @@
 use crate::auth::DeniedCounts;
 use crate::door::RefusedCounts;
 use std::fmt::Write;
+use thalweg_log::Place;
 use thalweg_wire::http::Waits;
 
 /// The counters of a process at one moment. Whoever wires the parts together fills it in.
@@ -20,6 +21,8 @@ pub(crate) struct Snapshot {
     pub(crate) process: Process,
     /// Requests that tokens did not allow, by code. None if tokens are not asked for.
     pub(crate) denied: Option<DeniedCounts>,
+    /// Of all kernel units.
+    pub(crate) scrub: crate::scrub::Stats,
     /// How long answers of appends waited.
     pub(crate) waits: Waits,
 }
@@ -137,13 +140,27 @@ pub(crate) fn render(snapshot: &Snapshot, door: &Door) -> String {
     }
     render_build(&mut page);
     render_denied(&mut page, snapshot.denied.as_ref(), &door.refused);
+    render_damage(&mut page, &snapshot.scrub);
     render_waits(&mut page, &snapshot.waits);
     page
 }
 
 const INFO: &str = "info";
 const APPEND_SECONDS: &str = "append_seconds";
+const DAMAGE: &str = "damage";
 const DENIED: &str = "requests_denied_total";
+
+fn render_damage(page: &mut String, scrub: &crate::scrub::Stats) {
+    let _ = writeln!(
+        page,
+        "# HELP thalweg_{DAMAGE} Places of stored data that are known to be damaged now, by the kind of file.\n\
+         # TYPE thalweg_{DAMAGE} gauge"
+    );
+    for (kind, places) in Place::KINDS.iter().zip(scrub.damage.places) {
+        let _ = writeln!(page, "thalweg_{DAMAGE}{{kind=\"{kind}\"}} {places}");
+    }
+    let _ = writeln!(page, "thalweg_{DAMAGE}{{kind=\"left_out\"}} {}", scrub.damage.left_out);
+}
 
 fn render_denied(page: &mut String, denied: Option<&DeniedCounts>, refused: &RefusedCounts) {
     let _ = writeln!(
@@ -231,6 +248,9 @@ fn families(s: &Snapshot, door: &Door) -> Vec<(&'static str, Kind, &'static str,
             ratio(journal.written_bytes + settling.object_written_bytes, streams.appended_bytes)),
         ("space_amplification", Gauge, "Size of all objects per byte in them that some stream can read.",
             ratio(settling.object_bytes, settling.live_bytes)),
+        ("scrub_bytes_total", Counter, "Bytes that the scrub has read back to look for damage.", f(s.scrub.bytes)),
+        ("scrub_passes_total", Counter, "Times that the scrub has read everything.", f(s.scrub.passes)),
+        ("scrub_last_pass_timestamp_seconds", Gauge, "When the scrub had last read everything, as Unix time; 0 before.", s.scrub.last_end_seconds),
         ("connections", Gauge, "Connections open.", f(connections.open)),
         ("connections_accepted_total", Counter, "Connections accepted.", f(connections.accepted)),
         ("connections_refused_total", Counter, "Connections turned away at the limit.", f(connections.refused)),
@@ -305,7 +325,7 @@ mod tests {
         assert!(page.contains("thalweg_space_amplification 0\n"), "nothing is not a number");
         assert!(page.contains("thalweg_append_seconds_bucket{le=\"0.000032\"} 0\n"));
         assert!(page.contains("thalweg_append_seconds_bucket{le=\"+Inf\"} 0\nthalweg_append_seconds_sum 0\n"));
-        let others = [APPEND_SECONDS, INFO, DENIED].map(|name| format!("thalweg_{name}"));
+        let others = [APPEND_SECONDS, INFO, DENIED, "damage{", "damage "].map(|name| format!("thalweg_{name}"));
         let plain = page.lines().filter(|line| !others.iter().any(|name| line.contains(name)));
         assert_eq!(plain.count(), families(&snapshot, &Door::default()).len() * 3);
     }
@@ -325,8 +345,8 @@ mod tests {
     fn the_documentation_lists_every_metric() {
         let page = include_str!("../../../docs/ops/metrics.md");
         let all = Snapshot { shapes: Some(Shapes::default()), ..Snapshot::default() };
-        for name in families(&all, &Door::default()).iter().map(|family| family.0).chain([INFO, APPEND_SECONDS, DENIED])
-        {
+        let plain = families(&all, &Door::default());
+        for name in plain.iter().map(|family| family.0).chain([INFO, APPEND_SECONDS, DENIED, DAMAGE]) {
             assert!(page.contains(&format!("`thalweg_{name}`")), "docs/ops/metrics.md does not mention thalweg_{name}");
         }
     }

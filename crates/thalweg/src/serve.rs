@@ -12,6 +12,7 @@ use crate::http::Front;
 use crate::kernel::Kernel;
 use crate::reload::Reload;
 use crate::reserve::{self, Reserve};
+use crate::scrub::{Scrubber, Scrubs};
 use crate::shapes;
 use crate::shutdown::Stop;
 use crate::tls;
@@ -84,6 +85,14 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         background.keep(&served.kernel, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
     }
 
+    let mut scrubs = Scrubs::default();
+    scrubs.add("", &kernel);
+    if let Some(served) = &served {
+        scrubs.add(shapes::PREFIX, &served.kernel);
+    }
+    let scrubs = Arc::new(scrubs);
+    background.scrub(Scrubber::new(Arc::clone(&scrubs), config.scrub_rate.0, config.scrub_every.0))?;
+
     let subscriptions = subscriptions(&folder, &kernel, &streams, config)?;
     let vitals = Arc::new(ServerVitals::new(
         &kernel,
@@ -91,6 +100,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         &subscriptions,
         auth.clone(),
         served.as_ref().map(|served| (served.shapes.service(), Arc::clone(&served.kernel.journal))),
+        Arc::clone(&scrubs),
     ));
     let backups = Backups::start(&kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
     let backups = Arc::new(backups);
@@ -99,6 +109,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         Arc::clone(&streams),
         Arc::clone(&subscriptions),
         Arc::clone(&backups),
+        scrubs,
         Arc::clone(&vitals),
         Arc::clone(&door),
         served.as_ref().map(|served| served.shapes.service()),

@@ -10,6 +10,8 @@ use thalweg_wire::pg;
 
 /// The folder of the unit that shapes are kept in, beside that of the streams.
 const FOLDER: &str = "shapes";
+/// What its files' names begin with.
+pub(crate) const PREFIX: &str = "shapes/";
 /// Changes that are held in memory for live readers.
 const HOT_BYTES: usize = 64 << 20;
 /// How long shared caches may keep the rows that clients begin with, at most.

@@ -2,9 +2,10 @@
 
 use crate::auth::Auth;
 use crate::background;
-use crate::http::Vitals;
+use crate::http::{Health, Vitals};
 use crate::kernel::Kernel;
 use crate::metrics::{self, Snapshot};
+use crate::scrub::Scrubs;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 use thalweg_journal::{FileJournal, Journal};
@@ -22,6 +23,7 @@ pub(crate) struct ServerVitals {
     auth: Option<Arc<Auth>>,
     /// The shapes and the journal of their unit.
     shapes: Option<(ShapesService, Arc<FileJournal>)>,
+    scrubs: Arc<Scrubs>,
     server: OnceLock<Weak<Server>>,
     started: Instant,
 }
@@ -33,6 +35,7 @@ impl ServerVitals {
         subscriptions: &Arc<Subscriptions>,
         auth: Option<Arc<Auth>>,
         shapes: Option<(ShapesService, Arc<FileJournal>)>,
+        scrubs: Arc<Scrubs>,
     ) -> Self {
         Self {
             journal: Arc::clone(&kernel.journal),
@@ -41,19 +44,14 @@ impl ServerVitals {
             subscriptions: Arc::clone(subscriptions),
             auth,
             shapes,
+            scrubs,
             server: OnceLock::new(),
             started: Instant::now(),
         }
     }
 
-    /// The server is there once it serves, later than the vitals that it shows.
-    pub(crate) fn watch(&self, server: &Arc<Server>) {
-        let _ = self.server.set(Arc::downgrade(server));
-    }
-}
-
-impl Vitals for Arc<ServerVitals> {
-    fn health(&self) -> Result<(), String> {
+    /// Whether requests of every kind can be served; if not, why.
+    fn serves(&self) -> Result<(), String> {
         if let Some(poisoned) = self.journal.poisoned() {
             return Err(poisoned.to_string());
         }
@@ -67,6 +65,23 @@ impl Vitals for Arc<ServerVitals> {
             return Err("shapes: the disk is full: changes of Postgres wait, rows are read".to_owned());
         }
         Ok(())
+    }
+
+    /// The server is there once it serves, later than the vitals that it shows.
+    pub(crate) fn watch(&self, server: &Arc<Server>) {
+        let _ = self.server.set(Arc::downgrade(server));
+    }
+}
+
+impl Vitals for Arc<ServerVitals> {
+    fn health(&self) -> Health {
+        if let Err(why) = self.serves() {
+            return Health::Down(why);
+        }
+        match self.scrubs.damage().total() {
+            0 => Health::Whole,
+            damage => Health::Degraded { damage },
+        }
     }
 
     fn metrics(&self) -> Snapshot {
@@ -128,6 +143,7 @@ impl Vitals for Arc<ServerVitals> {
                 memory_bytes: resident_bytes().unwrap_or(0),
             },
             denied: self.auth.as_ref().map(|auth| auth.denied()),
+            scrub: self.scrubs.stats(),
             waits: server.waits,
         }
     }

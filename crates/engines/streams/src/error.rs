@@ -136,8 +136,8 @@ pub enum Refusal {
     TooManyProducers(usize),
 
     // 500, 501, 507
-    #[error("stored content is damaged: {0}")]
-    Corrupt(String),
+    #[error("stored content of `{name}` is damaged from {} to {}: {what}", text(*start), text(*end))]
+    Corrupt { name: Box<str>, start: Position, end: Position, what: String },
     #[error("internal error: {0}")]
     Internal(String),
     #[error("`__ds` is reserved for the protocol's own routes, and this is none of them")]
@@ -239,7 +239,7 @@ impl Refusal {
             R::ExistsAlready { .. } => (412, "exists"),
             R::TooLarge { .. } => (413, "too_large"),
             R::TooManyProducers(_) => (429, "too_many_producers"),
-            R::Corrupt(_) => (500, "corrupt"),
+            R::Corrupt { .. } => (500, "corrupt"),
             R::Internal(_) => (500, "internal"),
             R::Reserved => (501, "reserved"),
             R::TooManyStreams(_) => (507, "too_many_streams"),
@@ -296,14 +296,16 @@ impl From<CommitError> for Refusal {
 }
 
 impl Refusal {
-    /// What a failed read means to whoever asked, `at` giving the incarnation of a position.
-    pub(crate) fn of_read(error: &ReadError, at: impl Fn(Offset) -> Position) -> Self {
+    /// What a failed read of the stream `name` means to its reader, `at` giving the incarnation of a position.
+    pub(crate) fn of_read(error: &ReadError, name: &str, at: impl Fn(Offset) -> Position) -> Self {
         match error {
             ReadError::Missing(_) => Self::NotFound,
             ReadError::InsideMessage { .. } => Self::OffsetInside,
             ReadError::BeyondTail { tail, .. } => Self::OffsetBeyond { tail: at(*tail) },
             ReadError::Trimmed { start, .. } => Self::Trimmed { start: at(*start) },
-            ReadError::Corrupt { .. } => Self::Corrupt(error.to_string()),
+            ReadError::Corrupt { offset, end, what, .. } => {
+                Self::Corrupt { name: name.into(), start: at(*offset), end: at(*end), what: what.clone() }
+            }
             ReadError::Io { .. } => Self::Io(error.to_string()),
         }
     }

@@ -11,6 +11,7 @@ pub use path::{check_path, folder_of};
 pub use real::RealDisk;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Whether an error says that the disk, a quota or the process's open files are at their limit: later it may work again, and nothing is broken.
@@ -19,6 +20,15 @@ pub fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     full || [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error())).contains(&error.raw_os_error())
+}
+
+/// Whether an error says that the device could not give what was written to it.
+#[must_use]
+pub fn is_damage(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    // EUCLEAN and EBADMSG are what file systems say whose own checksums differ.
+    let damage = [Errno::IO, Errno::UCLEAN, Errno::BADMSG].map(|errno| Some(errno.raw_os_error()));
+    damage.contains(&error.raw_os_error()) || error.kind() == io::ErrorKind::UnexpectedEof
 }
 
 /// The files of one data folder. Names become durable with [`Disk::sync_dir`], contents with [`File::sync`].
@@ -38,6 +48,30 @@ pub trait Disk: Send + Sync + 'static {
     fn free(&self) -> io::Result<u64>;
 }
 
+/// Memory is looked at in pieces of this size: what readers of objects fetch at least.
+const DEVICE_PIECE_BYTES: usize = 16 << 10;
+
+/// Reads like [`File::read_at`], but from the device and not from memory, as far as that can be had. What others have in memory is there
+/// afterwards too, and what this read has brought there is not.
+pub fn read_device(file: &dyn File, buf: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut read = 0;
+    for piece in buf.chunks_mut(DEVICE_PIECE_BYTES) {
+        let from = at + read as u64;
+        let range = from..from + piece.len() as u64;
+        let in_use = matches!(file.try_read_at(piece, from), Ok(Some(known)) if known > 0);
+        file.forget(range.clone());
+        let n = file.read_at(piece, from)?;
+        if !in_use {
+            file.forget(range);
+        }
+        read += n;
+        if n < piece.len() {
+            break;
+        }
+    }
+    Ok(read)
+}
+
 /// One open file. All positions are explicit: a file has no cursor and may be shared by threads.
 pub trait File: Send + Sync + 'static {
     /// Reads until `buf` is full or the file ends; the number of bytes read.
@@ -52,6 +86,11 @@ pub trait File: Send + Sync + 'static {
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Cuts or extends the file to `len` bytes, without reserving.
     fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Lets go of what memory holds of `range`, as far as that is on the disk already: the next read of it comes from the device. A wish
+    /// that a file system may leave unfulfilled.
+    fn forget(&self, range: Range<u64>) {
+        let _ = range;
+    }
     fn len(&self) -> io::Result<u64>;
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)

@@ -1,10 +1,12 @@
 //! The operating system's files under one root folder.
 
 use crate::{Disk, File, check_path, folder_of};
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs;
 use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,7 +99,7 @@ impl Disk for RealDisk {
         let write = self.access == Access::Write;
         let file = fs::OpenOptions::new().read(true).write(write).open(self.path(path)?)?;
         // Readers ask for whole ranges: what the kernel would guess to come next mostly belongs to somebody else.
-        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         Ok(Arc::new(RealFile { file }))
     }
 
@@ -184,6 +186,15 @@ impl File for RealFile {
         self.file.set_len(len)
     }
 
+    /// The system drops whole pages only, and none that is not written yet.
+    fn forget(&self, range: Range<u64>) {
+        let page = rustix::param::page_size() as u64;
+        let start = range.start / page * page;
+        if let Some(len) = NonZeroU64::new(range.end.next_multiple_of(page).saturating_sub(start)) {
+            let _ = rustix::fs::fadvise(&self.file, start, Some(len), Advice::DontNeed);
+        }
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
@@ -217,5 +228,32 @@ mod tests {
         let mut head = [1; 6];
         assert_eq!(file.read_at(&mut head, 0).unwrap(), 6);
         assert_eq!(&head, b"old\0\0\0");
+    }
+    #[test]
+    fn a_read_of_the_device_leaves_in_memory_what_was_there_and_nothing_else() {
+        const LEN: usize = 1 << 20;
+        let dir = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let disk = RealDisk::open(dir.path()).unwrap();
+        let file = disk.create("f").unwrap();
+        file.write_at(&vec![7; LEN], 0).unwrap();
+        file.sync().unwrap();
+        drop(file);
+        let file = disk.open("f").unwrap();
+        let mut page = [0; 16 << 10];
+        let mut is_in_memory = |at: u64| matches!(file.try_read_at(&mut page, at), Ok(Some(n)) if n > 0);
+        file.forget(0..LEN as u64);
+        if is_in_memory(LEN as u64 / 2) {
+            eprintln!("not tested: this file system keeps what it is asked to forget");
+            return;
+        }
+        let mut wanted = [0; 16 << 10];
+        file.read_at(&mut wanted, 64 << 10).unwrap();
+        let mut all = vec![0; LEN];
+        assert_eq!(crate::read_device(file.as_ref(), &mut all, 0).unwrap(), LEN);
+        assert!(all.iter().all(|byte| *byte == 7));
+        assert!(is_in_memory(64 << 10), "somebody may want it again");
+        // Not where it was looked before: looking may bring it there.
+        assert!(!is_in_memory(768 << 10), "nobody has asked for it");
+        assert_eq!(crate::read_device(file.as_ref(), &mut all, 100).unwrap(), LEN - 100, "it ends there");
     }
 }

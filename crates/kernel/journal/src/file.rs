@@ -13,7 +13,9 @@ use crate::segments::Segments;
 use crate::shell::Shell;
 use crate::window::Window;
 use crate::writer::Writer;
-use crate::{AppendError, Appended, Class, FrameRef, Journal, JournalStats, Poisoned, ReadError};
+use crate::{
+    AppendError, Appended, Class, FrameRef, Inspected, Inspection, Journal, JournalStats, Poisoned, ReadError,
+};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -202,6 +204,20 @@ impl Journal for FileJournal {
     fn pinned_bytes(&self) -> u64 {
         let kept = self.window.lock().held() as u64;
         self.pinned.bytes().saturating_sub(kept)
+    }
+
+    fn oldest(&self) -> Lsn {
+        self.oldest_live()
+    }
+
+    fn file_of(&self, at: Lsn) -> Option<(String, u64)> {
+        let segment = self.segments.lock().find(at)?;
+        Some((crate::format::segment_path(segment.number), segment.offset(at)))
+    }
+
+    fn inspect(&self, inspection: &mut Inspection) -> Result<Option<Inspected>, ReadError> {
+        let at = self.oldest_live();
+        self.inspect_piece(inspection).map_err(|error| ReadError::Io { at, cause: error.to_string() })
     }
 
     fn term(&self) -> u64 {

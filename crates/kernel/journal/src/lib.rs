@@ -11,6 +11,7 @@ mod faults;
 mod file;
 mod fill;
 mod format;
+mod inspect;
 mod memory;
 mod options;
 mod pinned;
@@ -29,6 +30,7 @@ pub use copy::{HeldSegments, SegmentFile};
 #[cfg(feature = "faults")]
 pub use faults::Faults;
 pub use file::FileJournal;
+pub use inspect::{Inspected, Inspection, JournalDamage};
 pub use memory::MemoryJournal;
 pub use options::Options;
 pub use read::Held;
@@ -200,6 +202,24 @@ pub trait Journal: Send + Sync + 'static {
     /// read, that it came with.
     fn pinned_bytes(&self) -> u64 {
         0
+    }
+
+    /// Where the oldest frames stand that the next opening would look at, needed or not.
+    fn oldest(&self) -> Lsn {
+        self.start()
+    }
+
+    /// The file that a position stands in, and its byte there; `None` where there are no files.
+    fn file_of(&self, at: Lsn) -> Option<(String, u64)> {
+        let _ = at;
+        None
+    }
+
+    /// The next step of looking for damage in what was synced when the inspection began; `None` at its end, and where nothing is on a
+    /// device. Waits for the device: call it from an I/O thread.
+    fn inspect(&self, inspection: &mut Inspection) -> Result<Option<Inspected>, ReadError> {
+        let _ = inspection;
+        Ok(None)
     }
 
     /// Which opening of the journal this is: each has a larger one, if the journal survives it.

@@ -78,7 +78,10 @@ fn read_run(
         return Err(ReadError::Corrupt { at: first.lsn, what: "it runs over its segment's end".into() });
     }
     let mut buf = vec![0; len as usize];
-    let io = |e: std::io::Error| ReadError::Io { at: first.lsn, cause: e.to_string() };
+    let io = |error: std::io::Error| match thalweg_disk::is_damage(&error) {
+        true => ReadError::Corrupt { at: first.lsn, what: format!("it cannot be read: {error}") },
+        false => ReadError::Io { at: first.lsn, cause: error.to_string() },
+    };
     let n = if may_wait {
         segment.file.read_at(&mut buf, at).map_err(io)?
     } else {

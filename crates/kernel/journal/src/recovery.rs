@@ -164,7 +164,7 @@ pub(crate) fn scan<E>(
 type Lists = (Vec<(Found, SegmentHeader)>, Vec<Found>, u64);
 
 /// The segments, the other files, and the largest term that any of them names.
-fn list<E>(disk: &dyn Disk) -> Result<Lists, OpenError<E>> {
+pub(crate) fn list<E>(disk: &dyn Disk) -> Result<Lists, OpenError<E>> {
     let (mut live, mut blank, mut term) = (Vec::new(), Vec::new(), 0);
     for name in disk.list(FOLDER).map_err(failed("listing", FOLDER))? {
         let Some(number) = segment_number(&name).or_else(|| spare_number(&name)) else { continue };
@@ -341,8 +341,10 @@ impl Scanned {
         let path = segment_path(found.number);
         let at = |lsn: Lsn| lsn.since(header.base) as usize;
         let tail = body.bytes.get(at(self.proven)..at(self.end)).unwrap_or_default();
+        // Of its header perhaps one copy alone has reached the disk.
+        let head = if header.term > 0 { header.encode() } else { found.head.clone() };
         let settle = || {
-            found.file.write_at(&found.head, 0)?;
+            found.file.write_at(&head, 0)?;
             found.file.write_at(tail, SEGMENT_HEADER + self.proven.since(header.base))?;
             found.file.sync()?;
             disk.sync_dir(FOLDER)

@@ -102,6 +102,11 @@ impl Body {
         self.batches_from(at).find_map(knew)
     }
 
+    /// The largest position that any batch of this segment, wherever it stands, says was durable; the base if none does.
+    pub(crate) fn known_upto(&self) -> Lsn {
+        self.batches_from(self.base).map(|(_, header)| header.known_durable).max().unwrap_or(self.base)
+    }
+
     /// Where that ends which was written at `at` and behind it, as far as something is left that tells: batch headers, the first bytes
     /// of one, or frames behind a damaged one. `at` if nothing does.
     pub(crate) fn written_upto(&self, at: Lsn) -> Lsn {

@@ -125,6 +125,10 @@ impl Segments {
         }
     }
 
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Arc<Segment>> {
+        self.live.iter()
+    }
+
     /// The live segment that holds `lsn`.
     pub(crate) fn find(&self, lsn: Lsn) -> Option<Arc<Segment>> {
         let after = self.live.partition_point(|segment| segment.base <= lsn);

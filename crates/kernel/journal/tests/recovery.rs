@@ -6,7 +6,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use thalweg_base::Lsn;
 use thalweg_disk::Disk;
-use thalweg_journal::{Appended, Bounds, Class, FileJournal, FrameRef, Journal, OpenError, Options, ReadError, verify};
+use thalweg_journal::{
+    Appended, Bounds, Class, FileJournal, FrameRef, Inspection, Journal, JournalDamage, OpenError, Options, ReadError,
+    verify,
+};
 use thalweg_sim::SimDisk;
 
 const HEADER: u64 = 4096;
@@ -174,9 +177,11 @@ fn damage_in_the_middle_is_corruption_wherever_it_is() {
     for path in &segments {
         let fork = disk.fork();
         damage(&fork, path, 30);
+        // Before it is opened, since that writes the last segment's header again.
+        let both = fork.fork();
         assert_eq!(open(&fork).1.len(), frames.len(), "the other copy of its header is whole");
-        damage(&fork, path, 2048 + 30);
-        corrupt_at(&fork);
+        damage(&both, path, 2048 + 30);
+        corrupt_at(&both);
     }
 }
 
@@ -380,4 +385,57 @@ fn a_payload_counts_with_the_batch_that_it_keeps() {
     drop(again);
     assert_eq!(journal.pinned_bytes(), 0);
     assert_eq!(journal.try_read(&[next]).unwrap().unwrap()[0], [8; 1_500][..]);
+}
+
+/// All that an inspection of the open journal finds.
+fn inspect(journal: &FileJournal) -> Vec<JournalDamage> {
+    let (mut inspection, mut found) = (Inspection::default(), Vec::new());
+    while let Some(step) = journal.inspect(&mut inspection).unwrap() {
+        found.extend(step.damage);
+    }
+    found
+}
+
+#[test]
+fn an_inspection_of_an_open_journal_finds_all_damage_and_where_it_ends() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    let frames: Vec<_> = (0..40u8).map(|n| append(&journal, &[n; 900]).frame).collect();
+    assert_eq!(inspect(&journal), []);
+    let segments: Vec<_> = disk.files().into_iter().filter(|f| open_base(&disk, f).is_some()).collect();
+    let mut expected = Vec::new();
+    for frame in [frames[3], frames[4], frames[11], frames[30]] {
+        let path = segments.iter().rfind(|f| open_base(&disk, f).unwrap() <= frame.lsn.0).unwrap();
+        let at = HEADER + frame.lsn.0 - open_base(&disk, path).unwrap();
+        damage(&disk, path, at + 100);
+        expected.push((path.clone(), at, frame.lsn..frame.end()));
+    }
+    let found: Vec<_> = inspect(&journal).into_iter().map(|damage| (damage.file, damage.at, damage.range)).collect();
+    assert_eq!(found, expected);
+    // Nothing else is read with it: the frames around are whole.
+    for frame in [frames[2], frames[5], frames[12], frames[31]] {
+        assert!(journal.read(&[frame]).wait().is_ok());
+    }
+    journal.close().unwrap();
+    let report = verify(&disk, Bounds { known_durable: journal.durable(), ..Bounds::default() });
+    let listed: Vec<_> = report.damage.into_iter().map(|damage| (damage.file, damage.at, damage.range)).collect();
+    assert!(report.problem.is_some());
+    assert_eq!(listed, expected, "the checker lists the same");
+}
+
+#[test]
+fn an_inspection_finds_a_damaged_header_and_goes_on_behind_a_lost_batch() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    let frames: Vec<_> = (0..40u8).map(|n| append(&journal, &[n; 900]).frame).collect();
+    let segments: Vec<_> = disk.files().into_iter().filter(|f| open_base(&disk, f).is_some()).collect();
+    damage(&disk, &segments[1], 30);
+    // Each frame has a batch of its own, whose header stands before it.
+    let lost = frames[5];
+    damage(&disk, &segments[0], HEADER + lost.lsn.0 - 10);
+    let found = inspect(&journal);
+    let [batch, header] = &found[..] else { panic!("{found:?}") };
+    assert!(batch.range.start < lost.lsn && batch.range.end < frames[6].lsn, "{batch:?}");
+    assert!(batch.range.end >= lost.end(), "{batch:?}");
+    assert_eq!((header.file.as_str(), header.at), (segments[1].as_str(), 0));
 }

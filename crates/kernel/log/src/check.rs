@@ -1,10 +1,14 @@
 //! Reading everything that is sealed: for `thalweg check` and the scrub.
 
+use crate::damage::{Damage, DamagedLog, Place, place_of_directory_error, place_of_run_error};
 use crate::directory;
+use crate::log::Head;
 use crate::root::Root;
-use crate::run;
+use crate::run::{self, Inspection, Key, ObjectMeta, RunError};
+use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
-use thalweg_base::ObjectId;
+use thalweg_base::{Decoder, ObjectId, Offset};
 use thalweg_journal::Bounds;
 use thalweg_manifest::{Manifest, ManifestError};
 use thalweg_storage::Storage;
@@ -67,4 +71,117 @@ pub fn check(
         progress(&checked);
     }
     Ok(checked)
+}
+
+/// Reads what [`check`] reads, goes on behind damage, and lists all of it, with the names that the directory has of logs.
+pub fn find_damage(
+    storage: &Arc<dyn Storage>,
+    manifest: &dyn Manifest,
+    progress: &mut dyn FnMut(&Checked),
+) -> Result<(Checked, Vec<Damage>), CheckError> {
+    let mut checked = Checked::default();
+    let Some(found) = manifest.read()? else { return Ok((checked, Vec::new())) };
+    let root = Root::decode(&found.body).map_err(CheckError::Root)?;
+    checked.journal = Some(root.bounds());
+    checked.runs = root.runs.len() as u64;
+    let mut damages = Vec::new();
+    for object in root.runs.iter().flat_map(|run| &run.objects) {
+        for error in damage_of_run_object(storage, &object.meta)? {
+            damages.extend(damage_of(place_of_run_error(&error), &error, object.meta.id, |object, at| Place::Object {
+                object,
+                at,
+            }));
+        }
+        checked.objects += 1;
+        checked.bytes += object.meta.bytes();
+        progress(&checked);
+    }
+    for object in &root.directory {
+        if let Err(error) = directory::verify(storage, object.id) {
+            let place = place_of_directory_error(&error);
+            damages.extend(damage_of(place, &error, object.id, |object, at| Place::Directory { object, at }));
+        }
+        checked.objects += 1;
+        checked.bytes += object.bytes;
+        checked.records += object.records;
+        progress(&checked);
+    }
+    name_logs(storage, &root, &mut damages);
+    Ok((checked, damages))
+}
+
+/// Errors that are no damage end the check.
+fn damage_of_run_object(storage: &Arc<dyn Storage>, meta: &ObjectMeta) -> Result<Vec<RunError>, CheckError> {
+    let whole = match run::verify(storage, meta.id) {
+        Ok(found) if found == *meta => return Ok(Vec::new()),
+        Ok(_) => RunError::corrupt(meta.id, 0, "it is whole, but not the object that the manifest names"),
+        Err(error) => error,
+    };
+    let mut all = Vec::new();
+    match Inspection::open(storage, meta) {
+        Ok(mut inspection) => while inspection.step(&mut all)?.is_some() {},
+        Err(error) => return Ok(vec![error]),
+    }
+    // Damage that no checksum shows.
+    if all.is_empty() {
+        all.push(whole);
+    }
+    Ok(all)
+}
+
+fn damage_of(
+    place: Option<(Place, String)>,
+    error: &dyn std::fmt::Display,
+    object: ObjectId,
+    of: impl Fn(ObjectId, u64) -> Place,
+) -> Option<Damage> {
+    let (place, what) = place.unwrap_or_else(|| (of(object, 0), error.to_string()));
+    Some(Damage::of(place, what))
+}
+
+/// Logs of one damaged place that are named.
+const NAMES_MAX: usize = 16;
+
+/// Looks for the logs of damaged places in the directory, newest records first.
+fn name_logs(storage: &Arc<dyn Storage>, root: &Root, damages: &mut [Damage]) {
+    let mut keys: Vec<(usize, Range<Key>)> = Vec::new();
+    for (number, damage) in damages.iter_mut().enumerate() {
+        let Place::Object { object, at } = damage.place else { continue };
+        let metas = root.runs.iter().flat_map(|run| &run.objects);
+        let Some(sealed) = metas.into_iter().find(|sealed| sealed.meta.id == object) else { continue };
+        let (bytes, found) = run::keys_at(storage, &sealed.meta, at);
+        damage.bytes = bytes;
+        keys.extend(found.into_iter().map(|keys| (number, keys)));
+    }
+    let mut seen = HashSet::new();
+    for object in root.directory.iter().rev() {
+        // What is damaged of it is listed already; the names behind that are not known.
+        let _ = crate::checkpoint::read(storage, object, |log, record| {
+            let mut wanted = keys.iter().filter(|(_, keys)| (keys.start.0..=keys.end.0).contains(&log)).peekable();
+            if wanted.peek().is_none() || !seen.insert(log) {
+                return;
+            }
+            let Some(Ok(head)) = record.map(|record| Head::decode(&mut Decoder::new(record))) else { return };
+            for (number, keys) in wanted {
+                let from = if log == keys.start.0 { keys.start.1 } else { Offset::ZERO };
+                let to = if log == keys.end.0 { keys.end.1.min(head.settled) } else { head.settled };
+                let is_live = to > head.start || from.0 < head.pinned.0;
+                if from < to && is_live {
+                    damages[*number].name(head.name, from..to);
+                }
+            }
+        });
+    }
+}
+
+impl Damage {
+    fn name(&mut self, name: &str, range: Range<Offset>) {
+        if let Some(log) = self.logs.iter_mut().find(|log| log.name == name) {
+            (log.start, log.end) = (log.start.min(range.start), log.end.max(range.end));
+        } else if self.logs.len() < NAMES_MAX {
+            self.logs.push(DamagedLog { name: name.to_owned(), start: range.start, end: range.end });
+        } else {
+            self.more_logs += 1;
+        }
+    }
 }

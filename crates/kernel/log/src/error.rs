@@ -36,8 +36,9 @@ pub enum ReadError {
     BeyondTail { offset: Offset, tail: Offset },
     #[error("offset {offset} is before the earliest retained position {start}")]
     Trimmed { offset: Offset, start: Offset },
-    #[error("log {log} is damaged at {offset}: {what}")]
-    Corrupt { log: LogId, offset: Offset, what: String },
+    /// Content from `offset` to `end`, at most, is not as it was written.
+    #[error("log {log} is damaged from {offset} to {end}: {what}")]
+    Corrupt { log: LogId, offset: Offset, end: Offset, what: String },
     #[error("reading log {log} at {offset} failed: {cause}; a retry may help")]
     Io { log: LogId, offset: Offset, cause: String },
 }

@@ -1,6 +1,7 @@
 //! All logs of one unit, over one journal.
 
 use crate::attachment::Attachment;
+use crate::damage::Register;
 use crate::error::CommitError;
 use crate::faults::{Faults, Moment};
 use crate::frame::Ancestor;
@@ -111,6 +112,7 @@ pub struct Logs<A: Attachment> {
     pub(crate) low_on_space: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) pace: Pace,
+    pub(crate) damage: Register,
     #[cfg(feature = "faults")]
     pub(crate) interrupt: Mutex<Option<Interrupt>>,
 }
@@ -288,7 +290,12 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    fn sweep_slots(&self, mut cursor: SweepCursor, count: usize, f: &mut dyn FnMut(&Slot<A>)) -> Option<SweepCursor> {
+    pub(crate) fn sweep_slots(
+        &self,
+        mut cursor: SweepCursor,
+        count: usize,
+        f: &mut dyn FnMut(&Slot<A>),
+    ) -> Option<SweepCursor> {
         let mut left = count;
         while left > 0 {
             let shard = self.shards.get(cursor.shard)?.lock();

@@ -8,13 +8,14 @@
 //! reads from one position gets the same bytes, before and after settling, on a fork, after a restart.
 
 use crate::attachment::Attachment;
+use crate::damage::Place as DamagedPlace;
 use crate::error::ReadError;
 use crate::frame::{self, Ancestor};
 use crate::lengths::Lengths;
 use crate::log::Piece;
 use crate::logs::{Logs, ReadFrom, shard_of_log};
 use crate::root::{Root, Run};
-use crate::run::{Entry, Fetch, Mode, Place, RunError};
+use crate::run::{Entry, Fetch, Mode, PAGE_BYTES, Place, RunError};
 use bytes::Bytes;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -187,6 +188,33 @@ impl<A: Attachment> Reader<'_, A> {
     }
 
     fn chunk(&self, want: ReadFrom) -> Result<Chunk, Stop> {
+        self.collect(want).map_err(|stop| match stop {
+            Stop::Failed(ReadError::Corrupt { log, offset, end, what }) => {
+                let (offset, end) = self.messages_around(want, offset..end);
+                Stop::Failed(ReadError::Corrupt { log, offset, end, what })
+            }
+            stop => stop,
+        })
+    }
+
+    /// The damaged range with the rest of the messages that it cuts, so that a read from its end succeeds; as it is where that is not known.
+    fn messages_around(&self, want: ReadFrom, damaged: Range<Offset>) -> (Offset, Offset) {
+        let (mut start, mut end) = (damaged.start, damaged.end.min(want.upto));
+        let look = |at: Offset, f: &mut dyn FnMut(&Found, u64)| {
+            let visit = &mut |_, found: Found, _| {
+                f(&found, at.since(found.start));
+                Ok(ControlFlow::Break(()))
+            };
+            let _ = self.walk_from(want.log, at, want.upto, at.plus(1), true, visit);
+        };
+        look(start, &mut |found, at| start = found.start.plus(found.lengths.boundary_at_or_before(at)));
+        look(damaged.end.min(want.upto), &mut |found, at| {
+            end = found.lengths.boundary_at_or_after(at).map_or(found.end(), |at| found.start.plus(at));
+        });
+        (start, end)
+    }
+
+    fn collect(&self, want: ReadFrom) -> Result<Chunk, Stop> {
         let ReadFrom { log, from, upto } = want;
         let chunk = self.logs.options.chunk_bytes;
         let target = Offset((from.0 / chunk + 1).saturating_mul(chunk));
@@ -199,7 +227,7 @@ impl<A: Attachment> Reader<'_, A> {
             end = stop;
             Ok(if stop >= target { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
-        Ok(Chunk { parts: collected.finish(log, from)?, end })
+        Ok(Chunk { parts: collected.finish()?, end })
     }
 
     fn boundary(&self, log: LogId, at: Offset, upto: Offset) -> Result<Offset, Stop> {
@@ -292,6 +320,7 @@ impl<A: Attachment> Reader<'_, A> {
                     let snapshot = self.snapshot(ancestor.id, at, target)?.ok_or_else(|| ReadError::Corrupt {
                         log,
                         offset: at,
+                        end,
                         what: format!("its ancestor {} is gone", ancestor.id),
                     })?;
                     self.walk_owner(ancestor.id, &snapshot, &mut at, end, &mut checked, visit)?
@@ -326,8 +355,9 @@ impl<A: Attachment> Reader<'_, A> {
         if *at < snapshot.settled {
             let root = self.logs.sealed.root();
             let mut run = 0;
-            while *at < end.min(snapshot.settled) {
-                let found = self.sealed(&root, &mut run, owner, *at)?;
+            let upto = end.min(snapshot.settled);
+            while *at < upto {
+                let found = self.sealed(&root, &mut run, owner, *at..upto)?;
                 if step(found, at)?.is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
@@ -359,14 +389,15 @@ impl<A: Attachment> Reader<'_, A> {
     fn snapshot(&self, log: LogId, from: Offset, target: Offset) -> Result<Option<Snapshot>, Stop> {
         let shard = self.logs.shards[shard_of_log(log)].lock();
         shard.locate(log, from, target).map_err(|error| {
-            Stop::Failed(ReadError::Corrupt { log, offset: from, what: format!("its record: {error}") })
+            Stop::Failed(ReadError::Corrupt { log, offset: from, end: target, what: format!("its record: {error}") })
         })
     }
 
     /// What covers `at` in the runs, from run `first` on. Runs are ordered by time, and so are a log's positions.
-    fn sealed(&self, root: &Arc<Root>, first: &mut usize, log: LogId, at: Offset) -> Result<Found, Stop> {
+    fn sealed(&self, root: &Arc<Root>, first: &mut usize, log: LogId, span: Range<Offset>) -> Result<Found, Stop> {
+        let at = span.start;
         for (number, run) in root.runs.iter().enumerate().skip(*first) {
-            if let Some(entry) = self.in_run(run, log, at)? {
+            if let Some(entry) = self.in_run(run, log, &span)? {
                 *first = number;
                 let place = match entry.place {
                     Place::Data { object, at } => FoundPlace::Data { object, at },
@@ -377,12 +408,13 @@ impl<A: Attachment> Reader<'_, A> {
         }
         if Arc::ptr_eq(root, &self.logs.sealed.root()) {
             let what = "no run holds it".to_owned();
-            return Err(Stop::Absent(ReadError::Corrupt { log, offset: at, what }));
+            return Err(Stop::Absent(ReadError::Corrupt { log, offset: at, end: span.end, what }));
         }
         Err(Stop::Moved)
     }
 
-    fn in_run(&self, run: &Run, log: LogId, at: Offset) -> Result<Option<Entry>, Stop> {
+    fn in_run(&self, run: &Run, log: LogId, span: &Range<Offset>) -> Result<Option<Entry>, Stop> {
+        let at = span.start;
         let after = run.objects.partition_point(|object| object.meta.first <= (log, at));
         let Some(object) = after.checked_sub(1).and_then(|i| run.objects.get(i)) else {
             return Ok(None);
@@ -391,7 +423,9 @@ impl<A: Attachment> Reader<'_, A> {
             return Ok(None);
         }
         let found = self.logs.sealed.reader.find(object.meta.id, log, at, self.mode);
-        let found = found.map_err(|error| stop(error, log, at))?;
+        // What of the log the damaged part of an index names is not known: perhaps all that the object has of it.
+        let end = if object.meta.last == log { span.end.min(object.meta.end) } else { span.end };
+        let found = found.map_err(|error| self.stop(error, log, at..end))?;
         Ok(found.filter(|entry| entry.log == log && entry.start <= at && at < entry.end()))
     }
 
@@ -413,8 +447,14 @@ impl<A: Attachment> Reader<'_, A> {
         }
         let payloads = payloads.map_err(|error| match error {
             J::Trimmed(_) => Stop::Moved,
-            J::Corrupt { .. } | J::NotWritten(_) => {
-                Stop::Failed(ReadError::Corrupt { log, offset, what: error.to_string() })
+            J::Corrupt { at, .. } | J::NotWritten(at) => {
+                let piece = pieces.iter().find(|piece| piece.frame.lsn == at).or(pieces.first());
+                let (offset, end) = piece.map_or((offset, offset), |piece| {
+                    self.logs.damage.note(DamagedPlace::Journal { at, end: piece.frame.end() }, &error);
+                    (piece.start, piece.start.plus(u64::from(piece.frame.len)))
+                });
+                let end = pieces.iter().map(|piece| piece.start).find(|next| *next > offset).unwrap_or(end);
+                Stop::Failed(ReadError::Corrupt { log, offset, end, what: error.to_string() })
             }
             J::Io { .. } => failed(error.to_string()),
         })?;
@@ -432,7 +472,7 @@ impl<A: Attachment> Reader<'_, A> {
     ) -> Result<(), Stop> {
         if depth == REFERENCE_DEPTH_MAX {
             let what = format!("references lead over more than {REFERENCE_DEPTH_MAX} logs");
-            return Err(ReadError::Corrupt { log: source, offset: from, what }.into());
+            return Err(ReadError::Corrupt { log: source, offset: from, end: upto, what }.into());
         }
         let mut collected = Collected { reader: self, parts: Vec::new(), pending: None, depth: depth + 1 };
         let snapshot = self.snapshot(source, from, upto)?.ok_or(ReadError::Missing(source))?;
@@ -451,11 +491,43 @@ impl<A: Attachment> Reader<'_, A> {
             })?;
             if at == before || (flow.is_break() && at < upto) {
                 let what = "what it refers to is gone".to_owned();
-                return Err(ReadError::Corrupt { log: source, offset: at, what }.into());
+                return Err(ReadError::Corrupt { log: source, offset: at, end: upto, what }.into());
             }
         }
-        out.extend(collected.finish(source, from)?);
+        out.extend(collected.finish()?);
         Ok(())
+    }
+}
+
+impl<A: Attachment> Reader<'_, A> {
+    /// What a failed lookup of `span` means. Damage is noted.
+    fn stop(&self, error: Fetch, log: LogId, span: Range<Offset>) -> Stop {
+        let error = match error {
+            Fetch::WouldWait => return Stop::WouldWait,
+            Fetch::Failed(RunError::Storage(StorageError::Missing(object))) if !self.names(object) => {
+                return Stop::Moved;
+            }
+            Fetch::Failed(error) => error,
+        };
+        let corrupt = |what| Stop::Failed(ReadError::Corrupt { log, offset: span.start, end: span.end, what });
+        match &error {
+            RunError::Storage(StorageError::Missing(object)) => {
+                self.logs.damage.note(DamagedPlace::Object { object: *object, at: 0 }, "its file is gone");
+                corrupt(error.to_string())
+            }
+            RunError::Storage(other) if !matches!(other, StorageError::Unreadable { .. }) => {
+                Stop::Failed(ReadError::Io { log, offset: span.start, cause: error.to_string() })
+            }
+            _ => {
+                self.logs.note_run(&error);
+                corrupt(error.to_string())
+            }
+        }
+    }
+
+    /// Whether the root in force names an object. An edit puts its root in force before it removes objects of the one before.
+    fn names(&self, object: ObjectId) -> bool {
+        self.logs.sealed.root().objects().any(|named| named == object)
     }
 }
 
@@ -478,7 +550,8 @@ fn must_be_boundary(found: &Found, at: Offset, end: Offset) -> Result<(), Stop> 
 }
 
 fn found_in_frame(log: LogId, piece: Piece, payload: &Bytes) -> Result<Found, Stop> {
-    let corrupt = |what: String| Stop::Failed(ReadError::Corrupt { log, offset: piece.start, what });
+    let end = piece.start.plus(u64::from(piece.frame.len));
+    let corrupt = |what: String| Stop::Failed(ReadError::Corrupt { log, offset: piece.start, end, what });
     let append = frame::find_append(payload, log, piece.start)
         .map_err(|error| corrupt(format!("the frame at {}: {error}", piece.frame.lsn)))?
         .ok_or_else(|| corrupt(format!("the frame at {} does not append here", piece.frame.lsn)))?;
@@ -489,23 +562,28 @@ fn found_in_frame(log: LogId, piece: Piece, payload: &Bytes) -> Result<Found, St
     Ok(Found { start: piece.start, lengths: append.lengths, place })
 }
 
-fn stop(error: Fetch, log: LogId, offset: Offset) -> Stop {
-    match error {
-        Fetch::WouldWait => Stop::WouldWait,
-        Fetch::Failed(RunError::Storage(StorageError::Missing(_))) => Stop::Moved,
-        Fetch::Failed(RunError::Storage(error)) => {
-            Stop::Failed(ReadError::Io { log, offset, cause: error.to_string() })
-        }
-        Fetch::Failed(error) => Stop::Failed(ReadError::Corrupt { log, offset, what: error.to_string() }),
-    }
-}
-
 /// Gathers parts; neighbouring ranges of one object become one fetch.
 struct Collected<'a, A: Attachment> {
     reader: &'a Reader<'a, A>,
     parts: Vec<Bytes>,
-    pending: Option<(ObjectId, Range<u64>)>,
+    pending: Option<Wanted>,
     depth: usize,
+}
+
+/// Data of an object that is to be fetched: content of `log` from `start` on.
+struct Wanted {
+    object: ObjectId,
+    range: Range<u64>,
+    log: LogId,
+    start: Offset,
+}
+
+impl Wanted {
+    /// The positions of the log that the damaged page at byte `at` has, of those that are wanted.
+    fn damaged(&self, at: u64) -> Range<Offset> {
+        let position = |at: u64| self.start.plus(at.clamp(self.range.start, self.range.end) - self.range.start);
+        position(at)..position(at.saturating_add(PAGE_BYTES))
+    }
 }
 
 /// The most that is fetched from an object in one go.
@@ -524,41 +602,53 @@ impl<'a, A: Attachment> Collected<'a, A> {
         match &found.place {
             FoundPlace::Data { object, at } => {
                 let range = at + relative.start..at + relative.end;
-                if let Some((pending, before)) = &mut self.pending
-                    && pending == object
-                    && before.end == range.start
-                    && range.end - before.start <= FETCH_BYTES_MAX
+                if let Some(pending) = &mut self.pending
+                    && (pending.object, pending.log, pending.range.end) == (*object, owner, range.start)
+                    && range.end - pending.range.start <= FETCH_BYTES_MAX
                 {
-                    before.end = range.end;
+                    pending.range.end = range.end;
                     return Ok(());
                 }
-                self.fetch(owner, span.start)?;
-                self.pending = Some((*object, range));
+                self.fetch()?;
+                self.pending = Some(Wanted { object: *object, range, log: owner, start: span.start });
             }
             FoundPlace::Frame(bytes) => {
-                self.fetch(owner, span.start)?;
+                self.fetch()?;
                 self.parts.push(bytes.slice(relative.start as usize..relative.end as usize));
             }
             FoundPlace::Reference { source, from } => {
-                self.fetch(owner, span.start)?;
+                self.fetch()?;
                 let (from, upto) = (from.plus(relative.start), from.plus(relative.end));
-                self.reader.reference(*source, from, upto, self.depth, &mut self.parts)?;
+                let read = self.reader.reference(*source, from, upto, self.depth, &mut self.parts);
+                read.map_err(|stop| match stop {
+                    // Positions of the source mean nothing to this log's readers.
+                    Stop::Failed(ReadError::Corrupt { what, .. }) => {
+                        ReadError::Corrupt { log: owner, offset: span.start, end: span.end, what }.into()
+                    }
+                    stop => stop,
+                })?;
             }
         }
         Ok(())
     }
 
-    fn fetch(&mut self, log: LogId, at: Offset) -> Result<(), Stop> {
-        if let Some((object, range)) = self.pending.take() {
-            let data = self.reader.logs.sealed.reader.data(object, range, self.reader.mode);
-            let data = data.map_err(|error| stop(error, log, at))?;
+    fn fetch(&mut self) -> Result<(), Stop> {
+        if let Some(wanted) = self.pending.take() {
+            let data = self.reader.logs.sealed.reader.data(wanted.object, wanted.range.clone(), self.reader.mode);
+            let data = data.map_err(|error| {
+                let span = match &error {
+                    Fetch::Failed(RunError::Corrupt { at, .. }) => wanted.damaged(*at),
+                    _ => wanted.start..wanted.start.plus(wanted.range.end - wanted.range.start),
+                };
+                self.reader.stop(error, wanted.log, span)
+            })?;
             self.parts.push(self.reader.logs.gathered.memory.count(data));
         }
         Ok(())
     }
 
-    fn finish(mut self, log: LogId, at: Offset) -> Result<Vec<Bytes>, Stop> {
-        self.fetch(log, at)?;
+    fn finish(mut self) -> Result<Vec<Bytes>, Stop> {
+        self.fetch()?;
         Ok(self.parts)
     }
 }

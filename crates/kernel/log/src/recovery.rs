@@ -92,6 +92,7 @@ impl<A: Attachment> Logs<A> {
             low_on_space: AtomicBool::new(false),
             counters: Counters::default(),
             pace: Pace::default(),
+            damage: crate::damage::Register::default(),
             #[cfg(feature = "faults")]
             interrupt: Mutex::new(None),
         })

@@ -14,7 +14,7 @@ use crate::sync::{Mutex, RwLock};
 use std::collections::HashSet;
 use std::sync::Arc;
 use thalweg_base::ObjectId;
-use thalweg_manifest::{Manifest, ManifestError};
+use thalweg_manifest::{self as manifest, Manifest, ManifestError};
 use thalweg_storage::{Storage, StorageError};
 
 pub(crate) struct Sealed {
@@ -84,6 +84,11 @@ impl Sealed {
 
     pub(crate) fn root(&self) -> Arc<Root> {
         Arc::clone(&self.root.read())
+    }
+
+    /// What the manifest holds now.
+    pub(crate) fn read_manifest(&self) -> Result<Option<manifest::Root>, ManifestError> {
+        self.manifest.read()
     }
 
     pub(crate) fn new_object(&self) -> ObjectId {

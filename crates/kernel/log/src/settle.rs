@@ -15,6 +15,7 @@
 
 use crate::attachment::Attachment;
 use crate::checkpoint::{self, Records};
+use crate::damage::Place;
 use crate::faults::Moment;
 use crate::frame;
 use crate::log::Piece;
@@ -26,6 +27,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::upkeep::{UpkeepError, sealed};
 use thalweg_base::{LogId, Lsn, Millis, Offset};
+use thalweg_journal::ReadError;
 
 /// Logs looked at under one lock.
 const LOGS_PER_LOCK: usize = 256;
@@ -238,7 +240,13 @@ impl<A: Attachment> Logs<A> {
 
     fn fetch(&self, pieces: &[(LogId, Piece)]) -> Result<Vec<bytes::Bytes>, UpkeepError> {
         let frames: Vec<_> = pieces.iter().map(|(_, piece)| piece.frame).collect();
-        self.journal.read(&frames).wait().map_err(|e| UpkeepError::Read(e.to_string()))
+        self.journal.read(&frames).wait().map_err(|error| {
+            if let ReadError::Corrupt { at, .. } = error {
+                let end = frames.iter().find(|frame| frame.lsn == at).map_or(at, |frame| frame.end());
+                self.damage.note(Place::Journal { at, end }, &error);
+            }
+            UpkeepError::Read(error.to_string())
+        })
     }
 
     fn release(&self, taken: Taken, floor: Lsn) {

@@ -4,6 +4,7 @@
 //! any moment it leaves objects that no root names, which the next start removes.
 
 use crate::attachment::Attachment;
+use crate::damage::{Place, place_of_run_error};
 use crate::directory::DirectoryError;
 use crate::faults::Moment;
 use crate::logs::Logs;
@@ -14,6 +15,7 @@ use crate::shard::Bounds;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
+use std::ops::Range;
 use thalweg_base::{LogId, Lsn, Millis, ObjectId, Offset};
 use thalweg_journal::Poisoned;
 use thalweg_manifest::ManifestError;
@@ -123,13 +125,27 @@ impl<A: Attachment> Logs<A> {
 
     /// Merges the runs that a plan names, or directory objects; whether there was something to do.
     pub fn merge(&self) -> Result<bool, UpkeepError> {
-        Ok(self.merge_directory()? || self.merge_runs()?)
+        let merged = self.merge_directory().and_then(|did| Ok(did || self.merge_runs()?));
+        merged.inspect_err(|error| self.note_upkeep(error))
+    }
+
+    /// The next range to merge. What is damaged stays as it is, and so does the order of the rest around it.
+    fn plan<T>(&self, all: &[T], bytes: impl Fn(&T) -> u64, is_damaged: impl Fn(&T) -> bool) -> Option<Range<usize>> {
+        let mut start = 0;
+        for whole in all.split(is_damaged) {
+            let shapes: Vec<_> = whole.iter().map(|one| RunShape { bytes: bytes(one) }).collect();
+            if let Some(range) = plan_merge(&shapes, self.options.fan_in) {
+                return Some(start + range.start..start + range.end);
+            }
+            start += whole.len() + 1;
+        }
+        None
     }
 
     fn merge_runs(&self) -> Result<bool, UpkeepError> {
         let root = self.sealed.root();
-        let shapes: Vec<_> = root.runs.iter().map(|run| RunShape { bytes: run.bytes() }).collect();
-        let Some(range) = plan_merge(&shapes, self.options.fan_in) else {
+        let is_damaged = |run: &Run| run.objects.iter().any(|object| self.damage.has_object(object.meta.id));
+        let Some(range) = self.plan(&root.runs, Run::bytes, is_damaged) else {
             return Ok(false);
         };
         let inputs = &root.runs[range];
@@ -186,15 +202,15 @@ impl<A: Attachment> Logs<A> {
         RunBuilder::new(std::sync::Arc::clone(&self.sealed.storage), ids, options)
     }
 
-    fn live(&self, log: LogId) -> Option<Live> {
+    pub(crate) fn live(&self, log: LogId) -> Option<Live> {
         let Bounds { start, pinned } = self.bounds(log)?;
         Some(Live::new([Offset::ZERO..Offset(pinned), Offset(start)..Offset::MAX]))
     }
 
     fn merge_directory(&self) -> Result<bool, UpkeepError> {
         let root = self.sealed.root();
-        let shapes: Vec<_> = root.directory.iter().map(|object| RunShape { bytes: object.bytes }).collect();
-        let Some(range) = plan_merge(&shapes, self.options.fan_in) else {
+        let is_damaged = |object: &DirectoryObject| self.damage.has_object(object.id);
+        let Some(range) = self.plan(&root.directory, |object| object.bytes, is_damaged) else {
             return Ok(false);
         };
         // Below the oldest object there is nothing that a tombstone could hide.
@@ -228,7 +244,7 @@ impl<A: Attachment> Logs<A> {
         let dead = self.count_dead(now)?;
         let mut did = false;
         for run in &dead {
-            did |= self.rewrite(run, now)?;
+            did |= self.rewrite(run, now).inspect_err(|error| self.note_upkeep(error))?;
         }
         let root = self.sealed.root();
         let waiting = root.runs.iter().flat_map(|run| &run.objects).any(|o| o.dead_since.is_some());
@@ -241,8 +257,16 @@ impl<A: Attachment> Logs<A> {
         let root = self.sealed.root();
         let mut counted: HashMap<ObjectId, u64> = HashMap::new();
         for object in root.runs.iter().flat_map(|run| &run.objects) {
-            let live = live_bytes(&self.sealed.storage, &object.meta, &|log| self.live(log))?;
-            counted.insert(object.meta.id, live);
+            match live_bytes(&self.sealed.storage, &object.meta, &|log| self.live(log)) {
+                Ok(live) => {
+                    counted.insert(object.meta.id, live);
+                }
+                Err(error) => {
+                    let (place, what) = place_of_run_error(&error).ok_or(error)?;
+                    self.note_found(place, &what);
+                    self.count_damaged(object, &mut counted);
+                }
+            }
         }
         let note = |root: &mut Root| {
             for object in root.runs.iter_mut().flat_map(|run| &mut run.objects) {
@@ -267,12 +291,24 @@ impl<A: Attachment> Logs<A> {
         Ok(dead.cloned().collect())
     }
 
+    /// An object whose index is damaged is dead if none of the logs that it may hold is live, else it counts as it did.
+    fn count_damaged(&self, object: &Sealed, counted: &mut HashMap<ObjectId, u64>) {
+        let all = Place::Object { object: object.meta.id, at: object.meta.bytes() };
+        if self.locate(&self.sealed.root(), all).logs.is_empty() {
+            counted.insert(object.meta.id, 0);
+        }
+    }
+
     /// Rewrites or drops objects of one run, as planned; whether any was.
     fn rewrite(&self, run: &Run, now: Millis) -> Result<bool, UpkeepError> {
         let liveness = |o: &Sealed| Liveness { meta: o.meta, live_bytes: o.live_bytes, dead_since: o.dead_since };
         let objects: Vec<Liveness> = run.objects.iter().map(liveness).collect();
         let planned = plan_rewrite(&objects, now, self.options.purge_after_ms);
         for rewrite in &planned {
+            // Live content of it is damaged: it stays as it is, and is known.
+            if matches!(rewrite, Rewrite::Rewrite(id) if self.damage.has_object(*id)) {
+                continue;
+            }
             let (id, fresh) = match rewrite {
                 Rewrite::Drop(id) => (*id, Vec::new()),
                 Rewrite::Rewrite(id) => {

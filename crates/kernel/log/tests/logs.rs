@@ -7,11 +7,11 @@ mod support;
 use bytes::Bytes;
 use support::{Fate, ScriptedJournal, Unit};
 use thalweg_base::DecodeError;
-use thalweg_base::{Durability, LogId, Lsn, Millis, Offset, Until};
+use thalweg_base::{Durability, LogId, Lsn, Millis, ObjectId, Offset, Until};
 use thalweg_journal::{Class, Journal};
 use thalweg_log::{
-    Append, CommitError, Committed, Lengths, Logs, LogsOptions, Loss, Op, OpenError, Origin, ReadError, ReadFrom, Seek,
-    SeekError, UpkeepError, When,
+    Append, CommitError, Committed, Damage, Lengths, Logs, LogsOptions, Loss, Op, OpenError, Origin, Place, ReadError,
+    ReadFrom, Scrub, Seek, SeekError, UpkeepError, When,
 };
 use thalweg_manifest::{Manifest, ManifestError};
 use thalweg_storage::Storage;
@@ -753,4 +753,142 @@ fn damage_of_an_object_is_an_error_that_names_the_log_and_never_other_bytes() {
             }
         }
     }
+}
+
+/// Puts other bytes in the place of an object; what it was.
+fn replace(unit: &Unit, object: ObjectId, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let whole = unit.storage.read(object, 0..unit.storage.len(object).unwrap()).wait().unwrap().to_vec();
+    let mut changed = whole.clone();
+    change(&mut changed);
+    unit.storage.remove(object).unwrap();
+    let mut writer = unit.storage.create(object).unwrap();
+    writer.write(&changed).unwrap();
+    writer.finish().unwrap();
+    whole
+}
+
+/// One pass; what is known to be damaged after it.
+fn scrub(logs: &Unlocked) -> Vec<Damage> {
+    let mut pass = Scrub::default();
+    while logs.scrub(&mut pass).unwrap().is_some() {}
+    logs.review(Millis(5));
+    logs.damages()
+}
+
+fn named(damage: &Damage) -> Vec<(&str, u64, u64)> {
+    damage.logs.iter().map(|log| (log.name.as_str(), log.start.0, log.end.0)).collect()
+}
+
+#[test]
+fn the_scrub_finds_every_flipped_byte_in_its_place_and_what_was_mended_is_forgotten() {
+    let unit = Unit::new(ScriptedJournal::eager(), LogsOptions { object_bytes: 1 << 20, ..options() });
+    let logs = unit.open();
+    for name in ["a", "b"] {
+        let log = create(&logs, name);
+        append(&logs, log, &[7; 20_000]);
+    }
+    settle_all(&logs);
+    assert!(scrub(&logs).is_empty());
+    for object in unit.storage.list().unwrap() {
+        let len = unit.storage.len(object).unwrap();
+        for at in (0..len).step_by(61).chain(len.saturating_sub(124)..len) {
+            let whole = replace(&unit, object, |bytes| bytes[at as usize] ^= 16);
+            let found = scrub(&logs);
+            let [damage] = &found[..] else { panic!("byte {at} of object {object}: {found:?}") };
+            let (of, from) = match damage.place {
+                Place::Object { object, at } | Place::Directory { object, at } => (object, at),
+                other => panic!("{other:?}"),
+            };
+            assert!(of == object && from <= at, "byte {at} of object {object}: {damage:?}");
+            assert!(damage.bytes == 0 || at < from + damage.bytes, "byte {at} of object {object}: {damage:?}");
+            assert_eq!(damage.first_seen, Some(Millis(5)));
+            if let (Place::Object { .. }, 0..40_000) = (damage.place, at) {
+                let page = at / 16_384 * 16_384..(at / 16_384 + 1) * 16_384;
+                let a = (page.start < 20_000).then(|| ("a", page.start, page.end.min(20_000)));
+                let b =
+                    (page.end > 20_000).then(|| ("b", page.start.max(20_000) - 20_000, page.end.min(40_000) - 20_000));
+                assert_eq!(named(damage), a.into_iter().chain(b).collect::<Vec<_>>(), "byte {at}");
+            }
+            replace(&unit, object, |bytes| *bytes = whole);
+            assert!(scrub(&logs).is_empty(), "it was mended");
+        }
+    }
+}
+
+#[test]
+fn a_read_of_damage_names_its_positions_and_is_known() {
+    let unit =
+        Unit::new(ScriptedJournal::eager(), LogsOptions { object_bytes: 1 << 20, chunk_bytes: 1 << 20, ..options() });
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    for _ in 0..40 {
+        append(&logs, log, &[7; 1_000]);
+    }
+    settle_all(&logs);
+    let object = unit.storage.list().unwrap()[0];
+    replace(&unit, object, |bytes| bytes[20_000] ^= 1);
+    let Err(ReadError::Corrupt { offset, end, .. }) = read_from(&logs, log, 0) else { panic!("it is damaged") };
+    // The page from 16384 to 32768, and the rest of the messages that it cuts.
+    assert_eq!((offset, end), (Offset(16_000), Offset(33_000)));
+    assert_eq!(logs.damage_stats().total(), 1);
+    logs.review(Millis(9));
+    assert_eq!(named(&logs.damages()[0]), [("a", 16_384, 32_768)]);
+    assert_eq!(logs.damages()[0].times, 1);
+    assert_eq!(read_from(&logs, log, end.0).unwrap().0.len(), 7_000, "what lies behind is read");
+}
+
+#[test]
+fn damage_stops_no_other_merge_and_goes_with_its_log() {
+    // In the data, and in the footer.
+    for at in [100, usize::MAX] {
+        let unit = Unit::new(ScriptedJournal::eager(), options());
+        let logs = unit.open();
+        let rots = create(&logs, "rots");
+        append(&logs, rots, &[7; 500]);
+        settle_all(&logs);
+        let object = unit.storage.list().unwrap()[0];
+        replace(&unit, object, |bytes| {
+            let at = at.min(bytes.len() - 40);
+            bytes[at] ^= 1;
+        });
+        assert_eq!(scrub(&logs).len(), 1);
+        let other = create(&logs, "other");
+        for _ in 0..30 {
+            append(&logs, other, &[8; 500]);
+            settle_all(&logs);
+        }
+        assert!(logs.stats().runs <= 8, "{} runs", logs.stats().runs);
+        assert!(matches!(read_from(&logs, rots, 0), Err(ReadError::Corrupt { .. })));
+        assert_eq!(read(&logs, other).len(), 15_000);
+        let gone = Op::Delete { log: rots };
+        logs.lock_logs(&[rots], &[]).commit(Class::Upkeep, &[gone]).unwrap();
+        logs.review(Millis(10));
+        assert!(logs.damages().is_empty(), "nothing needs it: {:?}", logs.damages());
+        for hour in 1..5 {
+            logs.reclaim(Millis(hour * 3_600_000)).unwrap();
+        }
+        assert!(!unit.storage.list().unwrap().contains(&object), "its space is given back");
+        assert_eq!(scrub(&logs), []);
+        assert_eq!(read(&logs, other).len(), 15_000);
+    }
+}
+
+#[test]
+fn dead_bytes_that_are_damaged_do_not_keep_their_neighbours_from_being_copied() {
+    let unit = Unit::new(ScriptedJournal::eager(), LogsOptions { object_bytes: 1 << 20, ..options() });
+    let logs = unit.open();
+    // Ids grow, and objects are sorted by them.
+    let (other, rots) = (create(&logs, "other"), create(&logs, "rots"));
+    append(&logs, rots, &[7; 40_000]);
+    append(&logs, other, &[8; 20_000]);
+    settle_all(&logs);
+    let object = unit.storage.list().unwrap()[0];
+    replace(&unit, object, |bytes| bytes[50_000] ^= 1);
+    let gone = Op::Delete { log: rots };
+    logs.lock_logs(&[rots], &[]).commit(Class::Upkeep, &[gone]).unwrap();
+    for hour in 1..5 {
+        logs.reclaim(Millis(hour * 3_600_000)).unwrap();
+    }
+    assert!(!unit.storage.list().unwrap().contains(&object));
+    assert_eq!(read(&logs, other), [8; 20_000]);
 }

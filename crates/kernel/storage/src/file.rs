@@ -13,7 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use thalweg_base::{ObjectId, Ticket};
-use thalweg_disk::{Disk, File};
+use thalweg_disk::{Disk, File, is_damage, read_device};
 
 /// Writes below this size are gathered.
 const GATHER_BYTES: usize = 256 << 10;
@@ -86,6 +86,13 @@ fn io_error(object: ObjectId, operation: &'static str, error: &io::Error) -> Sto
     }
 }
 
+fn read_error(object: ObjectId, at: u64, error: &io::Error) -> StorageError {
+    if is_damage(error) {
+        return StorageError::Unreadable { object, at, cause: error.to_string() };
+    }
+    io_error(object, "reading", error)
+}
+
 impl Shared {
     fn path(&self, object: ObjectId, suffix: &str) -> String {
         format!("{}/{:016x}{suffix}", self.dir, object.0)
@@ -99,6 +106,15 @@ impl Shared {
         if let Some(handle) = self.handles.get(object) {
             return Ok(handle);
         }
+        let handle = self.open(object)?;
+        self.handles.insert(object, handle.clone());
+        if !self.exists(object) {
+            self.handles.remove(object);
+        }
+        Ok(handle)
+    }
+
+    fn open(&self, object: ObjectId) -> Result<Handle, StorageError> {
         if !self.exists(object) {
             return Err(StorageError::Missing(object));
         }
@@ -111,24 +127,26 @@ impl Shared {
             Err(error) => return Err(io_error(object, "opening", &error)),
         };
         let len = file.len().map_err(|error| io_error(object, "measuring", &error))?;
-        let handle = Handle { file, len };
-        self.handles.insert(object, handle.clone());
-        if !self.exists(object) {
-            self.handles.remove(object);
-        }
-        Ok(handle)
+        Ok(Handle { file, len })
     }
 
-    fn read(&self, object: ObjectId, range: Range<u64>) -> Result<Bytes, StorageError> {
-        let handle = self.handle(object)?;
+    fn read(
+        &self,
+        object: ObjectId,
+        range: Range<u64>,
+        handle: &Handle,
+        read: impl FnOnce(&dyn File, &mut [u8], u64) -> io::Result<usize>,
+    ) -> Result<Bytes, StorageError> {
         crate::check_range(object, &range, handle.len)?;
         let mut bytes = vec![0; (range.end - range.start) as usize];
-        let read = handle.file.read_at(&mut bytes, range.start).map_err(|error| io_error(object, "reading", &error))?;
-        if read < bytes.len() {
-            let cause = format!("{read} of {} bytes at {}", bytes.len(), range.start);
-            return Err(StorageError::Io { object, operation: "reading", cause });
+        match read(handle.file.as_ref(), &mut bytes, range.start) {
+            Ok(read) if read < bytes.len() => {
+                let cause = format!("the file ends after {read} of {} bytes", bytes.len());
+                Err(StorageError::Unreadable { object, at: range.start, cause })
+            }
+            Ok(_) => Ok(Bytes::from(bytes)),
+            Err(error) => Err(read_error(object, range.start, &error)),
         }
-        Ok(Bytes::from(bytes))
     }
 
     fn try_read(&self, object: ObjectId, range: Range<u64>) -> Option<Result<Bytes, StorageError>> {
@@ -144,7 +162,7 @@ impl Shared {
             Ok(Some(read)) if read == bytes.len() => Some(Ok(Bytes::from(bytes))),
             // A short answer is told apart from damage by the read that waits.
             Ok(_) => None,
-            Err(error) => Some(Err(io_error(object, "reading", &error))),
+            Err(error) => Some(Err(read_error(object, range.start, &error))),
         }
     }
 }
@@ -183,7 +201,19 @@ impl Storage for FileStorage {
     }
 
     fn read(&self, object: ObjectId, range: Range<u64>) -> Ticket<Result<Bytes, StorageError>> {
-        Ticket::ready(self.shared.read(object, range))
+        let handle = self.shared.handle(object);
+        Ticket::ready(
+            handle.and_then(|handle| self.shared.read(object, range, &handle, |file, buf, at| file.read_at(buf, at))),
+        )
+    }
+
+    /// The file is opened once more, since one that was removed or replaced is still there for those who have it open.
+    fn read_device(&self, object: ObjectId, range: Range<u64>) -> Result<Bytes, StorageError> {
+        self.shared.read(object, range, &self.shared.open(object)?, read_device)
+    }
+
+    fn len_device(&self, object: ObjectId) -> Result<u64, StorageError> {
+        self.shared.open(object).map(|handle| handle.len)
     }
 
     fn len(&self, object: ObjectId) -> Result<u64, StorageError> {

@@ -27,6 +27,9 @@ pub enum StorageError {
     NoSpace(ObjectId),
     #[error("{operation} of the folder of objects failed: {cause}")]
     Folder { operation: &'static str, cause: String },
+    /// The device does not give back what was written to it. It may do so later, after another try or with another cable.
+    #[error("object {object} cannot be read at byte {at}: {cause}")]
+    Unreadable { object: ObjectId, at: u64, cause: String },
     #[error("{operation} of object {object} failed: {cause}")]
     Io { object: ObjectId, operation: &'static str, cause: String },
 }
@@ -44,6 +47,16 @@ pub trait Storage: Send + Sync + 'static {
 
     /// The object's length in bytes.
     fn len(&self, object: ObjectId) -> Result<u64, StorageError>;
+
+    /// Like [`Storage::read`], but what the device has and not what memory remembers of it, as far as that can be had. Waits.
+    fn read_device(&self, object: ObjectId, range: Range<u64>) -> Result<Bytes, StorageError> {
+        self.read(object, range).wait()
+    }
+
+    /// Like [`Storage::len`], of what is there now under the object's name.
+    fn len_device(&self, object: ObjectId) -> Result<u64, StorageError> {
+        self.len(object)
+    }
 
     /// Removes an object; its space returns when its last reader is done. Removing a missing object is not an error. After a
     /// crash a removed object may be there again: whoever names objects removes those that it does not name.

@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_for_operators_needs_admin_over_everything() {
-        for path in ["/v1/admin", "/v1/admin/backup", "/v1/admin/backup/1/FORMAT", "/v1/adminx"] {
+        for path in ["/v1/admin", "/v1/admin/check", "/v1/admin/backup", "/v1/admin/backup/1/FORMAT", "/v1/adminx"] {
             for method in [Method::Get, Method::Post, Method::Delete] {
                 assert_eq!(ask(method, path, None, &[]), Need::Everything(Scope::Admin), "{path}");
             }

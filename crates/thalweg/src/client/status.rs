@@ -1,7 +1,7 @@
 //! `thalweg status`: what `/health` and `/metrics` of a server say, for a person.
 
 use super::failure::{Failure, Refusal};
-use super::server::{Call, Server};
+use super::server::{Answer, Call, Server};
 use super::{PATIENCE, Target};
 use crate::human::{count, rate, short_time, size, time};
 use clap::Args;
@@ -130,10 +130,10 @@ pub(crate) fn run(args: StatusArgs) -> Result<(), Failure> {
     // The answer of a server that is not well is an answer.
     let health = match server.ask_once(&Call::new(Method::GET, server.at("/health"))) {
         Err(Failure::Refused(Refusal { status, message, .. })) => Err(format!("{status}: {message}")),
-        answer => answer.map(Ok)?.map(drop),
+        answer => Ok(first_line(&mut answer?)?),
     };
-    let healthy = |health: Result<(), String>| {
-        health.map_err(|why| Failure::Local(format!("{} does not serve: {why}", server.base())))
+    let healthy = |health: Result<String, String>| {
+        health.map(drop).map_err(|why| Failure::Local(format!("{} does not serve: {why}", server.base())))
     };
     if args.quiet {
         return healthy(health);
@@ -141,7 +141,7 @@ pub(crate) fn run(args: StatusArgs) -> Result<(), Failure> {
     let place = chosen.context.map(|name| format!(" (context {name})")).unwrap_or_default();
     if !args.json {
         line("server", &format!("{}{place}", server.base()));
-        line("health", health.as_ref().map_or_else(String::as_str, |()| "ok"));
+        line("health", health.as_ref().unwrap_or_else(|why| why));
     }
     let was = sample(&server)?;
     std::thread::sleep(BETWEEN);
@@ -156,6 +156,13 @@ pub(crate) fn run(args: StatusArgs) -> Result<(), Failure> {
         show(&was, &now);
     }
     healthy(health)
+}
+
+/// `ok`, or what is not as it should be although requests are served.
+fn first_line(answer: &mut Answer) -> Result<String, Failure> {
+    let mut text = String::new();
+    answer.body().take(METRICS_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 fn sample(server: &Server) -> Result<Sample, Failure> {

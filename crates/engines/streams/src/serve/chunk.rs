@@ -152,7 +152,7 @@ impl Engine {
             return self.vanished(&place.name);
         }
         let span = &place.span;
-        let refusal = Refusal::of_read(error, |offset| self.position_in(span, offset));
+        let refusal = Refusal::of_read(error, &place.name, |offset| self.position_in(span, offset));
         if !matches!(refusal, Refusal::Trimmed { .. }) {
             return refusal.into();
         }

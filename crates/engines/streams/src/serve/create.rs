@@ -81,7 +81,14 @@ impl Engine {
                 Looked::Walk(step) => {
                     let Step { source, anchor, upto, by } = step;
                     match self.logs.try_seek(source, anchor, upto, by) {
-                        Some(found) => walked = Some((step, found.map_err(|error| walk_failed(&error))?)),
+                        Some(found) => {
+                            walked = Some((
+                                step,
+                                found.map_err(|error| {
+                                    walk_failed(&error, put.wish.fork.map_or("", |fork| fork.source))
+                                })?,
+                            ))
+                        }
                         None => return self.walk_elsewhere(put, step),
                     }
                 }

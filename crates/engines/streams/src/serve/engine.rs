@@ -77,8 +77,8 @@ impl Engine {
     pub(crate) fn refuse(&self, refused: &Refused) -> Answer {
         let counters = &self.counters;
         add(if refused.refusal.status() < 500 { &counters.refused_4xx } else { &counters.refused_5xx }, 1);
-        if let Refusal::Corrupt(what) | Refusal::Internal(what) = &refused.refusal {
-            tracing::error!(%what, "a request failed");
+        if let Refusal::Corrupt { .. } | Refusal::Internal(_) = &refused.refusal {
+            tracing::error!(what = %refused.refusal, "a request failed");
         }
         Answer::Response(refused.after, head::refusal(&refused.refusal))
     }

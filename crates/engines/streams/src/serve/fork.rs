@@ -160,10 +160,11 @@ fn anchor(view: &LogView<'_, StreamState>, at: Option<Given>) -> Result<Offset, 
     Err(refusal.after(view.when(view.created)))
 }
 
-pub(super) fn walk_failed(error: &SeekError) -> Refused {
+/// What a failed search for the fork point in `source` means.
+pub(super) fn walk_failed(error: &SeekError, source: &str) -> Refused {
     match error {
         SeekError::Overshoot => Refusal::SubOffsetOvershoot.into(),
-        SeekError::Read(error) => Refusal::of_read(error, |offset| Position { incarnation: 0, offset }).into(),
+        SeekError::Read(error) => Refusal::of_read(error, source, |offset| Position { incarnation: 0, offset }).into(),
     }
 }
 
@@ -188,7 +189,10 @@ impl Task for LatePut {
     fn step(&mut self, turn: &mut Turn<'_>) -> Option<Answer> {
         let to = match self.walk.take(|| turn.waker())? {
             Ok(to) => to,
-            Err(error) => return Some(self.engine.refuse(&walk_failed(&error))),
+            Err(error) => {
+                let source = self.fork.as_ref().map_or("", |(source, _, _)| &**source);
+                return Some(self.engine.refuse(&walk_failed(&error, source)));
+            }
         };
         let fork =
             self.fork.as_ref().map(|(source, at, sub_offset)| ForkWish { source, at: *at, sub_offset: *sub_offset });

@@ -5,7 +5,7 @@
 //! change of the disk, also while it recovers; failing and misdirected IO, a full disk, a clock that jumps. In some histories the disk
 //! rots: bits flip and names are lost. Every reply is compared with what the model expects, and after every crash the whole state with
 //! the model as it was at the position that the journal recovered: nothing acknowledged is lost, nothing is doubled, nothing is invented;
-//! what has rotted is refused and never told.
+//! what has rotted is refused and never told, a scrub finds it, and finds nothing where nothing has rotted.
 //!
 //! `SEED=n` replays one history, `SEEDS=n` says how many are run.
 
@@ -50,7 +50,18 @@ fn histories_reach_what_they_are_for() {
         sum.add(&played(seed, Plan::default()).0);
     }
     eprintln!("{sum:?}");
-    let Tally { losses, trimmed, crashes_inside, crashes_in_recovery, meanwhile, unsteady, rotten, refused } = sum;
+    let Tally {
+        losses,
+        trimmed,
+        crashes_inside,
+        crashes_in_recovery,
+        meanwhile,
+        unsteady,
+        rotten,
+        refused,
+        passes,
+        found,
+    } = sum;
     for (name, count, least) in [
         ("crashes that took what was acknowledged as buffered", losses, 40),
         ("reads of a trimmed stream", trimmed, 20),
@@ -60,6 +71,8 @@ fn histories_reach_what_they_are_for() {
         ("reads of a stream that is changing", unsteady, 50),
         ("rotten histories", rotten, 10),
         ("refusals of what has rotted", refused, 5),
+        ("passes of the scrub", passes, 200),
+        ("passes that found damage", found, 3),
     ] {
         assert!(count >= least, "only {count} {name}");
     }

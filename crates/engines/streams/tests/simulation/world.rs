@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use thalweg_base::{Durability, Lsn, Millis, Reached, Until};
 use thalweg_journal::{FileJournal, Journal, Options};
-use thalweg_log::{Logs, LogsOptions, Loss, When};
+use thalweg_log::{Logs, LogsOptions, Loss, Scrub, When};
 use thalweg_manifest::FileManifest;
 use thalweg_sim::SimDisk;
 use thalweg_storage::FileStorage;
@@ -67,6 +67,9 @@ pub(crate) struct Tally {
     pub(crate) unsteady: u64,
     pub(crate) rotten: u64,
     pub(crate) refused: u64,
+    /// Passes of the scrub, and those that have found damage.
+    pub(crate) passes: u64,
+    pub(crate) found: u64,
 }
 
 impl Tally {
@@ -79,6 +82,8 @@ impl Tally {
         self.unsteady += other.unsteady;
         self.rotten += other.rotten;
         self.refused += other.refused;
+        self.passes += other.passes;
+        self.found += other.found;
     }
 }
 
@@ -180,7 +185,8 @@ impl World {
         }
         world.pass_time();
         match world.upto(100) {
-            0..54 => world.request(),
+            0..53 => world.request(),
+            53 => world.scrub(),
             54..61 => world.begin(),
             61..64 => world.kick(),
             64..76 => world.finish_batch(),
@@ -308,7 +314,23 @@ impl World {
         let mut random = oorandom::Rand64::new(u128::from(self.seen));
         if self.disk.flip_bit(&file, &mut random).is_some() {
             self.spoiled();
+            if self.upto(2) == 0 {
+                self.scrub();
+            }
         }
+    }
+
+    /// Reads everything back. What has not rotted is whole; what has is known afterwards, if it is still there and needed.
+    fn scrub(&mut self) {
+        let (logs, now) = (Arc::clone(&self.system.logs), Millis(self.now_ms));
+        let mut pass = Scrub::default();
+        while logs.scrub(&mut pass).expect("the disk reads").is_some() {}
+        logs.review(now);
+        let damages = logs.damages();
+        assert!(self.rotten || damages.is_empty(), "nothing has rotted: {damages:?}");
+        self.tally.passes += 1;
+        self.tally.found += u64::from(!damages.is_empty());
+        self.note(damages.len() as u64);
     }
 
     /// A file's name is lost. Not that of the last segment: nothing may tell that it was there.
@@ -679,6 +701,10 @@ impl World {
     /// What has rotted is refused, and a process that has died gives no content.
     fn is_excused(&mut self, answer: &Answer) -> bool {
         let rotten = self.rotten && answer.status == 500;
+        if rotten {
+            let known = self.system.logs.damage_stats().total() > 0;
+            assert!(known, "a read is refused, and nobody knows of damage: {answer:?}");
+        }
         self.tally.refused += u64::from(rotten);
         rotten || (self.disk.is_stopped() && answer.status >= 500)
     }

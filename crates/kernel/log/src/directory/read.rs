@@ -81,6 +81,23 @@ impl DirectoryReader {
         }
     }
 
+    /// Checks the next block; how many bytes it has, `None` at the end.
+    pub(crate) fn check_block(&mut self) -> Result<Option<u64>, DirectoryError> {
+        let before = self.at;
+        if !self.next_block()? {
+            return Ok(None);
+        }
+        let records = std::mem::take(&mut self.records);
+        let mut from = Decoder::new(&records);
+        while !from.is_empty() {
+            let (log, record) =
+                block::record(&mut from, self.in_block).map_err(|error| self.damaged(&error.to_string()))?;
+            self.in_block = log;
+            self.saw(log, record.is_some())?;
+        }
+        Ok(Some(self.at - before))
+    }
+
     fn damaged(&self, what: &str) -> DirectoryError {
         DirectoryError::corrupt(self.meta.id, self.at, what)
     }

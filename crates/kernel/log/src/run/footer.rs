@@ -9,7 +9,7 @@ use thalweg_base::{Decoder, Encoder, LogId, ObjectId, Offset, crc};
 pub(super) const MAGIC: [u8; 8] = *b"THWGRUNS";
 pub(super) const FORMAT: u32 = 1;
 pub(super) const FOOTER_BYTES: u64 = 124;
-pub(super) const PAGE_BYTES: u64 = 16 << 10;
+pub(crate) const PAGE_BYTES: u64 = 16 << 10;
 const CRC_BYTES: u64 = 4;
 const ADDRESS_BYTES: u64 = 28;
 const SUM_BYTES: u64 = 4;

@@ -119,10 +119,10 @@ fn mapped_only() -> Vec<Refusal> {
     let (log, offset) = (LogId(1), Offset(5));
     let at = |offset| crate::format::offset::Position { incarnation: 1, offset };
     vec![
-        Refusal::of_read(&ReadError::Corrupt { log, offset, what: "checksum".into() }, at),
-        Refusal::of_read(&ReadError::Io { log, offset, cause: "EIO".into() }, at),
-        Refusal::of_read(&ReadError::InsideMessage { offset, next: Offset(6) }, at),
-        Refusal::of_read(&ReadError::Trimmed { offset, start: Offset(6) }, at),
+        Refusal::of_read(&ReadError::Corrupt { log, offset, end: Offset(9), what: "checksum".into() }, "s", at),
+        Refusal::of_read(&ReadError::Io { log, offset, cause: "EIO".into() }, "s", at),
+        Refusal::of_read(&ReadError::InsideMessage { offset, next: Offset(6) }, "s", at),
+        Refusal::of_read(&ReadError::Trimmed { offset, start: Offset(6) }, "s", at),
         Refusal::Internal("a bug".into()),
         Refusal::Busy,
         Refusal::Unsent,

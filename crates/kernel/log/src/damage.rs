@@ -1,0 +1,365 @@
+//! The register of damage: which stored bytes of a unit are known to differ from what was written, and to which logs they belong.
+//!
+//! Reads, rounds and the scrub note what they meet; [`Logs::review`] locates it and forgets what nothing needs any longer, because its
+//! object or segment is gone, or because the logs that it belongs to are. The register is memory only: after a restart the next pass of
+//! the scrub fills it again.
+
+use crate::attachment::Attachment;
+use crate::directory::DirectoryError;
+use crate::located::{Affected, Located};
+use crate::logs::Logs;
+use crate::run::RunError;
+use crate::shard::Slot;
+use crate::sync::Mutex;
+use crate::upkeep::UpkeepError;
+use std::collections::{BTreeMap, HashSet};
+use thalweg_base::{Lsn, Millis, ObjectId, Offset};
+use thalweg_storage::StorageError;
+
+/// Damaged places that are remembered one by one; further ones are only counted.
+pub const DAMAGES_MAX: usize = 1024;
+
+/// Where damage is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The root's file.
+    Manifest,
+    /// These positions of the journal; none if it is the header of the segment that starts there.
+    Journal { at: Lsn, end: Lsn },
+    /// An object of the directory checkpoint, from this byte on.
+    Directory { object: ObjectId, at: u64 },
+    /// An object of a run, from this byte on.
+    Object { object: ObjectId, at: u64 },
+}
+
+impl Place {
+    pub const KINDS: [&str; 4] = ["manifest", "journal", "directory", "object"];
+
+    pub(crate) fn object(&self) -> Option<ObjectId> {
+        match self {
+            Self::Manifest | Self::Journal { .. } => None,
+            Self::Directory { object, .. } | Self::Object { object, .. } => Some(*object),
+        }
+    }
+
+    /// Which of [`Place::KINDS`] it is.
+    #[must_use]
+    pub fn kind(&self) -> usize {
+        match self {
+            Self::Manifest => 0,
+            Self::Journal { .. } => 1,
+            Self::Directory { .. } => 2,
+            Self::Object { .. } => 3,
+        }
+    }
+}
+
+/// A damaged place, with the names that its logs have now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    pub place: Place,
+    /// The file and the byte in it, where the journal knows them better than the place says.
+    pub file: Option<(String, u64)>,
+    /// How many bytes are not as they were written, at most; zero if that is not known.
+    pub bytes: u64,
+    pub what: String,
+    /// Some of the logs that have live content there.
+    pub logs: Vec<DamagedLog>,
+    /// How many more logs have.
+    pub more_logs: u64,
+    /// When it was first reviewed.
+    pub first_seen: Option<Millis>,
+    /// How often it was met.
+    pub times: u64,
+}
+
+impl Damage {
+    /// Damage that no register knows.
+    pub(crate) fn of(place: Place, what: String) -> Self {
+        Self { place, file: None, bytes: 0, what, logs: Vec::new(), more_logs: 0, first_seen: None, times: 1 }
+    }
+
+    #[must_use]
+    pub fn of_manifest(what: String) -> Self {
+        Self::of(Place::Manifest, what)
+    }
+}
+
+/// What of a log is damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedLog {
+    pub name: String,
+    pub start: Offset,
+    pub end: Offset,
+}
+
+/// How much damage there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DamageStats {
+    /// Places that are damaged now, in the order of [`Place::KINDS`].
+    pub places: [u64; Place::KINDS.len()],
+    /// Places that were found since the start and are not remembered, because there were too many.
+    pub left_out: u64,
+}
+
+impl DamageStats {
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        self.places.iter_mut().zip(other.places).for_each(|(sum, places)| *sum += places);
+        self.left_out += other.left_out;
+        self
+    }
+
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.places.iter().sum::<u64>() + self.left_out
+    }
+}
+
+/// What is known of one place.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    what: String,
+    times: u64,
+    first_seen: Option<Millis>,
+    /// The pass that is under way has not met it yet.
+    doubted: bool,
+    /// `None` until it is reviewed.
+    located: Option<Located>,
+}
+
+#[derive(Default)]
+struct State {
+    places: BTreeMap<Place, Known>,
+    left_out: u64,
+}
+
+/// Owns what is known of a unit's damage.
+#[derive(Default)]
+pub(crate) struct Register(Mutex<State>);
+
+impl Register {
+    /// Counts damage that was met; whether it is new.
+    pub(crate) fn note(&self, place: Place, what: impl ToString) -> bool {
+        let mut state = self.0.lock();
+        if let Some(known) = state.covering(place) {
+            known.times += 1;
+            known.doubted = false;
+            return false;
+        }
+        if state.places.len() == DAMAGES_MAX {
+            state.left_out += 1;
+            return false;
+        }
+        state.places.insert(place, Known { what: what.to_string(), times: 1, ..Known::default() });
+        true
+    }
+
+    fn locate(&self, place: Place, located: Located) {
+        if let Some(known) = self.0.lock().places.get_mut(&place) {
+            known.located = Some(located);
+        }
+    }
+
+    fn stamp(&self, now: Millis) {
+        self.0.lock().places.values_mut().for_each(|known| {
+            known.first_seen.get_or_insert(now);
+        });
+    }
+
+    fn forget(&self, place: Place) {
+        self.0.lock().places.remove(&place);
+    }
+
+    /// A pass begins: what it does not meet any more was mended, or was never so on the device.
+    pub(crate) fn doubt_all(&self) {
+        let mut state = self.0.lock();
+        state.left_out = 0;
+        state.places.values_mut().for_each(|known| known.doubted = true);
+    }
+
+    /// A pass has read all of these places.
+    pub(crate) fn forget_doubted(&self, of: impl Fn(&Place) -> bool) {
+        self.0.lock().places.retain(|place, known| !(known.doubted && of(place)));
+    }
+
+    fn all(&self) -> Vec<(Place, Known)> {
+        self.0.lock().places.iter().map(|(place, known)| (*place, known.clone())).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().places.is_empty()
+    }
+
+    /// Whether live content of this object is damaged.
+    pub(crate) fn has_object(&self, id: ObjectId) -> bool {
+        let state = self.0.lock();
+        let within = |from: Place, to: Place| state.places.range(from..=to).next().is_some();
+        within(Place::Object { object: id, at: 0 }, Place::Object { object: id, at: u64::MAX })
+            || within(Place::Directory { object: id, at: 0 }, Place::Directory { object: id, at: u64::MAX })
+    }
+
+    fn stats(&self) -> DamageStats {
+        let state = self.0.lock();
+        let mut stats = DamageStats { left_out: state.left_out, ..DamageStats::default() };
+        for place in state.places.keys() {
+            stats.places[place.kind()] += 1;
+        }
+        stats
+    }
+}
+
+impl State {
+    /// The known place that this one is or lies in.
+    fn covering(&mut self, place: Place) -> Option<&mut Known> {
+        let Place::Journal { at, end } = place else { return self.places.get_mut(&place) };
+        let before = self.places.range_mut(..=Place::Journal { at, end: Lsn::MAX }).next_back();
+        let covers = |known: &Place| matches!(known, Place::Journal { end: upto, .. } if end <= *upto);
+        before.filter(|(known, _)| covers(known)).map(|(_, known)| known)
+    }
+}
+
+impl<A: Attachment> Logs<A> {
+    pub fn damage_stats(&self) -> DamageStats {
+        self.damage.stats()
+    }
+
+    /// Every damaged place that is remembered, with the names of its logs. Never waits.
+    pub fn damages(&self) -> Vec<Damage> {
+        let list = self.damage.all();
+        list.into_iter().map(|(place, known)| self.describe(place, known)).collect()
+    }
+
+    fn describe(&self, place: Place, known: Known) -> Damage {
+        let Located { bytes, logs, more } = known.located.unwrap_or_default();
+        let named = logs.into_iter().filter_map(|Affected { log, range }| {
+            let name = self.name_of(log)?;
+            Some(DamagedLog { name, start: range.start, end: range.end })
+        });
+        let file = match place {
+            Place::Journal { at, end } => {
+                let file = self.journal.file_of(at);
+                if at == end { file.map(|(file, _)| (file, 0)) } else { file }
+            }
+            _ => None,
+        };
+        Damage {
+            place,
+            file,
+            bytes,
+            what: known.what,
+            logs: named.collect(),
+            more_logs: more,
+            first_seen: known.first_seen,
+            times: known.times,
+        }
+    }
+
+    /// The name of a log, without waking it.
+    pub fn name_of(&self, log: thalweg_base::LogId) -> Option<String> {
+        let shard = self.shards[crate::logs::shard_of_log(log)].lock();
+        let slot = shard.slot_of(log)?;
+        match &shard.slots()[slot as usize] {
+            Slot::Vacant => None,
+            slot => Some(String::from_utf8_lossy(slot.name()).into_owned()),
+        }
+    }
+
+    /// Locates damage that was noted since the last time, and forgets what nothing needs any longer. Waits for the device: call it from a
+    /// thread of background work, now and then.
+    pub fn review(&self, now: Millis) {
+        if self.damage.is_empty() {
+            return;
+        }
+        let root = self.sealed.root();
+        let named: HashSet<ObjectId> = root.objects().collect();
+        for (place, known) in self.damage.all() {
+            if !self.is_needed(place, &named) {
+                self.damage.forget(place);
+                continue;
+            }
+            let stale = known.located.as_ref().is_none_or(|located| !self.is_live(place, located));
+            if !stale {
+                continue;
+            }
+            let located = self.locate(&root, place);
+            if self.is_live(place, &located) {
+                self.damage.locate(place, located);
+            } else {
+                self.damage.forget(place);
+            }
+        }
+        self.damage.stamp(now);
+    }
+
+    fn is_needed(&self, place: Place, named: &HashSet<ObjectId>) -> bool {
+        match place {
+            Place::Manifest => true,
+            // The next start reads a segment from its beginning.
+            Place::Journal { at, .. } => at >= self.journal.oldest(),
+            Place::Directory { object, .. } | Place::Object { object, .. } => named.contains(&object),
+        }
+    }
+
+    /// Whether something that is still wanted is damaged there.
+    fn is_live(&self, place: Place, located: &Located) -> bool {
+        match place {
+            Place::Object { .. } => located.logs.iter().any(|affected| self.is_wanted(affected)),
+            _ => true,
+        }
+    }
+
+    /// Notes damage that background work met, unless nothing that is wanted is there. Waits for the device.
+    pub(crate) fn note_found(&self, place: Place, what: &str) {
+        let located = self.locate(&self.sealed.root(), place);
+        if self.is_live(place, &located) {
+            self.damage.note(place, what);
+            self.damage.locate(place, located);
+        }
+    }
+
+    /// Notes the damage that a failed round met.
+    pub(crate) fn note_upkeep(&self, error: &UpkeepError) {
+        let met = match error {
+            UpkeepError::Run(error) => place_of_run_error(error),
+            UpkeepError::Directory(error) => place_of_directory_error(error),
+            _ => None,
+        };
+        if let Some((place, what)) = met {
+            self.note_found(place, &what);
+        }
+    }
+
+    /// Notes the damage that a read met. Never waits.
+    pub(crate) fn note_run(&self, error: &RunError) {
+        if let Some((place, what)) = place_of_run_error(error) {
+            self.damage.note(place, what);
+        }
+    }
+}
+
+/// Where an error says that a run's object is damaged, if that is what it says.
+pub(crate) fn place_of_run_error(error: &RunError) -> Option<(Place, String)> {
+    match error {
+        RunError::Corrupt { object, at, what } => Some((Place::Object { object: *object, at: *at }, what.clone())),
+        RunError::Storage(StorageError::Unreadable { object, at, cause }) => {
+            Some((Place::Object { object: *object, at: *at }, format!("it cannot be read: {cause}")))
+        }
+        // The data folder has this program's format: a flipped bit says so.
+        RunError::Newer { object, .. } => Some((Place::Object { object: *object, at: 0 }, error.to_string())),
+        _ => None,
+    }
+}
+
+pub(crate) fn place_of_directory_error(error: &DirectoryError) -> Option<(Place, String)> {
+    match error {
+        DirectoryError::Corrupt { object, at, what } => {
+            Some((Place::Directory { object: *object, at: *at }, what.clone()))
+        }
+        DirectoryError::Storage(StorageError::Unreadable { object, at, cause }) => {
+            Some((Place::Directory { object: *object, at: *at }, format!("it cannot be read: {cause}")))
+        }
+        DirectoryError::Newer { object, .. } => Some((Place::Directory { object: *object, at: 0 }, error.to_string())),
+        _ => None,
+    }
+}

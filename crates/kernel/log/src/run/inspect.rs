@@ -1,0 +1,160 @@
+//! Looking for all damage in one object, a step at a time, and for the keys that lie at a damaged byte.
+
+use super::block::Entries;
+use super::error::RunError;
+use super::extent::{Entry, Place};
+use super::footer::{Map, PAGE_BYTES};
+use super::meta::ObjectMeta;
+use super::read::{checked, load_map};
+use std::ops::Range;
+use std::sync::Arc;
+use thalweg_base::{LogId, ObjectId, Offset};
+use thalweg_storage::{Storage, StorageError};
+
+/// A position of a log, as objects are sorted.
+pub type Key = (LogId, Offset);
+
+/// How much one step reads: a multiple of the page.
+const STEP_BYTES: u64 = 1 << 20;
+const _: () = assert!(STEP_BYTES.is_multiple_of(PAGE_BYTES));
+
+/// Reads one object from front to back and goes on behind what is damaged.
+pub struct Inspection {
+    storage: Arc<dyn Storage>,
+    map: Map,
+    at: u64,
+    block: usize,
+}
+
+impl Inspection {
+    /// Fails if the footer or the map is damaged: nothing else of the object can be read then.
+    pub fn open(storage: &Arc<dyn Storage>, meta: &ObjectMeta) -> Result<Self, RunError> {
+        let map = load_map(storage, meta.id)?;
+        if map.meta != *meta {
+            return Err(RunError::corrupt(meta.id, 0, "it is whole, but not the object that the manifest names"));
+        }
+        Ok(Self { storage: Arc::clone(storage), map, at: 0, block: 0 })
+    }
+
+    #[must_use]
+    pub fn object(&self) -> ObjectId {
+        self.map.meta.id
+    }
+
+    /// Reads some more and adds the damage to `found`; how many bytes it has read, `None` at the end. An error that is no damage ends it.
+    pub fn step(&mut self, found: &mut Vec<RunError>) -> Result<Option<u64>, RunError> {
+        let data = self.map.meta.data_bytes;
+        if self.at < data {
+            let range = self.at..(self.at + STEP_BYTES).min(data);
+            self.at = range.end;
+            let read = range.end - range.start;
+            self.pages(range, found)?;
+            return Ok(Some(read));
+        }
+        let mut read = 0;
+        while read < STEP_BYTES && self.block < self.map.blocks.len() {
+            let range = self.map.blocks[self.block].range();
+            self.block += 1;
+            read += range.end - range.start;
+            let block = self.read(range.clone());
+            keep(block.and_then(|block| checked(self.map.meta.id, range.start, &block)), found)?;
+        }
+        Ok((read > 0).then_some(read))
+    }
+
+    fn read(&self, range: Range<u64>) -> Result<bytes::Bytes, RunError> {
+        Ok(self.storage.read(self.map.meta.id, range).wait()?)
+    }
+
+    fn pages(&self, range: Range<u64>, found: &mut Vec<RunError>) -> Result<(), RunError> {
+        let together = self.read(range.clone());
+        let readable = match &together {
+            Ok(bytes) if self.map.check_pages(range.start, bytes).is_ok() => return Ok(()),
+            Err(error) if !is_unreadable(error) => return together.map(|_| ()),
+            Ok(bytes) => Some(bytes),
+            Err(_) => None,
+        };
+        for at in (range.start..range.end).step_by(PAGE_BYTES as usize) {
+            let page = at..(at + PAGE_BYTES).min(range.end);
+            let bytes = match readable {
+                Some(all) => Ok(all.slice((page.start - range.start) as usize..(page.end - range.start) as usize)),
+                None => self.read(page),
+            };
+            keep(bytes.and_then(|bytes| self.map.check_pages(at, &bytes)), found)?;
+        }
+        Ok(())
+    }
+}
+
+fn is_unreadable(error: &RunError) -> bool {
+    matches!(error, RunError::Storage(StorageError::Unreadable { .. }))
+}
+
+/// Puts damage into the list; other errors are passed on.
+fn keep<T>(result: Result<T, RunError>, found: &mut Vec<RunError>) -> Result<(), RunError> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(error) if is_unreadable(&error) || matches!(error, RunError::Corrupt { .. }) => {
+            found.push(error);
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The keys whose content or index lies at byte `at` of an object, and how many bytes are damaged together: a page, an index block, or
+/// the whole object if its map is. The keys of an index block that cannot be read are all those between its neighbours.
+pub fn keys_at(storage: &Arc<dyn Storage>, meta: &ObjectMeta, at: u64) -> (u64, Vec<Range<Key>>) {
+    let all = meta.first..(meta.last, meta.end);
+    let Ok(map) = load_map(storage, meta.id) else { return (meta.bytes(), vec![all]) };
+    if at < meta.data_bytes {
+        let page = at / PAGE_BYTES * PAGE_BYTES;
+        let page = page..(page + PAGE_BYTES).min(meta.data_bytes);
+        return (page.end - page.start, keys_of_page(storage, &map, &page));
+    }
+    let number = map.blocks.iter().position(|block| block.range().contains(&at));
+    match number.map(|number| (&map.blocks[number], number)) {
+        Some((block, number)) => (u64::from(block.len), vec![keys_of_block(&map, number)]),
+        None => (meta.bytes(), vec![all]),
+    }
+}
+
+fn keys_of_block(map: &Map, number: usize) -> Range<Key> {
+    let end = map.blocks.get(number + 1).map_or((map.meta.last, map.meta.end), |next| next.first);
+    map.blocks[number].first..end
+}
+
+fn keys_of_page(storage: &Arc<dyn Storage>, map: &Map, page: &Range<u64>) -> Vec<Range<Key>> {
+    let mut keys: Vec<Range<Key>> = Vec::new();
+    for number in 0..map.blocks.len() {
+        let Some((entries, ends)) = entries_of(storage, map.meta.id, map.blocks[number].range()) else {
+            // It may be one whose data lies there.
+            keys.push(keys_of_block(map, number));
+            continue;
+        };
+        keys.extend(entries.iter().filter_map(|entry| within(entry, page)));
+        if ends >= page.end {
+            break;
+        }
+    }
+    keys
+}
+
+/// The entries of a block, and where their data ends.
+fn entries_of(storage: &Arc<dyn Storage>, object: ObjectId, range: Range<u64>) -> Option<(Vec<Entry>, u64)> {
+    let block = storage.read(object, range.clone()).wait().ok()?;
+    let bytes = checked(object, range.start, &block).ok()?;
+    let mut entries = Entries::new(object, &bytes).ok()?;
+    let mut all = Vec::new();
+    while let Some(entry) = entries.next_entry().ok()? {
+        all.push(entry);
+    }
+    Some((all, entries.data()))
+}
+
+/// The part of an entry whose data lies in `page`.
+fn within(entry: &Entry, page: &Range<u64>) -> Option<Range<Key>> {
+    let Place::Data { at, .. } = entry.place else { return None };
+    let (from, to) = (at.max(page.start), (at + entry.lengths.bytes()).min(page.end));
+    (from < to).then(|| (entry.log, entry.start.plus(from - at))..(entry.log, entry.start.plus(to - at)))
+}

@@ -1,0 +1,216 @@
+//! The scrub: reads all that a unit has stored, a step at a time, and notes what is damaged.
+//!
+//! One pass reads the manifest, then every object that its root named when the pass began and that is still there, then the journal up
+//! to where it was synced. Nothing goes through the caches of readers, and no lock is held while the device is waited for. A step reads
+//! about a megabyte; the caller paces the steps.
+
+use crate::attachment::Attachment;
+use crate::damage::{Place, place_of_directory_error, place_of_run_error};
+use crate::device::Device;
+use crate::directory::{DirectoryError, DirectoryReader};
+use crate::logs::Logs;
+use crate::root::Root;
+use crate::run::{Inspection, ObjectMeta, RunError};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use thalweg_base::ObjectId;
+use thalweg_manifest::ManifestError;
+use thalweg_storage::{Storage, StorageError};
+use thiserror::Error;
+
+/// Something could not be looked at. It may be whole.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{what} could not be checked: {cause}")]
+pub struct Unchecked {
+    pub what: String,
+    pub cause: String,
+}
+
+/// How far a pass is. The default is its beginning.
+#[derive(Default)]
+pub struct Scrub {
+    /// `None` until the manifest was read.
+    objects: Option<VecDeque<ToRead>>,
+    walk: Option<Walk>,
+    journal: thalweg_journal::Inspection,
+    journal_ended: bool,
+}
+
+enum ToRead {
+    Run(ObjectMeta),
+    Directory(ObjectId),
+}
+
+enum Walk {
+    Run(Inspection),
+    Directory(DirectoryReader),
+}
+
+impl Walk {
+    fn object(&self) -> ObjectId {
+        match self {
+            Self::Run(inspection) => inspection.object(),
+            Self::Directory(reader) => reader.meta().id,
+        }
+    }
+}
+
+impl<A: Attachment> Logs<A> {
+    /// How many bytes a pass would read now, about.
+    pub fn scrub_bytes(&self) -> u64 {
+        let stats = self.stats();
+        stats.object_bytes + self.journal.end().since(self.journal.oldest())
+    }
+
+    /// The next step of a pass: how many bytes it has read, `None` at the end. Waits for the device. After an error the pass goes on with
+    /// what follows.
+    pub fn scrub(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked> {
+        let Some(objects) = &mut scrub.objects else {
+            self.damage.doubt_all();
+            let root = self.sealed.root();
+            let runs = root.runs.iter().flat_map(|run| &run.objects).map(|object| ToRead::Run(object.meta));
+            let directory = root.directory.iter().map(|object| ToRead::Directory(object.id));
+            scrub.objects = Some(runs.chain(directory).collect());
+            return self.scrub_manifest().map(Some);
+        };
+        if let Some(walk) = &mut scrub.walk {
+            let step = self.step(walk);
+            if step == Ok(None) {
+                let read = walk.object();
+                self.damage.forget_doubted(|place| place.object() == Some(read));
+            }
+            if !matches!(step, Ok(Some(_))) {
+                scrub.walk = None;
+            }
+            return step.map(|read| Some(read.unwrap_or(0)));
+        }
+        if let Some(next) = objects.pop_front() {
+            scrub.walk = self.open_walk(&next)?;
+            return Ok(Some(0));
+        }
+        self.scrub_journal(scrub)
+    }
+
+    fn scrub_manifest(&self) -> Result<u64, Unchecked> {
+        match self.sealed.read_manifest() {
+            Ok(Some(root)) => {
+                match Root::decode(&root.body) {
+                    Ok(_) => self.damage.forget_doubted(|place| *place == Place::Manifest),
+                    Err(error) => self.note_found(Place::Manifest, &error.to_string()),
+                }
+                Ok(root.body.len() as u64)
+            }
+            Ok(None) => {
+                self.note_found(Place::Manifest, "its file is gone");
+                Ok(0)
+            }
+            Err(error @ (ManifestError::Corrupt(_) | ManifestError::Newer { .. })) => {
+                self.note_found(Place::Manifest, &error.to_string());
+                Ok(0)
+            }
+            Err(error) => Err(Unchecked { what: "the manifest".into(), cause: error.to_string() }),
+        }
+    }
+
+    fn device(&self) -> Arc<dyn Storage> {
+        Arc::new(Device(Arc::clone(&self.sealed.storage)))
+    }
+
+    fn open_walk(&self, object: &ToRead) -> Result<Option<Walk>, Unchecked> {
+        match object {
+            ToRead::Run(meta) => {
+                let opened = Inspection::open(&self.device(), meta).map(Walk::Run);
+                self.run_error(meta.id, opened.map(Some))
+            }
+            ToRead::Directory(id) => {
+                let opened = DirectoryReader::open(&self.device(), *id).map(Walk::Directory);
+                self.directory_error(*id, opened.map(Some))
+            }
+        }
+    }
+
+    fn step(&self, walk: &mut Walk) -> Result<Option<u64>, Unchecked> {
+        match walk {
+            Walk::Run(inspection) => {
+                let mut found = Vec::new();
+                let step = inspection.step(&mut found);
+                for error in found {
+                    let _ = self.run_error::<()>(inspection.object(), Err(error));
+                }
+                self.run_error(inspection.object(), step)
+            }
+            Walk::Directory(reader) => {
+                let step = reader.check_block();
+                self.directory_error(reader.meta().id, step)
+            }
+        }
+    }
+
+    /// Notes damage. An object that is gone because an edit dropped it is no matter.
+    fn run_error<T>(&self, id: ObjectId, result: Result<Option<T>, RunError>) -> Result<Option<T>, Unchecked> {
+        let error = match result {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        if error == RunError::Storage(StorageError::Missing(id)) {
+            self.note_missing(Place::Object { object: id, at: 0 }, id);
+            return Ok(None);
+        }
+        match place_of_run_error(&error) {
+            Some((place, what)) => self.note_found(place, &what),
+            None => return Err(Unchecked { what: format!("object {id}"), cause: error.to_string() }),
+        }
+        Ok(None)
+    }
+
+    fn directory_error<T>(
+        &self,
+        id: ObjectId,
+        result: Result<Option<T>, DirectoryError>,
+    ) -> Result<Option<T>, Unchecked> {
+        let error = match result {
+            Ok(value) => return Ok(value),
+            Err(error) => error,
+        };
+        if error == DirectoryError::Storage(StorageError::Missing(id)) {
+            self.note_missing(Place::Directory { object: id, at: 0 }, id);
+            return Ok(None);
+        }
+        match place_of_directory_error(&error) {
+            Some((place, what)) => self.note_found(place, &what),
+            None => return Err(Unchecked { what: format!("directory object {id}"), cause: error.to_string() }),
+        }
+        Ok(None)
+    }
+
+    fn note_missing(&self, place: Place, id: ObjectId) {
+        // Read after the object was missed: an edit puts its root in force before it removes anything.
+        let root = self.sealed.root();
+        if root.objects().any(|named| named == id) {
+            self.note_found(place, "its file is gone");
+        }
+    }
+
+    fn scrub_journal(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked> {
+        if scrub.journal_ended {
+            return Ok(None);
+        }
+        match self.journal.inspect(&mut scrub.journal) {
+            Ok(Some(inspected)) => {
+                for damage in inspected.damage {
+                    let place = Place::Journal { at: damage.range.start, end: damage.range.end };
+                    self.note_found(place, &damage.what);
+                }
+                Ok(Some(inspected.bytes))
+            }
+            Ok(None) => {
+                self.damage.forget_doubted(|place| matches!(place, Place::Journal { .. }));
+                Ok(None)
+            }
+            Err(error) => {
+                scrub.journal_ended = true;
+                Err(Unchecked { what: "the rest of the journal".into(), cause: error.to_string() })
+            }
+        }
+    }
+}

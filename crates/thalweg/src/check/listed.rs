@@ -1,0 +1,98 @@
+//! Damage as it is told to people and programs.
+
+use crate::kernel::{MANIFEST, OBJECTS};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use thalweg_log::{Damage, Place};
+
+/// What a running server answers to a question about its check.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Progress {
+    /// The number of the newest request for a pass that has its answer.
+    pub(crate) finished: u64,
+    pub(crate) running: bool,
+    pub(crate) read_bytes: u64,
+    pub(crate) total_bytes: u64,
+    pub(crate) passes: u64,
+    pub(crate) last_pass_ended_ms: Option<u64>,
+    /// What the last pass could not look at. It may be whole.
+    pub(crate) unchecked: Vec<String>,
+    pub(crate) unchecked_more: u64,
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
+    #[serde(rename = "damages")]
+    pub(crate) damage: Vec<Listed>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counts {
+    /// Damaged places, those that are not listed included.
+    pub(crate) damage: u64,
+    pub(crate) left_out: u64,
+}
+
+/// One damaged place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Listed {
+    pub(crate) kind: String,
+    /// Below the data folder.
+    pub(crate) file: String,
+    /// The first byte that may be damaged, and how many may be; zero: not known.
+    pub(crate) at: u64,
+    pub(crate) bytes: u64,
+    pub(crate) what: String,
+    /// Streams that have content there, and which positions.
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) more_streams: u64,
+    pub(crate) first_seen_ms: Option<u64>,
+    pub(crate) times: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Stream {
+    pub(crate) name: String,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+impl Listed {
+    /// `folder` is that of the unit, below the data folder.
+    pub(crate) fn of(folder: &str, damage: Damage) -> Self {
+        let (file, at) = match damage.place {
+            Place::Manifest => (MANIFEST.to_owned(), 0),
+            Place::Object { object, at } | Place::Directory { object, at } => {
+                (format!("{OBJECTS}/{:016x}.obj", object.0), at)
+            }
+            Place::Journal { at, .. } => damage.file.unwrap_or_else(|| (format!("journal position {at}"), 0)),
+        };
+        let stream = |log: thalweg_log::DamagedLog| Stream { name: log.name, from: log.start.0, to: log.end.0 };
+        Self {
+            kind: Place::KINDS[damage.place.kind()].to_owned(),
+            file: format!("{folder}{file}"),
+            at,
+            bytes: damage.bytes,
+            what: damage.what,
+            streams: damage.logs.into_iter().map(stream).collect(),
+            more_streams: damage.more_logs,
+            first_seen_ms: damage.first_seen.map(|at| at.0),
+            times: damage.times,
+        }
+    }
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at byte {}", self.file, self.at)?;
+        if self.bytes > 0 {
+            write!(f, ", up to {} bytes", self.bytes)?;
+        }
+        write!(f, ": {}", self.what)?;
+        for Stream { name, from, to } in &self.streams {
+            write!(f, "\n    stream `{name}`, positions {from} to {to}")?;
+        }
+        match self.more_streams {
+            0 => Ok(()),
+            more => write!(f, "\n    and {more} more streams"),
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The scrub of a running server: reads everything stored again and again, and tells administrators what is damaged.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `POST /v1/admin/check` | asks for a full pass, which reads without pauses: 202 and its number |
+//! | `GET /v1/admin/check` | 200: how far the pass is, and all damage that is known, with the names of streams |
+//!
+//! One thread takes all steps and does all that waits for a disk. What is damaged is known to the register of each kernel unit.
+
+use crate::background;
+use crate::check::{Counts, Listed, Progress};
+use crate::kernel::Kernel;
+use parking_lot::Mutex;
+use serde_json::json;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thalweg_base::Millis;
+use thalweg_log::{Attachment, Damage, DamageStats, Logs, Scrub, Unchecked};
+use thalweg_wire::http::{Method, Request, Response};
+
+/// Where it is served.
+pub(crate) const SERVED: &str = "/v1/admin/check";
+
+/// How often damage is located that reads have met.
+const REVIEW_EVERY: Duration = Duration::from_millis(500);
+/// What could not be read, of one pass: more is only counted.
+const UNCHECKED_MAX: usize = 16;
+
+/// A kernel unit, whatever its logs are.
+trait Unit: Send + Sync {
+    fn step(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked>;
+    fn pass_bytes(&self) -> u64;
+    fn review(&self, now: Millis);
+    fn stats(&self) -> DamageStats;
+    fn damages(&self) -> Vec<Damage>;
+}
+
+impl<A: Attachment + Sync> Unit for Logs<A> {
+    fn step(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked> {
+        self.scrub(scrub)
+    }
+
+    fn pass_bytes(&self) -> u64 {
+        self.scrub_bytes()
+    }
+
+    fn review(&self, now: Millis) {
+        self.review(now);
+    }
+
+    fn stats(&self) -> DamageStats {
+        self.damage_stats()
+    }
+
+    fn damages(&self) -> Vec<Damage> {
+        self.damages()
+    }
+}
+
+/// Where the passes stand.
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// Full passes that were asked for; each counts up.
+    asked: u64,
+    /// Requests up to this one are answered by a pass that has ended.
+    finished: u64,
+    running: bool,
+    read_bytes: u64,
+    total_bytes: u64,
+    /// Since the start.
+    all_bytes: u64,
+    passes: u64,
+    last_end: Option<Millis>,
+    /// What the last pass could not look at.
+    unchecked: Vec<String>,
+    unchecked_more: u64,
+}
+
+/// Numbers for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Stats {
+    pub(crate) bytes: u64,
+    pub(crate) passes: u64,
+    /// Unix time in seconds; zero before the first pass has ended.
+    pub(crate) last_end_seconds: f64,
+    pub(crate) damage: DamageStats,
+}
+
+/// The units that are scrubbed, and where that stands.
+#[derive(Default)]
+pub(crate) struct Scrubs {
+    /// With the folder of each, below the data folder.
+    units: Vec<(&'static str, Arc<dyn Unit>)>,
+    state: Mutex<State>,
+}
+
+impl Scrubs {
+    pub(crate) fn add<A: Attachment + Sync>(&mut self, folder: &'static str, kernel: &Kernel<A>) {
+        self.units.push((folder, Arc::clone(&kernel.logs) as Arc<dyn Unit>));
+    }
+
+    pub(crate) fn damage(&self) -> DamageStats {
+        self.units.iter().fold(DamageStats::default(), |sum, (_, unit)| sum.plus(&unit.stats()))
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "milliseconds of this era fit")]
+    pub(crate) fn stats(&self) -> Stats {
+        let state = self.state.lock();
+        Stats {
+            bytes: state.all_bytes,
+            passes: state.passes,
+            last_end_seconds: state.last_end.map_or(0.0, |end| end.0 as f64 / 1e3),
+            damage: self.damage(),
+        }
+    }
+
+    /// Answers requests for [`SERVED`]. Never waits.
+    pub(crate) fn handle(&self, request: &Request<'_>) -> Response {
+        match request.method {
+            Method::Post => {
+                let mut state = self.state.lock();
+                state.asked += 1;
+                answer(202, &json!({ "pass": state.asked }))
+            }
+            Method::Get => match serde_json::to_value(self.progress()) {
+                Ok(progress) => answer(200, &progress),
+                Err(error) => answer(500, &json!({"error": {"code": "internal", "message": error.to_string()}})),
+            },
+            _ => {
+                let message = "POST begins a check of all data, GET says how far it is and what is damaged";
+                let body = json!({"error": {"code": "method_not_allowed", "message": message}});
+                answer(405, &body).header("allow", "GET, POST")
+            }
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        let state = self.state.lock().clone();
+        let named = self
+            .units
+            .iter()
+            .flat_map(|(folder, unit)| unit.damages().into_iter().map(|damage| Listed::of(folder, damage)));
+        let damage: Vec<Listed> = named.collect();
+        let DamageStats { left_out, .. } = self.damage();
+        Progress {
+            finished: state.finished,
+            running: state.running,
+            read_bytes: state.read_bytes,
+            total_bytes: state.total_bytes,
+            passes: state.passes,
+            last_pass_ended_ms: state.last_end.map(|end| end.0),
+            unchecked: state.unchecked,
+            unchecked_more: state.unchecked_more,
+            counts: Counts { damage: damage.len() as u64 + left_out, left_out },
+            damage,
+        }
+    }
+}
+
+fn answer(status: u16, body: &serde_json::Value) -> Response {
+    Response::new(status)
+        .header("content-type", "application/json")
+        .header("cache-control", "no-store")
+        .header("x-content-type-options", "nosniff")
+        .body(body.to_string())
+}
+
+/// Takes the steps. Only its thread has it.
+pub(crate) struct Scrubber {
+    scrubs: Arc<Scrubs>,
+    /// Bytes per second; zero: only when it is asked for.
+    rate: u64,
+    every: Duration,
+    pass: Option<Pass>,
+    next_pass: Instant,
+    next_review: Instant,
+}
+
+struct Pass {
+    /// The newest request that it answers, if it was asked for.
+    answers: Option<u64>,
+    unit: usize,
+    scrub: Scrub,
+}
+
+impl Scrubber {
+    pub(crate) fn new(scrubs: Arc<Scrubs>, rate: u64, every: Duration) -> Self {
+        let now = Instant::now();
+        Self { scrubs, rate, every, pass: None, next_pass: now, next_review: now }
+    }
+
+    /// Does a little; how long to rest then. `None`: there is nothing to do now.
+    pub(crate) fn step(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        if now >= self.next_review {
+            self.scrubs.units.iter().for_each(|(_, unit)| unit.review(background::now()));
+            self.next_review = Instant::now() + REVIEW_EVERY;
+        }
+        self.begin(now);
+        let read = self.read()?;
+        let asked = self.pass.as_ref().is_some_and(|pass| pass.answers.is_some());
+        let pause = if asked || self.rate == 0 { 0.0 } else { read as f64 / self.rate as f64 };
+        Some(Duration::from_secs_f64(pause))
+    }
+
+    /// Begins a pass if one was asked for or is due. One that was asked for begins anew, and reads all.
+    fn begin(&mut self, now: Instant) {
+        let mut state = self.scrubs.state.lock();
+        let is_asked = state.asked > state.finished && self.pass.as_ref().is_none_or(|pass| pass.answers.is_none());
+        let is_due = self.rate > 0 && self.pass.is_none() && now >= self.next_pass;
+        if is_asked || is_due {
+            self.pass = Some(Pass { answers: is_asked.then_some(state.asked), unit: 0, scrub: Scrub::default() });
+            let total = self.scrubs.units.iter().map(|(_, unit)| unit.pass_bytes()).sum();
+            (state.running, state.read_bytes, state.total_bytes) = (true, 0, total);
+            (state.unchecked, state.unchecked_more) = (Vec::new(), 0);
+        }
+    }
+
+    /// The next step of the pass, if there is one: how much was read.
+    fn read(&mut self) -> Option<u64> {
+        let pass = self.pass.as_mut()?;
+        let Some((folder, unit)) = self.scrubs.units.get(pass.unit) else {
+            self.end();
+            return None;
+        };
+        match unit.step(&mut pass.scrub) {
+            Ok(Some(read)) => {
+                let mut state = self.scrubs.state.lock();
+                state.read_bytes += read;
+                state.all_bytes += read;
+                Some(read)
+            }
+            Ok(None) => {
+                (pass.unit, pass.scrub) = (pass.unit + 1, Scrub::default());
+                Some(0)
+            }
+            Err(error) => {
+                tracing::warn!(%folder, %error, "the scrub could not read everything");
+                let mut state = self.scrubs.state.lock();
+                if state.unchecked.len() < UNCHECKED_MAX {
+                    state.unchecked.push(format!("{folder}{error}"));
+                } else {
+                    state.unchecked_more += 1;
+                }
+                Some(0)
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.scrubs.units.iter().for_each(|(_, unit)| unit.review(background::now()));
+        let Some(pass) = self.pass.take() else { return };
+        self.next_pass = Instant::now() + self.every;
+        let damage = self.scrubs.damage().total();
+        if damage > 0 {
+            tracing::error!(damage, "stored data is damaged: `thalweg check --server` names what");
+        }
+        let mut state = self.scrubs.state.lock();
+        state.finished = pass.answers.unwrap_or(state.finished);
+        state.running = false;
+        state.passes += 1;
+        state.last_end = Some(background::now());
+    }
+}
