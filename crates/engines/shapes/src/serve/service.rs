@@ -104,7 +104,8 @@ impl Inner {
         match (route, request.method) {
             (Route::Health, Method::Get | Method::Head) => {
                 let health = match self.engine.health() {
-                    Health::Active => respond::Health::Active,
+                    // Electric says so too: the next request is served as ever.
+                    Health::Active | Health::Asleep => respond::Health::Active,
                     Health::Waiting => respond::Health::Waiting,
                     Health::Starting => respond::Health::Starting,
                 };
@@ -161,6 +162,7 @@ impl Inner {
     fn shape(self: &Arc<Self>, request: &Request<'_>, asker: &Asker, cx: &mut Context<'_>) -> Result<Reply, Refusal> {
         let body = matches!(request.method, Method::Post).then_some(request.body);
         let wanted = ShapeRequest::parse(request.query.unwrap_or_default(), body)?;
+        self.engine.idle.touch(self.engine.now_ms());
         let words = wanted.shape.key();
         let (known, named) = {
             let registry = self.engine.registry.read();
