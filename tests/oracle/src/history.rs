@@ -319,10 +319,16 @@ impl<'a> History<'a> {
         let deadline = Instant::now() + NOTICED_WITHIN;
         while self.left()? <= before {
             if Instant::now() > deadline {
-                bail!("round {}: the server has not noticed within {NOTICED_WITHIN:?} that the source was {}", self.round, turn.name());
+                bail!(
+                    "round {}: the server has not noticed within {NOTICED_WITHIN:?} that the source was {}",
+                    self.round,
+                    turn.name()
+                );
             }
             std::thread::sleep(Duration::from_millis(50));
         }
+        // Positions of the old history say nothing of the new one.
+        self.clients.iter().for_each(|client| lock(client).lsn = 0);
         self.wait_for_health()?;
         self.heartbeat_shape()
     }

@@ -59,7 +59,9 @@ pub(crate) fn run(engine: &Arc<Engine>) {
 /// Waits without a connection until somebody needs the database, or changes have gathered for long.
 fn sleep(engine: &Engine) {
     engine.set_health(Health::Asleep);
-    tracing::info!("nobody asks for shapes: the connections to Postgres are closed until somebody does (database_idle)");
+    tracing::info!(
+        "nobody asks for shapes: the connections to Postgres are closed until somebody does (database_idle)"
+    );
     let until = Instant::now() + ASLEEP_MAX;
     while engine.is_idle() && Instant::now() < until && !engine.stopping() {
         std::thread::sleep(Duration::from_millis(20));

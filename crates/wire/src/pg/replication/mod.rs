@@ -130,7 +130,7 @@ impl Conn {
         }
         let results = self.simple(&format!("TIMELINE_HISTORY {timeline}"))?;
         let text = results.first().and_then(|set| set.row(0)).and_then(|row| row.get(1));
-        match text.and_then(|text| Branch::read_all(text)) {
+        match text.and_then(Branch::read_all) {
             Some(branches) => Ok(branches),
             None => Err(self.session.unexpected("no answer to TIMELINE_HISTORY")),
         }

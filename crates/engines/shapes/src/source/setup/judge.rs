@@ -146,7 +146,8 @@ mod tests {
     #[test]
     fn another_database_or_publication_does_not_go_on() {
         let first = identity(1, &[]);
-        let changes: [(fn(&mut SourceIdentity), &str); 6] = [
+        type Change = fn(&mut SourceIdentity);
+        let changes: [(Change, &str); 6] = [
             (|now| now.system.push('1'), "system identifier"),
             (|now| now.database.push('x'), "the database is another one"),
             (|now| now.database_oid = Some(6), "of the same name"),
