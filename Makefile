@@ -1,6 +1,6 @@
 # make run    serve streams from ./data on 127.0.0.1:4437, and shapes of the Postgres database in DATABASE_URL if that is set
 # make test   all tests; needs node >= 20 for the conformance suite and the clients, and fetches Postgres, else these are reported as skipped
-# make check  formatting, lints, documentation, the layer rule
+# make check  formatting, lints, documentation, the layer rule, the list of simulations
 # make soak   the long forms: simulations, kills, fuzzing
 # make bench  side by side with the reference server; bench/README.md has the other measurements, make bench-settle and so on
 #
@@ -34,8 +34,9 @@ check: tools
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 	tests/layers.sh
+	tests/simulations.sh
 
-# SEEDS: simulated histories per test; KILLS: kills per run; FUZZ_SECONDS: per fuzz target.
+# SEEDS: simulated histories per test; INTERLEAVINGS: orders of threads per test; KILLS: kills per run; FUZZ_SECONDS: per fuzz target.
 soak: tools
 	tests/soak.sh
 

@@ -4,8 +4,25 @@
 . "$(dirname "$0")/pg.sh"
 workspace
 
-# run the README's lines as they stand there, against our address
-readme_lines() { sed -n '/<!-- first five minutes -->/,/<!-- end -->/p' "$ROOT/README.md" | grep -E '^curl |(^|\| )thalweg stream ' | sed "s#http://127.0.0.1:4437#$BASE#g"; }
+# block PAGE MARK N: the Nth block of code between a mark and `<!-- end -->` (or the first after it), for our address.
+block() { awk -v mark="<!-- $2 -->" -v wanted="$3" '$0 == mark {on = 1} $0 == "<!-- end -->" {on = 0} on && /^```/ {inside = !inside; n += inside; next} on && inside && n == wanted' "$ROOT/$1" | sed "s#http://127.0.0.1:4437#$BASE#g"; }
+# pasted PAGE MARK: runs all blocks as somebody who pastes one after the other into a shell; what the Nth one wrote is `part N`.
+pasted() {
+  local n=0 text script=$WORK/paste.sh
+  : >"$script"
+  while text=$(block "$1" "$2" $((n + 1))); [ -n "$text" ]; do
+    n=$((n + 1))
+    printf 'echo "@@ begin %d"\n%s\necho; echo "@@ end %d"\n' $n "$text" $n >>"$script"
+  done
+  check "$1 has blocks to paste" test "$n" -ge 5
+  # Nothing may wait for somebody: the whole of it ends by itself.
+  timeout 90 bash -e -o pipefail "$script" >"$WORK/paste.out" 2>&1 </dev/null
+  for n in $(seq $n); do
+    text=$(block "$1" "$2" $n | head -1)
+    if grep -q "^@@ end $n$" "$WORK/paste.out"; then pass "$1, block $n can be pasted: ${text:0:70}…"; else fail "$1, block $n: $text: $(tail -5 "$WORK/paste.out")"; fi
+  done
+}
+part() { sed -n "/^@@ begin $1$/,/^@@ end $1$/p" "$WORK/paste.out" | tr -d '\r'; }
 says() { local want=$1; shift; local got; got=$("$@" 2>&1) || true; case $got in *"$want"*) return 0 ;; *) echo "  wanted: $want"; echo "  got:    $got"; return 1 ;; esac; }
 refuses() { local want=$1; shift; local got code=0; got=$(timeout 20 "$@" 2>&1) || code=$?; case $code:$got in 0:* | 124:*) echo "  not refused: $*"; return 1 ;; *"$want"*) return 0 ;; *) echo "  wanted: $want"; echo "  got:    $got"; return 1 ;; esac; }
 
@@ -29,18 +46,27 @@ if start_server --long-poll-timeout 500ms; then
   check "/health answers" says "ok" curl -fsS "$BASE/health"
   check "/metrics answers" says "thalweg_appends_total" curl -fsS "$BASE/metrics"
   check "/ says what this is" says "durable streams" curl -fsS "$BASE/"
-  number=0
   export THALWEG_SERVER=$BASE NO_PROXY=127.0.0.1
   mkdir -p "$WORK/bin"; ln -sf "$THALWEG_BIN" "$WORK/bin/thalweg"; PATH=$WORK/bin:$PATH
-  while IFS= read -r line; do
-    number=$((number + 1))
-    out=$(timeout 20 bash -c "$line" 2>&1); code=$?
-    # A live tail ends only when it is cut.
-    if [ $code = 0 ] || { [ $code = 124 ] && [[ $line == *live=sse* || $line == *" tail "* ]]; }; then pass "README line $number works: ${line:0:60}…"; else fail "README line $number: $line: $out"; fi
-    last=$out
-  done < <(readme_lines | sed 's#^curl #curl -fsS #; s#^curl -fsS -N#timeout 3 curl -fsS -N#; s#^thalweg stream tail#timeout 3 thalweg stream tail#')
-  check "README has lines to try" test "$number" -ge 5
+  pasted README.md "first five minutes"
+  check "a read says where to go on" says "Stream-Next-Offset: " part 2
+  check "what is appended meanwhile is seen live" says "data:!" part 3
+  check "a message that a producer repeats is told from a new one" says "200 204" bash -c 'sed -n "s#^HTTP/1.1 \([0-9]*\).*#\1#p" | xargs' < <(part 5)
+  check "a closed stream says so" says "Stream-Closed: true" part 6
+  check "tail ends with the stream" says "1000" part 7
+  check "the list has a header, sizes and types" says "NAME SIZE TYPE STATE KEEPS" bash -c "tr -s ' '" < <(part 7)
+  check "the status says that it serves" says "health       ok" part 7
   check "the README's lines are all there" says "999 1000" bash -c 'thalweg stream read app | xargs'
+  if need_npm; then
+    # Beside node_modules, so that the import is found.
+    chat=$NPM/chat-$$.mjs
+    awk '/<!-- chat.mjs -->/ {on = 1} on && /^```/ {inside = !inside; if (!inside) exit; next} on && inside' "$ROOT/README.md" | sed "s#http://127.0.0.1:4437#$BASE#g" >"$chat"
+    check "the README's JavaScript ends by itself and shows what it wrote" says "100 { n: 100" timeout 20 node "$chat"
+    check "and adds as much when it is run again" says "200 { n: 100" timeout 20 node "$chat"
+    rm -f "$chat"
+  else
+    skip "the README's JavaScript (needs npm)"
+  fi
   check "the README's stream reads back" says "hello" curl -fsS "$BASE/v1/stream/hello?offset=-1"
   check "a second server on the same folder is refused" refuses "in use" "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/data"
   check "a second server on the same address is refused" refuses "${BASE#http://}" "$THALWEG_BIN" serve --listen "${BASE#http://}" --data "$WORK/other"
@@ -54,9 +80,28 @@ if start_server --long-poll-timeout 500ms; then
 else
   fail "the server starts"
 fi
-# ---- shapes: the lines of their quick start, one after the other in one shell, against a Postgres of ours
+# ---- a certificate for development: the recipe of the page on security
 
-quick_start_lines() { sed -n '/<!-- quick start -->/,/<!-- end -->/p' "$ROOT/docs/shapes/quick-start.md" | grep -E '^(curl|psql|handle=|thalweg shape) ?' | sed "s#http://127.0.0.1:4437#$BASE#g"; }
+certificate() { (cd "$WORK" && bash -e -c "$(block docs/ops/security.md certificate 1)"); }
+if command -v openssl >/dev/null; then
+  check "the recipe for a certificate works" certificate
+  if start_server --tls-cert "$WORK/cert.pem" --tls-key "$WORK/key.pem"; then
+    BASE=${BASE/http:/https:}
+    check "curl trusts it" curl -fsS -o /dev/null --cacert "$WORK/cert.pem" "$BASE/health"
+    # The image's check of its health, with its port and file.
+    check "the container's health check asks a server with TLS" env THALWEG_TLS_CERT="$WORK/cert.pem" sh -c "$(sed -n 's/^HEALTHCHECK.* CMD //p' "$ROOT/deploy/Dockerfile" | sed "s#127.0.0.1:4437#${BASE#https://}#")"
+    check "thalweg trusts it" "$THALWEG_BIN" status --quiet --ca "$WORK/cert.pem" --server "$BASE"
+    need_node && check "node trusts it" env NODE_EXTRA_CA_CERTS="$WORK/cert.pem" node -e "fetch('$BASE/health').then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"
+    stop_server
+  else
+    fail "the server starts with the certificate"
+  fi
+else
+  skip "the recipe for a certificate (needs openssl)"
+fi
+
+# ---- shapes: the blocks of their quick start, one after the other in one shell, against a Postgres of ours
+
 check "a database without a secret is refused" refuses "--shape-secret" "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/x" --database-url postgres://h/d
 check "and says how Electric's variables say it" refuses "ELECTRIC_SECRET" env DATABASE_URL=postgres://h/d "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/x"
 check "what is no address of a database is refused" refuses "--database-url" "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/x" --shape-insecure on --database-url nonsense
@@ -69,29 +114,17 @@ check "dev serves streams while a database cannot be reached" curl -fsS -o /dev/
 check "and says so of shapes" says "starting" curl -fsS "$BASE/v1/health"
 check "SIGTERM stops it with code 0" stop_server TERM
 if need_pg 15 && pg_start 15; then
-  if start_server --database-url "$PG_URL" --shape-insecure on --shape-sse-lifetime 1s; then
+  if start_server --database-url "$PG_URL" --shape-insecure on; then
     for _ in $(seq 100); do [ "$(curl -s -o /dev/null -w '%{http_code}' "$BASE/v1/health")" = 200 ] && break; sleep 0.1; done
     export THALWEG_SERVER=$BASE NO_PROXY=127.0.0.1 DB=$PG_URL
     mkdir -p "$WORK/bin"; ln -sf "$THALWEG_BIN" "$WORK/bin/thalweg"; ln -sf "$(pg_bin 15)/psql" "$WORK/bin/psql"; PATH=$WORK/bin:$PATH
-    number=0
-    # `handle` is what one line finds out and the next ones use.
-    handle=
-    while IFS= read -r line; do
-      number=$((number + 1))
-      case $line in
-        handle=*) eval "$line"; export handle; out=$handle code=0; [ -n "$handle" ] || code=1 ;;
-        "thalweg shape tail"*) out=$(timeout 3 bash -c "$line" 2>&1); code=$?; [ $code = 124 ] && code=0 ;;
-        *) out=$(timeout 20 bash -c "$line" 2>&1); code=$? ;;
-      esac
-      if [ $code = 0 ]; then pass "quick start line $number works: ${line:0:60}…"; else fail "quick start line $number: $line: $out"; fi
-      case $line in
-        *" -i "*) check "  its rows are there" says 'call Ann' echo "$out" ;;
-        *offset=0_0*) check "  it says that this is all" says 'up-to-date' echo "$out" ;;
-        *" tail "*) check "  what SQL changed is told" says '"done":"true"' echo "$out" ;;
-        *" ls"*) check "  the shape is listed" says 'public.items' echo "$out" ;;
-      esac
-    done < <(quick_start_lines | sed 's#^curl #curl -fsS #')
-    check "the quick start has lines to try" test "$number" -ge 10
+    pasted docs/shapes/quick-start.md "quick start"
+    handle=$(part 3 | sed -n 's/^handle=//p')
+    check "its rows are there" says 'call Ann' part 2
+    check "the next answer says that this is all" says 'up-to-date' part 3
+    check "what SQL changes meanwhile is told" says '"done":"true"' part 4
+    check "the shape is listed" says 'public.items' part 5
+    check "tail begins with the rows as they are now" says '"done":"true"' part 6
     check "tail of a table that is not there says so" refuses "does not exist" thalweg shape tail nowhere
     check "a shape is dropped by its handle" thalweg shape drop "$handle"
     check "and is gone then" refuses "no_shape" thalweg shape drop "$handle"

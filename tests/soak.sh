@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# The long forms. SEEDS=10000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [fuzz] [backup] [faults] [oracle]
+# The long forms. SEEDS=10000 INTERLEAVINGS=100000 KILLS=200 FUZZ_SECONDS=600 tests/soak.sh [simulation] [crash] [fuzz] [backup] [faults] [oracle]
 . "$(dirname "$0")/lib.sh"
 cd "$ROOT" || exit 1
-SEEDS=${SEEDS:-10000} KILLS=${KILLS:-200} FUZZ_SECONDS=${FUZZ_SECONDS:-600}
+SEEDS=${SEEDS:-10000} INTERLEAVINGS=${INTERLEAVINGS:-100000} KILLS=${KILLS:-200} FUZZ_SECONDS=${FUZZ_SECONDS:-600}
 STEPS=${*:-simulation crash fuzz backup faults oracle}
 cargo build --release --locked -p thalweg -p thalweg-crash -p thalweg-oracle -p thalweg-loadgen || exit 1
 for step in $STEPS; do
   case $step in
     simulation)
-      check "simulations, $SEEDS seeds" env SEEDS="$SEEDS" cargo test --release --workspace --locked simulation -- --nocapture
+      check "every simulation, $SEEDS seeds and $INTERLEAVINGS orders of threads" \
+        env SEEDS="$SEEDS" INTERLEAVINGS="$INTERLEAVINGS" tests/simulations.sh run
       ;;
     crash)
       # Half of them with tokens, half without.

@@ -12,7 +12,7 @@ mkdir -p "$SCRATCH"; WORK=$(mktemp -d "$SCRATCH/nginx-XXXXXX")
 PROXY_PID=
 trap '[ -n "$PROXY_PID" ] && kill "$PROXY_PID"; stop_server KILL; rm -rf "$WORK"' EXIT
 machine
-serve thalweg:durable "$WORK/data" --max-connections 15000 || exit 1
+serve thalweg:durable "$WORK/data" --allow-host '*' --max-connections 15000 || exit 1
 PORT=$(free_port)
 cat >"$WORK/nginx.conf" <<EOF
 daemon off;

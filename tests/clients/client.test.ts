@@ -163,6 +163,24 @@ it("delivers binary bytes over SSE", async () => {
   expect(seen).toEqual([...bytes])
 })
 
+it("tells a conflict of Stream-Seq from other conflicts, by the words that clients look for", async () => {
+  const name = "conflicts"
+  const type = { "content-type": "text/plain" }
+  await fetch(server.url(name), { method: "PUT", headers: type })
+  const append = (headers: Record<string, string>, body = "x") => fetch(server.url(name), { method: "POST", headers, body })
+  expect((await append({ ...type, "stream-seq": "b" })).status).toBe(204)
+  const conflict = await append({ ...type, "stream-seq": "a" })
+  // PHP: "sequence conflict" in the body; TypeScript and Elixir: "sequence" in the message.
+  expect([conflict.status, (await conflict.text()).toLowerCase()]).toEqual([409, expect.stringContaining("sequence conflict")])
+  const error = await new DurableStream({ url: server.url(name), contentType: "text/plain" }).append("x", { seq: "a" }).catch((e: Error) => e)
+  expect((error as Error).message.toLowerCase()).toContain("sequence")
+  for (const headers of [{ "content-type": "application/json" }, { ...type, "if-match": '"0000000000000064_0000000000000000"' }]) {
+    const other = await append(headers, "1")
+    expect([409, 412]).toContain(other.status)
+    expect((await other.text()).toLowerCase()).not.toContain("sequence")
+  }
+})
+
 describe("closing", () => {
   it("is final and idempotent", async () => {
     const url = fresh()

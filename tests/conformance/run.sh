@@ -17,7 +17,9 @@ once() {
   [ "$f" = 0 ] && [ "$p" != "$EXPECTED" ] && fail "$1 has $EXPECTED tests"
 }
 
-start_server --long-poll-timeout 500ms --webhook-targets local || { fail "the server starts"; finish conformance; }
+# One test asks first, as a page of https://example.com would.
+PAGES=https://example.com
+start_server --long-poll-timeout 500ms --webhook-targets local --allow-origin $PAGES || { fail "the server starts"; finish conformance; }
 for run in $(seq "$RUNS"); do once "run $run"; done
 [ "$THALWEG_KIND" = peer ] && finish conformance
 check "the server stops gracefully after the suite" stop_server
@@ -39,7 +41,7 @@ certificate() {
 }
 if ! command -v openssl >/dev/null; then
   skip "conformance suite over TLS (needs openssl)"
-elif certificate && start_server --long-poll-timeout 500ms --webhook-targets local --tls-cert "$WORK/cert.pem" --tls-key "$WORK/key.pem"; then
+elif certificate && start_server --long-poll-timeout 500ms --webhook-targets local --allow-origin $PAGES --tls-cert "$WORK/cert.pem" --tls-key "$WORK/key.pem"; then
   BASE=${BASE/http:/https:}
   check "curl trusts the certificate" curl -fsS --cacert "$WORK/cert.pem" "$BASE/health"
   export NODE_EXTRA_CA_CERTS=$WORK/cert.pem
@@ -49,7 +51,7 @@ elif certificate && start_server --long-poll-timeout 500ms --webhook-targets loc
 else
   fail "the server starts with a certificate"
 fi
-if start_server --long-poll-timeout 500ms --webhook-targets local --window-bytes 4KiB --chunk-cache-bytes 4KiB; then
+if start_server --long-poll-timeout 500ms --webhook-targets local --allow-origin $PAGES --window-bytes 4KiB --chunk-cache-bytes 4KiB; then
   once "with a tiny window"
   stop_server
 else

@@ -5,13 +5,16 @@
 #   tests/electric/suite.sh CHECKOUT [BASE]       all of it; without BASE the binary under test is started (tests/lib.sh)
 #   tests/electric/suite.sh --postgres CHECKOUT   only its Postgres, until Enter or a signal
 #
-# FILES chooses test files (integration client stream fetch cache), TESTS a name pattern.
+# FILES chooses test files of the client (integration client stream fetch cache), PACKAGES what else of the checkout is run (react-hooks
+# experimental y-electric), TESTS a name pattern.
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../pg.sh"
 PATH=$PATH:/usr/sbin
 ONLY_POSTGRES=0; [ "${1:-}" = --postgres ] && { ONLY_POSTGRES=1; shift; }
 CHECKOUT=${1:?a checkout of electric-sql/electric} URL=${2:-}
-FILES=${FILES:-integration client stream fetch cache}
+FILES=${FILES-integration client stream fetch cache} PACKAGES=${PACKAGES-react-hooks experimental y-electric}
+# Other packages use the client as it is published.
+CLIENT_PACKAGE=1.5.28
 CHECKOUT=$(cd "$CHECKOUT" && pwd) || exit 1
 # What the suite has hard-coded.
 SUITE_PG=postgresql://postgres:password@localhost:54321/electric
@@ -105,15 +108,18 @@ CONF
   fi ;;
 esac
 
-# ---- one file after the other
+# ---- one file after the other, then package after package
 
-for file in $FILES; do
-  (cd "$CLIENT" && npx vitest run "test/$file.test.ts" --typecheck.enabled=false ${TESTS:+-t "$TESTS"} \
+# run NAME FOLDER [FILE]: their tests, or those of a file; adds up.
+run() {
+  local file=$1 counts p f
+  (cd "$2" && npx vitest run ${3:+"$3"} --typecheck.enabled=false --coverage.enabled=false ${TESTS:+-t "$TESTS"} \
     --reporter=json --outputFile="$WORK/$file.json") >"$WORK/$file.log" 2>&1 </dev/null
   counts=$(node -e '
     const fs = require("fs"), out = process.argv[1]
     if (!fs.existsSync(out)) process.exit(1)
     const report = JSON.parse(fs.readFileSync(out))
+    for (const file of report.testResults) if (!file.assertionResults.length) console.error("FAILED  " + file.name + ": " + file.message)
     for (const file of report.testResults) for (const test of file.assertionResults)
       if (test.status === "failed") console.error("FAILED  " + test.fullName + ": " + (test.failureMessages[0] ?? "").split("\n")[0])
     console.log(report.numPassedTests, report.numFailedTests)' "$WORK/$file.json") || { tail -5 "$WORK/$file.log"; counts="0 1"; }
@@ -121,6 +127,18 @@ for file in $FILES; do
   [ "$p$f" = 00 ] && { tail -5 "$WORK/$file.log"; f=1; }
   echo "$file: $p passed, $f failed"
   PASSED=$((PASSED + p)) FAILED=$((FAILED + f))
+}
+for file in $FILES; do run "$file" "$CLIENT" "test/$file.test.ts"; done
+
+for package in $PACKAGES; do
+  there=$SUITE/packages/$package
+  mkdir -p "$there" && cp -r "$CHECKOUT/packages/$package/." "$there/"
+  if [ ! -e "$there/complete" ]; then
+    sed -i "s#\"workspace:[^\"]*\"#\"$CLIENT_PACKAGE\"#" "$there/package.json"
+    (cd "$there" && npm install --no-audit --no-fund) >"$there/install.log" 2>&1 || { tail -5 "$there/install.log"; fail "$package is installed"; continue; }
+    touch "$there/complete"
+  fi
+  run "$package" "$there"
 done
 [ "$FAILED" = 0 ] || [ ! -s "$WORK/server.log" ] || tail -5 "$WORK/server.log"
 finish electric

@@ -1,7 +1,7 @@
 // Opens the page while appends, a long-poll reader and an SSE reader are at work; prints `ok claim` or `FAILED claim` per check.
 import { chromium } from "playwright-core"
 
-const [base, pid] = process.argv.slice(2)
+const [base, pid, withShapes] = process.argv.slice(2)
 const shots = process.env.LIVE_SHOTS
 const check = (claim, holds, why = "") => console.log(holds ? `ok ${claim}` : `FAILED ${claim} ${why}`)
 const pause = (ms) => new Promise((done) => setTimeout(done, ms))
@@ -20,11 +20,14 @@ async function writer(n) {
   }
 }
 async function follower(n) {
-  const response = await fetch(`${url}/${n}?offset=now&live=sse`).catch(() => null)
-  if (!response?.ok) return
-  const reader = response.body.getReader()
-  while (loading && !(await reader.read()).done);
-  await reader.cancel()
+  // One connection lasts a minute.
+  while (loading) {
+    const response = await fetch(`${url}/${n}?offset=now&live=sse`).catch(() => null)
+    if (!response?.ok) return
+    const reader = response.body.getReader()
+    while (loading && !(await reader.read()).done);
+    await reader.cancel()
+  }
 }
 const load = Promise.all(Array.from({ length: 8 }, (_, n) => writer(n)))
 await pause(300)
@@ -54,7 +57,7 @@ try {
   }))
 
   await pause(3500)
-  const moving = ["Appends: appends", "Append latency: p50", "Append latency: p99", "Traffic: in", "Traffic: out", "Settle lag: not settled yet", "requests", "time of a sync", "appends per sync"]
+  const moving = ["Appends: appends", "Append latency: p50", "Append latency: p99", "Content: in", "Content: out", "Settle lag: not settled yet", "requests", "time of a sync", "appends per sync"]
   const first = Object.fromEntries(await Promise.all(moving.map(async (name) => [name, await figure(name)])))
   for (const name of moving) check(`${name} is a figure`, parseFloat(first[name]) > 0, first[name])
   const before = await inked()
@@ -67,9 +70,23 @@ try {
   check("streams are counted", (await figure("streams")) === "8", await figure("streams"))
   check("readers that wait are counted", Number(await figure("waiting readers")) >= 1, await figure("waiting readers"))
   check("memory is known", /^\d.* MiB$/.test(await figure("memory")), await figure("memory"))
+  const rows = () => page.locator(".list tbody tr").allTextContents()
+  await page.waitForFunction(() => document.querySelectorAll(".list tbody tr").length === 8)
+  await page.waitForFunction(() => /B\/s/.test(document.querySelector(".list tbody tr").textContent), null, { timeout: 20000 })
+  check("streams are listed with size, rate and type", (await rows()).every((row) => /^load\/\d+[\d.]+ (KiB|MiB)[\d.]+ [KM]iB\/stext\/plainopenall$/.test(row)), (await rows())[0])
   check("it says that it serves, since when, and which version", /serving/.test(await page.locator("#state").textContent()) && /^up \d+/.test(await page.locator("#uptime").textContent()) && /^\d+\.\d+/.test(await page.locator("#version").textContent()))
   await pause(Number(process.env.LIVE_SECONDS ?? 4) * 1000)
   await page.screenshot({ path: `${shots}/light.png` })
+  // Those of the README: LIVE_SECONDS=110 tests/live/run.sh, then docs/live-light.png and docs/live-dark.png are these.
+  if (process.env.LIVE_SECONDS) {
+    await page.setViewportSize({ width: 1240, height: 1010 })
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme })
+      await pause(1200)
+      await page.screenshot({ path: `${shots}/live-${colorScheme}.png`, scale: "css" })
+    }
+    await page.setViewportSize({ width: 1240, height: 860 })
+  }
   await page.emulateMedia({ colorScheme: "dark" })
   await pause(1200)
   const ground = await page.evaluate(() => getComputedStyle(document.body).backgroundColor)
@@ -87,11 +104,32 @@ try {
   const blocked = complaints.some((text) => /Content Security Policy/.test(text))
   check("the policy lets nothing else through", loaded === "refused" && blocked, complaints.join(" | "))
 
+  // ---- words
+
+  const unexplained = await page.evaluate(() => [...document.querySelectorAll("th, .card h2 b, .facts .card")].filter((one) => (one.title ?? "").length < 15).map((one) => one.textContent))
+  check("every chart, figure and column is explained where it stands", unexplained.length === 0, unexplained.join(" | "))
+  const meanings = await page.evaluate(() => [document.querySelectorAll("dt").length, document.querySelectorAll(".charts .card, .facts .card").length])
+  check("and in a list of words, for readers without a mouse", meanings[0] === meanings[1] && meanings[0] > 12, meanings.join(" "))
+
   // ---- a server that wants to know who asks
 
-  await page.route("**/metrics", (route) => route.request().headers().authorization === "Bearer s3cret" ? route.continue() : route.fulfill({ status: 401, body: "who?" }))
+  const who = { asked: 0, told: [] }
+  const guard = (route) => {
+    const { authorization } = route.request().headers()
+    who.asked++
+    return authorization === "Bearer s3cret" ? route.continue() : route.fulfill({ status: authorization ? 403 : 401, body: "who?" })
+  }
+  await page.route("**/metrics", guard)
   await page.waitForSelector("#ask:not([hidden])")
-  check("without a token it says what is missing", /401/.test(await page.locator("#state").textContent()))
+  check("without a token it says what is missing", /a token is needed/.test(await page.locator("#state").textContent()))
+  const before401 = who.asked
+  await pause(3500)
+  check("and asks the server no more until it has one", who.asked === before401, `${who.asked - before401} requests in 3.5 s`)
+  await page.screenshot({ path: `${shots}/token.png` })
+  await page.fill("#token", "wrong")
+  await page.keyboard.press("Enter")
+  await page.waitForFunction(() => /may not read everything/.test(document.getElementById("state").textContent))
+  check("a token that is not enough is told from none", await page.locator("#ask").isVisible())
   await page.fill("#token", "s3cret")
   await page.keyboard.press("Enter")
   await page.waitForSelector("#ask[hidden]", { state: "attached" })
@@ -106,11 +144,47 @@ try {
   await pause(300)
   process.kill(Number(pid), "SIGCONT")
   await page.waitForFunction(() => document.getElementById("state").textContent === "serving")
-  await pause(2500)
+  // Two minutes of lines would hide what comes: a new page.
+  await page.goto(base)
+  await page.setViewportSize({ width: 1240, height: 1300 })
+  await pause(4500)
+  check("requests of the page itself are not counted", (await figure("requests")) === "0/s", await figure("requests"))
+  check("nor is what they bring", (await figure("Content: out")) === "0 B/s", await figure("Content: out"))
+  check("at rest no latency is drawn", (await inked())[1] === 0, String(await inked()))
+  await fetch(`${url}/0`, { method: "POST", headers: { "content-type": "text/plain" }, body: "one" })
+  await pause(3500)
+  check("a single append is drawn", (await inked())[1] > 5, String(await inked()))
+  await page.screenshot({ path: `${shots}/rest.png` })
+  for (let n = 0; n < 20; n++) await fetch(`${base}/v1/stream/more/${n}%20${n === 3 ? "%3Cb%3Ebold" : ""}`, { method: "PUT", headers: { "content-type": "application/json" } })
+  await page.waitForFunction(() => document.querySelectorAll(".list tbody tr").length === 15, null, { timeout: 20000 })
+  await page.click("button[aria-label='next page']")
+  await page.waitForFunction(() => document.querySelectorAll(".list tbody tr").length === 13, null, { timeout: 20000 })
+  check("long lists have pages", (await rows()).some((row) => row.startsWith("more/9")))
+  check("there is no next page after the last", await page.locator("button[aria-label='next page']").isDisabled())
+  await page.fill("input[aria-label='begins with']", "more/3")
+  await page.keyboard.press("Enter")
+  await page.waitForFunction(() => document.querySelectorAll(".list tbody tr").length === 1, null, { timeout: 20000 })
+  check("names are found by their beginning, and shown as text", (await rows())[0].startsWith("more/3 <b>bold"), (await rows())[0])
   check("at rest the rate is zero and there is no latency", (await figure("Appends: appends")) === "0/s" && (await figure("Append latency: p50")) === "–", await figure("Appends: appends"))
   process.kill(Number(pid), "SIGKILL")
   await page.waitForFunction(() => document.getElementById("state").className === "bad", null, { timeout: 15000 })
   check("a server that is gone is said to be", (await page.locator("#state").textContent()) === "no answer")
+
+  // ---- shapes, if there is a database
+
+  if (withShapes) {
+    const shapes = await browser.newPage({ viewport: { width: 1240, height: 1500 }, deviceScaleFactor: 2, colorScheme: "dark" })
+    shapes.on("console", (message) => { if (message.type() === "error") complaints.push(message.text()) })
+    await fetch(`${withShapes}/v1/shape?table=items&offset=-1`)
+    await fetch(`${withShapes}/v1/shape?table=items&offset=-1&where=id%20%3E%201`)
+    await shapes.goto(withShapes)
+    await shapes.waitForFunction(() => document.querySelectorAll(".list").length === 2 && document.querySelectorAll(".list")[1].querySelectorAll("tbody tr").length === 2, null, { timeout: 30000 })
+    const listed = await shapes.locator(".list").nth(1).locator("tbody tr").allTextContents()
+    check("shapes are listed with table, clause and rows", listed.some((row) => /^public.itemsall rows\w+3/.test(row)) && listed.some((row) => row.includes("id > 1")), listed.join(" | "))
+    check("figures of shapes are shown where there are shapes", (await shapes.locator('[data-figure="shapes"]').textContent()) === "2" && (await shapes.locator("canvas").count()) === 6)
+    await pause(2500)
+    await shapes.screenshot({ path: `${shots}/shapes.png` })
+  }
 } finally {
   loading = false
   await browser.close()

@@ -9,7 +9,7 @@ shapes_behind_nginx() {
   sql() { as_pg "$(pg_bin 15)/psql" -qAt -d "$PG_URL" -c "$1"; }
   sql "CREATE TABLE items (id int PRIMARY KEY, title text NOT NULL); INSERT INTO items SELECT n, 'item ' || n FROM generate_series(1, 2000) n"
   export THALWEG_DATABASE_URL=$PG_URL THALWEG_SHAPE_SECRET=s3cret
-  start_server --shape-long-poll-timeout 3s || { fail "the server of shapes starts"; return; }
+  start_server --shape-long-poll-timeout 3s --allow-host localhost || { fail "the server of shapes starts"; return; }
   for _ in $(seq 100); do [ "$(command curl -s -o /dev/null -w '%{http_code}' "$BASE/v1/health")" = 200 ] && break; sleep 0.1; done
 
   sed -e "s#127.0.0.1:4437#${BASE#http://}#" -e "s#listen 443#listen 127.0.0.1:$PORT#" -e "s#/var/cache/nginx/shapes#$DIR/cache/shapes#" \

@@ -9,7 +9,8 @@ import { after, before, describe, test } from "node:test"
 import { eventually, sleep, World } from "./support/world.mjs"
 
 let w
-before(async () => (w = await World.start()))
+// One test asks through a relay, which has another port.
+before(async () => (w = await World.start({ settings: { THALWEG_ALLOW_HOST: "127.0.0.1" } })))
 after(() => w?.stop())
 
 /** Runs `thalweg shape …`; `until`: it is ended by SIGTERM when this is true of its output so far. */

@@ -289,7 +289,7 @@ describe("clients that do not read", () => {
     new Promise((resolve, reject) => {
       const url = w.at(params)
       const socket = dial(url.port, url.hostname, () => {
-        socket.write(`GET ${url.pathname}${url.search} HTTP/1.1\r\nhost: x\r\n\r\n`)
+        socket.write(`GET ${url.pathname}${url.search} HTTP/1.1\r\nhost: ${url.host}\r\n\r\n`)
         socket.pause()
         resolve(socket)
       })

@@ -6,7 +6,7 @@ import { after, before, describe, test } from "node:test"
 import { World } from "./support/world.mjs"
 
 let w
-before(async () => (w = await World.start({ settings: { ELECTRIC_CACHE_MAX_AGE: "62", ELECTRIC_CACHE_STALE_AGE: "312" } })))
+before(async () => (w = await World.start({ settings: { THALWEG_ALLOW_ORIGIN: "https://app.example", ELECTRIC_CACHE_MAX_AGE: "62", ELECTRIC_CACHE_STALE_AGE: "312" } })))
 after(() => w?.stop())
 
 const list = (header) => (header ?? "").split(",").map((item) => item.trim()).filter(Boolean).sort()

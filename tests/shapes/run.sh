@@ -14,7 +14,7 @@ need_pg $MAJORS
 workspace
 # Beside node_modules, where imports are looked up.
 HERE=$NPM/shapes-$$
-mkdir -p "$HERE" && cp -r "$ROOT"/tests/shapes/*.mjs "$ROOT"/tests/shapes/support "$HERE"/
+mkdir -p "$HERE" && cp -r "$ROOT"/tests/shapes/*.mjs "$ROOT"/tests/shapes/support "$ROOT"/examples/shapes-access "$HERE"/
 RUNNING=()
 trap 'for pid in "${RUNNING[@]}"; do kill "$pid" 2>/dev/null; done; wait; rm -rf "$HERE" "$WORK"; pg_cleanup' EXIT
 FILES=${FILES:-$(cd "$HERE" && ls ./*.test.mjs | sed 's/.test.mjs//; s#./##')}

@@ -2,6 +2,8 @@
 
 use anyhow::{Context, bail};
 use memchr::{memchr, memmem};
+use std::net::SocketAddr;
+use std::sync::OnceLock;
 
 /// How the body of an answer ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,12 +145,25 @@ impl Chunks {
     }
 }
 
+static HOST: OnceLock<String> = OnceLock::new();
+
+/// What requests name as their host: the server's address, which it may insist on.
+pub(crate) fn set_host(server: SocketAddr) {
+    let _ = HOST.set(server.to_string());
+}
+
+pub(crate) fn host() -> &'static str {
+    HOST.get().map_or("bench", String::as_str)
+}
+
 /// Puts a request at the end of `out`.
 pub(crate) fn request(out: &mut Vec<u8>, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
     out.extend_from_slice(method.as_bytes());
     out.push(b' ');
     out.extend_from_slice(path.as_bytes());
-    out.extend_from_slice(b" HTTP/1.1\r\nhost: bench\r\n");
+    out.extend_from_slice(b" HTTP/1.1\r\nhost: ");
+    out.extend_from_slice(host().as_bytes());
+    out.extend_from_slice(b"\r\n");
     for (name, value) in headers {
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b": ");

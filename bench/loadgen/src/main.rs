@@ -27,6 +27,7 @@ use work::weave::Pattern;
 
 fn main() -> anyhow::Result<()> {
     let Cli { target, command } = Cli::parse();
+    http::set_host(target.server);
     let path = |stream: &str| format!("/v1/stream/{stream}");
     match command {
         Command::Create { names, json, ttl } => {

@@ -104,7 +104,7 @@ pub fn inner_tables(sql: &str, params: &[(u32, String)]) -> Result<Vec<Named>, P
     Ok(found)
 }
 
-fn named(query: &Select) -> Named {
+pub(crate) fn named(query: &Select) -> Named {
     Named { schema: query.schema.clone(), name: query.table.clone() }
 }
 

@@ -13,6 +13,7 @@ mod function;
 mod index;
 mod key;
 mod like;
+mod narrow;
 mod predicate;
 mod print;
 mod row;
@@ -26,6 +27,7 @@ pub use condition::{Condition, Filter, InnerTable, Membership, Named, Position, 
 pub use error::ParseError;
 pub use index::{Explanation, Filing, Index};
 pub use key::Key;
+pub use narrow::{Uses, both, uses};
 pub use predicate::Predicate;
 pub use schema::{Column, Schema};
 pub use union::any_sql;

@@ -31,6 +31,14 @@ pub(crate) fn next_part(pattern: &str) -> Option<(Part, &str)> {
     Some((part, chars.as_str()))
 }
 
+/// Whether a pattern does not end in a lone escape.
+pub(crate) fn is_whole(mut pattern: &str) -> bool {
+    while let Some((_, behind)) = next_part(pattern) {
+        pattern = behind;
+    }
+    pattern.is_empty()
+}
+
 /// Whether a text matches. A pattern that ends in a lone escape is an error, once the match gets there.
 pub(crate) fn matches(text: &str, pattern: &str, budget: &Budget) -> Result<bool, Failed> {
     let (mut text, mut pattern) = (text, pattern);

@@ -1,6 +1,7 @@
-//! What a server says when it is ready, and where.
+//! What a server says when it is ready, and where: a banner for people on standard output, a line of the log, and the ready file.
 
-use crate::config::{AuthMode, Config, Durability};
+use crate::config::{AuthMode, Config, Durability, LogFormat, Switch, without_password};
+use crate::logs;
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,9 +12,21 @@ pub(crate) struct Announcement {
     ready_file: Option<PathBuf>,
 }
 
-/// Says on standard output that requests are served at `address`, and writes it to the ready file, if one is asked for.
+/// Says that requests are served at `address`, and writes it to the ready file, if one is asked for. Where the log is for programs there is no
+/// banner: standard output may be the same file.
 pub(crate) fn ready(config: &Config, address: SocketAddr) -> anyhow::Result<Announcement> {
-    println!("{}", banner(config, address));
+    let facts = Facts::of(config, address);
+    if config.log_format == LogFormat::Text {
+        logs::tell(&facts.banner());
+    }
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        data = %facts.data.display(),
+        access = facts.access.0,
+        database = facts.database.0,
+        "listening on {}://{address}",
+        facts.scheme
+    );
     if let Some(path) = config.ready_file() {
         write_whole(path, &format!("{address}\n"))
             .with_context(|| format!("cannot write the ready file {}", path.display()))?;
@@ -40,57 +53,157 @@ fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::rename(&unfinished, path)
 }
 
-fn asks_for_tokens(config: &Config) -> bool {
-    config.auth != AuthMode::Off && !config.tokens.as_os_str().is_empty()
+/// What there is to know of a server before the first request.
+struct Facts {
+    scheme: &'static str,
+    address: SocketAddr,
+    data: PathBuf,
+    durability: &'static str,
+    /// A word or two, and what they mean.
+    access: (String, &'static str),
+    transport: &'static str,
+    database: (String, &'static str),
+    asks_for_tokens: bool,
 }
 
-fn banner(config: &Config, address: SocketAddr) -> String {
-    let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
-    let promise = match config.durability {
-        Durability::Durable => "durable: an append is answered when it is on the disk",
-        Durability::Buffered => {
-            "buffered: an append is answered when it is written; a crash of the machine may lose the newest"
+impl Facts {
+    fn of(config: &Config, address: SocketAddr) -> Self {
+        let tls = config.speaks_tls();
+        Self {
+            scheme: if tls { "https" } else { "http" },
+            address,
+            data: std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone()),
+            durability: match config.durability {
+                Durability::Durable => "durable: an append is answered when it is on the disk",
+                Durability::Buffered => {
+                    "buffered: an append is answered when it is written; a crash of the machine may lose the newest"
+                }
+            },
+            access: access(config),
+            transport: if tls { "TLS" } else { "plain HTTP, not encrypted" },
+            database: database(config),
+            asks_for_tokens: config.auth != AuthMode::Off && !config.tokens.as_os_str().is_empty(),
+        }
+    }
+
+    fn banner(&self) -> String {
+        let Self { scheme, address, .. } = self;
+        // Any address is reachable under the loopback one, and a person cannot type `0.0.0.0` into every client.
+        let mut reachable = *address;
+        if address.ip().is_unspecified() {
+            reachable.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+        }
+        let url = format!("{scheme}://{reachable}");
+        let token = if self.asks_for_tokens { "-H \"authorization: Bearer $TOKEN\" " } else { "" };
+        let lines = [
+            ("data", self.data.display().to_string()),
+            ("durability", self.durability.to_owned()),
+            ("access", explained(&self.access)),
+            ("transport", self.transport.to_owned()),
+            ("database", explained(&self.database)),
+            ("watch", format!("{url}/ in a browser")),
+            (
+                "try",
+                format!("curl -i {token}-X PUT {url}/v1/stream/hello -H 'content-type: text/plain' -d 'first words'"),
+            ),
+            ("", format!("curl {token}'{url}/v1/stream/hello?offset=-1'")),
+        ];
+        let first = format!("thalweg {} listens on {scheme}://{address}", env!("CARGO_PKG_VERSION"));
+        lines.iter().fold(first, |text, (name, value)| format!("{text}\n  {name:<10}  {value}"))
+    }
+}
+
+fn explained((words, meaning): &(String, &str)) -> String {
+    format!("{words}{}{meaning}", if meaning.is_empty() { "" } else { ": " })
+}
+
+/// Who may do what.
+fn access(config: &Config) -> (String, &'static str) {
+    let tokens = !config.tokens.as_os_str().is_empty();
+    match (config.auth, config.is_local()) {
+        (AuthMode::Off, false) => {
+            ("open".to_owned(), "every machine that reaches this address may read, write and delete everything")
+        }
+        (AuthMode::On | AuthMode::Auto, _) if tokens => (format!("tokens of {}", config.tokens.display()), ""),
+        (AuthMode::Off | AuthMode::Auto, true) => {
+            ("no tokens".to_owned(), "every program of this machine may read, write and delete everything")
+        }
+        _ => ("closed but for shapes".to_owned(), "there are no --tokens"),
+    }
+}
+
+fn database(config: &Config) -> (String, &'static str) {
+    if !config.serves_shapes() {
+        return ("none".to_owned(), "");
+    }
+    let meaning = match (config.shape_insecure, config.dev) {
+        (Switch::On, false) => "its tables are served as shapes, to every client and without a secret",
+        (Switch::On, true) => {
+            "its tables are served as shapes, to every client and without a secret; the replication slot is dropped at the end"
+        }
+        (Switch::Off, false) => "its tables are served as shapes, to clients that have the secret or a token",
+        (Switch::Off, true) => {
+            "its tables are served as shapes, to clients that have the secret or a token; the replication slot is dropped at the end"
         }
     };
-    // Any address is reachable under the loopback one, and a person cannot type `0.0.0.0` into every client.
-    let mut reachable = address;
-    if address.ip().is_unspecified() {
-        reachable.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
-    }
-    format!(
-        "thalweg {version} listens on {scheme}://{address}\n  \
-           data        {data}\n  \
-           durability  {promise}\n  \
-           watch       {scheme}://{reachable}/ in a browser
-  \
-           try         curl {options}-X PUT {scheme}://{reachable}/v1/stream/hello -H 'content-type: text/plain' -d 'first words'
-              \
-                       curl {options}'{scheme}://{reachable}/v1/stream/hello?offset=-1'",
-        version = env!("CARGO_PKG_VERSION"),
-        scheme = if config.speaks_tls() { "https" } else { "http" },
-        options = if asks_for_tokens(config) { "-H \"authorization: Bearer $TOKEN\" " } else { "" },
-        data = data.display(),
-    )
+    (without_password(&config.database_url), meaning)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Settings, load};
+    use crate::config::{Settings, load, load_for_dev};
+
+    fn banner(settings: Settings) -> String {
+        Facts::of(&load(settings, None).unwrap(), "0.0.0.0:4437".parse().unwrap()).banner()
+    }
 
     #[test]
-    fn the_banner_names_address_folder_durability_and_a_line_to_try() {
-        let config = load(Settings::default(), None).unwrap();
-        let text = banner(&config, "0.0.0.0:4437".parse().unwrap());
+    fn the_banner_names_address_folder_promises_and_a_line_to_try() {
+        let text = banner(Settings::default());
         for part in [
             "http://0.0.0.0:4437",
             "/data",
             "durable:",
+            "no tokens: every program of this machine",
+            "plain HTTP",
+            "database    none",
             "http://127.0.0.1:4437/ in a browser",
-            "curl -X PUT http://127.0.0.1:4437/v1/stream/hello",
+            "curl -i -X PUT http://127.0.0.1:4437/v1/stream/hello",
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }
+    }
+
+    #[test]
+    fn the_banner_says_who_may_do_what() {
+        let open = Settings {
+            listen: Some("0.0.0.0:4437".parse().unwrap()),
+            auth: Some(AuthMode::Off),
+            ..Settings::default()
+        };
+        assert!(banner(open).contains("open: every machine"));
+        let guarded = Settings { tokens: Some("/etc/tokens.toml".into()), ..Settings::default() };
+        let text = banner(guarded);
+        assert!(text.contains("tokens of /etc/tokens.toml") && text.contains("Bearer $TOKEN"), "{text}");
+        let database = Settings {
+            database_url: Some("postgres://me:secret@db/app".to_owned()),
+            shape_insecure: Some(Switch::On),
+            ..Settings::default()
+        };
+        let text = banner(database);
+        assert!(text.contains("postgres://me:***@db/app: its tables are served as shapes, to every client"), "{text}");
+        assert!(!text.contains(":secret@"));
+    }
+
+    #[test]
+    fn the_banner_of_dev_names_the_database_and_says_what_becomes_of_its_slot() {
+        let settings =
+            Settings { database_url: Some("postgres://me:hidden@db/shop".to_owned()), ..Settings::default() };
+        let config = load_for_dev(settings, None).unwrap();
+        let text = Facts::of(&config, "127.0.0.1:4437".parse().unwrap()).banner();
+        assert!(text.contains("postgres://me:***@db/shop") && text.contains("slot is dropped at the end"), "{text}");
+        assert!(!text.contains("hidden"), "{text}");
     }
 
     #[test]

@@ -3,16 +3,44 @@
 //! There is one table of settings, below; flags, `THALWEG_…` variables, keys of the file, `--help` and the defaults come from it.
 
 mod electric;
+pub(crate) mod environment;
 mod file;
+mod show;
 mod values;
 
-pub(crate) use values::{AuthMode, Durability, Listen, LogFormat, Size, Span, Switch, WebhookTargets};
+pub(crate) use show::{Source, described, example, without_password};
+
+pub(crate) use values::{AuthMode, Durability, Listen, LogFormat, Names, Size, Span, Switch, WebhookTargets};
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 
+/// What is told of a setting: on the command line, in the example file, in the documentation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    /// In the file; the flag has dashes for its underscores.
+    pub(crate) key: &'static str,
+    pub(crate) heading: &'static str,
+    /// As people write it; empty if there is none.
+    pub(crate) default: &'static str,
+    pub(crate) env: &'static str,
+    /// What a value looks like.
+    pub(crate) value: &'static str,
+    pub(crate) help: &'static str,
+}
+
+/// The help of a flag: what it does, and its default if there is one.
+macro_rules! help {
+    ("", $help:literal) => {
+        $help
+    };
+    ($default:literal, $help:literal) => {
+        concat!($help, " [default: ", $default, "]")
+    };
+}
+
 macro_rules! settings {
-    ($($heading:literal { $($key:ident: $type:ty = $default:literal, $env:literal, $value:literal, $help:literal;)+ })+) => {
+    ($($heading:literal { $($key:ident: $type:ty = $default:tt, $env:literal, $value:literal, $help:literal;)+ })+) => {
         /// One layer of settings: what it does not set is left to the layer below.
         #[derive(Clone, Debug, Default, clap::Args, serde::Deserialize)]
         #[serde(default)]
@@ -20,7 +48,7 @@ macro_rules! settings {
             $($(
                 #[doc = $help]
                 #[arg(long, env = $env, value_name = $value, help_heading = $heading, hide_env = true,
-                      help = concat!($help, " [default: ", $default, "]"))]
+                      help = help!($default, $help))]
                 #[serde(deserialize_with = "file::value")]
                 pub(crate) $key: Option<$type>,
             )+)+
@@ -30,9 +58,19 @@ macro_rules! settings {
             /// The keys of the file.
             const KEYS: &'static [&'static str] = &[$($(stringify!($key)),+),+];
 
+            /// All settings, in the order in which they are shown.
+            pub(crate) const ALL: &'static [Setting] = &[$($(Setting {
+                key: stringify!($key), heading: $heading, default: $default, env: $env, value: $value, help: $help,
+            }),+),+];
+
             /// These settings, and those of `below` where these say nothing.
             fn over(self, below: Self) -> Self {
                 Self { $($($key: self.$key.or(below.$key)),+),+ }
+            }
+
+            /// Whether this layer says something of a key.
+            fn has(&self, key: &str) -> bool {
+                match key { $($(stringify!($key) => self.$key.is_some(),)+)+ _ => false }
             }
 
             fn resolve(self) -> anyhow::Result<Config> {
@@ -44,6 +82,7 @@ macro_rules! settings {
                             Err(error) => bail!("the default of {} is wrong: {error}", stringify!($key)),
                         },
                     },)+)+
+                    dev: false,
                 })
             }
         }
@@ -52,6 +91,15 @@ macro_rules! settings {
         #[derive(Clone, Debug)]
         pub(crate) struct Config {
             $($(#[doc = $help] pub(crate) $key: $type,)+)+
+            /// `thalweg dev` was asked for: what it makes in a database is gone when it ends.
+            pub(crate) dev: bool,
+        }
+
+        impl Config {
+            /// Every value as the file has it, in the order of [`Settings::ALL`].
+            fn written(&self) -> Vec<String> {
+                vec![$($(show::Written::written(&self.$key),)+)+]
+            }
         }
     };
 }
@@ -76,6 +124,12 @@ settings! {
             "Whether requests need a token; `auto`: not on a loopback address without --tokens";
         tokens: PathBuf = "", "THALWEG_TOKENS", "FILE",
             "The TOML file of tokens, which `thalweg token new` writes lines for; read again when it changes";
+        allow_host: Names = "", "THALWEG_ALLOW_HOST", "NAME,NAME",
+            "Names that requests may ask for, with a port or without, beside 127.0.0.1, localhost and [::1]; `*`: any. Unset: any if the \
+             server asks for tokens or listens on another address";
+        allow_origin: Names = "", "THALWEG_ALLOW_ORIGIN", "ORIGIN,ORIGIN",
+            "Origins whose pages may use the server, such as https://app.example, beside pages of this machine; `*`: all. Unset: as \
+             --allow-host";
         tls_cert: PathBuf = "", "THALWEG_TLS_CERT", "FILE",
             "The certificate and its chain, in PEM; with --tls-key, only HTTPS is served";
         tls_key: PathBuf = "", "THALWEG_TLS_KEY", "FILE",
@@ -86,6 +140,10 @@ settings! {
             "The largest request body; a larger one is refused with 413";
         max_connections: usize = "10000", "THALWEG_MAX_CONNECTIONS", "N",
             "Connections at a time; one more is refused with 503";
+        max_connections_per_peer: usize = "0", "THALWEG_MAX_CONNECTIONS_PER_PEER", "N",
+            "Connections of one address, or network of IPv6, at a time; 0: as many as in all. Not behind a proxy, which is one address";
+        max_streams: u64 = "10000000", "THALWEG_MAX_STREAMS", "N",
+            "Streams at a time; one more is refused with 507";
         reactors: usize = "0", "THALWEG_REACTORS", "N",
             "Threads that serve requests; 0 is one per core";
         backup_idle: Span = "60s", "THALWEG_BACKUP_IDLE", "TIME",
@@ -198,33 +256,92 @@ settings! {
 }
 
 /// The settings of a server: the flags and the environment, then the file, then the defaults; checked.
+#[cfg(test)]
 pub(crate) fn load(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
-    load_over(flags, file, Settings::default(), false)
+    Layers::gather(flags, file, false)?.resolve()
 }
 
 /// The same for `thalweg dev`, whose defaults suit a machine that only its developer uses.
+#[cfg(test)]
 pub(crate) fn load_for_dev(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
-    let defaults = Settings { webhook_targets: Some(WebhookTargets::Local), ..Settings::default() };
-    load_over(flags, file, defaults, true)
+    Layers::gather(flags, file, true)?.resolve()
 }
 
-fn load_over(flags: Settings, file: Option<&Path>, defaults: Settings, dev: bool) -> anyhow::Result<Config> {
-    let below = match file {
-        Some(path) => file::read(path)?,
-        None => Settings::default(),
-    };
-    let electric = electric::read(&|name| std::env::var(name).ok()).context("in the environment")?;
-    let given = flags.over(electric).over(below).over(defaults);
-    let undecided = given.shape_insecure.is_none();
-    let mut config = given.resolve()?;
-    if dev && undecided && config.shape_secret.is_empty() && config.is_local() {
-        config.shape_insecure = Switch::On;
+/// Where settings come from; each layer wins over those below it.
+#[derive(Clone, Debug)]
+pub(crate) struct Layers {
+    /// Flags and variables of our own.
+    given: Settings,
+    /// Electric's variables.
+    electric: Settings,
+    file: Settings,
+    /// Defaults of `thalweg dev`.
+    dev: Option<Settings>,
+}
+
+impl Layers {
+    pub(crate) fn gather(given: Settings, file: Option<&Path>, dev: bool) -> anyhow::Result<Self> {
+        let file = match file {
+            Some(path) => file::read(path)?,
+            None => Settings::default(),
+        };
+        let electric = electric::read(&|name| std::env::var(name).ok()).context("in the environment")?;
+        let dev = dev.then(|| Settings {
+            webhook_targets: Some(WebhookTargets::Local),
+            // The slot and the publication of a server that is only down for a moment are not taken over.
+            replication_stream_id: Some("dev".to_owned()),
+            ..Settings::default()
+        });
+        Ok(Self { given, electric, file, dev })
     }
-    check(&config).context("these settings do not fit together")?;
-    Ok(config)
+
+    /// The settings in force, if they fit together.
+    pub(crate) fn resolve(&self) -> anyhow::Result<Config> {
+        let Self { given, electric, file, dev } = self.clone();
+        let is_dev = dev.is_some();
+        let all = given.over(electric).over(file).over(dev.unwrap_or_default());
+        let undecided = all.shape_insecure.is_none();
+        let mut config = all.resolve()?;
+        config.dev = is_dev;
+        if is_dev && undecided && config.shape_secret.is_empty() && config.is_local() {
+            config.shape_insecure = Switch::On;
+        }
+        check(&config).context("these settings do not fit together")?;
+        Ok(config)
+    }
+}
+
+/// The data folder may be missing, since the server makes it. Anything else in its place is a mistake.
+fn check_data(data: &Path) -> anyhow::Result<()> {
+    match std::fs::metadata(data) {
+        Ok(found) if !found.is_dir() => bail!("--data {} is a file and not a folder", data.display()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match std::fs::read_link(data) {
+            Ok(to) => bail!(
+                "--data {} is a symbolic link to {}, which is not there: mount or make it, or name another folder",
+                data.display(),
+                to.display()
+            ),
+            Err(_) => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Other databases have addresses that look alike.
+fn check_database(flag: &str, url: &str) -> anyhow::Result<()> {
+    match url.split_once("://") {
+        Some((scheme, _)) if !matches!(scheme, "postgres" | "postgresql") => bail!(
+            "--{flag} begins with {scheme}://, and shapes are parts of a Postgres database: write \
+             postgres://USER:PASSWORD@HOST/DATABASE"
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn check(config: &Config) -> anyhow::Result<()> {
+    check_data(&config.data)?;
+    check_database("database-url", &config.database_url)?;
+    check_database("query-database-url", &config.query_database_url)?;
     let segment = config.journal_segment_bytes.0;
     if segment < 64 << 10 {
         bail!("--journal-segment-bytes {} is under the least size of 64KiB", config.journal_segment_bytes);
@@ -241,6 +358,11 @@ fn check(config: &Config) -> anyhow::Result<()> {
     }
     if config.io_threads == 0 || config.max_connections == 0 {
         bail!("--io-threads and --max-connections must be at least 1");
+    }
+    if let Some(wrong) = config.allow_origin.0.iter().find(|name| !is_origin(name)) {
+        bail!(
+            "--allow-origin `{wrong}` is not an origin; write https://app.example or http://localhost:5173, without a path"
+        );
     }
     if config.tls_cert.as_os_str().is_empty() != config.tls_key.as_os_str().is_empty() {
         bail!("--tls-cert and --tls-key go together");
@@ -273,17 +395,17 @@ fn check(config: &Config) -> anyhow::Result<()> {
         {
             bail!("--replication-stream-id `{id}` must be 1 to 40 of a-z, 0-9 and _");
         }
-        let is_temporary = config.replication_temporary_slot == Switch::On;
+        let is_temporary = config.has_temporary_slot();
         if is_temporary && config.replication_failover_slot == Switch::On {
             bail!(
-                "--replication-temporary-slot and --replication-failover-slot contradict each other: Postgres copies no temporary slot to \
-                 standbys; leave one of them out"
+                "--replication-temporary-slot (always on in `thalweg dev`) and --replication-failover-slot contradict each other: Postgres copies \
+                 no temporary slot to standbys; leave one of them out"
             );
         }
         if is_temporary && !config.database_idle.0.is_zero() {
             bail!(
-                "--replication-temporary-slot and --database-idle contradict each other: all shapes would be made again after each pause; \
-                 leave one of them out"
+                "--replication-temporary-slot (always on in `thalweg dev`) and --database-idle contradict each other: all shapes would be made \
+                 again after each pause; leave one of them out"
             );
         }
         if config.shape_chunk_bytes.0 == 0 || config.shape_database_connections == 0 {
@@ -300,6 +422,13 @@ fn check(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// As browsers write it in `Origin`.
+fn is_origin(name: &str) -> bool {
+    let site = name.split_once("://").filter(|(scheme, _)| !scheme.is_empty()).map(|(_, site)| site);
+    matches!(name, "*" | "null")
+        || site.is_some_and(|site| !site.is_empty() && !site.contains(['/', '?', '#', '@', '*']))
+}
+
 impl Config {
     pub(crate) fn speaks_tls(&self) -> bool {
         !self.tls_cert.as_os_str().is_empty()
@@ -308,6 +437,11 @@ impl Config {
     /// Whether only this machine can reach the server.
     pub(crate) fn is_local(&self) -> bool {
         self.listen.0.ip().to_canonical().is_loopback()
+    }
+
+    /// Whether the replication slot goes with its connection: as set, and always of `thalweg dev`, which leaves nothing behind.
+    pub(crate) fn has_temporary_slot(&self) -> bool {
+        self.dev || self.replication_temporary_slot == Switch::On
     }
 
     pub(crate) fn serves_shapes(&self) -> bool {
@@ -379,6 +513,27 @@ mod tests {
     }
 
     #[test]
+    fn an_address_of_another_database_is_told_from_a_slip() {
+        let said =
+            format!("{:#}", load(flags("--database-url mysql://u:p@h/d --shape-insecure on"), None).unwrap_err());
+        assert!(said.contains("mysql://") && said.contains("postgres://USER"), "{said}");
+        assert!(!said.contains(":p@"), "no password in an error: {said}");
+    }
+
+    #[test]
+    fn what_cannot_be_a_data_folder_is_said_to_be_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, file) = (folder.path().join("link"), folder.path().join("file"));
+        std::os::unix::fs::symlink("/nowhere/at/all", &link).unwrap();
+        std::fs::write(&file, "").unwrap();
+        let refused =
+            |path: &Path| format!("{:#}", load(flags(&format!("--data {}", path.display())), None).unwrap_err());
+        assert!(refused(&link).contains("symbolic link to /nowhere/at/all"), "{}", refused(&link));
+        assert!(refused(&file).contains("is a file"), "{}", refused(&file));
+        assert!(load(flags(&format!("--data {}", folder.path().join("new").display())), None).is_ok());
+    }
+
+    #[test]
     fn settings_that_contradict_each_other_are_refused() {
         for line in [
             "--journal-segment-bytes 1KiB",
@@ -392,16 +547,60 @@ mod tests {
             "--database-url postgres://h/d --shape-insecure on --shape-secret x",
             "--database-url postgres://h/d --shape-insecure on --replication-stream-id a-b",
             "--tls-cert cert.pem",
+            "--allow-origin app.example",
+            "--allow-origin https://app.example/",
+            "--allow-origin https://*.example",
         ] {
             assert!(load(flags(line), None).is_err(), "{line}");
         }
     }
 
     #[test]
-    fn the_list_of_settings_in_the_documentation_is_complete() {
+    fn the_list_of_settings_in_the_documentation_is_complete_and_has_the_defaults() {
         let page = include_str!("../../../docs/ops/configuration.md");
-        for key in Settings::KEYS {
-            assert!(page.contains(&format!("`{key}`")), "docs/ops/configuration.md does not mention `{key}`");
+        for Setting { key, default, .. } in Settings::ALL {
+            let row = page.lines().find(|line| line.starts_with(&format!("| `{key}` | ")));
+            let row = row.unwrap_or_else(|| panic!("docs/ops/configuration.md does not list `{key}`"));
+            let cell = row.split(" | ").nth(1).unwrap().trim_matches('`');
+            let default = if default.is_empty() { "none" } else { default };
+            assert_eq!(cell, default, "docs/ops/configuration.md has another default for `{key}`");
         }
+    }
+
+    /// Numbers as people write them: `10,000`, `32 MiB`, `5 min`.
+    fn bare(text: &str) -> String {
+        text.chars().filter(|c| !matches!(c, ' ' | ',' | '"')).collect()
+    }
+
+    #[test]
+    fn no_page_says_another_default_in_passing() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+        let mut folders = vec![PathBuf::from(folder)];
+        let mut pages = vec![PathBuf::from(folder).join("../README.md")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|ext| ext == "md") {
+                    pages.push(path);
+                }
+            }
+        }
+        let mut seen = 0;
+        for page in pages {
+            let text = std::fs::read_to_string(&page).unwrap();
+            for Setting { key, default, .. } in Settings::ALL {
+                // `max_body` (32 MiB): what stands in the brackets is the default, if it is a number.
+                for rest in text.split(&format!("`{key}` (")).skip(1) {
+                    let said = bare(rest.split([')', ';']).next().unwrap());
+                    if said.starts_with(|c: char| c.is_ascii_digit()) {
+                        assert_eq!(said, bare(default), "{} has another default for `{key}`", page.display());
+                        seen += 1;
+                    }
+                }
+            }
+        }
+        assert!(seen > 20, "only {seen} were found");
     }
 }

@@ -254,8 +254,8 @@ fn hold(path: &Path, files: &[&File], how: FlockOperation, patience: Duration) -
     Ok(())
 }
 
-/// Makes a folder and the missing ones above it, durably; those that it has made, outermost first.
-fn make(path: &Path) -> std::io::Result<Vec<PathBuf>> {
+/// Makes a folder and the missing ones above it, durably, for their owner alone; those that it has made, outermost first.
+pub(crate) fn make(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut missing: Vec<&Path> =
         path.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.is_dir()).collect();
     missing.reverse();

@@ -1,7 +1,7 @@
 //! The routes of the binary: its own few, and the streams' for everything under `/v1/stream/`.
 
-use crate::auth::Auth;
 use crate::backup::{Backups, SERVED};
+use crate::door::Door;
 use crate::live;
 use crate::metrics::{self, Snapshot};
 use std::sync::Arc;
@@ -22,8 +22,8 @@ pub(crate) struct Front<S, V> {
     subscriptions: Arc<Subscriptions>,
     vitals: V,
     backups: Arc<Backups>,
-    /// Asked before any route, if tokens are.
-    auth: Option<Arc<Auth>>,
+    /// Asked before any route.
+    door: Arc<Door>,
     /// They have a secret of their own.
     shapes: Option<ShapesService>,
 }
@@ -34,24 +34,22 @@ impl<S, V> Front<S, V> {
         subscriptions: Arc<Subscriptions>,
         backups: Arc<Backups>,
         vitals: V,
-        auth: Option<Arc<Auth>>,
+        door: Arc<Door>,
         shapes: Option<ShapesService>,
     ) -> Self {
-        Self { streams, subscriptions, vitals, backups, auth, shapes }
+        Self { streams, subscriptions, vitals, backups, door, shapes }
     }
 }
 
 impl<S: Service, V: Vitals> Service for Front<S, V> {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+        if let Some(response) = self.door.judge(request, cx.now_ms, true) {
+            return Reply::Now(response);
+        }
         if let Some(shapes) = &self.shapes
             && ShapesService::serves(request.path)
         {
-            return shapes.handle(request, cx);
-        }
-        if let Some(auth) = &self.auth
-            && let Some(response) = auth.answer(request, cx.now_ms)
-        {
-            return Reply::Now(response);
+            return shapes.handle_as(request, self.door.shapes(request, cx.now_ms), cx);
         }
         if is_stream(request.path) {
             if self.subscriptions.serves(request.path) {
@@ -72,15 +70,12 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
                 None => Reply::Now(plain(404, "application/json").body(NO_SHAPES)),
             };
         }
-        Reply::Now(answer(request.method, request.path, &self.vitals))
+        Reply::Now(answer(request.method, request.path, &self.vitals, &self.door))
     }
 
-    /// Who may not do it need not send it.
+    /// What is refused need not be sent.
     fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
-        if self.shapes.is_some() && ShapesService::serves(head.path) {
-            return None;
-        }
-        self.auth.as_ref()?.on_head(head, now_ms)
+        self.door.judge(head, now_ms, false)
     }
 
     fn round_done(&self) {
@@ -123,24 +118,25 @@ const ROUTES: &str = "\
 const NO_SHAPES: &str =
     r#"{"error":{"code":"no_shapes","message":"this server has no database: --database-url names one"}}"#;
 
-fn answer(method: Method<'_>, path: &str, vitals: &dyn Vitals) -> Response {
-    let respond: fn(&dyn Vitals) -> Response = match path {
-        "/" => |_| {
+fn answer(method: Method<'_>, path: &str, vitals: &dyn Vitals, door: &Door) -> Response {
+    let respond: fn(&dyn Vitals, &Door) -> Response = match path {
+        "/" => |_, _| {
             text(200, &format!("This is thalweg {}: durable streams over HTTP.\n\n{ROUTES}", env!("CARGO_PKG_VERSION")))
         },
-        "/health" => |vitals| match vitals.health() {
+        "/health" => |vitals, _| match vitals.health() {
             Ok(()) => text(200, "ok\n"),
             Err(why) => text(503, &format!("{why}\n")),
         },
-        "/metrics" => {
-            |vitals| plain(200, "text/plain; version=0.0.4; charset=utf-8").body(metrics::render(&vitals.metrics()))
-        }
+        "/metrics" => |vitals, door| {
+            let page = metrics::render(&vitals.metrics(), &door.stats());
+            plain(200, "text/plain; version=0.0.4; charset=utf-8").body(page)
+        },
         _ => {
             return text(404, &format!("There is nothing here. What there is:\n\n{ROUTES}"));
         }
     };
     match method {
-        method if is_read(method) => respond(vitals),
+        method if is_read(method) => respond(vitals, door),
         Method::Options => plain(204, "text/plain").header("allow", "GET, HEAD, OPTIONS"),
         _ => text(405, "Only GET and HEAD work here.\n").header("allow", "GET, HEAD, OPTIONS"),
     }
@@ -155,7 +151,6 @@ pub(crate) fn plain(status: u16, content_type: &str) -> Response {
     Response::new(status)
         .header("content-type", content_type)
         .header("cache-control", "no-store")
-        .header("x-content-type-options", "nosniff")
         .header("cross-origin-resource-policy", "cross-origin")
         .header("access-control-allow-origin", "*")
 }
@@ -177,8 +172,12 @@ mod tests {
         }
     }
 
+    fn door() -> Door {
+        Door::new(&crate::config::load(crate::config::Settings::default(), None).unwrap(), None)
+    }
+
     fn get(path: &str, health: Result<(), String>) -> (u16, String) {
-        let response = answer(Method::Get, path, &Patient(health));
+        let response = answer(Method::Get, path, &Patient(health), &door());
         match response.body {
             Body::Bytes(bytes) => (response.status, String::from_utf8(bytes.to_vec()).unwrap()),
             _ => (response.status, String::new()),
@@ -203,8 +202,8 @@ mod tests {
 
     #[test]
     fn only_reading_works_on_the_binarys_own_pages() {
-        assert_eq!(answer(Method::Post, "/health", &Patient(Ok(()))).status, 405);
-        assert_eq!(answer(Method::Head, "/metrics", &Patient(Ok(()))).status, 200);
+        assert_eq!(answer(Method::Post, "/health", &Patient(Ok(())), &door()).status, 405);
+        assert_eq!(answer(Method::Head, "/metrics", &Patient(Ok(())), &door()).status, 200);
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl<A: Attachment> Kernel<A> {
     /// Opens a unit beside that of the streams, whose data can be made again. It is always durable: who shows something earlier
     /// does so by itself.
     pub(crate) fn open_derived(path: &Path, config: &Config) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(path).with_context(|| format!("cannot make {}", path.display()))?;
+        crate::folder::make(path).with_context(|| format!("cannot make {}", path.display()))?;
         let mut journal = journal_options(config)?;
         journal.window_bytes = journal.window_bytes.min(DERIVED_WINDOW_BYTES);
         let mut logs = logs_options(config);

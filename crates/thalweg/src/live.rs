@@ -1,7 +1,8 @@
-//! The live page at `/`, for browsers: one file of our own, which draws what `/metrics` says.
+//! The live page at `/`, for browsers: it draws what `/metrics` says, and lists streams and shapes. Its files are sent as one.
 
 use rust_embed::Embed;
 use std::fmt::Write;
+use std::sync::OnceLock;
 use thalweg_wire::http::Response;
 
 #[derive(Embed)]
@@ -16,16 +17,34 @@ pub(crate) fn is_wanted(accept: Option<&[u8]>) -> bool {
     accept.is_some_and(|accept| accept.windows(9).any(|part| part.eq_ignore_ascii_case(b"text/html")))
 }
 
+/// The scripts, in the order in which they are needed.
+const SCRIPTS: [&str; 4] = ["figures.js", "charts.js", "lists.js", "page.js"];
+
+/// The page with its style and its scripts in it.
+fn whole() -> Option<String> {
+    let file = |name: &str| Files::get(name).map(|file| String::from_utf8_lossy(&file.data).into_owned());
+    let scripts: Option<String> = SCRIPTS.iter().map(|name| file(name)).collect();
+    Some(file("index.html")?.replace("STYLE", &file("style.css")?).replace("SCRIPT", &scripts?))
+}
+
 /// Puts the page into a response. It may load and run nothing but itself and talk to nobody but us.
 pub(crate) fn page(response: Response) -> Response {
-    let Some(file) = Files::get("index.html") else { return response };
+    static WHOLE: OnceLock<Option<String>> = OnceLock::new();
+    let Some(whole) = WHOLE.get_or_init(whole) else { return response };
     let nonce = nonce();
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'; img-src data:; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     );
-    let text = String::from_utf8_lossy(&file.data).replace(NONCE, &nonce);
-    response.header("content-security-policy", policy).header("referrer-policy", "no-referrer").body(text)
+    let text = whole.replace(NONCE, &nonce);
+    let mut response = response
+        .header("content-security-policy", policy)
+        .header("referrer-policy", "no-referrer")
+        // A page that opened this one, or was opened by it, gets no handle on it.
+        .header("cross-origin-opener-policy", "same-origin")
+        .body(text);
+    response.page = true;
+    response
 }
 
 fn nonce() -> String {
@@ -71,7 +90,9 @@ mod tests {
 
     #[test]
     fn every_figure_of_the_page_is_a_metric() {
-        let metrics = crate::metrics::render(&crate::metrics::Snapshot::default());
+        let shapes = Some(crate::metrics::Shapes::default());
+        let snapshot = crate::metrics::Snapshot { shapes, ..Default::default() };
+        let metrics = crate::metrics::render(&snapshot, &crate::metrics::Door::default());
         let page = shown().1;
         let names =
             page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("thalweg_"));

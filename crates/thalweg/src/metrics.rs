@@ -3,6 +3,7 @@
 //! Names and meanings are documented in `docs/ops/metrics.md`; a test keeps the two in step.
 
 use crate::auth::DeniedCounts;
+use crate::door::RefusedCounts;
 use std::fmt::Write;
 use thalweg_wire::http::Waits;
 
@@ -107,6 +108,16 @@ pub(crate) struct Process {
     pub(crate) memory_bytes: u64,
 }
 
+/// What the process counts outside of its parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Door {
+    /// Requests that no token was asked for, by code.
+    pub(crate) refused: RefusedCounts,
+    pub(crate) streams_max: u64,
+    /// Log lines that were thrown away because nobody took them.
+    pub(crate) log_lines_dropped: u64,
+}
+
 #[derive(Clone, Copy)]
 enum Kind {
     Counter,
@@ -114,9 +125,9 @@ enum Kind {
 }
 
 /// The page for a snapshot.
-pub(crate) fn render(snapshot: &Snapshot) -> String {
+pub(crate) fn render(snapshot: &Snapshot, door: &Door) -> String {
     let mut page = String::with_capacity(4096);
-    for (name, kind, help, value) in families(snapshot) {
+    for (name, kind, help, value) in families(snapshot, door) {
         let kind = match kind {
             Kind::Counter => "counter",
             Kind::Gauge => "gauge",
@@ -125,7 +136,7 @@ pub(crate) fn render(snapshot: &Snapshot) -> String {
         let _ = writeln!(page, "# HELP thalweg_{name} {help}\n# TYPE thalweg_{name} {kind}\nthalweg_{name} {value}");
     }
     render_build(&mut page);
-    render_denied(&mut page, snapshot.denied.as_ref());
+    render_denied(&mut page, snapshot.denied.as_ref(), &door.refused);
     render_waits(&mut page, &snapshot.waits);
     page
 }
@@ -134,13 +145,13 @@ const INFO: &str = "info";
 const APPEND_SECONDS: &str = "append_seconds";
 const DENIED: &str = "requests_denied_total";
 
-fn render_denied(page: &mut String, denied: Option<&DeniedCounts>) {
+fn render_denied(page: &mut String, denied: Option<&DeniedCounts>, refused: &RefusedCounts) {
     let _ = writeln!(
         page,
-        "# HELP thalweg_{DENIED} Requests refused because of their token or the lack of one, by the code of the refusal.\n\
+        "# HELP thalweg_{DENIED} Requests refused before a route saw them: for their token, host, origin or encoding, by code.\n\
          # TYPE thalweg_{DENIED} counter"
     );
-    for (code, count) in denied.into_iter().flatten() {
+    for (code, count) in denied.into_iter().flatten().chain(refused) {
         let _ = writeln!(page, "thalweg_{DENIED}{{code=\"{code}\"}} {count}");
     }
 }
@@ -175,13 +186,14 @@ fn render_waits(page: &mut String, waits: &Waits) {
 /// One row per metric: what Prometheus is told about it and its value.
 #[rustfmt::skip]
 #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
-fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
+fn families(s: &Snapshot, door: &Door) -> Vec<(&'static str, Kind, &'static str, f64)> {
     use Kind::{Counter, Gauge};
     let f = |n: u64| n as f64;
     let (streams, journal, settling, connections) = (&s.streams, &s.journal, &s.settling, &s.connections);
     let process = &s.process;
     let mut all = vec![
         ("streams", Gauge, "Streams that exist.", f(streams.count)),
+        ("streams_max", Gauge, "Streams that there may be.", f(door.streams_max)),
         ("appends_total", Counter, "Append requests accepted.", f(streams.appends)),
         ("append_bytes_total", Counter, "Bytes of content accepted.", f(streams.appended_bytes)),
         ("append_duplicates_total", Counter, "Retries of idempotent producers recognised.", f(streams.duplicates)),
@@ -228,6 +240,7 @@ fn families(s: &Snapshot) -> Vec<(&'static str, Kind, &'static str, f64)> {
         ("sent_bytes_total", Counter, "Bytes sent to clients, heads included.", f(connections.sent_bytes)),
         ("uptime_seconds", Gauge, "Time since the start.", process.uptime_seconds),
         ("memory_bytes", Gauge, "Memory of the process that is resident.", f(process.memory_bytes)),
+        ("log_lines_dropped_total", Counter, "Log lines thrown away because nobody read standard error.", f(door.log_lines_dropped)),
     ];
     all.extend(s.shapes.iter().flat_map(shape_families));
     all
@@ -287,7 +300,7 @@ mod tests {
         snapshot.streams.appended_bytes = 100;
         snapshot.journal.written_bytes = 150;
         snapshot.settling.object_written_bytes = 100;
-        let page = render(&snapshot);
+        let page = render(&snapshot, &Door::default());
         assert!(page.contains("# TYPE thalweg_appends_total counter\nthalweg_appends_total 0\n"));
         assert!(page.contains("thalweg_write_amplification 2.5\n"));
         assert!(page.contains("thalweg_space_amplification 0\n"), "nothing is not a number");
@@ -295,22 +308,26 @@ mod tests {
         assert!(page.contains("thalweg_append_seconds_bucket{le=\"+Inf\"} 0\nthalweg_append_seconds_sum 0\n"));
         let others = [APPEND_SECONDS, INFO, DENIED].map(|name| format!("thalweg_{name}"));
         let plain = page.lines().filter(|line| !others.iter().any(|name| line.contains(name)));
-        assert_eq!(plain.count(), families(&snapshot).len() * 3);
+        assert_eq!(plain.count(), families(&snapshot, &Door::default()).len() * 3);
     }
 
     #[test]
     fn shapes_have_metrics_only_if_they_are_served() {
         let mut snapshot = Snapshot::default();
-        assert!(!render(&snapshot).contains("thalweg_shape"), "an alert on the source must not fire without one");
+        assert!(
+            !render(&snapshot, &Door::default()).contains("thalweg_shape"),
+            "an alert on the source must not fire without one"
+        );
         snapshot.shapes = Some(Shapes::default());
-        assert!(render(&snapshot).contains("thalweg_shape_source_active 0\n"));
+        assert!(render(&snapshot, &Door::default()).contains("thalweg_shape_source_active 0\n"));
     }
 
     #[test]
     fn the_documentation_lists_every_metric() {
         let page = include_str!("../../../docs/ops/metrics.md");
         let all = Snapshot { shapes: Some(Shapes::default()), ..Snapshot::default() };
-        for name in families(&all).iter().map(|family| family.0).chain([INFO, APPEND_SECONDS, DENIED]) {
+        for name in families(&all, &Door::default()).iter().map(|family| family.0).chain([INFO, APPEND_SECONDS, DENIED])
+        {
             assert!(page.contains(&format!("`thalweg_{name}`")), "docs/ops/metrics.md does not mention thalweg_{name}");
         }
     }

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Reads some files again.
 type Read = Box<dyn FnMut() -> anyhow::Result<()> + Send>;
 
-/// Looks after all files that may be read again. Without any, SIGHUP means what it always does: the end.
-#[derive(Default)]
+/// Looks after all files that may be read again.
 pub(crate) struct Reload {
     watched: Vec<Watched>,
     asked: Arc<AtomicBool>,
@@ -29,19 +28,23 @@ struct Watched {
 type Look = (u64, u64, u64, i64, i64);
 
 impl Reload {
+    /// From here on SIGHUP asks for a look, also if there is no file to look at: a terminal that goes away sends it, and so do scripts
+    /// that turn logs over. Make it before anything that takes time.
+    pub(crate) fn install() -> anyhow::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(SIGHUP, Arc::clone(&asked)).context("cannot listen for SIGHUP")?;
+        Ok(Self { watched: Vec::new(), asked })
+    }
+
     /// Calls `read` whenever one of `files` has changed. If it fails, what was read before stays in force.
     pub(crate) fn watch(
         &mut self,
         what: &'static str,
         files: Vec<PathBuf>,
         read: impl FnMut() -> anyhow::Result<()> + Send + 'static,
-    ) -> anyhow::Result<()> {
-        if self.watched.is_empty() {
-            signal_hook::flag::register(SIGHUP, Arc::clone(&self.asked)).context("cannot listen for SIGHUP")?;
-        }
+    ) {
         let seen = look(&files);
         self.watched.push(Watched { what, files, seen, read: Box::new(read) });
-        Ok(())
     }
 
     /// Looks once; reads what has changed, or everything if a signal asked for it.
@@ -82,12 +85,12 @@ mod tests {
         fs::write(&file, "one").unwrap();
         let reads = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&reads);
-        let mut reload = Reload::default();
+        let mut reload = Reload::install().unwrap();
         let read = move || {
             count.fetch_add(1, Ordering::Relaxed);
             anyhow::bail!("broken")
         };
-        reload.watch("files", vec![file.clone()], read).unwrap();
+        reload.watch("files", vec![file.clone()], read);
         let step = |reload: &mut Reload| {
             reload.step();
             reads.load(Ordering::Relaxed)
@@ -101,7 +104,7 @@ mod tests {
         assert_eq!(step(&mut reload), 2);
         fs::remove_file(&file).unwrap();
         assert_eq!(step(&mut reload), 3);
-        reload.asked.store(true, Ordering::Relaxed);
+        signal_hook::low_level::raise(SIGHUP).unwrap();
         assert_eq!(step(&mut reload), 4);
     }
 }

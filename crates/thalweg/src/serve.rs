@@ -4,7 +4,9 @@ use crate::announce;
 use crate::auth::Auth;
 use crate::background::{self, Background};
 use crate::backup::Backups;
-use crate::config::{Config, Switch, WebhookTargets};
+use crate::caution;
+use crate::config::{Config, Switch, WebhookTargets, environment};
+use crate::door::Door;
 use crate::folder::Folder;
 use crate::http::Front;
 use crate::kernel::Kernel;
@@ -16,6 +18,7 @@ use crate::tls;
 use crate::vitals::ServerVitals;
 use anyhow::Context;
 use parking_lot::Mutex;
+use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +31,27 @@ use thalweg_wire::http::{Gate, Server, ServerConfig, TlsIdentity};
 /// How long requests that are under way may take after a stop was asked for.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Whether a server could start with these settings, as far as their files tell. Opens and makes nothing.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    Auth::check(config)?;
+    tls::check(config)?;
+    shapes::check(config)?;
+    for warning in warnings(config) {
+        eprintln!("warning: {warning}");
+    }
+    println!("the configuration is good");
+    Ok(())
+}
+
 /// Runs a server with these settings. Returns after a graceful stop.
 pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let mut stop = Stop::install()?;
+    let mut reload = Reload::install()?;
+    for warning in warnings(config) {
+        tracing::warn!("{warning}");
+    }
     // Everything that can be refused without the data folder comes before it.
-    let mut reload = Reload::default();
+    Auth::check(config)?;
     let tls = tls::identity(config, &mut reload)?;
     let folder = Folder::take(&config.data)?;
     let auth = Auth::of(config)?.map(Arc::new);
@@ -43,7 +62,10 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let mut served = shapes::open(&folder, config)?;
     let reserve = Reserve::open(&*kernel.disk, config.reserve_bytes.0).context("cannot hold back disk space")?;
 
-    let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config, auth.is_some()));
+    let streams = Streams::new(
+        Arc::clone(&kernel.logs),
+        streams_config(config, auth.as_ref().is_some_and(|auth| auth.is_everywhere())),
+    );
     let gate = Arc::new(Gate::default());
     let (path, durability) = (folder.path().to_owned(), config.durability);
     open_gate(&kernel, &gate, &streams, move || Folder::note_failed(&path, durability));
@@ -53,7 +75,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
 
     if let Some(auth) = &auth {
         let auth = Arc::clone(auth);
-        reload.watch("tokens", auth.files(), move || auth.reload())?;
+        reload.watch("tokens", auth.files(), move || auth.reload());
     }
     background.watch(reload)?;
 
@@ -72,18 +94,20 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     ));
     let backups = Backups::start(&kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
     let backups = Arc::new(backups);
+    let door = Arc::new(Door::new(config, auth.clone()));
     let front = Arc::new(Front::new(
         Arc::clone(&streams),
         Arc::clone(&subscriptions),
         Arc::clone(&backups),
         Arc::clone(&vitals),
-        auth.clone(),
+        Arc::clone(&door),
         served.as_ref().map(|served| served.shapes.service()),
     ));
     let server = Server::start(server_config(config, tls), front, gate);
     let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
     vitals.watch(&server);
     folder.note_served();
+    door.listens_on(server.local_addr().port());
     let announcement = announce::ready(config, server.local_addr())?;
 
     let signal = stop.wait();
@@ -103,6 +127,14 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     folder.note_stopped()?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// What is allowed and probably a mistake.
+fn warnings(config: &Config) -> Vec<String> {
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+    let mut said = environment::unknown(std::env::vars_os().filter_map(text));
+    said.extend(caution::all(config, rustix::process::geteuid().is_root()));
+    said
 }
 
 /// Lets the gate follow the journal, and tells the engine of every advance. If the journal stops, `note` is called on a thread of its
@@ -174,6 +206,7 @@ fn streams_config(config: &Config, private: bool) -> StreamsConfig {
         https: config.speaks_tls(),
         long_poll_timeout: config.long_poll_timeout.0,
         sse_lifetime: config.sse_lifetime.0,
+        streams_max: config.max_streams,
         io_threads: config.io_threads,
         unsent_bytes_max: config.max_unsent.0,
         gzip_level: config.gzip_level,
@@ -190,6 +223,7 @@ fn server_config(config: &Config, tls: Option<Arc<TlsIdentity>>) -> ServerConfig
         listen: config.listen.0,
         tls,
         max_connections: config.max_connections,
+        max_connections_per_peer: config.max_connections_per_peer,
         write_timeout: config.write_timeout.0,
         max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
         ..ServerConfig::default()

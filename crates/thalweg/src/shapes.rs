@@ -33,6 +33,14 @@ pub(crate) fn open(folder: &Folder, config: &Config) -> anyhow::Result<Option<Se
     Ok(Some(Served { kernel, shapes }))
 }
 
+/// Whether the addresses of the database can be understood.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    if config.serves_shapes() {
+        settings(config, std::path::PathBuf::new())?;
+    }
+    Ok(())
+}
+
 fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<ShapesConfig> {
     let database = database(config, &config.database_url).context("--database-url")?;
     let query_database = match config.query_database_url.as_str() {
@@ -65,9 +73,10 @@ fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<Shapes
         connections: config.shape_database_connections,
         stream_id: config.replication_stream_id.clone(),
         manual_publishing: config.manual_publishing == Switch::On,
-        temporary_slot: config.replication_temporary_slot == Switch::On,
+        temporary_slot: config.has_temporary_slot(),
         failover_slot: config.replication_failover_slot == Switch::On,
         database_idle: config.database_idle.0,
+        ephemeral: config.dev,
         spill,
         hot_bytes: HOT_BYTES,
         io_threads: config.io_threads,

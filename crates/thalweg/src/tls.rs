@@ -21,8 +21,17 @@ pub(crate) fn identity(config: &Config, reload: &mut Reload) -> anyhow::Result<O
         kept.replace(&read(&certificate)?, &read(&key)?).with_context(|| named.clone())?;
         tracing::info!("the certificate was read again");
         Ok(())
-    })?;
+    });
     Ok(Some(identity))
+}
+
+/// Whether the certificate and its key can be used.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    if config.tls_cert.as_os_str().is_empty() {
+        return Ok(());
+    }
+    let (certificate, key) = (&config.tls_cert, &config.tls_key);
+    TlsIdentity::from_pem(&read(certificate)?, &read(key)?).with_context(|| named(certificate, key)).map(drop)
 }
 
 fn named(certificate: &Path, key: &Path) -> String {

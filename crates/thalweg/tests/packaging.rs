@@ -25,6 +25,29 @@ fn flags(line: &str) -> Vec<&str> {
     line.split_whitespace().filter(|word| word.starts_with("--")).map(|word| word.split('=').next().unwrap()).collect()
 }
 
+/// What stands between a mark and the end of it.
+fn marked<'a>(page: &'a str, mark: &str) -> &'a str {
+    page.split(&format!("<!-- {mark} -->")).nth(1).unwrap().split("<!-- end -->").next().unwrap()
+}
+
+#[test]
+fn every_figure_of_the_readme_was_measured() {
+    let results = include_str!("../../../bench/RESULTS.md");
+    let table = marked(include_str!("../../../README.md"), "measured");
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    let figures = rows.iter().flat_map(|row| row.split(" | ").skip(1)).flat_map(|cell| {
+        cell.split([' ', '/', ',', '|'])
+            .filter(|word| word.starts_with(|c: char| c.is_ascii_digit()))
+            .collect::<Vec<_>>()
+    });
+    let mut count = 0;
+    for figure in figures {
+        count += 1;
+        assert!(results.contains(figure), "bench/RESULTS.md does not have {figure}");
+    }
+    assert!(rows.len() >= 5 && count >= 15, "{count} figures");
+}
+
 #[test]
 fn the_units_command_and_stop_time_fit_to_the_server() {
     let lines = lines(UNIT);

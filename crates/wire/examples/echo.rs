@@ -18,7 +18,6 @@ struct Echo {
 fn answer() -> Response {
     Response::new(204)
         .header("stream-next-offset", "0000000000000000_0000000000000256")
-        .header("x-content-type-options", "nosniff")
         .header("cross-origin-resource-policy", "cross-origin")
 }
 

@@ -76,7 +76,17 @@ impl Spec {
         match self.kind {
             Kind::Thalweg => {
                 command
-                    .args(["serve", "--listen", "127.0.0.1:0", "--long-poll-timeout", "2s", "--durability", "durable"])
+                    .args([
+                        "serve",
+                        "--listen",
+                        "127.0.0.1:0",
+                        "--allow-host",
+                        "test",
+                        "--long-poll-timeout",
+                        "2s",
+                        "--durability",
+                        "durable",
+                    ])
                     .args(["--webhook-targets", self.webhooks])
                     .arg("--data")
                     .arg(&data)

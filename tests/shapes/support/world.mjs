@@ -73,10 +73,11 @@ for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"])
 export class World {
   /**
    * `settings`: environment of the server over the usual one; undefined removes one. `serve: false`: only the database. `cluster`: the
-   * address of another Postgres. `data`: the data folder, if it is to lie elsewhere.
+   * address of another Postgres. `data`: the data folder, if it is to lie elsewhere. `command`: `serve` or `dev`. `flags`: more of them.
    */
-  static async start({ settings = {}, serve = true, cluster = process.env.SHAPES_PG, data } = {}) {
+  static async start({ settings = {}, serve = true, cluster = process.env.SHAPES_PG, data, command = "serve", flags = [] } = {}) {
     const world = new World()
+    Object.assign(world, { command, flags })
     world.settings = { ...SETTINGS, ...settings }
     world.cluster = cluster
     assert.ok(world.cluster, "SHAPES_PG is the address of a Postgres; tests/shapes/run.sh starts one")
@@ -110,7 +111,7 @@ export class World {
     // Slots belong to the cluster, not to a database: several servers on one need names of their own.
     const env = { ...process.env, DATABASE_URL: this.url, ELECTRIC_REPLICATION_STREAM_ID: this.database, ...this.settings }
     for (const key of Object.keys(env)) if (env[key] === undefined) delete env[key]
-    const args = ["serve", "--listen", "127.0.0.1:0", "--data", this.data, "--ready-file", file]
+    const args = [this.command, "--listen", "127.0.0.1:0", "--data", this.data, "--ready-file", file, ...this.flags]
     this.process = spawn(process.env.THALWEG_BIN, args, { env, stdio: ["ignore", log, log] })
     const server = this.process
     running.add(server)

@@ -1,7 +1,7 @@
 //! Appends: each connection walks through its streams, round and round.
 
 use crate::drive::{Nanos, Verdict, Work};
-use crate::http::digits;
+use crate::http::{self, digits};
 use crate::names::{Names, Share};
 use clap::Args;
 
@@ -58,7 +58,8 @@ impl Append {
         let start = format!("POST {}", names.root()).into_bytes();
         let bytes = body.bytes();
         let middle = format!(
-            " HTTP/1.1\r\nhost: bench\r\ncontent-type: {}\r\ncontent-length: {}\r\n",
+            " HTTP/1.1\r\nhost: {}\r\ncontent-type: {}\r\ncontent-length: {}\r\n",
+            http::host(),
             body.content_type(),
             bytes.len()
         );

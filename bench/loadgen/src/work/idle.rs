@@ -1,6 +1,7 @@
 //! Connections that ask once and then wait.
 
 use crate::drive::{Nanos, Verdict, Work};
+use crate::http;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -30,7 +31,7 @@ impl<'a> Idle<'a> {
             Kind::Sse => "now&live=sse".into(),
             Kind::LongPoll => format!("{end}&live=long-poll"),
         };
-        let request = format!("GET {path}?offset={query} HTTP/1.1\r\nhost: bench\r\n\r\n").into_bytes();
+        let request = format!("GET {path}?offset={query} HTTP/1.1\r\nhost: {}\r\n\r\n", http::host()).into_bytes();
         Self { request, kind, asked: vec![false; many], answered: vec![false; many], ready, refused: 0, closed: 0 }
     }
 

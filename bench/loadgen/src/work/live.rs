@@ -2,7 +2,7 @@
 
 use super::event::Scanner;
 use crate::drive::{Nanos, Verdict, Work};
-use crate::http::header;
+use crate::http::{self, header};
 use crate::latency::Latencies;
 use memchr::{memchr, memmem};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,7 +152,9 @@ impl Work for Readers<'_> {
             out.extend_from_slice(b"&cursor=");
             out.extend_from_slice(&reader.cursor);
         }
-        out.extend_from_slice(b" HTTP/1.1\r\nhost: bench\r\n\r\n");
+        out.extend_from_slice(b" HTTP/1.1\r\nhost: ");
+        out.extend_from_slice(http::host().as_bytes());
+        out.extend_from_slice(b"\r\n\r\n");
         if self.live == Live::LongPoll {
             Self::attach(reader, self.progress);
         }

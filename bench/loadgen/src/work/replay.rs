@@ -2,7 +2,7 @@
 
 use crate::content;
 use crate::drive::{Nanos, Verdict, Work};
-use crate::http::header;
+use crate::http::{self, header};
 use crate::names::{Names, Share};
 use std::collections::HashMap;
 
@@ -100,7 +100,9 @@ impl Work for Replay {
         self.names.number(reader.share.stream(reader.turn), out);
         out.extend_from_slice(b"?offset=");
         out.extend_from_slice(if reader.offset.is_empty() { b"-1" } else { &reader.offset });
-        out.extend_from_slice(b" HTTP/1.1\r\nhost: bench\r\n\r\n");
+        out.extend_from_slice(b" HTTP/1.1\r\nhost: ");
+        out.extend_from_slice(http::host().as_bytes());
+        out.extend_from_slice(b"\r\n\r\n");
         Some(0)
     }
 

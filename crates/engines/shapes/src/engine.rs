@@ -74,6 +74,8 @@ pub struct ShapesConfig {
     pub failover_slot: bool,
     /// Connections are closed when nobody has asked for a shape and no change has come for so long; zero: they stay.
     pub database_idle: Duration,
+    /// Nothing stays in the database: a publication that was made goes with the engine.
+    pub ephemeral: bool,
     /// For large transactions that are in progress.
     pub spill: PathBuf,
     /// Changes that are held in memory for live readers.
@@ -203,6 +205,8 @@ pub(crate) struct Engine {
     pub(crate) positions: Positions,
     pub(crate) numbers: Numbers,
     stopping: AtomicBool,
+    /// The publication was not there before.
+    pub(crate) publication_made: AtomicBool,
 }
 
 impl Engine {
@@ -246,6 +250,7 @@ impl Engine {
             positions: Positions::default(),
             numbers: Numbers::default(),
             stopping: AtomicBool::new(false),
+            publication_made: AtomicBool::new(false),
         }
     }
 

@@ -8,6 +8,7 @@ use crate::source::replicate::Follower;
 use crate::source::session::Place;
 use crate::source::setup::{self, Resume, Server, SetupError};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use thalweg_wire::pg::replication::StartOptions;
 use thalweg_wire::pg::{self, Lsn};
@@ -80,6 +81,9 @@ fn follow(engine: &Arc<Engine>, first: &mut bool) -> Result<(), FollowError> {
     };
     let waiting = || engine.set_health(Health::Waiting);
     let ready = setup::prepare(&engine.replication, &options, &waiting, &|| engine.stopping())?;
+    if ready.publication_made {
+        engine.publication_made.store(true, Ordering::Relaxed);
+    }
     let (identity, confirmed) = (ready.identity, ready.confirmed.0);
     let place = Place { system: identity.system.clone(), timeline: identity.timeline };
     match &ready.resume {

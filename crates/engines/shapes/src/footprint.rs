@@ -49,6 +49,7 @@ pub(crate) fn config() -> ShapesConfig {
         temporary_slot: false,
         failover_slot: false,
         database_idle: std::time::Duration::ZERO,
+        ephemeral: false,
         spill: PathBuf::new(),
         hot_bytes: 1 << 20,
         io_threads: 1,

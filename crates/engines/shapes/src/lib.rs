@@ -60,8 +60,8 @@ pub use explain::Explanation;
 pub use format::note::LogState;
 #[doc(hidden)]
 pub use format::note::fuzz_log_state;
-pub use serve::ShapesService;
 pub use serve::settings::Settings;
+pub use serve::{Beyond, Denied, Grant, Granted, Grants, ShapesService};
 pub use shapes::{OpenError, Shapes, ShapesStats};
 pub use store::StoreError;
 pub use view::ShapeView;

@@ -42,7 +42,7 @@ pub(crate) fn condition(
     })
 }
 
-fn name(named: &Named) -> TableName {
+pub(crate) fn name(named: &Named) -> TableName {
     TableName { schema: named.schema.clone().unwrap_or_else(|| SCHEMA.to_owned()), name: named.name.clone() }
 }
 

@@ -8,6 +8,7 @@ use crate::lag;
 use crate::serve::ShapesService;
 use crate::serve::admission::Kind;
 use crate::source::pool::{self, Pool};
+use crate::source::setup;
 use crate::store::{Store, StoreError};
 use crate::table::TableName;
 use crate::watch;
@@ -132,6 +133,15 @@ impl Shapes {
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the shapes has panicked");
+            }
+        }
+        if self.engine.config.ephemeral && self.engine.publication_made.swap(false, Ordering::Relaxed) {
+            let publication = self.engine.config.publication();
+            match setup::forget(&self.engine.replication, &publication) {
+                Ok(()) => tracing::info!(publication, "the publication that was made for this run is dropped"),
+                Err(error) => {
+                    tracing::warn!(publication, %error, "the publication that was made for this run stays: drop it")
+                }
             }
         }
     }

@@ -37,7 +37,7 @@ pub enum Refusal {
     OffsetBeyond { tail: Position },
     #[error("Last-Event-ID is not the id of an event; send it as it was received")]
     LastEventId,
-    #[error("the offset lies inside a message; offsets must be used as they were received")]
+    #[error("the offset lies inside a message; send a Stream-Next-Offset as it was received")]
     OffsetInside,
     #[error(
         "Stream-TTL must be a whole number of seconds up to {PRODUCER_NUMBER_MAX}, in digits without leading zeros"
@@ -109,7 +109,8 @@ pub enum Refusal {
     Closed { tail: Position },
     #[error("the stream's content type is {0}")]
     ContentType(Box<str>),
-    #[error("Stream-Seq must be greater than the last one, comparing bytes")]
+    // Official clients tell this conflict from others by its first two words.
+    #[error("Sequence conflict: Stream-Seq must be greater than the last one, comparing bytes")]
     SeqRegression,
     #[error("Producer-Seq {received} leaves a gap: {expected} is expected")]
     Gap { expected: u64, received: u64 },
@@ -134,13 +135,15 @@ pub enum Refusal {
     #[error("the stream knows {0} producers already, which is the limit; reuse an id or use another stream")]
     TooManyProducers(usize),
 
-    // 500, 501
+    // 500, 501, 507
     #[error("stored content is damaged: {0}")]
     Corrupt(String),
     #[error("internal error: {0}")]
     Internal(String),
     #[error("`__ds` is reserved for the protocol's own routes, and this is none of them")]
     Reserved,
+    #[error("there are {0} streams, as many as there may be: delete some, or raise max_streams")]
+    TooManyStreams(u64),
 
     // 503
     #[error("too many reads or lists are in the making; retry in a second")]
@@ -239,6 +242,7 @@ impl Refusal {
             R::Corrupt(_) => (500, "corrupt"),
             R::Internal(_) => (500, "internal"),
             R::Reserved => (501, "reserved"),
+            R::TooManyStreams(_) => (507, "too_many_streams"),
             R::Busy => (503, "busy"),
             R::Unsent => (503, "unsent_full"),
             R::JournalFull(_) => (503, "journal_full"),

@@ -17,6 +17,8 @@ use thalweg_base::{LogId, Lsn, Millis};
 use thalweg_streams::{Changes, Streams};
 
 /// How many streams one wake names. What is left is work still, and gets the next wake.
+/// What is kept of the reason of a failure.
+const WHY_CHARS_MAX: usize = 300;
 const WAKE_STREAMS_MAX: usize = 1_000;
 /// How many logs without any subscription are remembered as such.
 const STRANGERS_MAX: usize = 1 << 16;
@@ -78,6 +80,8 @@ pub(crate) struct Core {
     interest: HashMap<LogId, Option<Interest>>,
     /// Deliveries under way, by subscription: the wake that they tell.
     in_flight: HashMap<String, String>,
+    /// Why the last wake of a subscription did not arrive, until one does.
+    failures: HashMap<String, String>,
     /// Wakes from before the start that nobody is known to have taken.
     resend: BTreeSet<String>,
     /// The end of the last delete: before somebody is told that there is no such subscription, it must be durable.
@@ -120,6 +124,7 @@ impl Core {
             subs,
             interest: HashMap::new(),
             in_flight: HashMap::new(),
+            failures: HashMap::new(),
             resend,
             deleted: Lsn::ZERO,
             rescan_at,
@@ -227,6 +232,7 @@ impl Core {
         if let Some(stored) = self.subs.get(id) {
             self.deleted = self.store.delete(stored)?;
             self.subs.remove(id);
+            self.failures.remove(id);
             self.interest.clear();
             self.resend.remove(id);
             if self.subs.is_empty() {
@@ -532,7 +538,7 @@ impl Core {
                     let failure = stored.state.failure(now, jitter);
                     self.store.write(stored, &[failure])?;
                     self.stats.failed += 1;
-                    tracing::debug!(id, stream, "no wake stream that takes JSON: tried again later");
+                    self.explain(id, &format!("there is no stream `{stream}` that takes JSON, to be woken by"));
                 }
             }
             _ => {
@@ -583,6 +589,9 @@ impl Core {
         };
         *counter += 1;
         let jitter = (self.random)();
+        if !matches!(outcome, Outcome::Failed(_)) {
+            self.failures.remove(id);
+        }
         let Some(stored) = self.subs.get(id) else { return };
         let present = stored.state.wake.as_ref().filter(|wake| wake.id == delivery.wake);
         let Some(wake) = present else { return };
@@ -595,12 +604,22 @@ impl Core {
             _ if wake.delivered => return,
             Outcome::Taken => vec![Event::Delivered],
             Outcome::Failed(why) => {
-                tracing::debug!(id, why, "a webhook delivery failed");
-                vec![stored.state.failure(now, jitter)]
+                let events = vec![stored.state.failure(now, jitter)];
+                self.explain(id, why);
+                events
             }
         };
         if let Err(Refused(error, _)) = self.write(id, &events) {
             tracing::warn!(id, %error, "the end of a delivery is not stored: its lease will end it");
+        }
+    }
+
+    /// Keeps why a wake did not arrive, for those who ask; in memory only, and told once for as long as it stays the same.
+    fn explain(&mut self, id: &str, why: &str) {
+        let why: String = why.chars().take(WHY_CHARS_MAX).collect();
+        if self.failures.get(id) != Some(&why) {
+            tracing::warn!(id, why, "a webhook delivery failed: it is tried again until it is taken");
+            self.failures.insert(id.into(), why);
         }
     }
 
@@ -626,6 +645,7 @@ impl Core {
             "lease_ttl_ms": config.lease_ttl_ms,
             "created_at": created.map(|at| at.to_string()),
             "status": if state.retry.is_some() { "failed" } else { "active" },
+            "last_error": state.retry.and(self.failures.get(id)),
             "next_attempt_at": state.retry.map(|retry| retry.next_attempt_at),
             "generation": state.generation,
             "description": config.description,

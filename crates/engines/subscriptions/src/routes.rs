@@ -249,7 +249,6 @@ fn decoded(text: &str) -> Option<String> {
 /// The headers that every answer carries.
 fn head(status: u16) -> Response {
     Response::new(status)
-        .header("x-content-type-options", "nosniff")
         .header("cross-origin-resource-policy", "cross-origin")
         .header("access-control-allow-origin", "*")
 }

@@ -304,6 +304,27 @@ fn a_lease_that_ends_without_an_acknowledgement_wakes_again_and_fences_the_old_w
 }
 
 #[test]
+fn a_failed_delivery_says_why_until_one_is_taken() {
+    let mut rig = Rig::new();
+    rig.hook();
+    rig.put("e/a");
+    rig.append("e/a");
+    let why = |rig: &mut Rig| rig.send(Method::Get, "s", None, Value::Null).body["last_error"].clone();
+    assert_eq!(why(&mut rig), Value::Null);
+    let delivery = rig.delivery();
+    rig.result(&delivery, Outcome::Failed("the receiver answered 500".into()));
+    assert_eq!(why(&mut rig), "the receiver answered 500");
+    rig.pass(10_000);
+    let delivery = rig.delivery();
+    rig.result(&delivery, Outcome::Failed("x".repeat(100_000)));
+    assert_eq!(why(&mut rig).as_str().map(str::len), Some(300));
+    rig.pass(10_000);
+    let delivery = rig.delivery();
+    rig.result(&delivery, Outcome::Done);
+    assert_eq!((rig.status().as_str(), why(&mut rig)), ("active", Value::Null));
+}
+
+#[test]
 fn failures_back_off_and_the_schedule_survives_a_restart() {
     let mut rig = Rig::new();
     rig.hook();

@@ -46,6 +46,23 @@ pub(super) fn lex(text: &str) -> Parsed<Vec<Lexed>> {
     }
 }
 
+/// The text with other numbers for its parameters: `$1` becomes `$1` + `by`.
+pub(crate) fn renumbered(text: &str, by: u32) -> Parsed<String> {
+    let mut out = String::with_capacity(text.len() + 16);
+    let mut done = 0;
+    for Lexed { token, at } in lex(text)? {
+        let Token::Parameter(number) = token else { continue };
+        let Some(number) = number.checked_add(by) else {
+            return refuse(at, format!("there is no parameter ${number}"));
+        };
+        out.push_str(&text[done..at]);
+        out.push_str(&format!("${number}"));
+        done = at + 1 + text[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
+    }
+    out.push_str(&text[done..]);
+    Ok(out)
+}
+
 fn starts_word(byte: u8) -> bool {
     byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80
 }

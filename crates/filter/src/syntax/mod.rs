@@ -7,6 +7,7 @@ mod select;
 mod tree;
 mod type_name;
 
+pub(crate) use lex::renumbered;
 pub(crate) use parse::parse;
 pub(crate) use tree::{Kind, Node, Select, Test, TypeName};
 

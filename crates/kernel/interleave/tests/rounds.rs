@@ -12,10 +12,10 @@ use shuttle::rand::Rng;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use thalweg_base::{DecodeError, Decoder, Encoder, LogId, Lsn, Millis, Offset};
-use thalweg_journal::{Class, FrameRef, Journal};
-use thalweg_log::{
+use thalweg_interleave::{
     Append, Attachment, CommitError, Faults, Lengths, Logs, LogsOptions, Loss, Op, Origin, ReadFrom, When,
 };
+use thalweg_journal::{Class, FrameRef, Journal};
 
 /// An attachment that remembers every note.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -130,7 +130,10 @@ impl Writer {
         }
     }
 
-    fn commit(&self, done: Result<thalweg_log::Committed, CommitError>) -> Option<thalweg_log::Committed> {
+    fn commit(
+        &self,
+        done: Result<thalweg_interleave::Committed, CommitError>,
+    ) -> Option<thalweg_interleave::Committed> {
         match done {
             Ok(committed) => Some(committed),
             Err(CommitError::Refused(_)) => None,
@@ -221,7 +224,7 @@ impl Writer {
 /// What a restart after the crash must find.
 fn check(logs: &Unit, expected: &Model) {
     let mut found = Vec::new();
-    let mut cursor = Some(thalweg_log::SweepCursor::default());
+    let mut cursor = Some(thalweg_interleave::SweepCursor::default());
     while let Some(at) = cursor {
         cursor = logs.sweep(at, 1_000, &mut |_, name, _| found.push(name.to_owned()));
     }
@@ -321,9 +324,9 @@ fn read(logs: &Unit, name: &str) {
         while at < upto {
             match logs.read(ReadFrom { log, from: at, upto }) {
                 Ok(chunk) => at = chunk.end,
-                Err(thalweg_log::ReadError::Missing(_) | thalweg_log::ReadError::Trimmed { .. }) => break,
+                Err(thalweg_interleave::ReadError::Missing(_) | thalweg_interleave::ReadError::Trimmed { .. }) => break,
                 // The process is dead.
-                Err(thalweg_log::ReadError::Io { .. }) => return,
+                Err(thalweg_interleave::ReadError::Io { .. }) => return,
                 Err(error) => panic!("{error}"),
             }
         }

@@ -19,7 +19,7 @@ pub(super) struct Credential<'a> {
 }
 
 const COOKIE: &str = "thalweg_token";
-const PARAMETER: &str = "access_token";
+pub(super) const PARAMETER: &str = "access_token";
 
 /// The token of a request: from the header, else the query, else a cookie. A wrong one is not made up for by another.
 pub(super) fn find<'a>(request: &Request<'a>) -> Result<Credential<'a>, Denied> {

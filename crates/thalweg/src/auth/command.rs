@@ -4,17 +4,23 @@ use super::scope::{Prefix, Rights, Scope};
 use super::signed::{self, Claim, Key};
 use super::tokens;
 use crate::background;
-use crate::config::Span;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use std::path::PathBuf;
+use std::time::Duration;
+use thalweg_shapes::{Grant, Grants};
 
 const HELP: &str = "\
 A PREFIX is `chat/` for all streams below it, `chat` for these and the stream `chat` itself, `*` for everything.
+A SHAPE is what may be read of one table, written as the query of a request for it: rows by `where`, with values for $1, $2, … as
+`params[1]`, `params[2]`, …, and `columns`. Requests may ask for less.
 
 Examples:
-  thalweg token new --name app --read chat/ --write chat/ >>/etc/thalweg/tokens.toml     the secret goes to the terminal
+  thalweg token new --name app --read chat/ --write chat/ >>tokens.toml
+                                              the secret goes to the terminal
   thalweg token new --name ops --admin '*' --expires 2030-01-31T00:00:00Z
-  thalweg token sign --data /var/lib/thalweg --prefix chat/room-7 --scope read --ttl 10m
+  thalweg token sign --data /var/lib/thalweg --prefix chat/room-7 --expires 10m
+  thalweg token sign --data /var/lib/thalweg --expires 1h \\
+    --shape 'table=items&where=owner=$1&params[1]=7'
 ";
 
 #[derive(clap::Args)]
@@ -40,7 +46,10 @@ enum TokenCommand {
         /// What it may read, write and delete. May be given more than once.
         #[arg(long, value_name = "PREFIX")]
         admin: Vec<Prefix>,
-        /// When it ends, such as 2030-01-31T00:00:00Z. [default: never]
+        /// What it may read of a table of the database. May be given more than once, for different tables.
+        #[arg(long, value_name = "SHAPE")]
+        shape: Vec<Grant>,
+        /// When it ends: a time, such as 2030-01-31T00:00:00Z, or how long from now, such as 90d. [default: never]
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
     },
@@ -51,32 +60,55 @@ enum TokenCommand {
         #[arg(long, env = "THALWEG_DATA", value_name = "DIR", hide_env = true, default_value = "./data")]
         data: PathBuf,
         /// The streams that it is for.
-        #[arg(long)]
-        prefix: Prefix,
+        #[arg(long, required_unless_present = "shape")]
+        prefix: Option<Prefix>,
+        /// What it may read of a table of the database. May be given more than once, for different tables.
+        #[arg(long, value_name = "SHAPE")]
+        shape: Vec<Grant>,
         /// read, write or admin.
         #[arg(long, default_value = "read")]
         scope: Scope,
-        /// How long it lives, up to 24h.
-        #[arg(long, value_name = "TIME", default_value = "10min")]
-        ttl: Span,
+        /// When it ends: how long from now, such as 1h, or a time; within 24h.
+        #[arg(long, visible_alias = "ttl", value_name = "TIME", default_value = "10min")]
+        expires: String,
         /// A token of the file that it is to die with, and that must allow as much.
         #[arg(long, value_name = "NAME")]
         parent: Option<String>,
     },
 }
 
-#[expect(clippy::print_stdout, clippy::print_stderr, reason = "what a command prints is what it is for")]
+fn no_patterns(rights: &Rights) -> anyhow::Result<()> {
+    match rights.pattern().map(ToString::to_string) {
+        Some(prefix) => bail!(
+            "`{prefix}` is a prefix and no pattern: write `{}/` for all streams below it, or `*` for everything",
+            prefix.split(['*', '/']).next().unwrap_or_default()
+        ),
+        None => Ok(()),
+    }
+}
+
 pub(crate) fn run(args: TokenArgs) -> anyhow::Result<()> {
     match args.command {
-        TokenCommand::New { name, read, write, admin, expires } => {
-            let (token, lines) = tokens::make(&name, &Rights { read, write, admin }, expires.as_deref())?;
+        TokenCommand::New { name, read, write, admin, shape, expires } => {
+            let shapes = Grants::try_from(shape).map_err(anyhow::Error::msg).context("--shape")?;
+            let rights = Rights { read, write, admin, shapes };
+            no_patterns(&rights)?;
+            let now = background::now().0;
+            let expires = expires.map(|text| tokens::end(&text, now).context("--expires")).transpose()?;
+            let (token, lines) = tokens::make(&name, &rights, expires)?;
             print!("{lines}");
             eprintln!("The token, shown this once; the lines for the file of tokens hold only its hash:\n{token}");
         }
-        TokenCommand::Sign { data, prefix, scope, ttl, parent } => {
-            signed::check_ttl(ttl.0)?;
-            let ttl = u64::try_from(ttl.0.as_millis()).context("too long a time")?;
-            let claim = Claim { scope, prefix, expires: background::now().0 + ttl, parent };
+        TokenCommand::Sign { data, prefix, shape, scope, expires, parent } => {
+            let now = background::now().0;
+            let expires = tokens::end(&expires, now).context("--expires")?;
+            signed::check_ttl(Duration::from_millis(expires - now))?;
+            let shapes = Grants::try_from(shape).map_err(anyhow::Error::msg).context("--shape")?;
+            let streams = prefix.map(|prefix| (scope, prefix));
+            if let Some((scope, prefix)) = &streams {
+                no_patterns(&Rights::one(*scope, prefix.clone()))?;
+            }
+            let claim = Claim { streams, shapes, expires, parent };
             println!("{}", Key::load(&data, false)?.sign(&claim));
         }
     }

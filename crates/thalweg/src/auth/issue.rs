@@ -6,15 +6,19 @@ use super::signed::{self, Claim};
 use super::{Bearer, Known};
 use crate::config::Span;
 use crate::http::plain;
+use thalweg_shapes::Grants;
 use thalweg_wire::http::{Method, Request, Response};
 
 /// What is asked for.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wish {
-    prefix: String,
+    #[serde(default)]
+    prefix: Option<String>,
     #[serde(default)]
     scope: Option<String>,
+    #[serde(default)]
+    shape: Grants,
     #[serde(default)]
     ttl: Option<String>,
 }
@@ -39,25 +43,43 @@ pub(super) fn answer(
     let id = bearer.id.as_ref().ok_or(Denied::Resigned)?;
     let wish: Wish = serde_json::from_slice(request.body).map_err(|error| {
         Denied::Wish(format!(
-            "the body must be such as {{\"prefix\":\"chat/\",\"scope\":\"read\",\"ttl\":\"10m\"}}: {error}"
+            "the body must be such as {{\"prefix\":\"chat/\",\"scope\":\"read\",\"ttl\":\"10m\"}} or {{\"shape\":[{{\"table\":\"items\",\
+             \"where\":\"owner = $1\",\"params\":[\"7\"]}}]}}: {error}"
         ))
     })?;
-    let prefix: Prefix = wish.prefix.parse().map_err(Denied::Wish)?;
+    let prefix: Option<Prefix> = wish.prefix.map(|text| text.parse()).transpose().map_err(Denied::Wish)?;
     let scope = wish.scope.map_or(Ok(Scope::Read), |scope| scope.parse()).map_err(Denied::Wish)?;
     let ttl = wish.ttl.map_or(Ok(Span(signed::TTL_DEFAULT)), |ttl| ttl.parse::<Span>()).map_err(Denied::Wish)?.0;
     signed::check_ttl(ttl).map_err(|error| Denied::Wish(error.to_string()))?;
-    if !bearer.rights.allow_all(scope, &prefix) {
+    if prefix.is_none() && wish.shape.is_empty() {
+        return Err(Denied::Wish(
+            "a token is for streams, by `prefix`, for tables, by `shape`, or for both".to_owned(),
+        ));
+    }
+    if let Some(prefix) = prefix.as_ref().filter(|prefix| !bearer.rights.allow_all(scope, prefix)) {
         return Err(Denied::Scope(scope, format!("everything under `{prefix}`")));
     }
+    // Looked at now so that it is told now; what counts is what the asking token allows when this one is used.
+    wish.shape.under(&bearer.rights.shapes).map_err(Denied::Beyond)?;
     let expires = now_ms.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
     let expires = bearer.expires.map_or(expires, |end| end.min(expires));
-    let token = known.key.sign(&Claim { scope, prefix: prefix.clone(), expires, parent: Some(id.clone()) });
-    let body = serde_json::json!({
-        "access_token": token,
-        "token_type": "Bearer",
-        "expires_in": (expires - now_ms) / 1_000,
-        "scope": scope.name(),
-        "prefix": prefix.to_string(),
-    });
+    let mut body = serde_json::json!({ "token_type": "Bearer", "expires_in": (expires - now_ms) / 1_000 });
+    if let Some(prefix) = &prefix {
+        body["scope"] = scope.name().into();
+        body["prefix"] = prefix.to_string().into();
+    }
+    if !wish.shape.is_empty() {
+        body["shape"] = serde_json::json!(wish.shape);
+    }
+    let streams = prefix.map(|prefix| (scope, prefix));
+    let token = known.key.sign(&Claim { streams, shapes: wish.shape, expires, parent: Some(id.clone()) });
+    if token.len() > signed::TOKEN_BYTES_MAX {
+        let max = signed::TOKEN_BYTES_MAX;
+        return Err(Denied::Wish(format!(
+            "the token would have {} bytes, and {max} fit into a request's head",
+            token.len()
+        )));
+    }
+    body["access_token"] = token.into();
     Ok(plain(200, "application/json").body(body.to_string()))
 }

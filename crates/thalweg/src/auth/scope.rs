@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use thalweg_shapes::Grants;
 use thalweg_streams::{Place, place_of_path};
 
 /// What may be done to a stream.
@@ -114,6 +115,8 @@ pub(crate) struct Rights {
     pub(crate) read: Vec<Prefix>,
     pub(crate) write: Vec<Prefix>,
     pub(crate) admin: Vec<Prefix>,
+    /// Parts of tables that may be read as shapes. No scope over streams includes any.
+    pub(crate) shapes: Grants,
 }
 
 impl Rights {
@@ -128,7 +131,14 @@ impl Rights {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.read.is_empty() && self.write.is_empty() && self.admin.is_empty()
+        self.read.is_empty() && self.write.is_empty() && self.admin.is_empty() && self.shapes.is_empty()
+    }
+
+    /// A prefix that looks like a pattern. A name may hold a `*`, and then such a prefix works; most who write one mean a pattern, which
+    /// matches nothing.
+    pub(crate) fn pattern(&self) -> Option<&Prefix> {
+        let all = [&self.read, &self.write, &self.admin].into_iter().flatten();
+        all.into_iter().find(|prefix| prefix.base.contains('*'))
     }
 
     fn any(&self, scope: Scope, mut holds: impl FnMut(&Prefix) -> bool) -> bool {
@@ -188,6 +198,16 @@ mod tests {
     fn what_could_be_taken_for_everything_is_refused() {
         for text in ["", "/", "//", "a//b", "/a", ".", "../a", "a/..", "__ds", "__ds/", "%5f_ds/x", "a\0", "%zz"] {
             assert!(text.parse::<Prefix>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_star_inside_a_prefix_looks_like_a_pattern() {
+        for text in ["chat*", "chat/*", "*/a", "**", "chat/**/"] {
+            assert!(Rights::one(Scope::Read, prefix(text)).pattern().is_some(), "{text}");
+        }
+        for text in ["*", "chat", "chat/"] {
+            assert!(Rights::one(Scope::Read, prefix(text)).pattern().is_none(), "{text}");
         }
     }
 

@@ -1,9 +1,9 @@
-//! Signed tokens: short-lived, for one scope over one prefix, checked without a list of them.
+//! Signed tokens: short-lived, for one scope over one prefix of streams, for parts of tables, or for both, checked without a list of them.
 //!
 //! `tws1.CLAIM.MAC`: the claim is JSON in base64url, the MAC is HMAC-SHA256 of all before it, keyed by the server's own key. One that
 //! was asked for with a token names it, and dies with it.
 
-use super::scope::{Prefix, Scope};
+use super::scope::{Prefix, Rights, Scope};
 use super::secret;
 use anyhow::{Context, ensure};
 use ring::hmac;
@@ -13,33 +13,50 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
+use thalweg_shapes::Grants;
 
 pub(crate) const MARK: &str = "tws1.";
 /// A signed token cannot be taken back by itself, so it lives no longer.
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 pub(crate) const TTL_DEFAULT: Duration = Duration::from_secs(600);
 
-pub(super) const KEY_FILE: &str = "signing.key";
+/// A request's head has 16 KiB, and other fields want some.
+pub(super) const TOKEN_BYTES_MAX: usize = 8 << 10;
+
+pub(crate) const KEY_FILE: &str = "signing.key";
 
 /// What a signed token says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
-    pub(crate) scope: Scope,
-    pub(crate) prefix: Prefix,
+    /// Of streams.
+    pub(crate) streams: Option<(Scope, Prefix)>,
+    /// Of tables.
+    pub(crate) shapes: Grants,
     /// Milliseconds since the Unix epoch.
     pub(crate) expires: u64,
     /// The token that it was asked for with.
     pub(crate) parent: Option<String>,
 }
 
+impl Claim {
+    pub(crate) fn rights(&self) -> Rights {
+        let streams = self.streams.clone().map(|(scope, prefix)| Rights::one(scope, prefix)).unwrap_or_default();
+        Rights { shapes: self.shapes.clone(), ..streams }
+    }
+}
+
 /// The claim as it is written.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    scope: String,
-    prefix: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scope: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    prefix: Option<String>,
+    #[serde(default, skip_serializing_if = "Grants::is_empty")]
+    shape: Grants,
     expires: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     parent: Option<String>,
 }
 
@@ -81,9 +98,11 @@ impl Key {
     }
 
     pub(crate) fn sign(&self, claim: &Claim) -> String {
+        let streams = claim.streams.as_ref();
         let written = Written {
-            scope: claim.scope.name().to_owned(),
-            prefix: claim.prefix.to_string(),
+            scope: streams.map(|(scope, _)| scope.name().to_owned()),
+            prefix: streams.map(|(_, prefix)| prefix.to_string()),
+            shape: claim.shapes.clone(),
             expires: claim.expires,
             parent: claim.parent.clone(),
         };
@@ -102,12 +121,12 @@ impl Key {
         // Compares in constant time.
         hmac::verify(&self.0, signed.as_bytes(), &secret::bytes_of(mac)?).ok()?;
         let written: Written = serde_json::from_slice(&secret::bytes_of(claim)?).ok()?;
-        Some(Claim {
-            scope: written.scope.parse().ok()?,
-            prefix: written.prefix.parse().ok()?,
-            expires: written.expires,
-            parent: written.parent,
-        })
+        let streams = match (written.scope, written.prefix) {
+            (Some(scope), Some(prefix)) => Some((scope.parse().ok()?, prefix.parse().ok()?)),
+            (None, None) => None,
+            _ => return None,
+        };
+        Some(Claim { streams, shapes: written.shape, expires: written.expires, parent: written.parent })
     }
 }
 
@@ -123,7 +142,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn claim() -> Claim {
-        Claim { scope: Scope::Read, prefix: "chat/".parse().unwrap(), expires: 9, parent: Some("app".to_owned()) }
+        let streams = Some((Scope::Read, "chat/".parse().unwrap()));
+        Claim { streams, shapes: Grants::default(), expires: 9, parent: Some("app".to_owned()) }
     }
 
     #[test]
@@ -144,6 +164,32 @@ mod tests {
         // Made by another implementation of HMAC.
         let claim = "tws1.eyJleHBpcmVzIjo5LCJwYXJlbnQiOiJhcHAiLCJwcmVmaXgiOiJjaGF0LyIsInNjb3BlIjoicmVhZCJ9";
         assert_eq!(token, format!("{claim}.hvX3fLl2UYk_Mo6xPDsXouzA0pPBipKZ8Y_THVyn7fM"));
+    }
+
+    #[test]
+    fn a_claim_of_tables_reads_back_and_half_a_claim_of_streams_is_none() {
+        let key = Key::of(&[7; 32]);
+        let shapes = || vec!["table=items&where=owner=$1&params[1]=7".parse().unwrap()].try_into().unwrap();
+        for streams in [None, claim().streams] {
+            let both = Claim { streams, shapes: shapes(), expires: 9, parent: None };
+            assert_eq!(key.verify(&key.sign(&both)), Some(both));
+        }
+        let signed = |json: &str| {
+            let token = format!("{MARK}{}", secret::text_of(json.as_bytes()));
+            let mac = hmac::sign(&key.0, token.as_bytes());
+            format!("{token}.{}", secret::text_of(mac.as_ref()))
+        };
+        assert!(key.verify(&signed(r#"{"expires":9}"#)).is_some_and(|claim| claim.rights().is_empty()));
+        for wrong in [
+            r#"{"expires":9,"scope":"read"}"#,
+            r#"{"expires":9,"prefix":"*"}"#,
+            r#"{"expires":9,"shape":[{"table":"t","where":"("}]}"#,
+            r#"{"expires":9,"shape":[{"table":"t"},{"table":"t"}]}"#,
+            r#"{"expires":9,"shapes":[]}"#,
+            r#"{"shape":[{"table":"t"}]}"#,
+        ] {
+            assert_eq!(key.verify(&signed(wrong)), None, "{wrong}");
+        }
     }
 
     proptest! {

@@ -20,7 +20,7 @@ fn stand() -> Stand {
         ("reader", right(Scope::Read, "chat/"), None),
         ("writer", right(Scope::Write, "chat/"), None),
         ("admin", right(Scope::Admin, "*"), None),
-        ("old", right(Scope::Admin, "*"), Some("1970-01-01T00:16:40Z")),
+        ("old", right(Scope::Admin, "*"), Some(NOW)),
     ];
     let (mut tokens, mut file) = (Vec::new(), String::new());
     for (name, rights, expires) in table {
@@ -30,7 +30,7 @@ fn stand() -> Stand {
     }
     let path = folder.path().join("tokens.toml");
     std::fs::write(&path, file).unwrap();
-    Stand { auth: Auth::open(Some(&path), folder.path()).unwrap(), tokens, folder }
+    Stand { auth: Auth::open(Wanted { tokens: Some(&path), everywhere: true }, folder.path()).unwrap(), tokens, folder }
 }
 
 impl Stand {
@@ -207,7 +207,12 @@ fn nobody_is_given_more_than_he_has() {
 fn a_signed_token_ends_with_its_time_and_with_its_parent() {
     let stand = stand();
     let sign = |expires, parent: Option<&str>, scope| {
-        let claim = Claim { scope, prefix: "chat/".parse().unwrap(), expires, parent: parent.map(str::to_owned) };
+        let claim = Claim {
+            streams: Some((scope, "chat/".parse().unwrap())),
+            shapes: thalweg_shapes::Grants::default(),
+            expires,
+            parent: parent.map(str::to_owned),
+        };
         stand.auth.known.load().key.sign(&claim)
     };
     let get = |token: &str| stand.with(token, Method::Get, "/v1/stream/chat/a");
@@ -238,6 +243,46 @@ fn a_broken_file_keeps_the_tokens_that_were_known() {
 }
 
 #[test]
+fn what_was_sent_is_repeated_in_part_only() {
+    let stand = stand();
+    let value = format!("bearer {}", stand.token("admin"));
+    let long = "x".repeat(200_000);
+    for body in [
+        format!(r#"{{"prefix":"{long}"}}"#),
+        format!(r#"{{"prefix":"a","scope":"{long}"}}"#),
+        format!(r#"{{"prefix":"a","ttl":"{long}"}}"#),
+        format!(r#"{{"{long}":1}}"#),
+    ] {
+        let headers: &[(&str, &[u8])] = &[("authorization", value.as_bytes())];
+        let request = Request {
+            method: Method::Post,
+            path: ISSUE_PATH,
+            query: None,
+            headers: Headers(headers),
+            body: body.as_bytes(),
+        };
+        let response = stand.auth.answer(&request, NOW).unwrap();
+        let Body::Bytes(said) = response.body else { panic!() };
+        assert!(response.status == 400 && said.len() < 1000, "{}: {} bytes", response.status, said.len());
+    }
+}
+
+#[test]
+fn a_token_in_the_query_opens_no_page() {
+    let stand = stand();
+    let (_, signed) = stand.issue("reader", r#"{"prefix":"chat/"}"#);
+    let target = format!("/v1/stream/chat/a?access_token={signed}");
+    let ask = |mode| stand.ask(Method::Get, &target, &[("sec-fetch-mode", mode)], "");
+    assert_eq!(ask("navigate"), refused(401, "token_in_address"));
+    for mode in ["cors", "no-cors", "same-origin"] {
+        assert_eq!(ask(mode), PASS, "{mode}");
+    }
+    let by_cookie = format!("thalweg_token={signed}");
+    let headers = [("sec-fetch-mode", "navigate"), ("cookie", by_cookie.as_str())];
+    assert_eq!(stand.ask(Method::Get, "/v1/stream/chat/a", &headers, ""), PASS);
+}
+
+#[test]
 fn every_refusal_is_in_the_documentation() {
     let page = include_str!("../../../../docs/protocol/auth.md");
     let mut rows: Vec<_> = page.lines().filter(|line| line.starts_with("| 4")).collect();
@@ -249,6 +294,7 @@ fn every_refusal_is_in_the_documentation() {
         Denied::Expired,
         Denied::OnlyForReads,
         Denied::OnlySigned,
+        Denied::Opened,
         Denied::Repeated(""),
         scope(),
         Denied::Resigned,

@@ -4,9 +4,13 @@
 
 use super::scope::{Prefix, Rights};
 use super::secret::{self, Hash};
+use crate::config::Span;
 use anyhow::{Context, bail, ensure};
 use std::collections::HashMap;
 use std::path::Path;
+use thalweg_base::Millis;
+use thalweg_shapes::Grants;
+use thalweg_streams::format::timestamp;
 
 /// What a token begins with: scanners for leaked secrets can look for it.
 pub(crate) const MARK: &str = "tw1.";
@@ -51,6 +55,8 @@ struct Entry {
     write: Vec<String>,
     #[serde(default)]
     admin: Vec<String>,
+    #[serde(default)]
+    shape: Grants,
     expires: Option<toml::Value>,
 }
 
@@ -70,6 +76,9 @@ impl Tokens {
         for entry in file.token {
             let id = entry.id.clone();
             let token = entry.check().with_context(|| format!("token `{id}`"))?;
+            if let Some(prefix) = token.rights.pattern() {
+                tracing::warn!(id, %prefix, "a `*` inside a prefix stands for itself: write `chat/` for all streams below `chat`");
+            }
             if tokens.insert(id.clone().into_boxed_str(), token).is_some() {
                 bail!("the token `{id}` is there twice");
             }
@@ -97,9 +106,16 @@ impl Entry {
     fn check(self) -> anyhow::Result<Token> {
         check_id(&self.id)?;
         let hash = self.hash.strip_prefix("sha256:").and_then(Hash::parse);
-        let rights =
-            Rights { read: prefixes(&self.read)?, write: prefixes(&self.write)?, admin: prefixes(&self.admin)? };
-        ensure!(!rights.is_empty(), "it has no scope; give it `read`, `write` or `admin`, such as read = [\"chat/\"]");
+        let rights = Rights {
+            read: prefixes(&self.read)?,
+            write: prefixes(&self.write)?,
+            admin: prefixes(&self.admin)?,
+            shapes: self.shape,
+        };
+        ensure!(
+            !rights.is_empty(),
+            "it has no scope; give it `read`, `write`, `admin` or `shape`, such as read = [\"chat/\"]"
+        );
         let expires = self.expires.map(|when| expiry(when.as_str().unwrap_or(&when.to_string()))).transpose()?;
         Ok(Token { hash: hash.context("`hash` must be `sha256:` and 64 hexadecimal digits")?, rights, expires })
     }
@@ -120,15 +136,36 @@ fn prefixes(texts: &[String]) -> anyhow::Result<Vec<Prefix>> {
 
 /// An RFC 3339 timestamp as milliseconds since the Unix epoch.
 pub(crate) fn expiry(text: &str) -> anyhow::Result<u64> {
-    let when: jiff::Timestamp =
-        text.parse().with_context(|| format!("`{text}` is not a time such as 2030-01-31T12:00:00Z"))?;
-    u64::try_from(when.as_millisecond()).context("`expires` is before 1970")
+    let when = timestamp::parse(text.as_bytes());
+    let at = when.with_context(|| {
+        format!("`{text}` is not a time with date, hour and zone; write one such as 2030-01-31T12:00:00Z")
+    })?;
+    Ok(at.0)
+}
+
+/// The end of something that is made now: a time, or how long from now. It must lie in the future.
+pub(crate) fn end(text: &str, now_ms: u64) -> anyhow::Result<u64> {
+    let at = match text.parse::<Span>() {
+        Ok(span) => now_ms.saturating_add(u64::try_from(span.0.as_millis())?),
+        Err(_) => {
+            timestamp::parse(text.as_bytes())
+                .with_context(|| {
+                    format!(
+                        "`{text}` is neither a time with date, hour and zone, such as 2030-01-31T12:00:00Z, nor a length of time, \
+                         such as 90d"
+                    )
+                })?
+                .0
+        }
+    };
+    ensure!(at > now_ms, "`{text}` is over already: the token could not be used");
+    Ok(at)
 }
 
 /// A new token, and the lines of the file that make it known.
-pub(crate) fn make(id: &str, rights: &Rights, expires: Option<&str>) -> anyhow::Result<(String, String)> {
+pub(crate) fn make(id: &str, rights: &Rights, expires: Option<u64>) -> anyhow::Result<(String, String)> {
     check_id(id)?;
-    ensure!(!rights.is_empty(), "give it at least one of --read, --write and --admin, such as --read chat/");
+    ensure!(!rights.is_empty(), "give it at least one of --read, --write, --admin and --shape, such as --read chat/");
     let sent = format!("{MARK}{id}.{}", secret::text_of(&secret::random()?));
     let mut lines = format!("[[token]]\nid = \"{id}\"\nhash = \"sha256:{}\"\n", Hash::of(sent.as_bytes()).text());
     for (scope, prefixes) in [("read", &rights.read), ("write", &rights.write), ("admin", &rights.admin)] {
@@ -138,9 +175,12 @@ pub(crate) fn make(id: &str, rights: &Rights, expires: Option<&str>) -> anyhow::
             lines.push_str(&format!("{scope} = [{}]\n", list.join(", ")));
         }
     }
+    if !rights.shapes.is_empty() {
+        let list = rights.shapes.iter().map(|grant| toml::Value::try_from(grant).map(|value| value.to_string()));
+        lines.push_str(&format!("shape = [{}]\n", list.collect::<Result<Vec<_>, _>>()?.join(", ")));
+    }
     if let Some(expires) = expires {
-        expiry(expires)?;
-        lines.push_str(&format!("expires = \"{expires}\"\n"));
+        lines.push_str(&format!("expires = \"{}\"\n", timestamp::text(Millis(expires))));
     }
     Ok((sent, lines))
 }
@@ -158,12 +198,45 @@ mod tests {
     fn a_made_token_is_found_by_its_line() {
         let rights =
             Rights { read: vec!["chat/".parse().unwrap()], admin: vec!["*".parse().unwrap()], ..Rights::default() };
-        let (sent, lines) = make("app", &rights, Some("2030-01-31T12:00:00Z")).unwrap();
+        let (sent, lines) = make("app", &rights, Some(1_896_091_200_000)).unwrap();
         let tokens = Tokens::parse(&lines).unwrap();
         let (id, token) = tokens.find(&sent).unwrap();
         assert_eq!((id, &token.rights), ("app", &rights));
         assert!(!token.expired(1_896_091_199_999) && token.expired(1_896_091_200_000));
         assert!(!lines.contains(sent.rsplit('.').next().unwrap()), "the secret is in the file");
+    }
+
+    #[test]
+    fn a_token_of_tables_is_read_from_its_lines() {
+        let grant = r#"table=Items&where=owner = $1 AND "Kind" <> 'a"b\c'&params[1]=it's&columns=id,"Ti""tle""#;
+        let shapes: Grants = vec![grant.parse().unwrap(), "table=s.tags".parse().unwrap()].try_into().unwrap();
+        let (sent, lines) = make("app", &Rights { shapes: shapes.clone(), ..Rights::default() }, None).unwrap();
+        assert_eq!(Tokens::parse(&lines).unwrap().find(&sent).unwrap().1.rights.shapes, shapes, "{lines}");
+        let entry = |shape: &str| format!("[[token]]\nid = \"a\"\nhash = \"{}\"\n{shape}", hash());
+        let by_hand =
+            "[[token.shape]]\ntable = \"items\"\nwhere = \"owner = $1\"\nparams = [\"7\"]\ncolumns = [\"id\"]\n";
+        assert_eq!(Tokens::parse(&entry(by_hand)).unwrap().get("a").unwrap().rights.shapes.iter().count(), 1);
+        for wrong in
+            ["shape = [{ where = \"a = 1\" }]", "shape = [{ table = \"t\", where = \"(\" }]", "shape = [\"t\"]"]
+        {
+            assert!(Tokens::parse(&entry(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_end_is_a_time_or_a_length_of_time_in_the_future() {
+        let now = 1_896_091_200_000;
+        assert_eq!(end("1h", now).unwrap(), now + 3_600_000);
+        assert_eq!(end("90d", now).unwrap(), now + 90 * 86_400_000);
+        assert_eq!(end("2030-01-31T12:00:01Z", now).unwrap(), now + 1000);
+        assert!(end("9999-12-31T23:59:59Z", now).is_ok());
+        for past in ["2030-01-31T12:00:00Z", "2020-01-01T00:00:00Z", "0"] {
+            assert!(end(past, now).unwrap_err().to_string().contains("is over already"), "{past}");
+        }
+        for none in ["tomorrow", "", "2030-01-31", "99999999999999999999d"] {
+            let said = format!("{:#}", end(none, now).unwrap_err());
+            assert!(said.contains("is neither a time") && !said.contains("parse"), "{said}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use thalweg_base::crc;
 
@@ -39,7 +40,7 @@ impl Description {
     /// Writes it into `dir`, durably.
     pub(super) fn write(&self, dir: &Path) -> anyhow::Result<()> {
         let line = serde_json::to_string(self)?;
-        let mut file = File::create(dir.join(NAME))?;
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(dir.join(NAME))?;
         write!(file, "{line}\ncrc32c {:08x}\n", crc(line.as_bytes()))?;
         file.sync_all()?;
         Ok(super::sync_folder(dir)?)

@@ -1,65 +1,56 @@
 //! A running server as a source: pulls, piece by piece, over HTTP. The server holds the cut for as long as pieces are asked for.
 
 use super::{Listing, Source};
+use crate::client::{Call, Failure, PATIENCE, Server, Target};
 use anyhow::{Context, bail};
-use std::time::Duration;
-use ureq::Agent;
-use ureq::http::Response;
+use std::io::Read;
+use ureq::http::Method;
 
-/// For one request and its answer: the server may have to wait for its disk.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// A listing has a short line per object.
 const LISTING_BYTES_MAX: u64 = 1 << 30;
 /// More than a server gives at once.
 const PIECE_BYTES_MAX: u64 = 16 << 20;
 
-pub(super) struct Server {
-    agent: Agent,
-    base: String,
-    authorization: Option<String>,
+pub(super) struct Remote {
+    server: Server,
     backup: String,
 }
 
-impl Server {
-    /// `url` is the server's, such as `http://127.0.0.1:4437`.
-    pub(super) fn new(url: &str, token: Option<&str>) -> Self {
-        let config = Agent::config_builder().timeout_global(Some(TIMEOUT)).http_status_as_error(false);
-        Self {
-            agent: config.build().into(),
-            base: format!("{}{}", url.trim_end_matches('/'), super::SERVED),
-            authorization: token.map(|token| format!("Bearer {token}")),
-            backup: String::new(),
-        }
+impl Remote {
+    pub(super) fn new(target: &Target) -> Result<Self, Failure> {
+        Ok(Self { server: Server::new(target, Some(PATIENCE))?, backup: String::new() })
     }
 
-    fn body(answer: Response<ureq::Body>, max: u64) -> anyhow::Result<Vec<u8>> {
-        let status = answer.status().as_u16();
-        let body = answer.into_body().into_with_config().limit(max).read_to_vec()?;
-        match status {
-            200..=299 => Ok(body),
-            404 if message(&body).is_none() => bail!("the server answered 404: is it a thalweg that can be backed up?"),
-            _ => bail!(
-                "the server answered {status}: {}",
-                message(&body).unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned())
-            ),
-        }
+    fn at(&self, rest: &str) -> String {
+        self.server.at(&format!("{}{rest}", super::SERVED))
     }
 }
 
-/// What an error's body says.
-fn message(body: &[u8]) -> Option<String> {
-    let body: serde_json::Value = serde_json::from_slice(body).ok()?;
-    Some(body.get("error")?.get("message")?.as_str()?.to_owned())
+fn body(mut answer: crate::client::Answer, max: u64) -> anyhow::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    answer.body().take(max + 1).read_to_end(&mut body).context("the answer was cut off")?;
+    if body.len() as u64 > max {
+        bail!("the answer is longer than {max} bytes");
+    }
+    Ok(body)
 }
 
-impl Source for Server {
+/// A server of something else says 404 to what it does not know.
+fn is_no_thalweg(failure: Failure) -> Failure {
+    match failure {
+        Failure::Refused(mut refusal) if refusal.status == 404 && refusal.code.is_none() => {
+            refusal.message = "is it a thalweg that can be backed up?".to_owned();
+            Failure::Refused(refusal)
+        }
+        failure => failure,
+    }
+}
+
+impl Source for Remote {
     fn begin(&mut self) -> anyhow::Result<Listing> {
-        let mut request = self.agent.post(&self.base);
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization);
-        }
-        let answer = request.send_empty().with_context(|| format!("cannot ask {}", self.base))?;
-        let listing: Listing = serde_json::from_slice(&Self::body(answer, LISTING_BYTES_MAX)?)
+        // Asked twice, the second one would meet the hold of the first.
+        let answer = self.server.ask_once(&Call::new(Method::POST, self.at(""))).map_err(is_no_thalweg)?;
+        let listing: Listing = serde_json::from_slice(&body(answer, LISTING_BYTES_MAX)?)
             .context("the server's listing cannot be understood")?;
         // It becomes a part of paths.
         if listing.backup.is_empty() || !listing.backup.bytes().all(|b| b.is_ascii_alphanumeric()) {
@@ -70,30 +61,24 @@ impl Source for Server {
     }
 
     fn read(&mut self, path: &str, at: u64) -> anyhow::Result<Vec<u8>> {
-        let mut request = self.agent.get(format!("{}/{}/{path}?at={at}", self.base, self.backup));
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization);
-        }
-        Self::body(request.call()?, PIECE_BYTES_MAX)
+        let url = self.at(&format!("/{}/{path}?at={at}", self.backup));
+        body(self.server.ask(&Call::new(Method::GET, url))?, PIECE_BYTES_MAX)
     }
 
     fn end(&mut self) {
         if self.backup.is_empty() {
             return;
         }
-        let mut request = self.agent.delete(format!("{}/{}", self.base, self.backup));
-        if let Some(authorization) = &self.authorization {
-            request = request.header("authorization", authorization);
-        }
+        let url = self.at(&format!("/{}", self.backup));
         // If it does not get there, the server lets go by itself a little later.
-        if let Err(error) = request.call() {
+        if let Err(error) = self.server.ask_once(&Call::new(Method::DELETE, url)) {
             tracing::debug!(%error, "the server was not told that the backup is over");
         }
         self.backup.clear();
     }
 }
 
-impl Drop for Server {
+impl Drop for Remote {
     fn drop(&mut self) {
         self.end();
     }

@@ -6,11 +6,13 @@
 use super::description::{Description, Kept, NAME, generations};
 use super::{place, sync_folder};
 use crate::check;
-use crate::folder::{FORMAT, Folder};
+use crate::folder::{self, FORMAT, Folder};
+use crate::progress::Progress;
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use thalweg_base::{Crc, Lsn};
 use thalweg_disk::{Disk, RealDisk};
@@ -39,7 +41,7 @@ pub(crate) fn restore(backup: &Path, data: &Path) -> anyhow::Result<()> {
         description.version,
         description.position
     );
-    fs::create_dir_all(data).with_context(|| format!("cannot make {}", data.display()))?;
+    folder::make(data).with_context(|| format!("cannot make {}", data.display()))?;
     let done = fill(&generation, &description, data);
     if let Err(error) = done {
         clear(&description, data);
@@ -84,13 +86,16 @@ fn is_empty_disk(dir: &Path) -> std::io::Result<bool> {
 fn fill(generation: &Path, description: &Description, data: &Path) -> anyhow::Result<()> {
     let disk = RealDisk::open(data)?;
     let mut folders = BTreeSet::from([data.to_owned()]);
+    let total = description.files.iter().map(|file| file.bytes).sum();
+    let mut progress = Progress::new(Some(total), false);
     for file in &description.files {
         let to = data.join(&file.path);
         if let Some(parent) = to.parent().filter(|parent| !folders.contains(*parent)) {
-            fs::create_dir_all(parent)?;
+            folder::make(parent)?;
             folders.insert(parent.to_owned());
         }
-        copy(&generation.join(&file.path), &to, file).with_context(|| format!("{} in the backup", file.path))?;
+        copy(&generation.join(&file.path), &to, file, &mut progress)
+            .with_context(|| format!("{} in the backup", file.path))?;
         if file.allocated > file.bytes {
             let open = disk.open(&file.path)?;
             open.allocate(file.allocated).with_context(|| format!("no space for {}", file.path))?;
@@ -99,15 +104,19 @@ fn fill(generation: &Path, description: &Description, data: &Path) -> anyhow::Re
     for folder in &folders {
         sync_folder(folder)?;
     }
-    check::whole(data, Some(Lsn(description.position)), &mut |_| {}).context("the backup is not whole")?;
+    drop(progress);
+    let mut progress = Progress::new(Some(total), false);
+    progress.set_message("checking: ");
+    check::whole(data, Some(Lsn(description.position)), &mut |so_far| progress.set(so_far.bytes))
+        .context("the backup is not whole")?;
     Folder::finish_restored(data, description.format)
 }
 
-fn copy(from: &Path, to: &Path, kept: &Kept) -> anyhow::Result<()> {
+fn copy(from: &Path, to: &Path, kept: &Kept, progress: &mut Progress) -> anyhow::Result<()> {
     let mut source = File::open(from)?;
     let mut options = File::options();
     options.write(true).create_new(true);
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.mode(0o600);
     let mut target = options.open(to)?;
     let (mut bytes, mut crc, mut piece) = (0, Crc::new(), vec![0; PIECE_BYTES]);
     loop {
@@ -117,6 +126,7 @@ fn copy(from: &Path, to: &Path, kept: &Kept) -> anyhow::Result<()> {
         }
         crc = crc.bytes(&piece[..n]);
         bytes += n as u64;
+        progress.add(n as u64);
         target.write_all(&piece[..n])?;
     }
     if bytes != kept.bytes {

@@ -61,7 +61,7 @@ fn plain(status: u16, content_type: &str) -> Response {
     Response::new(status)
         .header("content-type", content_type)
         .header("cache-control", "no-store")
-        .header("x-content-type-options", "nosniff")
+        .header("cross-origin-resource-policy", "same-origin")
 }
 
 enum Ask {

@@ -3,16 +3,19 @@
 use super::description::{Description, Kept, generations};
 use super::{Listed, Listing, Place, ROOT, Source, folder, place, remote, sync_folder};
 use crate::check;
+use crate::client::Target;
 use crate::folder::FORMAT;
 use crate::kernel::MANIFEST;
+use crate::progress::Progress;
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use thalweg_base::{Crc, Lsn, crc};
 use thalweg_disk::RealDisk;
 use thalweg_manifest::{FileManifest, Manifest};
@@ -24,21 +27,24 @@ const UNFINISHED: &str = "unfinished";
 const TAIL_BYTES: u64 = 4096;
 
 #[derive(clap::Args)]
-#[group(skip)]
-#[command(group = clap::ArgGroup::new("source").required(true).args(["server", "from"]))]
+#[command(after_help = "\
+Examples:
+  thalweg backup --to /backup                 the server on this machine
+  thalweg backup --server https://streams.example.org --to /backup --keep 7
+  thalweg backup --context prod --to /backup
+  thalweg backup --from /var/lib/thalweg --to /backup
+                                              a stopped server's data folder
+
+On a server with tokens it needs one with admin over everything.")]
 pub(crate) struct BackupArgs {
-    /// A running server, such as http://127.0.0.1:4437.
-    #[arg(long, value_name = "URL")]
-    server: Option<String>,
-    /// The data folder of a stopped server.
-    #[arg(long, value_name = "DIR")]
+    #[command(flatten)]
+    target: Target,
+    /// The data folder of a stopped server, instead of a running one.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["server", "context"])]
     from: Option<PathBuf>,
     /// The folder of backups: each becomes a folder in it, named by its time. Best on another disk.
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
-    /// The bearer token that the server asks for.
-    #[arg(long, env = "THALWEG_TOKEN", value_name = "TOKEN", hide_env_values = true)]
-    token: Option<String>,
     /// Keep this many backups in --to, and remove older ones when the new one is whole.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     keep: Option<u32>,
@@ -47,21 +53,21 @@ pub(crate) struct BackupArgs {
 /// Makes one backup and says on standard output what it is.
 pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let began = Instant::now();
-    fs::create_dir_all(&args.to).with_context(|| format!("cannot make {}", args.to.display()))?;
-    let _lock = lock(&args.to)?;
-    let mut source: Box<dyn Source> = match (&args.server, &args.from) {
-        (Some(url), _) => Box::new(remote::Server::new(url, args.token.as_deref())),
-        (None, Some(dir)) => Box::new(folder::Stopped::open(dir)?),
-        (None, None) => bail!("name a --server or a data folder with --from"),
+    let mut source: Box<dyn Source> = match &args.from {
+        Some(dir) => Box::new(folder::Stopped::open(dir)?),
+        None => Box::new(remote::Remote::new(&args.target)?),
     };
+    crate::folder::make(&args.to).with_context(|| format!("cannot make {}", args.to.display()))?;
+    let _lock = lock(&args.to)?;
     let unfinished = args.to.join(UNFINISHED);
     remove(&unfinished)?;
-    fs::create_dir(&unfinished)?;
+    crate::folder::make(&unfinished)?;
     let mut taking = Taking {
         earlier: Earlier::newest(&args.to)?,
         dir: unfinished,
         folders: Vec::new(),
-        progress: Progress::new(),
+        progress: Some(Progress::new(None, false)),
+        total: 0,
         linked: 0,
         copied: 0,
     };
@@ -70,7 +76,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let description = match done {
         Ok(description) => description,
         Err(error) => {
-            taking.progress.clear();
+            taking.progress = None;
             remove(&taking.dir)?;
             return Err(error.context("the backup was not made"));
         }
@@ -91,7 +97,7 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
 
 /// One backup at a time works on a target.
 fn lock(target: &Path) -> anyhow::Result<File> {
-    let lock = File::options().create(true).truncate(false).write(true).open(target.join("LOCK"))?;
+    let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(target.join("LOCK"))?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         bail!("another backup into {} is under way", target.display());
     }
@@ -135,7 +141,9 @@ struct Taking {
     dir: PathBuf,
     /// Made below `dir`, to be synced.
     folders: Vec<PathBuf>,
-    progress: Progress,
+    progress: Option<Progress>,
+    /// Bytes that are to come.
+    total: u64,
     linked: u64,
     copied: u64,
 }
@@ -152,7 +160,7 @@ impl Taking {
         let now = jiff::Timestamp::from_millisecond(i64::try_from(crate::background::now().0)?)?;
         // Always with milliseconds, so that names sort by time.
         let made_at = now.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string();
-        self.progress.total = listing.files.iter().map(|file| file.bytes).sum();
+        self.expect(listing.files.iter().map(|file| file.bytes).sum());
         let mut files = Vec::with_capacity(listing.files.len());
         for listed in &listing.files {
             let kept = self.take(source, &listing, listed);
@@ -160,11 +168,14 @@ impl Taking {
         }
         // The server need not hold anything while the copy is read.
         source.end();
-        self.progress.clear();
         for folder in self.folders.iter().chain([&self.dir]) {
             sync_folder(folder)?;
         }
-        check::whole(&self.dir, Some(Lsn(listing.position)), &mut |_| {}).context("what was received is not whole")?;
+        let progress = self.progress.insert(Progress::new(Some(self.total), false));
+        progress.set_message("checking: ");
+        check::whole(&self.dir, Some(Lsn(listing.position)), &mut |so_far| progress.set(so_far.bytes))
+            .context("what was received is not whole")?;
+        self.progress = None;
         let Listing { format, version, lineage, position, .. } = listing;
         Ok(Description { format, version, lineage, position, made_at, files })
     }
@@ -187,7 +198,7 @@ impl Taking {
     fn make_folder(&mut self, path: &Path) -> anyhow::Result<()> {
         let Some(parent) = path.parent() else { return Ok(()) };
         if parent != self.dir && !self.folders.iter().any(|made| made == parent) {
-            fs::create_dir_all(parent)?;
+            crate::folder::make(parent)?;
             self.folders.push(parent.to_owned());
         }
         Ok(())
@@ -222,7 +233,7 @@ impl Taking {
             return Ok(None);
         }
         self.linked += 1;
-        self.progress.total = self.progress.total.saturating_sub(listed.bytes);
+        self.expect(self.total.saturating_sub(listed.bytes));
         Ok(Some(crc))
     }
 
@@ -231,7 +242,7 @@ impl Taking {
         let mut options = File::options();
         options.write(true).create_new(true);
         // What stands beside the data may be secret.
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        options.mode(0o600);
         let mut file = options.open(path)?;
         let (mut at, mut crc) = (0, Crc::new());
         while at < listed.bytes {
@@ -253,8 +264,17 @@ impl Taking {
         if bytes == 0 {
             bail!("the source ends before the length that it listed");
         }
-        self.progress.add(bytes as u64);
+        if let Some(progress) = &mut self.progress {
+            progress.add(bytes as u64);
+        }
         Ok(())
+    }
+
+    fn expect(&mut self, total: u64) {
+        self.total = total;
+        if let Some(progress) = &mut self.progress {
+            progress.set_total(total);
+        }
     }
 }
 
@@ -292,34 +312,4 @@ fn prune(target: &Path, keep: Option<u32>) -> anyhow::Result<()> {
         remove(old)?;
     }
     Ok(())
-}
-
-/// Bytes and rate, on a terminal only.
-struct Progress {
-    shown: Option<Instant>,
-    began: Instant,
-    done: u64,
-    total: u64,
-    terminal: bool,
-}
-
-impl Progress {
-    fn new() -> Self {
-        Self { shown: None, began: Instant::now(), done: 0, total: 0, terminal: std::io::stderr().is_terminal() }
-    }
-
-    fn add(&mut self, bytes: u64) {
-        self.done += bytes;
-        if self.terminal && self.shown.is_none_or(|at| at.elapsed() >= Duration::from_millis(200)) {
-            self.shown = Some(Instant::now());
-            let rate = self.done as f64 / self.began.elapsed().as_secs_f64().max(1e-3) / f64::from(1 << 20);
-            eprint!("\r  {} of {} MiB, {rate:.0} MiB/s ", self.done >> 20, self.total >> 20);
-        }
-    }
-
-    fn clear(&mut self) {
-        if self.shown.take().is_some() {
-            eprint!("\r{:50}\r", "");
-        }
-    }
 }

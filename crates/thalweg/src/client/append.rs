@@ -6,34 +6,44 @@ use super::create::{BYTES, JSON};
 use super::failure::Failure;
 use super::pages::is_json;
 use super::producer::{Producer, Sent};
-use super::progress::Progress;
 use super::server::{Call, Server};
+use super::{ask_on_terminal, tell};
+use crate::human::size;
+use crate::progress::Progress;
 use clap::Args;
+use std::fs::File;
 use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
 use ureq::http::Method;
 
-/// The longest standard input that is sent as one append. The server's own limit is usually less.
+/// The longest input that is sent as one append. The server's own limit is usually less.
 const WHOLE_MAX: u64 = 1 << 30;
 
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   echo 'first words' | thalweg stream append notes
+  thalweg stream append notes --input letter.txt
   thalweg stream append events --json <<< '[{\"n\":1},{\"n\":2}]'
   tail -F app.ndjson | thalweg stream append events --lines
-  thalweg stream append events --lines --producer import-7 < big.ndjson   run it again if it was broken off: it goes on
+  thalweg stream append events --lines --producer import-7 <big.ndjson
+                                              run it again if it was broken
+                                              off: it goes on
 
-With --lines, each line of a JSON stream is a message; elsewhere the content is the lines as they are, and an append never ends
-inside of one shorter than 16 MiB. Lines are sent in batches, at once when no more are waiting.
+With --lines, each line of a JSON stream is a message; elsewhere the content is the lines as they are, and an append never ends inside of \
+one shorter than 16 MiB. Lines are sent in batches, at once when no more are waiting.
 
-Whatever is sent is sent by an idempotent producer: after a lost connection or a crash of the server it is sent again, and the server
-tells what it has already. With --producer a run that was broken off can be run again, on the same whole input and with the same
---batch: it adds what is missing. Appends are told by their number and not by their content, so input that has changed or grown
-needs a higher --epoch.")]
+Whatever is sent is sent by an idempotent producer: after a lost connection or a crash of the server it is sent again, and the server \
+tells what it has already. With --producer a run that was broken off can be run again, on the same whole input and with the same --batch: \
+it adds what is missing. Appends are told by their number and not by their content, so input that has changed or grown needs a higher \
+--epoch.")]
 pub(crate) struct AppendArgs {
     /// The stream.
     name: String,
-    /// Append line by line rather than standard input as one.
+    /// Append this file rather than standard input.
+    #[arg(short, long, value_name = "FILE")]
+    input: Option<PathBuf>,
+    /// Append line by line rather than the input as one.
     #[arg(long)]
     lines: bool,
     /// The input is JSON, and so is the stream.
@@ -59,14 +69,49 @@ pub(crate) struct AppendArgs {
     epoch: u64,
 }
 
+/// What is appended.
+struct Input {
+    from: Box<dyn Read + Send>,
+    /// If it has an end that is known.
+    bytes: Option<u64>,
+    /// A person types it.
+    typed: bool,
+}
+
+impl Input {
+    fn open(args: &AppendArgs) -> Result<Self, Failure> {
+        let Some(path) = &args.input else {
+            let stdin = std::io::stdin();
+            let bytes = rustix::fs::fstat(&stdin).ok().filter(is_file).and_then(|about| about.st_size.try_into().ok());
+            return Ok(Self { bytes, typed: stdin.is_terminal(), from: Box::new(stdin) });
+        };
+        let wrong = |error: std::io::Error| Failure::Local(format!("{}: {error}", path.display()));
+        let file = File::open(path).map_err(wrong)?;
+        let about = file.metadata().map_err(wrong)?;
+        if about.is_dir() {
+            return Err(Failure::Local(format!("{} is a folder", path.display())));
+        }
+        Ok(Self { bytes: about.is_file().then_some(about.len()), typed: false, from: Box::new(file) })
+    }
+}
+
+fn is_file(about: &rustix::fs::Stat) -> bool {
+    rustix::fs::FileType::from_raw_mode(about.st_mode) == rustix::fs::FileType::RegularFile
+}
+
 pub(crate) fn run(server: &Server, args: &AppendArgs) -> Result<(), Failure> {
+    let input = Input::open(args)?;
     let content_type = content_type(server, args)?;
     let json = is_json(&content_type);
     let producer = match &args.producer {
         Some(id) => Producer::named(server, &args.name, content_type, id.clone(), args.epoch),
         None => Producer::shared(server, &args.name, content_type),
     };
-    if args.lines { lines(server, args, producer, json) } else { whole(server, args, producer) }
+    if input.typed {
+        let how = if args.lines { "line by line" } else { "as one message" };
+        ask_on_terminal(&format!("Standard input is appended {how}; Ctrl-D ends it.\n"));
+    }
+    if args.lines { lines(server, args, input, producer, json) } else { whole(server, args, input, producer) }
 }
 
 fn content_type(server: &Server, args: &AppendArgs) -> Result<String, Failure> {
@@ -84,43 +129,63 @@ fn content_type(server: &Server, args: &AppendArgs) -> Result<String, Failure> {
             server.ask(&Call::new(Method::PUT, url).header("content-type", content_type))?;
             Ok(content_type.to_owned())
         }
-        // There was no body to explain it.
-        Err(Failure::Refused(mut refusal)) if refusal.message.is_empty() && refusal.status == 404 => {
-            refusal.message = format!("there is no stream {}; --create makes it", args.name);
-            Err(Failure::Refused(refusal))
-        }
-        Err(failure) => Err(failure),
+        Err(failure) => Err(failure.of_stream(&args.name, "; --create makes it")),
     }
 }
 
-fn whole(server: &Server, args: &AppendArgs, mut producer: Producer<'_>) -> Result<(), Failure> {
+fn whole(server: &Server, args: &AppendArgs, input: Input, mut producer: Producer<'_>) -> Result<(), Failure> {
     let mut body = Vec::new();
-    std::io::stdin().lock().take(WHOLE_MAX + 1).read_to_end(&mut body)?;
+    input.from.take(WHOLE_MAX + 1).read_to_end(&mut body)?;
     if body.len() as u64 > WHOLE_MAX {
-        return Err(Failure::Local("standard input is longer than 1 GiB; --lines sends it in parts".to_owned()));
+        return Err(Failure::Local("the input is longer than 1 GiB; --lines sends it in parts".to_owned()));
     }
     match (body.is_empty(), args.close) {
-        (true, true) => close(server, &args.name),
-        (true, false) => Err(Failure::Local("there is nothing to append: standard input is empty".to_owned())),
-        (false, closes) => producer.send(&body, closes).map(drop),
+        (true, true) => close(server, &args.name)?,
+        (true, false) => return Err(Failure::Local("there is nothing to append: the input is empty".to_owned())),
+        (false, closes) => {
+            let sent = producer.send(&body, closes)?;
+            let word = if sent == Sent::Known { "there from an earlier run" } else { "appended" };
+            tell(|| format!("{}: {} {word}{}", args.name, size(body.len() as u64), ends_at(&producer)));
+        }
     }
+    if args.close {
+        tell(|| format!("{}: closed", args.name));
+    }
+    Ok(())
 }
 
-fn lines(server: &Server, args: &AppendArgs, mut producer: Producer<'_>, json: bool) -> Result<(), Failure> {
+fn lines(
+    server: &Server,
+    args: &AppendArgs,
+    input: Input,
+    mut producer: Producer<'_>,
+    json: bool,
+) -> Result<(), Failure> {
     let shape = Shape { json, lines_max: args.batch as usize, repeatable: args.producer.is_some() };
-    let mut batches = Batches::new(std::io::stdin(), shape);
-    let mut progress = Progress::new(std::io::stdin().is_terminal());
-    let (mut sent, mut known) = (0, 0);
+    let mut batches = Batches::new(input.from, shape);
+    let mut progress = Progress::new(input.bytes, input.typed);
+    let (mut sent, mut known, mut bytes) = (0, 0, 0);
     while let Some(batch) = batches.next()? {
         match producer.send(&batch.body, false)? {
             Sent::New => sent += batch.lines,
             Sent::Known => known += batch.lines,
         }
-        progress.add(batch.body.len());
+        bytes += batch.body.len() as u64;
+        progress.add(batch.body.len() as u64);
     }
     drop(progress);
     if known > 0 {
         eprintln!("{sent} lines appended; {known} were there from an earlier run");
+    } else {
+        tell(|| format!("{}: {sent} lines appended ({}){}", args.name, size(bytes), ends_at(&producer)));
     }
-    if args.close { close(server, &args.name) } else { Ok(()) }
+    if args.close {
+        close(server, &args.name)?;
+        tell(|| format!("{}: closed", args.name));
+    }
+    Ok(())
+}
+
+fn ends_at(producer: &Producer<'_>) -> String {
+    producer.tail().map(|tail| format!("; it ends at {tail}")).unwrap_or_default()
 }

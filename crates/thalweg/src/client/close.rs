@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 use super::server::{Call, Server};
+use super::tell;
 use clap::Args;
 use ureq::http::Method;
 
@@ -9,14 +10,16 @@ use ureq::http::Method;
 #[command(after_help = "\
 Examples:
   thalweg stream close notes
-  echo 'last words' | thalweg stream append notes --close    both in one step")]
+  echo 'last words' | thalweg stream append notes --close")]
 pub(crate) struct CloseArgs {
     /// The stream.
     name: String,
 }
 
 pub(crate) fn run(server: &Server, args: &CloseArgs) -> Result<(), Failure> {
-    close(server, &args.name)
+    close(server, &args.name)?;
+    tell(|| format!("{}: closed", args.name));
+    Ok(())
 }
 
 /// Closing what is closed is fine, so that it may be asked twice.

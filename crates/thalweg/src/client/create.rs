@@ -11,9 +11,9 @@ use ureq::http::Method;
 Examples:
   thalweg stream create notes --content-type text/plain
   thalweg stream create sessions/42 --json --ttl 24h
-  thalweg stream create log --content-type text/plain --retention-bytes 1GiB --retention-age 7d
+  thalweg stream create log --content-type text/plain --retention-age 7d
   thalweg stream create tokens/7 --json --durability buffered
-  thalweg stream create blobs/1                              bytes: application/octet-stream")]
+  thalweg stream create blobs/1               bytes: application/octet-stream")]
 pub(crate) struct CreateArgs {
     /// The stream.
     name: String,

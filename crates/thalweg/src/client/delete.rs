@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 use super::server::{Call, Server};
+use super::tell;
 use clap::Args;
 use ureq::http::Method;
 
@@ -24,11 +25,15 @@ pub(crate) fn run(server: &Server, args: &DeleteArgs) -> Result<(), Failure> {
     let mut repeated = false;
     loop {
         match server.ask_once(&call) {
-            Ok(_) => return Ok(()),
+            Ok(_) => break tell(|| format!("{}: deleted", args.name)),
             // An earlier attempt, whose answer was lost, has done it.
-            Err(failure) if failure.is_missing() && (args.if_exists || repeated) => return Ok(()),
+            Err(failure) if failure.is_missing() && repeated => break tell(|| format!("{}: deleted", args.name)),
+            Err(failure) if failure.is_missing() && args.if_exists => {
+                break tell(|| format!("{}: not there", args.name));
+            }
             Err(failure) => patience.wait(failure)?,
         }
         repeated = true;
     }
+    Ok(())
 }

@@ -10,6 +10,8 @@ pub(crate) enum Failure {
     /// No answer, or not the whole of it: the request may or may not have been served.
     #[error("{server} does not answer: {why}")]
     Unreachable { server: String, why: String },
+    #[error("no host has the name in {server}: look for a slip, or name another --server")]
+    UnknownHost { server: String },
     /// Something on this side is not as it must be.
     #[error("{0}")]
     Local(String),
@@ -113,6 +115,17 @@ impl Failure {
         }
     }
 
+    /// The same of a stream, if its absence was told without a body to explain it.
+    pub(crate) fn of_stream(mut self, name: &str, remedy: &str) -> Self {
+        if let Self::Refused(refusal) = &mut self
+            && refusal.status == 404
+            && refusal.message.is_empty()
+        {
+            refusal.message = format!("there is no stream {name}{remedy}");
+        }
+        self
+    }
+
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Self::Refused(refusal) if matches!(refusal.status, 404 | 410))
     }
@@ -121,7 +134,7 @@ impl Failure {
         match self {
             Self::ReaderGone => 0,
             Self::Local(_) | Self::Strange(_) | Self::Io(_) => 1,
-            Self::Unreachable { .. } => 6,
+            Self::Unreachable { .. } | Self::UnknownHost { .. } => 6,
             Self::Refused(refusal) => match refusal.status {
                 404 => 3,
                 410 if refusal.is("offset_trimmed") => 4,

@@ -8,16 +8,18 @@ use ureq::http::Method;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  thalweg stream fork chat chat-retry                        all that is there now
-  thalweg stream fork chat chat-retry --offset 0000000000000064_0000000000000120
-  thalweg stream fork chat chat-retry --offset -1 --sub-offset 3   the first three messages of a JSON stream")]
+  thalweg stream fork chat retry              all that is there now
+  thalweg stream fork chat retry --offset start --sub-offset 3
+                                              the first three messages of a
+                                              JSON stream
+  thalweg stream fork chat retry --offset 0000000000000064_0000000000000120")]
 pub(crate) struct ForkArgs {
     /// The stream to begin as.
     source: String,
     /// The new stream.
     name: String,
-    /// Take content up to this offset of the source [default: its end].
-    #[arg(long, allow_hyphen_values = true)]
+    /// Take content up to this offset of the source: start, or an offset that the server gave [default: its end].
+    #[arg(long, value_name = "start|OFFSET", allow_hyphen_values = true)]
     offset: Option<String>,
     /// And so many messages (JSON) or bytes (else) past it.
     #[arg(long, value_name = "N", requires = "offset")]
@@ -29,7 +31,7 @@ pub(crate) fn run(server: &Server, args: &ForkArgs) -> Result<(), Failure> {
     let mut call = Call::new(Method::PUT, server.stream(&args.name))
         .header("stream-forked-from", format!("/v1/stream/{}", encoded(source)));
     if let Some(offset) = &args.offset {
-        call = call.header("stream-fork-offset", offset);
+        call = call.header("stream-fork-offset", super::offset(offset));
     }
     if let Some(n) = args.sub_offset {
         call = call.header("stream-fork-sub-offset", n.to_string());

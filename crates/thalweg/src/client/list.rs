@@ -2,8 +2,11 @@
 
 use super::failure::Failure;
 use super::server::{Call, Server, query_value};
+use super::table::Table;
+use crate::human::{size, time};
 use clap::Args;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use std::io::Write;
 use ureq::http::Method;
 
@@ -15,10 +18,12 @@ const PAGE: usize = 1_000;
 Examples:
   thalweg stream ls
   thalweg stream ls --prefix sessions/ --long
-  thalweg stream ls --json | jq -r 'select(.closed) | .name'")]
+  thalweg stream ls --json | jq -r 'select(.closed) | .name'
+
+SIZE is what can be read. KEEPS: for how long an unused stream stays, until when, or how much of its newest content is kept.")]
 pub(crate) struct ListArgs {
     /// Only names that begin so.
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", hide_default_value = true)]
     prefix: String,
     /// Only names after this one.
     #[arg(long, value_name = "NAME")]
@@ -26,7 +31,7 @@ pub(crate) struct ListArgs {
     /// So many at most.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// Also content type, next offset, and whether it is closed.
+    /// A table: size, content type, whether it is closed, what it keeps.
     #[arg(short, long, conflicts_with = "json")]
     long: bool,
     /// What the server says of each, one JSON object per line.
@@ -36,24 +41,54 @@ pub(crate) struct ListArgs {
 
 #[derive(Deserialize)]
 struct Page {
-    streams: Vec<Box<serde_json::value::RawValue>>,
+    streams: Vec<Box<RawValue>>,
     /// The page after this one comes after this name; none after the last.
     next: Option<String>,
 }
 
+/// What the list says of a stream.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Entry {
-    name: String,
+pub(super) struct Entry {
+    pub(super) name: String,
     content_type: String,
-    next_offset: String,
     closed: bool,
+    pub(super) bytes: Option<u64>,
+    ttl: Option<u64>,
+    expires_at: Option<String>,
+    retention_bytes: Option<u64>,
+    retention_seconds: Option<u64>,
+    durability: Option<String>,
+    pub(super) forked_from: Option<String>,
+    pub(super) forks: Option<u64>,
+}
+
+impl Entry {
+    fn cells(self) -> [String; 6] {
+        let keeps = self.keeps();
+        let mut notes: Vec<String> = self.durability.into_iter().collect();
+        notes.extend(self.forked_from.map(|source| format!("fork of {source}")));
+        notes.extend(self.forks.map(|n| format!("{n} forks")));
+        let size = self.bytes.map_or("-".to_owned(), size);
+        let state = if self.closed { "closed" } else { "open" };
+        [self.name, size, self.content_type, state.to_owned(), keeps, notes.join(", ")]
+    }
+
+    fn keeps(&self) -> String {
+        let mut words = Vec::new();
+        words.extend(self.ttl.map(|s| format!("{} unused", time(s.saturating_mul(1_000)))));
+        words.extend(self.expires_at.as_ref().map(|at| format!("until {at}")));
+        words.extend(self.retention_bytes.map(size));
+        words.extend(self.retention_seconds.map(|s| time(s.saturating_mul(1_000))));
+        if words.is_empty() { "all".to_owned() } else { words.join(", ") }
+    }
 }
 
 pub(crate) fn run(server: &Server, args: &ListArgs) -> Result<(), Failure> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut left = args.limit.unwrap_or(usize::MAX);
     let mut after = args.after.clone();
+    let mut table = Table::new(["NAME", "SIZE", "TYPE", "STATE", "KEEPS", ""]).right(&[1]);
     while left > 0 {
         let page = page(server, &args.prefix, after.as_deref(), left.min(PAGE))?;
         for one in page.streams.iter().take(left) {
@@ -63,12 +98,12 @@ pub(crate) fn run(server: &Server, args: &ListArgs) -> Result<(), Failure> {
             }
             let entry: Entry = serde_json::from_str(one.get()).map_err(|e| Failure::Strange(e.to_string()))?;
             if args.long {
-                let closed = if entry.closed { "closed" } else { "open" };
-                writeln!(out, "{}\t{}\t{}\t{closed}", entry.name, entry.content_type, entry.next_offset)?;
+                table.row(entry.cells());
             } else {
                 writeln!(out, "{}", entry.name)?;
             }
         }
+        table.write(&mut out)?;
         left -= page.streams.len().min(left);
         match page.next {
             Some(next) => after = Some(next),
@@ -77,6 +112,14 @@ pub(crate) fn run(server: &Server, args: &ListArgs) -> Result<(), Failure> {
     }
     out.flush()?;
     Ok(())
+}
+
+/// What the list says of one stream, if it says something; other servers of the protocol have no list.
+pub(super) fn entry(server: &Server, name: &str) -> Option<Entry> {
+    // The first name that begins so is the name itself, if it is there.
+    let page = page(server, name, None, 1).ok()?;
+    let entry: Entry = serde_json::from_str(page.streams.first()?.get()).ok()?;
+    (entry.name == name).then_some(entry)
 }
 
 fn page(server: &Server, prefix: &str, after: Option<&str>, limit: usize) -> Result<Page, Failure> {

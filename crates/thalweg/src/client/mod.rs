@@ -1,36 +1,47 @@
-//! `thalweg stream …` and, in [`shape`], `thalweg shape …`: streams and shapes of a running server from a shell. A file per command, on what they share: [`server`] asks and asks
-//! again, [`failure`] says what went wrong, [`pages`] follows content, [`producer`] appends so that nothing is doubled.
+//! What a running server is asked from a shell: `thalweg stream …`, `shape …` (in [`shape`]), `status`, and `context …`. A file per command, on
+//! what they share: [`target`] says which server, [`server`] asks and asks again, [`failure`] says what went wrong, [`pages`] follows content,
+//! [`producer`] appends so that nothing is doubled.
 //!
-//! Knows the protocol only: it works with any server of it. Content goes to standard output and everything else to standard
-//! error, so that commands can be joined by pipes.
+//! `stream` knows the protocol, and for lists and details thalweg's additions to it: it works with any server of the protocol. Content goes to
+//! standard output and everything else to standard error, so that commands can be joined by pipes.
 
 mod append;
 mod batches;
+mod bench;
 mod close;
+mod context;
 mod create;
 mod delete;
 mod failure;
 mod fork;
+mod info;
+mod last;
 mod list;
 mod messages;
 mod pages;
 mod producer;
-mod progress;
 mod read;
 mod server;
 mod shape;
+mod status;
+mod table;
 mod tail;
+mod target;
 
+pub(crate) use context::{ContextArgs, run as run_context};
+pub(crate) use failure::Failure;
+pub(crate) use server::{Answer, Call, Server};
 pub(crate) use shape::{ShapeArgs, run as run_shape};
+pub(crate) use status::{StatusArgs, run as run_status};
+pub(crate) use target::Target;
 
 use clap::{Args, Subcommand};
-use failure::Failure;
-use server::{Server, Target};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// How long a command that is to end keeps trying a server that does not answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -46,26 +57,30 @@ Examples:
   thalweg stream create notes --content-type text/plain
   echo 'first words' | thalweg stream append notes
   thalweg stream read notes
-  thalweg stream tail notes                                   from now on, until the stream is closed
+  thalweg stream tail notes                   from now on, until it is closed
 
   thalweg stream create events --json
-  tail -F app.ndjson | thalweg stream append events --lines   each line a message, none lost or doubled
-  thalweg stream tail events --from -1 | jq .
-  thalweg stream ls --prefix ev
+  tail -F app.ndjson | thalweg stream append events --lines
+                                              each line a message, none lost
+                                              or doubled
+  thalweg stream tail events --from start | jq .
+  thalweg stream ls --long --prefix ev
+  thalweg stream bench                        what this server can do from here
 
 NAME is what follows /v1/stream/ in the stream's URL, or the whole URL; characters that no URL holds are encoded. A server elsewhere:
   export THALWEG_SERVER=https://streams.example.org THALWEG_TOKEN=…
+  thalweg context add prod --server https://streams.example.org --token -
 
-Exit codes: 0 done; 1 something else failed; 2 wrong usage; 3 there is no such stream; 4 the stream's state refuses it (closed,
-exists differently, …); 5 the request is refused as it is; 6 the server cannot be reached or is overloaded, and retrying did not
-help; 7 not allowed, or not who one says.
+Exit codes: 0 done; 1 something else failed; 2 wrong usage; 3 there is no such stream; 4 the stream's state refuses it (closed, exists \
+differently, …); 5 the request is refused as it is; 6 the server cannot be reached or is overloaded, and retrying did not help; 7 not \
+allowed, or not who one says.
 ";
 
 #[derive(Subcommand)]
 enum Command {
     /// Create a stream. One that exists with the same configuration is fine.
     Create(create::CreateArgs),
-    /// Append standard input: as one message, or line by line.
+    /// Append standard input or a file: as one message, or line by line.
     Append(append::AppendArgs),
     /// Read to the present end. JSON messages come one per line.
     Read(read::ReadArgs),
@@ -79,12 +94,17 @@ enum Command {
     Fork(fork::ForkArgs),
     /// List streams.
     Ls(list::ListArgs),
+    /// Show what is known of a stream.
+    Info(info::InfoArgs),
+    /// Measure appends and reads, with streams of its own that it deletes.
+    Bench(bench::BenchArgs),
 }
 
-/// Runs one command; what went wrong is said on standard error.
-pub(crate) fn run(args: StreamArgs) -> ExitCode {
+/// Runs one command on streams.
+pub(crate) fn run_stream(args: StreamArgs) -> Result<(), Failure> {
     let patience = if matches!(args.command, Command::Tail(_)) { None } else { Some(PATIENCE) };
-    let done = Server::new(args.target, patience).and_then(|server| match args.command {
+    let server = Server::new(&args.target, patience)?;
+    match args.command {
         Command::Create(args) => create::run(&server, &args),
         Command::Append(args) => append::run(&server, &args),
         Command::Read(args) => read::run(&server, &args),
@@ -93,18 +113,38 @@ pub(crate) fn run(args: StreamArgs) -> ExitCode {
         Command::Delete(args) => delete::run(&server, &args),
         Command::Fork(args) => fork::run(&server, &args),
         Command::Ls(args) => list::run(&server, &args),
-    });
-    code(done)
+        Command::Info(args) => info::run(&server, &args),
+        Command::Bench(bench) => bench::run(&args.target, &server, &bench),
+    }
 }
 
-/// Says on standard error what went wrong.
-fn code(done: Result<(), Failure>) -> ExitCode {
-    match done {
+/// Says on standard error why a command failed; its exit code.
+pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref::<Failure>() {
         // Whoever read our output has seen enough.
-        Ok(()) | Err(Failure::ReaderGone) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("thalweg: {failure}");
-            ExitCode::from(failure.exit_code())
+        Some(Failure::ReaderGone) => ExitCode::SUCCESS,
+        known => {
+            crate::logs::say(&format!("thalweg: {error:#}"));
+            known.map_or(ExitCode::FAILURE, |failure| ExitCode::from(failure.exit_code()))
         }
     }
+}
+
+/// Says to a person at a terminal what was done. Scripts have the exit code.
+fn tell(words: impl FnOnce() -> String) {
+    if std::io::stderr().is_terminal() {
+        eprintln!("{}", words());
+    }
+}
+
+/// Says what is expected of a person, if standard input is a terminal.
+fn ask_on_terminal(words: &str) {
+    if std::io::stdin().is_terminal() {
+        crate::say::note(format_args!("{words}"));
+    }
+}
+
+/// An offset as people write it.
+fn offset(text: &str) -> &str {
+    if text == "start" { "-1" } else { text }
 }

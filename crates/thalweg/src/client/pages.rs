@@ -2,9 +2,10 @@
 //! between two offsets never change.
 
 use super::failure::Failure;
+use super::last::Last;
 use super::messages;
-use super::progress::Progress;
 use super::server::{Answer, Call, Patience, Server};
+use crate::progress::Progress;
 use std::io::{Read, Write};
 use ureq::http::Method;
 
@@ -63,6 +64,21 @@ impl<'a> Pages<'a> {
         }
     }
 
+    /// Reads to the present end and writes the last lines of it, or JSON messages.
+    pub(crate) fn write_last(&mut self, count: u32, out: &mut impl Write) -> Result<After, Failure> {
+        let mut last = Last::new(count);
+        let mut progress = Progress::new(None, false);
+        let after = loop {
+            match self.next(&mut last, &mut progress)? {
+                After::Page => {}
+                after => break after,
+            }
+        };
+        drop(progress);
+        last.write(out)?;
+        Ok(after)
+    }
+
     fn page(&mut self, out: &mut impl Write, progress: &mut Progress) -> Result<After, Failure> {
         // Parameters in the order of their names, so that caches see one URL.
         let mut query = String::new();
@@ -92,7 +108,7 @@ impl<'a> Pages<'a> {
         if array.len() as u64 > JSON_PAGE_MAX {
             return Err(Failure::Strange("a page of more than 1 GiB".to_owned()));
         }
-        progress.add(array.len());
+        progress.add(array.len() as u64);
         Ok(out.write_all(&messages::lines(&array)?)?)
     }
 
@@ -108,7 +124,7 @@ impl<'a> Pages<'a> {
             }
             out.write_all(&buffer[..read])?;
             self.written += read as u64;
-            progress.add(read);
+            progress.add(read as u64);
         }
     }
 

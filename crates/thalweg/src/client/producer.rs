@@ -21,6 +21,8 @@ pub(crate) struct Producer<'a> {
     /// The highest number that an earlier run got accepted, as far as is known.
     accepted: Option<u64>,
     named: bool,
+    /// Where the stream ended after the last append that was answered.
+    tail: Option<String>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -33,7 +35,17 @@ pub(crate) enum Sent {
 impl<'a> Producer<'a> {
     /// The producer with this id and epoch. A later run with both equal repeats the same appends, and adds only what is missing.
     pub(crate) fn named(server: &'a Server, name: &str, content_type: String, id: String, epoch: u64) -> Self {
-        Self { server, url: server.stream(name), content_type, id, epoch, seq: 0, accepted: None, named: true }
+        Self {
+            server,
+            url: server.stream(name),
+            content_type,
+            id,
+            epoch,
+            seq: 0,
+            accepted: None,
+            named: true,
+            tail: None,
+        }
     }
 
     /// One of the producers that runs share: the newest run takes it over from whoever had it.
@@ -66,6 +78,7 @@ impl<'a> Producer<'a> {
                     let known = answer.status() == 204 && !repeated;
                     let highest = answer.header("producer-seq").and_then(|seq| seq.parse().ok());
                     self.accepted = if known { highest } else { None };
+                    self.tail = answer.header("stream-next-offset").map(str::to_owned).or(self.tail.take());
                     self.seq += 1;
                     return Ok(if known { Sent::Known } else { Sent::New });
                 }
@@ -83,6 +96,11 @@ impl<'a> Producer<'a> {
                 }
             }
         }
+    }
+
+    /// Where the stream ended after the last append, if the server said so.
+    pub(crate) fn tail(&self) -> Option<&str> {
+        self.tail.as_deref()
     }
 
     fn call<'b>(&self, body: &'b [u8], close: bool) -> Call<'b> {

@@ -2,8 +2,8 @@
 
 use super::failure::Failure;
 use super::pages::{After, Pages};
-use super::progress::Progress;
 use super::server::{Call, Server};
+use crate::progress::Progress;
 use clap::Args;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
@@ -14,18 +14,28 @@ use ureq::http::Method;
 #[command(after_help = "\
 Examples:
   thalweg stream read notes
-  thalweg stream read events | jq .n                         JSON messages come one per line
+  thalweg stream read events | jq .n          JSON messages, one per line
+  thalweg stream read events --last 10        the last ten messages, or lines
   thalweg stream read blobs/1 --output copy
-  next=$(thalweg stream read notes --show-offset 2>&1 >notes)   and later: thalweg stream read notes --offset \"$next\"")]
+  next=$(thalweg stream read notes --show-offset 2>&1 >notes)
+  thalweg stream read notes --from \"$next\"    later: what has come since
+
+For --last the whole stream is read, since the protocol has no way back from its end.")]
 pub(crate) struct ReadArgs {
     /// The stream.
     name: String,
-    /// Read from here on: an offset that the server gave, -1 for the start, or now.
-    #[arg(long, allow_hyphen_values = true)]
-    offset: Option<String>,
-    /// Read from the start, as is the default.
-    #[arg(long, conflicts_with = "offset")]
-    from_start: bool,
+    /// Where to begin: start, now, or an offset that the server gave.
+    #[arg(
+        long,
+        alias = "offset",
+        value_name = "start|now|OFFSET",
+        default_value = "start",
+        allow_hyphen_values = true
+    )]
+    from: String,
+    /// Only the last N lines, or JSON messages.
+    #[arg(long, value_name = "N", conflicts_with = "from")]
+    last: Option<u32>,
     /// Write to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -35,19 +45,20 @@ pub(crate) struct ReadArgs {
 }
 
 pub(crate) fn run(server: &Server, args: &ReadArgs) -> Result<(), Failure> {
-    let mut pages = Pages::new(server, &args.name, args.offset.as_deref().unwrap_or("-1"), false);
+    let mut pages = Pages::new(server, &args.name, super::offset(&args.from), false);
     match &args.output {
         Some(path) => {
             // A file that is there is not emptied for nothing.
-            server.ask(&Call::new(Method::HEAD, server.stream(&args.name)))?;
+            let head = Call::new(Method::HEAD, server.stream(&args.name));
+            server.ask(&head).map_err(|failure| failure.of_stream(&args.name, ""))?;
             let file = File::create(path).map_err(|error| Failure::Local(format!("{}: {error}", path.display())))?;
-            all(&mut pages, &file, &mut Progress::new(false))?;
+            content(args, &mut pages, &file, false)?;
             // What is reported as read is there after a crash too.
             file.sync_all()?;
         }
         None => {
             let out = std::io::stdout();
-            all(&mut pages, out.lock(), &mut Progress::new(out.is_terminal()))?;
+            content(args, &mut pages, out.lock(), out.is_terminal())?;
         }
     }
     if args.show_offset {
@@ -56,7 +67,11 @@ pub(crate) fn run(server: &Server, args: &ReadArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn all(pages: &mut Pages<'_>, mut out: impl Write, progress: &mut Progress) -> Result<(), Failure> {
-    while pages.next(&mut out, progress)? == After::Page {}
+fn content(args: &ReadArgs, pages: &mut Pages<'_>, mut out: impl Write, busy: bool) -> Result<(), Failure> {
+    if let Some(count) = args.last {
+        return pages.write_last(count, &mut out).map(drop);
+    }
+    let mut progress = Progress::new(None, busy);
+    while pages.next(&mut out, &mut progress)? == After::Page {}
     Ok(())
 }

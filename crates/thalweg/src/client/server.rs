@@ -1,9 +1,8 @@
 //! The server a command talks to: where it is, who asks, and asking again while that may help.
 
 use super::failure::{Failure, Refusal};
-use crate::config::Span;
-use clap::Args;
-use std::path::{Path, PathBuf};
+use super::target::{Chosen, Target};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use ureq::http::{self, Method};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
@@ -18,42 +17,14 @@ const REFUSAL_BYTES_MAX: u64 = 64 << 10;
 const BACKOFF: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-#[derive(Args)]
-pub(crate) struct Target {
-    /// The server.
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Server",
-        env = "THALWEG_SERVER",
-        value_name = "URL",
-        default_value = "http://127.0.0.1:4437"
-    )]
-    server: String,
-    /// Sent as a bearer token. Better given by the environment: other users of the machine can see command lines.
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Server",
-        env = "THALWEG_TOKEN",
-        value_name = "TOKEN",
-        hide_env_values = true
-    )]
-    token: Option<String>,
-    /// Trust the certificates in this PEM file instead of the system's.
-    #[arg(long, global = true, help_heading = "Server", env = "THALWEG_CA", value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// Keep trying for this long while the server does not answer or is overloaded [default: 1min; tail: for ever].
-    #[arg(long, global = true, help_heading = "Server", value_name = "TIME")]
-    retry_for: Option<Span>,
-}
-
 /// A connection kept alive between requests, and the patience of its user.
 pub(crate) struct Server {
     agent: Agent,
     /// Without a slash at its end.
     base: String,
     token: Option<String>,
+    /// What requests for shapes carry, if anything.
+    secret: Option<String>,
     /// `None`: for ever.
     retry_for: Option<Duration>,
 }
@@ -108,13 +79,24 @@ impl Answer {
 }
 
 impl Server {
-    pub(crate) fn new(target: Target, patience: Option<Duration>) -> Result<Self, Failure> {
-        let base = target.server.trim_end_matches('/').to_owned();
-        let uri: http::Uri = base.parse().map_err(|_| not_a_server(&base))?;
-        let host = match (uri.scheme_str(), uri.host()) {
-            (Some("http" | "https"), Some(host)) => host.trim_matches(['[', ']']),
-            _ => return Err(not_a_server(&base)),
-        };
+    /// The server that flags, environment and contexts name. `patience`: how long to ask one that does not answer, unless that is said;
+    /// `None`: for ever.
+    pub(crate) fn new(target: &Target, patience: Option<Duration>) -> Result<Self, Failure> {
+        Self::of(target.choose(None)?, target.retry_for.map(|span| span.0).or(patience))
+    }
+
+    /// The same, with the secret of its shapes.
+    pub(crate) fn of_shapes(
+        target: &Target,
+        secret: Option<&str>,
+        patience: Option<Duration>,
+    ) -> Result<Self, Failure> {
+        Self::of(target.choose(secret)?, target.retry_for.map(|span| span.0).or(patience))
+    }
+
+    fn of(chosen: Chosen, retry_for: Option<Duration>) -> Result<Self, Failure> {
+        let Chosen { server, token, ca, secret, .. } = chosen;
+        let base = whole_url(&server)?;
         let mut config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -122,19 +104,26 @@ impl Server {
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_per_read(Some(SILENCE_MAX))
             .timeout_per_write(Some(SILENCE_MAX))
-            .tls_config(TlsConfig::builder().root_certs(roots(target.ca.as_deref())?).build());
+            .tls_config(TlsConfig::builder().root_certs(roots(ca.as_deref())?).build());
         // A proxy for the outside world does not know our own machine.
-        if host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback()) {
+        if base.parse::<http::Uri>().is_ok_and(|uri| uri.host().is_some_and(is_this_machine)) {
             config = config.proxy(None);
         }
-        let token = target.token.filter(|token| !token.is_empty());
         if token.as_ref().is_some_and(|token| !token.bytes().all(|b| b.is_ascii_graphic())) {
             return Err(Failure::Local(
                 "the token holds characters that no token has, such as a line break".to_owned(),
             ));
         }
-        let retry_for = target.retry_for.map(|span| span.0).or(patience);
-        Ok(Self { agent: Agent::new_with_config(config.build()), base, token, retry_for })
+        Ok(Self { agent: Agent::new_with_config(config.build()), base, token, secret, retry_for })
+    }
+
+    /// As its user knows it.
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
+    pub(crate) fn secret(&self) -> Option<&str> {
+        self.secret.as_deref()
     }
 
     /// The URL of a path of the server.
@@ -153,7 +142,6 @@ impl Server {
 
     /// Asks once.
     pub(crate) fn ask_once(&self, call: &Call<'_>) -> Result<Answer, Failure> {
-        let unreachable = |why: String| Failure::Unreachable { server: self.base.clone(), why };
         let mut request = http::Request::builder().method(call.method.clone()).uri(&call.url);
         for (name, value) in &call.headers {
             request = request.header(*name, value);
@@ -170,16 +158,7 @@ impl Server {
             Method::GET | Method::HEAD | Method::DELETE => self.agent.run(request.body(()).map_err(wrong)?),
             _ => self.agent.run(request.body(call.body).map_err(wrong)?),
         };
-        let untrusted = |error: &dyn std::fmt::Display| {
-            Failure::Local(format!("no trust in {}: {error}; --ca names other authorities", self.base))
-        };
-        let mut response = sent.map_err(|error| match error {
-            ureq::Error::BadUri(_) | ureq::Error::Http(_) => Failure::Local(format!("{}: {error}", call.url)),
-            ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => untrusted(&error),
-            // What rustls finds out while it shakes hands comes as this.
-            ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => untrusted(&error),
-            error => unreachable(error.to_string()),
-        })?;
+        let mut response = sent.map_err(|error| self.failed(call, error))?;
         let status = response.status().as_u16();
         if (200..300).contains(&status) {
             return Ok(Answer { response, repeated: false });
@@ -191,7 +170,34 @@ impl Server {
         let header = |name: &str| response.headers().get(name).and_then(|v| v.to_str().ok()).map(str::to_owned);
         let (retry_after, handle) = (header("retry-after"), header("electric-handle"));
         let body = response.body_mut().with_config().limit(REFUSAL_BYTES_MAX).read_to_vec().unwrap_or_default();
+        if status == 400 && self.base.starts_with("http://") && wants_tls(&body) {
+            return Err(Failure::Local(format!("{} speaks TLS: use https://", self.base)));
+        }
         Err(Failure::Refused(Refusal { handle, ..Refusal::read(status, retry_after.as_deref(), &body) }))
+    }
+
+    /// Why there is no answer at all.
+    fn failed(&self, call: &Call<'_>, error: ureq::Error) -> Failure {
+        let base = &self.base;
+        let handshake = match error {
+            ureq::Error::BadUri(_) | ureq::Error::Http(_) => return Failure::Local(format!("{}: {error}", call.url)),
+            ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => error.to_string(),
+            // What rustls finds out while it shakes hands comes as this.
+            ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => error.to_string(),
+            ureq::Error::Io(error) => return unreachable(base, &error.to_string()),
+            ureq::Error::HostNotFound => return unreachable(base, NO_SUCH_HOST[0]),
+            error => return unreachable(base, &error.to_string()),
+        };
+        Failure::Local(if handshake.contains("InvalidContentType") {
+            format!("{base} does not speak TLS: use http://")
+        } else if handshake.contains("CaUsedAsEndEntity") {
+            format!(
+                "no trust in {base}: its certificate is one of an authority (CA:TRUE), as `openssl req -x509` makes them; make one with \
+                 -addext basicConstraints=critical,CA:FALSE"
+            )
+        } else {
+            format!("no trust in {base}: {handshake}; --ca FILE names another authority")
+        })
     }
 
     /// Asks until there is an answer, a refusal that will not change, or no patience left. Only for requests that may be served
@@ -257,8 +263,45 @@ pub(crate) fn random() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-fn not_a_server(text: &str) -> Failure {
-    Failure::Local(format!("`{text}` is not a server; write http://HOST:PORT or https://HOST"))
+/// What resolvers say of a name that nobody has. Other failures of theirs may pass.
+const NO_SUCH_HOST: [&str; 2] = ["Name or service not known", "No address associated with hostname"];
+
+fn unreachable(base: &str, why: &str) -> Failure {
+    if NO_SUCH_HOST.iter().any(|no| why.contains(no)) {
+        return Failure::UnknownHost { server: base.to_owned() };
+    }
+    Failure::Unreachable { server: base.to_owned(), why: why.to_owned() }
+}
+
+/// Whether the answer is that of a port for TLS to a request without: ours, nginx's, Go's.
+fn wants_tls(body: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(body);
+    ["speaks TLS", "sent to HTTPS port", "to an HTTPS server"].iter().any(|words| text.contains(words))
+}
+
+fn is_this_machine(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
+}
+
+/// The URL of a server, without a slash at its end. `HOST:PORT` is `http` on this machine and `https` elsewhere, so that no token travels
+/// in the clear because a scheme was left out.
+pub(super) fn whole_url(text: &str) -> Result<String, Failure> {
+    let not_a_server =
+        || Failure::Local(format!("`{text}` is not a server; write http://HOST:PORT, https://HOST or HOST:PORT"));
+    let url = if text.contains("://") {
+        text.to_owned()
+    } else {
+        let (host, port) = text.rsplit_once(':').ok_or_else(not_a_server)?;
+        port.parse::<u16>().map_err(|_| not_a_server())?;
+        format!("{}://{text}", if is_this_machine(host) { "http" } else { "https" })
+    };
+    let url = url.trim_end_matches('/').to_owned();
+    let uri: http::Uri = url.parse().map_err(|_| not_a_server())?;
+    match (uri.scheme_str(), uri.host()) {
+        (Some("http" | "https"), Some(host)) if !host.is_empty() => Ok(url),
+        _ => Err(not_a_server()),
+    }
 }
 
 fn roots(file: Option<&Path>) -> Result<RootCerts, Failure> {
@@ -303,8 +346,7 @@ mod tests {
     use super::*;
 
     fn server(url: &str) -> Result<Server, Failure> {
-        let target = Target { server: url.to_owned(), token: None, ca: None, retry_for: None };
-        Server::new(target, Some(Duration::ZERO))
+        Server::of(Chosen { server: url.to_owned(), ..Chosen::default() }, Some(Duration::ZERO))
     }
 
     #[test]
@@ -319,9 +361,22 @@ mod tests {
 
     #[test]
     fn what_is_no_server_is_refused_with_the_right_form() {
-        for text in ["127.0.0.1:4437", "ftp://a", "", "http://", "nonsense"] {
+        for text in ["ftp://a", "", "http://", "nonsense", "host:", "host:http", ":80"] {
             let refused = server(text).err().unwrap().to_string();
             assert!(refused.contains("http://HOST:PORT"), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_host_and_port_are_a_server_and_a_token_never_leaves_the_machine_in_the_clear_for_lack_of_a_scheme() {
+        for (text, url) in [
+            ("127.0.0.1:4437", "http://127.0.0.1:4437"),
+            ("localhost:1", "http://localhost:1"),
+            ("[::1]:4437", "http://[::1]:4437"),
+            ("streams.example.org:4437", "https://streams.example.org:4437"),
+            ("http://a:1//", "http://a:1"),
+        ] {
+            assert_eq!(whole_url(text).unwrap(), url);
         }
     }
 

@@ -3,8 +3,8 @@
 
 use super::failure::Failure;
 use super::pages::{After, Pages};
-use super::progress::Progress;
 use super::server::Server;
+use crate::progress::Progress;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::IsTerminal;
@@ -14,18 +14,23 @@ use std::sync::atomic::AtomicBool;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  thalweg stream tail notes                                  what comes from now on
-  thalweg stream tail events --from -1 | jq .                everything, then what comes
+  thalweg stream tail notes                   what comes from now on
+  thalweg stream tail events --from start | jq .
+                                              everything, then what comes
+  thalweg stream tail events --last 10        the last ten, then what comes
   thalweg stream tail notes --from 0000000000000064_0000000000000120
 
-Ends with code 0 when the stream is closed, and by Ctrl-C. A server that is gone is asked again until it is back; nothing is
-left out or comes twice.")]
+Ends with code 0 when the stream is closed, and by Ctrl-C. A server that is gone is asked again until it is back; nothing is left out or \
+comes twice. For --last the whole stream is read, since the protocol has no way back from its end.")]
 pub(crate) struct TailArgs {
     /// The stream.
     name: String,
-    /// Where to begin: now, -1 for the start, or an offset that the server gave.
-    #[arg(long, value_name = "now|-1|OFFSET", default_value = "now", allow_hyphen_values = true)]
+    /// Where to begin: now, start, or an offset that the server gave.
+    #[arg(long, value_name = "now|start|OFFSET", default_value = "now", allow_hyphen_values = true)]
     from: String,
+    /// Begin with the last N lines, or JSON messages, that are there.
+    #[arg(long, value_name = "N", conflicts_with = "from")]
+    last: Option<u32>,
 }
 
 pub(crate) fn run(server: &Server, args: &TailArgs) -> Result<(), Failure> {
@@ -33,13 +38,20 @@ pub(crate) fn run(server: &Server, args: &TailArgs) -> Result<(), Failure> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 0, Arc::new(AtomicBool::new(true)))?;
     }
-    let mut pages = Pages::new(server, &args.name, &args.from, true);
-    if args.from == "now" && pages.skip_to_tail()? == After::Closed {
+    let out = std::io::stdout();
+    let mut progress = Progress::new(None, out.is_terminal());
+    let mut out = out.lock();
+    let mut pages = Pages::new(server, &args.name, super::offset(&args.from), true);
+    if let Some(count) = args.last {
+        let mut past = Pages::new(server, &args.name, "-1", false);
+        let closed = past.write_last(count, &mut out)?;
+        if closed == After::Closed {
+            return Ok(());
+        }
+        pages = Pages::new(server, &args.name, past.offset(), true);
+    } else if args.from == "now" && pages.skip_to_tail()? == After::Closed {
         return Ok(());
     }
-    let out = std::io::stdout();
-    let mut progress = Progress::new(out.is_terminal());
-    let mut out = out.lock();
     while pages.next(&mut out, &mut progress)? != After::Closed {}
     Ok(())
 }

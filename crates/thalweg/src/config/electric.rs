@@ -8,6 +8,27 @@ use anyhow::Context;
 use std::str::FromStr;
 use std::time::Duration;
 
+/// The variables that are read.
+pub(super) const NAMES: &[&str] = &[
+    "ELECTRIC_CACHE_MAX_AGE",
+    "ELECTRIC_CACHE_STALE_AGE",
+    "ELECTRIC_DATABASE_URL",
+    "ELECTRIC_DB_POOL_SIZE",
+    "ELECTRIC_ENABLE_INTEGRATION_TESTING",
+    "ELECTRIC_INSECURE",
+    "ELECTRIC_LONG_POLL_TIMEOUT",
+    "ELECTRIC_MANUAL_TABLE_PUBLISHING",
+    "ELECTRIC_MAX_CONCURRENT_REQUESTS",
+    "ELECTRIC_MAX_SHAPES",
+    "ELECTRIC_POOLED_DATABASE_URL",
+    "ELECTRIC_PORT",
+    "ELECTRIC_QUERY_DATABASE_URL",
+    "ELECTRIC_REPLICATION_STREAM_ID",
+    "ELECTRIC_SECRET",
+    "ELECTRIC_SHAPE_CHUNK_BYTES_THRESHOLD",
+    "ELECTRIC_STORAGE_DIR",
+];
+
 /// Reads the variables.
 pub(super) fn read(env: &dyn Fn(&str) -> Option<String>) -> anyhow::Result<Settings> {
     let requests = env("ELECTRIC_MAX_CONCURRENT_REQUESTS").map(|text| requests(&text)).transpose()?;
@@ -114,6 +135,18 @@ mod tests {
         assert_eq!(settings.replication_temporary_slot, Some(Switch::On));
         assert_eq!((settings.max_initial_requests, settings.max_shape_requests), (Some(3), Some(4)));
         assert_eq!(settings.listen.map(|listen| listen.to_string()).as_deref(), Some("0.0.0.0:3000"));
+    }
+
+    #[test]
+    fn every_variable_that_is_read_is_listed() {
+        let asked = std::cell::RefCell::new(Vec::new());
+        let _ = read(&|name| {
+            asked.borrow_mut().push(name.to_owned());
+            None
+        });
+        let mut asked: Vec<String> = asked.into_inner().into_iter().filter(|name| name != "DATABASE_URL").collect();
+        asked.sort_unstable();
+        assert_eq!(asked, NAMES);
     }
 
     #[test]

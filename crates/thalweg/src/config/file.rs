@@ -15,11 +15,11 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Settings> {
     parse(&text).with_context(|| format!("in the configuration file {}", path.display()))
 }
 
-fn parse(text: &str) -> anyhow::Result<Settings> {
+pub(super) fn parse(text: &str) -> anyhow::Result<Settings> {
     let table: toml::Table = text.parse().context("this is not TOML")?;
     for key in table.keys() {
         if !Settings::KEYS.contains(&key.as_str()) {
-            match nearest(key) {
+            match nearest_of(&key.replace('-', "_").to_ascii_lowercase(), Settings::KEYS.iter().copied()) {
                 Some(near) => bail!("unknown setting `{key}`: did you mean `{near}`?"),
                 None => bail!("unknown setting `{key}`; the settings are: {}", Settings::KEYS.join(", ")),
             }
@@ -28,11 +28,10 @@ fn parse(text: &str) -> anyhow::Result<Settings> {
     Ok(toml::from_str(text)?)
 }
 
-/// The setting with the smallest edit distance, if it is near enough to be meant.
-fn nearest(key: &str) -> Option<&'static str> {
-    let folded = key.replace('-', "_").to_ascii_lowercase();
-    let (distance, near) = Settings::KEYS.iter().map(|known| (distance(&folded, known), *known)).min()?;
-    (distance <= 2.max(folded.len() / 3)).then_some(near)
+/// The name with the smallest edit distance, if it is near enough to be meant.
+pub(super) fn nearest_of(name: &str, all: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+    let (distance, near) = all.map(|known| (distance(name, known), known)).min()?;
+    (distance <= 2.max(name.len() / 3)).then_some(near)
 }
 
 /// Levenshtein distance, one row at a time.

@@ -126,6 +126,28 @@ impl fmt::Display for Size {
     }
 }
 
+/// Names between commas; none in an empty text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Names(pub(crate) Vec<String>);
+
+impl FromStr for Names {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        match names.clone().find(|name| name.contains(char::is_whitespace)) {
+            Some(name) => Err(format!("`{name}` has a space in it; write names with commas between them")),
+            None => Ok(Self(names.map(str::to_owned).collect())),
+        }
+    }
+}
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(","))
+    }
+}
+
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

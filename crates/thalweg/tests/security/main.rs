@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not marked as tests")]
 
+mod logs;
+mod origins;
 mod paths;
 mod reload;
 mod rig;

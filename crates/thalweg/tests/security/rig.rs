@@ -45,9 +45,14 @@ pub(crate) fn eventually(mut what: impl FnMut() -> bool) {
 impl Rig {
     /// Starts a server; `$` in the arguments is the folder.
     pub(crate) fn start(folder: tempfile::TempDir, args: &[&str]) -> Self {
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        Self::start_with(folder, args, Stdio::null(), log.into())
+    }
+
+    /// The same with something else to read what the server writes.
+    pub(crate) fn start_with(folder: tempfile::TempDir, args: &[&str], out: Stdio, error: Stdio) -> Self {
         let path = |name: &str| folder.path().join(name);
         let args = args.iter().map(|arg| arg.replace('$', folder.path().to_str().unwrap()));
-        let log = fs::File::create(path("log")).unwrap();
         let mut server = Command::new(BINARY)
             .args(["serve", "--listen", "127.0.0.1:0", "--journal-segment-bytes", "1MiB", "--reserve-bytes", "0"])
             .args(["--long-poll-timeout", "200ms", "--log", "trace"])
@@ -57,13 +62,13 @@ impl Rig {
             .arg(path("ready"))
             .args(args)
             .env_clear()
-            .stdout(Stdio::null())
-            .stderr(log)
+            .stdout(out)
+            .stderr(error)
             .spawn()
             .unwrap();
         eventually(|| {
             let ended = server.try_wait().unwrap();
-            assert!(ended.is_none(), "{}", fs::read_to_string(path("log")).unwrap());
+            assert!(ended.is_none(), "{ended:?} {}", fs::read_to_string(path("log")).unwrap_or_default());
             fs::read_to_string(path("ready")).is_ok_and(|text| text.ends_with('\n'))
         });
         let address = fs::read_to_string(path("ready")).unwrap().trim().parse().unwrap();
@@ -82,12 +87,23 @@ impl Rig {
         assert!(Command::new("kill").args([name, &self.server.id().to_string()]).status().unwrap().success());
     }
 
+    /// The code with which the server ends by itself.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        let mut ended = None;
+        eventually(|| {
+            ended = self.server.try_wait().unwrap();
+            ended.is_some()
+        });
+        ended.and_then(|status| status.code())
+    }
+
     /// Sends a request line, header lines and a body as they are; status and the whole answer.
     pub(crate) fn raw(&self, line: &[u8], headers: &[&str], body: &str) -> (u16, String) {
         let mut socket = TcpStream::connect(self.address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut request = line.to_vec();
-        request.extend_from_slice(b" HTTP/1.1\r\nHost: h\r\nConnection: close\r\n");
+        let host = format!(" HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address);
+        request.extend_from_slice(host.as_bytes());
         for header in headers {
             request.extend_from_slice(header.as_bytes());
             request.extend_from_slice(b"\r\n");

@@ -1,4 +1,6 @@
-use crate::rig::{text, thalweg, token};
+use crate::rig::{BINARY, text, thalweg, token};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 fn refused(args: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
@@ -33,4 +35,20 @@ fn settings_that_promise_what_is_not_there_are_refused() {
     assert!(refused(&["--tls-cert", &tokens]).contains("go together"));
     assert!(refused(&["--tls-cert", &path("nowhere.pem"), "--tls-key", &tokens]).contains("nowhere.pem"));
     assert!(refused(&["--tls-cert", &tokens, "--tls-key", &tokens]).contains("no certificate"));
+}
+
+#[test]
+fn what_is_probably_a_mistake_is_told_by_a_start_and_by_a_check_of_the_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let tokens = folder.path().join("tokens.toml");
+    token(&tokens, "a", &["--read", "*"]);
+    std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o666)).unwrap();
+    // A certificate that is not there ends the start.
+    for last in [&["--check-config"][..], &["--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.key"]] {
+        let mut command = Command::new(BINARY);
+        command.env_clear().env("THALWEG_LISSTEN", "0.0.0.0:80").env("THALWEG_TOKENS", &tokens).arg("serve");
+        let out = command.arg("--data").arg(folder.path().join("data")).args(last).output().unwrap();
+        let said = text(&out.stderr);
+        assert!(said.contains("did you mean THALWEG_LISTEN?") && said.contains("of mode 666"), "{last:?}: {said}");
+    }
 }

@@ -55,3 +55,24 @@ fn curl_speaks_tls_with_the_binary_and_sees_a_new_certificate() {
     let (status, said) = rig.raw(b"GET /health", &[], "");
     assert!(status == 400 && said.contains("https"), "{said}");
 }
+
+#[test]
+fn the_containers_health_check_speaks_what_the_server_speaks() {
+    let file = include_str!("../../../../deploy/Dockerfile");
+    let line = file.lines().find(|line| line.starts_with("HEALTHCHECK")).unwrap();
+    let check = line.split_once(" CMD ").unwrap().1;
+    let healthy = |rig: &Rig, certificate: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", check]).env("THALWEG_LISTEN", format!("0.0.0.0:{}", rig.address.port()));
+        shell.env("THALWEG_TLS_CERT", certificate).output().unwrap().status.success()
+    };
+    let plain = Rig::start(tempfile::tempdir().unwrap(), &[]);
+    assert!(healthy(&plain, ""));
+    let folder = tempfile::tempdir().unwrap();
+    certificate(folder.path(), "one");
+    let tls = Rig::start(folder, &["--tls-cert", "$/one.pem", "--tls-key", "$/one.key"]);
+    assert!(healthy(&tls, "one.pem") && healthy(&tls, ""), "also if the variable does not say so");
+    drop(tls);
+    let gone = Command::new("sh").args(["-c", check]).env("THALWEG_LISTEN", "0.0.0.0:1").output().unwrap();
+    assert!(!gone.status.success());
+}

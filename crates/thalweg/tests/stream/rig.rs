@@ -90,7 +90,7 @@ impl Drop for Rig {
 pub(crate) fn command(server: &str, line: &str) -> Command {
     let mut command = Command::new(BINARY);
     command.arg("stream").args(line.split_whitespace()).env("THALWEG_SERVER", server);
-    command.env_remove("THALWEG_TOKEN").env_remove("THALWEG_CA");
+    command.env_remove("THALWEG_TOKEN").env_remove("THALWEG_CA").env("XDG_CONFIG_HOME", "/nowhere");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

@@ -146,12 +146,11 @@ fn a_list_is_read_page_by_page() {
         )
     };
     let one = r#"{"streams":[{"name":"a/1","contentType":"text/plain","nextOffset":"7","closed":true}],"next":"a/1"}"#;
-    let two =
-        r#"{"streams":[{"name":"a/2","contentType":"a/b","nextOffset":"8","closed":false,"forks":1}],"next":null}"#;
+    let two = r#"{"streams":[{"name":"a/2","contentType":"a/b","nextOffset":"8","bytes":1,"closed":false,"forks":1}],"next":null}"#;
     let (requests, output) = against("ls --prefix a/ --long", "", &[&page(one), &page(two)]);
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
-        "a/1\ttext/plain\t7\tclosed\na/2\ta/b\t8\topen\n",
+        "NAME  SIZE  TYPE        STATE   KEEPS\na/1      -  text/plain  closed  all\na/2    1 B  a/b         open    all    1 forks\n",
         "{}",
         said(&output)
     );

@@ -33,12 +33,23 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(data: &Path, flags: &[&str]) -> Self {
+        Self::start_saying(data, flags, "error", Stdio::inherit())
+    }
+
+    /// One whose warnings go to a file beside its folder, and a way to read them.
+    pub(crate) fn start_logged(data: &Path, flags: &[&str]) -> (Self, impl Fn() -> String) {
+        let log = data.with_extension("log");
+        let server = Self::start_saying(data, flags, "warn", std::fs::File::create(&log).unwrap().into());
+        (server, move || std::fs::read_to_string(&log).unwrap())
+    }
+
+    fn start_saying(data: &Path, flags: &[&str], level: &str, log: Stdio) -> Self {
         let ready = data.with_extension("ready");
         let _ = std::fs::remove_file(&ready);
         let mut command = Command::new(THALWEG);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--reserve-bytes", "0"]);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--log", level, "--reserve-bytes", "0"]);
         command.arg("--data").arg(data).arg("--ready-file").arg(&ready).args(flags);
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let began = Instant::now();
         let address = loop {
             match std::fs::read_to_string(&ready) {
@@ -106,6 +117,13 @@ impl Server {
                 return String::from_utf8(all).unwrap();
             }
         }
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn stop(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
     }
 
     pub(crate) fn kill(mut self) {

@@ -58,8 +58,8 @@ pub enum Reply {
     Later(Box<dyn Pending>),
 }
 
-/// A response. The event loop adds `Content-Length` or `Transfer-Encoding`, `Date` and `Connection`; for a HEAD request it sends
-/// the length but not the body.
+/// A response. The event loop adds `Content-Length` or `Transfer-Encoding`, `Date`, `Connection`, `X-Content-Type-Options`, and
+/// `Content-Security-Policy` unless the response is a page; for a HEAD request it sends the length but not the body.
 pub struct Response {
     pub status: u16,
     /// Complete header lines, each ended by CR LF.
@@ -68,6 +68,9 @@ pub struct Response {
     /// The connection closes after it, and the client is told so. A stream that goes on until something cuts it off should: then
     /// clients take the cut for an end, and come back.
     pub close: bool,
+    /// The body is a page of the service's own, which says in its head what browsers may do with it. Everything else is data, often
+    /// written by strangers: the event loop adds a policy under which browsers run none of it.
+    pub page: bool,
 }
 
 pub enum Body {
@@ -84,7 +87,7 @@ pub enum Body {
 impl Response {
     #[must_use]
     pub fn new(status: u16) -> Self {
-        Self { status, head: Vec::with_capacity(256), body: Body::Empty, close: false }
+        Self { status, head: Vec::with_capacity(256), body: Body::Empty, close: false, page: false }
     }
 
     /// Adds a header line. `value` must not hold CR or LF: they are dropped, so that nothing can be injected.
@@ -191,6 +194,12 @@ impl Context<'_> {
     /// Asks for a call after `delay` at the latest, in place of an earlier wish of this request. Holds until changed.
     pub fn wake_after(&mut self, delay: Duration) {
         self.deadline = Some(self.now + delay);
+    }
+
+    /// The same, unless this call has asked for an earlier one.
+    pub fn wake_within(&mut self, delay: Duration) {
+        let at = self.now + delay;
+        self.deadline = Some(self.deadline.map_or(at, |earlier| earlier.min(at)));
     }
 
     /// The server is stopping: answer with what there is.

@@ -24,6 +24,45 @@ fn one_connection_too_many_is_told_so() {
 }
 
 #[test]
+fn one_peer_cannot_take_all_connections() {
+    let stand = stand_with(|config| config.max_connections_per_peer = 2);
+    let mut held: Vec<_> = (0..2).map(|_| Client::new(&stand.server)).collect();
+    for client in &mut held {
+        assert_eq!(client.get("/").status, 200);
+    }
+    let mut extra = Client::new(&stand.server);
+    if crate::IDENTITY.is_none() {
+        let answer = extra.answer();
+        assert!(answer.status == 503 && answer.text().contains("from this address"), "{}", answer.text());
+    }
+    extra.assert_closed();
+    // 127.0.0.2 is another peer of the same machine.
+    let elsewhere = std::process::Command::new("curl")
+        .args(["-sk", "--interface", "127.0.0.2", "-o", "/dev/null", "-w", "%{http_code}"])
+        .arg(format!("http{}://{}/", if crate::IDENTITY.is_some() { "s" } else { "" }, stand.server.local_addr()))
+        .output();
+    if let Ok(elsewhere) = elsewhere {
+        assert_eq!(String::from_utf8_lossy(&elsewhere.stdout), "200");
+    }
+    drop(held.pop());
+    eventually(|| stand.server.stats().connections_active == 1);
+    assert_eq!(Client::new(&stand.server).get("/").status, 200);
+}
+
+#[test]
+fn tls_on_a_plain_port_is_told_the_scheme() {
+    if crate::IDENTITY.is_some() {
+        return;
+    }
+    let stand = stand();
+    let mut client = Client::new(&stand.server);
+    client.send([22, 3, 1, 2, 0, 1, 0]);
+    let answer = client.answer();
+    assert!(answer.status == 400 && answer.text().contains("use http://"), "{}", answer.text());
+    client.assert_closed();
+}
+
+#[test]
 fn after_a_framing_error_the_connection_closes() {
     let stand = stand();
     let mut client = Client::new(&stand.server);

@@ -196,6 +196,12 @@ impl Service for Paths {
                 Reply::Now(response)
             }
             "/none" => Reply::Now(Response::new(204)),
+            "/page" => {
+                let mut response =
+                    Response::new(200).header("content-security-policy", "script-src 'self'").body("page");
+                response.page = true;
+                Reply::Now(response)
+            }
             "/guarded" => Reply::Now(Response::new(403).body("looked at whole")),
             path => Reply::Now(Response::new(200).body(path.to_owned())),
         }

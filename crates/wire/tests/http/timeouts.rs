@@ -21,7 +21,7 @@ fn a_head_that_trickles_is_cut_off() {
 
 #[test]
 fn a_body_that_stops_coming_is_cut_off() {
-    let stand = stand_with(|config| config.body_timeout = SHORT);
+    let stand = stand_with(|config| (config.body_timeout, config.body_bytes_min) = (SHORT, 1));
     let mut client = Client::new(&stand.server);
     client.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n");
     for byte in ["a"; 6] {
@@ -31,6 +31,57 @@ fn a_body_that_stops_coming_is_cut_off() {
     assert!(client.is_silent(), "it was cut off though it came on");
     assert_eq!(client.answer().status, 408);
     client.assert_closed();
+}
+
+#[test]
+fn a_body_that_comes_too_slowly_is_cut_off() {
+    let stand = stand_with(|config| (config.body_timeout, config.body_bytes_min) = (SHORT, 1000));
+    // Fast at first, which buys no time for later; some bytes in each read, so that it never stops.
+    let mut client = Client::new(&stand.server);
+    client.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n");
+    client.send(vec![b'a'; 300_000]);
+    let start = Instant::now();
+    while client.is_silent() {
+        assert!(start.elapsed() < SHORT * 40, "it was never cut off");
+        client.send("a");
+    }
+    assert_eq!(client.answer().status, 408);
+    assert_eq!(stand.server.stats().timeouts, 1);
+    // In chunks it is no different.
+    let mut client = Client::new(&stand.server);
+    client.send("POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
+    let start = Instant::now();
+    while client.is_silent() {
+        assert!(start.elapsed() < SHORT * 40, "it was never cut off");
+        client.send("1\r\na\r\n");
+    }
+    assert_eq!(client.answer().status, 408);
+}
+
+#[test]
+fn a_body_that_comes_fast_enough_takes_as_long_as_it_needs() {
+    let stand = stand_with(|config| (config.body_timeout, config.body_bytes_min) = (SHORT, 1000));
+    let mut client = Client::new(&stand.server);
+    client.send("POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n");
+    let start = Instant::now();
+    for n in 0..50 {
+        client.send(vec![b'a'; 2000]);
+        while n < 49 && start.elapsed() < SHORT * n / 10 {
+            std::thread::yield_now();
+        }
+    }
+    assert_eq!(client.answer().body.len(), 100_000);
+}
+
+#[test]
+fn a_connection_that_asks_nothing_is_closed_sooner_than_one_that_rests() {
+    let stand = stand_with(|config| config.header_timeout = SHORT);
+    let (mut used, mut unused) = (Client::new(&stand.server), Client::new(&stand.server));
+    assert_eq!(used.get("/").status, 200);
+    let start = Instant::now();
+    unused.assert_closed();
+    assert!(start.elapsed() >= SHORT / 2 && start.elapsed() < SHORT * 20);
+    assert_eq!(used.get("/").status, 200);
 }
 
 #[test]

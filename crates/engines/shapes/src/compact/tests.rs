@@ -102,6 +102,7 @@ fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<Engine>
         temporary_slot: false,
         failover_slot: false,
         database_idle: std::time::Duration::ZERO,
+        ephemeral: false,
         spill: folder.join("spill"),
         hot_bytes: 4 << 10,
         io_threads: 1,

@@ -43,6 +43,7 @@ fn config(db: &Database, folder: &Path) -> ShapesConfig {
         temporary_slot: false,
         failover_slot: false,
         database_idle: std::time::Duration::ZERO,
+        ephemeral: false,
         spill: folder.join("spill"),
         hot_bytes: 1 << 20,
         io_threads: 1,

@@ -179,7 +179,7 @@ fn response(answer: Answer) -> Response {
         (status, json!({"error": {"code": code, "message": message}}).to_string().into_bytes())
     });
     let response =
-        Response::new(status).header("cache-control", "no-store").header("x-content-type-options", "nosniff");
+        Response::new(status).header("cache-control", "no-store").header("cross-origin-resource-policy", "same-origin");
     match status {
         204 => response,
         405 => response.header("content-type", "application/json").header("allow", "GET, DELETE").body(body),

@@ -28,6 +28,17 @@ impl Invalid {
         self.0.push((field, message.into()));
     }
 
+    /// The same for who may not see every row: Postgres repeats the value that it failed on (SQLSTATE class 22, data exceptions).
+    pub(crate) fn without_values(self) -> Self {
+        let hide = |(field, message): (Field, String)| match message.rfind(" (22").map(|at| &message[at..]) {
+            Some(code) if code.len() == " (22P02)".len() => {
+                (field, format!("it cannot be evaluated for some row{code}"))
+            }
+            _ => (field, message),
+        };
+        Self(self.0.into_iter().map(hide).collect())
+    }
+
     pub(crate) fn has(&self, field: Field) -> bool {
         self.0.iter().any(|(known, _)| *known == field)
     }
@@ -63,6 +74,18 @@ impl Invalid {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn the_value_that_a_clause_failed_on_can_be_left_out() {
+        let of = |message: &str| String::from_utf8(Invalid::shape("where", message).without_values().body()).unwrap();
+        let said = of("invalid input syntax for type integer: \"a secret (22)\" (22P02)");
+        assert!(said.contains("for some row (22P02)") && !said.contains("secret"), "{said}");
+        for kept in
+            ["column \"x\" does not exist (42703)", "invalid input syntax for type integer: \"x\"", "(22P02)", " (22"]
+        {
+            assert!(of(kept).contains(&serde_json::to_string(kept).unwrap()), "{kept}");
+        }
+    }
 
     #[test]
     fn complaints_are_lists_by_field_and_those_of_subsets_are_nested() {

@@ -1,5 +1,6 @@
 //! HTTP: what requests mean, and what answers look like.
 
+mod access;
 mod admin;
 pub(crate) mod admission;
 pub(crate) mod columns;
@@ -21,4 +22,5 @@ pub(crate) mod settings;
 mod sse;
 mod subset;
 
+pub use access::{Beyond, Denied, Grant, Granted, Grants};
 pub use service::ShapesService;

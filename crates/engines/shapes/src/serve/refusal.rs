@@ -1,5 +1,6 @@
 //! Every answer that is not a success. Status, body and wording are on the wire; `docs/protocol/refusals.md` lists them.
 
+use super::access::{Beyond, Denied, Narrowed};
 use super::admission::Overloaded;
 use super::given::BodyError;
 use super::invalid::Invalid;
@@ -17,6 +18,8 @@ pub(crate) enum Refusal {
     Body(BodyError),
     /// 401
     Secret,
+    /// 401 or 403: the token does not allow it.
+    Denied(Denied),
     /// 404: nothing has this address.
     Unknown,
     /// 404: there is no such shape to delete.
@@ -54,6 +57,22 @@ impl From<Invalid> for Refusal {
     }
 }
 
+impl From<Beyond> for Refusal {
+    fn from(beyond: Beyond) -> Self {
+        let ((status, code), message) = (beyond.mapping(), beyond.to_string());
+        Self::Denied(Denied { status, code, message })
+    }
+}
+
+impl From<Narrowed> for Refusal {
+    fn from(narrowed: Narrowed) -> Self {
+        match narrowed {
+            Narrowed::Beyond(beyond) => beyond.into(),
+            Narrowed::Invalid(invalid) => invalid.into(),
+        }
+    }
+}
+
 impl From<Overloaded> for Refusal {
     fn from(overloaded: Overloaded) -> Self {
         Self::Overloaded(overloaded)
@@ -75,11 +94,21 @@ impl Refusal {
         }
     }
 
+    /// The same for who may not see every row: Postgres's words about a row that it failed on may hold the row.
+    pub(crate) fn without_values(self) -> Self {
+        match self {
+            Self::Invalid(invalid) => Self::Invalid(invalid.without_values()),
+            Self::Snapshot(_) => Self::Snapshot("The rows could not be read, please retry".to_owned()),
+            other => other,
+        }
+    }
+
     #[must_use]
     pub(crate) fn status(&self) -> u16 {
         match self {
             Self::Invalid(_) | Self::Mismatch | Self::Body(BodyError::NotJson(_) | BodyError::NotObject) => 400,
             Self::Secret => 401,
+            Self::Denied(denied) => denied.status,
             Self::Unknown | Self::NoShape => 404,
             Self::NoDelete => 405,
             Self::MustRefetch(_) => 409,
@@ -120,6 +149,7 @@ impl Refusal {
             Self::Body(BodyError::NotJson(why)) => json!({ "error": "Invalid JSON in request body", "details": why }),
             Self::Body(BodyError::NotObject) => json!({ "error": "Request body must be a JSON object" }),
             Self::Secret => json!({ "message": "Unauthorized - Invalid API secret" }),
+            Self::Denied(denied) => json!({ "code": denied.code, "message": denied.message }),
             Self::NoShape => json!({ "message": "No existing shape found" }),
             Self::NoDelete => json!({ "message": "DELETE not allowed" }),
             Self::Unreadable(why) => json!({ "message": format!("Unable to retrieve shape log: {why}") }),

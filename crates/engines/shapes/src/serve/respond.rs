@@ -1,5 +1,6 @@
 //! Answers: their heads, for whom they may be cached and for how long. Nothing here reads a clock or makes random numbers.
 
+use super::access::Denied;
 use super::refusal::Refusal;
 use super::route::Route;
 use super::settings::Settings;
@@ -13,6 +14,8 @@ const CURSOR_EPOCH_S: u64 = 1_728_432_000;
 const EXPOSED: &str = "electric-cursor,electric-handle,electric-has-data,electric-offset,electric-schema,electric-up-to-date,\
 electric-internal-known-error,retry-after";
 
+const PRIVATE: &str = "private, no-cache";
+
 const JSON: &str = "application/json; charset=utf-8";
 
 /// What of a request every answer needs.
@@ -23,6 +26,9 @@ pub(crate) struct Asker {
     /// It was a GET, a HEAD or an OPTIONS: caches may keep the answer.
     cacheable: bool,
     on_shape: bool,
+    /// What it gets depends on its token: no cache that others use may keep the answer, and its own asks again each time, so that each use
+    /// is one that the token allows.
+    private: bool,
 }
 
 /// What an answer takes from clock and chance.
@@ -92,7 +98,17 @@ impl Asker {
             request_id: given.map_or_else(|| format!("{random:032x}").into(), Into::into),
             cacheable: matches!(request.method, Method::Get | Method::Head | Method::Options),
             on_shape: route == Route::Shape,
+            private: false,
         }
+    }
+
+    #[must_use]
+    pub(crate) fn is_private(&self) -> bool {
+        self.private
+    }
+
+    pub(crate) fn private(self, private: bool) -> Self {
+        Self { private, ..self }
     }
 
     #[cfg(test)]
@@ -182,7 +198,7 @@ impl Responder {
     ) -> Response {
         let response = self
             .begin(200, asker)
-            .header("cache-control", "no-cache")
+            .header("cache-control", if asker.private { PRIVATE } else { "no-cache" })
             .header("electric-snapshot", "true")
             .header("electric-handle", handle)
             .header("electric-schema", schema)
@@ -195,6 +211,7 @@ impl Responder {
         let mut response = self.begin(refusal.status(), asker).header("content-type", refusal.content_type());
         response = match refusal {
             _ if !asker.cacheable => response.header("cache-control", "no-cache"),
+            Refusal::MustRefetch(_) if asker.private => response.header("cache-control", PRIVATE),
             // Many clients at a time are sent away when a shape goes: caches may help with that.
             Refusal::MustRefetch(Some(_)) => response.header("cache-control", "public, max-age=60, must-revalidate"),
             Refusal::MustRefetch(None) => response.header("cache-control", "public, max-age=1, must-revalidate"),
@@ -202,6 +219,9 @@ impl Responder {
         };
         if let Refusal::MustRefetch(Some(handle)) = refusal {
             response = response.header("electric-handle", handle);
+        }
+        if let Refusal::Denied(Denied { status: 401 | 403, .. }) = refusal {
+            response = response.header("www-authenticate", "Bearer realm=\"thalweg\"");
         }
         if refusal.is_known() {
             response = response.header("electric-internal-known-error", "true");
@@ -238,7 +258,7 @@ impl Responder {
             .split(|b| *b == b',')
             .map(<[u8]>::trim_ascii)
             .filter(|name| {
-                ["if-none-match", "traceparent", "content-type"]
+                ["if-none-match", "traceparent", "content-type", "authorization"]
                     .iter()
                     .any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
             })
@@ -255,9 +275,13 @@ impl Responder {
         let mut response = Response::new(status);
         response.head.reserve(512);
         response.head.extend_from_slice(&self.server);
+        if asker.private {
+            response = response.header("vary", "authorization, cookie");
+        }
         response
             .header("x-request-id", &*asker.request_id)
             .header("access-control-allow-origin", asker.origin.as_deref().unwrap_or(b"*"))
+            .header("cross-origin-resource-policy", "cross-origin")
             .header("access-control-expose-headers", EXPOSED)
             .header(
                 "access-control-allow-methods",
@@ -269,6 +293,7 @@ impl Responder {
         let settings = &self.settings;
         match page.mode {
             _ if !asker.cacheable => "no-cache".to_owned(),
+            _ if asker.private => PRIVATE.to_owned(),
             // Clients may begin with an old snapshot, but the caches that many share should have a new one now and then.
             _ if page.asked == From::Start => {
                 let shared = settings.first_shared_age_s;

@@ -53,6 +53,7 @@ fn a_page_has_these_headers() {
     let expected = "electric-server: Thalweg/1.2.3\r\n\
 x-request-id: 000000000000000000000000000000ab\r\n\
 access-control-allow-origin: *\r\n\
+cross-origin-resource-policy: cross-origin\r\n\
 access-control-expose-headers: electric-cursor,electric-handle,electric-has-data,electric-offset,electric-schema,\
 electric-up-to-date,electric-internal-known-error,retry-after\r\n\
 access-control-allow-methods: GET, POST, HEAD, DELETE, OPTIONS\r\n\
@@ -190,7 +191,42 @@ fn a_preflight_allows_what_clients_send() {
     };
     assert_eq!(of(b"If-None-Match, x-other,traceparent").as_deref(), Some("If-None-Match,traceparent"));
     assert_eq!(of(b"content-type").as_deref(), Some("content-type"));
+    assert_eq!(of(b"authorization").as_deref(), Some("authorization"), "tokens are sent there");
     assert_eq!(of(b"cookie"), None);
+}
+
+#[test]
+fn what_a_token_gets_is_kept_by_no_cache_that_others_use() {
+    let asker = |method| asker(method, &[]).private(true);
+    let live = || Mode::LongPoll { cursor: None };
+    let answers = [
+        responder().page(&asker(Method::Get), &page("-1", CATCH_UP), NOW, Body::Empty),
+        responder().page(&asker(Method::Head), &page("50_0", CATCH_UP), NOW, Body::Empty),
+        responder().page(&asker(Method::Get), &page("50_0", live()), NOW, Body::Empty),
+        responder().page(&asker(Method::Get), &page("50_0", Mode::Events { cursor: None }), NOW, Body::Empty),
+        responder().not_modified(&asker(Method::Get), &page("50_0", CATCH_UP), NOW),
+        responder().subset(&asker(Method::Get), "1-2", ShapeOffset::new(1, 2), "{}", Body::Empty),
+        responder().refuse(&asker(Method::Get), &Refusal::MustRefetch(Some("1-2".into())), NOW),
+        responder().refuse(&asker(Method::Get), &Refusal::MustRefetch(None), NOW),
+    ];
+    for answer in &answers {
+        assert_eq!(line(answer, "cache-control").as_deref(), Some("private, no-cache"), "{:?}", lines(answer));
+        assert_eq!(line(answer, "vary").as_deref(), Some("authorization, cookie"));
+    }
+    let posted = responder().page(&asker(Method::Post), &page("50_0", CATCH_UP), NOW, Body::Empty);
+    assert_eq!(line(&posted, "cache-control").as_deref(), Some("no-cache"));
+}
+
+#[test]
+fn a_token_that_does_not_allow_it_is_told_so() {
+    for (status, code) in [(401, "expired_token"), (403, "scope_missing")] {
+        let denied = Refusal::Denied(Denied { status, code, message: "why".into() });
+        let response = responder().refuse(&asker(Method::Get, &[]), &denied, NOW);
+        assert_eq!((response.status, body(&response)), (status, &*format!(r#"{{"code":"{code}","message":"why"}}"#)));
+        assert_eq!(line(&response, "cache-control").as_deref(), Some("no-store"));
+        assert_eq!(line(&response, "www-authenticate").as_deref(), Some("Bearer realm=\"thalweg\""));
+        assert_eq!(line(&response, "access-control-allow-origin").as_deref(), Some("*"), "a page may see it");
+    }
 }
 
 #[test]

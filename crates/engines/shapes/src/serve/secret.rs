@@ -13,6 +13,12 @@ impl Secret {
         Self(secret.map(|secret| secret.as_bytes().into()))
     }
 
+    /// Whether a query has a secret, right or wrong.
+    #[must_use]
+    pub(crate) fn is_in(query: Option<&str>) -> bool {
+        pairs(query.unwrap_or_default()).any(|(name, _)| matches!(&*name, "secret" | "api_secret"))
+    }
+
     /// Whether a request with this query may pass. Takes as long for a near miss as for any other secret of that length.
     #[must_use]
     pub(crate) fn admits(&self, query: Option<&str>) -> bool {
@@ -54,6 +60,14 @@ mod tests {
             assert!(!secret.admits(Some(query)), "{query}");
         }
         assert!(!secret.admits(None));
+    }
+
+    #[test]
+    fn a_wrong_secret_is_one_too() {
+        for query in ["secret=x", "a=1&secret", "api_secret=", "s%65cret=x", "secret=%ff"] {
+            assert!(Secret::is_in(Some(query)), "{query}");
+        }
+        assert!(!Secret::is_in(Some("xsecret=1&table=secret&SECRET=1")) && !Secret::is_in(None));
     }
 
     #[test]

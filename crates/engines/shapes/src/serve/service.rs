@@ -1,5 +1,6 @@
 //! Requests for shapes: finding the shape, waiting for it, answering.
 
+use super::access::{Beyond, Denied, Granted};
 use super::admission::{Admission, Kind, Permit};
 use super::gather::{Batch, Gather, Wish};
 use super::look::{Answer, Look, look};
@@ -82,9 +83,27 @@ impl ShapesService {
     }
 }
 
+impl ShapesService {
+    /// Whether a request gives the secret, right or wrong: then that counts, and no token.
+    #[must_use]
+    pub fn gives_secret(request: &Request<'_>) -> bool {
+        Secret::is_in(request.query)
+    }
+
+    /// Answers under a token, if one was sent in place of the secret.
+    pub fn handle_as(
+        &self,
+        request: &Request<'_>,
+        access: Result<Option<Granted>, Denied>,
+        cx: &mut Context<'_>,
+    ) -> Reply {
+        self.0.handle(request, access, cx)
+    }
+}
+
 impl Service for ShapesService {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
-        self.0.handle(request, cx)
+        self.0.handle(request, Ok(None), cx)
     }
 
     fn round_done(&self) {}
@@ -95,11 +114,16 @@ impl Service for ShapesService {
 }
 
 impl Inner {
-    fn handle(self: &Arc<Self>, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+    fn handle(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        access: Result<Option<Granted>, Denied>,
+        cx: &mut Context<'_>,
+    ) -> Reply {
         let route = Route::of(request.path);
         let moment = self.moment(cx.now_ms);
         let id = u128::from(self.random.hash_one(moment.unique)) << 64 | u128::from(moment.unique);
-        let asker = Asker::new(request, route, id);
+        let asker = Asker::new(request, route, id).private(matches!(access, Ok(Some(_))));
         let refuse = |refusal: Refusal| Reply::Now(self.responder.refuse(&asker, &refusal, moment));
         match (route, request.method) {
             (Route::Health, Method::Get | Method::Head) => {
@@ -115,12 +139,15 @@ impl Inner {
             (Route::Shape, Method::Get | Method::Head | Method::Post | Method::Delete) => {}
             _ => return refuse(Refusal::Unknown),
         }
-        if !self.secret.admits(request.query) {
-            return refuse(Refusal::Secret);
-        }
-        let done = match request.method {
-            Method::Delete => self.delete(request, &asker),
-            _ => self.shape(request, &asker, cx),
+        let granted = match access {
+            Err(denied) => return refuse(Refusal::Denied(denied)),
+            Ok(None) if !self.secret.admits(request.query) => return refuse(Refusal::Secret),
+            Ok(granted) => granted,
+        };
+        let done = match (request.method, granted) {
+            (Method::Delete, Some(_)) => Err(Beyond::Delete.into()),
+            (Method::Delete, None) => self.delete(request, &asker),
+            (_, granted) => self.shape(request, granted.as_ref(), &asker, cx),
         };
         done.unwrap_or_else(refuse)
     }
@@ -159,10 +186,22 @@ impl Inner {
         deleted.map(|fetch| Reply::Later(Box::new(Deleting(fetch)))).ok_or_else(too_many_reads)
     }
 
-    fn shape(self: &Arc<Self>, request: &Request<'_>, asker: &Asker, cx: &mut Context<'_>) -> Result<Reply, Refusal> {
+    fn shape(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        granted: Option<&Granted>,
+        asker: &Asker,
+        cx: &mut Context<'_>,
+    ) -> Result<Reply, Refusal> {
         let body = matches!(request.method, Method::Post).then_some(request.body);
-        let wanted = ShapeRequest::parse(request.query.unwrap_or_default(), body)?;
         self.engine.idle.touch(self.engine.now_ms());
+        let mut wanted = ShapeRequest::parse(request.query.unwrap_or_default(), body)?;
+        if let Some(Granted { grants, .. }) = granted {
+            if let Some(subset) = &wanted.subset {
+                grants.check_subset(&wanted.shape, subset)?;
+            }
+            wanted.shape = grants.narrow(wanted.shape)?;
+        }
         let words = wanted.shape.key();
         let (known, named) = {
             let registry = self.engine.registry.read();
@@ -198,9 +237,10 @@ impl Inner {
             subset: wanted.subset.map(|subset| Box::new(subset::Owned::of(&subset))),
             known_tags: tags(request),
             began_ms: cx.now_ms,
+            expires_ms: granted.and_then(|granted| granted.expires_ms),
             ticket: None,
         };
-        Ok(match visit.step(cx) {
+        Ok(match visit.poll(cx) {
             Poll::Ready(reply) => reply,
             Poll::Wait => Reply::Later(Box::new(visit)),
         })
@@ -329,6 +369,8 @@ pub(crate) struct Visit {
     subset: Option<Box<subset::Owned>>,
     known_tags: Box<[u8]>,
     began_ms: u64,
+    /// From then on nothing is sent.
+    expires_ms: Option<u64>,
     /// Where it waits.
     ticket: Option<(Arc<Shape>, u64)>,
 }
@@ -336,7 +378,14 @@ pub(crate) struct Visit {
 impl Pending for Visit {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
         self.leave();
-        self.step(cx)
+        if self.expires_ms.is_some_and(|at| at <= cx.now_ms) {
+            return self.refuse(&Beyond::Expired.into(), cx);
+        }
+        let poll = self.step(cx);
+        if let (Poll::Wait, Some(at)) = (&poll, self.expires_ms) {
+            cx.wake_within(Duration::from_millis(at - cx.now_ms));
+        }
+        poll
     }
 }
 
@@ -354,6 +403,13 @@ impl Visit {
     }
 
     fn refuse(&self, refusal: &Refusal, cx: &Context<'_>) -> Poll {
+        let seen;
+        let refusal = if self.asker.is_private() {
+            seen = refusal.clone().without_values();
+            &seen
+        } else {
+            refusal
+        };
         Poll::Ready(Reply::Now(self.inner.responder.refuse(&self.asker, refusal, self.inner.moment(cx.now_ms))))
     }
 
@@ -616,7 +672,8 @@ impl Visit {
             has_data: false,
         };
         let counted = self.counted.take();
-        let feed = sse::Feed::new(Arc::clone(&self.inner), Arc::clone(shape), base, tail, counted, cx.now_ms);
+        let feed =
+            sse::Feed::new(Arc::clone(&self.inner), Arc::clone(shape), base, tail, counted, cx.now_ms, self.expires_ms);
         let moment = self.inner.moment(cx.now_ms);
         let mut response = self.inner.responder.page(&self.asker, &page, moment, Body::Stream(Box::new(feed)));
         response.close = true;

@@ -44,8 +44,10 @@ impl Feed {
         at: ShapeOffset,
         counted: Option<Counted>,
         now_ms: u64,
+        expires_ms: Option<u64>,
     ) -> Self {
         let ends_ms = now_ms + inner.engine.config.http.sse_timeout_ms;
+        let ends_ms = expires_ms.map_or(ends_ms, |at| at.min(ends_ms));
         Self { inner, shape, base, at, ends_ms, spoke_ms: now_ms, ticket: None, _counted: counted, reading: None }
     }
 
@@ -77,6 +79,9 @@ impl Feed {
 impl BodySource for Feed {
     fn pull(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Pull {
         self.leave();
+        if cx.now_ms >= self.ends_ms || cx.stopping() {
+            return Pull::End;
+        }
         if let Some((answer, fetch)) = self.reading.take() {
             return match fetch.take(|| cx.waker()) {
                 None => {
@@ -86,9 +91,6 @@ impl BodySource for Feed {
                 Some(Ok(messages)) => self.tell(&answer, messages, cx, sink),
                 Some(Err(_)) => Pull::Abort,
             };
-        }
-        if cx.now_ms >= self.ends_ms || cx.stopping() {
-            return Pull::End;
         }
         let (shape, inner) = (Arc::clone(&self.shape), Arc::clone(&self.inner));
         let processed = inner.engine.positions.processed_lsn();

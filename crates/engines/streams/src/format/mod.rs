@@ -6,3 +6,4 @@ pub mod json;
 pub mod note;
 pub mod offset;
 pub mod sse;
+pub mod timestamp;

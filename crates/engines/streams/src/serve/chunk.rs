@@ -14,7 +14,7 @@ use crate::state::cursor;
 use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_base::{LogId, Lsn, Millis, Offset, Reached, Until};
-use thalweg_log::{Chunk, LogView, ReadError, ReadFrom};
+use thalweg_log::{Chunk, LogView, Logs, ReadError, ReadFrom};
 use thalweg_wire::http::Fetch;
 use thalweg_wire::http::{Body, Response};
 
@@ -27,6 +27,7 @@ pub(crate) struct Span {
     pub(crate) upto: Position,
     /// The stream is closed, and `upto` is its end.
     pub(crate) closed: bool,
+    pub(crate) kind: Kind,
 }
 
 /// A span, and what an answer says of its stream.
@@ -60,7 +61,8 @@ pub(crate) enum Mode {
 impl Span {
     pub(crate) fn new(view: &LogView<'_, StreamState>, from: Offset, durable: Lsn) -> Self {
         let (from, upto) = (position(view, from), position(view, view.published));
-        Self { log: view.id, from, upto, closed: closed_visibly(view, durable) }
+        let kind = view.attachment.content_type.kind();
+        Self { log: view.id, from, upto, closed: closed_visibly(view, durable), kind }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -93,12 +95,18 @@ const INLINE_MAX: u64 = 256 << 10;
 /// Reads of less go on however short memory is: bounds on connections are enough for them.
 const UNCOUNTED_MAX: u64 = 4 << 10;
 
+/// A chunk, and where it begins: at the place that was asked for or, if that lies inside a message, at the message's start.
+pub(crate) struct Content {
+    pub(crate) from: Offset,
+    pub(crate) chunk: Chunk,
+}
+
 /// A read under way on another thread.
-pub(crate) type Reading = Fetch<Result<Chunk, ReadError>>;
+pub(crate) type Reading = Fetch<Result<Content, ReadError>>;
 
 /// What came of asking for a chunk.
 pub(crate) enum Asked {
-    Here(Chunk),
+    Here(Content),
     Reading(Reading),
     Failed(ReadError),
 }
@@ -106,30 +114,31 @@ pub(crate) enum Asked {
 impl Engine {
     /// Reads a chunk if no device has to be waited for, else has it read.
     pub(crate) fn ask(&self, span: &Span) -> Result<Asked, Refusal> {
+        let here = |chunk| Ok(Asked::Here(Content { from: span.from.offset, chunk }));
         if span.is_empty() {
-            return Ok(Asked::Here(Chunk { parts: Vec::new(), end: span.upto.offset }));
+            return here(Chunk { parts: Vec::new(), end: span.upto.offset });
         }
-        let from = span.read_from();
+        let (from, kind) = (span.read_from(), span.kind);
         if from.upto.since(from.from) >= UNCOUNTED_MAX && self.is_memory_short() {
             return Err(Refusal::Unsent);
         }
         let read = || {
             let logs = Arc::clone(&self.logs);
-            self.pool.run(move || logs.read(from))
+            self.pool.run(move || read_whole_messages(&logs, from, kind))
         };
         if let Some(chunk) = self.logs.recall(from) {
-            return Ok(Asked::Here(chunk));
+            return here(chunk);
         }
         if from.upto.since(from.from) > INLINE_MAX
             && let Some(reading) = read()
         {
             return Ok(Asked::Reading(reading));
         }
-        Ok(match self.logs.try_read(from) {
-            Some(Ok(chunk)) => Asked::Here(chunk),
-            Some(Err(error)) => Asked::Failed(error),
-            None => Asked::Reading(read().ok_or(Refusal::Busy)?),
-        })
+        match self.logs.try_read(from) {
+            Some(Ok(chunk)) => here(chunk),
+            Some(Err(error)) if !begins_earlier(&error, kind) => Ok(Asked::Failed(error)),
+            Some(Err(_)) | None => Ok(Asked::Reading(read().ok_or(Refusal::Busy)?)),
+        }
     }
 
     /// Answers that nobody takes hold as much memory as they may.
@@ -165,14 +174,14 @@ impl Engine {
     /// Answers with the chunk of the place: at once, or when it was read.
     pub(crate) fn chunk(
         self: &Arc<Self>,
-        place: Place,
+        mut place: Place,
         mode: Mode,
         caching: Caching<'_>,
         now: Millis,
     ) -> Result<Answer, Refused> {
         match self.ask(&place.span)? {
             Asked::Failed(error) => Err(self.read_failed(&place, &error)),
-            Asked::Here(chunk) => Ok(self.respond(&place, mode, chunk, caching, now)),
+            Asked::Here(content) => Ok(self.respond(&mut place, mode, content, caching, now)),
             Asked::Reading(reading) => Ok(Answer::Later(Box::new(LateChunk {
                 engine: Arc::clone(self),
                 place,
@@ -184,7 +193,18 @@ impl Engine {
         }
     }
 
-    fn respond(self: &Arc<Self>, place: &Place, mode: Mode, chunk: Chunk, caching: Caching<'_>, now: Millis) -> Answer {
+    fn respond(
+        self: &Arc<Self>,
+        place: &mut Place,
+        mode: Mode,
+        content: Content,
+        caching: Caching<'_>,
+        now: Millis,
+    ) -> Answer {
+        let Content { from, chunk } = content;
+        if from != place.span.from.offset {
+            place.span.from = self.position_in(&place.span, from);
+        }
         let next = self.position_in(&place.span, chunk.end);
         let up_to_date = chunk.end == place.span.upto.offset;
         let closed = place.span.closed && up_to_date;
@@ -236,6 +256,24 @@ impl Engine {
     /// Whether an answer from this stream may be compressed.
     pub(crate) fn compressible(&self, place: &Place) -> bool {
         self.config.gzip_level > 0 && is_compressible(place.content_type.as_str())
+    }
+}
+
+/// Whether a read that failed so begins at the start of the message that its place lies inside of. Some clients count on it: they
+/// compute a place behind an offset. Nothing is lost and no message is torn. A place inside a JSON message is refused: whoever made it
+/// up took a stream of messages for a stream of bytes.
+fn begins_earlier(error: &ReadError, kind: Kind) -> bool {
+    kind != Kind::Json && matches!(error, ReadError::InsideMessage { .. })
+}
+
+/// Reads a chunk that begins with a whole message; may wait for a device.
+fn read_whole_messages(logs: &Logs<StreamState>, want: ReadFrom, kind: Kind) -> Result<Content, ReadError> {
+    match logs.read(want) {
+        Err(error) if begins_earlier(&error, kind) => {
+            let from = logs.boundary(want.log, want.from, want.upto)?;
+            Ok(Content { from, chunk: logs.read(ReadFrom { from, ..want })? })
+        }
+        read => Ok(Content { from: want.from, chunk: read? }),
     }
 }
 
@@ -322,9 +360,9 @@ impl Task for LateChunk {
     fn step(&mut self, turn: &mut Turn<'_>) -> Option<Answer> {
         let read = self.reading.take(|| turn.waker())?;
         Some(match read {
-            Ok(chunk) => {
+            Ok(content) => {
                 let caching = Caching { if_none_match: self.if_none_match.as_deref(), gzip: self.gzip };
-                match self.engine.respond(&self.place, self.mode, chunk, caching, turn.now) {
+                match self.engine.respond(&mut self.place, self.mode, content, caching, turn.now) {
                     Answer::Later(mut task) => task.step(turn).unwrap_or(Answer::Later(task)),
                     answer => answer,
                 }

@@ -18,6 +18,8 @@ pub struct StreamsConfig {
     pub https: bool,
     /// A comment is sent on an SSE response that was silent for this long.
     pub sse_keep_alive: Duration,
+    /// How many streams there may be; subscriptions count, and deleted streams that forks still need.
+    pub streams_max: u64,
     /// How many idempotent producers one stream remembers.
     pub max_producers: usize,
     /// What streams keep that do not say so themselves.
@@ -89,6 +91,7 @@ impl Default for StreamsConfig {
             private: false,
             https: false,
             sse_keep_alive: Duration::from_secs(15),
+            streams_max: 10_000_000,
             max_producers: crate::state::producers::PRODUCERS_MAX,
             retention: Retention::default(),
             unsent_bytes_max: 1 << 30,

@@ -150,6 +150,9 @@ impl Engine {
         content: &Content<'_>,
         now: Millis,
     ) -> Result<Answer, Refused> {
+        if !self.population.has_room(self.config.streams_max) {
+            return Err(Refusal::TooManyStreams(self.config.streams_max).into());
+        }
         let origin = inheritance.as_ref().map(|inherited| inherited.origin);
         let durability = inheritance.as_ref().map_or(put.wish.durability, |inherited| inherited.durability);
         let inherited_lifetime = inheritance.as_ref().map(|inherited| inherited.lifetime);
@@ -190,6 +193,7 @@ impl Engine {
             .durability(self.durability(config.durability))
             .content_type(config.content_type.as_str());
         self.changed(committed.until, made);
+        self.population.one_more();
         add(&self.counters.creates, 1);
         if added > 0 {
             add(&self.counters.appends, 1);

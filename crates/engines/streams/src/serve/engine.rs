@@ -7,6 +7,7 @@ use super::head;
 use super::list::Lists;
 use super::name::of_path;
 use super::observe::Observed;
+use super::population::Population;
 use super::stats::{Counters, add};
 use super::turn::Answer;
 use super::upkeep::Upkeep;
@@ -32,6 +33,7 @@ pub(crate) struct Engine {
     pub(crate) frames: FrameCache,
     pub(crate) counters: Counters,
     pub(crate) upkeep: Upkeep,
+    pub(crate) population: Population,
     pub(crate) lists: Lists,
     pub(crate) compressions: Compressions,
     /// The journal's end at the start: what stands before it was replayed.
@@ -40,6 +42,8 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(logs: Arc<Logs<StreamState>>, config: StreamsConfig) -> Arc<Self> {
+        let population = Population::default();
+        population.counted(logs.len());
         Arc::new(Self {
             recovered: logs.journal().end(),
             logs,
@@ -49,6 +53,7 @@ impl Engine {
             frames: FrameCache::default(),
             counters: Counters::default(),
             upkeep: Upkeep::default(),
+            population,
             lists: Lists::default(),
             compressions: Compressions::default(),
             config,

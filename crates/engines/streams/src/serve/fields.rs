@@ -3,10 +3,11 @@
 use super::gzip::accepts_gzip;
 use crate::error::{Refusal, SEQ_BYTES_MAX};
 use crate::format::offset::{Given, Position};
+use crate::format::timestamp;
 use crate::state::lifetime::Lifetime;
 use crate::state::producers::{Claim, PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
 use crate::state::retention::Retention;
-use thalweg_base::{Durability, Millis};
+use thalweg_base::Durability;
 use thalweg_wire::http::Headers;
 
 /// Header values as sent.
@@ -120,7 +121,7 @@ impl<'a> Fields<'a> {
                 let secs = exact_number(ttl).ok_or(Refusal::Ttl)?;
                 Ok(Some(Lifetime::Idle { secs }))
             }
-            (None, Some(at)) => Ok(Some(Lifetime::Until(timestamp(at).ok_or(Refusal::ExpiresAt)?))),
+            (None, Some(at)) => Ok(Some(Lifetime::Until(timestamp::parse(at).ok_or(Refusal::ExpiresAt)?))),
             (None, None) => Ok(None),
         }
     }
@@ -186,39 +187,10 @@ fn exact_number(text: &[u8]) -> Option<u64> {
     number(text).filter(|_| text.len() == 1 || text[0] != b'0')
 }
 
-/// An RFC 3339 timestamp, strictly: `T` and a zone are needed, and nothing may follow.
-fn timestamp(text: &[u8]) -> Option<Millis> {
-    let digits = |range: std::ops::Range<usize>| text.get(range).is_some_and(|t| t.iter().all(u8::is_ascii_digit));
-    let at = |place: usize, any: &[u8]| text.get(place).is_some_and(|b| any.contains(b));
-    let date = digits(0..4) && at(4, b"-") && digits(5..7) && at(7, b"-") && digits(8..10) && at(10, b"Tt");
-    let time = digits(11..13) && at(13, b":") && digits(14..16) && at(16, b":") && digits(17..19);
-    if !date || !time {
-        return None;
-    }
-    let mut rest = text.get(19..)?;
-    if let Some(fraction) = rest.strip_prefix(b".") {
-        let len = fraction.iter().take_while(|b| b.is_ascii_digit()).count();
-        if !(1..=9).contains(&len) {
-            return None;
-        }
-        rest = &fraction[len..];
-    }
-    let zone = match rest {
-        [b'Z' | b'z'] => true,
-        [b'+' | b'-', h1, h2, b':', m1, m2] => [h1, h2, m1, m2].iter().all(|b| b.is_ascii_digit()),
-        _ => false,
-    };
-    if !zone {
-        return None;
-    }
-    let stamp: jiff::Timestamp = std::str::from_utf8(text).ok()?.to_ascii_uppercase().parse().ok()?;
-    // What is before 1970 has passed, which zero says as well.
-    Some(Millis(u64::try_from(stamp.as_millisecond()).unwrap_or(0)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thalweg_base::Millis;
 
     fn with<T>(headers: &[(&str, &str)], read: impl Fn(&Fields<'_>) -> T) -> T {
         let list: Vec<(&str, &[u8])> = headers.iter().map(|(n, v)| (*n, v.as_bytes())).collect();
@@ -256,6 +228,8 @@ mod tests {
         let expected = Ok(Some(Lifetime::Until(Millis(1_728_432_000_500))));
         assert_eq!(at("2024-10-09T00:00:00.500Z"), expected);
         assert_eq!(at("2024-10-09T02:00:00.5+02:00"), expected);
+        assert_eq!(at("9999-12-31T23:59:59Z"), Ok(Some(Lifetime::Until(Millis(253_402_300_799_000)))), "the last one");
+        assert_eq!(at("1969-12-31T23:59:59Z"), Ok(Some(Lifetime::Until(Millis(0)))));
         for text in [
             "not-a-timestamp",
             "2024-10-09",

@@ -2,14 +2,14 @@
 
 use crate::error::Refusal;
 use crate::format::offset::Position;
+use crate::format::timestamp;
 use crate::state::lifetime::Lifetime;
 use crate::state::retention::Retention;
-use thalweg_base::{Durability, Millis, Offset};
+use thalweg_base::{Durability, Offset};
 use thalweg_wire::http::{Body, Response};
 
-/// What every answer carries: nobody may guess a type, everybody may read, and scripts may read the protocol's headers.
-const COMMON: &[u8] = b"X-Content-Type-Options: nosniff\r\n\
-Cross-Origin-Resource-Policy: cross-origin\r\n\
+/// What every answer carries: pages of every origin may read it, headers of the protocol included.
+const COMMON: &[u8] = b"Cross-Origin-Resource-Policy: cross-origin\r\n\
 Access-Control-Allow-Origin: *\r\n\
 Access-Control-Expose-Headers: *\r\n";
 
@@ -26,7 +26,7 @@ impl Head {
     pub(crate) fn new(status: u16) -> Self {
         let mut head = Vec::with_capacity(COMMON.len() + 256);
         head.extend_from_slice(COMMON);
-        Self(Response { status, head, body: Body::Empty, close: false })
+        Self(Response { status, head, body: Body::Empty, close: false, page: false })
     }
 
     /// Adds a line: `name` ends with a colon and a space. `value` must hold no line breaks: ours never do, and those that come
@@ -78,10 +78,7 @@ impl Head {
         match lifetime {
             Lifetime::Unlimited => self,
             Lifetime::Idle { secs } => self.number(b"Stream-TTL: ", secs),
-            Lifetime::Until(at) => match timestamp(at) {
-                Some(text) => self.line(b"Stream-Expires-At: ", text.as_bytes()),
-                None => self,
-            },
+            Lifetime::Until(at) => self.line(b"Stream-Expires-At: ", timestamp::text(at).as_bytes()),
         }
     }
 
@@ -114,11 +111,6 @@ pub(super) fn word(durability: Durability) -> &'static str {
         Durability::Durable => "durable",
         Durability::Buffered => "buffered",
     }
-}
-
-pub(super) fn timestamp(at: Millis) -> Option<String> {
-    let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
-    Some(at.to_string())
 }
 
 pub(crate) fn preflight() -> Response {

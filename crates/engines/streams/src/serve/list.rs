@@ -4,12 +4,13 @@
 //! on a thread of the pool. That costs time in proportion to the number of streams, not memory per stream, and no reactor waits.
 
 use super::engine::Engine;
-use super::head::{Head, timestamp, word};
+use super::head::{Head, word};
 use super::name::{is_private, normal};
 use super::query::{decoded, once};
 use super::turn::{Answer, Task, Turn};
 use crate::error::{Refusal, Refused};
 use crate::format::offset::Position;
+use crate::format::timestamp;
 use crate::state::StreamState;
 use crate::state::lifetime::Lifetime;
 use serde_json::{Value, json};
@@ -157,13 +158,14 @@ fn entry(seen: &Seen<'_, StreamState>) -> Value {
         "name": seen.name,
         "contentType": state.content_type.as_str(),
         "nextOffset": text(seen.published),
+        "bytes": seen.published.since(seen.start),
         "closed": state.closed.is_some(),
     });
     let mut put = |key: &str, value: Value| entry[key] = value;
     match state.lifetime {
         Lifetime::Unlimited => {}
         Lifetime::Idle { secs } => put("ttl", secs.into()),
-        Lifetime::Until(at) => put("expiresAt", timestamp(at).into()),
+        Lifetime::Until(at) => put("expiresAt", timestamp::text(at).into()),
     }
     if let Some(bytes) = state.retention.bytes {
         put("retentionBytes", bytes.into());

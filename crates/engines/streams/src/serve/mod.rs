@@ -17,6 +17,7 @@ mod list;
 mod long_poll;
 pub(crate) mod name;
 mod observe;
+mod population;
 mod query;
 mod read;
 mod remove;

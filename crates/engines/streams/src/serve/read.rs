@@ -10,7 +10,8 @@ use super::query::{Live, Query};
 use super::sse;
 use super::turn::Answer;
 use crate::error::{Refusal, Refused};
-use crate::format::offset::Given;
+use crate::format::content_type::Kind;
+use crate::format::offset::{Given, Position};
 use crate::state::StreamState;
 use std::sync::Arc;
 use thalweg_base::{Millis, Offset};
@@ -83,13 +84,19 @@ impl Engine {
     }
 }
 
-/// Where a read starts. Offsets that we never gave are refused rather than guessed around.
+/// Where a read starts. Offsets that the server never gave are refused rather than guessed around, but for places inside a message
+/// that holds no JSON: those are read from the message's start (`chunk::begins_earlier`).
 fn start(view: &LogView<'_, StreamState>, given: Option<Given>) -> Result<Offset, Refused> {
     let at = match given {
         None | Some(Given::Start) => return Ok(view.start),
         Some(Given::Tail) => return Ok(view.published),
         Some(Given::At(at)) => at,
     };
+    // It lies inside the message that will come next.
+    let inside_next = Position { offset: view.published.plus(1), ..position(view, view.published) };
+    if at == inside_next && view.attachment.content_type.kind() != Kind::Json {
+        return Ok(view.published);
+    }
     let refusal = if at.offset > view.published {
         Refusal::OffsetBeyond { tail: position(view, view.published) }
     } else if at.incarnation != view.incarnation(at.offset) {

@@ -1,6 +1,6 @@
 //! SSE responses: content as it becomes visible, each data event followed by its own control event (protocol section 5.8).
 
-use super::chunk::{Asked, Place, Reading, Span};
+use super::chunk::{Asked, Content, Place, Reading, Span};
 use super::engine::{Engine, Watch};
 use super::frames::Frame;
 use super::head::Head;
@@ -14,7 +14,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::Millis;
-use thalweg_log::{Chunk, ReadError};
+use thalweg_log::ReadError;
 use thalweg_wire::http::{Body, Pull};
 
 struct SseFeed {
@@ -95,8 +95,13 @@ impl SseFeed {
         if self.ended { Pull::End } else { self.wait(turn) }
     }
 
-    /// The chunk as the next two events, for everyone who stands at this place.
-    fn encode(&self, chunk: &Chunk, key: FrameKey) -> Frame {
+    /// The content as the next two events, for all readers that stand at this place.
+    fn encode(&mut self, content: &Content, cursor: u64) -> Frame {
+        let Content { from, chunk } = content;
+        if *from != self.span.from.offset {
+            self.span.from = self.engine.position_in(&self.span, *from);
+        }
+        let key = self.key(cursor);
         let next = self.engine.position_in(&self.span, chunk.end);
         let mut event = data_event(self.encoding, &chunk.parts);
         event.extend_from_slice(&self.control(next, key.cursor));
@@ -106,7 +111,7 @@ impl SseFeed {
     }
 
     fn key(&self, cursor: u64) -> FrameKey {
-        let Span { log, from, upto, closed } = self.span;
+        let Span { log, from, upto, closed, .. } = self.span;
         FrameKey { log, from: from.offset, upto: upto.offset, closed, encoding: self.encoding, cursor }
     }
 
@@ -140,9 +145,9 @@ impl Feed for SseFeed {
                     self.reading = Some(reading);
                     Pull::Wait
                 }
-                Some(Ok(chunk)) => {
+                Some(Ok(content)) => {
                     let cursor = self.next_cursor(turn.now);
-                    let frame = self.encode(&chunk, self.key(cursor));
+                    let frame = self.encode(&content, cursor);
                     self.send(frame, cursor, turn, put)
                 }
                 Some(Err(ReadError::Trimmed { .. })) => Pull::End,
@@ -154,13 +159,12 @@ impl Feed for SseFeed {
         }
         if !self.span.is_empty() {
             let cursor = self.next_cursor(turn.now);
-            let key = self.key(cursor);
-            if let Some(frame) = self.engine.frames.get(&key) {
+            if let Some(frame) = self.engine.frames.get(&self.key(cursor)) {
                 return self.send(frame, cursor, turn, put);
             }
             return match self.engine.ask(&self.span) {
-                Ok(Asked::Here(chunk)) => {
-                    let frame = self.encode(&chunk, key);
+                Ok(Asked::Here(content)) => {
+                    let frame = self.encode(&content, cursor);
                     self.send(frame, cursor, turn, put)
                 }
                 Ok(Asked::Reading(reading)) => {

@@ -38,6 +38,7 @@ impl Upkeep {
 
 impl Engine {
     pub(crate) fn tick(&self, now: Millis) {
+        self.population.counted(self.logs.len());
         let recorded = self.record_touches();
         let expired = self.sweep(now);
         for result in [&recorded, &expired] {

@@ -21,6 +21,10 @@ pub(crate) fn check(text: &str, targets: Targets) -> Result<(), &'static str> {
     if host.is_empty() {
         return Err("it has no host");
     }
+    let port = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
+    if !port.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
+        return Err("its port is not a number from 1 to 65535");
+    }
     let secure = match uri.scheme_str() {
         Some("https") => true,
         Some("http") => false,
@@ -81,7 +85,13 @@ mod tests {
 
     #[test]
     fn https_to_a_public_name_is_taken() {
-        for url in ["https://worker.example/hooks", "https://worker.example:8443/x?y=z", "https://1.1.1.1/"] {
+        for url in [
+            "https://worker.example/hooks",
+            "https://worker.example:8443/x?y=z",
+            "https://worker.example:65535/",
+            "https://1.1.1.1/",
+            "https://[2606:4700::1111]/",
+        ] {
             assert_eq!(check(url, Targets::Public), Ok(()), "{url}");
         }
     }
@@ -105,6 +115,11 @@ mod tests {
             "https://169.254.169.254/latest",
             "https://0x7f.1/",
             "https://2130706433/",
+            "https://worker.example:99999/",
+            "https://worker.example:65536/",
+            "https://worker.example:0/",
+            "https://worker.example:/",
+            "https://[2606:4700::1111]:99999/",
             "https://user@worker.example/",
             "https://user:pass@127.0.0.1/",
             "http://localhost/",
@@ -112,6 +127,10 @@ mod tests {
         ] {
             assert!(check(url, Targets::Public).is_err(), "{url}");
         }
+        for url in ["https://a.example:99999/", "https://a.example:0/", "https://a.example:/", "http://[::1]:70000/"] {
+            assert!(check(url, Targets::Any).is_err_and(|why| why.contains("port") || why.contains("URL")), "{url}");
+        }
+        assert_eq!(check("http://[::1]:65535/", Targets::Any), Ok(()));
         assert!(check(&format!("https://a.example/{}", "x".repeat(URL_BYTES_MAX)), Targets::Public).is_err());
     }
 

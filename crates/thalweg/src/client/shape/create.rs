@@ -3,8 +3,8 @@
 use super::turns::{Turn, Turns, is_control};
 use super::wanted::WantedArgs;
 use crate::client::failure::Failure;
-use crate::client::progress::Progress;
 use crate::client::server::Server;
+use crate::progress::Progress;
 use clap::Args;
 use serde_json::value::RawValue;
 
@@ -31,9 +31,9 @@ pub(super) struct CreateArgs {
 /// How often a shape may be dropped under our hands.
 const RESTARTS_MAX: u32 = 5;
 
-pub(super) fn run(server: &Server, secret: Option<&str>, args: &CreateArgs) -> Result<(), Failure> {
-    let mut turns = Turns::new(server, secret, &args.wanted, "-1", None);
-    let mut progress = Progress::new(false);
+pub(super) fn run(server: &Server, args: &CreateArgs) -> Result<(), Failure> {
+    let mut turns = Turns::new(server, &args.wanted, "-1", None);
+    let mut progress = Progress::new(None, false);
     let (mut rows, mut bytes, mut restarts) = (0_u64, 0_u64, 0);
     loop {
         match turns.next()? {
@@ -41,7 +41,7 @@ pub(super) fn run(server: &Server, secret: Option<&str>, args: &CreateArgs) -> R
                 for message in messages.iter().filter(|message| !is_control(message)) {
                     rows += 1;
                     bytes += message.get().len() as u64;
-                    progress.add(message.get().len());
+                    progress.add(message.get().len() as u64);
                 }
             }
             Turn::MustRefetch if restarts == RESTARTS_MAX => {

@@ -3,6 +3,7 @@
 use super::{ADMIN, is_no_server_of_shapes};
 use crate::client::failure::Failure;
 use crate::client::server::{Call, Server, query_value};
+use crate::client::tell;
 use clap::Args;
 use ureq::http::Method;
 
@@ -25,11 +26,12 @@ pub(super) fn run(server: &Server, args: &DropArgs) -> Result<(), Failure> {
     let mut repeated = false;
     loop {
         match server.ask_once(&call) {
-            Ok(_) => return Ok(()),
+            Ok(_) => break tell(|| format!("{}: dropped", args.handle)),
             // An earlier attempt, whose answer was lost, has done it.
-            Err(Failure::Refused(refusal)) if refusal.is("no_shape") && (args.if_exists || repeated) => return Ok(()),
+            Err(Failure::Refused(refusal)) if refusal.is("no_shape") && (args.if_exists || repeated) => break,
             Err(failure) => patience.wait(is_no_server_of_shapes(failure))?,
         }
         repeated = true;
     }
+    Ok(())
 }

@@ -12,7 +12,7 @@ use ureq::http::Method;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  thalweg shape explain items --where \"owner = $1 AND state <> 'done'\" --param ann
+  thalweg shape explain items --where \"owner = $1\" --param ann
   thalweg shape explain items --where \"lower(title) = 'x'\" --json
 
 No shape is made. The table must be there: the clause is read with its columns and their types.")]

@@ -3,6 +3,8 @@
 use super::{ADMIN, is_no_server_of_shapes};
 use crate::client::failure::Failure;
 use crate::client::server::{Call, Server, query_value};
+use crate::client::table::Table;
+use crate::human::{size, time};
 use clap::Args;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -17,10 +19,11 @@ const PAGE: usize = 1_000;
 Examples:
   thalweg shape ls
   thalweg shape ls --table public.items
-  thalweg shape ls --json | jq -r 'select(.idle_ms > 86400000) | .handle' | xargs -n 1 thalweg shape drop
+  thalweg shape ls --json | jq -r 'select(.idle_ms > 86400000) | .handle' |
+    xargs -n 1 thalweg shape drop             those that nobody used for a day
 
-ROWS and COPIED are rows and bytes of the snapshot (rows: known only since the last start of the server), LOGGED the bytes of the changes
-after it, IDLE the time since somebody asked. How far all shapes are behind Postgres is said on standard error.")]
+ROWS and COPIED are rows and bytes of the snapshot (rows: known only since the last start of the server), LOGGED the bytes of the changes \
+after it, IDLE the time since a client asked. How far all shapes are behind Postgres is said on standard error.")]
 pub(super) struct ListArgs {
     /// Only shapes of this table, written as the list has it.
     #[arg(long)]
@@ -65,8 +68,7 @@ struct Entry {
     idle_ms: Option<u64>,
 }
 
-const COLUMNS: usize = 9;
-const HEADER: [&str; COLUMNS] = ["HANDLE", "TABLE", "PHASE", "ROWS", "COPIED", "LOGGED", "WAITING", "IDLE", "WHERE"];
+const HEADER: [&str; 9] = ["HANDLE", "TABLE", "PHASE", "ROWS", "COPIED", "LOGGED", "WAITING", "IDLE", "WHERE"];
 
 impl Entry {
     /// What tells it from other shapes of the table.
@@ -78,7 +80,7 @@ impl Entry {
         words.join(" ")
     }
 
-    fn cells(self) -> [String; COLUMNS] {
+    fn cells(self) -> [String; HEADER.len()] {
         let selects = self.selects();
         let number = |n: Option<u64>| n.map_or("-".to_owned(), |n| n.to_string());
         [
@@ -86,8 +88,8 @@ impl Entry {
             self.table,
             self.phase,
             number(self.snapshot_rows),
-            self.snapshot_bytes.to_string(),
-            self.log_bytes.to_string(),
+            size(self.snapshot_bytes),
+            size(self.log_bytes),
             self.waiting.to_string(),
             self.idle_ms.map_or("-".to_owned(), time),
             selects,
@@ -98,6 +100,7 @@ impl Entry {
 pub(super) fn run(server: &Server, args: &ListArgs) -> Result<(), Failure> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut left = args.limit.unwrap_or(usize::MAX);
+    let mut table = Table::new(HEADER).right(&[3, 4, 5, 6]);
     let (mut after, mut count) = (0, 0);
     let source = loop {
         let page = page(server, args.table.as_deref(), after, left.clamp(1, PAGE))?;
@@ -107,10 +110,11 @@ pub(super) fn run(server: &Server, args: &ListArgs) -> Result<(), Failure> {
                 writeln!(out, "{}", one.get())?;
             }
         } else {
-            let entries = shown.iter().map(|one| serde_json::from_str::<Entry>(one.get()).map(Entry::cells));
-            let entries = entries.collect::<Result<Vec<_>, _>>().map_err(|e| Failure::Strange(e.to_string()))?;
-            let header = (count == 0 && !entries.is_empty()).then(|| HEADER.map(str::to_owned));
-            write(&mut out, header.into_iter().chain(entries).collect())?;
+            for one in shown {
+                let entry: Entry = serde_json::from_str(one.get()).map_err(|e| Failure::Strange(e.to_string()))?;
+                table.row(entry.cells());
+            }
+            table.write(&mut out)?;
         }
         count += shown.len();
         left -= shown.len();
@@ -122,42 +126,14 @@ pub(super) fn run(server: &Server, args: &ListArgs) -> Result<(), Failure> {
     out.flush()?;
     if !args.json {
         eprintln!(
-            "{count} shapes; changes: {}, {} bytes and {} behind; Postgres keeps {} bytes of its log for us",
+            "{count} shapes; changes: {}, {} and {} behind; Postgres keeps {} of its log for us",
             source.status,
-            source.lag_bytes,
+            size(source.lag_bytes),
             time(source.lag_ms),
-            source.wal_kept_bytes
+            size(source.wal_kept_bytes)
         );
     }
     Ok(())
-}
-
-const LAST: usize = COLUMNS - 1;
-
-/// In columns; the last one may be of any length.
-fn write(out: &mut impl Write, lines: Vec<[String; COLUMNS]>) -> std::io::Result<()> {
-    let width = |at: usize| lines.iter().map(|cells| cells[at].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..LAST).map(width).collect();
-    for cells in &lines {
-        let mut line = String::new();
-        for (cell, width) in cells.iter().zip(&widths) {
-            line.push_str(&format!("{cell:width$}  "));
-        }
-        // A clause may have line breaks, and whatever else a terminal would take for something.
-        line.extend(cells[LAST].chars().map(|c| if c.is_control() { ' ' } else { c }));
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
-}
-
-fn time(ms: u64) -> String {
-    match ms {
-        0..1_000 => format!("{ms}ms"),
-        1_000..120_000 => format!("{}s", ms / 1_000),
-        120_000..7_200_000 => format!("{}min", ms / 60_000),
-        7_200_000..172_800_000 => format!("{}h", ms / 3_600_000),
-        _ => format!("{}d", ms / 86_400_000),
-    }
 }
 
 fn page(server: &Server, table: Option<&str>, after: u64, limit: usize) -> Result<Page, Failure> {
@@ -165,24 +141,4 @@ fn page(server: &Server, table: Option<&str>, after: u64, limit: usize) -> Resul
     let url = server.at(&format!("{ADMIN}?after={after}&limit={limit}{table}"));
     let mut answer = server.ask(&Call::new(Method::GET, url)).map_err(is_no_server_of_shapes)?;
     serde_json::from_reader(answer.body()).map_err(|error| Failure::Strange(format!("a list of shapes: {error}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_read_well() {
-        let times: Vec<_> = [0, 999, 1_000, 119_999, 120_000, 7_200_000, 172_800_000].into_iter().map(time).collect();
-        assert_eq!(times, ["0ms", "999ms", "1s", "119s", "2min", "2h", "2d"]);
-    }
-
-    #[test]
-    fn a_clause_cannot_pass_for_a_line() {
-        let cells =
-            |clause: &str| std::array::from_fn(|at| if at == LAST { clause.to_owned() } else { "x".to_owned() });
-        let mut out = Vec::new();
-        write(&mut out, vec![cells("a\n\u{1b}[31mb"), cells("")]).unwrap();
-        assert_eq!(String::from_utf8(out).unwrap().lines().count(), 2);
-    }
 }

@@ -9,25 +9,18 @@ mod turns;
 mod wanted;
 
 use super::failure::Failure;
-use super::server::{Server, Target};
-use super::{PATIENCE, code};
+use super::server::Server;
+use super::{PATIENCE, Target};
 use clap::{Args, Subcommand};
-use std::process::ExitCode;
 
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShapeArgs {
     #[command(flatten)]
     target: Target,
-    /// What the server wants as `secret`. Better given by the environment: other users of the machine can see command lines.
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Server",
-        env = "THALWEG_SHAPE_SECRET",
-        value_name = "TEXT",
-        hide_env_values = true
-    )]
+    /// What the server wants as `secret`. Other users of the machine can see command lines: rather use a context, or the variable [env:
+    /// THALWEG_SHAPE_SECRET].
+    #[arg(long, global = true, help_heading = "Server", value_name = "TEXT")]
     secret: Option<String>,
     #[command(subcommand)]
     command: Command,
@@ -35,16 +28,19 @@ pub(crate) struct ShapeArgs {
 
 const EXAMPLES: &str = "\
 Examples:
-  thalweg shape create items                       rows are copied now, not when the first client comes
-  thalweg shape tail items                         changes from now on, one JSON message per line
-  thalweg shape tail items --from -1 | jq .value   the rows, then their changes
+  thalweg shape create items                  rows are copied now, not when the
+                                              first client comes
+  thalweg shape tail items                    changes from now on, one JSON
+                                              message per line
+  thalweg shape tail items --from start | jq .value
+                                              the rows, then their changes
   thalweg shape ls
-  thalweg shape drop 1234-5678                     its clients fetch it again
+  thalweg shape drop 1234-5678                its clients fetch it again
 
-A table is written as in SQL: items, app.items, 'app.\"Items\"'. ls, drop and explain are for operators: on a server with tokens they
-need one with admin over everything (--token). create and tail need the secret of the shapes, if there is one (--secret).
+A table is written as in SQL: items, app.items, 'app.\"Items\"'. ls, drop and explain are for operators: on a server with tokens they need one \
+with admin over everything (--token). create and tail need the secret of the shapes, if there is one (--secret).
 
-Exit codes: 0 done; 1 something else failed; 2 wrong usage; 3 there is no such shape; 4 the shape's state refuses it; 5 the request is
+Exit codes: 0 done; 1 something else failed; 2 wrong usage; 3 there is no such shape; 4 the shape's state refuses it; 5 the request is \
 refused as it is; 6 the server or its database cannot be reached, and retrying did not help; 7 not allowed, or a wrong secret.
 ";
 
@@ -62,18 +58,17 @@ enum Command {
     Explain(explain::ExplainArgs),
 }
 
-/// Runs one command; what went wrong is said on standard error.
-pub(crate) fn run(args: ShapeArgs) -> ExitCode {
+/// Runs one command on shapes.
+pub(crate) fn run(args: ShapeArgs) -> Result<(), Failure> {
     let patience = if matches!(args.command, Command::Tail(_)) { None } else { Some(PATIENCE) };
-    let secret = args.secret.filter(|secret| !secret.is_empty());
-    let done = Server::new(args.target, patience).and_then(|server| match args.command {
-        Command::Create(args) => create::run(&server, secret.as_deref(), &args),
-        Command::Tail(args) => tail::run(&server, secret.as_deref(), &args),
+    let server = Server::of_shapes(&args.target, args.secret.as_deref(), patience)?;
+    match args.command {
+        Command::Create(args) => create::run(&server, &args),
+        Command::Tail(args) => tail::run(&server, &args),
         Command::Ls(args) => list::run(&server, &args),
         Command::Drop(args) => drop::run(&server, &args),
         Command::Explain(args) => explain::run(&server, &args),
-    });
-    code(done)
+    }
 }
 
 /// Where operators ask.

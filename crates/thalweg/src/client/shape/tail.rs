@@ -3,6 +3,7 @@
 use super::turns::{Turn, Turns, is_control};
 use super::wanted::WantedArgs;
 use crate::client::failure::Failure;
+use crate::client::offset;
 use crate::client::server::Server;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -13,19 +14,20 @@ use std::sync::atomic::AtomicBool;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  thalweg shape tail items                          changes from now on
-  thalweg shape tail items --from -1                the rows first
+  thalweg shape tail items                    changes from now on
+  thalweg shape tail items --from start       the rows first
   thalweg shape tail items --from 26800584_0 --handle 1234-5678
-  thalweg shape tail items --replica full | jq -c '[.headers.operation, .value, .old_value]'
+  thalweg shape tail items --replica full |
+    jq -c '[.headers.operation, .value, .old_value]'
 
-When the shape is dropped (its table was altered or truncated, or an operator did it) a line
-{\"headers\":{\"control\":\"must-refetch\"}} is written: what was told before is void. With --from now it goes on with what comes to the
-new shape, else with the new shape's rows. A server that is gone is asked again until it is back. Ends by Ctrl-C with code 0.")]
+When the shape is dropped (its table was altered or truncated, or an operator did it) a line {\"headers\":{\"control\":\"must-refetch\"}} is \
+written: what was told before is void. With --from now it goes on with what comes to the new shape, else with the new shape's rows. A server \
+that is gone is asked again until it is back. Ends by Ctrl-C with code 0.")]
 pub(super) struct TailArgs {
     #[command(flatten)]
     wanted: WantedArgs,
-    /// Where to begin: now, -1 for all rows, or an offset that the server gave, with its --handle.
-    #[arg(long, value_name = "now|-1|OFFSET", default_value = "now", allow_hyphen_values = true)]
+    /// Where to begin: now, start for all rows, or an offset that the server gave, with its --handle.
+    #[arg(long, value_name = "now|start|OFFSET", default_value = "now", allow_hyphen_values = true)]
     from: String,
     /// The shape that the offset is of.
     #[arg(long)]
@@ -37,16 +39,17 @@ pub(super) struct TailArgs {
 
 const MUST_REFETCH: &str = r#"{"headers":{"control":"must-refetch"}}"#;
 
-pub(super) fn run(server: &Server, secret: Option<&str>, args: &TailArgs) -> Result<(), Failure> {
-    if !matches!(args.from.as_str(), "now" | "-1") && args.handle.is_none() {
+pub(super) fn run(server: &Server, args: &TailArgs) -> Result<(), Failure> {
+    let from = offset(&args.from);
+    if !matches!(from, "now" | "-1") && args.handle.is_none() {
         return Err(Failure::Local("--from an offset needs the --handle that it is of".to_owned()));
     }
     // Every answer is written whole before the next one is asked for, so that there is nothing to clean up.
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 0, Arc::new(AtomicBool::new(true)))?;
     }
-    let again = if args.from == "now" { "now" } else { "-1" };
-    let mut turns = Turns::new(server, secret, &args.wanted, &args.from, args.handle.clone());
+    let again = if from == "now" { "now" } else { "-1" };
+    let mut turns = Turns::new(server, &args.wanted, from, args.handle.clone());
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     loop {
         match turns.next()? {

@@ -15,7 +15,6 @@ const ANSWER_MAX: u64 = 1 << 30;
 pub(super) struct Turns<'a> {
     server: &'a Server,
     wanted: &'a WantedArgs,
-    secret: Option<&'a str>,
     offset: String,
     handle: Option<String>,
     cursor: Option<String>,
@@ -54,17 +53,10 @@ pub(super) fn is_control(message: &RawValue) -> bool {
 
 impl<'a> Turns<'a> {
     /// `offset`: where to begin; `handle`: whose offset it is, if it is not -1 or now.
-    pub(super) fn new(
-        server: &'a Server,
-        secret: Option<&'a str>,
-        wanted: &'a WantedArgs,
-        offset: &str,
-        handle: Option<String>,
-    ) -> Self {
+    pub(super) fn new(server: &'a Server, wanted: &'a WantedArgs, offset: &str, handle: Option<String>) -> Self {
         Self {
             server,
             wanted,
-            secret,
             offset: offset.to_owned(),
             handle,
             cursor: None,
@@ -115,7 +107,7 @@ impl<'a> Turns<'a> {
         let mut query = vec![("offset", self.offset.as_str())];
         query.extend(self.handle.as_deref().map(|handle| ("handle", handle)));
         query.extend(self.expired.as_deref().map(|handle| ("expired_handle", handle)));
-        query.extend(self.secret.map(|secret| ("secret", secret)));
+        query.extend(self.server.secret().map(|secret| ("secret", secret)));
         if self.up_to_date {
             query.push(("live", "true"));
             query.extend(self.cursor.as_deref().map(|cursor| ("cursor", cursor)));

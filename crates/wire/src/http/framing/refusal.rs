@@ -12,6 +12,7 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     pub(crate) const PLAIN_HTTP: Self = Self::new(400, "this port speaks TLS: use https");
+    pub(crate) const TLS: Self = Self::new(400, "this port speaks plain HTTP: use http://");
     pub(crate) const fn new(status: u16, reason: &'static str) -> Self {
         Self { status, reason }
     }
@@ -26,4 +27,6 @@ impl Refusal {
     pub(crate) const TOO_SLOW: Self = Self::new(408, "the request did not arrive in time");
     pub(crate) const NO_ROOM: Self = Self::new(503, "no memory is left for request bodies, try again later");
     pub(crate) const NO_CONNECTION: Self = Self::new(503, "too many connections, try again later");
+    pub(crate) const NO_CONNECTION_OF_PEER: Self =
+        Self::new(503, "too many connections from this address, close some or try again later");
 }

@@ -3,6 +3,8 @@
 use super::refusal::Refusal;
 use memchr::memchr;
 
+const TLS_HANDSHAKE: u8 = 22;
+
 /// How far a head has been looked through. Offsets count from the first byte of the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scan {
@@ -19,6 +21,8 @@ impl Scan {
         loop {
             if self.lines == 0 {
                 match window.get(self.line) {
+                    // The first record of every TLS session (RFC 8446, section 5.1).
+                    Some(&TLS_HANDSHAKE) => return Err(Refusal::TLS),
                     Some(&first) if first != b'\r' && !is_token(first) => {
                         return Err(Refusal::bad("a request does not begin with a method"));
                     }

@@ -16,6 +16,8 @@ pub struct ServerConfig {
     pub reactors: usize,
     /// Connections beyond are answered 503.
     pub max_connections: usize,
+    /// Connections of one peer's address (of IPv6: network of 64 bits) beyond are answered 503; 0 for no such bound.
+    pub max_connections_per_peer: usize,
     /// Request line and header fields; 414 or 431 beyond.
     pub max_head: usize,
     /// One request's body; 413 beyond.
@@ -27,10 +29,12 @@ pub struct ServerConfig {
     /// Output of one connection that the socket does not take. Beyond, no body source is pulled and no request is handled. A single
     /// response may be larger.
     pub max_output: usize,
-    /// From the first byte of a head to its last; 408 beyond. As long from the start of a connection to the end of its handshake.
+    /// From the first byte of a head to its last; 408 beyond. As long from the start of a connection to the first byte of its first head,
+    /// or to the end of its handshake.
     pub header_timeout: Duration,
-    /// Between two reads of a body; 408 beyond.
+    /// In each such time so many bytes of a body must come, or all that is left of it; 408 else.
     pub body_timeout: Duration,
+    pub body_bytes_min: usize,
     /// Between two requests.
     pub idle_timeout: Duration,
     /// How long a client may take nothing of what is there for it.
@@ -47,6 +51,7 @@ impl Default for ServerConfig {
             tls: None,
             reactors: std::thread::available_parallelism().map_or(1, usize::from),
             max_connections: 65_536,
+            max_connections_per_peer: 0,
             max_head: 16 * 1024,
             max_body: 32 * 1024 * 1024,
             max_buffered: 1024 * 1024 * 1024,
@@ -54,6 +59,7 @@ impl Default for ServerConfig {
             max_output: 256 * 1024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            body_bytes_min: 16 * 1024,
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),
             linger_time: Duration::from_secs(2),

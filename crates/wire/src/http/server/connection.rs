@@ -2,6 +2,7 @@
 //! them is the event loop's business.
 
 use super::config::ServerConfig;
+use super::crowd::Place;
 use super::env::Env;
 use super::input::Input;
 use super::mailbox::Token;
@@ -20,6 +21,7 @@ use thalweg_base::Until;
 
 pub(super) struct Connection {
     pub(super) socket: OwnedFd,
+    pub(super) place: Place,
     /// Between the socket and all below, if TLS is spoken.
     pub(super) tls: Option<Box<Tls>>,
     pub(super) serial: u32,
@@ -29,7 +31,7 @@ pub(super) struct Connection {
     /// Present while the socket is full.
     pub(super) backlog: Option<Box<Backlog>>,
     pub(super) replies: Replies,
-    /// When it became idle, its incomplete head began, its body last grew, or it began to linger.
+    /// When it became idle, its incomplete head began, it was last looked at whether enough of its body comes, or it began to linger.
     pub(super) since: Tick,
     /// When the socket last took something of the backlog.
     pub(super) write_since: Tick,
@@ -61,8 +63,10 @@ pub(super) struct Flags {
     /// What still comes in after the last reply is to be discarded for a while, since closing at once could take the reply with it.
     pub(super) linger: bool,
     pub(super) lingering: bool,
-    /// Beyond the bound on connections.
+    /// Without a place: it is one too many, and is only told so.
     pub(super) extra: bool,
+    /// A request came whole.
+    pub(super) used: bool,
 }
 
 /// How filling ended.
@@ -84,6 +88,7 @@ impl Connection {
     pub(super) fn new(socket: OwnedFd, serial: u32, now: Tick) -> Self {
         Self {
             socket,
+            place: Place::default(),
             tls: None,
             serial,
             interest: EventFlags::IN.union(EventFlags::RDHUP),
@@ -164,12 +169,9 @@ impl Connection {
         }
     }
 
-    /// How long it may be idle, or take for its handshake.
+    /// How long it may be idle: who has connected has something to ask, and does not take longer to begin than to end its first head.
     pub(super) fn patience(&self, config: &ServerConfig) -> Duration {
-        match &self.tls {
-            Some(tls) if tls.is_handshaking() => config.header_timeout,
-            _ => config.idle_timeout,
-        }
+        if self.flags.used { config.idle_timeout } else { config.header_timeout.min(config.idle_timeout) }
     }
 
     /// TLS was begun, and did not come about.
@@ -210,6 +212,7 @@ impl Connection {
                 Ok(Step::Request(used, manner, (reply, deadline))) => {
                     input.request_done(used);
                     handled += 1;
+                    self.flags.used = true;
                     let mut slot = Slot::new(env.admit(reply), manner);
                     slot.deadline = deadline;
                     env.poll(token, &mut slot);
@@ -224,7 +227,12 @@ impl Connection {
                     self.replies.push(slot);
                     self.flags.last = true;
                 }
-                Err(refusal) => self.refuse(refusal, env),
+                Err(refusal) => {
+                    if refusal == Refusal::TLS {
+                        env.crowd.misled();
+                    }
+                    self.refuse(refusal, env);
+                }
             }
         }
         handled
@@ -288,7 +296,13 @@ impl Connection {
                     env.counters.waits.add(env.clock.micros().wrapping_sub(since));
                     let response = std::mem::replace(
                         response,
-                        crate::http::Response { status: 0, head: Vec::new(), body: Body::Empty, close: false },
+                        crate::http::Response {
+                            status: 0,
+                            head: Vec::new(),
+                            body: Body::Empty,
+                            close: false,
+                            page: false,
+                        },
                     );
                     slot.state = State::Ready(response);
                 }

@@ -2,6 +2,7 @@
 
 use super::clock::Clock;
 use super::config::ServerConfig;
+use super::crowd::Crowd;
 use super::input::Budget;
 use super::mailbox::{Mailbox, Token};
 use super::reply::{Slot, State};
@@ -19,6 +20,7 @@ pub(super) struct Env {
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) counters: Arc<Counters>,
     pub(super) budget: Arc<Budget>,
+    pub(super) crowd: Arc<Crowd>,
     pub(super) config: ServerConfig,
     pub(super) clock: Clock,
     pub(super) stopping: bool,

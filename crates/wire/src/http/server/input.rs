@@ -44,6 +44,10 @@ pub(super) struct Input {
     pub(super) framer: Framer,
     /// How many bytes that request has, if known.
     pub(super) whole: Option<usize>,
+    /// Its body was seen to have begun.
+    pub(super) body_begun: bool,
+    /// What of it came since then, or since it was looked at last whether enough comes.
+    pub(super) of_body: usize,
     /// The budget this is charged to; the event loop's own buffer is charged to none.
     budget: Option<Arc<Budget>>,
     charged: usize,
@@ -51,7 +55,16 @@ pub(super) struct Input {
 
 impl Input {
     pub(super) fn scratch() -> Self {
-        Self { buf: Vec::with_capacity(SCRATCH), at: 0, framer: Framer::new(), whole: None, budget: None, charged: 0 }
+        Self {
+            buf: Vec::with_capacity(SCRATCH),
+            at: 0,
+            framer: Framer::new(),
+            whole: None,
+            body_begun: false,
+            of_body: 0,
+            budget: None,
+            charged: 0,
+        }
     }
 
     pub(super) fn is_scratch(&self) -> bool {
@@ -64,12 +77,12 @@ impl Input {
     }
 
     pub(super) fn request_done(&mut self, used: usize) {
-        (self.at, self.framer, self.whole) = (self.at + used, Framer::new(), None);
+        (self.at, self.framer, self.whole, self.body_begun) = (self.at + used, Framer::new(), None, false);
     }
 
     /// Forgets everything.
     pub(super) fn reset(&mut self) {
-        (self.at, self.framer, self.whole) = (0, Framer::new(), None);
+        (self.at, self.framer, self.whole, self.body_begun) = (0, Framer::new(), None, false);
         self.buf.clear();
     }
 
@@ -82,6 +95,8 @@ impl Input {
             at: 0,
             framer: std::mem::replace(&mut self.framer, Framer::new()),
             whole: self.whole.take(),
+            body_begun: self.body_begun,
+            of_body: 0,
             budget: Some(Arc::clone(budget)),
             charged: rest,
         };

@@ -1,10 +1,10 @@
 //! Listening sockets: one per event loop on the same port, so that the kernel spreads the connections.
 
 use rustix::net::{
-    AddressFamily, SocketFlags, SocketType, accept_with, bind, getsockname, listen, socket_with, sockopt,
+    AddressFamily, SocketFlags, SocketType, accept_with, bind, getpeername, getsockname, listen, socket_with, sockopt,
 };
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 const BACKLOG: i32 = 4096;
@@ -34,6 +34,11 @@ pub(super) fn open(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
     listen(&socket, BACKLOG)?;
     let bound = SocketAddr::try_from(getsockname(&socket)?)?;
     Ok((socket, bound))
+}
+
+/// Who is at the other end; nobody if it is gone already.
+pub(super) fn peer(socket: &OwnedFd) -> Option<IpAddr> {
+    SocketAddr::try_from(getpeername(socket).ok()??).ok().map(|address| address.ip())
 }
 
 /// What came of asking for the next connection.

@@ -6,6 +6,7 @@
 mod clock;
 mod config;
 mod connection;
+mod crowd;
 mod env;
 mod held;
 mod identity;
@@ -28,6 +29,7 @@ pub use waits::Waits;
 
 use super::{Gate, Service};
 use clock::Clock;
+use crowd::Crowd;
 use env::Env;
 use input::Budget;
 use mailbox::Mailbox;
@@ -37,7 +39,6 @@ use stats::Counters;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ impl Server {
         let mut address = config.listen;
         listener::must_be_free(address)?;
         let budget = Arc::new(Budget::new(config.max_buffered));
-        let connected = Arc::new(AtomicUsize::new(0));
+        let crowd = Crowd::new(config.max_connections, config.max_connections_per_peer);
         let mut server = Self { address, gate, loops: Vec::new(), threads: Mutex::new(Vec::new()) };
         let mut reactors = Vec::new();
         for _ in 0..config.reactors.max(1) {
@@ -77,11 +78,12 @@ impl Server {
                 mailbox: Arc::clone(&mailbox),
                 counters: Arc::clone(&counters),
                 budget: Arc::clone(&budget),
+                crowd: Arc::clone(&crowd),
                 config: config.clone(),
                 clock: Clock::new(),
                 stopping: false,
             };
-            reactors.push(Reactor::new(listener, env, Arc::clone(&connected))?);
+            reactors.push(Reactor::new(listener, env)?);
             let bell = Arc::clone(&mailbox);
             let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || bell.bell.ring_at_gate());
             server.loops.push(EventLoop { mailbox, counters, wake });

@@ -21,8 +21,6 @@ use rustix::net::{RecvFlags, Shutdown, recv, shutdown, sockopt};
 use slab::Slab;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use thalweg_base::{Lsn, Reached};
 
@@ -52,8 +50,6 @@ pub(super) struct Reactor {
     epoll: OwnedFd,
     listener: Option<OwnedFd>,
     env: Env,
-    /// Connections of all event loops.
-    connected: Arc<AtomicUsize>,
     connections: Slab<Connection>,
     extras: usize,
     next_serial: u32,
@@ -73,7 +69,7 @@ pub(super) struct Reactor {
 }
 
 impl Reactor {
-    pub(super) fn new(listener: OwnedFd, env: Env, connected: Arc<AtomicUsize>) -> io::Result<Self> {
+    pub(super) fn new(listener: OwnedFd, env: Env) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, LISTENER.data(), EventFlags::IN)?;
         epoll::add(&epoll, env.mailbox.bell.event(), BELL.data(), EventFlags::IN | EventFlags::ET)?;
@@ -81,7 +77,6 @@ impl Reactor {
             epoll,
             listener: Some(listener),
             env,
-            connected,
             connections: Slab::new(),
             extras: 0,
             next_serial: 0,
@@ -200,9 +195,9 @@ impl Reactor {
             Ok(tls) => tls,
             Err(error) => return tracing::error!(%error, "no TLS session can be made"),
         };
-        let extra = self.connected.fetch_add(1, Ordering::Relaxed) >= self.env.config.max_connections;
-        if extra {
-            self.connected.fetch_sub(1, Ordering::Relaxed);
+        let peer = self.env.crowd.counts_peers().then(|| listener::peer(&socket)).flatten();
+        let entered = self.env.crowd.enter(peer);
+        if entered.is_err() {
             self.env.counters.refused.add(1);
             // Nothing can be said before a handshake, which would cost more than the answer is worth.
             if self.extras >= EXTRA_MAX || tls.is_some() {
@@ -216,10 +211,13 @@ impl Reactor {
         self.next_serial = self.next_serial.wrapping_add(1);
         let serial = self.next_serial;
         let mut connection = Connection::new(socket, serial, self.env.clock.tick);
-        connection.flags.extra = extra;
         connection.tls = tls;
-        if extra {
-            connection.refuse(Refusal::NO_CONNECTION, &self.env);
+        match entered {
+            Ok(place) => connection.place = place,
+            Err(refusal) => {
+                connection.flags.extra = true;
+                connection.refuse(refusal, &self.env);
+            }
         }
         let index = self.connections.insert(connection);
         let token = Token { index: index as u32, serial };
@@ -240,7 +238,7 @@ impl Reactor {
         if connection.flags.extra {
             self.extras -= 1;
         } else {
-            self.connected.fetch_sub(1, Ordering::Relaxed);
+            self.env.crowd.leave(&connection.place);
             self.env.counters.active.sub(1);
         }
     }
@@ -309,6 +307,7 @@ impl Reactor {
             }
             Ok(Some(received)) => {
                 self.env.counters.bytes_in.add(received);
+                input.of_body += received;
                 let handled = connection.serve(token, &mut input, &self.env);
                 self.keep(token, input, handled);
                 self.mark_dirty(token);
@@ -340,8 +339,10 @@ impl Reactor {
         if connection.flags.last {
             connection.flags.linger |= input.rest() > 0;
         } else if input.rest() > 0 {
-            if begun || input.framer.in_body() {
+            let body_begins = input.framer.in_body() && !std::mem::replace(&mut input.body_begun, true);
+            if begun || body_begins {
                 connection.since = self.env.clock.tick;
+                input.of_body = 0;
             }
             if !begun {
                 connection.input = Some(input);
@@ -424,15 +425,20 @@ impl Reactor {
         let Env { config, clock, counters, .. } = &self.env;
         let passed = |since: Tick, time: Duration| clock.tick_after(since, time) <= clock.tick;
         let stalled = connection.backlog.is_some() && passed(connection.write_since, config.write_timeout);
-        let gone = match &connection.input {
+        let gone = match &mut connection.input {
             _ if connection.flags.lingering => passed(connection.since, config.linger_time),
             None => connection.is_idle() && passed(connection.since, connection.patience(config)),
             Some(input) => {
-                let time = if input.framer.in_body() { config.body_timeout } else { config.header_timeout };
+                let in_body = input.framer.in_body();
+                let time = if in_body { config.body_timeout } else { config.header_timeout };
                 if passed(connection.since, time) && !connection.flags.paused && !connection.flags.last {
-                    counters.timeouts.add(1);
-                    connection.input = None;
-                    connection.refuse(Refusal::TOO_SLOW, &self.env);
+                    if in_body && input.of_body >= config.body_bytes_min {
+                        (input.of_body, connection.since) = (0, clock.tick);
+                    } else {
+                        counters.timeouts.add(1);
+                        connection.input = None;
+                        connection.refuse(Refusal::TOO_SLOW, &self.env);
+                    }
                 }
                 false
             }

@@ -106,6 +106,12 @@ impl Replies {
     }
 }
 
+/// Browsers take a body for nothing but the type it was given.
+const TYPED: &[u8] = b"x-content-type-options: nosniff\r\n";
+/// What a stranger wrote may be shown, and nothing else: a document gets an origin of its own, in which it loads, runs, opens and sends
+/// nothing, whether it is HTML, SVG, XML with a style sheet or anything that browsers will render one day (CSP3, sections 6.1 and 6.5).
+const DATA_ONLY: &[u8] = b"content-security-policy: default-src 'none'; sandbox\r\n";
+
 /// Puts a response into `out`. A body that is made while it is sent is given back, and is still to be sent.
 pub(super) fn render(
     response: Response,
@@ -114,7 +120,7 @@ pub(super) fn render(
     clock: &Clock,
     out: &mut Gather,
 ) -> Option<(Box<dyn BodySource>, Coding)> {
-    let Response { status, head, body, .. } = response;
+    let Response { status, head, body, page, .. } = response;
     let text = out.text();
     match status::line(status) {
         Some(line) => text.extend_from_slice(line),
@@ -133,6 +139,10 @@ pub(super) fn render(
     }
     // RFC 9110 §8.6: these two have no body, and so no length either.
     let never = matches!(status, 204 | 304);
+    text.extend_from_slice(TYPED);
+    if !page && !never {
+        text.extend_from_slice(DATA_ONLY);
+    }
     let len = match &body {
         Body::Empty => Some(0),
         Body::Bytes(bytes) => Some(bytes.len() as u64),

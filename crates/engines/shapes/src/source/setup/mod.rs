@@ -9,6 +9,7 @@ mod slot;
 
 pub(crate) use server::Server;
 
+use super::error::SourceError;
 use super::session::Endpoint;
 use crate::format::note::SourceIdentity;
 use std::time::Duration;
@@ -19,6 +20,8 @@ use thalweg_wire::pg::{DbError, Error, Lsn, ResultSet, ServerVersion};
 const LOCK_EVERY: Duration = Duration::from_millis(250);
 /// Between two words of the server; a new slot waits for every transaction that writes.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// How long an engine that stops waits for Postgres.
+const FORGET_MAX: Duration = Duration::from_secs(5);
 
 /// The first version whose standbys can keep a copy of a slot.
 const FAILOVER_SINCE: u32 = 17;
@@ -58,6 +61,8 @@ pub(crate) struct Ready {
     pub(crate) identity: SourceIdentity,
     pub(crate) resume: Resume,
     pub(crate) server: Server,
+    /// It was not there before.
+    pub(crate) publication_made: bool,
     /// The slot has everything after it.
     pub(crate) confirmed: Lsn,
 }
@@ -147,7 +152,17 @@ pub(crate) fn prepare(
         Some(known) => judge::broken(known, &identity, system.end),
     };
     let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
-    Ok(Ready { conn, identity, resume: slot.resume, server: facts.server, confirmed: slot.confirmed })
+    let (resume, publication_made) = (slot.resume, publication.made);
+    Ok(Ready { conn, identity, resume, server: facts.server, publication_made, confirmed: slot.confirmed })
+}
+
+/// Drops the publication, for an engine that leaves nothing behind.
+pub(crate) fn forget(endpoint: &Endpoint, publication: &str) -> Result<(), SourceError> {
+    let mut endpoint = endpoint.patient(FORGET_MAX);
+    endpoint.config.connect_timeout = Some(FORGET_MAX);
+    let drop_publication = format!("DROP PUBLICATION IF EXISTS {}", crate::table::quoted(publication));
+    endpoint.connect()?.change(FORGET_MAX, &drop_publication)?;
+    Ok(())
 }
 
 /// One server owns a slot. The lock is bound to this session.

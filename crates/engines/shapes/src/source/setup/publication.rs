@@ -10,6 +10,8 @@ pub(super) struct Publication {
     pub(super) oid: u32,
     /// Another one whenever somebody has set what it publishes.
     pub(super) version: String,
+    /// It was not there before.
+    pub(super) made: bool,
 }
 
 struct Found {
@@ -23,6 +25,7 @@ struct Found {
 pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion) -> Result<Publication, SetupError> {
     let name = &options.publication;
     let with_generated = version.major >= 18;
+    let mut made = false;
     let found = match find(conn, name)? {
         Some(found) => found,
         None if options.manual => return Err(SetupError::PublicationMissing(name.clone())),
@@ -36,6 +39,7 @@ pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion
                     _ => error.into(),
                 });
             }
+            made = true;
             find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?
         }
     };
@@ -46,9 +50,9 @@ pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion
     if with_generated && !found.generated && found.owned && !options.manual {
         conn.simple(&format!("ALTER PUBLICATION {} SET (publish_generated_columns = stored)", quoted(name)))?;
         let found = find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?;
-        return Ok(Publication { oid: found.oid, version: found.version });
+        return Ok(Publication { oid: found.oid, version: found.version, made });
     }
-    Ok(Publication { oid: found.oid, version: found.version })
+    Ok(Publication { oid: found.oid, version: found.version, made })
 }
 
 fn find(conn: &mut Conn, name: &str) -> Result<Option<Found>, SetupError> {

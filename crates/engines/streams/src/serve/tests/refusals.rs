@@ -77,12 +77,14 @@ fn rows() -> Vec<Row> {
         ("source_gone", Put, "new", vec![("Stream-Forked-From", "/v1/stream/source")], b""),
         ("gone", Delete, "source", vec![], b""),
         ("too_many_producers", Post, "text", producer("third", "0", "0"), b"x"),
+        ("too_many_streams", Put, "new", vec![TEXT], b""),
+        ("too_many_streams", Put, "new", vec![FROM], b""),
         ("reserved", Get, "__ds/subscriptions/x", vec![], b""),
     ]
 }
 
 fn prepared() -> Rig {
-    let rig = Rig::with(StreamsConfig { max_producers: 2, ..StreamsConfig::default() });
+    let rig = Rig::with(StreamsConfig { max_producers: 2, streams_max: 5, ..StreamsConfig::default() });
     rig.put("text", "text/plain", "hello");
     rig.send(Post, "text", &producer("known", "7", "0"), b"x");
     rig.send(Post, "text", &producer("other", "0", "0"), b"x");
@@ -161,6 +163,21 @@ fn every_documented_refusal_happens_and_no_other() {
     // Nothing of this has left a mark.
     assert_eq!(rig.get("text").text(), "helloxxx");
     assert_eq!(rig.head("new").status, 404);
+}
+
+#[test]
+fn a_deleted_stream_makes_room_for_another() {
+    let rig = Rig::with(StreamsConfig { streams_max: 2, ..StreamsConfig::default() });
+    assert_eq!(rig.put("a", "text/plain", "").status, 201);
+    assert_eq!(rig.put("b", "text/plain", "").status, 201);
+    assert_eq!(rig.put("c", "text/plain", "").status, 507);
+    // What is there is there, whatever the bound.
+    assert_eq!(rig.put("b", "text/plain", "").status, 200);
+    assert_eq!(rig.send(Post, "b", &[TEXT], b"x").status, 204);
+    rig.delete("a");
+    rig.streams.tick(thalweg_base::Millis(1));
+    assert_eq!(rig.put("c", "text/plain", "").status, 201);
+    assert_eq!(rig.put("d", "text/plain", "").status, 507);
 }
 
 #[test]

@@ -352,6 +352,17 @@ impl Rig {
             }
         }
     }
+
+    /// What an SSE response sends next, as soon as it sends something.
+    pub(crate) fn pull_something(&self, live: &mut Live) -> String {
+        loop {
+            let (sent, ended) = self.pull(live);
+            if ended || !sent.is_empty() {
+                return sent;
+            }
+            live.woken.wait();
+        }
+    }
 }
 
 /// How often a waker was used.

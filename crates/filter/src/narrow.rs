@@ -1,0 +1,226 @@
+//! What a clause does, for those who let others narrow their own clause: which columns and tables it names, and whether it can fail on a
+//! row; and how two clauses become one.
+//!
+//! Postgres evaluates the two sides of an AND in the order that it likes. An operation that fails on some rows (a division, a cast from
+//! text) would tell of rows that the other side leaves out: by its error alone, and by the value in the error's text. So what strangers
+//! write must hold nothing that can fail, as row security lets only leakproof functions go before its policies.
+
+use crate::condition::{Named, named};
+use crate::error::ParseError;
+use crate::like;
+use crate::syntax::{self, Kind, Node};
+
+/// What a clause names and does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// Columns of the table that it is about, each once; not those of subqueries' tables.
+    pub columns: Vec<String>,
+    /// Tables of subqueries, each once.
+    pub tables: Vec<Named>,
+    /// An operation that is not known to succeed on every row.
+    pub may_fail: Option<String>,
+}
+
+/// Comparisons of any type, and questions to arrays and jsonb: they have an answer for every value.
+const OPERATORS: [&str; 16] =
+    ["=", "<>", "<", "<=", ">", ">=", "@>", "<@", "&&", "?", "?|", "?&", "->", "->>", "#>", "#>>"];
+const COMPARISONS: [&str; 6] = ["=", "<>", "<", "<=", ">", ">="];
+const FUNCTIONS: [&str; 13] = [
+    "lower",
+    "upper",
+    "length",
+    "octet_length",
+    "coalesce",
+    "nullif",
+    "starts_with",
+    "btrim",
+    "ltrim",
+    "rtrim",
+    "strpos",
+    "cardinality",
+    "array_length",
+];
+
+/// Reads a clause without knowing its table.
+pub fn uses(sql: &str, params: &[(u32, String)]) -> Result<Uses, ParseError> {
+    let tree = syntax::parse(sql, params).map_err(|refusal| refusal.locate(sql))?;
+    let mut uses = Uses::default();
+    collect(&tree, true, &mut uses);
+    Ok(uses)
+}
+
+/// The clause that is true where both are. `second` has parameters of its own, which follow the `first_params` of the first one. Each must
+/// be a clause by itself, so neither can reach into the other: a comment ends with its line, and the lines are ours.
+pub fn both(first: &str, first_params: u32, second: &str) -> Result<String, ParseError> {
+    let second = syntax::renumbered(second, first_params).map_err(|refusal| refusal.locate(second))?;
+    Ok(format!("({first}\n) AND ({second}\n)"))
+}
+
+/// `outer`: columns are those of the table that the clause is about.
+fn collect(node: &Node, outer: bool, uses: &mut Uses) {
+    match &node.kind {
+        Kind::Column { name, .. } if outer && !uses.columns.contains(name) => uses.columns.push(name.clone()),
+        Kind::InQuery { operand, query, .. } => {
+            let named = named(query);
+            if !uses.tables.contains(&named) {
+                uses.tables.push(named);
+            }
+            collect(operand, outer, uses);
+            query.columns.iter().chain(&query.condition).for_each(|inner| collect(inner, false, uses));
+            return;
+        }
+        _ => {}
+    }
+    if uses.may_fail.is_none() && has_columns(node) {
+        uses.may_fail = failing(node);
+    }
+    node.children().into_iter().for_each(|child| collect(child, outer, uses));
+}
+
+/// What is the same for all rows is computed once, before any row is looked at.
+fn has_columns(node: &Node) -> bool {
+    matches!(node.kind, Kind::Column { .. }) || node.children().into_iter().any(has_columns)
+}
+
+/// What of the node itself may fail on some row; what is below it is asked by itself.
+fn failing(node: &Node) -> Option<String> {
+    let unless = |known: bool, what: &str| (!known).then(|| what.to_owned());
+    match &node.kind {
+        Kind::Column { .. } | Kind::Number(_) | Kind::String(_) | Kind::Bool(_) | Kind::Null => None,
+        Kind::And(_) | Kind::Or(_) | Kind::Not(_) | Kind::Is { .. } | Kind::Distinct { .. } => None,
+        Kind::In { .. } | Kind::InQuery { .. } | Kind::Between { .. } | Kind::Array(_) | Kind::Row(_) => None,
+        Kind::Element(..) | Kind::Slice(..) => None,
+        Kind::Binary(operator, ..) => unless(OPERATORS.contains(&operator.as_str()), operator),
+        Kind::Quantified { operator, .. } => unless(COMPARISONS.contains(&operator.as_str()), operator),
+        Kind::Prefix(operator, _) => Some(operator.clone()),
+        Kind::Call(name, _) => unless(FUNCTIONS.contains(&name.as_str()), name),
+        // Every value has a text.
+        Kind::Cast(_, to) => {
+            unless(to.name == "text" && to.modifiers.is_empty() && !to.array, &format!("::{}", to.name))
+        }
+        // A pattern that ends in a lone escape is an error for the rows that get as far as there.
+        Kind::Like { pattern, escape, .. } => match (&pattern.kind, escape) {
+            (Kind::String(pattern), None) => unless(like::is_whole(pattern), "LIKE with such a pattern"),
+            _ => Some("LIKE with a pattern that is no constant".to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Column, Predicate, Schema};
+    use proptest::prelude::*;
+
+    fn of(sql: &str) -> Uses {
+        uses(sql, &[(1, "a".into()), (2, "b%".into())]).unwrap()
+    }
+
+    #[test]
+    fn columns_and_tables_are_found_however_they_are_written() {
+        for (sql, columns) in [
+            ("a = 1", vec!["a"]),
+            ("1 = A", vec!["a"]),
+            (r#""A" = 1"#, vec!["A"]),
+            ("t.a = 1 AND public.t.b IS NULL", vec!["a", "b"]),
+            ("NOT (a OR (b AND c))", vec!["a", "b", "c"]),
+            ("a BETWEEN b AND c", vec!["a", "b", "c"]),
+            ("coalesce(a, lower(b)) LIKE 'x'", vec!["a", "b"]),
+            ("(a, b) IN ((1, c))", vec!["a", "b", "c"]),
+            ("a[b] = ANY (c)", vec!["a", "b", "c"]),
+            ("a::text = CAST(b AS text)", vec!["a", "b"]),
+            ("a->'x'->>b = c", vec!["a", "b", "c"]),
+            ("a IS DISTINCT FROM b", vec!["a", "b"]),
+            ("a /* AND b */ = 1 -- AND c", vec!["a"]),
+            ("$1 = 'a'", vec![]),
+        ] {
+            assert_eq!(of(sql).columns, columns, "{sql}");
+        }
+        let asked = of("a IN (SELECT b FROM s.u WHERE c IN (SELECT d FROM v WHERE e = 1)) AND f = 1");
+        assert_eq!(asked.columns, ["a", "f"]);
+        let named = |schema: Option<&str>, name: &str| Named { schema: schema.map(Into::into), name: name.into() };
+        assert_eq!(asked.tables, [named(Some("s"), "u"), named(None, "v")]);
+    }
+
+    #[test]
+    fn what_may_fail_on_some_row_is_named() {
+        for sql in [
+            "a = 1",
+            "a IN (1, 2) AND b <> 'x' OR NOT c",
+            "a BETWEEN 1 AND 2",
+            "a LIKE $2",
+            r"a NOT ILIKE 'a\%b'",
+            "lower(a) = upper($1) AND length(a) > 3 AND starts_with(a, 'x')",
+            "a::text = '1'",
+            "a > 1 + 2 * 3 AND b < '2020-01-01'::date - 7 AND c = 1 / 2",
+            "a = ANY ('{1,2}') AND 5 = ANY (b) AND c @> '{1}'",
+            "a->'b'->>'c' = 'x' AND a ? 'k'",
+            "a IN (SELECT b FROM u WHERE c = 1)",
+        ] {
+            assert_eq!(of(sql).may_fail, None, "{sql}");
+        }
+        for (sql, what) in [
+            ("1 / a > 0", "/"),
+            ("a + 1 > 0", "+"),
+            ("-a > 0", "-"),
+            ("a::int = 1", "::integer"),
+            ("a::varchar(3) = 'x'", "::character varying"),
+            ("a::text[] = '{}'", "::text"),
+            ("cast(a as date) = '2020-01-01'", "::date"),
+            ("int4(a) = 1", "int4"),
+            ("date '2020-01-01' + a > b", "+"),
+            ("a AT TIME ZONE 'UTC' > b", "timezone"),
+            (r"a LIKE 'x\'", "LIKE with such a pattern"),
+            ("a LIKE b", "LIKE with a pattern that is no constant"),
+            ("a LIKE 'x' || $1", "LIKE with a pattern that is no constant"),
+            ("a LIKE 'x' ESCAPE '!'", "LIKE with a pattern that is no constant"),
+            ("a LIKE ANY (b)", "~~"),
+            ("a || b = 'x'", "||"),
+            ("b AND (c OR (a = 1 AND NOT 2 = (a % 0)))", "%"),
+            ("a IN (SELECT b FROM u WHERE 1 / c = 1)", "/"),
+            ("repeat(a, 1000000000) = 'x'", "repeat"),
+        ] {
+            assert_eq!(of(sql).may_fail.as_deref(), Some(what), "{sql}");
+        }
+    }
+
+    #[test]
+    fn neither_of_two_clauses_reaches_into_the_other() {
+        let joined = |second| both("a = $1", 1, second).unwrap();
+        assert_eq!(joined("b = $1 OR $2 = c"), "(a = $1\n) AND (b = $2 OR $3 = c\n)");
+        assert_eq!(joined("b = '$1' -- $1"), "(a = $1\n) AND (b = '$1' -- $1\n)");
+        assert_eq!(joined("b = $x$ $1 $x$"), "(a = $1\n) AND (b = $x$ $1 $x$\n)");
+        assert_eq!(joined(r#""$1" = $10"#), "(a = $1\n) AND (\"$1\" = $11\n)");
+        for broken in
+            ["b = 1) OR (1 = 1", "b = 1) --", "b = 1 /*", "b = '", "b = $x$", "\"b", "", "b = 1; SELECT 1", "b, c"]
+        {
+            assert!(uses(broken, &[]).is_err(), "{broken}");
+        }
+    }
+
+    const COLUMNS: [&str; 3] = ["a", "b", "c"];
+
+    proptest! {
+        /// Whatever is a clause by itself narrows: the two together are read, and hold where both hold and nowhere else.
+        #[test]
+        fn a_row_that_satisfies_both_satisfies_each(second in r"[abc]( )?(=|<|<>|IS NULL OR|OR|AND NOT)( )?(\$1|'1'|[abc]|1|\(|\)|--|/\*|\*/|')*( )?[=abc1)]*",
+                                                   row in prop::collection::vec(prop::option::of("[1-3]"), 3)) {
+            let schema = Schema::new("t", COLUMNS.map(|name| Column { name: name.into(), type_oid: 25, ..Column::default() }).to_vec());
+            let params = [(1, "1".to_owned())];
+            let first = "a = $1 OR b = 'x' -- first";
+            let row: Vec<Option<&[u8]>> = row.iter().map(|text| text.as_ref().map(String::as_bytes)).collect();
+            let parse = |sql: &str, params: &[(u32, String)]| Predicate::parse(sql, params, &schema);
+            let Ok(alone) = parse(&second, &params) else { return Ok(()) };
+            let sql = both(first, 1, &second).unwrap();
+            let joined = parse(&sql, &[(1, "1".to_owned()), (2, "1".to_owned())]).unwrap();
+            let claimed = parse(first, &params).unwrap();
+            prop_assert_eq!(joined.holds(&row[..]), claimed.holds(&row[..]) && alone.holds(&row[..]), "{}", sql);
+        }
+
+        #[test]
+        fn no_text_panics(sql in "\\PC{0,40}") {
+            let _ = uses(&sql, &[]);
+            let _ = both("true", 3, &sql);
+        }
+    }
+}

