@@ -284,3 +284,38 @@ describe("a file of certificates to trust (ELECTRIC_DATABASE_CA_CERTIFICATE_FILE
     w.url = address
   })
 })
+
+describe("a commit that waits for a standby that is not there", () => {
+  for (const again of [false, true])
+    test(`is in no snapshot yet: a new shape ${again ? "after a restart of the server " : ""}is refused in time, and has the row later`, async () => {
+      await world()
+      await create("(1, 'a'), (2, 'b'), (3, 'c')")
+      const shape = await w.synced({ table: "items" })
+      const standbys = async (sql) => {
+        await cluster.sql(`ALTER SYSTEM ${sql}`)
+        await cluster.sql("SELECT pg_reload_conf()")
+      }
+      await standbys("SET synchronous_standby_names = 'nobody_there'")
+      const other = await w.connection()
+      await eventually(async () => (await other.query("SHOW synchronous_standby_names")).rows[0].synchronous_standby_names === "nobody_there")
+      try {
+        const commit = other.query("INSERT INTO items VALUES (50, 'waits')")
+        await shape.until((s) => s.column("t").includes("waits"))
+        if (again) await w.restart()
+        const began = Date.now()
+        const answer = await w.request({ table: "items", where: "id > -7", offset: "-1" })
+        assert.ok(Date.now() - began < 60000, "an answer comes in time")
+        assert.equal(answer.status, 503, answer.text)
+        await standbys("RESET synchronous_standby_names")
+        await commit
+      } finally {
+        await standbys("RESET synchronous_standby_names")
+      }
+      const fresh = await eventually(() => w.synced({ table: "items", where: "id > -7" }))
+      for (const one of [shape, fresh]) await w.agrees(one, { within: 30000 })
+      assert.ok(fresh.column("t").includes("waits"))
+      await w.sql("INSERT INTO items VALUES (51, 'later')")
+      for (const one of [shape, fresh]) await w.agrees(one)
+      assert.equal(shape.refetches, 0)
+    })
+})
