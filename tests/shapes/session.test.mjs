@@ -12,7 +12,7 @@ afterEach(async () => {
 
 // What an administrator, or another program, may have set for sessions that say nothing.
 const HOSTILE = {
-  statement_timeout: "'40ms'", lock_timeout: "'1ms'", idle_in_transaction_session_timeout: "'40ms'", search_path: "evil, public", row_security: "off",
+  statement_timeout: "'100ms'", lock_timeout: "'1ms'", idle_in_transaction_session_timeout: "'100ms'", search_path: "evil, public", row_security: "off",
   IntervalStyle: "sql_standard", DateStyle: "'SQL, MDY'", TimeZone: "'Asia/Kathmandu'", bytea_output: "escape", extra_float_digits: "-15", lc_monetary: "'C'",
   default_transaction_read_only: "on", default_transaction_isolation: "serializable", default_transaction_deferrable: "on",
   standard_conforming_strings: "off", backslash_quote: "on", transform_null_equals: "on", array_nulls: "off", quote_all_identifiers: "on",
@@ -20,7 +20,7 @@ const HOSTILE = {
   xmlbinary: "hex", default_text_search_config: "'pg_catalog.simple'", synchronous_commit: "off",
 }
 // Of newer versions.
-const LATER = { 17: { transaction_timeout: "'40ms'" } }
+const LATER = { 17: { transaction_timeout: "'100ms'" } }
 
 // One row of each kind of value that settings change the look of.
 const COLUMNS = "id int PRIMARY KEY, t text, d date, at timestamptz, i interval, b bytea, f float8, r float4, n numeric, a text[], x boolean, o oid"
@@ -41,7 +41,7 @@ describe("settings of the role and of the database", () => {
       })
       const table = await w.table(COLUMNS, row(1), row(2))
       const other = await w.table("id int PRIMARY KEY, big text")
-      // Long enough that a limit of 40 ms would end its snapshot.
+      // Long enough that a limit of 100 ms would end its snapshot.
       await w.sql(`INSERT INTO ${other} SELECT n, repeat(md5(n::text), 20) FROM generate_series(1, 60000) n`)
       await w.sql(`ALTER TABLE ${table} OWNER TO ${role}; ALTER TABLE ${other} OWNER TO ${role}; CREATE TABLE evil.${table} (id int PRIMARY KEY)`)
       const target = { ROLE: `ROLE ${role}`, DATABASE: `DATABASE ${w.database}`, "ROLE IN DATABASE": `ROLE ${role} IN DATABASE ${w.database}` }[of]
@@ -53,7 +53,7 @@ describe("settings of the role and of the database", () => {
       const shapes = [await w.synced({ table }), await w.synced({ table, where: clause }), await w.synced({ table, where: `id IN (SELECT id FROM ${other} WHERE big <> '')` })]
       const large = await w.synced({ table: other, columns: "id" })
       assert.equal(large.rows.size, 60000)
-      await w.sql(`INSERT INTO ${table} VALUES ${row(3)}; UPDATE ${table} SET r = 0.2, id = 4 WHERE id = 2; DELETE FROM ${other} WHERE id > 1000`)
+      await w.sql(`INSERT INTO ${table} VALUES ${row(3)}; UPDATE ${table} SET r = 0.2, id = 4 WHERE id = 2; DELETE FROM ${other} WHERE id > 58000`)
       for (const shape of shapes) await w.agrees(shape)
       await w.agrees(large, { columns: "id" })
       await w.restart()
