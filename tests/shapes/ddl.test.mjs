@@ -279,6 +279,7 @@ describe("a publication that somebody changes and sets back", () => {
   })
 
   test("within a moment", async () => {
+    await compared()
     const table = await w.table("id int PRIMARY KEY, n int", "(1, 1)", "(2, 2)")
     const shape = await w.synced({ table })
     const publication = await name()
@@ -291,6 +292,7 @@ describe("a publication that somebody changes and sets back", () => {
   })
 
   test("had left out one table for a moment", async () => {
+    await compared()
     const [table, calm] = [await w.table("id int PRIMARY KEY, n int", "(1, 1)"), await w.table("id int PRIMARY KEY", "(1)")]
     const [shape, other] = [await w.synced({ table }), await w.synced({ table: calm })]
     const publication = await name()

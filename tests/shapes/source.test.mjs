@@ -209,3 +209,113 @@ describe("the slot", () => {
     assert.deepEqual(all.map((shape) => shape.refetches), [0, 0, 0])
   })
 })
+
+describe("a standby that keeps a copy of the slot", () => {
+  test("takes over: shapes go on with their handles, and nothing is missed", async (t) => {
+    if (Number(await cluster.sql("SHOW server_version_num").then((rows) => rows[0].server_version_num)) < 170000) return t.skip("from Postgres 17 on")
+    await world({ settings: { THALWEG_REPLICATION_FAILOVER_SLOT: "on" } })
+    await create("(1, 'a'), (2, 'b'), (3, 'c')")
+    await cluster.sql("SELECT pg_create_physical_replication_slot('standby')")
+    // Changes reach the server only when the standby has them.
+    await cluster.sql("ALTER SYSTEM SET synchronized_standby_slots = 'standby'")
+    await cluster.standby({ primary_slot_name: "standby", sync_replication_slots: "on", hot_standby_feedback: "on" })
+    await w.reconnect()
+    await healthy()
+    const all = await shapes()
+    await w.sql("INSERT INTO items VALUES (60, 'there'); UPDATE items SET t = 'there' WHERE id = 1")
+    for (const shape of all) await w.agrees(shape)
+    const slot = `SELECT synced AND NOT temporary AND invalidation_reason IS NULL AS ready FROM pg_replication_slots WHERE database = '${w.database}'`
+    await eventually(async () => (await cluster.sql(slot, { port: cluster.otherPort }))[0]?.ready, { within: 60000, what: "the copy of the slot" })
+    await w.sql("INSERT INTO items VALUES (61, 'late'); DELETE FROM items WHERE id = 2")
+    for (const shape of all) await w.agrees(shape)
+    await cluster.promoteStandby()
+    await cluster.sql("ALTER SYSTEM RESET synchronized_standby_slots; ")
+    await cluster.sql("SELECT pg_reload_conf()")
+    await w.reconnect()
+    await w.sql("INSERT INTO items VALUES (70, 'kept')")
+    for (const shape of all) await w.agrees(shape, { within: 60000 })
+    assert.deepEqual(all.map((shape) => shape.refetches), [0, 0, 0])
+    assert.doesNotMatch(w.log(), /shapes are dropped/)
+    await goesOn(all, "copied")
+    assert.deepEqual(all.map((shape) => shape.refetches), [0, 0, 0])
+  })
+})
+
+describe("a file of certificates to trust (ELECTRIC_DATABASE_CA_CERTIFICATE_FILE)", () => {
+  const tls = () => w.sql("SELECT DISTINCT s.ssl FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.application_name = 'thalweg' AND a.datname = $1", [w.database])
+
+  test("makes every connection a verified one: another authority, another host and plain text are refused", async () => {
+    await world({ serve: false })
+    const [ours, theirs] = [await cluster.authority("ours"), await cluster.authority("theirs")]
+    const address = w.url
+    const attempt = async (file, host) => {
+      w.settings.ELECTRIC_DATABASE_CA_CERTIFICATE_FILE = file
+      w.url = address.replace("127.0.0.1", host)
+      await w.serve({ ready: false })
+    }
+    const refused = async (words) => {
+      await eventually(() => words.test(w.log().slice(w.read ?? 0)), { within: 30000, what: `${words} in the log` })
+      assert.equal((await w.request({}, { path: "/v1/health" })).status, 202)
+      assert.deepEqual(await tls(), [])
+      await w.kill()
+      w.read = w.log().length
+    }
+    await attempt(ours, "localhost")
+    await refused(/does not offer/)
+    await cluster.speakTls(ours, "localhost")
+    await w.reconnect()
+    await attempt(theirs, "localhost")
+    await refused(/certificate/)
+    await attempt(ours, "127.0.0.1")
+    await refused(/certificate/)
+    await attempt(ours, "localhost")
+    await healthy()
+    await create("(1, 'a')")
+    const shape = await w.synced({ table: "items" })
+    assert.deepEqual(await tls(), [{ ssl: "t" }])
+    await w.sql("INSERT INTO items VALUES (2, 'b')")
+    await w.agrees(shape)
+    await w.kill()
+    // An address that says otherwise is no way around it.
+    for (const [mode, words] of [["sslmode=disable", /sslmode=disable/], ["sslrootcert=system", /sslrootcert/]]) {
+      w.url = `${address}?${mode}`
+      await assert.rejects(w.serve(), (error) => words.test(error.message) || assert.fail(error.message))
+    }
+    w.url = address
+  })
+})
+
+describe("a commit that waits for a standby that is not there", () => {
+  for (const again of [false, true])
+    test(`is in no snapshot yet: a new shape ${again ? "after a restart of the server " : ""}is refused in time, and has the row later`, async () => {
+      await world()
+      await create("(1, 'a'), (2, 'b'), (3, 'c')")
+      const shape = await w.synced({ table: "items" })
+      const standbys = async (sql) => {
+        await cluster.sql(`ALTER SYSTEM ${sql}`)
+        await cluster.sql("SELECT pg_reload_conf()")
+      }
+      await standbys("SET synchronous_standby_names = 'nobody_there'")
+      const other = await w.connection()
+      await eventually(async () => (await other.query("SHOW synchronous_standby_names")).rows[0].synchronous_standby_names === "nobody_there")
+      try {
+        const commit = other.query("INSERT INTO items VALUES (50, 'waits')")
+        await shape.until((s) => s.column("t").includes("waits"))
+        if (again) await w.restart()
+        const began = Date.now()
+        const answer = await w.request({ table: "items", where: "id > -7", offset: "-1" })
+        assert.ok(Date.now() - began < 60000, "an answer comes in time")
+        assert.equal(answer.status, 503, answer.text)
+        await standbys("RESET synchronous_standby_names")
+        await commit
+      } finally {
+        await standbys("RESET synchronous_standby_names")
+      }
+      const fresh = await eventually(() => w.synced({ table: "items", where: "id > -7" }))
+      for (const one of [shape, fresh]) await w.agrees(one, { within: 30000 })
+      assert.ok(fresh.column("t").includes("waits"))
+      await w.sql("INSERT INTO items VALUES (51, 'later')")
+      for (const one of [shape, fresh]) await w.agrees(one)
+      assert.equal(shape.refetches, 0)
+    })
+})

@@ -182,6 +182,10 @@ settings! {
             "The Postgres database whose shapes are served, as postgres://USER:PASSWORD@HOST/DATABASE; unset: none";
         query_database_url: String = "", "THALWEG_QUERY_DATABASE_URL", "URL",
             "The same database for queries, if they should go through a pooler; unset: as --database-url";
+        database_ca_file: PathBuf = "", "THALWEG_DATABASE_CA_FILE", "FILE",
+            "Certificates in PEM: one of them must have signed that of Postgres, which must be for its host; unset: as the address says";
+        database_idle: Span = "0", "THALWEG_DATABASE_IDLE", "TIME",
+            "All connections to Postgres are closed when nobody has asked for a shape and no change has come for this long; 0 is never";
         shape_secret: String = "", "THALWEG_SHAPE_SECRET", "TEXT",
             "What requests for shapes must give as `secret`; needed unless --shape-insecure is on";
         shape_insecure: Switch = "off", "THALWEG_SHAPE_INSECURE", "on|off",
@@ -216,6 +220,10 @@ settings! {
             "Names the replication slot and the publication; servers of one database need different ones";
         manual_publishing: Switch = "off", "THALWEG_MANUAL_PUBLISHING", "on|off",
             "Tables are added to the publication by somebody else; otherwise the server does it";
+        replication_temporary_slot: Switch = "off", "THALWEG_REPLICATION_TEMPORARY_SLOT", "on|off",
+            "The replication slot goes with the connection, so that Postgres keeps no log for a stopped server; shapes are made again then";
+        replication_failover_slot: Switch = "off", "THALWEG_REPLICATION_FAILOVER_SLOT", "on|off",
+            "Standbys keep a copy of the replication slot, so that shapes outlive a failover; Postgres 17 and newer";
     }
     "Journal and settling" {
         journal_segment_bytes: Size = "64MiB", "THALWEG_JOURNAL_SEGMENT_BYTES", "SIZE",
@@ -391,6 +399,19 @@ fn check(config: &Config) -> anyhow::Result<()> {
         {
             bail!("--replication-stream-id `{id}` must be 1 to 40 of a-z, 0-9 and _");
         }
+        let is_temporary = config.has_temporary_slot();
+        if is_temporary && config.replication_failover_slot == Switch::On {
+            bail!(
+                "--replication-temporary-slot (always on in `thalweg dev`) and --replication-failover-slot contradict each other: Postgres copies \
+                 no temporary slot to standbys; leave one of them out"
+            );
+        }
+        if is_temporary && !config.database_idle.0.is_zero() {
+            bail!(
+                "--replication-temporary-slot (always on in `thalweg dev`) and --database-idle contradict each other: all shapes would be made \
+                 again after each pause; leave one of them out"
+            );
+        }
         if config.shape_chunk_bytes.0 == 0 || config.shape_database_connections == 0 {
             bail!("--shape-chunk-bytes and --shape-database-connections must be at least 1");
         }
@@ -420,6 +441,11 @@ impl Config {
     /// Whether only this machine can reach the server.
     pub(crate) fn is_local(&self) -> bool {
         self.listen.0.ip().to_canonical().is_loopback()
+    }
+
+    /// Whether the replication slot goes with its connection: as set, and always of `thalweg dev`, which leaves nothing behind.
+    pub(crate) fn has_temporary_slot(&self) -> bool {
+        self.dev || self.replication_temporary_slot == Switch::On
     }
 
     pub(crate) fn serves_shapes(&self) -> bool {

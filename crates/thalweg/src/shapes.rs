@@ -44,10 +44,10 @@ pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
 }
 
 fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<ShapesConfig> {
-    let database: pg::Config = config.database_url.parse().context("--database-url")?;
+    let database = database(config, &config.database_url).context("--database-url")?;
     let query_database = match config.query_database_url.as_str() {
         "" => database.clone(),
-        url => url.parse().context("--query-database-url")?,
+        url => self::database(config, url).context("--query-database-url")?,
     };
     let secret = (config.shape_insecure == Switch::Off).then(|| config.shape_secret.clone());
     let millis = |span: crate::config::Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
@@ -75,10 +75,22 @@ fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<Shapes
         connections: config.shape_database_connections,
         stream_id: config.replication_stream_id.clone(),
         manual_publishing: config.manual_publishing == Switch::On,
+        temporary_slot: config.has_temporary_slot(),
+        failover_slot: config.replication_failover_slot == Switch::On,
+        database_idle: config.database_idle.0,
         ephemeral: config.dev,
         spill,
         hot_bytes: HOT_BYTES,
         io_threads: config.io_threads,
         unsent_bytes_max: config.max_unsent.0,
     })
+}
+
+/// An address with the certificates to trust, if a file of them is set.
+fn database(config: &Config, url: &str) -> anyhow::Result<pg::Config> {
+    let address: pg::Config = url.parse()?;
+    match config.database_ca_file.as_path() {
+        file if file.as_os_str().is_empty() => Ok(address),
+        file => address.trusting(file).context("--database-ca-file (ELECTRIC_DATABASE_CA_CERTIFICATE_FILE)"),
+    }
 }

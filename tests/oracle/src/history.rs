@@ -7,6 +7,7 @@ use crate::random::Random;
 use crate::report::Report;
 use crate::schema::Table;
 use crate::server::Server;
+use crate::source::Turn;
 use crate::truth::{self, Truth, normal};
 use crate::writer::{self, Freedom};
 use anyhow::{Context, bail};
@@ -24,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) postgres: String,
     /// A command that restarts the cluster, if it may be restarted.
     pub(crate) restart: Option<String>,
+    /// A command that changes the cluster's history ([`crate::source`]), if that may be.
+    pub(crate) source: Option<String>,
     pub(crate) settings: Vec<(String, String)>,
     pub(crate) tables: usize,
     pub(crate) shapes: usize,
@@ -51,6 +54,13 @@ enum Trouble {
     CutEverything,
     RestartPostgres,
 }
+
+/// Of a hundred rounds, if the history may change.
+const TURNS_PERCENT: usize = 35;
+/// How soon the server must have noticed that it reads another history.
+const NOTICED_WITHIN: Duration = Duration::from_secs(60);
+/// A second round of writes is one of another number, for other random values.
+const AFTER_TURN: usize = 1000;
 
 type Shared = Arc<Mutex<Client>>;
 
@@ -86,10 +96,28 @@ impl Database {
     fn create(plan: &Plan) -> anyhow::Result<Self> {
         let name = format!("oracle_{}_{}", std::process::id(), plan.seed);
         let (server, _) = plan.postgres.rsplit_once('/').context("the address of a database")?;
-        let mut client = writer::connect(&plan.postgres)?;
-        client.batch_execute(&format!("DROP DATABASE IF EXISTS {name}"))?;
-        client.batch_execute(&format!("CREATE DATABASE {name}"))?;
-        Ok(Self { cluster: plan.postgres.clone(), url: format!("{server}/{name}"), name })
+        let database = Self { cluster: plan.postgres.clone(), url: format!("{server}/{name}"), name };
+        database.make()?;
+        Ok(database)
+    }
+
+    fn make(&self) -> anyhow::Result<()> {
+        let mut client = writer::connect(&self.cluster)?;
+        client.batch_execute(&format!("DROP DATABASE IF EXISTS {}", self.name))?;
+        client.batch_execute(&format!("CREATE DATABASE {}", self.name))?;
+        Ok(())
+    }
+
+    fn fill(&self, tables: &[Table], random: &mut Random) -> anyhow::Result<()> {
+        let mut db = writer::connect(&self.url)?;
+        db.batch_execute("CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy'); CREATE SEQUENCE nonce; CREATE TABLE heartbeat (id int PRIMARY KEY, n int)")?;
+        for table in tables {
+            db.batch_execute(&table.create())?;
+            for _ in 0..3 {
+                db.batch_execute(&writer::insert(table, 10, random))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -115,6 +143,7 @@ impl Drop for Database {
 struct History<'a> {
     plan: &'a Plan,
     report: &'a Arc<Report>,
+    database: &'a Database,
     url: String,
     server: Server,
     http: Http,
@@ -133,7 +162,7 @@ impl<'a> History<'a> {
     fn start(
         plan: &'a Plan,
         report: &'a Arc<Report>,
-        database: &Database,
+        database: &'a Database,
         folder: &std::path::Path,
     ) -> anyhow::Result<Self> {
         let mut random = Random::new(plan.seed, &[0]);
@@ -141,19 +170,12 @@ impl<'a> History<'a> {
         for table in &mut tables {
             table.partitioned &= plan.partitions;
         }
-        let mut db = writer::connect(&database.url)?;
-        db.batch_execute("CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy'); CREATE SEQUENCE nonce; CREATE TABLE heartbeat (id int PRIMARY KEY, n int)")?;
-        for table in &tables {
-            db.batch_execute(&table.create())?;
-            for _ in 0..3 {
-                db.batch_execute(&writer::insert(table, 10, &mut random))?;
-            }
-        }
+        database.fill(&tables, &mut random)?;
         let server = Server::new(&plan.binary, folder, &database.url, &plan.settings)?;
         server.start()?;
         let http = Http::new(server.base());
         let url = database.url.clone();
-        let history = Self { plan, report, url, server, http, tables, clients: Vec::new(), random, round: 0 };
+        let history = Self { plan, report, database, url, server, http, tables, clients: Vec::new(), random, round: 0 };
         history.wait_for_health()?;
         history.heartbeat_shape()?;
         Ok(history)
@@ -203,8 +225,19 @@ impl<'a> History<'a> {
             }
             self.clients.extend(coming);
             let trouble = self.choose_trouble();
+            let turn = self.choose_turn();
+            if let Some((turn, command)) = &turn {
+                turn.prepare(command)?;
+                self.wait_for_health()?;
+            }
             self.write(trouble)?;
             self.compare()?;
+            if let Some((turn, command)) = turn {
+                self.turn(turn, &command)?;
+                self.round = AFTER_TURN + round;
+                self.write(Trouble::None)?;
+                self.compare()?;
+            }
             if let Some(end) = self.server.ended() {
                 bail!("the server ended with {end}");
             }
@@ -260,6 +293,51 @@ impl<'a> History<'a> {
             8 if self.plan.restart.is_some() => Trouble::RestartPostgres,
             _ => Trouble::None,
         }
+    }
+
+    fn choose_turn(&mut self) -> Option<(Turn, String)> {
+        let command = self.plan.source.clone()?;
+        self.random.percent(TURNS_PERCENT).then(|| (Turn::random(&mut self.random), command))
+    }
+
+    /// Another history begins, while the server runs or while it does not. Everything of the old one was read: the server must notice.
+    fn turn(&mut self, turn: Turn, command: &str) -> anyhow::Result<()> {
+        let is_stopped = self.random.percent(50);
+        let before = if is_stopped { 0 } else { self.left()? };
+        if is_stopped {
+            self.server.kill();
+        }
+        turn.make(command)?;
+        if turn == Turn::Replace {
+            self.database.make()?;
+            self.database.fill(&self.tables, &mut self.random)?;
+        }
+        if is_stopped {
+            self.server.start()?;
+        }
+        self.report.count(turn.name());
+        let deadline = Instant::now() + NOTICED_WITHIN;
+        while self.left()? <= before {
+            if Instant::now() > deadline {
+                bail!(
+                    "round {}: the server has not noticed within {NOTICED_WITHIN:?} that the source was {}",
+                    self.round,
+                    turn.name()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // Positions of the old history say nothing of the new one.
+        self.clients.iter().for_each(|client| lock(client).lsn = 0);
+        self.wait_for_health()?;
+        self.heartbeat_shape()
+    }
+
+    /// How often the server has left a source since its start.
+    fn left(&self) -> anyhow::Result<u64> {
+        let page = self.http.get("/metrics", &[])?.text;
+        let value = page.lines().find_map(|line| line.strip_prefix("thalweg_shape_source_left_total "));
+        value.context("no thalweg_shape_source_left_total")?.parse().context("thalweg_shape_source_left_total")
     }
 
     /// Writers write, clients read along, and trouble comes in between.

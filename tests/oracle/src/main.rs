@@ -14,6 +14,7 @@ mod random;
 mod report;
 mod schema;
 mod server;
+mod source;
 mod tags;
 mod truth;
 mod writer;
@@ -39,6 +40,10 @@ struct Args {
     /// A shell command that stops this cluster at once and starts it again.
     #[arg(long)]
     restart: Option<String>,
+    /// A shell command that changes the history of this cluster: it gets keep, set-back, standby, stop-standby, promote or replace as its
+    /// last argument.
+    #[arg(long)]
+    source: Option<String>,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -113,6 +118,7 @@ impl Args {
             binary: self.binary.clone(),
             postgres: self.postgres.clone(),
             restart: self.restart.clone(),
+            source: self.source.clone(),
             settings,
             tables: self.tables,
             shapes: self.shapes,
@@ -178,6 +184,7 @@ fn self_test(args: &Args) -> anyhow::Result<bool> {
         let report = Arc::new(Report::new(kind.is_some()));
         let mut plan = args.plan(args.seed)?;
         (plan.damage, plan.trouble, plan.rounds, plan.subqueries) = (kind, false, 2, false);
+        plan.source = None;
         plan.shapes = plan.shapes.min(16);
         plan.freedom = writer::Freedom { truncate: false, ddl: false };
         plan.patience = Duration::from_secs(10);

@@ -92,6 +92,31 @@ export class Cluster {
     await this.program("pg_ctl", "promote", "-w", "-t", "60", "-s", "-D", this.data)
   }
 
+  // ---- TLS
+
+  /** An authority of a name: the file of its certificate. */
+  async authority(name) {
+    const [key, cert] = [join(this.folder, `${name}.key`), join(this.folder, `${name}.pem`)]
+    await this.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key, "-out", cert, "-days", "2",
+      "-subj", `/CN=${name}`, "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign")
+    return cert
+  }
+
+  /** From now on Postgres has a certificate for `host`, which the authority has signed. */
+  async speakTls(authority, host) {
+    const [key, request, cert, extensions] = ["key", "csr", "crt", "ext"].map((end) => join(this.folder, `server.${end}`))
+    await this.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key, "-out", request, "-subj", `/CN=${host}`)
+    writeFileSync(extensions, `subjectAltName=DNS:${host}\n`)
+    await this.openssl("x509", "-req", "-in", request, "-CA", authority, "-CAkey", authority.replace(/pem$/, "key"), "-CAcreateserial", "-days", "2", "-extfile", extensions, "-out", cert)
+    for (const [setting, value] of [["ssl_cert_file", cert], ["ssl_key_file", key], ["ssl", "on"]]) await this.sql(`ALTER SYSTEM SET ${setting} = '${value}'`)
+    await this.stop()
+    await this.again()
+  }
+
+  openssl(...args) {
+    return run("openssl", args, { ...owner, cwd: this.folder })
+  }
+
   // ---- storage that is set back
 
   /** Keeps the files as they are now, for `setBack`. */

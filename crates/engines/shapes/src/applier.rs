@@ -409,6 +409,7 @@ impl Apply for Applier {
     type Error = ApplyError;
 
     fn begin(&mut self, xid: u32, lsn: u64) -> bool {
+        self.engine.idle.touch(self.engine.now_ms());
         let wanted = lsn > self.engine.positions.applied();
         let verdict = {
             // Who takes a snapshot meanwhile learns of the transaction, or the graph of the snapshot: one of both.
@@ -542,7 +543,7 @@ impl Apply for Applier {
     }
 
     fn stopping(&self) -> bool {
-        self.engine.stopping()
+        self.engine.stopping() || self.engine.is_idle() && !self.waiting()
     }
 }
 

@@ -5,6 +5,7 @@ use crate::compact::Compactor;
 use crate::costly::Costly;
 use crate::family::Families;
 use crate::hot::Hot;
+use crate::idle::Idle;
 use crate::joint::Joint;
 use crate::kept::Kept;
 use crate::lag::{Behind, Lag};
@@ -67,7 +68,13 @@ pub struct ShapesConfig {
     pub connections: usize,
     pub stream_id: String,
     pub manual_publishing: bool,
-    /// Nothing stays in the database: the slot goes with the connection that follows it, a publication that was made with the engine.
+    /// The replication slot goes when the connection does, and with it every shape.
+    pub temporary_slot: bool,
+    /// Standbys keep a copy of the replication slot.
+    pub failover_slot: bool,
+    /// Connections are closed when nobody has asked for a shape and no change has come for so long; zero: they stay.
+    pub database_idle: Duration,
+    /// Nothing stays in the database: a publication that was made goes with the engine.
     pub ephemeral: bool,
     /// For large transactions that are in progress.
     pub spill: PathBuf,
@@ -88,6 +95,8 @@ pub enum Health {
     /// Another server has the slot.
     Waiting,
     Active,
+    /// Nobody needs the database: the connections are closed, and come back with the next request for a shape.
+    Asleep,
 }
 
 impl ShapesConfig {
@@ -185,6 +194,7 @@ pub(crate) struct Engine {
     /// The engine's clock begins here.
     began: Instant,
     pub(crate) lag: Lag,
+    pub(crate) idle: Idle,
     /// Bytes of answers that are being put together.
     pub(crate) building: AtomicU64,
     /// Whether changes can be stored.
@@ -213,6 +223,7 @@ impl Engine {
             queries,
             followed,
             bookmark: Bookmark::default(),
+            idle: Idle::new(config.database_idle),
             config,
             store,
             tables,
@@ -264,6 +275,19 @@ impl Engine {
 
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Nobody has needed the database for as long as was set. A live request needs it for as long as it waits, a new shape while it is made.
+    pub(crate) fn is_idle(&self) -> bool {
+        if !self.idle.is_on() {
+            return false;
+        }
+        let now_ms = self.now_ms();
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        if count(&self.counters.live) + count(&self.counters.snapshots) > 0 {
+            self.idle.touch(now_ms);
+        }
+        self.idle.is_silent(now_ms)
     }
 
     pub(crate) fn stop(&self) {

@@ -2,6 +2,7 @@
 
 use crate::applier::{Applier, ApplyError};
 use crate::engine::{Engine, Health};
+use crate::idle::ASLEEP_MAX;
 use crate::source::anchor::Proof;
 use crate::source::replicate::Follower;
 use crate::source::session::Place;
@@ -35,7 +36,11 @@ pub(crate) fn run(engine: &Arc<Engine>) {
     while !engine.stopping() {
         let began = Instant::now();
         match follow(engine, &mut first) {
-            Ok(()) => return,
+            Ok(()) if engine.stopping() => return,
+            Ok(()) => {
+                sleep(engine);
+                continue;
+            }
             Err(error) => {
                 engine.set_health(Health::Starting);
                 if began.elapsed() > GOOD {
@@ -52,14 +57,26 @@ pub(crate) fn run(engine: &Arc<Engine>) {
     }
 }
 
-/// `first`: nothing was followed since the start.
+/// Waits without a connection until somebody needs the database, or changes have gathered for long.
+fn sleep(engine: &Engine) {
+    engine.set_health(Health::Asleep);
+    tracing::info!(
+        "nobody asks for shapes: the connections to Postgres are closed until somebody does (database_idle)"
+    );
+    let until = Instant::now() + ASLEEP_MAX;
+    while engine.is_idle() && Instant::now() < until && !engine.stopping() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Until the engine stops or nobody needs the database. `first`: nothing was followed since the start.
 fn follow(engine: &Arc<Engine>, first: &mut bool) -> Result<(), FollowError> {
     let options = setup::Options {
         slot: engine.config.slot(),
         publication: engine.config.publication(),
         manual: engine.config.manual_publishing,
-        temporary: engine.config.ephemeral,
-        failover: false,
+        temporary: engine.config.temporary_slot,
+        failover: engine.config.failover_slot,
         known: engine.known_source(),
     };
     let waiting = || engine.set_health(Health::Waiting);
@@ -83,6 +100,7 @@ fn follow(engine: &Arc<Engine>, first: &mut bool) -> Result<(), FollowError> {
     engine.router.lock().forget_relations();
     let start = StartOptions { publications: vec![engine.config.publication()], ..StartOptions::default() };
     let mut stream = ready.conn.start(&engine.config.slot(), Lsn::ZERO, &start)?;
+    engine.idle.awake(engine.now_ms());
     engine.set_health(Health::Active);
     tracing::info!(slot = engine.config.slot(), "changes come from Postgres");
     let mut applier = Applier::new(Arc::clone(engine), confirmed);

@@ -17,6 +17,7 @@ mod follow;
 mod footprint;
 pub mod format;
 mod hot;
+mod idle;
 mod joint;
 mod kept;
 mod lag;

@@ -41,8 +41,10 @@ pub struct ShapesStats {
     pub processed_lsn: u64,
     /// Changes in memory for live readers.
     pub hot_bytes: usize,
-    /// The stream of changes is open.
+    /// The stream of changes is open, or nobody needs it.
     pub active: bool,
+    /// Nobody needs the database: no connection to it is open.
+    pub asleep: bool,
     /// Times that the tables of shapes were compared with the catalog since the start.
     pub compared: u64,
     /// Times that all shapes were dropped since the start, as the source had become another one.
@@ -96,7 +98,8 @@ impl Shapes {
         let engine = Arc::new(Engine::new(config, store));
         let recovered = engine.recover()?;
         tracing::info!(shapes = recovered.shapes, transactions = recovered.transactions, "shapes are back");
-        let database = Pool::new(engine.queries.clone(), engine.config.connections);
+        let kept = if engine.idle.is_on() { 0 } else { pool::KEPT };
+        let database = Pool::new(engine.queries.clone(), engine.config.connections, kept);
         warm(&engine, &database);
         let service = ShapesService::new(Arc::clone(&engine), database);
         let mut shapes = Self { engine, service, threads: Vec::new() };
@@ -134,7 +137,7 @@ impl Shapes {
         }
         if self.engine.config.ephemeral && self.engine.publication_made.swap(false, Ordering::Relaxed) {
             let publication = self.engine.config.publication();
-            match setup::forget(&self.engine.config.database, &publication) {
+            match setup::forget(&self.engine.replication, &publication) {
                 Ok(()) => tracing::info!(publication, "the publication that was made for this run is dropped"),
                 Err(error) => {
                     tracing::warn!(publication, %error, "the publication that was made for this run stays: drop it")
@@ -178,7 +181,8 @@ impl ShapesService {
             evaluations: count(&engine.counters.evaluations),
             processed_lsn: engine.positions.processed_lsn(),
             hot_bytes: engine.hot.bytes(),
-            active: engine.health() == Health::Active,
+            active: matches!(engine.health(), Health::Active | Health::Asleep),
+            asleep: engine.health() == Health::Asleep,
             compared: count(&engine.counters.compared),
             left: count(&engine.counters.left),
             connections: pool.connections,

@@ -100,6 +100,7 @@ impl Engine {
         SourceView {
             status: match self.health() {
                 Health::Active => "active",
+                Health::Asleep => "asleep",
                 Health::Waiting => "waiting",
                 Health::Starting => "starting",
             },

@@ -65,15 +65,16 @@ pub(crate) fn run(engine: &Arc<Engine>) {
 fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
     let tables = engine.router.lock().tables();
     if tables.is_empty() {
-        // What it was set to matters to shapes only.
-        engine.publication_is("");
+        engine.counters.compared.fetch_add(1, Ordering::Relaxed);
         return Ok(());
     }
     let mut session = engine.queries.connect()?;
     let known: Vec<&Table> = tables.iter().map(AsRef::as_ref).collect();
     let found = reconcile(&mut session, &engine.config.publication(), known.iter().copied())?;
-    if let Some(version) = &found.publication {
-        engine.publication_is(version);
+    if let Some(version) = &found.publication
+        && let Err(error) = engine.publication_is(version)
+    {
+        tracing::warn!(%error, "the publication's version cannot be stored; the catalog is compared again soon");
     }
     for (table, why) in &found.gone {
         engine.drop_table(*table, &why.to_string());
@@ -109,30 +110,19 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
 }
 
 impl Engine {
-    /// A shape is made while the publication is this; from now on it is noticed if that changes.
-    pub(crate) fn publication_matters(&self, version: &str) -> Result<(), StoreError> {
-        if self.bookmark.publication().is_empty() {
-            self.bookmark.set_publication(&self.store, version)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// The publication was looked at. If somebody has set it to something else since the last time, changes may not have been sent in between,
-    /// also if it has been set back.
-    fn publication_is(&self, version: &str) {
+    /// Takes note of the publication's version, as it was found just now. When the version is not the one known, somebody has changed what the
+    /// publication publishes. Changes may then be missing from the stream, also if everything was set back since: all shapes are dropped.
+    pub(crate) fn publication_is(&self, version: &str) -> Result<(), StoreError> {
         let known = self.bookmark.publication();
         if known == version {
-            return;
+            return Ok(());
         }
         if !known.is_empty() && !version.is_empty() {
-            self.drop_all("somebody has changed the publication");
+            self.drop_all("somebody has changed what the publication publishes");
             self.publisher.forget_all();
             self.tables.forget();
         }
-        if let Err(error) = self.bookmark.set_publication(&self.store, version) {
-            tracing::warn!(%error, "what the publication is cannot be noted");
-        }
+        self.bookmark.set_publication(&self.store, version)
     }
 
     /// Gives up changes that no shape needs, has shapes rebased that hold too many of them, and drops those that still do.

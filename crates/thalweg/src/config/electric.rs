@@ -12,6 +12,7 @@ use std::time::Duration;
 pub(super) const NAMES: &[&str] = &[
     "ELECTRIC_CACHE_MAX_AGE",
     "ELECTRIC_CACHE_STALE_AGE",
+    "ELECTRIC_DATABASE_CA_CERTIFICATE_FILE",
     "ELECTRIC_DATABASE_URL",
     "ELECTRIC_DB_POOL_SIZE",
     "ELECTRIC_ENABLE_INTEGRATION_TESTING",
@@ -23,6 +24,7 @@ pub(super) const NAMES: &[&str] = &[
     "ELECTRIC_POOLED_DATABASE_URL",
     "ELECTRIC_PORT",
     "ELECTRIC_QUERY_DATABASE_URL",
+    "ELECTRIC_REPLICATION_IDLE_TIMEOUT",
     "ELECTRIC_REPLICATION_STREAM_ID",
     "ELECTRIC_SECRET",
     "ELECTRIC_SHAPE_CHUNK_BYTES_THRESHOLD",
@@ -35,6 +37,8 @@ pub(super) fn read(env: &dyn Fn(&str) -> Option<String>) -> anyhow::Result<Setti
     Ok(Settings {
         database_url: env("DATABASE_URL").or_else(|| env("ELECTRIC_DATABASE_URL")),
         query_database_url: env("ELECTRIC_POOLED_DATABASE_URL").or_else(|| env("ELECTRIC_QUERY_DATABASE_URL")),
+        database_ca_file: env("ELECTRIC_DATABASE_CA_CERTIFICATE_FILE").filter(|file| !file.is_empty()).map(Into::into),
+        database_idle: time(env, "ELECTRIC_REPLICATION_IDLE_TIMEOUT", Duration::from_millis)?,
         shape_secret: env("ELECTRIC_SECRET"),
         shape_insecure: switch(env, "ELECTRIC_INSECURE")?,
         shape_chunk_bytes: parsed::<Size>(env, "ELECTRIC_SHAPE_CHUNK_BYTES_THRESHOLD")?,
@@ -48,6 +52,7 @@ pub(super) fn read(env: &dyn Fn(&str) -> Option<String>) -> anyhow::Result<Setti
         shape_database_connections: parsed(env, "ELECTRIC_DB_POOL_SIZE")?,
         replication_stream_id: env("ELECTRIC_REPLICATION_STREAM_ID"),
         manual_publishing: switch(env, "ELECTRIC_MANUAL_TABLE_PUBLISHING")?,
+        replication_temporary_slot: switch(env, "CLEANUP_REPLICATION_SLOTS_ON_SHUTDOWN")?,
         data: env("ELECTRIC_STORAGE_DIR").map(Into::into),
         listen: env("ELECTRIC_PORT")
             .map(|port| format!("0.0.0.0:{port}").parse::<Listen>())
@@ -117,6 +122,9 @@ mod tests {
             ("ELECTRIC_LONG_POLL_TIMEOUT", "20000"),
             ("ELECTRIC_MAX_CONCURRENT_REQUESTS", "{\"initial\": 3, \"existing\": 4}"),
             ("ELECTRIC_PORT", "3000"),
+            ("ELECTRIC_DATABASE_CA_CERTIFICATE_FILE", "/ca.pem"),
+            ("ELECTRIC_REPLICATION_IDLE_TIMEOUT", "10m"),
+            ("CLEANUP_REPLICATION_SLOTS_ON_SHUTDOWN", "true"),
         ])
         .unwrap();
         assert_eq!(settings.database_url.as_deref(), Some("postgres://h/d"));
@@ -124,6 +132,9 @@ mod tests {
         assert_eq!(settings.shape_chunk_bytes, Some(Size(10_000)));
         assert_eq!(settings.shape_max_age, Some(Span(Duration::from_secs(1))));
         assert_eq!(settings.shape_long_poll_timeout, Some(Span(Duration::from_secs(20))));
+        assert_eq!(settings.database_ca_file.as_deref(), Some(std::path::Path::new("/ca.pem")));
+        assert_eq!(settings.database_idle, Some(Span(Duration::from_secs(600))));
+        assert_eq!(settings.replication_temporary_slot, Some(Switch::On));
         assert_eq!((settings.max_initial_requests, settings.max_shape_requests), (Some(3), Some(4)));
         assert_eq!(settings.listen.map(|listen| listen.to_string()).as_deref(), Some("0.0.0.0:3000"));
     }

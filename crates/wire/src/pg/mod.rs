@@ -26,7 +26,7 @@ mod rows;
 mod tls;
 
 pub use cancel::CancelToken;
-pub use config::{ChannelBinding, Config, ConfigError, Host, Password, RootCert, SslMode, TargetSession};
+pub use config::{ChannelBinding, Config, ConfigError, Host, Password, RootCert, SslMode, TargetSession, TrustError};
 pub use conn::{Conn, ServerVersion, TransactionStatus};
 pub use copy::CopyOut;
 pub use error::{AuthError, DbError, Error, Severity, TlsError};

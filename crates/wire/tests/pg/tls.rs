@@ -3,7 +3,9 @@ use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa
 use std::path::{Path, PathBuf};
 use thalweg_pgtest::{Cluster, Installation, Options, installations};
 use thalweg_wire::pg::replication::{self, Event};
-use thalweg_wire::pg::{AuthError, ChannelBinding, Config, Conn, Error, Lsn, Password, RootCert, SslMode, TlsError};
+use thalweg_wire::pg::{
+    AuthError, ChannelBinding, Config, Conn, Error, Lsn, Password, RootCert, SslMode, TlsError, TrustError,
+};
 
 struct Authority {
     pem: String,
@@ -211,4 +213,40 @@ fn a_server_without_tls_is_refused_if_there_must_be_some() {
             assert!(matches!(Conn::connect(&config), Err(Error::Tls(TlsError::NotOffered))));
         }
     });
+}
+
+#[test]
+fn a_file_to_trust_demands_a_certificate_for_the_host_whatever_the_address_leaves_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, other) = (Authority::new(), Authority::new());
+    let (ours, theirs) = (file(folder.path(), "ours", &authority.pem), file(folder.path(), "theirs", &other.pem));
+    for installation in installations() {
+        let Some(cluster) = start(&installation, &authority, authority.issue("localhost")) else { continue };
+        for mode in [SslMode::Prefer, SslMode::Require, SslMode::VerifyFull] {
+            let attempt = |host: &str, root: &Path| {
+                let config = Config { ssl_mode: mode, ..named(&cluster, host, "postgres") };
+                Conn::connect(&config.trusting(root).unwrap())
+            };
+            attempt("localhost", &ours).unwrap();
+            assert!(matches!(attempt("localhost", &theirs), Err(Error::Tls(_))), "{mode:?}: another authority");
+            assert!(matches!(attempt("127.0.0.1", &ours), Err(Error::Tls(_))), "{mode:?}: another host");
+        }
+        let plain = Config { ssl_mode: SslMode::VerifyCa, ..named(&cluster, "127.0.0.1", "postgres") };
+        Conn::connect(&plain.trusting(&ours).unwrap()).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_trusted_is_refused_before_anything_connects() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = file(folder.path(), "good", &Authority::new().pem);
+    let address = || config("postgres://u@localhost/d");
+    assert!(matches!(address().trusting(&folder.path().join("missing")), Err(TrustError::Tls(TlsError::File { .. }))));
+    let empty = file(folder.path(), "empty", "no certificate\n");
+    assert!(matches!(address().trusting(&empty), Err(TrustError::Tls(TlsError::File { .. }))));
+    let disabled = Config { ssl_mode: SslMode::Disable, ..address() };
+    assert!(matches!(disabled.trusting(&good), Err(TrustError::Disabled)));
+    let twice = Config { ssl_root_cert: Some(RootCert::System), ..address() };
+    assert!(matches!(twice.trusting(&good), Err(TrustError::Twice)));
+    address().trusting(&good).unwrap();
 }

@@ -60,9 +60,9 @@ impl Engine {
             return Ok((known, None));
         }
         self.refuse_costly(checked.identity)?;
+        // First: what was known of published tables holds for this version of the publication only.
+        self.publication_is(&found.standing.publication).map_err(cannot_store)?;
         self.publisher.ensure_found(session, found).map_err(not_published)?;
-        // From here on it matters what the publication is set to.
-        self.publication_matters(&found.standing.publication).map_err(cannot_store)?;
         // Shapes of one table see its changes by the same columns.
         let known = self.router.lock().table(checked.table.oid).cloned();
         if known.is_some_and(|known| !known.goes_on(&checked.table)) {

@@ -131,7 +131,8 @@ impl Inner {
         match (route, request.method) {
             (Route::Health, Method::Get | Method::Head) => {
                 let health = match self.engine.health() {
-                    Health::Active => respond::Health::Active,
+                    // Electric says so too: the next request is served as ever.
+                    Health::Active | Health::Asleep => respond::Health::Active,
                     Health::Waiting => respond::Health::Waiting,
                     Health::Starting => respond::Health::Starting,
                 };
@@ -196,6 +197,7 @@ impl Inner {
         cx: &mut Context<'_>,
     ) -> Result<Reply, Refusal> {
         let body = matches!(request.method, Method::Post).then_some(request.body);
+        self.engine.idle.touch(self.engine.now_ms());
         let mut wanted = ShapeRequest::parse(request.query.unwrap_or_default(), body)?;
         if let Some(Granted { grants, .. }) = granted {
             if let Some(subset) = &wanted.subset {

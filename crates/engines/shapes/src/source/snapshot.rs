@@ -60,7 +60,7 @@ pub(crate) fn copy(
             return Err(SourceError::Stopped);
         }
         rows(session, select, |row| take(Taken::Row(row)))?;
-        let ended = session.within(END).map_err(|error| session.cancel.explain(error))?;
+        let ended = session.end(FLUSHED).map_err(|error| session.cancel.explain(error))?;
         if position(ended.value().unwrap_or_default())? < snapshot.lsn {
             // Who takes the rows keeps nothing of a snapshot whose session was lost before this.
             flush(session, snapshot.lsn)?;
@@ -149,7 +149,7 @@ pub(crate) fn flush(session: &mut Session, lsn: u64) -> Result<(), SourceError> 
     let mut asked = false;
     let until = Instant::now() + FLUSHED_WITHIN;
     loop {
-        let answer = session.ask("SELECT pg_catalog.pg_current_wal_flush_lsn()");
+        let answer = session.ask(FLUSHED);
         let answer = answer.map_err(|error| session.cancel.explain(error))?;
         if position(answer.value().unwrap_or_default())? >= lsn {
             return Ok(());
@@ -166,8 +166,8 @@ pub(crate) fn flush(session: &mut Session, lsn: u64) -> Result<(), SourceError> 
     }
 }
 
-/// Nothing is to be kept of the transaction, also not what an expression of the table's owner has notified others of.
-const END: &str = "ROLLBACK; SELECT pg_catalog.pg_current_wal_flush_lsn()";
+/// Nothing is kept of the transaction, also not what an expression of the table's owner has notified others of.
+const FLUSHED: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
 const FLUSH: &str = "SET LOCAL synchronous_commit = local; SELECT pg_catalog.pg_logical_emit_message(true, 'thalweg', ''::pg_catalog.text)";
 
 fn position(text: &str) -> Result<u64, SourceError> {

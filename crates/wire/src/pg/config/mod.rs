@@ -6,8 +6,9 @@ mod parameter;
 mod tests;
 mod url;
 
+use super::error::TlsError;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -104,6 +105,17 @@ pub enum TargetSession {
     ReadWrite,
 }
 
+/// Why certificates cannot be trusted for an address.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustError {
+    #[error("the address says sslmode=disable, by which no certificate is looked at: leave that out")]
+    Disabled,
+    #[error("the address names certificates to trust too, with sslrootcert: leave that out")]
+    Twice,
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
 /// Why a text is no [`Config`]. Never holds a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -153,6 +165,23 @@ impl Config {
             message_bytes_max: 1 << 30,
             result_bytes_max: 256 << 20,
         }
+    }
+
+    /// The same server, whose certificate must be signed by one of this file (PEM) and be for its host; `verify-ca` in the address waives the
+    /// latter. The file is read, so that one that is of no use is refused before anything connects.
+    pub fn trusting(mut self, file: &Path) -> Result<Self, TrustError> {
+        if self.ssl_mode == SslMode::Disable {
+            return Err(TrustError::Disabled);
+        }
+        if self.ssl_root_cert.is_some() {
+            return Err(TrustError::Twice);
+        }
+        if self.ssl_mode != SslMode::VerifyCa {
+            self.ssl_mode = SslMode::VerifyFull;
+        }
+        self.ssl_root_cert = Some(RootCert::File(file.to_owned()));
+        super::tls::client(&self)?;
+        Ok(self)
     }
 }
 

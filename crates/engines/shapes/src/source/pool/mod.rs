@@ -24,7 +24,7 @@ use thalweg_wire::http::Fetch;
 const JOBS_MAX: usize = 20_000;
 /// A connection that nobody has used for so long is closed, unless no more than these are left.
 const IDLE: Duration = Duration::from_secs(60);
-const KEPT: usize = 1;
+pub(crate) const KEPT: usize = 1;
 
 type Job = Box<dyn FnOnce(Result<&mut Session, SourceError>) + Send>;
 
@@ -80,8 +80,9 @@ pub(crate) struct PoolStats {
 }
 
 impl Pool {
-    pub(crate) fn new(endpoint: Endpoint, connections: usize) -> Self {
-        Self::with(Options { endpoint, connections, jobs_max: JOBS_MAX, idle: IDLE, kept: KEPT })
+    /// `kept`: connections that stay however long they are idle.
+    pub(crate) fn new(endpoint: Endpoint, connections: usize, kept: usize) -> Self {
+        Self::with(Options { endpoint, connections, jobs_max: JOBS_MAX, idle: IDLE, kept })
     }
 
     pub(crate) fn with(options: Options) -> Self {

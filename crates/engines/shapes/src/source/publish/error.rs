@@ -79,6 +79,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_of_refusals_has_the_codes_of_publications() {
+        let page = include_str!("../../../../../../docs/protocol/refusals.md");
+        let (table, publication) = (TableName { schema: "s".into(), name: "t".into() }, String::from("p"));
+        let errors = [
+            PublishError::Missing { table: table.clone(), publication: publication.clone(), manual: true },
+            PublishError::Identity { table: table.clone() },
+            PublishError::Operations { publication: publication.clone() },
+            PublishError::Cut { table: table.clone(), publication: publication.clone() },
+            PublishError::AsRoot { table: table.clone(), publication: publication.clone() },
+            PublishError::Generated { publication },
+            PublishError::Busy { table },
+        ];
+        for error in errors {
+            assert!(page.contains(&format!("`\"code\":\"{}\"`", error.code())), "{}", error.code());
+        }
+    }
+
+    #[test]
     fn the_words_are_those_that_clients_know() {
         let table = |name: &str| TableName { schema: "public".into(), name: name.into() };
         let missing =

@@ -61,9 +61,12 @@ impl Session {
         Ok(self.conn.simple(&sql)?.pop().unwrap_or_default())
     }
 
-    /// A statement within the transaction that [`Session::begin`] began.
-    pub(super) fn within(&mut self, sql: &str) -> Result<ResultSet, Error> {
-        Ok(self.conn.simple(sql)?.pop().unwrap_or_default())
+    /// The last question within the transaction that [`Session::begin`] began, of which nothing is kept. It is no statement of its own after the
+    /// transaction, where the settings would be the role's again.
+    pub(super) fn end(&mut self, sql: &str) -> Result<ResultSet, Error> {
+        let mut answers = self.conn.simple(&format!("{sql}; ROLLBACK"))?;
+        answers.pop();
+        Ok(answers.pop().unwrap_or_default())
     }
 
     /// Rows within the transaction that [`Session::begin`] began.

@@ -9,11 +9,12 @@ mod slot;
 
 pub(crate) use server::Server;
 
+use super::error::SourceError;
 use super::session::Endpoint;
 use crate::format::note::SourceIdentity;
 use std::time::Duration;
 use thalweg_wire::pg::replication::{self, Conn};
-use thalweg_wire::pg::{Config, DbError, Error, Lsn, ResultSet, ServerVersion};
+use thalweg_wire::pg::{DbError, Error, Lsn, ResultSet, ServerVersion};
 
 /// Between two attempts to get the lock.
 const LOCK_EVERY: Duration = Duration::from_millis(250);
@@ -156,15 +157,16 @@ pub(crate) fn prepare(
         Some(known) => judge::broken(known, &identity, system.end),
     };
     let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
-    let (server, publication_made) = (facts.server, publication.made);
-    Ok(Ready { conn, identity, resume: slot.resume, server, publication_made, confirmed: slot.confirmed })
+    let (resume, publication_made) = (slot.resume, publication.made);
+    Ok(Ready { conn, identity, resume, server: facts.server, publication_made, confirmed: slot.confirmed })
 }
 
 /// Drops the publication, for an engine that leaves nothing behind.
-pub(crate) fn forget(config: &Config, publication: &str) -> Result<(), Error> {
-    let config = Config { connect_timeout: Some(FORGET_MAX), read_timeout: Some(FORGET_MAX), ..config.clone() };
-    let mut conn = thalweg_wire::pg::Conn::connect(&config)?;
-    conn.simple(&format!("DROP PUBLICATION IF EXISTS {}", crate::table::quoted(publication)))?;
+pub(crate) fn forget(endpoint: &Endpoint, publication: &str) -> Result<(), SourceError> {
+    let mut endpoint = endpoint.patient(FORGET_MAX);
+    endpoint.config.connect_timeout = Some(FORGET_MAX);
+    let drop_publication = format!("DROP PUBLICATION IF EXISTS {}", crate::table::quoted(publication));
+    endpoint.connect()?.change(FORGET_MAX, &drop_publication)?;
     Ok(())
 }
 

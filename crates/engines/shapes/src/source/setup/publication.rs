@@ -25,8 +25,9 @@ struct Found {
 pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion) -> Result<Publication, SetupError> {
     let name = &options.publication;
     let with_generated = version.major >= 18;
-    let (found, made) = match find(conn, name)? {
-        Some(found) => (found, false),
+    let mut made = false;
+    let found = match find(conn, name)? {
+        Some(found) => found,
         None if options.manual => return Err(SetupError::PublicationMissing(name.clone())),
         None => {
             let with = if with_generated { " WITH (publish_generated_columns = stored)" } else { "" };
@@ -38,7 +39,8 @@ pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion
                     _ => error.into(),
                 });
             }
-            (find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?, true)
+            made = true;
+            find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?
         }
     };
     if !found.whole {

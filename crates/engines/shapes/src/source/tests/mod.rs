@@ -4,6 +4,7 @@ mod catalog;
 mod pool;
 mod publish;
 mod reconcile;
+mod session;
 mod setup;
 mod snapshot;
 mod validate;
