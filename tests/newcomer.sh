@@ -88,8 +88,10 @@ if command -v openssl >/dev/null; then
   if start_server --tls-cert "$WORK/cert.pem" --tls-key "$WORK/key.pem"; then
     BASE=${BASE/http:/https:}
     check "curl trusts it" curl -fsS -o /dev/null --cacert "$WORK/cert.pem" "$BASE/health"
-    # The image's check of its health, with its port and file.
-    check "the container's health check asks a server with TLS" env THALWEG_TLS_CERT="$WORK/cert.pem" sh -c "$(sed -n 's/^HEALTHCHECK.* CMD //p' "$ROOT/deploy/Dockerfile" | sed "s#127.0.0.1:4437#${BASE#https://}#")"
+    # The image's check of its health, with its port and file; and where a flag, not the environment, asks for TLS.
+    health=$(sed -n 's/^HEALTHCHECK.* CMD //p' "$ROOT/deploy/Dockerfile")
+    check "the container's health check asks a server with TLS" env THALWEG_LISTEN="${BASE#https://}" THALWEG_TLS_CERT="$WORK/cert.pem" sh -c "$health"
+    check "also where the environment does not tell of it" env THALWEG_LISTEN="${BASE#https://}" sh -c "$health"
     check "thalweg trusts it" "$THALWEG_BIN" status --quiet --ca "$WORK/cert.pem" --server "$BASE"
     need_node && check "node trusts it" env NODE_EXTRA_CA_CERTS="$WORK/cert.pem" node -e "fetch('$BASE/health').then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"
     stop_server

@@ -43,8 +43,8 @@ within("heads", 9, 16)
 within("posts", 29, 45)
 within("chunks", 29, 45)
 within("credit", 29, 80)
-check("who says nothing is told nothing", silent.every((one) => one.text === ""))
-check("who is too slow is told so", [...heads, ...posts, ...chunks, ...credit].every((one) => one.text.startsWith("HTTP/1.1 408 ")), posts[0].text.slice(0, 100))
+check("a client that says nothing is told nothing", silent.every((one) => one.text === ""))
+check("a client that is too slow is told so", [...heads, ...posts, ...chunks, ...credit].every((one) => one.text.startsWith("HTTP/1.1 408 ")), posts[0].text.slice(0, 100))
 check("nothing of it was stored", await served())
 
 // ---- more than there may be
@@ -86,6 +86,6 @@ pipelines.forEach((one) => one.socket.destroy())
 
 const polls = await crowd(400, head("GET /v1/stream/x?offset=now&live=sse", "\r\n"))
 await pause(500)
-check("who waits costs little", memory() < idle + 250, `${idle} → ${memory()} MiB`)
+check("a client that waits costs little", memory() < idle + 250, `${idle} → ${memory()} MiB`)
 polls.forEach((one) => one.socket.destroy())
 check("and all is as before", await eventually(served))

@@ -140,7 +140,7 @@ describe("ls", () => {
     const text = await finished(["ls", "--table", `public.${table}`])
     assert.match(text.out, /^HANDLE +TABLE +PHASE/)
     assert.match(text.out, /\[columns id\] \[replica full\]/)
-    assert.match(text.err, /2 shapes; changes: active, \d+ bytes and \d+m?s behind/)
+    assert.match(text.err, /2 shapes; changes: active, [\d.]+ \w+ and \d+m?s behind/)
 
     const first = (await admin("?limit=1")).body
     assert.equal(first.shapes.length, 1)

@@ -26,6 +26,12 @@ async function rotates(shape, change, write) {
   return answer
 }
 
+// The catalog is compared once more, from beginning to end.
+async function compared() {
+  const before = await w.metric("shape_catalog_compared_total")
+  await eventually(async () => (await w.metric("shape_catalog_compared_total")) >= before + 2)
+}
+
 describe("the end of a shape", () => {
   test("TRUNCATE", async () => {
     const table = await w.table("id int PRIMARY KEY", "(1)")
@@ -166,6 +172,182 @@ describe("the end of a shape", () => {
     await w.sql(`CLUSTER ${table} USING ${table}_pkey`)
     await w.sql(`UPDATE ${table} SET v = 'y'`)
     await w.agrees(shape)
+  })
+})
+
+// Postgres says nothing of these to who follows its log, and the columns look as before.
+describe("what leaves a table looking as it was", () => {
+  const COLUMNS = "id int PRIMARY KEY, n int, b text"
+  const ROWS = ["(1, 1, 'a')", "(2, 2, 'b')"]
+
+  for (const [what, sql] of [
+    ["values that are computed anew", (t) => [`ALTER TABLE ${t} ALTER COLUMN n TYPE int USING n * 100`]],
+    ["a column that is dropped and added again", (t) => [`ALTER TABLE ${t} DROP COLUMN b, ADD COLUMN b text DEFAULT 'fresh'`]],
+    ["the same after VACUUM FULL", (t) => [`ALTER TABLE ${t} ALTER COLUMN n TYPE int USING n + 7`, `VACUUM FULL ${t}`]],
+  ])
+    test(`${what}: seen without a write, in every shape`, async () => {
+      const table = await w.table(COLUMNS, ...ROWS)
+      const shapes = [await w.synced({ table }), await w.synced({ table, where: "id = 1" }), await w.synced({ table, where: `id IN (SELECT id FROM ${table})` })]
+      for (const one of sql(table)) await w.sql(one)
+      for (const shape of shapes) await w.agrees(shape)
+      await w.sql(`UPDATE ${table} SET n = n + 1; INSERT INTO ${table} (id, n, b) VALUES (3, 3, 'c')`)
+      for (const shape of shapes) await w.agrees(shape)
+      await w.agrees(await w.synced({ table, where: "n > 0" }))
+    })
+
+  for (const [what, change] of [
+    ["gets an attribute", "ADD ATTRIBUTE r int"],
+    ["loses one", "DROP ATTRIBUTE q"],
+  ])
+    test(`a composite type that ${what}, also inside of others`, async () => {
+      const type = w.name("type")
+      await w.sql(`CREATE TYPE ${type} AS (p int, q text); CREATE TYPE ${type}_outer AS (i ${type}, n int)`)
+      const table = await w.table(`id int PRIMARY KEY, c ${type}, a ${type}_outer[]`, `(1, ROW(1, 'x'), ARRAY[ROW(ROW(2, 'y')::${type}, 3)::${type}_outer])`)
+      const shapes = [await w.synced({ table }), await w.synced({ table, columns: "id,a" })]
+      await w.sql(`ALTER TYPE ${type} ${change}`)
+      await w.agrees(shapes[0])
+      await w.agrees(shapes[1], { columns: "id, a" })
+      assert.deepEqual(shapes.map((shape) => shape.refetches), [1, 1])
+    })
+
+  test("another expression of a generated column", async (t) => {
+    if (w.version < 18) return t.skip("shapes have generated columns from Postgres 18 on")
+    const table = w.name()
+    await w.sql(`CREATE TABLE ${table} (id int PRIMARY KEY, n int, g int GENERATED ALWAYS AS (n * 2) STORED); INSERT INTO ${table} VALUES (1, 5)`)
+    const shapes = [await w.synced({ table }), await w.synced({ table, columns: "id", where: "g = 10" })]
+    await w.sql(`ALTER TABLE ${table} ALTER COLUMN g SET EXPRESSION AS (n * 3)`)
+    await w.agrees(shapes[0])
+    await w.agrees(shapes[1], { columns: "id" })
+    assert.equal(shapes[1].rows.size, 0)
+  })
+
+  test("while the server is stopped", async () => {
+    const table = await w.table(COLUMNS, ...ROWS)
+    const shape = await w.synced({ table })
+    await w.kill()
+    await w.sql(`ALTER TABLE ${table} ALTER COLUMN n TYPE int USING n * 100`)
+    await w.serve()
+    shape.upToDate = false
+    await w.agrees(shape)
+    assert.equal(shape.refetches, 1)
+  })
+
+  test("in a partition only", async () => {
+    const table = w.name("root")
+    await w.sql(`CREATE TABLE ${table} (id int, n int, PRIMARY KEY (id)) PARTITION BY RANGE (id); CREATE TABLE ${table}_a PARTITION OF ${table} FOR VALUES FROM (0) TO (10);
+      CREATE TABLE ${table}_b PARTITION OF ${table} FOR VALUES FROM (10) TO (20); INSERT INTO ${table} VALUES (1, 1), (11, 11)`)
+    const shape = await w.synced({ table })
+    await w.sql(`ALTER TABLE ${table} ALTER COLUMN n TYPE int USING n * 100`)
+    await w.agrees(shape)
+    assert.equal(shape.refetches, 1)
+  })
+
+  test("is not what changes no row: nobody reads anything anew", async () => {
+    const table = await w.table(COLUMNS, ...ROWS)
+    const shape = await w.synced({ table })
+    await w.sql(`VACUUM FULL ${table}`)
+    await w.agrees(shape)
+    await compared()
+    await w.sql(`ALTER TABLE ${table} ALTER COLUMN b SET DEFAULT 'x', ALTER COLUMN n SET STATISTICS 10, ALTER COLUMN b SET STORAGE EXTERNAL`)
+    await w.sql(`INSERT INTO ${table} VALUES (3, 3, 'c')`)
+    await w.agrees(shape)
+    await compared()
+    await w.restart()
+    shape.upToDate = false
+    await w.agrees(shape)
+    assert.equal(shape.refetches, 0)
+  })
+})
+
+describe("a publication that somebody changes and sets back", () => {
+  const name = () => w.one("SELECT pubname FROM pg_publication")
+
+  test("had left out updates and deletes: shapes are read anew, and none is made meanwhile", async () => {
+    const table = await w.table("id int PRIMARY KEY, n int", "(1, 1)", "(2, 2)", "(3, 3)")
+    const shape = await w.synced({ table })
+    const publication = await name()
+    await w.sql(`ALTER PUBLICATION ${publication} SET (publish = 'insert')`)
+    await w.sql(`UPDATE ${table} SET n = 10 WHERE id = 1; DELETE FROM ${table} WHERE id = 2`)
+    const refused = await eventually(async () => {
+      const answer = await w.request({ table, offset: "-1", where: "n > 0" })
+      return answer.status === 503 && answer
+    })
+    assert.equal(refused.body.code, "publication_misses_operations", refused.text)
+    await w.sql(`ALTER PUBLICATION ${publication} SET (publish = 'insert, update, delete, truncate')`)
+    await w.agrees(shape)
+    await w.agrees(await w.synced({ table, where: "n > 0" }))
+  })
+
+  test("within a moment", async () => {
+    const table = await w.table("id int PRIMARY KEY, n int", "(1, 1)", "(2, 2)")
+    const shape = await w.synced({ table })
+    const publication = await name()
+    await compared()
+    await w.sql(`ALTER PUBLICATION ${publication} SET (publish = 'insert')`)
+    await w.sql(`UPDATE ${table} SET n = 10 WHERE id = 1`)
+    await w.sql(`ALTER PUBLICATION ${publication} SET (publish = 'insert, update, delete, truncate')`)
+    await w.agrees(shape)
+    assert.ok(shape.refetches >= 1)
+  })
+
+  test("had left out one table for a moment", async () => {
+    const [table, calm] = [await w.table("id int PRIMARY KEY, n int", "(1, 1)"), await w.table("id int PRIMARY KEY", "(1)")]
+    const [shape, other] = [await w.synced({ table }), await w.synced({ table: calm })]
+    const publication = await name()
+    await compared()
+    await w.sql(`ALTER PUBLICATION ${publication} DROP TABLE ${table}`)
+    await w.sql(`UPDATE ${table} SET n = 10`)
+    await w.sql(`ALTER PUBLICATION ${publication} ADD TABLE ${table}`)
+    await w.agrees(shape)
+    await w.agrees(other)
+    assert.deepEqual([shape.refetches, other.refetches], [1, 0])
+  })
+
+  test("while the server is stopped", async () => {
+    const table = await w.table("id int PRIMARY KEY, n int", "(1, 1)")
+    const shape = await w.synced({ table })
+    const publication = await name()
+    await w.kill()
+    await w.sql(`ALTER PUBLICATION ${publication} SET (publish = 'insert')`)
+    await w.sql(`UPDATE ${table} SET n = 10`)
+    await w.sql(`ALTER PUBLICATION ${publication} SET (publish = 'insert, update, delete, truncate')`)
+    await w.serve()
+    shape.upToDate = false
+    await w.agrees(shape)
+    assert.equal(shape.refetches, 1)
+  })
+
+  test("had left out generated columns for a moment", async (t) => {
+    if (w.version < 18) return t.skip("generated columns are published from Postgres 18 on")
+    const table = w.name()
+    await w.sql(`CREATE TABLE ${table} (id int PRIMARY KEY, n int, g int GENERATED ALWAYS AS (n * 2) STORED); INSERT INTO ${table} VALUES (1, 1)`)
+    const shape = await w.synced({ table })
+    const publication = await name()
+    await compared()
+    await w.sql(`ALTER PUBLICATION ${publication} SET (publish_generated_columns = none)`)
+    await w.sql(`INSERT INTO ${table} VALUES (2, 2)`)
+    await w.sql(`ALTER PUBLICATION ${publication} SET (publish_generated_columns = stored)`)
+    await w.agrees(shape)
+  })
+})
+
+describe("a publication by the root of partitions", () => {
+  test("is refused, as it does not tell that a partition is truncated", async () => {
+    const own = await World.start({ serve: false, settings: { ELECTRIC_MANUAL_TABLE_PUBLISHING: "true" } })
+    try {
+      await own.sql(`CREATE TABLE root (id int PRIMARY KEY) PARTITION BY RANGE (id); CREATE TABLE leaf PARTITION OF root FOR VALUES FROM (0) TO (10);
+        ALTER TABLE root REPLICA IDENTITY FULL; ALTER TABLE leaf REPLICA IDENTITY FULL; INSERT INTO root VALUES (1);
+        CREATE PUBLICATION thalweg_publication_${own.database} FOR TABLE root WITH (publish_via_partition_root = true)`)
+      await own.serve()
+      const refused = await own.request({ table: "root", offset: "-1" })
+      assert.deepEqual([refused.status, refused.body.code], [503, "partition_published_as_root"], refused.text)
+      await own.sql(`ALTER PUBLICATION thalweg_publication_${own.database} SET (publish_via_partition_root = false)`)
+      const shape = await own.synced({ table: "root" })
+      await own.sql("TRUNCATE leaf")
+      await own.agrees(shape)
+    } finally {
+      await own.stop()
+    }
   })
 })
 

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../pg.sh"
 MAJORS=${MAJORS:-15 17 18}
-ONCE="faults extremes"
+ONCE="faults source extremes moves hostile"
 ONCE_MAJOR=${ONCE_MAJOR:-$([[ " $MAJORS " == *" 17 "* ]] && echo 17 || echo "${MAJORS%% *}")}
 
 [ "$THALWEG_KIND" = peer ] && { skip "shapes (ours only)"; finish shapes; }

@@ -5,7 +5,8 @@
 //! positions, so that a row satisfies the clause if and only if all positions of an alternative are true: false and unknown are alike.
 
 use crate::analyse;
-use crate::error::{ParseError, Parsed, refuse};
+use crate::budget::Budget;
+use crate::error::{ParseError, Parsed, refuse, refuse_oversized};
 use crate::expr::Expr;
 use crate::key::Key;
 use crate::predicate::{PARAMS_BYTES_MAX, Predicate};
@@ -73,7 +74,8 @@ pub struct Query {
     /// How many the outer table has.
     outer: usize,
     sql: String,
-    /// How much of `sql` stands before WHERE.
+    canonical: String,
+    /// How much of `canonical` stands before WHERE.
     source: usize,
 }
 
@@ -116,9 +118,10 @@ impl Condition {
     ) -> Result<Self, ParseError> {
         let read = || {
             if params.iter().map(|(_, value)| value.len()).sum::<usize>() > PARAMS_BYTES_MAX {
-                return refuse(0, format!("parameters are longer than {PARAMS_BYTES_MAX} bytes"));
+                return refuse_oversized(0, format!("parameters are longer than {PARAMS_BYTES_MAX} bytes"));
             }
-            Builder { schema, find, positions: Vec::new(), nested: 0 }.condition(&syntax::parse(sql, params)?)
+            let builder = Builder { schema, find, positions: Vec::new(), nested: 0, budget: &Budget::of_clause() };
+            builder.condition(&syntax::parse(sql, params)?)
         };
         read().map_err(|refusal| refusal.locate(sql))
     }
@@ -164,6 +167,14 @@ impl Condition {
         self.sql_of(&|position| position.sql())
     }
 
+    /// The same for people. Conditions of one table that have the same text are the same.
+    pub fn canonical(&self) -> String {
+        self.sql_of(&|position| match position {
+            Position::Row(predicate) => predicate.canonical(),
+            Position::In(membership) => membership.canonical(),
+        })
+    }
+
     /// Rows for which the membership at `position` is true if, of all memberships, just it holds for the keys: a superset of those that satisfy
     /// the clause because of them.
     pub fn sql_moving(&self, position: usize, keys: &[Key]) -> String {
@@ -187,6 +198,12 @@ impl Condition {
             |all: &[u16]| all.iter().map(|at| of(&self.positions[usize::from(*at)])).collect::<Vec<_>>().join(" AND ");
         format!("({})", self.alternatives().map(all).collect::<Vec<_>>().join(") OR ("))
     }
+
+    /// How long [`Condition::sql`] is, which is the longest that is written of it.
+    fn sql_bytes(&self) -> usize {
+        let positions: Vec<usize> = self.positions.iter().map(|position| position.sql().len() + 8).collect();
+        self.alternatives().flatten().map(|at| positions[usize::from(*at)]).sum()
+    }
 }
 
 impl Position {
@@ -202,7 +219,8 @@ impl Position {
 impl Membership {
     /// What a row asks for; as if null where it cannot be read.
     pub fn key(&self, row: &[Option<&[u8]>]) -> Key {
-        let row = Row::new(&self.query.joint, &row[..row.len().min(self.query.outer)]);
+        // Columns, and casts between numbers or texts: what that costs the size of the row bounds.
+        let row = Row::new(&self.query.joint, &row[..row.len().min(self.query.outer)]).without_limit();
         Key::new(self.keys.iter().map(|(expr, _)| expr.eval(&row).map_or(Value::Null, Value::owned)))
     }
 
@@ -226,16 +244,21 @@ impl Membership {
     /// What rows of the outer table are asked, for all values of one [source](Query::source): where the text is the same, so is each row's
     /// [key](Self::key).
     pub fn question(&self) -> String {
-        format!("{} IN ({})", self.side(), self.query.source())
+        format!("{} IN ({})", self.side(print::canonical), self.query.source())
     }
 
-    fn side(&self) -> String {
-        row_sql(self.keys.iter().map(|(expr, _)| print::sql(expr, &self.query.joint)))
+    fn side(&self, print: fn(&Expr, &Schema) -> String) -> String {
+        row_sql(self.keys.iter().map(|(expr, _)| print(expr, &self.query.joint)))
+    }
+
+    fn canonical(&self) -> String {
+        let not = if self.negated { "NOT " } else { "" };
+        format!("({} {not}IN ({}))", self.side(print::canonical), self.query.canonical)
     }
 
     fn sql(&self) -> String {
         let not = if self.negated { "NOT " } else { "" };
-        format!("({} {not}IN ({}))", self.side(), self.query.sql)
+        format!("({not}({}{}ANY ({})))", self.side(print::sql), print::operator("="), self.query.sql)
     }
 
     /// Rows whose key is one of these; nulls are keys here.
@@ -249,14 +272,19 @@ impl Membership {
             .filter(|key| !key.has_null())
             .map(|key| row_sql(key.values().iter().zip(&self.keys).map(literal)))
             .collect();
-        if !known.is_empty() {
-            parts.push(format!("{} IN ({})", self.side(), known.join(", ")));
+        let side = self.side(print::sql);
+        match &self.keys[..] {
+            _ if known.is_empty() => {}
+            [(_, ty)] => parts.push(print::is_one_of(&side, *ty, &known, &self.query.joint)),
+            _ => parts.extend(known.iter().map(|values| format!("{side}{}{values}", print::operator("=")))),
         }
         for key in keys.iter().filter(|key| key.has_null()) {
             let each = self.keys.iter().zip(key.values()).map(|(expr, value)| {
                 let side = print::sql(&expr.0, &self.query.joint);
-                let other = literal((value, expr));
-                format!("{side} IS NOT DISTINCT FROM {other}")
+                match value {
+                    Value::Null => format!("{side} IS NULL"),
+                    value => format!("{side}{}{}", print::operator("="), literal((value, expr))),
+                }
             });
             parts.push(each.collect::<Vec<_>>().join(" AND "));
         }
@@ -270,21 +298,21 @@ fn row_sql(parts: impl Iterator<Item = String>) -> String {
 }
 
 impl Query {
-    /// As SQL for Postgres. Queries with the same text, on the same table, select the same values.
-    pub fn sql(&self) -> &str {
-        &self.sql
+    /// For people. Queries with the same text, on the same table, select the same values.
+    pub fn canonical(&self) -> &str {
+        &self.canonical
     }
 
     /// The same without its condition. Queries of one source, on the same table, have values of the same types.
     pub fn source(&self) -> &str {
-        &self.sql[..self.source]
+        &self.canonical[..self.source]
     }
 
     /// What a row of its table adds to the values, if it satisfies the filter.
     pub fn value(&self, row: &[Option<&[u8]>]) -> Key {
         let mut padded = vec![None; self.outer];
         padded.extend_from_slice(row);
-        let row = Row::new(&self.joint, &padded);
+        let row = Row::new(&self.joint, &padded).without_limit();
         Key::new(self.values.iter().map(|expr| expr.eval(&row).map_or(Value::Null, Value::owned)))
     }
 
@@ -320,6 +348,14 @@ impl Filter {
             Self::Nested(condition) => Some(condition.sql()),
         }
     }
+
+    fn canonical(&self) -> Option<String> {
+        match self {
+            Self::All => None,
+            Self::Row(predicate) => Some(predicate.canonical()),
+            Self::Nested(condition) => Some(condition.canonical()),
+        }
+    }
 }
 
 /// Positions combined.
@@ -334,6 +370,8 @@ struct Builder<'a> {
     find: &'a dyn Fn(&Named) -> Option<InnerTable>,
     positions: Vec<Position>,
     nested: usize,
+    /// Of the whole clause.
+    budget: &'a Budget,
 }
 
 impl Builder<'_> {
@@ -347,11 +385,15 @@ impl Builder<'_> {
         }
         let condition =
             Condition { positions: self.positions, alternatives: alternatives.into_iter().map(Into::into).collect() };
+        // A position is written once for each alternative that it is in, and what it is in once more for each of those.
+        if self.budget.make(condition.sql_bytes()).is_err() {
+            return refuse_oversized(tree.at, "where clause is too large: its subqueries have too many alternatives");
+        }
         let polarity = |negated: bool| {
             condition
                 .memberships()
                 .filter(move |(_, m)| m.negated == negated)
-                .map(|(_, m)| (m.query.sql.as_str(), m.side()))
+                .map(|(_, m)| (m.query.canonical.as_str(), m.side(print::canonical)))
         };
         if polarity(true).any(|not| polarity(false).any(|is| is == not)) {
             return refuse(
@@ -404,7 +446,8 @@ impl Builder<'_> {
 
     /// Conditions without subqueries, joined by AND, or by OR if `any`.
     fn plain(&mut self, nodes: &[&Node], any: bool, negated: bool) -> Parsed<Formula> {
-        let exprs = nodes.iter().map(|node| analyse::condition(node, self.schema)).collect::<Parsed<Vec<_>>>()?;
+        let exprs =
+            nodes.iter().map(|node| analyse::condition(node, self.schema, self.budget)).collect::<Parsed<Vec<_>>>()?;
         let expr = if any { analyse::or(exprs) } else { analyse::and(exprs) };
         let expr = if negated { expr.negated() } else { expr };
         let predicate = Predicate { expr, schema: self.schema.clone() };
@@ -417,7 +460,7 @@ impl Builder<'_> {
 
     fn position(&mut self, at: usize, position: Position) -> Parsed<Formula> {
         if self.positions.len() == POSITIONS_MAX {
-            return refuse(at, format!("a where clause with subqueries may have {POSITIONS_MAX} conditions"));
+            return refuse_oversized(at, format!("a where clause with subqueries may have {POSITIONS_MAX} conditions"));
         }
         self.positions.push(position);
         Ok(Formula::One(self.positions.len() as u16 - 1))
@@ -425,7 +468,7 @@ impl Builder<'_> {
 
     fn membership(&self, operand: &Node, select: &Select, negated: bool) -> Parsed<Membership> {
         if self.nested == NESTED_MAX {
-            return refuse(select.at, format!("subqueries are nested deeper than {NESTED_MAX} levels"));
+            return refuse_oversized(select.at, format!("subqueries are nested deeper than {NESTED_MAX} levels"));
         }
         let operands: Vec<&Node> = match &operand.kind {
             Kind::Row(list) => list.iter().collect(),
@@ -454,22 +497,25 @@ impl Builder<'_> {
         let filter = match &select.condition {
             None => Filter::All,
             Some(node) if node.has_query() => {
-                let builder =
-                    Builder { schema: &inner, find: self.find, positions: Vec::new(), nested: self.nested + 1 };
+                let (nested, budget) = (self.nested + 1, self.budget);
+                let builder = Builder { schema: &inner, find: self.find, positions: Vec::new(), nested, budget };
                 Filter::Nested(Arc::new(builder.condition(node)?))
             }
             Some(node) => {
-                let expr = analyse::condition(node, &inner)?;
+                let expr = analyse::condition(node, &inner, self.budget)?;
                 Filter::Row(Arc::new(Predicate { expr, schema: inner.clone() }))
             }
         };
-        let list = values.iter().map(|value| print::sql(value, &joint)).collect::<Vec<_>>().join(", ");
-        let mut sql = format!("SELECT {list} FROM {}", table.sql);
-        let source = sql.len();
-        if let Some(filter) = filter.sql() {
-            sql += &format!(" WHERE {filter}");
-        }
-        let query = Query { table, filter, values: values.into(), joint, outer, sql, source };
+        let select = |print: fn(&Expr, &Schema) -> String| {
+            let list = values.iter().map(|value| print(value, &joint)).collect::<Vec<_>>().join(", ");
+            format!("SELECT {list} FROM {}", table.sql)
+        };
+        let condition = |filter: Option<String>| filter.map(|filter| format!(" WHERE {filter}")).unwrap_or_default();
+        let source = select(print::canonical);
+        let canonical = source.clone() + &condition(filter.canonical());
+        let sql = select(print::sql) + &condition(filter.sql());
+        let source = source.len();
+        let query = Query { table, filter, values: values.into(), joint, outer, sql, canonical, source };
         Ok(Membership { negated, query: Arc::new(query), keys: keys.into() })
     }
 }
@@ -495,7 +541,10 @@ fn column(node: &Node, schema: &Schema) -> Parsed<u16> {
 fn alternatives_of(formula: &Formula, at: usize) -> Parsed<Vec<Vec<u16>>> {
     let bounded = |list: Vec<Vec<u16>>| {
         if list.len() > ALTERNATIVES_MAX {
-            return refuse(at, format!("a where clause with subqueries may have {ALTERNATIVES_MAX} alternatives"));
+            return refuse_oversized(
+                at,
+                format!("a where clause with subqueries may have {ALTERNATIVES_MAX} alternatives"),
+            );
         }
         Ok(list)
     };

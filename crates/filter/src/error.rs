@@ -9,6 +9,8 @@ pub struct ParseError {
     pub message: String,
     /// Characters from the start of the text to what is wrong with it, from 1, as in Postgres's error field `P`.
     pub position: usize,
+    /// It is too large for a limit of ours, or may become so while it is read: no other parser should be given it.
+    pub oversized: bool,
 }
 
 /// The same while the text is at hand: `at` counts bytes from 0.
@@ -16,17 +18,23 @@ pub struct ParseError {
 pub(crate) struct Refusal {
     pub(crate) message: String,
     pub(crate) at: usize,
+    pub(crate) oversized: bool,
 }
 
 pub(crate) type Parsed<T> = Result<T, Refusal>;
 
 pub(crate) fn refuse<T>(at: usize, message: impl Into<String>) -> Parsed<T> {
-    Err(Refusal { message: message.into(), at })
+    Err(Refusal { message: message.into(), at, oversized: false })
+}
+
+/// Refuses what is larger than a limit.
+pub(crate) fn refuse_oversized<T>(at: usize, message: impl Into<String>) -> Parsed<T> {
+    Err(Refusal { message: message.into(), at, oversized: true })
 }
 
 impl Refusal {
     pub(crate) fn locate(self, text: &str) -> ParseError {
         let position = text.char_indices().take_while(|(i, _)| *i < self.at).count() + 1;
-        ParseError { message: self.message, position }
+        ParseError { message: self.message, position, oversized: self.oversized }
     }
 }

@@ -208,6 +208,12 @@ impl Expr {
         }
     }
 
+    /// Bytes of memory.
+    pub(crate) fn size(&self) -> usize {
+        let own = if let Self::Const(value, _) = self { value.size() } else { 0 };
+        size_of::<Self>() + own + self.children().iter().map(Self::size).sum::<usize>()
+    }
+
     pub(crate) fn for_each_column(&self, each: &mut dyn FnMut(u16)) {
         if let Self::Column(column) = self {
             each(*column);

@@ -1,15 +1,16 @@
 //! Functions and operators that are null if an argument is.
 
+use crate::budget::{Budget, Failed};
 use crate::like;
 use crate::types::Base;
 use crate::types::array::{Array, Dimension};
-use crate::types::cast::Failed;
 use crate::types::datetime::{self, DAY_MICROS, TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::types::decimal::{Decimal, Fault};
 use crate::types::float::{self, Float};
 use crate::types::input::in_range;
 use crate::types::interval::Interval;
-use crate::types::value::{Value, compare, unpadded, wrap_time};
+use crate::types::value::{Value, compare_within, unpadded, wrap_time};
+use hashbrown::HashSet;
 use std::sync::Arc;
 
 /// What the function does to the values; where a base is given, it is the type of the result.
@@ -106,9 +107,6 @@ pub(crate) enum Function {
     Unpad,
 }
 
-/// Longest text that a function makes.
-const RESULT_BYTES_MAX: usize = 64 << 20;
-
 /// How it is written.
 pub(crate) enum Spelling {
     Infix(&'static str),
@@ -183,23 +181,24 @@ impl Function {
     }
 
     /// Of arguments none of which is null, and which have the types of the signature.
-    pub(crate) fn call<'a>(self, args: &[Value<'a>]) -> Result<Value<'a>, Failed> {
+    pub(crate) fn call<'a>(self, args: &[Value<'a>], budget: &Budget) -> Result<Value<'a>, Failed> {
+        budget.spend(8)?;
         match (self, args) {
             (Self::ArrayConcat, [other, Value::Null] | [Value::Null, other]) => return Ok(other.clone()),
-            (Self::ArrayAppend, [Value::Null, element]) => return concat_one(&Arc::default(), element, false),
-            (Self::ArrayPrepend, [element, Value::Null]) => return concat_one(&Arc::default(), element, true),
+            (Self::ArrayAppend, [Value::Null, element]) => return concat_one(&Arc::default(), element, false, budget),
+            (Self::ArrayPrepend, [element, Value::Null]) => return concat_one(&Arc::default(), element, true, budget),
             _ => {}
         }
         match args {
             [Value::Int(a), Value::Int(b)] => self.integers(*a, *b),
             [Value::Float(a), Value::Float(b)] => self.floats(a.0, b.0),
-            [Value::Numeric(a), Value::Numeric(b)] => self.decimals(a, b),
-            [Value::Text(_), ..] => self.texts(args),
-            [Value::Array(array), ..] => self.arrays(array, &args[1..]),
+            [Value::Numeric(a), Value::Numeric(b)] => self.decimals(a, b, budget),
+            [Value::Text(_), ..] => self.texts(args, budget),
+            [Value::Array(array), ..] => self.arrays(array, &args[1..], budget),
             [only] => self.unary(only),
-            [Value::Jsonb(_), _] => self.json(&args[0], &args[1]),
-            [left, right] => self.mixed(left, right),
-            _ => Err(Failed),
+            [Value::Jsonb(_), _] => self.json(&args[0], &args[1], budget),
+            [left, right] => self.mixed(left, right, budget),
+            _ => Err(Failed::Invalid),
         }
     }
 
@@ -220,9 +219,9 @@ impl Function {
                 let bits = if base == Base::Int8 { 63 } else { 31 };
                 (Some(a >> (b & bits)), base)
             }
-            _ => return Err(Failed),
+            _ => return Err(Failed::Invalid),
         };
-        result.filter(|value| in_range(*value, base)).map(Value::Int).ok_or(Failed)
+        result.filter(|value| in_range(*value, base)).map(Value::Int).ok_or(Failed::Invalid)
     }
 
     fn floats<'a>(self, a: f64, b: f64) -> Result<Value<'a>, Failed> {
@@ -232,66 +231,72 @@ impl Function {
             Self::Multiply(base) => (a * b, base),
             Self::Divide(base) => (a / b, base),
             Self::Power => return power(a, b),
-            _ => return Err(Failed),
+            _ => return Err(Failed::Invalid),
         };
         let divides = matches!(self, Self::Divide(_));
         if divides && b == 0.0 && !a.is_nan() {
-            return Err(Failed);
+            return Err(Failed::Invalid);
         }
         // A single's operation on doubles, rounded once more, gives what it would on singles.
-        let result = if base == Base::Float4 { float::to_single(result).ok_or(Failed)? } else { result };
+        let result = if base == Base::Float4 { float::to_single(result).ok_or(Failed::Invalid)? } else { result };
         let overflowed = result.is_infinite() && a.is_finite() && b.is_finite();
         let vanished = match self {
             Self::Multiply(_) => result == 0.0 && a != 0.0 && b != 0.0,
             Self::Divide(_) => result == 0.0 && a != 0.0 && b.is_finite(),
             _ => false,
         };
-        if overflowed || vanished { Err(Failed) } else { Ok(Value::Float(Float(result))) }
+        if overflowed || vanished { Err(Failed::Invalid) } else { Ok(Value::Float(Float(result))) }
     }
 
-    fn decimals<'a>(self, a: &Decimal, b: &Decimal) -> Result<Value<'a>, Failed> {
+    fn decimals<'a>(self, a: &Decimal, b: &Decimal, budget: &Budget) -> Result<Value<'a>, Failed> {
         let result: Result<Decimal, Fault> = match self {
-            Self::Add(_) => a.add(b),
-            Self::Subtract(_) => a.subtract(b),
-            Self::Multiply(_) => a.multiply(b),
-            Self::Divide(_) => a.divide(b),
-            Self::Remainder(_) => a.remainder(b),
-            _ => return Err(Failed),
+            Self::Add(_) => a.add(b, budget),
+            Self::Subtract(_) => a.subtract(b, budget),
+            Self::Multiply(_) => a.multiply(b, budget),
+            Self::Divide(_) => a.divide(b, budget),
+            Self::Remainder(_) => a.remainder(b, budget),
+            _ => return Err(Failed::Invalid),
         };
-        result.map(Value::from).map_err(|_| Failed)
+        Ok(result?.into())
     }
 
     fn unary<'a>(self, value: &Value<'a>) -> Result<Value<'a>, Failed> {
         Ok(match (self, value) {
             (Self::Negate(base), Value::Int(x)) => {
-                Value::Int(x.checked_neg().filter(|x| in_range(*x, base)).ok_or(Failed)?)
+                Value::Int(x.checked_neg().filter(|x| in_range(*x, base)).ok_or(Failed::Invalid)?)
             }
             (Self::Abs(base), Value::Int(x)) => {
-                Value::Int(x.checked_abs().filter(|x| in_range(*x, base)).ok_or(Failed)?)
+                Value::Int(x.checked_abs().filter(|x| in_range(*x, base)).ok_or(Failed::Invalid)?)
             }
             (Self::BitNot, Value::Int(x)) => Value::Int(!x),
             (Self::Negate(_), Value::Float(x)) => Value::Float(Float(-x.0)),
             (Self::Abs(_), Value::Float(x)) => Value::Float(Float(x.0.abs())),
-            (Self::SquareRoot, Value::Float(x)) if x.0 < 0.0 => return Err(Failed),
+            (Self::SquareRoot, Value::Float(x)) if x.0 < 0.0 => return Err(Failed::Invalid),
             (Self::SquareRoot, Value::Float(x)) => Value::Float(Float(x.0.sqrt())),
             (Self::CubeRoot, Value::Float(x)) => Value::Float(Float(x.0.cbrt())),
             (Self::Negate(_), Value::Numeric(x)) => x.negate().into(),
             (Self::Abs(_), Value::Numeric(x)) => if x.is_negative() { x.negate() } else { Decimal::clone(x) }.into(),
-            (Self::IntervalNegate, Value::Interval(x)) => Value::Interval(x.negate().ok_or(Failed)?),
-            (Self::JustifyDays, Value::Interval(x)) => Value::Interval(x.justify_days().ok_or(Failed)?),
-            (Self::JustifyHours, Value::Interval(x)) => Value::Interval(x.justify_hours().ok_or(Failed)?),
-            (Self::JustifyInterval, Value::Interval(x)) => Value::Interval(x.justify_interval().ok_or(Failed)?),
+            (Self::IntervalNegate, Value::Interval(x)) => Value::Interval(x.negate().ok_or(Failed::Invalid)?),
+            (Self::JustifyDays, Value::Interval(x)) => Value::Interval(x.justify_days().ok_or(Failed::Invalid)?),
+            (Self::JustifyHours, Value::Interval(x)) => Value::Interval(x.justify_hours().ok_or(Failed::Invalid)?),
+            (Self::JustifyInterval, Value::Interval(x)) => {
+                Value::Interval(x.justify_interval().ok_or(Failed::Invalid)?)
+            }
             (Self::OctetLength, Value::Bytes(x)) => length(x.len()),
-            _ => return Err(Failed),
+            _ => return Err(Failed::Invalid),
         })
     }
 
-    fn mixed<'a>(self, left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>, Failed> {
+    fn mixed<'a>(self, left: &Value<'a>, right: &Value<'a>, budget: &Budget) -> Result<Value<'a>, Failed> {
         match (self, left, right) {
-            (Self::BytesConcat, Value::Bytes(a), Value::Bytes(b)) => Ok(Value::Bytes([&a[..], &b[..]].concat().into())),
-            (Self::ArrayPrepend, element, Value::Array(array)) => prepend(element, array),
-            (Self::ArrayContained, ..) => Err(Failed),
-            _ => self.moments(left, right).ok_or(Failed),
+            (Self::BytesConcat, Value::Bytes(a), Value::Bytes(b)) => {
+                // Joined, and then copied into its place.
+                budget.make(2 * (a.len() + b.len()))?;
+                Ok(Value::Bytes([&a[..], &b[..]].concat().into()))
+            }
+            (Self::ArrayPrepend, element, Value::Array(array)) => prepend(element, array, budget),
+            (Self::ArrayContained, ..) => Err(Failed::Invalid),
+            _ => self.moments(left, right).ok_or(Failed::Invalid),
         }
     }
 
@@ -368,19 +373,24 @@ impl Function {
         })
     }
 
-    fn texts<'a>(self, args: &[Value<'a>]) -> Result<Value<'a>, Failed> {
+    fn texts<'a>(self, args: &[Value<'a>], budget: &Budget) -> Result<Value<'a>, Failed> {
         let text = |i: usize| match args.get(i) {
             Some(Value::Text(text)) => Ok(&**text),
-            _ => Err(Failed),
+            _ => Err(Failed::Invalid),
         };
         let first = text(0)?;
+        match self {
+            Self::Unpad | Self::OctetLength | Self::StartsWith => {}
+            // Character by character, into a text of the same length.
+            Self::Lower { ascii: false } | Self::Upper { ascii: false } | Self::Trim { .. } | Self::LikeEscape => {
+                budget.make(4 * first.len())?;
+            }
+            _ => budget.make(2 * first.len())?,
+        }
         Ok(match self {
             Self::Concat => {
                 let second = text(1)?;
-                // As much as fits a value of Postgres.
-                if first.len() + second.len() > RESULT_BYTES_MAX {
-                    return Err(Failed);
-                }
+                budget.make(first.len() + second.len())?;
                 [first, second].concat().into()
             }
             Self::Lower { ascii: true } => first.to_ascii_lowercase().into(),
@@ -391,21 +401,25 @@ impl Function {
             Self::OctetLength => length(first.len()),
             Self::Unpad => match &args[0] {
                 Value::Text(text) => Value::Text(unpadded(text.clone())),
-                _ => return Err(Failed),
+                _ => return Err(Failed::Invalid),
             },
             Self::Trim { start, end } => {
-                let what: Vec<char> = if args.len() > 1 { text(1)?.chars().collect() } else { vec![' '] };
+                let what = if args.len() > 1 { text(1)? } else { " " };
+                budget.make(32 * what.len())?;
+                let what: HashSet<char> = what.chars().collect();
+                budget.spend(16 * first.len() as u64)?;
+                let is_trimmed = |char: char| what.contains(&char);
                 let mut rest = first;
                 if start {
-                    rest = rest.trim_start_matches(&what[..]);
+                    rest = rest.trim_start_matches(is_trimmed);
                 }
                 if end {
-                    rest = rest.trim_end_matches(&what[..]);
+                    rest = rest.trim_end_matches(is_trimmed);
                 }
                 rest.to_owned().into()
             }
             Self::Left | Self::Right => {
-                let Some(Value::Int(count)) = args.get(1) else { return Err(Failed) };
+                let Some(Value::Int(count)) = args.get(1) else { return Err(Failed::Invalid) };
                 let all = i64::try_from(first.chars().count()).unwrap_or(i64::MAX);
                 let taken = if *count < 0 { (all + count).max(0) } else { (*count).min(all) };
                 let cut = if self == Self::Left { taken } else { all - taken };
@@ -414,7 +428,9 @@ impl Function {
             }
             Self::StartsWith => Value::Bool(first.starts_with(text(1)?)),
             Self::Position => {
-                let at = memchr::memmem::find(first.as_bytes(), text(1)?.as_bytes());
+                let second = text(1)?;
+                budget.make(second.len())?;
+                let at = memchr::memmem::find(first.as_bytes(), second.as_bytes());
                 Value::Int(at.map_or(0, |at| 1 + i64::try_from(first[..at].chars().count()).unwrap_or(0)))
             }
             Self::Replace => {
@@ -422,36 +438,36 @@ impl Function {
                 if from.is_empty() {
                     return Ok(first.to_owned().into());
                 }
+                budget.make(from.len())?;
                 let found = memchr::memmem::find_iter(first.as_bytes(), from.as_bytes()).count();
-                if first.len() + found * to.len() > RESULT_BYTES_MAX {
-                    return Err(Failed);
-                }
+                // It grows as it is made.
+                budget.make(16 * found + 2 * (first.len() + found * to.len()))?;
                 first.replace(from, to).into()
             }
             Self::LikeEscape => {
                 let mut escape = text(1)?.chars();
                 let char = escape.next();
                 if escape.next().is_some() {
-                    return Err(Failed);
+                    return Err(Failed::Invalid);
                 }
                 like::with_backslash(first, char).into()
             }
             Self::ArrayPrepend => match &args[1] {
-                Value::Array(array) => prepend(&args[0], array)?,
-                _ => return Err(Failed),
+                Value::Array(array) => prepend(&args[0], array, budget)?,
+                _ => return Err(Failed::Invalid),
             },
-            _ => return Err(Failed),
+            _ => return Err(Failed::Invalid),
         })
     }
 
-    fn arrays<'a>(self, array: &Arc<Array>, rest: &[Value<'a>]) -> Result<Value<'a>, Failed> {
+    fn arrays<'a>(self, array: &Arc<Array>, rest: &[Value<'a>], budget: &Budget) -> Result<Value<'a>, Failed> {
         Ok(match (self, rest) {
-            (Self::ArrayContains, [Value::Array(other)]) => Value::Bool(contains(array, other)),
-            (Self::ArrayContained, [Value::Array(other)]) => Value::Bool(contains(other, array)),
-            (Self::ArrayOverlaps, [Value::Array(other)]) => Value::Bool(overlaps(array, other)),
-            (Self::ArrayConcat, [Value::Array(other)]) => concat(array, other)?,
-            (Self::ArrayAppend, [element]) => append(array, element)?,
-            (Self::ArrayPrepend, [Value::Array(other)]) => concat(array, other)?,
+            (Self::ArrayContains, [Value::Array(other)]) => Value::Bool(contains(array, other, budget)?),
+            (Self::ArrayContained, [Value::Array(other)]) => Value::Bool(contains(other, array, budget)?),
+            (Self::ArrayOverlaps, [Value::Array(other)]) => Value::Bool(overlaps(array, other, budget)?),
+            (Self::ArrayConcat, [Value::Array(other)]) => concat(array, other, budget)?,
+            (Self::ArrayAppend, [element]) => append(array, element, budget)?,
+            (Self::ArrayPrepend, [Value::Array(other)]) => concat(array, other, budget)?,
             (Self::ArrayDimensions, []) => match array.dimensions().len() {
                 0 => Value::Null,
                 count => length(count),
@@ -467,14 +483,18 @@ impl Function {
                 let mut bounds = bounds.iter().map(|bound| if let Value::Int(x) = bound { Some(*x) } else { None });
                 let from = if from { bounds.next().flatten() } else { None };
                 let to = if to { bounds.next().flatten() } else { None };
+                budget.make(bytes_of(&array.elements))?;
                 Value::Array(Arc::new(array.slice(from, to)))
             }
-            _ => return Err(Failed),
+            _ => return Err(Failed::Invalid),
         })
     }
 
-    fn json<'a>(self, left: &Value<'a>, right: &Value<'a>) -> Result<Value<'a>, Failed> {
-        let Value::Jsonb(json) = left else { return Err(Failed) };
+    fn json<'a>(self, left: &Value<'a>, right: &Value<'a>, budget: &Budget) -> Result<Value<'a>, Failed> {
+        let Value::Jsonb(json) = left else { return Err(Failed::Invalid) };
+        if let Value::Array(array) = right {
+            budget.make(bytes_of(&array.elements))?;
+        }
         let keys = |array: &'_ Array| {
             array
                 .elements
@@ -483,13 +503,18 @@ impl Function {
                 .collect::<Vec<_>>()
         };
         let found = match (self, right) {
-            (Self::JsonContains, Value::Jsonb(other)) => return Ok(Value::Bool(json.contains(other))),
-            (Self::JsonContained, Value::Jsonb(other)) => return Ok(Value::Bool(other.contains(json))),
-            (Self::JsonHas, Value::Text(key)) => return Ok(Value::Bool(json.has(key))),
+            (Self::JsonContains, Value::Jsonb(other)) => return Ok(Value::Bool(json.contains(other, budget)?)),
+            (Self::JsonContained, Value::Jsonb(other)) => return Ok(Value::Bool(other.contains(json, budget)?)),
+            (Self::JsonHas, Value::Text(key)) => {
+                budget.spend(json.cost_of_looking_up())?;
+                return Ok(Value::Bool(json.has(key)));
+            }
             (Self::JsonHasAny, Value::Array(array)) => {
+                budget.spend(json.cost_of_looking_up() * array.elements.len() as u64)?;
                 return Ok(Value::Bool(keys(array).iter().flatten().any(|key| json.has(key))));
             }
             (Self::JsonHasAll, Value::Array(array)) => {
+                budget.spend(json.cost_of_looking_up() * array.elements.len() as u64)?;
                 return Ok(Value::Bool(keys(array).iter().flatten().all(|key| json.has(key))));
             }
             (Self::JsonMember | Self::JsonMemberText, Value::Text(key)) => json.member(key),
@@ -503,13 +528,16 @@ impl Function {
                     json.path(keys.iter().flatten().map(String::as_str))
                 }
             }
-            _ => return Err(Failed),
+            _ => return Err(Failed::Invalid),
         };
         let as_text = matches!(self, Self::JsonMemberText | Self::JsonElementText | Self::JsonPathText);
         Ok(match found {
             None => Value::Null,
-            Some(found) if as_text => found.to_text().map_or(Value::Null, Value::from),
-            Some(found) => Value::Jsonb(Arc::new(found.clone())),
+            Some(found) if as_text => found.to_text(budget)?.map_or(Value::Null, Value::from),
+            Some(found) => {
+                budget.make(found.size())?;
+                Value::Jsonb(Arc::new(found.clone()))
+            }
         })
     }
 }
@@ -529,11 +557,11 @@ fn shift_left(a: i64, b: i64, base: Base) -> i64 {
 
 fn power<'a>(a: f64, b: f64) -> Result<Value<'a>, Failed> {
     if a == 0.0 && b < 0.0 || a < 0.0 && a.is_finite() && b.is_finite() && b.fract() != 0.0 {
-        return Err(Failed);
+        return Err(Failed::Invalid);
     }
     let result = a.powf(b);
     let lost = a.is_finite() && b.is_finite() && (result.is_infinite() || result == 0.0 && a != 0.0);
-    if lost { Err(Failed) } else { Ok(Value::Float(Float(result))) }
+    if lost { Err(Failed::Invalid) } else { Ok(Value::Float(Float(result))) }
 }
 
 fn shift_date<'a>(date: i32, days: i64) -> Option<Value<'a>> {
@@ -546,16 +574,44 @@ fn shift_date<'a>(date: i32, days: i64) -> Option<Value<'a>> {
 }
 
 /// Nulls are contained in nothing.
-fn contains(array: &Array, wanted: &Array) -> bool {
-    wanted.elements.iter().all(|w| !w.is_null() && array.elements.iter().any(|e| !e.is_null() && compare(e, w).is_eq()))
+fn contains(array: &Array, wanted: &Array, budget: &Budget) -> Result<bool, Failed> {
+    for wanted in &wanted.elements {
+        if !has(array, wanted, budget)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
-fn overlaps(array: &Array, other: &Array) -> bool {
-    array.elements.iter().any(|a| !a.is_null() && other.elements.iter().any(|b| !b.is_null() && compare(a, b).is_eq()))
+fn overlaps(array: &Array, other: &Array, budget: &Budget) -> Result<bool, Failed> {
+    for element in &array.elements {
+        if has(other, element, budget)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Nulls are nowhere.
+fn has(array: &Array, wanted: &Value<'static>, budget: &Budget) -> Result<bool, Failed> {
+    if wanted.is_null() {
+        return Ok(false);
+    }
+    for element in array.elements.iter().filter(|element| !element.is_null()) {
+        if compare_within(element, wanted, budget)?.is_eq() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What a copy of these takes.
+fn bytes_of(elements: &[Value<'static>]) -> usize {
+    elements.iter().map(|element| size_of::<Value<'_>>() + element.own_bytes()).sum()
 }
 
 /// `array_cat`: two arrays whose inner dimensions are the same, or one and what could be one of its elements.
-fn concat<'a>(a: &Arc<Array>, b: &Arc<Array>) -> Result<Value<'a>, Failed> {
+fn concat<'a>(a: &Arc<Array>, b: &Arc<Array>, budget: &Budget) -> Result<Value<'a>, Failed> {
     if b.elements.is_empty() {
         return Ok(Value::Array(Arc::clone(a)));
     }
@@ -571,26 +627,29 @@ fn concat<'a>(a: &Arc<Array>, b: &Arc<Array>) -> Result<Value<'a>, Failed> {
     } else if left.len() + 1 == right.len() && lengths(&left) == lengths(&right[1..]) {
         (right, 1)
     } else {
-        return Err(Failed);
+        return Err(Failed::Invalid);
     };
-    shape[0].length = shape[0].length.checked_add(added).ok_or(Failed)?;
+    shape[0].length = shape[0].length.checked_add(added).ok_or(Failed::Invalid)?;
+    // Gathered, and then moved into their place.
+    budget.make(2 * (bytes_of(&a.elements) + bytes_of(&b.elements)))?;
     let elements = a.elements.iter().chain(&b.elements).cloned().collect();
     let plain = shape.len() == 1 && shape[0].lower == 1;
     Ok(Value::Array(Arc::new(Array { elements, shape: if plain { None } else { Some(shape.into()) } })))
 }
 
-fn append<'a>(array: &Arc<Array>, element: &Value<'a>) -> Result<Value<'a>, Failed> {
-    concat_one(array, element, false)
+fn append<'a>(array: &Arc<Array>, element: &Value<'a>, budget: &Budget) -> Result<Value<'a>, Failed> {
+    concat_one(array, element, false, budget)
 }
 
-fn prepend<'a>(element: &Value<'a>, array: &Arc<Array>) -> Result<Value<'a>, Failed> {
-    concat_one(array, element, true)
+fn prepend<'a>(element: &Value<'a>, array: &Arc<Array>, budget: &Budget) -> Result<Value<'a>, Failed> {
+    concat_one(array, element, true, budget)
 }
 
-fn concat_one<'a>(array: &Arc<Array>, element: &Value<'a>, first: bool) -> Result<Value<'a>, Failed> {
+fn concat_one<'a>(array: &Arc<Array>, element: &Value<'a>, first: bool, budget: &Budget) -> Result<Value<'a>, Failed> {
+    budget.make(element.own_bytes() + 64)?;
     let one = Arc::new(Array::of(vec![element.clone().owned()]));
     if array.dimensions().len() > 1 {
-        return Err(Failed);
+        return Err(Failed::Invalid);
     }
-    if first { concat(&one, array) } else { concat(array, &one) }
+    if first { concat(&one, array, budget) } else { concat(array, &one, budget) }
 }

@@ -4,6 +4,7 @@
 //! row as logical replication sends it. What is not understood exactly is refused; nothing is guessed. The README has the language.
 
 mod analyse;
+mod budget;
 mod condition;
 mod error;
 mod eval;
@@ -21,6 +22,7 @@ mod syntax;
 mod types;
 mod union;
 
+pub use budget::TooCostly;
 pub use condition::{Condition, Filter, InnerTable, Membership, Named, Position, Query, inner_tables};
 pub use error::ParseError;
 pub use index::{Explanation, Filing, Index};

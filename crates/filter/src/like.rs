@@ -1,11 +1,13 @@
 //! LIKE, with `\` as the escape character.
 
-use crate::types::cast::Failed;
+use crate::budget::{Budget, Failed};
 use std::borrow::Cow;
 
-/// Most steps that one match may take; what needs more is an error, as patterns with many wildcards on long texts take the product of both
-/// lengths.
-const STEPS_MAX: u32 = 1 << 22;
+/// Steps are paid for so many at a time: patterns with many wildcards on long texts take the product of both lengths.
+const STEPS: u32 = 32;
+const STEP_COSTS: u64 = 3;
+/// Beginning a search costs as much as looking through so many bytes.
+const FIND_COSTS: usize = 192;
 
 /// One character of a pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,22 +40,22 @@ pub(crate) fn is_whole(mut pattern: &str) -> bool {
 }
 
 /// Whether a text matches. A pattern that ends in a lone escape is an error, once the match gets there.
-pub(crate) fn matches(text: &str, pattern: &str) -> Result<bool, Failed> {
+pub(crate) fn matches(text: &str, pattern: &str, budget: &Budget) -> Result<bool, Failed> {
     let (mut text, mut pattern) = (text, pattern);
     // After the last `%`: the pattern behind it, and the text that it was tried at.
     let mut retry: Option<(&str, &str)> = None;
-    let mut steps = 0;
+    let mut steps = 0_u32;
     loop {
-        steps += 1;
-        if steps > STEPS_MAX {
-            return Err(Failed);
+        if steps.is_multiple_of(STEPS) {
+            budget.spend(u64::from(STEPS) * STEP_COSTS)?;
         }
+        steps = steps.wrapping_add(1);
         if pattern.is_empty() {
             if text.is_empty() {
                 return Ok(true);
             }
         } else {
-            let (part, behind) = next_part(pattern).ok_or(Failed)?;
+            let (part, behind) = next_part(pattern).ok_or(Failed::Invalid)?;
             if part == Part::Any {
                 if behind.is_empty() {
                     return Ok(true);
@@ -79,8 +81,10 @@ pub(crate) fn matches(text: &str, pattern: &str) -> Result<bool, Failed> {
         if let Some((Part::Char(wanted), _)) = next_part(behind) {
             // Straight to where its first character is.
             let Some(at) = memchr::memmem::find(tried.as_bytes(), wanted.encode_utf8(&mut [0; 4]).as_bytes()) else {
+                budget.scan(FIND_COSTS + tried.len())?;
                 return Ok(false);
             };
+            budget.scan(FIND_COSTS + at)?;
             tried = &tried[at..];
         }
         (text, pattern, retry) = (tried, behind, Some((behind, tried)));

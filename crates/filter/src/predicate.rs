@@ -1,7 +1,8 @@
 //! A where clause that was understood.
 
 use crate::analyse;
-use crate::error::{ParseError, refuse};
+use crate::budget::{Budget, Failed, TooCostly};
+use crate::error::{ParseError, refuse_oversized};
 use crate::expr::Expr;
 use crate::print;
 use crate::row::Row;
@@ -24,10 +25,10 @@ impl Predicate {
     pub fn parse(sql: &str, params: &[(u32, String)], schema: &Schema) -> Result<Self, ParseError> {
         let read = || {
             if params.iter().map(|(_, value)| value.len()).sum::<usize>() > PARAMS_BYTES_MAX {
-                return refuse(0, format!("parameters are longer than {PARAMS_BYTES_MAX} bytes"));
+                return refuse_oversized(0, format!("parameters are longer than {PARAMS_BYTES_MAX} bytes"));
             }
             let tree = syntax::parse(sql, params)?;
-            analyse::condition(&tree, schema)
+            analyse::condition(&tree, schema, &Budget::of_clause())
         };
         match read() {
             Ok(expr) => Ok(Self { expr, schema: schema.clone() }),
@@ -35,15 +36,20 @@ impl Predicate {
         }
     }
 
-    /// The same as SQL for Postgres: with its parameters in it, in parentheses throughout, and independent of the session's settings. Texts
-    /// are ordered by bytes, as [`Predicate::holds`] does, whatever the database's collation.
+    /// The same as SQL for Postgres: with its parameters in it, in parentheses throughout, and independent of the session's settings and search
+    /// path. Texts are ordered by bytes, as [`Predicate::holds`] does, whatever the database's collation.
     pub fn sql(&self) -> String {
         print::sql(&self.expr, &self.schema)
     }
 
+    /// The same for people. Predicates of one table that have the same text are the same.
+    pub fn canonical(&self) -> String {
+        print::canonical(&self.expr, &self.schema)
+    }
+
     /// Whether it is true (not false, not null, and no error) for a row: the texts of its columns as Postgres sends them, `None` for nulls.
-    pub fn holds(&self, row: &[Option<&[u8]>]) -> bool {
-        self.expr.truth(&Row::new(&self.schema, row)) == Ok(Some(true))
+    pub fn holds(&self, row: &[Option<&[u8]>]) -> Result<bool, TooCostly> {
+        decided(self.expr.truth(&Row::new(&self.schema, row)))
     }
 
     /// The columns that it looks at, ascending.
@@ -56,9 +62,18 @@ impl Predicate {
     }
 }
 
+/// Whether a row satisfies a condition. What fails does not; what is too costly is not known.
+pub(crate) fn decided(truth: Result<Option<bool>, Failed>) -> Result<bool, TooCostly> {
+    match truth {
+        Ok(truth) => Ok(truth == Some(true)),
+        Err(Failed::Invalid) => Ok(false),
+        Err(Failed::Costly) => Err(TooCostly),
+    }
+}
+
 impl fmt::Debug for Predicate {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(&self.sql())
+        out.write_str(&self.canonical())
     }
 }
 

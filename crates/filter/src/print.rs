@@ -1,5 +1,9 @@
 //! Expressions as SQL that means the same on any server and in any session: every operator in parentheses, every constant with its type,
 //! every order of texts by bytes, every use of a time zone in UTC.
+//!
+//! There are two spellings. [`canonical`] is for people, and for telling whether two clauses say the same. [`sql`] is for Postgres: each
+//! function, operator, type and collation is that of `pg_catalog`, whatever the search path, and no cast is left that a type's owner may
+//! have defined.
 
 use crate::expr::{Choice, Expr};
 use crate::function::{Function, Spelling};
@@ -8,15 +12,50 @@ use crate::syntax::Test;
 use crate::types::value::Value;
 use crate::types::{Base, Type, output};
 
+/// For Postgres.
 pub(crate) fn sql(expr: &Expr, schema: &Schema) -> String {
-    let mut printer = Printer { out: String::new(), schema };
+    print(expr, schema, true)
+}
+
+/// For people, and for comparing.
+pub(crate) fn canonical(expr: &Expr, schema: &Schema) -> String {
+    print(expr, schema, false)
+}
+
+fn print(expr: &Expr, schema: &Schema, qualified: bool) -> String {
+    let mut printer = Printer { out: String::new(), schema, qualified };
     printer.expr(expr);
     printer.out
+}
+
+/// An operator of `pg_catalog`, with blanks around it.
+pub(crate) fn operator(symbol: &str) -> String {
+    format!(" OPERATOR(pg_catalog.{symbol}) ")
+}
+
+/// That `side` equals one of `values`, which have this type.
+pub(crate) fn is_one_of(side: &str, ty: Type, values: &[String], schema: &Schema) -> String {
+    if catalog_name(ty.base).is_none() && sql_name(ty.base, schema).is_none() {
+        let each = |value: &String| format!("({side}{}{value})", operator("="));
+        return format!("({})", values.iter().map(each).collect::<Vec<_>>().join(" OR "));
+    }
+    format!("({side}{}ANY (ARRAY[{}]))", operator("="), values.join(", "))
+}
+
+/// The name of a type that was made in the database. With it a literal has just this type, whatever casts there are: one that takes its type
+/// from what it stands beside may make an operator another one, behind a cast of somebody's.
+fn sql_name(base: Base, schema: &Schema) -> Option<&str> {
+    match base {
+        Base::Enum(of) => schema.type_sql(of),
+        _ => None,
+    }
 }
 
 struct Printer<'a> {
     out: String,
     schema: &'a Schema,
+    /// Spelled for Postgres.
+    qualified: bool,
 }
 
 /// What sorts differently in different collations. Columns of type `name` always sort by bytes.
@@ -39,7 +78,7 @@ impl Printer<'_> {
         match expr {
             Expr::Column(column) => self.identifier(*column),
             Expr::Const(value, ty) => self.constant(value, *ty),
-            Expr::Hole(at, ty) => self.push(&format!("${}::{}", u32::from(*at) + 1, ty.name())),
+            Expr::Hole(at, ty) => self.push(&format!("${}::{}", u32::from(*at) + 1, self.type_name(*ty))),
             Expr::And(list) => self.joined(list, " AND "),
             Expr::Or(list) => self.joined(list, " OR "),
             Expr::Not(operand) => self.around("(NOT ", operand, ")"),
@@ -47,8 +86,8 @@ impl Printer<'_> {
                 self.infix(&sides[0], comparison.symbol(), &sides[1], comparison.orders() && is_collated(*ty));
             }
             Expr::Distinct(differ, _, sides) => {
-                let symbol = if *differ { "IS DISTINCT FROM" } else { "IS NOT DISTINCT FROM" };
-                self.infix(&sides[0], symbol, &sides[1], false);
+                let words = if *differ { " IS DISTINCT FROM " } else { " IS NOT DISTINCT FROM " };
+                self.infix_in(&sides[0], words, &sides[1], "");
             }
             Expr::Is { not, test, operand } => {
                 let word = match test {
@@ -63,21 +102,20 @@ impl Printer<'_> {
             }
             Expr::Like(like, sides) => {
                 let collation = if like.folded && !like.ascii && sides.iter().any(sorts) { "default" } else { "" };
-                self.infix_in(&sides[0], like.symbol(), &sides[1], collation);
+                self.infix_in(&sides[0], &self.operator(like.symbol()), &sides[1], collation);
             }
             Expr::Quantified { operator, all, base, sides } => {
                 self.around("(", &sides[0], "");
                 if is_collated((*base).into()) && matches!(operator, crate::expr::Operator::Compare(c) if c.orders()) {
-                    self.push(" COLLATE \"C\"");
+                    self.collation("C");
                 }
-                self.push(" ");
-                self.push(operator.symbol());
-                self.around(if *all { " ALL (" } else { " ANY (" }, &sides[1], "))");
+                self.push(&self.operator(operator.symbol()));
+                self.around(if *all { "ALL (" } else { "ANY (" }, &sides[1], "))");
             }
             Expr::Cast { from, to, operand } => self.cast(*from, *to, operand),
             Expr::Fit { base, modifiers, operand } => {
                 let [first, second] = modifiers;
-                self.around("(", operand, &format!(")::{}({first}", base.name()));
+                self.around("(", operand, &format!(")::{}({first}", self.type_name((*base).into())));
                 if *base == Base::Numeric {
                     self.push(&format!(",{second}"));
                 }
@@ -89,10 +127,7 @@ impl Printer<'_> {
                 self.push("ARRAY[");
                 self.list(list, false);
                 self.push("]");
-                if !matches!(base, Base::Enum(_) | Base::Other(_)) {
-                    self.push("::");
-                    self.push(&Type::array(*base).name());
-                }
+                self.typed(Type::array(*base));
             }
         }
     }
@@ -116,19 +151,49 @@ impl Printer<'_> {
             self.push(if i == 0 { "" } else { ", " });
             self.expr(expr);
             if collated {
-                self.push(" COLLATE \"C\"");
+                self.collation("C");
             }
         }
     }
 
-    fn infix(&mut self, left: &Expr, symbol: &str, right: &Expr, collated: bool) {
-        self.infix_in(left, symbol, right, if collated { "C" } else { "" });
+    fn collation(&mut self, name: &str) {
+        self.push(if self.qualified { " COLLATE pg_catalog.\"" } else { " COLLATE \"" });
+        self.push(name);
+        self.push("\"");
     }
 
-    fn infix_in(&mut self, left: &Expr, symbol: &str, right: &Expr, collation: &str) {
-        let collation = if collation.is_empty() { String::new() } else { format!(" COLLATE \"{collation}\"") };
-        self.around("(", left, &format!("{collation} {symbol} "));
-        self.around("", right, &format!("{collation})"));
+    /// With blanks around it.
+    fn operator(&self, symbol: &str) -> String {
+        if self.qualified { operator(symbol) } else { format!(" {symbol} ") }
+    }
+
+    /// A function's name and the parenthesis that opens its arguments.
+    fn function(&self, name: &str) -> String {
+        if self.qualified { format!("pg_catalog.{name}(") } else { format!("{name}(") }
+    }
+
+    fn type_name(&self, ty: Type) -> String {
+        let brackets = if ty.array { "[]" } else { "" };
+        match (catalog_name(ty.base), sql_name(ty.base, self.schema)) {
+            (Some(name), _) if self.qualified => format!("pg_catalog.{name}{brackets}"),
+            (None, Some(name)) if self.qualified => format!("{name}{brackets}"),
+            _ => ty.name(),
+        }
+    }
+
+    fn infix(&mut self, left: &Expr, symbol: &str, right: &Expr, collated: bool) {
+        self.infix_in(left, &self.operator(symbol), right, if collated { "C" } else { "" });
+    }
+
+    /// `between` has blanks around it.
+    fn infix_in(&mut self, left: &Expr, between: &str, right: &Expr, collation: &str) {
+        for (before, side, after) in [("(", left, between), ("", right, ")")] {
+            self.around(before, side, "");
+            if !collation.is_empty() {
+                self.collation(collation);
+            }
+            self.push(after);
+        }
     }
 
     fn identifier(&mut self, column: u16) {
@@ -153,50 +218,80 @@ impl Printer<'_> {
             Value::Null => self.push("NULL"),
             Value::Bool(value) => return self.push(if *value { "TRUE" } else { "FALSE" }),
             value => {
-                let text = output::print(value, ty, self.schema).into_owned();
+                let text = output::print_constant(value, ty, self.schema).into_owned();
                 self.quoted(&text);
             }
         }
-        // Nobody told us what an enum is called: its literals take their type from what they stand beside.
-        if !matches!(ty.base, Base::Unknown | Base::Enum(_) | Base::Other(_)) {
-            // The length of `character` would be 1.
-            let name = if ty.base == Base::Bpchar {
-                if ty.array { "bpchar[]" } else { "bpchar" }.to_owned()
-            } else {
-                ty.name()
-            };
+        self.typed(ty);
+    }
+
+    /// Says which type a value has; what nobody told us the name of takes its type from what it stands beside.
+    fn typed(&mut self, ty: Type) {
+        let is_named = catalog_name(ty.base).is_some() || self.qualified && sql_name(ty.base, self.schema).is_some();
+        if is_named {
             self.push("::");
-            self.push(&name);
+            self.push(&self.unbounded(ty));
+        }
+    }
+
+    /// The name of a type; the length of `character` would be 1.
+    fn unbounded(&self, ty: Type) -> String {
+        match (ty.base, ty.array) {
+            (Base::Bpchar, true) if !self.qualified => "bpchar[]".to_owned(),
+            (Base::Bpchar, false) if !self.qualified => "bpchar".to_owned(),
+            _ => self.type_name(ty),
         }
     }
 
     fn cast(&mut self, from: Type, to: Type, operand: &Expr) {
-        let utc = "timezone('UTC', ";
+        let utc = self.utc();
         match (from.base, to.base) {
             (Base::Timestamp, Base::Timestamptz) | (Base::Timestamptz, Base::Timestamp) => {
-                self.around(utc, operand, ")")
+                self.around(&utc, operand, ")")
             }
-            (Base::Date, Base::Timestamptz) => self.around("timezone('UTC', (", operand, ")::timestamp)"),
-            (Base::Timestamptz, _) => self.around("(timezone('UTC', ", operand, &format!("))::{}", to.name())),
-            (_, Base::Bpchar) => self.around("(", operand, if to.array { ")::bpchar[]" } else { ")::bpchar" }),
-            _ => self.around("(", operand, &format!(")::{}", to.name())),
+            (Base::Date, Base::Timestamptz) => {
+                let timestamp = if self.qualified { "pg_catalog.timestamp" } else { "timestamp" };
+                self.around(&format!("{utc}("), operand, &format!(")::{timestamp})"));
+            }
+            (Base::Timestamptz, _) => {
+                self.around(&format!("({utc}"), operand, &format!("))::{}", self.type_name(to)));
+            }
+            (Base::Enum(_) | Base::Other(_), _) if self.qualified => self.output(to, operand),
+            _ => self.around("(", operand, &format!(")::{}", self.unbounded(to))),
         }
+    }
+
+    /// The text that the type's output function gives, as a value of `to`. A cast may have been defined by the owner of the type, and would run
+    /// with the rights of who asks.
+    fn output(&mut self, to: Type, operand: &Expr) {
+        self.around("(CASE WHEN pg_catalog.num_nulls(", operand, ")");
+        self.push(&operator("="));
+        self.around("1 THEN NULL ELSE pg_catalog.format('%s', ", operand, &format!(") END)::{}", self.unbounded(to)));
+    }
+
+    /// What a moment becomes a moment of UTC by.
+    fn utc(&self) -> String {
+        format!("{}'UTC', ", self.function("timezone"))
     }
 
     fn call(&mut self, function: Function, args: &[Expr]) {
         match function.spelling() {
             Spelling::Infix(symbol) => self.infix(&args[0], symbol, &args[1], false),
             // The blank keeps `- -1` from being a comment.
-            Spelling::Prefix(symbol) => self.around(&format!("({symbol} "), &args[0], ")"),
+            Spelling::Prefix(symbol) => {
+                let symbol = self.operator(symbol);
+                self.around(&format!("({} ", symbol.trim()), &args[0], ")");
+            }
             Spelling::Named(name)
                 if matches!(function, Function::Lower { ascii: false } | Function::Upper { ascii: false })
                     && sorts(&args[0]) =>
             {
-                self.around(&format!("(SELECT {name}("), &args[0], " COLLATE \"default\"))");
+                self.around(&format!("(SELECT {}", self.function(name)), &args[0], "");
+                self.collation("default");
+                self.push("))");
             }
             Spelling::Named(name) => {
-                self.push(name);
-                self.push("(");
+                self.push(&self.function(name));
                 self.list(args, false);
                 self.push(")");
             }
@@ -209,7 +304,8 @@ impl Printer<'_> {
             Function::Unpad => self.expr(&args[0]),
             Function::ZonedAdd | Function::ZonedSubtract => {
                 let symbol = if function == Function::ZonedAdd { "+" } else { "-" };
-                self.around("timezone('UTC', (timezone('UTC', ", &args[0], &format!(") {symbol} "));
+                let (utc, symbol) = (self.utc(), self.operator(symbol));
+                self.around(&format!("{utc}({utc}"), &args[0], &format!("){symbol}"));
                 self.around("", &args[1], "))");
             }
             Function::Element => {
@@ -240,10 +336,38 @@ impl Printer<'_> {
             Choice::Greatest => ("GREATEST(", false),
             Choice::Least => ("LEAST(", false),
             Choice::NullIf => ("NULLIF(", false),
+            Choice::Concat if self.qualified => ("pg_catalog.concat(", false),
             Choice::Concat => ("concat(", false),
         };
         self.push(name);
         self.list(args, collated);
         self.push(if collated { "))" } else { ")" });
     }
+}
+
+/// As `pg_type.typname` has it.
+fn catalog_name(base: Base) -> Option<&'static str> {
+    Some(match base {
+        Base::Bool => "bool",
+        Base::Int2 => "int2",
+        Base::Int4 => "int4",
+        Base::Int8 => "int8",
+        Base::Float4 => "float4",
+        Base::Float8 => "float8",
+        Base::Numeric => "numeric",
+        Base::Text => "text",
+        Base::Varchar => "varchar",
+        Base::Bpchar => "bpchar",
+        Base::Name => "name",
+        Base::Uuid => "uuid",
+        Base::Bytea => "bytea",
+        Base::Date => "date",
+        Base::Time => "time",
+        Base::Timestamp => "timestamp",
+        Base::Timestamptz => "timestamptz",
+        Base::Interval => "interval",
+        Base::Json => "json",
+        Base::Jsonb => "jsonb",
+        Base::Unknown | Base::Enum(_) | Base::Other(_) => return None,
+    })
 }

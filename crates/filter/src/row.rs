@@ -1,7 +1,7 @@
 //! A row whose values are read when they are asked for, each once.
 
+use crate::budget::{Budget, Failed};
 use crate::schema::Schema;
-use crate::types::cast::Failed;
 use crate::types::input;
 use crate::types::value::Value;
 use std::cell::OnceCell;
@@ -11,24 +11,48 @@ pub(crate) struct Row<'a> {
     values: &'a [Option<&'a [u8]>],
     /// What stands in the holes of the expression that is evaluated.
     pub(crate) holes: &'a [Value<'static>],
+    /// What the evaluation may still cost.
+    pub(crate) budget: Budget,
+    /// The same of reading values, which is done once for all that look at the row.
+    reading: Budget,
+    /// Bytes of all values.
+    bytes: usize,
     cells: Box<[OnceCell<Result<Value<'a>, Failed>>]>,
 }
 
 static NULL: Value<'static> = Value::Null;
 
 impl<'a> Row<'a> {
-    /// Columns that the row has not are null.
+    /// With the budget of one evaluation. Columns that the row has not are null.
     pub(crate) fn new(schema: &'a Schema, values: &'a [Option<&'a [u8]>]) -> Self {
+        let bytes = values.iter().flatten().map(|value| value.len()).sum();
+        let (budget, reading) = (Budget::of(Budget::of_evaluation(bytes)), Budget::of(Budget::of_reading(bytes)));
         let cells = (0..values.len().min(schema.columns().len())).map(|_| OnceCell::new()).collect();
-        Self { schema, values, holes: &[], cells }
+        Self { schema, values, holes: &[], budget, reading, bytes, cells }
+    }
+
+    /// For what looks at no column.
+    pub(crate) fn of_constants(schema: &'a Schema) -> Self {
+        Self::new(schema, &[])
+    }
+
+    /// For what costs no more than the row's own size.
+    pub(crate) fn without_limit(mut self) -> Self {
+        (self.budget, self.reading) = (Budget::unlimited(), Budget::unlimited());
+        self
+    }
+
+    /// What one evaluation for this row may cost.
+    pub(crate) fn allowance(&self) -> u64 {
+        Budget::of_evaluation(self.bytes)
     }
 
     pub(crate) fn column(&self, column: u16) -> Result<&Value<'a>, Failed> {
         let at = usize::from(column);
         let (Some(cell), Some(Some(bytes))) = (self.cells.get(at), self.values.get(at)) else { return Ok(&NULL) };
-        let read = || {
-            let text = std::str::from_utf8(bytes).map_err(|_| Failed)?;
-            input::parse(text, self.schema.type_of(column), self.schema).map_err(|_| Failed)
+        let read = || -> Result<_, Failed> {
+            let text = std::str::from_utf8(bytes).map_err(|_| Failed::Invalid)?;
+            Ok(input::parse(text, self.schema.type_of(column), self.schema, &self.reading)?)
         };
         cell.get_or_init(read).as_ref().map_err(|failed| *failed)
     }

@@ -13,6 +13,8 @@ pub struct Column {
     pub element_oid: u32,
     /// Of an enum, or of the elements of an array of enums: its labels in order.
     pub labels: Vec<String>,
+    /// Of an enum, or of the elements of an array of enums: its name as SQL, with its schema; empty if it is not known.
+    pub type_sql: String,
 }
 
 /// The columns of a table, in the order of its rows. A clone is the same schema.
@@ -76,6 +78,12 @@ impl Schema {
     /// Of an enum, by the column that stands for it.
     pub(crate) fn labels(&self, of: u16) -> &[String] {
         &self.0.columns[usize::from(of)].labels
+    }
+
+    /// The name of an enum as SQL, by the column that stands for it; `None` if it is not known.
+    pub(crate) fn type_sql(&self, of: u16) -> Option<&str> {
+        let sql = self.0.columns.get(usize::from(of))?.type_sql.as_str();
+        (!sql.is_empty()).then_some(sql)
     }
 }
 

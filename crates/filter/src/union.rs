@@ -36,26 +36,19 @@ fn equality(expr: &Expr) -> Option<(u16, Type, &Expr)> {
 #[must_use]
 pub fn any_sql<'a>(predicates: impl IntoIterator<Item = &'a Predicate>) -> String {
     let mut parts: Vec<String> = Vec::new();
-    let mut lists: HashMap<(u16, Type), usize> = HashMap::new();
+    let mut lists: HashMap<(u16, Type), (&Predicate, Vec<String>)> = HashMap::new();
     for predicate in predicates {
         match predicate.equality() {
             None => parts.push(predicate.sql()),
             Some((column, ty, value)) => {
-                let value = print::sql(value, &predicate.schema);
-                match lists.get(&(column, ty)) {
-                    Some(list) => {
-                        parts[*list].push_str(", ");
-                        parts[*list].push_str(&value);
-                    }
-                    None => {
-                        lists.insert((column, ty), parts.len());
-                        parts.push(format!("({} IN ({value}", print::sql(&Expr::Column(column), &predicate.schema)));
-                    }
-                }
+                let (_, values) = lists.entry((column, ty)).or_insert_with(|| (predicate, Vec::new()));
+                values.push(print::sql(value, &predicate.schema));
             }
         }
     }
-    lists.values().for_each(|list| parts[*list].push_str("))"));
+    parts.extend(lists.iter().map(|((column, ty), (of, values))| {
+        print::is_one_of(&print::sql(&Expr::Column(*column), &of.schema), *ty, values, &of.schema)
+    }));
     if parts.is_empty() { "false".to_owned() } else { parts.join(" OR ") }
 }
 
@@ -74,11 +67,11 @@ mod tests {
     fn values_of_one_column_become_a_list() {
         let all = parsed(&["name = 'a'", "id = 7 AND name > 'x'", "'b' = name", "name LIKE 'c%'", "name = 'it''s'"]);
         let sql = any_sql(&all);
-        let values: Vec<String> = ["a", "b", "it''s"].iter().map(|text| format!("'{text}'::text")).collect();
-        let name = print::sql(&Expr::Column(1), &all[0].schema);
-        assert!(sql.contains(&format!("({name} IN ({}))", values.join(", "))), "{sql}");
+        let values: Vec<String> = ["a", "b", "it''s"].iter().map(|text| format!("'{text}'::pg_catalog.text")).collect();
+        let names = format!("(\"name\" OPERATOR(pg_catalog.=) ANY (ARRAY[{}]))", values.join(", "));
+        assert!(sql.contains(&names), "{sql}");
         assert!(sql.contains(&all[3].sql()), "{sql}");
-        assert_eq!(sql.matches(" IN (").count(), 2, "{sql}");
+        assert_eq!(sql.matches(" ANY (").count(), 2, "{sql}");
         assert_eq!(sql.matches(") OR (").count(), 2, "{sql}");
     }
 

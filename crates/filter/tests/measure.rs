@@ -55,6 +55,7 @@ fn rows() {
             index.matching(
                 &[Some(b"1"), Some(name.as_bytes()), Some(a.as_bytes()), Some(b"same"), Some(b"d")],
                 &mut out,
+                &mut Vec::new(),
             );
             found += out.len();
         }

@@ -268,13 +268,15 @@ fn families(s: &Snapshot, door: &Door) -> Vec<(&'static str, Kind, &'static str,
 
 #[rustfmt::skip]
 #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
-fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 26] {
+fn shape_families(shapes: &Shapes) -> [(&'static str, Kind, &'static str, f64); 28] {
     use Kind::{Counter, Gauge};
     let f = |n: u64| n as f64;
     let s = &shapes.stats;
     [
         ("shapes", Gauge, "Shapes that exist.", s.shapes as f64),
         ("shape_source_active", Gauge, "1 while changes come in from Postgres.", f(s.active.into())),
+        ("shape_source_left_total", Counter, "Times that all shapes were dropped because Postgres no longer had the history that was read.", f(s.left)),
+        ("shape_catalog_compared_total", Counter, "Times that the tables of shapes were compared with Postgres's catalog.", f(s.compared)),
         ("shape_transactions_total", Counter, "Transactions of Postgres that were applied.", f(s.transactions)),
         ("shape_changes_total", Counter, "Changes that were made for shapes, one for all that have the same columns.", f(s.changes)),
         ("shape_changes_told_total", Counter, "Changes given to shapes: per change above, the fan-out.", f(s.told)),

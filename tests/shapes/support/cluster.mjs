@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict"
 import { execFile, execFileSync } from "node:child_process"
-import { appendFileSync, chownSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { appendFileSync, chownSync, existsSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -71,6 +71,13 @@ export class Cluster {
     })
   }
 
+  /** A role must say who it is by this method; all others are trusted. */
+  async only(role, method) {
+    const file = join(this.data, "pg_hba.conf")
+    writeFileSync(file, `host all ${role} 127.0.0.1/32 ${method}\n${readFileSync(file, "utf8")}`)
+    await this.sql("SELECT pg_reload_conf()")
+  }
+
   /** `mode`: fast, or immediate, which is a crash. */
   async stop(mode = "fast") {
     await this.program("pg_ctl", "stop", "-w", "-t", "60", "-s", "-D", this.data, "-m", mode)
@@ -85,9 +92,69 @@ export class Cluster {
     await this.program("pg_ctl", "promote", "-w", "-t", "60", "-s", "-D", this.data)
   }
 
+  // ---- storage that is set back
+
+  /** Keeps the files as they are now, for `setBack`. */
+  async keep() {
+    await this.stop()
+    rmSync(join(this.folder, "kept"), { recursive: true, force: true })
+    await run("cp", ["-a", this.data, join(this.folder, "kept")])
+    await this.again()
+  }
+
+  /** The files are again what they were when they were kept: the same system, on the same timeline, at an earlier time. */
+  async setBack() {
+    await this.stop("immediate")
+    rmSync(this.data, { recursive: true, force: true })
+    await run("cp", ["-a", join(this.folder, "kept"), this.data])
+    await this.again()
+  }
+
+  // ---- a physical standby
+
+  /** Makes and starts one, which follows from now on. `settings` are its own. Restarts the primary. */
+  async standby(settings = {}) {
+    this.other = join(this.folder, "standby")
+    this.otherPort = await freePort()
+    await this.stop()
+    rmSync(this.other, { recursive: true, force: true })
+    await run("cp", ["-a", this.data, this.other])
+    // Slots are the primary's.
+    rmSync(join(this.other, "pg_replslot"), { recursive: true })
+    await run("install", ["-d", "-m", "700", ...(owner.uid ? ["-o", USER] : []), join(this.other, "pg_replslot")])
+    const own = { primary_conninfo: `host=127.0.0.1 port=${this.port} user=postgres dbname=postgres application_name=standby`, ...settings }
+    const lines = Object.entries(own).map(([key, value]) => `${key} = '${value}'\n`)
+    appendFileSync(join(this.other, "postgresql.conf"), lines.join(""))
+    await run("install", ["-m", "600", ...(owner.uid ? ["-o", USER] : []), "/dev/null", join(this.other, "standby.signal")])
+    await this.again()
+    await this.startStandby()
+  }
+
+  async startStandby() {
+    const log = join(this.folder, "standby.log")
+    await this.program("pg_ctl", "start", "-w", "-t", "60", "-s", "-D", this.other, "-l", log, "-o", `-p ${this.otherPort}`).catch((error) => {
+      throw new Error(`the standby does not start: ${readFileSync(log, "utf8").slice(-500)}`, { cause: error })
+    })
+  }
+
+  /** From now on it hears nothing. */
+  async stopStandby() {
+    await this.program("pg_ctl", "stop", "-w", "-t", "60", "-s", "-D", this.other, "-m", "fast")
+  }
+
+  /** The primary crashes, and the standby, which may have been stopped before, takes its place and address with what it has. */
+  async promoteStandby(mode = "immediate") {
+    await this.stop(mode)
+    if (existsSync(join(this.other, "postmaster.pid"))) await this.stopStandby()
+    renameSync(this.data, join(this.folder, `left-${Date.now()}`))
+    renameSync(this.other, this.data)
+    await this.again()
+    await this.program("pg_ctl", "promote", "-w", "-t", "60", "-s", "-D", this.data)
+  }
+
   /** One statement on a connection of its own; its rows. */
-  async sql(text, { database = "postgres" } = {}) {
-    const client = new pg.Client({ connectionString: this.url.replace(/[^/]*$/, database) })
+  async sql(text, { database = "postgres", port = this.port } = {}) {
+    const client = new pg.Client({ connectionString: this.url.replace(`:${this.port}/`, `:${port}/`).replace(/[^/]*$/, database) })
     client.on("error", () => {})
     await client.connect()
     try {
@@ -100,6 +167,7 @@ export class Cluster {
 
   async remove() {
     await this.stop("immediate").catch(() => {})
+    if (this.other && existsSync(join(this.other, "postmaster.pid"))) await this.stopStandby().catch(() => {})
     rmSync(this.folder, { recursive: true, force: true })
   }
 }

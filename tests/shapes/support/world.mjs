@@ -112,7 +112,9 @@ export class World {
     const env = { ...process.env, DATABASE_URL: this.url, ELECTRIC_REPLICATION_STREAM_ID: this.database, ...this.settings }
     for (const key of Object.keys(env)) if (env[key] === undefined) delete env[key]
     const args = [this.command, "--listen", "127.0.0.1:0", "--data", this.data, "--ready-file", file, ...this.flags]
-    this.process = spawn(process.env.THALWEG_BIN, args, { env, stdio: ["ignore", log, log] })
+    // `wrap`: a command that puts itself in the place of the server, with limits.
+    const [program, ...rest] = [...(this.wrap ?? []), process.env.THALWEG_BIN, ...args]
+    this.process = spawn(program, rest, { env, stdio: ["ignore", log, log] })
     const server = this.process
     running.add(server)
     this.ended = new Promise((resolve) => server.once("exit", (code, signal) => resolve(running.delete(server) && (code ?? signal))))

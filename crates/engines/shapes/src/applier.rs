@@ -1,20 +1,20 @@
 //! Puts transactions into the change log and into their shapes.
 
+use crate::acknowledge::Acknowledge;
 use crate::engine::Engine;
+use crate::format::note::Anchor;
 use crate::format::references::{Group, References};
 use crate::marks::Mark;
 use crate::router::Upset;
 use crate::shape::Shape;
-use crate::source::catalog;
-use crate::source::error::SourceError;
+use crate::source::anchor::Diverged;
 use crate::source::replicate::Apply;
-use crate::source::session::Session;
 use crate::state::entries::Entry;
 use crate::state::transaction::Transaction;
 use crate::store::StoreError;
-use crate::subquery::{Asking, Publication, Verdict};
+use crate::subquery::{Ended, Publication, Verdict};
 use bytes::Bytes;
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_base::Lsn;
@@ -39,7 +39,7 @@ pub(crate) enum ApplyError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Diverged(#[from] Diverged),
 }
 
 /// Applies what one stream sends.
@@ -52,13 +52,11 @@ pub(crate) struct Applier {
     references_tail: u64,
     /// Where the bodies of this transaction begin.
     first: u64,
-    /// Ends of transactions, each with the end of the journal's frame that must be durable before it is told to Postgres.
-    unconfirmed: VecDeque<(Lsn, u64)>,
+    acknowledge: Acknowledge,
     /// Everything before it was applied.
     reached: u64,
     /// The end of the last frame.
     written: Lsn,
-    flushed: u64,
     /// Something was written since the last pause.
     fresh: bool,
 }
@@ -76,10 +74,9 @@ impl Applier {
             tail,
             references_tail,
             first: tail,
-            unconfirmed: VecDeque::new(),
+            acknowledge: Acknowledge::new(from),
             reached: from,
             written: Lsn::ZERO,
-            flushed: from,
             fresh: false,
         }
     }
@@ -159,15 +156,23 @@ impl Applier {
         Ok(())
     }
 
-    /// Asks what a table is a partition of, which the stream does not say.
-    fn meet(&mut self, relation: u32) -> Result<(), ApplyError> {
-        let mut session = Session::connect(&self.engine.config.query_database)?;
-        let publication = self.engine.config.publication();
-        let found = catalog::lookup_oids(&mut session.conn, &publication, &[relation])?;
-        // A table that is gone by now has no shapes that go on.
-        let ancestors = found.into_iter().next().map(|found| found.table.ancestors).unwrap_or_default();
-        self.engine.router.lock().know_ancestors([(relation, ancestors)]);
-        Ok(())
+    /// Finds out what a table is a partition of. If that cannot be had in time, shapes that its rows may belong to are dropped.
+    fn meet(&mut self, relation: u32, transaction: Option<&Transaction>) {
+        match self.engine.partitions.ancestors(relation) {
+            Ok(ancestors) => self.engine.router.lock().know_ancestors([(relation, ancestors)]),
+            Err(error) => {
+                tracing::warn!(relation, %error, "it is not known what a table is a partition of");
+                let wholes: Vec<u32> = self.engine.router.lock().wholes().collect();
+                for oid in wholes {
+                    let why = "may have a new partition";
+                    let end = match transaction {
+                        None => self.engine.drop_table(oid, why),
+                        Some(transaction) => self.engine.drop_table_by(oid, why, transaction.xid, transaction.lsn),
+                    };
+                    (self.written, self.fresh) = (self.written.max(end), true);
+                }
+            }
+        }
     }
 
     fn references(&self, transaction: &Transaction) -> References {
@@ -207,40 +212,44 @@ impl Applier {
             Err(tables) => {
                 let drop = graph.of_tables(&tables).into_iter();
                 Verdict {
-                    drop: drop.map(|shape| (shape, "one transaction changed too much")).collect(),
+                    drop: drop.map(|shape| (shape, "one transaction changed too much".into())).collect(),
                     ..Verdict::default()
                 }
             }
         }
     }
 
-    /// What the graph wants done after what it saw was written.
-    fn carry_out(&mut self, verdict: Verdict) {
+    /// Drops the shapes that cannot go on with what the graph saw. That is written before what it saw: a start must not find a shape whose log
+    /// has this transaction behind it, and knows nothing of it.
+    fn drop_ended(&mut self, verdict: &Verdict) {
         for (shape, why) in &verdict.drop {
-            tracing::info!(table = %shape.family.name, "a shape with subqueries is dropped: {why}");
-            self.written = self.written.max(self.engine.drop_shape(shape));
+            let end = match why {
+                Ended::Because(why) => {
+                    tracing::info!(table = %shape.family.name, "a shape with subqueries is dropped: {why}");
+                    self.engine.drop_shape(shape)
+                }
+                Ended::Costly => self.engine.drop_costly(shape),
+            };
+            self.written = self.written.max(end);
             self.fresh = true;
-        }
-        if verdict.ask.is_empty() {
-            return;
-        }
-        if let Some(snapshot) = Asking::begin(&self.engine, verdict.ask.clone()) {
-            self.engine.subqueries.graph.lock().asked(&verdict.ask, &snapshot);
         }
     }
 
-    /// A transaction is about to begin, or everything before `lsn` was applied.
-    fn pass(&mut self, xid: Option<u32>, lsn: u64) {
+    /// Everything before `lsn` was applied.
+    fn pass(&mut self, lsn: u64) {
         let mut graph = self.engine.subqueries.graph.lock();
-        if graph.is_waiting() {
-            let verdict = graph.pass(xid, lsn);
+        if graph.is_listening() {
+            let verdict = graph.pass(None, lsn);
             drop(graph);
-            self.carry_out(verdict);
+            self.drop_ended(&verdict);
         }
     }
 
     /// Puts rows that came into the log, and shows what is durable.
     fn moves(&mut self) -> Result<(), ApplyError> {
+        self.engine.subqueries.asking.start(&self.engine);
+        // Snapshots may have become known since the stream got here.
+        self.pass(self.reached);
         for arrival in self.engine.subqueries.asking.arrivals() {
             let mut graph = self.engine.subqueries.graph.lock();
             match arrival.rows {
@@ -279,6 +288,7 @@ impl Applier {
     /// Writes rows that came for one shape, what waited for them, and what they do to others.
     fn put_in(&mut self, publication: Publication) -> Result<(), ApplyError> {
         let Publication { mut transaction, shape, pending, boundary, slot, verdict } = publication;
+        self.drop_ended(&verdict);
         let (bodies, lengths) = transaction.place(self.tail);
         let number: Arc<[u64]> = [shape.number].into();
         let mut own = References::new(boundary, transaction.xid);
@@ -318,7 +328,18 @@ impl Applier {
         if !references.groups.is_empty() || !references.began.is_empty() {
             all.push(references);
         }
-        self.append(bodies, &lengths, &all, true)?;
+        match self.append(bodies, &lengths, &all, true) {
+            Err(ApplyError::Store(error)) if error.frame_max().is_some() => {
+                tracing::warn!(%error, "shapes are dropped: rows that came for a subquery are for too many of them in turn (journal_segment_bytes)");
+                for shape in others.iter().map(|(other, _)| other).chain([&shape]) {
+                    self.written = self.written.max(self.engine.drop_shape(shape));
+                }
+                self.fresh = true;
+                self.engine.subqueries.asking.want(&self.engine, &verdict.ask);
+                return Ok(());
+            }
+            written => written?,
+        }
         let end = self.written;
         shape.lock().open_gate(pending, &rows, end);
         let mut holding = vec![(shape, end)];
@@ -332,9 +353,9 @@ impl Applier {
         }
         self.engine.subqueries.holding.lock().append(&mut holding);
         self.engine.positions.set_published(self.tail);
-        self.carry_out(verdict);
+        self.engine.subqueries.asking.want(&self.engine, &verdict.ask);
         // If nothing happens in the database, nobody says again how far it is.
-        self.pass(None, self.reached);
+        self.pass(self.reached);
         Ok(())
     }
 
@@ -389,24 +410,27 @@ impl Apply for Applier {
 
     fn begin(&mut self, xid: u32, lsn: u64) -> bool {
         let wanted = lsn > self.engine.positions.applied();
-        if wanted {
-            self.pass(Some(xid), lsn);
-        }
+        let verdict = {
+            // Who takes a snapshot meanwhile learns of the transaction, or the graph of the snapshot: one of both.
+            let mut graph = self.engine.subqueries.graph.lock();
+            self.engine.recent.lock().push(xid);
+            if wanted && graph.is_waiting() { graph.pass(Some(xid), lsn) } else { Verdict::default() }
+        };
+        self.drop_ended(&verdict);
         self.engine.router.lock().turn();
-        self.engine.recent.lock().push(xid);
         self.first = self.tail;
         self.transaction = wanted.then(|| Transaction::new(xid, lsn, self.engine.split_bytes()));
         wanted
     }
 
     fn change(&mut self, message: &Message<'_>) -> Result<(), ApplyError> {
-        let strangers = self.engine.router.lock().strangers(message);
-        for relation in strangers {
-            self.meet(relation)?;
-        }
         // Descriptions come outside of transactions too.
         let mut nothing = Transaction::new(0, 0, usize::MAX);
         let mut transaction = self.transaction.take();
+        let strangers = self.engine.router.lock().strangers(message);
+        for relation in strangers {
+            self.meet(relation, transaction.as_ref());
+        }
         let upsets = self.engine.router.lock().change(message, transaction.as_mut().unwrap_or(&mut nothing));
         for upset in upsets {
             let end = match upset {
@@ -420,8 +444,12 @@ impl Apply for Applier {
                         self.engine.drop_table_by(oid, why, transaction.xid, transaction.lsn)
                     }
                 },
+                Upset::Costly { slot } => {
+                    let shape = self.engine.router.lock().shape(slot).cloned();
+                    shape.map_or(Lsn::ZERO, |shape| self.engine.drop_costly(&shape))
+                }
                 Upset::Nullable(table) => {
-                    self.engine.described(table.oid);
+                    self.engine.described(Arc::clone(&table));
                     self.engine.store.put_table(&table)?
                 }
             };
@@ -440,6 +468,7 @@ impl Apply for Applier {
     fn commit(&mut self, end: u64) -> Result<(), ApplyError> {
         let Some(mut transaction) = self.transaction.take() else { return Ok(()) };
         let verdict = self.depend(&mut transaction);
+        self.drop_ended(&verdict);
         if transaction.is_empty() && verdict.began.is_empty() {
             self.engine.positions.processed(transaction.lsn);
         } else {
@@ -462,7 +491,7 @@ impl Apply for Applier {
         let evaluations =
             self.engine.router.lock().take_evaluations() + self.engine.subqueries.graph.lock().take_evaluations();
         self.engine.counters.applied(transaction.told(), evaluations);
-        self.carry_out(verdict);
+        self.engine.subqueries.asking.want(&self.engine, &verdict.ask);
         self.reached(end);
         if self.waiting() {
             self.moves()?;
@@ -470,17 +499,18 @@ impl Apply for Applier {
         Ok(())
     }
 
+    fn brought(&mut self, anchor: Anchor) {
+        self.engine.positions.set_anchor(Some(anchor));
+    }
+
     fn reached(&mut self, lsn: u64) {
         if lsn <= self.reached {
             return;
         }
         self.reached = lsn;
-        match self.unconfirmed.back_mut() {
-            Some((frame, end)) if *frame == self.written => *end = lsn,
-            _ => self.unconfirmed.push_back((self.written, lsn)),
-        }
+        self.acknowledge.reached(self.written, lsn);
         self.engine.positions.processed(lsn.saturating_sub(1));
-        self.pass(None, lsn);
+        self.pass(lsn);
     }
 
     fn pause(&mut self) -> Result<(), ApplyError> {
@@ -496,19 +526,19 @@ impl Apply for Applier {
     }
 
     fn flushed(&mut self) -> u64 {
-        let durable = self.engine.store.durable();
-        while let Some((_, end)) = self.unconfirmed.pop_front_if(|(frame, _)| *frame <= durable) {
-            self.flushed = end;
-        }
-        self.flushed
+        self.acknowledge.told(&self.engine)
+    }
+
+    fn hurry(&mut self) {
+        self.acknowledge.hurry();
     }
 
     fn unconfirmed(&self) -> bool {
-        !self.unconfirmed.is_empty()
+        self.acknowledge.is_waiting()
     }
 
     fn waiting(&self) -> bool {
-        !self.engine.subqueries.holding.lock().is_empty() || self.engine.subqueries.graph.lock().is_waiting()
+        !self.engine.subqueries.holding.lock().is_empty() || self.engine.subqueries.graph.lock().is_listening()
     }
 
     fn stopping(&self) -> bool {

@@ -1,6 +1,8 @@
 //! What all parts of the engine share: the shapes, where they are kept, and how far the changes have been applied.
 
+use crate::bookmark::Bookmark;
 use crate::compact::Compactor;
+use crate::costly::Costly;
 use crate::family::Families;
 use crate::hot::Hot;
 use crate::joint::Joint;
@@ -9,6 +11,7 @@ use crate::lag::{Behind, Lag};
 use crate::make::Templates;
 use crate::marks::Marks;
 use crate::numbers::Numbers;
+use crate::partitions::Partitions;
 use crate::positions::Positions;
 use crate::read::Sources;
 use crate::registry::Registry;
@@ -18,15 +21,18 @@ use crate::serve::settings::Settings;
 use crate::shape::{Failure, Phase, Shape};
 use crate::source::catalog::Tables;
 use crate::source::publish::Publisher;
+use crate::source::session::{Endpoint, Followed};
+use crate::source::setup::Known;
 use crate::state::recent::Recent;
 use crate::state::snapshot::PgSnapshot;
 use crate::state::transaction::Told;
 use crate::store::{Store, StoreError};
 use crate::stuck::Stuck;
 use crate::subquery::Subqueries;
+use crate::table::Table;
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -98,6 +104,10 @@ impl ShapesConfig {
 
 #[derive(Default)]
 pub(crate) struct Counters {
+    /// Times that the tables were compared with the catalog.
+    pub(crate) compared: AtomicU64,
+    /// Times that a source was left, with all shapes.
+    pub(crate) left: AtomicU64,
     pub(crate) transactions: AtomicU64,
     /// Changes that were made for shapes, and how often one was given to a shape.
     pub(crate) changes: AtomicU64,
@@ -148,6 +158,13 @@ impl Drop for Counted {
 pub(crate) struct Engine {
     pub(crate) config: ShapesConfig,
     pub(crate) store: Store,
+    /// The way to the database for replication, and that for queries.
+    pub(crate) replication: Endpoint,
+    pub(crate) queries: Endpoint,
+    /// The server that changes come from.
+    pub(crate) followed: Arc<Followed>,
+    /// What is noted of it.
+    pub(crate) bookmark: Bookmark,
     pub(crate) tables: Tables,
     pub(crate) templates: Templates,
     pub(crate) publisher: Publisher,
@@ -156,9 +173,11 @@ pub(crate) struct Engine {
     pub(crate) router: Mutex<Router>,
     pub(crate) recent: Mutex<Recent>,
     pub(crate) subqueries: Subqueries,
+    pub(crate) partitions: Partitions,
     pub(crate) registry: RwLock<Registry>,
     pub(crate) families: Families,
     pub(crate) joint: Joint,
+    pub(crate) costly: Costly,
     last_snapshot: Mutex<Option<Arc<PgSnapshot>>>,
     pub(crate) counters: Counters,
     pub(crate) marks: Mutex<Marks>,
@@ -171,7 +190,7 @@ pub(crate) struct Engine {
     /// Whether changes can be stored.
     pub(crate) stuck: Stuck,
     /// Tables that are described in another way than when their shapes were made: other columns may be null.
-    redescribed: RwLock<HashSet<u32>>,
+    redescribed: RwLock<HashMap<u32, Arc<Table>>>,
     pub(crate) health: Mutex<Health>,
     pub(crate) positions: Positions,
     pub(crate) numbers: Numbers,
@@ -183,9 +202,17 @@ pub(crate) struct Engine {
 impl Engine {
     pub(crate) fn new(config: ShapesConfig, store: Store) -> Self {
         let hot = Hot::new(config.hot_bytes);
+        let followed = Arc::new(Followed::unknown());
         let tables = Tables::new(config.publication());
         let publisher = Publisher::new(config.publication(), config.manual_publishing);
+        let queries = Endpoint::new(config.query_database.clone(), Arc::clone(&followed));
         Self {
+            replication: Endpoint::new(config.database.clone(), Arc::clone(&followed)),
+            subqueries: Subqueries::new(queries.clone()),
+            partitions: Partitions::new(queries.clone(), config.publication()),
+            queries,
+            followed,
+            bookmark: Bookmark::default(),
             config,
             store,
             tables,
@@ -195,10 +222,10 @@ impl Engine {
             kept: Kept::new(KEPT_BYTES),
             router: Mutex::default(),
             recent: Mutex::default(),
-            subqueries: Subqueries::default(),
             registry: RwLock::default(),
             families: Families::default(),
             joint: Joint::default(),
+            costly: Costly::default(),
             last_snapshot: Mutex::default(),
             counters: Counters::default(),
             marks: Mutex::default(),
@@ -268,18 +295,39 @@ impl Engine {
         }
     }
 
-    /// The router's table has columns that may be null or not as they were not.
-    pub(crate) fn described(&self, table: u32) {
-        self.redescribed.write().insert(table);
+    /// Another history begins, where snapshots mean something else.
+    pub(crate) fn forget_last_snapshot(&self) {
+        *self.last_snapshot.lock() = None;
+        self.redescribed.write().clear();
     }
 
-    /// A shape's `electric-schema` header as it is now.
+    /// What is known of the source; `None`: nothing was ever read.
+    pub(crate) fn known_source(&self) -> Option<Known> {
+        let note = self.bookmark.note()?;
+        let of_shape = |shape: &Arc<Shape>| {
+            let state = shape.lock();
+            let is_complete = matches!(state.phase, Phase::Live);
+            state.snapshot.as_ref().filter(|_| is_complete).map(|snapshot| snapshot.lsn)
+        };
+        let snapshots = self.registry.read().all().filter_map(of_shape).max();
+        let changes = self.positions.processed_lsn().max(self.positions.applied());
+        Some(Known {
+            identity: note.identity,
+            seen: changes.max(snapshots.unwrap_or(0)),
+            acknowledged: note.acknowledged,
+            broken: self.bookmark.broken(),
+        })
+    }
+
+    /// The router's table has columns that may be null or not as they were not.
+    pub(crate) fn described(&self, table: Arc<Table>) {
+        self.redescribed.write().insert(table.oid, table);
+    }
+
+    /// A shape's `electric-schema` header as it is now. Event loops ask: the router is not looked at, whose lock may be held for long.
     pub(crate) fn schema<'a>(&self, shape: &'a Shape) -> Cow<'a, str> {
         let known = Cow::Borrowed(&*shape.family.schema);
-        if !self.redescribed.read().contains(&shape.family.table) {
-            return known;
-        }
-        let Some(table) = self.router.lock().table(shape.family.table).cloned() else { return known };
+        let Some(table) = self.redescribed.read().get(&shape.family.table).cloned() else { return known };
         // Whether changes of generated columns come was decided when the shape was made.
         match selected(&table, &shape.definition(), true) {
             Ok(selected) => Cow::Owned(crate::format::schema::header(&table, &selected)),
@@ -331,8 +379,8 @@ impl Engine {
     }
 
     /// The shape could not be made.
-    pub(crate) fn fail_shape(&self, shape: &Shape, failure: Failure) {
-        self.put_out(shape, Phase::Failed(Arc::new(failure)));
+    pub(crate) fn fail_shape(&self, shape: &Shape, failure: Failure) -> Lsn {
+        self.put_out(shape, Phase::Failed(Arc::new(failure)))
     }
 
     fn put_out(&self, shape: &Shape, phase: Phase) -> Lsn {
@@ -352,7 +400,12 @@ impl Engine {
             (state.slot.take(), logs.collect::<Vec<LogId>>())
         });
         if let Some(slot) = slot {
-            self.router.lock().remove(slot, shape.number);
+            let mut router = self.router.lock();
+            router.remove(slot, shape.number);
+            if router.table(shape.family.table).is_none() {
+                // Whoever comes next is told what the table is then.
+                self.redescribed.write().remove(&shape.family.table);
+            }
         }
         let mut deleted = self.delete_logs(shape, logs.clone());
         drop(deleting);

@@ -45,13 +45,13 @@ pub(crate) fn explain(
             format!("each alternative of a clause with subqueries needs one: {}", found.because.join("; "))
         };
         let keys = if indexed { found.keys } else { Vec::new() };
-        return Ok(Explanation { indexed, keys, evaluated: Some(dependence.condition.sql()), why: Some(why) });
+        return Ok(Explanation { indexed, keys, evaluated: Some(dependence.condition.canonical()), why: Some(why) });
     }
     let read = predicate::parse(sql, &definition.params, table).map_err(|error| error.to_string())?;
     let found = router.lock().explain(table.oid, &read);
     let (keys, evaluated, why) = match found {
-        thalweg_filter::Explanation::Keys(keys) => (keys, Some(read.sql()), None),
-        thalweg_filter::Explanation::EachRow { because } => (Vec::new(), Some(read.sql()), Some(because)),
+        thalweg_filter::Explanation::Keys(keys) => (keys, Some(read.canonical()), None),
+        thalweg_filter::Explanation::EachRow { because } => (Vec::new(), Some(read.canonical()), Some(because)),
         thalweg_filter::Explanation::Never => (Vec::new(), None, Some("the clause is never true".to_owned())),
     };
     let indexed = !keys.is_empty() || evaluated.is_none();
@@ -72,8 +72,16 @@ mod tests {
             dimensions: 0,
             element: 0,
             labels: Vec::new(),
+            made: None,
         };
-        let column = |name: &str, ty| Column { name: name.to_owned(), ty, not_null: false, key: None, generated: None };
+        let column = |name: &str, ty| Column {
+            name: name.to_owned(),
+            ty,
+            not_null: false,
+            key: None,
+            generated: None,
+            number: 0,
+        };
         Table {
             oid: 9,
             name: TableName { schema: "public".into(), name: "t".into() },
@@ -81,6 +89,7 @@ mod tests {
             columns: vec![column("id", ty(23, "int4")), column("name", ty(25, "text"))],
             ancestors: Vec::new(),
             parts: Vec::new(),
+            marks: Vec::new(),
         }
     }
 

@@ -2,9 +2,10 @@
 
 use crate::applier::{Applier, ApplyError};
 use crate::engine::{Engine, Health};
-use crate::format::note::SourceIdentity;
+use crate::source::anchor::Proof;
 use crate::source::replicate::Follower;
-use crate::source::setup::{self, Resume, SetupError};
+use crate::source::session::Place;
+use crate::source::setup::{self, Resume, Server, SetupError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -28,12 +29,12 @@ enum FollowError {
     Store(#[from] crate::store::StoreError),
 }
 
-/// Follows until the engine stops. `known`: where changes came from so far.
-pub(crate) fn run(engine: &Arc<Engine>, mut known: Option<SourceIdentity>) {
-    let mut pause = RETRY_MIN;
+/// Follows until the engine stops.
+pub(crate) fn run(engine: &Arc<Engine>) {
+    let (mut pause, mut first) = (RETRY_MIN, true);
     while !engine.stopping() {
         let began = Instant::now();
-        match follow(engine, &mut known) {
+        match follow(engine, &mut first) {
             Ok(()) => return,
             Err(error) => {
                 engine.set_health(Health::Starting);
@@ -51,34 +52,60 @@ pub(crate) fn run(engine: &Arc<Engine>, mut known: Option<SourceIdentity>) {
     }
 }
 
-fn follow(engine: &Arc<Engine>, known: &mut Option<SourceIdentity>) -> Result<(), FollowError> {
+/// `first`: nothing was followed since the start.
+fn follow(engine: &Arc<Engine>, first: &mut bool) -> Result<(), FollowError> {
     let options = setup::Options {
         slot: engine.config.slot(),
         publication: engine.config.publication(),
         manual: engine.config.manual_publishing,
         temporary: engine.config.ephemeral,
-        known: known.clone(),
+        failover: false,
+        known: engine.known_source(),
     };
     let waiting = || engine.set_health(Health::Waiting);
-    let ready = setup::prepare(&engine.config.database, &options, &waiting, &|| engine.stopping())?;
+    let ready = setup::prepare(&engine.replication, &options, &waiting, &|| engine.stopping())?;
     if ready.publication_made {
         engine.publication_made.store(true, Ordering::Relaxed);
     }
-    if let Resume::Restart { why } = &ready.resume {
-        engine.drop_all(why);
-        engine.publisher.forget_all();
+    let (identity, confirmed) = (ready.identity, ready.confirmed.0);
+    let place = Place { system: identity.system.clone(), timeline: identity.timeline };
+    match &ready.resume {
+        Resume::Continue => engine.bookmark.go_on(&engine.store, identity, confirmed)?,
+        Resume::Restart { why } => {
+            engine.leave_source(why)?;
+            engine.bookmark.begin(&engine.store, identity, confirmed)?;
+        }
     }
-    if known.as_ref() != Some(&ready.identity) {
-        let end = engine.store.put_source(&ready.identity)?;
-        engine.store.wait(end)?;
-        *known = Some(ready.identity.clone());
+    if std::mem::take(first) {
+        greet(engine, &ready.server, &ready.resume);
     }
+    engine.followed.set(place);
     engine.router.lock().forget_relations();
     let start = StartOptions { publications: vec![engine.config.publication()], ..StartOptions::default() };
     let mut stream = ready.conn.start(&engine.config.slot(), Lsn::ZERO, &start)?;
     engine.set_health(Health::Active);
     tracing::info!(slot = engine.config.slot(), "changes come from Postgres");
-    let mut applier = Applier::new(Arc::clone(engine), ready.confirmed.0);
-    Follower::new(engine.config.spill.clone()).run(&mut stream, &mut applier)?;
-    Ok(())
+    let mut applier = Applier::new(Arc::clone(engine), confirmed);
+    let proof = Proof::new(engine.positions.anchor(), confirmed);
+    let followed = Follower::new(engine.config.spill.clone(), proof).run(&mut stream, &mut applier);
+    if let Err(ApplyError::Diverged(diverged)) = &followed {
+        engine.bookmark.break_off(diverged.to_string());
+    }
+    Ok(followed?)
+}
+
+/// What there is to say and to do about a server that is followed for the first time since the start.
+fn greet(engine: &Engine, server: &Server, resume: &Resume) {
+    if let Some(role) = &server.superuser {
+        tracing::warn!(
+            "the role {role} is a superuser: an owner of a table that shapes select from can have Postgres run code with its rights; a role \
+             with REPLICATION and SELECT is enough (docs/ops/security.md)"
+        );
+    }
+    // Tables were in order until the stop, and what has happened since comes now. But a transaction that waits for a standby was sent already and is
+    // in no snapshot yet: then the next shape of each table waits for who writes to it.
+    if *resume == Resume::Continue && !server.waits_for_standbys {
+        let in_use = engine.router.lock().tables();
+        engine.publisher.trust(in_use.iter().map(AsRef::as_ref));
+    }
 }

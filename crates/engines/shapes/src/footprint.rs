@@ -32,7 +32,7 @@ fn resident() -> usize {
     text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-fn config() -> ShapesConfig {
+pub(crate) fn config() -> ShapesConfig {
     let database: thalweg_wire::pg::Config = "postgres://u@127.0.0.1:1/d".parse().unwrap();
     ShapesConfig {
         query_database: database.clone(),
@@ -57,10 +57,19 @@ fn config() -> ShapesConfig {
 fn table() -> Table {
     let column = |name: &str, ty: &str, oid, key| Column {
         name: name.into(),
-        ty: ColumnType { oid, name: ty.into(), modifier: -1, dimensions: 0, element: 0, labels: Vec::new() },
+        ty: ColumnType {
+            oid,
+            name: ty.into(),
+            modifier: -1,
+            dimensions: 0,
+            element: 0,
+            labels: Vec::new(),
+            made: None,
+        },
         not_null: true,
         key,
         generated: None,
+        number: 0,
     };
     Table {
         oid: 16400,
@@ -75,6 +84,7 @@ fn table() -> Table {
         ],
         ancestors: Vec::new(),
         parts: Vec::new(),
+        marks: Vec::new(),
     }
 }
 

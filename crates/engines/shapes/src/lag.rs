@@ -4,12 +4,13 @@
 //! on a connection of its own, which also tells of a server whose queue for queries is full.
 
 use crate::engine::{Engine, Health};
+use crate::source::error::SourceError;
 use crate::source::session::Session;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thalweg_wire::pg::Lsn;
+use thalweg_wire::pg::{Lsn, quote_literal};
 
 /// Between two questions.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -44,6 +45,11 @@ struct Marks {
 }
 
 impl Lag {
+    /// Another history begins.
+    pub(crate) fn forget(&self) {
+        *self.0.lock() = Marks::default();
+    }
+
     /// The log ended at `end`.
     fn heard(&self, end: u64, kept_bytes: u64, processed: u64, now: Instant) {
         let mut marks = self.0.lock();
@@ -102,10 +108,15 @@ enum AskError {
     #[error("no changes are followed yet")]
     NotFollowing,
     #[error(transparent)]
-    Postgres(#[from] thalweg_wire::pg::Error),
+    Postgres(#[from] SourceError),
     #[error("the answer is no position")]
     Answer,
 }
+
+/// Where the log ends, and how much of it is kept for the slot of the name that follows.
+const POSITIONS: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn(), \
+    (SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), s.restart_lsn)::pg_catalog.int8 \
+    FROM pg_catalog.pg_replication_slots s WHERE s.slot_name OPERATOR(pg_catalog.=) ";
 
 fn ask(engine: &Engine, session: &mut Option<Session>) -> Result<(u64, u64), AskError> {
     // A database that cannot be reached is tried by who follows it, at its own pace.
@@ -115,16 +126,12 @@ fn ask(engine: &Engine, session: &mut Option<Session>) -> Result<(u64, u64), Ask
     let session = match session {
         Some(session) => session,
         None => {
-            let mut config = engine.config.query_database.clone();
-            config.read_timeout = Some(PATIENCE);
-            session.insert(Session::connect(&config)?)
+            let connected = engine.queries.patient(PATIENCE).connect();
+            session.insert(connected.map_err(SourceError::from)?)
         }
     };
-    let answer = session.conn.query(
-        "SELECT pg_current_wal_flush_lsn(), (SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), restart_lsn)::bigint \
-         FROM pg_replication_slots WHERE slot_name = $1)",
-        &[Some(&engine.config.slot())],
-    )?;
+    let answer = session.ask(&format!("{POSITIONS}{})", quote_literal(&engine.config.slot())));
+    let answer = answer.map_err(SourceError::from)?;
     let row = answer.row(0).ok_or(AskError::Answer)?;
     let end: Lsn = row.get(0).and_then(|text| text.parse().ok()).ok_or(AskError::Answer)?;
     Ok((end.0, row.get(1).and_then(|text| text.parse().ok()).unwrap_or(0)))

@@ -3,8 +3,11 @@
 //! `state` decides, [`mod@format`] writes bytes, `serve` speaks HTTP, `source` speaks to Postgres. `README.md` beside this crate has
 //! the way of a change, the states of a shape, the invariants and the failure cases.
 
+mod acknowledge;
 mod applier;
+mod bookmark;
 mod compact;
+mod costly;
 pub mod definition;
 mod engine;
 mod explain;
@@ -17,11 +20,13 @@ mod hot;
 mod joint;
 mod kept;
 mod lag;
+mod leave;
 mod make;
 mod marks;
 mod matching;
 mod name;
 mod numbers;
+mod partitions;
 mod positions;
 mod predicate;
 mod rare;

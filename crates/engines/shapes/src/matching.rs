@@ -30,21 +30,9 @@ impl Matcher {
         self.filings.is_empty()
     }
 
-    /// The slots whose predicate is true for the row, ascending.
-    pub(crate) fn matching(&mut self, row: &[Option<&[u8]>], out: &mut Vec<u32>) {
-        self.index.matching(row, out);
-    }
-
-    /// The same for a row before and after a change.
-    pub(crate) fn matching_both(
-        &mut self,
-        old: &[Option<&[u8]>],
-        new: &[Option<&[u8]>],
-        in_old: &mut Vec<u32>,
-        in_new: &mut Vec<u32>,
-    ) {
-        self.index.matching(old, in_old);
-        self.index.matching(new, in_new);
+    /// The slots whose predicate is true for the row, ascending, and those of which it is too costly to find out.
+    pub(crate) fn matching(&mut self, row: &[Option<&[u8]>], out: &mut Vec<u32>, costly: &mut Vec<u32>) {
+        self.index.matching(row, out, costly);
     }
 
     /// How a predicate would be found, for people.

@@ -1,5 +1,7 @@
-//! How far changes have come, in Postgres's log and in the change log.
+//! How far changes have come, in Postgres's log and in the change log. Positions of Postgres's log are of one history.
 
+use crate::format::note::Anchor;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
@@ -8,6 +10,8 @@ pub(crate) struct Positions {
     processed: AtomicU64,
     /// The last transaction that the change log has.
     applied: AtomicU64,
+    /// The last transaction that the stream has brought.
+    anchor: Mutex<Option<Anchor>>,
     /// Bodies before this place in the change log were published.
     published: AtomicU64,
 }
@@ -29,6 +33,21 @@ impl Positions {
 
     pub(crate) fn set_applied(&self, lsn: u64) {
         self.applied.fetch_max(lsn, Ordering::Relaxed);
+    }
+
+    pub(crate) fn anchor(&self) -> Option<Anchor> {
+        *self.anchor.lock()
+    }
+
+    pub(crate) fn set_anchor(&self, anchor: Option<Anchor>) {
+        *self.anchor.lock() = anchor;
+    }
+
+    /// Another history begins, where these positions mean nothing.
+    pub(crate) fn forget(&self) {
+        self.processed.store(0, Ordering::Release);
+        self.applied.store(0, Ordering::Relaxed);
+        self.set_anchor(None);
     }
 
     /// Bodies before this place in the change log belong to entries of shapes, or to nobody.

@@ -6,6 +6,9 @@ use thalweg_filter::{Column, Condition, InnerTable, Named, ParseError, Schema};
 
 pub(crate) use thalweg_filter::Predicate;
 
+/// No type has this oid.
+const UNKNOWN: u32 = 0;
+
 /// Where a table is looked for that is named without a schema.
 const SCHEMA: &str = "public";
 
@@ -45,11 +48,17 @@ pub(crate) fn name(named: &Named) -> TableName {
 
 /// What of a table where clauses may name: one for all that are read for the same table at a time.
 pub(crate) fn schema(table: &Table) -> Schema {
-    let column = |column: &crate::table::Column| Column {
-        name: column.name.clone(),
-        type_oid: column.ty.oid,
-        element_oid: column.ty.element,
-        labels: column.ty.labels.clone(),
+    let column = |column: &crate::table::Column| {
+        let ty = &column.ty;
+        // To compare such arrays, constants would have to be of their type.
+        let is_checked = ty.made.as_ref().is_some_and(|made| made.checked);
+        Column {
+            name: column.name.clone(),
+            type_oid: if is_checked { UNKNOWN } else { ty.oid },
+            element_oid: if is_checked { 0 } else { ty.element },
+            labels: if is_checked { Vec::new() } else { ty.labels.clone() },
+            type_sql: ty.made.as_ref().map(|made| made.name.to_string()).unwrap_or_default(),
+        }
     };
     Schema::new(&table.name.name, table.columns.iter().map(column).collect())
 }

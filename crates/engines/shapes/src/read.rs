@@ -88,33 +88,30 @@ impl Sources<'_> {
 
     fn changes(&self, entries: &[Entry], whole: bool, way: Way) -> Option<Result<Bytes, ReadError>> {
         let bytes: usize = entries.iter().map(|entry| entry.len as usize).sum();
-        let mut out = Vec::with_capacity(bytes + entries.len().min(bytes / 256) * LAST_END.len() + 64);
-        let mut first = 0;
-        while first < entries.len() {
-            let count = run(&entries[first..]);
-            let (begin, last) = (entries[first].at, &entries[first + count - 1]);
-            let read = match self.recent_and_durable(begin..last.at + u64::from(last.len), way)? {
-                Ok(parts) => parts,
-                Err(error) => return Some(Err(error)),
-            };
-            let mut cursor = Cursor { parts: &read, at: begin };
-            for at in first..first + count {
-                cursor.copy(&entries[at], &mut out);
-                mark(&mut out, entries, at, whole);
+        let out = Vec::with_capacity(bytes + entries.len().min(bytes / 256) * LAST_END.len() + 64);
+        let mut picked = Picked { entries, next: 0, upto: 0, whole, out };
+        while let Some(begin) = entries.get(picked.next).map(|entry| entry.at) {
+            picked.upto = picked.next + run(&entries[picked.next..]);
+            let last = &entries[picked.upto - 1];
+            let read = self.each_part(begin..last.at + u64::from(last.len), way, |at, part| picked.take(at, part))?;
+            if let Err(error) = read {
+                return Some(Err(error));
             }
-            first += count;
+            picked.next = picked.upto;
         }
-        let out = Bytes::from(out);
+        let out = Bytes::from(picked.out);
         Some(Ok(if out.len() < UNCOUNTED_MAX as usize { out } else { self.store.logs().hold(out) }))
     }
 
     /// Bodies of the change log, from a thread that may wait.
-    pub(crate) fn bodies(&self, range: Range<u64>) -> Result<Vec<Bytes>, ReadError> {
-        self.recent_and_durable(range, Way::Wait).unwrap_or_else(|| Ok(Vec::new()))
+    pub(crate) fn bodies(&self, range: Range<u64>) -> Result<Vec<u8>, ReadError> {
+        let mut out = Vec::with_capacity((range.end - range.start) as usize);
+        let read = self.each_part(range, Way::Wait, |_, part| out.extend_from_slice(part));
+        read.unwrap_or(Ok(())).map(|()| out)
     }
 
-    /// Bodies of the change log: the recent ones are in memory, the others are durable.
-    fn recent_and_durable(&self, range: Range<u64>, way: Way) -> Option<Result<Vec<Bytes>, ReadError>> {
+    /// Gives bodies of the change log to `f`, each part with its place: the recent ones are in memory, the others are durable.
+    fn each_part(&self, range: Range<u64>, way: Way, mut f: impl FnMut(u64, &[u8])) -> Option<Result<(), ReadError>> {
         let (mut split, mut recent) = (range.end, Vec::new());
         for _ in 0..HOT_TRIES {
             let from = self.hot.first().clamp(range.start, range.end);
@@ -124,15 +121,42 @@ impl Sources<'_> {
             }
             // They left meanwhile: they are durable now.
         }
-        let cold = parts(range.start..split, |at| match way {
+        let durable = |at| match way {
             Way::NoWait => self.store.try_bodies(at..split),
             Way::Wait => Some(self.store.bodies(at..split)),
-        })?;
-        Some(cold.map(|mut parts| {
-            parts.append(&mut recent);
-            parts
-        }))
+        };
+        if let Err(error) = each_durable(range.start..split, durable, &mut f)? {
+            return Some(Err(error));
+        }
+        let mut at = split;
+        for part in recent {
+            f(at, &part);
+            at += part.len() as u64;
+        }
+        Some(Ok(()))
     }
+}
+
+/// Reads chunk after chunk. Each is let go of before the next one is read: a part may be a small slice of a whole frame of the journal, and
+/// keeps all of it in memory.
+fn each_durable(
+    range: Range<u64>,
+    read: impl Fn(u64) -> Option<Result<Chunk, ReadError>>,
+    f: &mut impl FnMut(u64, &[u8]),
+) -> Option<Result<(), ReadError>> {
+    let mut at = range.start;
+    while at < range.end {
+        let chunk = match read(at)? {
+            Ok(chunk) => chunk,
+            Err(error) => return Some(Err(error)),
+        };
+        for part in &chunk.parts {
+            f(at, part);
+            at += part.len() as u64;
+        }
+        at = chunk.end.0;
+    }
+    Some(Ok(()))
 }
 
 /// Reads chunk after chunk.
@@ -162,28 +186,32 @@ fn run(entries: &[Entry]) -> usize {
     1 + entries.windows(2).take_while(|pair| follows(pair)).count()
 }
 
-/// Goes through what was read of the change log.
-struct Cursor<'a> {
-    parts: &'a [Bytes],
-    /// Where the first part begins in the change log.
-    at: u64,
+/// Picks entries out of what is read of the change log, part after part.
+struct Picked<'a> {
+    entries: &'a [Entry],
+    /// The entry that is not whole yet.
+    next: usize,
+    /// The entries before this one are read in one go.
+    upto: usize,
+    whole: bool,
+    out: Vec<u8>,
 }
 
-impl Cursor<'_> {
-    /// Appends the entry, which is not before the last one.
-    fn copy(&mut self, entry: &Entry, out: &mut Vec<u8>) {
-        let (mut at, end) = (entry.at, entry.at + u64::from(entry.len));
-        while let Some((part, rest)) = self.parts.split_first() {
-            let part_end = self.at + part.len() as u64;
-            if part_end > at {
-                let upto = end.min(part_end);
-                out.extend_from_slice(&part[(at - self.at) as usize..(upto - self.at) as usize]);
-                at = upto;
+impl Picked<'_> {
+    /// Appends what a part has of the entries; `at` is its place in the change log.
+    fn take(&mut self, at: u64, part: &[u8]) {
+        let part_end = at + part.len() as u64;
+        while let Some(entry) = self.entries[..self.upto].get(self.next) {
+            let end = entry.at + u64::from(entry.len);
+            let (from, upto) = (entry.at.max(at), end.min(part_end));
+            if from < upto {
+                self.out.extend_from_slice(&part[(from - at) as usize..(upto - at) as usize]);
             }
-            if at == end {
+            if end > part_end {
                 return;
             }
-            (self.parts, self.at) = (rest, part_end);
+            mark(&mut self.out, self.entries, self.next, self.whole);
+            self.next += 1;
         }
     }
 }
@@ -279,6 +307,7 @@ fn text_end(bytes: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn messages_are_split_whatever_their_texts_hold() {
@@ -338,10 +367,33 @@ mod tests {
         let expected: Vec<u8> =
             entries.iter().flat_map(|e| &log[e.at as usize - 100..][..e.len as usize]).copied().collect();
         for size in [1, 2, 7, 64, 500] {
-            let parts: Vec<Bytes> = log[3..].chunks(size).map(Bytes::copy_from_slice).collect();
-            let (mut cursor, mut out) = (Cursor { parts: &parts, at: 103 }, Vec::new());
-            entries.iter().for_each(|entry| cursor.copy(entry, &mut out));
-            assert_eq!(out, expected, "parts of {size}");
+            let mut picked = Picked { entries: &entries, next: 0, upto: entries.len(), whole: true, out: Vec::new() };
+            for (n, part) in log[3..].chunks(size).enumerate() {
+                picked.take(103 + (n * size) as u64, part);
+            }
+            assert_eq!((picked.next, &picked.out), (entries.len(), &expected), "parts of {size}");
         }
+    }
+
+    #[test]
+    fn a_chunk_is_let_go_of_before_the_next_one_is_read() {
+        /// A slice of a frame, which keeps the frame.
+        struct Frame(Arc<[u8; 10]>);
+        impl AsRef<[u8]> for Frame {
+            fn as_ref(&self) -> &[u8] {
+                &self.0[..]
+            }
+        }
+        let frames = Arc::new([7; 10]);
+        let read = |at: u64| {
+            assert_eq!(Arc::strong_count(&frames), 1, "frames in memory beside the one that is read next");
+            let part = Bytes::from_owner(Frame(Arc::clone(&frames))).slice((at % 10) as usize..);
+            let end = thalweg_base::Offset(at + part.len() as u64);
+            Some(Ok(Chunk { parts: vec![part], end }))
+        };
+        let mut found = Vec::new();
+        let done = each_durable(5..40, read, &mut |at, part| found.push((at, part.len())));
+        assert!(matches!(done, Some(Ok(()))));
+        assert_eq!(found, [(5, 5), (10, 10), (20, 10), (30, 10)]);
     }
 }

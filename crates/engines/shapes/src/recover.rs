@@ -3,7 +3,7 @@
 use crate::definition::{Condition, Definition, LogMode};
 use crate::engine::Engine;
 use crate::family::Family;
-use crate::format::note::{SourceIdentity, Stored};
+use crate::format::note::Stored;
 use crate::marks::Mark;
 use crate::name::Name;
 use crate::predicate::{self, Predicate};
@@ -23,7 +23,6 @@ use thalweg_filter::Schema;
 /// What a start found.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
-    pub(crate) source: Option<SourceIdentity>,
     pub(crate) shapes: usize,
     pub(crate) transactions: usize,
 }
@@ -82,11 +81,7 @@ impl Engine {
                 self.joint.hold(log, &holders);
             }
         }
-        // They were looked after until the stop; what has happened since is found out when the stream is back.
-        // Tables without shapes may have left the publication.
-        let in_use = self.router.lock().tables();
-        self.publisher.trust(in_use.iter().map(AsRef::as_ref));
-        let mut recovered = Recovered { source: found.source, shapes: shapes.len(), transactions: 0 };
+        let mut recovered = Recovered { shapes: shapes.len(), transactions: 0 };
         self.store.each_references(&mut |at, references| {
             recovered.transactions += 1;
             if let Some(first) = references.groups.first() {
@@ -100,9 +95,15 @@ impl Engine {
             }
             references.began.iter().for_each(|number| *waiting.entry(*number).or_default() += 1);
             references.ended.iter().for_each(|number| *waiting.entry(*number).or_default() -= 1);
+            self.recent.lock().push(references.xid);
             self.positions.set_applied(references.lsn);
             self.positions.processed(references.lsn);
         })?;
+        if let Some(note) = &found.source {
+            self.positions.set_anchor(note.anchor);
+            note.acknowledged.into_iter().for_each(|before| self.positions.processed(before.saturating_sub(1)));
+        }
+        self.bookmark.found(found.source);
         let waiting = waiting.into_iter().filter(|(_, count)| *count > 0).map(|(number, _)| number).collect();
         self.restore_dependents(&tables, &dependents, waiting)?;
         Ok(recovered)

@@ -8,7 +8,7 @@ use crate::predicate::Predicate;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
 use crate::subquery::RowChange;
-use crate::table::{Kind, Table, TableName};
+use crate::table::{FIRST_NORMAL_OID, Kind, Table, TableName};
 use std::collections::HashMap;
 use std::sync::Arc;
 use thalweg_filter::Explanation;
@@ -24,6 +24,8 @@ pub(crate) enum Upset {
     Table { oid: u32, why: &'static str },
     /// A column that was never null is: the table as it must be now. Its rows look as before, so its shapes go on.
     Nullable(Arc<Table>),
+    /// Whether a shape has the row is too costly to find out.
+    Costly { slot: u32 },
 }
 
 /// A shape's place in the router.
@@ -109,6 +111,7 @@ pub(crate) struct Router {
 struct Scratch {
     old: Vec<u32>,
     new: Vec<u32>,
+    costly: Vec<u32>,
     /// Slots of one projection.
     part: Vec<u32>,
 }
@@ -222,7 +225,7 @@ impl Router {
     pub(crate) fn slots_of(&mut self, table: u32, row: &[Option<&[u8]>]) -> Vec<u32> {
         let mut slots = Vec::new();
         if let Some(route) = self.routes.get_mut(&table) {
-            route.matcher.matching(row, &mut slots);
+            route.matcher.matching(row, &mut slots, &mut Vec::new());
         }
         slots
     }
@@ -253,7 +256,13 @@ impl Router {
         // As long as nothing has changed since the last row, nothing is asked.
         self.relations.get(&relation).is_some_and(|known| known.version != self.version)
             && !self.ancestors.contains_key(&relation)
-            && self.routes.values().any(|route| route.table.kind == Kind::Partitioned || !route.table.parts.is_empty())
+            && self.wholes().next().is_some()
+    }
+
+    /// The tables that have parts, or may have.
+    pub(crate) fn wholes(&self) -> impl Iterator<Item = u32> + '_ {
+        let is_whole = |route: &Route| route.table.kind == Kind::Partitioned || !route.table.parts.is_empty();
+        self.routes.iter().filter(move |(_, route)| is_whole(route)).map(|(oid, _)| *oid)
     }
 
     /// A table whose rows are as before has other parts, is a part of others, or has columns that may be null or not as they were not.
@@ -267,6 +276,14 @@ impl Router {
         let differs = route.table.columns != table.columns;
         route.describe(table);
         differs
+    }
+
+    /// Another history begins, where oids mean other tables.
+    pub(crate) fn forget_source(&mut self) {
+        self.relations.clear();
+        self.ancestors.clear();
+        self.last = None;
+        self.version += 1;
     }
 
     /// A new stream describes its tables anew.
@@ -398,12 +415,13 @@ impl Router {
             }
             scratch.old.clear();
             scratch.new.clear();
-            match (&old_cells, &new_cells) {
-                (Some(old), Some(new)) => route.matcher.matching_both(old, new, &mut scratch.old, &mut scratch.new),
-                (Some(old), None) => route.matcher.matching(old, &mut scratch.old),
-                (None, Some(new)) => route.matcher.matching(new, &mut scratch.new),
-                (None, None) => {}
+            if let Some(old) = &old_cells {
+                route.matcher.matching(old, &mut scratch.old, &mut scratch.costly);
             }
+            if let Some(new) = &new_cells {
+                route.matcher.matching(new, &mut scratch.new, &mut scratch.costly);
+            }
+            upsets.extend(scratch.costly.drain(..).map(|slot| Upset::Costly { slot }));
             *evaluations += route.matcher.take_evaluations();
             tell(seats, projections, scratch, old_cells.as_deref(), new_cells.as_deref(), op, into);
         }
@@ -520,6 +538,3 @@ fn fits(table: &Table, columns: &[(String, u32)], all: bool) -> bool {
             found.is_none_or(|(_, oid)| *oid == column.ty.oid || *oid >= FIRST_NORMAL_OID)
         })
 }
-
-/// Types from here on are not built in: domains among them.
-const FIRST_NORMAL_OID: u32 = 16384;

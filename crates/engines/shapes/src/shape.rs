@@ -522,6 +522,11 @@ impl Shape {
     pub(crate) fn used_ms(&self) -> u64 {
         self.used_ms.load(Ordering::Relaxed)
     }
+
+    /// When somebody asked for it last as far as is known: no start remembers it, but the name says when the shape was made.
+    pub(crate) fn wanted_ms(&self) -> u64 {
+        self.used_ms().max(self.handle.micros / 1000)
+    }
 }
 
 /// One for tests.

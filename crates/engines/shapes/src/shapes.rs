@@ -43,6 +43,10 @@ pub struct ShapesStats {
     pub hot_bytes: usize,
     /// The stream of changes is open.
     pub active: bool,
+    /// Times that the tables of shapes were compared with the catalog since the start.
+    pub compared: u64,
+    /// Times that all shapes were dropped since the start, as the source had become another one.
+    pub left: u64,
     /// Connections to the database for queries.
     pub connections: usize,
     /// Queries that wait for one.
@@ -92,12 +96,12 @@ impl Shapes {
         let engine = Arc::new(Engine::new(config, store));
         let recovered = engine.recover()?;
         tracing::info!(shapes = recovered.shapes, transactions = recovered.transactions, "shapes are back");
-        let database = Pool::new(engine.config.query_database.clone(), engine.config.connections);
+        let database = Pool::new(engine.queries.clone(), engine.config.connections);
         warm(&engine, &database);
         let service = ShapesService::new(Arc::clone(&engine), database);
         let mut shapes = Self { engine, service, threads: Vec::new() };
         let following = Arc::clone(&shapes.engine);
-        shapes.spawn("shapes-follow", move || follow::run(&following, recovered.source))?;
+        shapes.spawn("shapes-follow", move || follow::run(&following))?;
         let watching = Arc::clone(&shapes.engine);
         shapes.spawn("shapes-watch", move || watch::run(&watching))?;
         let compacting = Arc::clone(&shapes.engine);
@@ -121,6 +125,8 @@ impl Shapes {
     /// Stops following. What was applied is durable or will be sent again.
     pub fn stop(&mut self) {
         self.engine.stop();
+        self.engine.subqueries.asking.stop();
+        self.engine.partitions.stop();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the shapes has panicked");
@@ -145,7 +151,7 @@ fn warm(engine: &Arc<Engine>, database: &Pool) {
     // If it cannot be done now, who makes the first shape does it.
     let _ = database.submit(move |session| {
         if let Ok(session) = session {
-            let _ = engine.tables.find(&mut session.conn, &any);
+            let _ = engine.tables.find(session, &any);
         }
     });
 }
@@ -173,6 +179,8 @@ impl ShapesService {
             processed_lsn: engine.positions.processed_lsn(),
             hot_bytes: engine.hot.bytes(),
             active: engine.health() == Health::Active,
+            compared: count(&engine.counters.compared),
+            left: count(&engine.counters.left),
             connections: pool.connections,
             queries_waiting: pool.waiting,
             database_down: matches!(self.0.database.health(), pool::Health::Down { .. }),

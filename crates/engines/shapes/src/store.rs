@@ -1,7 +1,7 @@
 //! The shapes' kernel unit: which logs there are, and what one frame of each kind holds.
 
 use crate::format::joint;
-use crate::format::note::{LogState, ShapeNote, SourceIdentity, Stored, StoredBase};
+use crate::format::note::{LogState, ShapeNote, SourceNote, Stored, StoredBase};
 use crate::format::references::References;
 use crate::name::Name;
 use crate::table::Table;
@@ -86,7 +86,7 @@ pub(crate) struct KeptJoint {
 /// What a start finds beside shapes.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    pub(crate) source: Option<SourceIdentity>,
+    pub(crate) source: Option<SourceNote>,
     pub(crate) tables: Vec<Table>,
     pub(crate) bases: Vec<KeptBase>,
     pub(crate) joint: Vec<KeptJoint>,
@@ -446,7 +446,24 @@ impl Store {
         Ok(())
     }
 
-    pub(crate) fn put_source(&self, source: &SourceIdentity) -> Result<Lsn, StoreError> {
+    /// Forgets all tables.
+    pub(crate) fn forget_tables(&self) -> Result<(), StoreError> {
+        let mut oids = Vec::new();
+        let mut cursor = Some(SweepCursor::default());
+        while let Some(at) = cursor {
+            cursor = self.logs.sweep_names(at, SWEEP, &mut |name| {
+                oids.extend(name.strip_prefix(TABLE).and_then(|oid| oid.parse::<u32>().ok()));
+            });
+        }
+        oids.into_iter().try_for_each(|oid| self.forget_table(oid))
+    }
+
+    /// Forgets all changes. Only their writer may ask.
+    pub(crate) fn forget_changes(&self) -> Result<(), StoreError> {
+        self.trim_changes(self.changes_tail(), self.references_tail())
+    }
+
+    pub(crate) fn put_source(&self, source: &SourceNote) -> Result<Lsn, StoreError> {
         let end = self.put(SOURCE, &serde_json::to_vec(source).unwrap_or_default())?;
         *self.source.lock() = self.logs.lock(&[SOURCE]).find(SOURCE);
         Ok(end)

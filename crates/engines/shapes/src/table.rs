@@ -4,10 +4,18 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A schema's name and a table's, as they stand in the catalog: without quotes, case kept.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableName {
     pub schema: String,
     pub name: String,
+}
+
+impl TableName {
+    /// For people: the schema only where it is not the one that names without a schema are looked for in.
+    #[must_use]
+    pub fn spelled(&self) -> String {
+        if self.schema == "public" { self.name.clone() } else { format!("{}.{}", self.schema, self.name) }
+    }
 }
 
 /// `"schema"."name"`, quoted for SQL.
@@ -38,6 +46,19 @@ pub struct ColumnType {
     pub element: u32,
     /// The labels of an enum, or of an array of them, in their order.
     pub labels: Vec<String>,
+    /// What only types have that were made in the database, or are made of such.
+    #[serde(default)]
+    pub made: Option<Made>,
+}
+
+/// A type that somebody has made. Of a domain what is below it, of an array what its elements are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    pub name: TableName,
+    /// The elements of the array are of a domain: reading a constant of this type runs the domain's checks.
+    pub checked: bool,
+    /// What its values are made of, at any depth, in words that change if that does: a value's text depends on it.
+    pub parts: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +68,9 @@ pub struct Column {
     pub not_null: bool,
     /// The place in the primary key, from 0.
     pub key: Option<u32>,
+    /// `pg_attribute.attnum`: a column that was dropped and added again has another one. 0: it is not known.
+    #[serde(default)]
+    pub number: i16,
     /// `GENERATED ALWAYS AS (…)`.
     pub generated: Option<Generated>,
 }
@@ -67,6 +91,9 @@ pub enum Kind {
     Partitioned,
 }
 
+/// Types from here on are not built in: whoever may create objects in the database can have made them.
+pub const FIRST_NORMAL_OID: u32 = 16_384;
+
 /// A table in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
@@ -79,6 +106,22 @@ pub struct Table {
     pub ancestors: Vec<u32>,
     /// Its partitions and who inherits from it, at any depth: their rows are its rows. Ascending.
     pub parts: Vec<u32>,
+    /// Of the table and of its parts, ascending by oid: what tells that something was done to them, however they look now. Empty: it is not
+    /// known.
+    #[serde(default)]
+    pub marks: Vec<Mark>,
+}
+
+/// What the catalog has of a table or a part that becomes another one when something is done to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mark {
+    pub oid: u32,
+    /// Where its rows lie (`pg_class.relfilenode`): others when they were all written anew.
+    pub file: u32,
+    /// A hash of the transactions that wrote its columns into the catalog.
+    pub columns: i64,
+    /// The entries by which the publication has it: others when it had left it.
+    pub entries: String,
 }
 
 impl Table {
@@ -106,7 +149,29 @@ impl Table {
         self.columns.iter().any(|column| column.key.is_some())
     }
 
-    /// Whether rows of `other` look like rows of this one, so that shapes of this one can go on.
+    /// Whether rows of `now`, which is what this table is now, are those of this one, so that shapes of this one can go on.
+    #[must_use]
+    pub fn goes_on(&self, now: &Table) -> bool {
+        self.same_shape(now) && !self.is_rewritten(now)
+    }
+
+    /// Whether values of rows were changed by `ALTER TABLE`, which the stream does not tell: all rows of a relation were written anew, and a
+    /// column was altered. One without the other may be `VACUUM FULL`, or a new default.
+    fn is_rewritten(&self, now: &Table) -> bool {
+        let was = |mark: &Mark| self.marks.iter().find(|was| was.oid == mark.oid);
+        now.marks.iter().any(|is| was(is).is_some_and(|was| was.file != is.file && was.columns != is.columns))
+    }
+
+    /// A relation, the table or a part, that has left the publication and come back.
+    #[must_use]
+    pub fn republished(&self, now: &Table) -> Option<u32> {
+        let was = |mark: &Mark| self.marks.iter().find(|was| was.oid == mark.oid);
+        // What was not published yet when it was looked at has not left.
+        let left = |was: &Mark, is: &Mark| !was.entries.is_empty() && was.entries != is.entries;
+        now.marks.iter().find(|is| was(is).is_some_and(|was| left(was, is))).map(|mark| mark.oid)
+    }
+
+    /// Whether rows of `other` look like rows of this one.
     #[must_use]
     pub fn same_shape(&self, other: &Table) -> bool {
         self.oid == other.oid
@@ -128,6 +193,8 @@ impl Table {
 impl Column {
     /// Whether values of `other` look like those of this one. That it may be null or not is no difference.
     fn same_values(&self, other: &Column) -> bool {
-        (&self.name, &self.ty, self.key, self.generated) == (&other.name, &other.ty, other.key, other.generated)
+        let is_same = self.number == other.number || self.number == 0 || other.number == 0;
+        is_same
+            && (&self.name, &self.ty, self.key, self.generated) == (&other.name, &other.ty, other.key, other.generated)
     }
 }

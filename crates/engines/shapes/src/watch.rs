@@ -6,9 +6,10 @@ use crate::shape::Shape;
 use crate::source::error::SourceError;
 use crate::source::publish::PublishError;
 use crate::source::reconcile::reconcile;
-use crate::source::session::Session;
+use crate::store::StoreError;
 use crate::table::Table;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// How often the catalog is asked: this, and so much longer for each table that it costs next to nothing.
@@ -64,11 +65,16 @@ pub(crate) fn run(engine: &Arc<Engine>) {
 fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
     let tables = engine.router.lock().tables();
     if tables.is_empty() {
+        // What it was set to matters to shapes only.
+        engine.publication_is("");
         return Ok(());
     }
-    let mut session = Session::connect(&engine.config.query_database)?;
+    let mut session = engine.queries.connect()?;
     let known: Vec<&Table> = tables.iter().map(AsRef::as_ref).collect();
     let found = reconcile(&mut session, &engine.config.publication(), known.iter().copied())?;
+    if let Some(version) = &found.publication {
+        engine.publication_is(version);
+    }
     for (table, why) in &found.gone {
         engine.drop_table(*table, &why.to_string());
         if let Err(error) = engine.store.forget_table(*table) {
@@ -76,6 +82,8 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
         }
     }
     for moved in &found.moved {
+        // Changes of a new part are missing until it is published: that it was busy a moment ago is no answer.
+        engine.publisher.forget(moved.table.oid);
         if let Err(error) = engine.publisher.ensure(&mut session, &moved.table) {
             match error {
                 PublishError::Source(error) => return Err(error),
@@ -87,10 +95,12 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
         if let Err(error) = engine.store.put_table(&moved.table) {
             tracing::warn!(%error, "a table cannot be noted");
         }
-        if engine.router.lock().moved(Arc::new(moved.table.clone())) {
-            engine.described(moved.table.oid);
+        let table = Arc::new(moved.table.clone());
+        if engine.router.lock().moved(Arc::clone(&table)) {
+            engine.described(table);
         }
     }
+    engine.counters.compared.fetch_add(1, Ordering::Relaxed);
     let in_use = |oid: u32| engine.router.lock().table(oid).is_some();
     for table in engine.publisher.release(&mut session, UNUSED, in_use)? {
         tracing::info!(%table, "no shape needs the table: it leaves the publication");
@@ -99,6 +109,32 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
 }
 
 impl Engine {
+    /// A shape is made while the publication is this; from now on it is noticed if that changes.
+    pub(crate) fn publication_matters(&self, version: &str) -> Result<(), StoreError> {
+        if self.bookmark.publication().is_empty() {
+            self.bookmark.set_publication(&self.store, version)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The publication was looked at. If somebody has set it to something else since the last time, changes may not have been sent in between,
+    /// also if it has been set back.
+    fn publication_is(&self, version: &str) {
+        let known = self.bookmark.publication();
+        if known == version {
+            return;
+        }
+        if !known.is_empty() && !version.is_empty() {
+            self.drop_all("somebody has changed the publication");
+            self.publisher.forget_all();
+            self.tables.forget();
+        }
+        if let Err(error) = self.bookmark.set_publication(&self.store, version) {
+            tracing::warn!(%error, "what the publication is cannot be noted");
+        }
+    }
+
     /// Gives up changes that no shape needs, has shapes rebased that hold too many of them, and drops those that still do.
     pub(crate) fn look_after(&self) {
         let published = self.positions.published();
@@ -149,7 +185,7 @@ impl Engine {
     /// Drops the shapes that were not asked for longest, if there are more than may be.
     fn evict(&self) {
         let max = self.config.shapes_max;
-        let mut all: Vec<Arc<Shape>> = {
+        let all: Vec<Arc<Shape>> = {
             let registry = self.registry.read();
             if registry.len() <= max {
                 return;
@@ -161,10 +197,45 @@ impl Engine {
         if count == 0 {
             return;
         }
-        all.select_nth_unstable_by_key(count.saturating_sub(1), |shape| shape.used_ms());
         tracing::info!(shapes = count, max, "shapes that nobody has asked for longest are dropped");
-        all.iter().take(count).for_each(|shape| {
+        longest_unused(all, count).iter().for_each(|shape| {
             self.drop_shape(shape);
         });
+    }
+}
+
+/// So many of the shapes, those that nobody has asked for longest.
+fn longest_unused(mut shapes: Vec<Arc<Shape>>, count: usize) -> Vec<Arc<Shape>> {
+    if count < shapes.len() {
+        shapes.select_nth_unstable_by_key(count, |shape| shape.wanted_ms());
+        shapes.truncate(count);
+    }
+    shapes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::{State, sample};
+
+    #[test]
+    fn a_shape_that_was_not_asked_for_since_the_start_is_as_old_as_its_name() {
+        // `sample` names a shape after its number.
+        let shapes = [5_000_000, 1_000_000, 2_000_000, 3_000_000].map(|n| Arc::new(sample(n, State::default())));
+        shapes[1].used(4_000);
+        let gone = |count| {
+            let mut numbers: Vec<u64> =
+                longest_unused(shapes.to_vec(), count).iter().map(|shape| shape.number).collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        assert_eq!(gone(1), [2_000_000], "made first of those that nobody has asked for");
+        assert_eq!(gone(2), [2_000_000, 3_000_000]);
+        assert_eq!(
+            gone(3),
+            [1_000_000, 2_000_000, 3_000_000],
+            "a new shape outlives what was asked for before it was made"
+        );
+        assert_eq!(gone(9).len(), 4);
     }
 }

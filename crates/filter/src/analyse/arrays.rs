@@ -28,7 +28,7 @@ impl Analyser<'_> {
         };
         let mut items = Vec::with_capacity(list.len());
         for item in list {
-            items.push(coerce::explicitly(self.expr(item)?, &element, self.schema)?);
+            items.push(coerce::explicitly(self.expr(item)?, &element, self)?);
         }
         self.array_typed(at, items, base.into())
     }
@@ -39,7 +39,7 @@ impl Analyser<'_> {
         }
         let mut exprs = Vec::with_capacity(items.len());
         for item in items {
-            exprs.push(coerce::implicitly(item, element, self.schema)?);
+            exprs.push(coerce::implicitly(item, element, self)?);
         }
         Ok(self.typed(at, Type::array(element.base), Expr::Array(element.base, exprs.into())))
     }
@@ -78,8 +78,8 @@ impl Analyser<'_> {
         if matches!(ty.base, Base::Json | Base::Other(_)) {
             return refuse(at, "could not identify an equality operator for the elements of the arrays");
         }
-        let left = coerce::implicitly(left, ty, self.schema)?;
-        let right = coerce::implicitly(right, ty, self.schema)?;
+        let left = coerce::implicitly(left, ty, self)?;
+        let right = coerce::implicitly(right, ty, self)?;
         let expr = match (comparison, function) {
             (Some(comparison), _) => match (left, right) {
                 (left @ Expr::Const(..), right) if !matches!(right, Expr::Const(..)) => {
@@ -107,8 +107,8 @@ impl Analyser<'_> {
             (true, false) => (Function::ArrayAppend, array, common),
             _ => (Function::ArrayPrepend, common, array),
         };
-        let left = coerce::implicitly(left, left_type, self.schema)?;
-        let right = coerce::implicitly(right, right_type, self.schema)?;
+        let left = coerce::implicitly(left, left_type, self)?;
+        let right = coerce::implicitly(right, right_type, self)?;
         Ok(self.typed(at, array, Expr::Call(function, Box::new([left, right]))))
     }
 }

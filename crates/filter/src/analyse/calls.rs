@@ -33,7 +33,7 @@ impl Analyser<'_> {
             // The name of a type is its cast.
             if let (Some(base), 1) = (cast_function(name), args.len()) {
                 let name = TypeName { name: base.name().to_owned(), modifiers: Vec::new(), array: false };
-                return coerce::explicitly(args.remove(0), &name, self.schema);
+                return coerce::explicitly(args.remove(0), &name, self);
             }
             return refuse(at, format!("unsupported function: {name}"));
         }
@@ -62,7 +62,7 @@ impl Analyser<'_> {
         }
         let mut exprs = Vec::with_capacity(args.len());
         for arg in args {
-            exprs.push(coerce::implicitly(arg, common, self.schema)?);
+            exprs.push(coerce::implicitly(arg, common, self)?);
         }
         if choice == Choice::Coalesce {
             // What stands behind a constant is not looked at, even if it fails.
@@ -103,9 +103,9 @@ impl Analyser<'_> {
             }
             let text = Type::from(Base::Text);
             exprs.push(if from.is_unknown() || from == text {
-                coerce::implicitly(arg, text, self.schema)?
+                coerce::implicitly(arg, text, self)?
             } else {
-                coerce::fold(Expr::Cast { from, to: text, operand: Box::new(arg.expr) }, text, self.schema)
+                coerce::fold(Expr::Cast { from, to: text, operand: Box::new(arg.expr) }, text, self)
             });
         }
         Ok(self.typed(at, Base::Text, Expr::Choose(Choice::Concat, Base::Text.into(), exprs.into())))
@@ -118,7 +118,7 @@ impl Analyser<'_> {
         let literal = |it: Typed, array: &Typed| {
             let ty = Type { array: false, ..array.ty };
             let at = it.at;
-            Ok(Typed { expr: coerce::implicitly(it, ty, self.schema)?, ty, at })
+            Ok(Typed { expr: coerce::implicitly(it, ty, self)?, ty, at })
         };
         match name {
             "array_append" if right.ty.is_unknown() && left.ty.array => right = literal(right, &left)?,
@@ -149,7 +149,7 @@ impl Analyser<'_> {
             if i == 0 && !arg.ty.array {
                 return refuse(arg.at, format!("function {name}({}) does not exist", arg.ty.name()));
             }
-            exprs.push(if i == 0 { arg.expr } else { coerce::implicitly(arg, Base::Int4.into(), self.schema)? });
+            exprs.push(if i == 0 { arg.expr } else { coerce::implicitly(arg, Base::Int4.into(), self)? });
         }
         Ok(self.typed(at, Base::Int4, Expr::Call(function, exprs.into())))
     }
@@ -170,7 +170,7 @@ impl Analyser<'_> {
             Type { base: Base::Date | Base::Unknown, array: false } => (Base::Timestamptz, Base::Timestamp),
             ty => return refuse(at, format!("function timezone(unknown, {}) does not exist", ty.name())),
         };
-        let operand = Box::new(coerce::implicitly(moment, from.into(), self.schema)?);
+        let operand = Box::new(coerce::implicitly(moment, from.into(), self)?);
         Ok(self.typed(at, to, Expr::Cast { from: from.into(), to: to.into(), operand }))
     }
 }

@@ -1,15 +1,15 @@
 //! Literals and expressions made into the type that is wanted.
 
-use super::Typed;
-use crate::error::{Parsed, refuse};
+use super::{Analyser, Typed};
+use crate::budget::Failed;
+use crate::error::{Parsed, refuse, refuse_oversized};
 use crate::expr::Expr;
-use crate::row::Row;
-use crate::schema::Schema;
 use crate::syntax::TypeName;
 use crate::types::array::Array;
 use crate::types::cast;
+use crate::types::input::{self, Unread};
 use crate::types::value::{Value, unpadded};
-use crate::types::{Base, Type, input};
+use crate::types::{Base, Type};
 use std::sync::Arc;
 
 /// Longest result of folding that is kept in place of the expression.
@@ -20,44 +20,45 @@ pub(super) const LONG_NUMBER: &str = "numeric constants of more than 1000 digits
 /// `pg_type.oid` of inet.
 const INET: u32 = 869;
 
-/// An expression of constants as their value. One that fails stays, and fails for each row.
-pub(super) fn fold(expr: Expr, ty: Type, schema: &Schema) -> Expr {
+/// An expression of constants as their value. One that fails stays, and fails for each row; after one that costs too much the clause is
+/// refused.
+pub(super) fn fold(expr: Expr, ty: Type, analyser: &Analyser<'_>) -> Expr {
     let constants = |e: &Expr| matches!(e, Expr::Const(..));
     if matches!(expr, Expr::Column(_) | Expr::Const(..)) || !expr.children().iter().all(constants) {
         return expr;
     }
-    let value = expr.eval(&Row::new(schema, &[])).map(Value::owned);
-    match value {
+    match analyser.computed(&expr) {
         Ok(Value::Text(text)) if text.len() > FOLDED_BYTES_MAX => expr,
         Ok(Value::Bytes(bytes)) if bytes.len() > FOLDED_BYTES_MAX => expr,
         Ok(value) => Expr::Const(value, ty),
-        Err(_) => expr,
+        Err(Failed::Invalid | Failed::Costly) => expr,
     }
 }
 
 /// Without a cast being written.
-pub(super) fn implicitly(it: Typed, to: Type, schema: &Schema) -> Parsed<Expr> {
+pub(super) fn implicitly(it: Typed, to: Type, analyser: &Analyser<'_>) -> Parsed<Expr> {
     if it.ty == to {
         return Ok(it.expr);
     }
     if it.ty.is_unknown() {
-        return literal(it, to, schema);
+        return literal(it, to, analyser);
     }
     if !it.ty.becomes(to) {
         return refuse(it.at, format!("cannot cast type {} to {}", it.ty.name(), to.name()));
     }
     let cast = Expr::Cast { from: it.ty, to, operand: Box::new(it.expr) };
-    Ok(fold(cast, to, schema))
+    Ok(fold(cast, to, analyser))
 }
 
 /// A literal whose type was not known until now.
-fn literal(it: Typed, to: Type, schema: &Schema) -> Parsed<Expr> {
+fn literal(it: Typed, to: Type, analyser: &Analyser<'_>) -> Parsed<Expr> {
     match it.expr {
         Expr::Const(Value::Null, _) => Ok(Expr::Const(Value::Null, to)),
-        Expr::Const(Value::Text(text), _) => match input::parse(&text, to, schema) {
-            Ok(value) if !is_short(&value) => refuse(it.at, LONG_NUMBER),
+        Expr::Const(Value::Text(text), _) => match input::parse(&text, to, analyser.schema, analyser.budget) {
+            Ok(value) if !is_short(&value) => refuse_oversized(it.at, LONG_NUMBER),
             Ok(value) => Ok(Expr::Const(value.owned(), to)),
-            Err(message) => refuse(it.at, message),
+            Err(Unread::Invalid(message)) => refuse(it.at, message),
+            Err(Unread::Costly) => refuse_oversized(it.at, super::TOO_LARGE),
         },
         other => Ok(other),
     }
@@ -72,14 +73,14 @@ fn is_short(value: &Value<'_>) -> bool {
 }
 
 /// `x::name`
-pub(super) fn explicitly(it: Typed, name: &TypeName, schema: &Schema) -> Parsed<Typed> {
+pub(super) fn explicitly(it: Typed, name: &TypeName, analyser: &Analyser<'_>) -> Parsed<Typed> {
     let Some(base) = Base::of_name(&name.name) else {
         return refuse(it.at, format!("type \"{}\" does not exist or is not supported", name.name));
     };
     let to = Type { base, array: name.array };
     let at = it.at;
     let expr = if it.ty.is_unknown() {
-        literal(it, to, schema)?
+        literal(it, to, analyser)?
     } else if it.ty == to {
         it.expr
     } else {
@@ -87,7 +88,7 @@ pub(super) fn explicitly(it: Typed, name: &TypeName, schema: &Schema) -> Parsed<
             return refuse(at, format!("cannot cast type {} to {}", it.ty.name(), to.name()));
         }
         if let Base::Other(column) = it.ty.base
-            && let Some(column) = schema.columns().get(usize::from(column))
+            && let Some(column) = analyser.schema.columns().get(usize::from(column))
             && INET == if column.element_oid == 0 { column.type_oid } else { column.element_oid }
         {
             // Its cast writes what its output leaves out.
@@ -100,14 +101,14 @@ pub(super) fn explicitly(it: Typed, name: &TypeName, schema: &Schema) -> Parsed<
                 format!("a cast of {} to {} depends on the time zone of the session", it.ty.name(), to.name());
             return refuse(at, message);
         }
-        fold(Expr::Cast { from: it.ty, to, operand: Box::new(it.expr) }, to, schema)
+        fold(Expr::Cast { from: it.ty, to, operand: Box::new(it.expr) }, to, analyser)
     };
-    let expr = fit(expr, to, &name.modifiers, at, schema)?;
+    let expr = fit(expr, to, &name.modifiers, at, analyser)?;
     Ok(Typed { expr, ty: to, at })
 }
 
 /// The length or scale of a type.
-fn fit(expr: Expr, to: Type, modifiers: &[i32], at: usize, schema: &Schema) -> Parsed<Expr> {
+fn fit(expr: Expr, to: Type, modifiers: &[i32], at: usize, analyser: &Analyser<'_>) -> Parsed<Expr> {
     let pair = match (to.base, modifiers) {
         (_, []) => return Ok(expr),
         (Base::Varchar | Base::Bpchar, [length]) if (1..=10_485_760).contains(length) => [*length, 0],
@@ -120,7 +121,7 @@ fn fit(expr: Expr, to: Type, modifiers: &[i32], at: usize, schema: &Schema) -> P
     if to.array {
         return refuse(at, "modifiers of the elements of arrays are not supported");
     }
-    Ok(fold(Expr::Fit { base: to.base, modifiers: pair, operand: Box::new(expr) }, to, schema))
+    Ok(fold(Expr::Fit { base: to.base, modifiers: pair, operand: Box::new(expr) }, to, analyser))
 }
 
 /// The type that several expressions have in common (`select_common_type`); `None` if there is none.
@@ -142,7 +143,7 @@ pub(super) fn common_type(types: impl IntoIterator<Item = Type>) -> Option<Type>
 }
 
 /// Without the blanks that do not count in comparisons, if it is of `character(n)`.
-pub(super) fn unpad(expr: Expr, base: Base, schema: &Schema) -> Expr {
+pub(super) fn unpad(expr: Expr, base: Base, analyser: &Analyser<'_>) -> Expr {
     if base != Base::Bpchar {
         return expr;
     }
@@ -154,6 +155,6 @@ pub(super) fn unpad(expr: Expr, base: Base, schema: &Schema) -> Expr {
             });
             Expr::Const(Value::Array(Arc::new(Array { elements: elements.collect(), shape: array.shape.clone() })), ty)
         }
-        expr => fold(Expr::Call(crate::function::Function::Unpad, Box::new([expr])), base.into(), schema),
+        expr => fold(Expr::Call(crate::function::Function::Unpad, Box::new([expr])), base.into(), analyser),
     }
 }

@@ -7,12 +7,14 @@ mod operators;
 mod resolve;
 mod signatures;
 
-use crate::error::{Parsed, refuse};
+use crate::budget::{Budget, Failed};
+use crate::error::{Parsed, refuse, refuse_oversized};
 use crate::expr::{Comparison, Expr};
 use crate::function::Function;
+use crate::row::Row;
 use crate::schema::Schema;
 use crate::syntax::{Kind, Node, Test};
-use crate::types::decimal::Decimal;
+use crate::types::decimal::{Decimal, Fault};
 use crate::types::value::Value;
 use crate::types::{Base, Type};
 
@@ -24,16 +26,25 @@ pub(crate) struct Typed {
     at: usize,
 }
 
-/// The condition that a tree means for a table.
-pub(crate) fn condition(node: &Node, schema: &Schema) -> Parsed<Expr> {
-    let analyser = Analyser { schema };
+/// What each node of a tree costs, beside what its constants cost to compute.
+const NODE: u64 = 512;
+/// Most memory that a condition keeps.
+const CONDITION_BYTES_MAX: usize = 8 << 20;
+
+const TOO_LARGE: &str =
+    "where clause takes too much time or memory: its expressions, its constants or its parameters are too large";
+
+/// The condition that a tree means for a table; what that costs is spent of a budget.
+pub(crate) fn condition(node: &Node, schema: &Schema, budget: &Budget) -> Parsed<Expr> {
+    let analyser = Analyser { schema, budget };
     let it = analyser.expr(node)?;
-    analyser.boolean(it, "WHERE")
+    let expr = analyser.boolean(it, "WHERE")?;
+    if budget.is_spent() || expr.size() > CONDITION_BYTES_MAX { refuse_oversized(node.at, TOO_LARGE) } else { Ok(expr) }
 }
 
 /// Two columns of one schema as the sides of `=`, cast to what they are compared as; and that type.
 pub(crate) fn equality(at: usize, left: u16, right: u16, schema: &Schema) -> Parsed<([Expr; 2], Type)> {
-    let analyser = Analyser { schema };
+    let analyser = Analyser { schema, budget: &Budget::of_clause() };
     let column = |column: u16| Typed { expr: Expr::Column(column), ty: schema.type_of(column), at };
     match analyser.infix(at, "=", column(left), column(right))?.expr {
         Expr::Compare(Comparison::Equal, ty, sides) if !ty.array && ty.base != Base::Jsonb => Ok((*sides, ty)),
@@ -43,16 +54,40 @@ pub(crate) fn equality(at: usize, left: u16, right: u16, schema: &Schema) -> Par
 
 pub(crate) struct Analyser<'a> {
     schema: &'a Schema,
+    /// When it is spent no further node is looked at.
+    budget: &'a Budget,
 }
 
 impl Analyser<'_> {
+    /// The value of an expression of constants.
+    fn computed(&self, expr: &Expr) -> Result<Value<'static>, Failed> {
+        let row = Row::of_constants(self.schema);
+        let allowance = row.allowance().min(self.budget.left());
+        row.budget.refill(allowance);
+        let value = expr.eval(&row).map(Value::owned);
+        let spent = if value == Err(Failed::Costly) { u64::MAX } else { allowance - row.budget.left() };
+        self.budget.spend(spent)?;
+        value
+    }
+
+    /// Another one that is equal.
+    fn copy(&self, it: &Typed) -> Parsed<Typed> {
+        match self.budget.make(2 * it.expr.size()) {
+            Ok(()) => Ok(it.clone()),
+            Err(_) => refuse_oversized(it.at, TOO_LARGE),
+        }
+    }
+
     fn typed(&self, at: usize, ty: impl Into<Type>, expr: Expr) -> Typed {
         let ty = ty.into();
-        Typed { expr: coerce::fold(expr, ty, self.schema), ty, at }
+        Typed { expr: coerce::fold(expr, ty, self), ty, at }
     }
 
     fn expr(&self, node: &Node) -> Parsed<Typed> {
         let at = node.at;
+        if self.budget.spend(NODE).is_err() {
+            return refuse_oversized(at, TOO_LARGE);
+        }
         match &node.kind {
             Kind::Column { table, name } => self.column(at, table.as_deref(), name),
             Kind::Number(text) => self.number(at, text),
@@ -98,7 +133,7 @@ impl Analyser<'_> {
                     return self.array_of(at, list, name);
                 }
                 let operand = self.expr(operand)?;
-                coerce::explicitly(operand, name, self.schema)
+                coerce::explicitly(operand, name, self)
             }
             Kind::Call(name, args) => self.call(at, name, args),
             Kind::Array(list) => self.array(at, list),
@@ -142,11 +177,11 @@ impl Analyser<'_> {
             let base = if i32::try_from(number).is_ok() { Base::Int4 } else { Base::Int8 };
             return Ok(self.typed(at, base, Expr::Const(Value::Int(number), base.into())));
         }
-        match Decimal::parse(text) {
+        match Decimal::parse(text, self.budget) {
             Ok(number) if number.is_short() => {
                 Ok(self.typed(at, Base::Numeric, Expr::Const(number.into(), Base::Numeric.into())))
             }
-            Ok(_) => refuse(at, coerce::LONG_NUMBER),
+            Ok(_) | Err(Fault::Costly) => refuse_oversized(at, coerce::LONG_NUMBER),
             Err(_) => refuse(at, "value overflows numeric format"),
         }
     }
@@ -154,7 +189,7 @@ impl Analyser<'_> {
     /// As a condition; `of` says what it is an operand of.
     fn boolean(&self, it: Typed, of: &str) -> Parsed<Expr> {
         if it.ty.is_unknown() || it.ty == Type::BOOL {
-            return coerce::implicitly(it, Type::BOOL, self.schema);
+            return coerce::implicitly(it, Type::BOOL, self);
         }
         refuse(it.at, format!("argument of {of} must be type boolean, not type {}", it.ty.name()))
     }
@@ -181,9 +216,7 @@ impl Analyser<'_> {
     fn index(&self, node: &Node) -> Parsed<Expr> {
         let it = self.expr(node)?;
         match it.ty.base {
-            Base::Int2 | Base::Int4 | Base::Unknown if !it.ty.array => {
-                coerce::implicitly(it, Base::Int4.into(), self.schema)
-            }
+            Base::Int2 | Base::Int4 | Base::Unknown if !it.ty.array => coerce::implicitly(it, Base::Int4.into(), self),
             _ => refuse(it.at, "array subscript must have type integer"),
         }
     }

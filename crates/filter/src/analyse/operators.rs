@@ -2,7 +2,7 @@
 
 use super::signatures::{self, Meaning, Signature};
 use super::{Analyser, Typed, and, coerce, or, resolve};
-use crate::error::{Parsed, refuse};
+use crate::error::{Parsed, refuse, refuse_oversized};
 use crate::expr::{Comparison, Expr, Like, Operator, is_membership};
 use crate::function::Function;
 use crate::like::with_backslash;
@@ -42,7 +42,7 @@ impl Analyser<'_> {
         if symbol == "+" {
             let chosen = resolve::select(&signatures::prefix("@"), &[operand.ty]).map(|c| c.args()[0]);
             return match chosen {
-                Ok(ty) => Ok(Typed { expr: coerce::implicitly(operand, ty, self.schema)?, ty, at }),
+                Ok(ty) => Ok(Typed { expr: coerce::implicitly(operand, ty, self)?, ty, at }),
                 Err(problem) => no_operator(at, problem, &format!("+ {}", operand.ty.name())),
             };
         }
@@ -59,8 +59,8 @@ impl Analyser<'_> {
         for ((arg, to), found) in args.into_iter().zip(chosen.uses()).zip(chosen.args()) {
             // A literal is of the type that the operator was found by, and only then of what is used.
             let ty = *found;
-            let expr = coerce::implicitly(arg, ty, self.schema)?;
-            exprs.push(coerce::implicitly(Typed { expr, ty, at }, *to, self.schema)?);
+            let expr = coerce::implicitly(arg, ty, self)?;
+            exprs.push(coerce::implicitly(Typed { expr, ty, at }, *to, self)?);
         }
         let expr = match (chosen.meaning, <[Expr; 2]>::try_from(exprs)) {
             (Meaning::Compare(comparison, base), Ok(sides)) => self.comparison(comparison, base, sides),
@@ -82,7 +82,7 @@ impl Analyser<'_> {
     }
 
     pub(super) fn comparison(&self, comparison: Comparison, base: Base, sides: [Expr; 2]) -> Expr {
-        let sides = sides.map(|side| coerce::unpad(side, base, self.schema));
+        let sides = sides.map(|side| coerce::unpad(side, base, self));
         // A constant stands on the right.
         match sides {
             [left @ Expr::Const(..), right] if !matches!(right, Expr::Const(..)) => {
@@ -94,7 +94,7 @@ impl Analyser<'_> {
 
     fn like_of(&self, at: usize, like: Like, text: Expr, pattern: Expr) -> Parsed<Expr> {
         if matches!(&pattern, Expr::Const(Value::Text(pattern), _) if pattern.len() > PATTERN_BYTES_MAX) {
-            return refuse(at, format!("LIKE pattern is longer than {PATTERN_BYTES_MAX} bytes"));
+            return refuse_oversized(at, format!("LIKE pattern is longer than {PATTERN_BYTES_MAX} bytes"));
         }
         let ascii = like.folded && (text.has_name(self.schema) || pattern.has_name(self.schema));
         Ok(Expr::Like(Like { ascii, ..like }, Box::new([text, pattern])))
@@ -105,7 +105,7 @@ impl Analyser<'_> {
         let fits = |t: Type| t == ty || t.is_unknown();
         match Comparison::of_symbol(symbol) {
             Some(comparison) if fits(left.ty) && fits(right.ty) => {
-                let sides = [coerce::implicitly(left, ty, self.schema)?, coerce::implicitly(right, ty, self.schema)?];
+                let sides = [coerce::implicitly(left, ty, self)?, coerce::implicitly(right, ty, self)?];
                 let expr = self.comparison(comparison, ty.base, sides);
                 Ok(self.typed(at, Base::Bool, expr))
             }
@@ -125,7 +125,7 @@ impl Analyser<'_> {
             !ty.is_unknown() && !ty.base.is_text() && !ty.array && !matches!(ty.base, Base::Bytea | Base::Jsonb)
         };
         let text = crate::syntax::TypeName { name: "text".into(), modifiers: Vec::new(), array: false };
-        let as_text = |it: Typed| coerce::explicitly(it, &text, self.schema);
+        let as_text = |it: Typed| coerce::explicitly(it, &text, self);
         let stringy = |ty: Type| ty.is_unknown() || ty.base.is_text();
         if other(left.ty) && stringy(right.ty) {
             Ok((as_text(left)?, right))
@@ -144,11 +144,11 @@ impl Analyser<'_> {
             return Ok(self.typed(at, Base::Bool, Expr::Is { not: differ, test: crate::syntax::Test::Null, operand }));
         }
         // The operator is that of equality; a comparison of constants was folded to something else.
-        let (left_at, right_at) = (left.clone(), right.clone());
+        let names = [left.ty.name(), right.ty.name()];
         match self.infix(at, "=", left, right)?.expr {
             Expr::Compare(_, ty, sides) => Ok(self.typed(at, Base::Bool, Expr::Distinct(differ, ty, sides))),
             Expr::Const(Value::Bool(same), _) => Ok(self.typed(at, Base::Bool, Expr::bool(same != differ))),
-            _ => no_operator(at, resolve::Unresolved::None, &format!("{} = {}", left_at.ty.name(), right_at.ty.name())),
+            _ => no_operator(at, resolve::Unresolved::None, &names.join(" = ")),
         }
     }
 
@@ -165,8 +165,8 @@ impl Analyser<'_> {
         if let Some(escape) = escape {
             let escape = self.expr(escape)?;
             let at = escape.at;
-            let escape = coerce::implicitly(escape, Base::Text.into(), self.schema)?;
-            let text = coerce::implicitly(pattern.clone(), Base::Text.into(), self.schema)?;
+            let escape = coerce::implicitly(escape, Base::Text.into(), self)?;
+            let text = coerce::implicitly(self.copy(&pattern)?, Base::Text.into(), self)?;
             if let Expr::Const(Value::Text(escape), _) = &escape
                 && escape.chars().count() > 1
             {
@@ -202,12 +202,12 @@ impl Analyser<'_> {
             match common {
                 Some(common) if constants.len() > 1 && !common.array => {
                     let array = self.array_typed(at, constants, common)?;
-                    parts.push(self.any(at, symbol, not, left.clone(), array)?.expr);
+                    parts.push(self.any(at, symbol, not, self.copy(&left)?, array)?.expr);
                 }
                 _ => rest.splice(0..0, constants).for_each(drop),
             }
             for item in rest {
-                let part = self.infix(at, symbol, left.clone(), item)?;
+                let part = self.infix(at, symbol, self.copy(&left)?, item)?;
                 parts.push(self.boolean(part, "IN")?);
             }
         }
@@ -261,8 +261,8 @@ impl Analyser<'_> {
             };
             (operator, base, chosen.uses()[0], chosen.uses()[1])
         };
-        let left = coerce::implicitly(left, left_type, self.schema)?;
-        let right = coerce::implicitly(right, Type::array(element_type.base), self.schema)?;
+        let left = coerce::implicitly(left, left_type, self)?;
+        let right = coerce::implicitly(right, Type::array(element_type.base), self)?;
         let sides = match operator {
             Operator::Compare(_) => [left, right].map(|side| self.unpad_any(side, base)),
             Operator::Like(_) => [left, right],
@@ -275,7 +275,7 @@ impl Analyser<'_> {
     fn unpad_any(&self, side: Expr, base: Base) -> Expr {
         // The elements of a column are read without their blanks.
         let array_column = matches!(&side, Expr::Column(column) if self.schema.type_of(*column).array);
-        if array_column { side } else { coerce::unpad(side, base, self.schema) }
+        if array_column { side } else { coerce::unpad(side, base, self) }
     }
 }
 

@@ -5,11 +5,15 @@ use super::keys::{Case, Key, Kind, What, hash_bytes, hash_value};
 use super::plan::plan;
 use super::postings::{Half, SLOTS_MAX};
 use super::scalars::Scalar;
+use crate::budget::Failed;
 use crate::expr::Expr;
 use crate::row::Row;
-use crate::types::value::Value;
+use crate::types::value::{Value, cost_of_hashing};
 use hashbrown::DefaultHashBuilder;
 use std::borrow::Cow;
+
+/// Shorter texts are looked up piece by piece in any case.
+const LONG_TEXT: usize = 64 << 10;
 
 /// Where a slot is filed.
 pub(super) enum Access {
@@ -24,6 +28,37 @@ pub(super) enum Access {
 pub(super) enum Place {
     Hash { scalar: u32, kind: Kind, hash: Half },
     Range { scalar: u32, node: u32 },
+}
+
+/// Keys of which it is not known whether a row has them.
+#[derive(Default)]
+pub(super) struct Undecided {
+    scalars: Vec<u32>,
+    kinds: Vec<(u32, Kind)>,
+}
+
+impl Undecided {
+    pub(super) fn is_empty(&self) -> bool {
+        self.scalars.is_empty() && self.kinds.is_empty()
+    }
+
+    fn has(&self, place: Place) -> bool {
+        match place {
+            Place::Hash { scalar, kind, .. } => self.scalars.contains(&scalar) || self.kinds.contains(&(scalar, kind)),
+            Place::Range { scalar, .. } => self.scalars.contains(&scalar),
+        }
+    }
+}
+
+impl Access {
+    /// Whether a slot is filed under one of these keys.
+    pub(super) fn is_under(&self, keys: &Undecided) -> bool {
+        match self {
+            Self::Residual => false,
+            Self::One(place) => keys.has(*place),
+            Self::Many(places) => places.iter().any(|place| keys.has(*place)),
+        }
+    }
 }
 
 impl Filed {
@@ -78,15 +113,28 @@ impl Filed {
         }
     }
 
-    /// Calls for every slot that a row may satisfy, perhaps several times.
-    pub(super) fn candidates(&self, row: &Row<'_>, hasher: &DefaultHashBuilder, each: &mut impl FnMut(u32)) {
+    /// Calls for every slot that a row may satisfy, perhaps several times, but for slots under keys for which that takes too long to find out:
+    /// these keys are given back.
+    pub(super) fn candidates(
+        &self,
+        row: &Row<'_>,
+        slots: usize,
+        hasher: &DefaultHashBuilder,
+        each: &mut impl FnMut(u32),
+    ) -> Undecided {
+        let mut undecided = Undecided::default();
         self.residual.iter().for_each(|slot| each(*slot));
         for (id, scalar) in &self.scalars.all {
-            // Where an expression fails, no condition on it is true.
-            let Ok(value) = scalar.expr.eval(row) else { continue };
-            let probe = Probe { filed: self, id: id as u32, scalar, hasher };
-            probe.run(&value, each);
+            let id = id as u32;
+            row.budget.refill(row.allowance());
+            match scalar.expr.eval(row) {
+                Ok(value) => Probe { filed: self, id, scalar, slots, hasher }.run(&value, row, each, &mut undecided),
+                // Where an expression fails, no condition on it is true.
+                Err(Failed::Invalid) => {}
+                Err(Failed::Costly) => undecided.scalars.push(id),
+            }
         }
+        undecided
     }
 }
 
@@ -95,14 +143,24 @@ struct Probe<'a> {
     filed: &'a Filed,
     id: u32,
     scalar: &'a Scalar,
+    /// How many there are under any key.
+    slots: usize,
     hasher: &'a DefaultHashBuilder,
 }
 
 impl Probe<'_> {
-    fn run(&self, value: &Value<'_>, each: &mut impl FnMut(u32)) {
+    fn run(&self, value: &Value<'_>, row: &Row<'_>, each: &mut impl FnMut(u32), undecided: &mut Undecided) {
         // Texts are folded once for all keys that need it.
         let mut folded: [Option<Cow<'_, str>>; 3] = [None, None, None];
-        for (kind, _) in &self.scalar.kinds {
+        if row.budget.spend(cost_of_hashing(value)).is_err() {
+            undecided.scalars.push(self.id);
+            return;
+        }
+        for (kind, count) in &self.scalar.kinds {
+            if self.is_quicker_asked(*kind, *count, value) {
+                undecided.kinds.push((self.id, *kind));
+                continue;
+            }
             match (*kind, value) {
                 (Kind::Null, Value::Null) => self.by_value(*kind, &Value::Null, each),
                 (_, Value::Null) | (Kind::Null, _) => {}
@@ -126,6 +184,14 @@ impl Probe<'_> {
         if !value.is_null() {
             self.scalar.ranges.holding(value, each);
         }
+    }
+
+    /// Whether to evaluate all slots under a kind of keys takes less time than to look up every piece of a long text.
+    fn is_quicker_asked(&self, kind: Kind, count: u32, value: &Value<'_>) -> bool {
+        let (Kind::Piece(..), Value::Text(text)) = (kind, value) else { return false };
+        let looking_up = 16 * text.len();
+        let asking = 2 * self.slots + count as usize * (text.len() / 8 + 128);
+        text.len() >= LONG_TEXT && asking < looking_up
     }
 
     fn by_value(&self, kind: Kind, value: &Value<'_>, each: &mut impl FnMut(u32)) {

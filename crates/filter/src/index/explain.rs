@@ -66,7 +66,7 @@ fn describe(key: &Key<'_>, schema: &Schema) -> String {
         What::Bytes(_, bytes) => format!("piece of {} bytes", bytes.len()),
         What::Range(..) => "range".to_owned(),
     };
-    format!("{how} on {}", print::sql(key.scalar, schema))
+    format!("{how} on {}", print::canonical(key.scalar, schema))
 }
 
 /// Why there are no keys. Of an OR one side is enough to have none.
@@ -78,7 +78,7 @@ fn because(expr: &Expr, schema: &Schema, filed: &Filed, hasher: &DefaultHashBuil
         },
         _ => format!(
             "{} asks for no value, range, beginning, end, piece or element of a column or of an expression",
-            print::sql(expr, schema)
+            print::canonical(expr, schema)
         ),
     }
 }

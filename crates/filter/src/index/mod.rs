@@ -18,6 +18,8 @@ mod template;
 mod tests;
 
 use crate::Predicate;
+use crate::budget::{HEAVY_TOGETHER, LIGHT};
+use crate::predicate::decided;
 use crate::row::Row;
 use crate::schema::Schema;
 use access::Access;
@@ -178,26 +180,26 @@ impl<K: Copy + Ord> Index<K> {
         self.filed.remove(filing.0, slot.access);
     }
 
-    /// Appends the keys whose predicate is true for a row: ascending, none twice.
-    pub fn matching(&mut self, values: &[Option<&[u8]>], out: &mut Vec<K>) {
-        let from = out.len();
+    /// Appends the keys whose predicate is true for a row: ascending, none twice; and to `costly` those of which that is not known, as to find
+    /// out is [too costly](crate::TooCostly).
+    pub fn matching(&mut self, values: &[Option<&[u8]>], out: &mut Vec<K>, costly: &mut Vec<K>) {
+        let (from, costly_from) = (out.len(), costly.len());
         out.extend(&self.everything);
         if !self.slots.is_empty() {
-            self.evaluate(values, out);
+            self.evaluate(values, out, costly);
         }
-        out.extend(self.foreign.iter().filter(|(_, (_, predicate))| predicate.holds(values)).map(|(_, (key, _))| *key));
-        out[from..].sort_unstable();
-        let mut last = from;
-        for i in from + 1..out.len() {
-            if out[i] != out[last] {
-                last += 1;
-                out[last] = out[i];
+        for (_, (key, predicate)) in &self.foreign {
+            match predicate.holds(values) {
+                Ok(true) => out.push(*key),
+                Ok(false) => {}
+                Err(_) => costly.push(*key),
             }
         }
-        out.truncate(if out.len() > from { last + 1 } else { from });
+        in_order(out, from);
+        in_order(costly, costly_from);
     }
 
-    fn evaluate(&mut self, values: &[Option<&[u8]>], out: &mut Vec<K>) {
+    fn evaluate(&mut self, values: &[Option<&[u8]>], out: &mut Vec<K>, costly: &mut Vec<K>) {
         let Some(schema) = &self.schema else { return };
         self.row = self.row.wrapping_add(1);
         if self.row == 0 {
@@ -205,22 +207,37 @@ impl<K: Copy + Ord> Index<K> {
             self.row = 1;
         }
         let mut row = Row::new(schema, values);
+        let allowance = row.allowance();
         let (seen, candidates, now) = (&mut self.seen, &mut self.candidates, self.row);
         candidates.clear();
-        self.filed.candidates(&row, &self.hasher, &mut |slot| {
+        let mut each = |slot: u32| {
             let last = &mut seen[slot as usize];
             if *last != now {
                 *last = now;
                 candidates.push(slot);
             }
-        });
+        };
+        let undecided = self.filed.candidates(&row, self.slots.len(), &self.hasher, &mut each);
+        if !undecided.is_empty() {
+            // Nothing is known of what these keys say: whoever is filed under them is asked.
+            let filed = self.slots.iter().filter(|(_, slot)| slot.access.is_under(&undecided));
+            filed.for_each(|(slot, _)| each(slot as u32));
+        }
         self.evaluations += (candidates.len() + self.foreign.len()) as u64;
+        let mut heavy = 0;
         for slot in candidates.drain(..) {
             let slot = &self.slots[slot as usize];
+            let Some(expr) = self.templates.get(slot.template) else { continue };
             row.holes = slot.constants.as_slice();
-            if self.templates.get(slot.template).is_some_and(|expr| expr.truth(&row) == Ok(Some(true))) {
-                slot.wanted_by.append_to(out);
+            let budget = if heavy < HEAVY_TOGETHER { allowance } else { LIGHT };
+            row.budget.refill(budget);
+            match decided(expr.truth(&row)) {
+                Ok(true) => slot.wanted_by.append_to(out),
+                Ok(false) => {}
+                Err(_) => slot.wanted_by.append_to(costly),
             }
+            let spent = budget - row.budget.left();
+            heavy += if spent > LIGHT { spent } else { 0 };
         }
     }
 
@@ -228,6 +245,19 @@ impl<K: Copy + Ord> Index<K> {
     pub fn take_evaluations(&mut self) -> u64 {
         std::mem::take(&mut self.evaluations)
     }
+}
+
+/// Sorts what was appended, and leaves out what is there twice.
+fn in_order<K: Copy + Ord>(list: &mut Vec<K>, from: usize) {
+    list[from..].sort_unstable();
+    let mut last = from;
+    for i in from + 1..list.len() {
+        if list[i] != list[last] {
+            last += 1;
+            list[last] = list[i];
+        }
+    }
+    list.truncate(if list.len() > from { last + 1 } else { from });
 }
 
 impl<K> Slot<K> {

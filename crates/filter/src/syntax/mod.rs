@@ -13,5 +13,11 @@ pub(crate) use tree::{Kind, Node, Select, Test, TypeName};
 
 /// Longest text that is read, in bytes.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Most bytes of parameters, each counted as often as it is used.
+pub(crate) const USES_BYTES_MAX: usize = 1 << 20;
+/// Most nodes of a tree, where BETWEEN and IN repeat their operands.
+pub(crate) const SIZE_MAX: u32 = 1 << 17;
+/// Most of these in a text that is no clause for us, if another parser is to read it.
+pub(crate) const REPEATS_MAX: usize = 6;
 /// Deepest nesting. What walks trees may recurse: it never goes deeper than a small multiple of this.
 pub(crate) const DEPTH_MAX: u16 = 100;

@@ -2,8 +2,8 @@
 
 use super::lex::{Lexed, Token, lex};
 use super::tree::{Kind, Node, Test};
-use super::{DEPTH_MAX, TEXT_BYTES_MAX};
-use crate::error::{Parsed, refuse};
+use super::{DEPTH_MAX, REPEATS_MAX, SIZE_MAX, TEXT_BYTES_MAX, USES_BYTES_MAX};
+use crate::error::{Parsed, Refusal, refuse, refuse_oversized};
 
 /// Precedences of `gram.y`, the loosest first.
 pub(super) mod precedence {
@@ -48,16 +48,29 @@ pub(super) struct Parser<'a> {
     tokens: Vec<Lexed>,
     next: usize,
     params: &'a [(u32, String)],
+    /// Bytes that uses of parameters may still have.
+    params_left: usize,
     /// How deep we are in [`Parser::expression`].
     depth: u16,
 }
 
 /// The tree of a where clause; `$n` is replaced by its value.
 pub(crate) fn parse(text: &str, params: &[(u32, String)]) -> Parsed<Node> {
+    read(text, params).map_err(|refusal| Refusal { oversized: refusal.oversized || may_multiply(text), ..refusal })
+}
+
+/// Whether a text of which we have no tree may become much larger while it is read: each of these operators repeats its operand.
+fn may_multiply(text: &str) -> bool {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| ["between", "in"].iter().any(|repeats| word.eq_ignore_ascii_case(repeats))).count()
+        > REPEATS_MAX
+}
+
+fn read(text: &str, params: &[(u32, String)]) -> Parsed<Node> {
     if text.len() > TEXT_BYTES_MAX {
-        return refuse(0, format!("where clause is bigger than maximum size of {TEXT_BYTES_MAX} bytes"));
+        return refuse_oversized(0, format!("where clause is bigger than maximum size of {TEXT_BYTES_MAX} bytes"));
     }
-    let mut parser = Parser { tokens: lex(text)?, next: 0, params, depth: 0 };
+    let mut parser = Parser { tokens: lex(text)?, next: 0, params, params_left: USES_BYTES_MAX, depth: 0 };
     let node = parser.expression(0)?;
     match parser.peek() {
         Token::End => Ok(node),
@@ -70,14 +83,20 @@ pub(crate) fn parse(text: &str, params: &[(u32, String)]) -> Parsed<Node> {
 }
 
 pub(super) fn node(at: usize, kind: Kind) -> Parsed<Node> {
-    let mut node = Node { at, depth: 1, kind };
-    let depth = 1 + node.children().iter().map(|child| child.depth).max().unwrap_or(0);
-    node.depth = depth;
-    if depth > DEPTH_MAX { too_deep(at) } else { Ok(node) }
+    let mut node = Node { at, depth: 1, size: 1, kind };
+    node.depth = 1 + node.children().iter().map(|child| child.depth).max().unwrap_or(0);
+    node.size = node.written_out();
+    if node.size > SIZE_MAX {
+        return refuse_oversized(
+            at,
+            format!("where clause has more than {SIZE_MAX} parts, each counted as often as it is repeated"),
+        );
+    }
+    if node.depth > DEPTH_MAX { too_deep(at) } else { Ok(node) }
 }
 
 fn too_deep<T>(at: usize) -> Parsed<T> {
-    refuse(at, format!("where clause is nested deeper than {DEPTH_MAX} levels"))
+    refuse_oversized(at, format!("where clause is nested deeper than {DEPTH_MAX} levels"))
 }
 
 impl Parser<'_> {
@@ -142,10 +161,19 @@ impl Parser<'_> {
         refuse(self.at(), format!("syntax error at or near \"{shown}\""))
     }
 
-    pub(super) fn parameter(&self, at: usize, number: u32) -> Parsed<Kind> {
+    pub(super) fn parameter(&mut self, at: usize, number: u32) -> Parsed<Kind> {
         match self.params.iter().find(|(n, _)| *n == number) {
             Some((_, value)) if value.contains('\0') => refuse(at, "invalid byte sequence for encoding \"UTF8\": 0x00"),
-            Some((_, value)) => Ok(Kind::String(value.clone())),
+            Some((_, value)) => match self.params_left.checked_sub(value.len()) {
+                Some(left) => {
+                    self.params_left = left;
+                    Ok(Kind::String(value.clone()))
+                }
+                None => refuse_oversized(
+                    at,
+                    format!("parameters are used too often: together that is more than {USES_BYTES_MAX} bytes"),
+                ),
+            },
             None => refuse(at, format!("there is no parameter ${number}")),
         }
     }

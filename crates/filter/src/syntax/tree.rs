@@ -5,6 +5,8 @@ pub(crate) struct Node {
     /// Bytes from the start of the text.
     pub(crate) at: usize,
     pub(crate) depth: u16,
+    /// How many nodes it becomes.
+    pub(crate) size: u32,
     pub(crate) kind: Kind,
 }
 
@@ -109,6 +111,29 @@ impl Node {
             }
             Kind::Slice(x, from, to) => std::iter::once(x).chain(from).chain(to).map(|node| &**node).collect(),
         }
+    }
+
+    /// How many nodes it becomes when operands that are evaluated several times are written as often.
+    pub(crate) fn written_out(&self) -> u32 {
+        let times = |node: &Self, n: u32| node.size.saturating_mul(n);
+        let all = |list: &mut dyn Iterator<Item = u32>| list.fold(1, u32::saturating_add);
+        match &self.kind {
+            Kind::Between { symmetric, operand, low, high, .. } => {
+                let n = if *symmetric { 2 } else { 1 };
+                all(&mut [times(operand, 2 * n), times(low, n), times(high, n)].into_iter())
+            }
+            Kind::In { operand, list, .. } => {
+                // Constants are one array.
+                let others = list.iter().filter(|item| !item.is_literal()).count();
+                let n = u32::try_from(others + 1).unwrap_or(u32::MAX);
+                all(&mut list.iter().map(|item| item.size).chain([times(operand, n)]))
+            }
+            _ => all(&mut self.children().into_iter().map(|child| child.size)),
+        }
+    }
+
+    fn is_literal(&self) -> bool {
+        matches!(self.kind, Kind::Number(_) | Kind::String(_) | Kind::Bool(_) | Kind::Null)
     }
 
     /// Whether a subquery is in it.

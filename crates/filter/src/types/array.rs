@@ -1,6 +1,7 @@
 //! Arrays: of one dimension mostly; of more, their elements in order.
 
 use super::value::{Value, compare};
+use crate::budget::{Budget, Failed};
 use std::cmp::Ordering;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -72,10 +73,10 @@ impl Array {
     }
 
     /// `{…}` as text; what an element is written as says `print`.
-    pub(crate) fn print(&self, print: &dyn Fn(&Value<'static>) -> String) -> String {
+    pub(crate) fn print(&self, print: &Print<'_>, budget: &Budget) -> Result<String, Failed> {
         let dimensions = self.dimensions();
         if dimensions.is_empty() {
-            return "{}".into();
+            return Ok("{}".into());
         }
         let mut out = String::new();
         if dimensions.iter().any(|d| d.lower != 1) {
@@ -85,29 +86,38 @@ impl Array {
             out.push('=');
         }
         let lengths: Vec<usize> = dimensions.iter().map(|d| usize::try_from(d.length).unwrap_or(0)).collect();
-        write_level(&mut out, &lengths, &self.elements, print);
-        out
+        write_level(&mut out, &lengths, &self.elements, print, budget)?;
+        Ok(out)
     }
 }
+
+/// What an element is written as, without quotes.
+type Print<'a> = dyn Fn(&Value<'static>) -> Result<String, Failed> + 'a;
 
 fn write_level(
     out: &mut String,
     lengths: &[usize],
     elements: &[Value<'static>],
-    print: &dyn Fn(&Value<'static>) -> String,
-) {
+    print: &Print<'_>,
+    budget: &Budget,
+) -> Result<(), Failed> {
     let stride = lengths[1..].iter().product::<usize>().max(1);
     for (i, part) in elements.chunks(stride).enumerate() {
         out.push(if i == 0 { '{' } else { ',' });
         if lengths.len() > 1 {
-            write_level(out, &lengths[1..], part, print);
+            write_level(out, &lengths[1..], part, print, budget)?;
         } else if part[0].is_null() {
+            budget.make(8)?;
             out.push_str("NULL");
         } else {
-            write_element(out, &print(&part[0]));
+            let text = print(&part[0])?;
+            // Every byte may need a backslash.
+            budget.make(2 * text.len() + 8)?;
+            write_element(out, &text);
         }
     }
     out.push('}');
+    Ok(())
 }
 
 fn write_element(out: &mut String, text: &str) {
@@ -126,8 +136,18 @@ fn write_element(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// The texts of the elements of `{…}` (`None` for NULL) and its shape. `None` if it is no array.
-pub(crate) fn parse(text: &str) -> Option<(Vec<Option<String>>, Vec<Dimension>)> {
+/// What an array takes for each element while it is read.
+const ELEMENT_BYTES: usize = size_of::<Option<String>>() + size_of::<Value<'_>>() + 16;
+
+/// The texts of the elements of `{…}` (`None` for NULL) and its shape.
+pub(crate) fn parse(text: &str, budget: &Budget) -> Result<(Vec<Option<String>>, Vec<Dimension>), Failed> {
+    // Elements are between commas; their texts are copied.
+    let elements = memchr::memchr_iter(b',', text.as_bytes()).count() + 1;
+    budget.make(2 * text.len() + elements * ELEMENT_BYTES)?;
+    read(text).ok_or(Failed::Invalid)
+}
+
+fn read(text: &str) -> Option<(Vec<Option<String>>, Vec<Dimension>)> {
     let mut rest = text.trim();
     let mut bounds = Vec::new();
     while let Some(inner) = rest.strip_prefix('[') {

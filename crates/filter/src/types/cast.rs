@@ -8,13 +8,10 @@ use super::interval::Interval;
 use super::json::Json;
 use super::value::{Value, unpadded, wrap_time};
 use super::{Base, Category, Type, input, output};
+use crate::budget::{Budget, Failed};
 use crate::schema::Schema;
 use std::borrow::Cow;
 use std::sync::Arc;
-
-/// A cast that was not possible for a value. Nothing tells it apart from other errors of evaluation: the row is not in the shape.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Failed;
 
 /// Whether `x::to` exists for an `x` of a type.
 pub(crate) fn exists(from: Type, to: Type) -> bool {
@@ -58,28 +55,45 @@ pub(crate) fn is_zoned(from: Base, to: Base) -> bool {
 }
 
 /// A value that is not null.
-pub(crate) fn cast<'a>(value: Value<'a>, from: Type, to: Type, schema: &Schema) -> Result<Value<'a>, Failed> {
+pub(crate) fn cast<'a>(
+    value: Value<'a>,
+    from: Type,
+    to: Type,
+    schema: &Schema,
+    budget: &Budget,
+) -> Result<Value<'a>, Failed> {
     if from == to {
         return Ok(value);
     }
     match value {
         Value::Array(array) if to.array => {
+            budget.make(array.elements.len() * size_of::<Value<'_>>())?;
             let mut elements = Vec::with_capacity(array.elements.len());
             for element in &array.elements {
+                budget.make(element.own_bytes())?;
                 elements.push(match element {
                     Value::Null => Value::Null,
-                    element => cast(element.clone(), from.base.into(), to.base.into(), schema)?,
+                    element => cast(element.clone(), from.base.into(), to.base.into(), schema, budget)?,
                 });
             }
             Ok(Value::Array(Arc::new(Array { elements: elements.into(), shape: array.shape.clone() })))
         }
-        value => cast_base(value, from, to, schema),
+        value => cast_base(value, from, to, schema, budget),
     }
 }
 
-fn cast_base<'a>(value: Value<'a>, from: Type, to: Type, schema: &Schema) -> Result<Value<'a>, Failed> {
+fn cast_base<'a>(
+    value: Value<'a>,
+    from: Type,
+    to: Type,
+    schema: &Schema,
+    budget: &Budget,
+) -> Result<Value<'a>, Failed> {
     if !to.array && to.base.is_text() {
-        return to_text(value, from, to.base, schema);
+        return to_text(value, from, to.base, schema, budget);
+    }
+    if let Value::Numeric(x) = &value {
+        budget.spend(x.cost_of_text())?;
     }
     Ok(match (value, to.base) {
         (Value::Int(x), Base::Int2 | Base::Int4 | Base::Int8) => ranged(x, to.base)?,
@@ -90,7 +104,7 @@ fn cast_base<'a>(value: Value<'a>, from: Type, to: Type, schema: &Schema) -> Res
         (Value::Bool(x), Base::Int4) => Value::Int(x.into()),
         (Value::Float(x), Base::Float8) => Value::Float(x),
         (Value::Float(x), Base::Float4) => {
-            float_of(float::to_single(x.0).filter(|s| *s != 0.0 || x.0 == 0.0).ok_or(Failed)?)
+            float_of(float::to_single(x.0).filter(|s| *s != 0.0 || x.0 == 0.0).ok_or(Failed::Invalid)?)
         }
         (Value::Float(x), Base::Numeric) => Decimal::from_f64(x.0, from.base == Base::Float4).into(),
         (Value::Float(x), Base::Int2 | Base::Int4 | Base::Int8) => integer_of(x.0, to.base)?,
@@ -98,36 +112,39 @@ fn cast_base<'a>(value: Value<'a>, from: Type, to: Type, schema: &Schema) -> Res
         (Value::Numeric(x), Base::Float8) => finite(x.to_f64(), &x)?,
         (Value::Numeric(x), Base::Float4) => {
             let text = x.to_string();
-            float_of(float::parse(&text, true).ok_or(Failed)?)
+            float_of(float::parse(&text, true).ok_or(Failed::Invalid)?)
         }
-        (Value::Numeric(x), Base::Int2 | Base::Int4 | Base::Int8) => ranged(x.to_i64().ok_or(Failed)?, to.base)?,
+        (Value::Numeric(x), Base::Int2 | Base::Int4 | Base::Int8) => {
+            ranged(x.to_i64().ok_or(Failed::Invalid)?, to.base)?
+        }
         (Value::Date(x), Base::Timestamp | Base::Timestamptz) => {
-            Value::Timestamp(datetime::date_to_timestamp(x).ok_or(Failed)?)
+            Value::Timestamp(datetime::date_to_timestamp(x).ok_or(Failed::Invalid)?)
         }
         (Value::Timestamp(x), Base::Timestamp | Base::Timestamptz) => Value::Timestamp(x),
         (Value::Timestamp(x), Base::Date) => Value::Date(datetime::timestamp_to_date(x)),
         (Value::Timestamp(datetime::TIMESTAMP_MAX | datetime::TIMESTAMP_MIN), Base::Time) => Value::Null,
         (Value::Timestamp(x), Base::Time) => Value::Time(wrap_time(x)),
         (Value::Time(x), Base::Interval) => Value::Interval(Interval { micros: x, ..Interval::default() }),
-        (Value::Interval(x), Base::Time) if x.is_infinite() => return Err(Failed),
+        (Value::Interval(x), Base::Time) if x.is_infinite() => return Err(Failed::Invalid),
         (Value::Interval(x), Base::Time) => Value::Time(wrap_time(x.micros)),
-        (Value::Jsonb(x), Base::Json) => x.print().into(),
-        (Value::Jsonb(x), base) => from_jsonb(&x, base)?,
+        (Value::Jsonb(x), Base::Json) => x.print(budget)?.into(),
+        (Value::Jsonb(x), base) => from_jsonb(&x, base, budget)?,
         (Value::Text(x), _) if from.base.is_text() || from.base == Base::Json => {
             let text = if from.base == Base::Bpchar { unpadded(x) } else { x };
-            input::parse(&text, to, schema).map_err(|_| Failed)?.owned()
+            budget.make(text.len())?;
+            input::parse(&text, to, schema, budget)?.owned()
         }
         (value, _) => value,
     })
 }
 
-fn to_text<'a>(value: Value<'a>, from: Type, to: Base, schema: &Schema) -> Result<Value<'a>, Failed> {
+fn to_text<'a>(value: Value<'a>, from: Type, to: Base, schema: &Schema, budget: &Budget) -> Result<Value<'a>, Failed> {
     let text = match value {
         Value::Text(text) if from.base == Base::Bpchar && to != Base::Bpchar && !from.array => unpadded(text),
         Value::Text(text) => text,
         // This cast alone has words of its own.
         Value::Bool(value) => Cow::Borrowed(if value { "true" } else { "false" }),
-        other => Cow::Owned(output::print(&other, from, schema).into_owned()),
+        other => Cow::Owned(output::print(&other, from, schema, budget)?.into_owned()),
     };
     Ok(Value::Text(match (to, text) {
         (Base::Name, Cow::Borrowed(text)) => Cow::Borrowed(input::truncated(text, 63)),
@@ -141,14 +158,14 @@ fn float_of(value: f64) -> Value<'static> {
 }
 
 fn ranged(value: i64, base: Base) -> Result<Value<'static>, Failed> {
-    if input::in_range(value, base) { Ok(Value::Int(value)) } else { Err(Failed) }
+    if input::in_range(value, base) { Ok(Value::Int(value)) } else { Err(Failed::Invalid) }
 }
 
 /// Half to even, as `rint` does.
 fn integer_of(value: f64, base: Base) -> Result<Value<'static>, Failed> {
     let rounded = value.round_ties_even();
     if !(-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&rounded) {
-        return Err(Failed);
+        return Err(Failed::Invalid);
     }
     #[expect(clippy::cast_possible_truncation, reason = "the range was checked")]
     ranged(rounded as i64, base)
@@ -160,41 +177,47 @@ fn finite(value: f64, of: &Decimal) -> Result<Value<'static>, Failed> {
         Decimal::Finite { .. } => value.is_infinite() || value == 0.0 && of.compare(&Decimal::from(0)).is_ne(),
         _ => false,
     };
-    if lost { Err(Failed) } else { Ok(float_of(value)) }
+    if lost { Err(Failed::Invalid) } else { Ok(float_of(value)) }
 }
 
-fn from_jsonb(json: &Json, base: Base) -> Result<Value<'static>, Failed> {
+fn from_jsonb(json: &Json, base: Base, budget: &Budget) -> Result<Value<'static>, Failed> {
     match (json, base) {
         (Json::Bool(value), Base::Bool) => Ok(Value::Bool(*value)),
         (Json::Number(number), base) if base.category() == Category::Number => {
+            budget.make(number.size())?;
             let number = Value::Numeric(Arc::new(Decimal::clone(number)));
             let number_type = Type::from(Base::Numeric);
             // No schema is needed for numbers.
             match (number, base) {
                 (number, Base::Numeric) => Ok(number),
-                (number, base) => cast(number, number_type, base.into(), &Schema::new("", Vec::new())),
+                (number, base) => cast(number, number_type, base.into(), &Schema::new("", Vec::new()), budget),
             }
         }
-        _ => Err(Failed),
+        _ => Err(Failed::Invalid),
     }
 }
 
 /// `varchar(n)`, `char(n)`, `numeric(p, s)`: the length that an explicit cast gives to a value.
-pub(crate) fn fit<'a>(value: Value<'a>, base: Base, modifiers: [i32; 2]) -> Result<Value<'a>, Failed> {
+pub(crate) fn fit<'a>(value: Value<'a>, base: Base, modifiers: [i32; 2], budget: &Budget) -> Result<Value<'a>, Failed> {
     let length = usize::try_from(modifiers[0]).unwrap_or(0);
     Ok(match value {
         Value::Text(text) => {
+            budget.spend(2 * text.len().min(4 * length) as u64)?;
             let end = text.char_indices().nth(length).map_or(text.len(), |(at, _)| at);
-            let missing = if base == Base::Bpchar { length.saturating_sub(text.chars().count()) } else { 0 };
+            let missing = if base == Base::Bpchar { length.saturating_sub(text[..end].chars().count()) } else { 0 };
             match text {
                 Cow::Borrowed(text) if missing == 0 => Value::Text(Cow::Borrowed(&text[..end])),
-                text => format!("{}{}", &text[..end], " ".repeat(missing)).into(),
+                text => {
+                    budget.make(end + 2 * missing)?;
+                    format!("{}{}", &text[..end], " ".repeat(missing)).into()
+                }
             }
         }
         Value::Numeric(number) => {
+            budget.spend(2 * number.cost_of_text())?;
             let rounded = number.round(u32::try_from(modifiers[1]).unwrap_or(0));
             let whole = u32::try_from(modifiers[0] - modifiers[1]).unwrap_or(0);
-            if rounded.fits(whole) { rounded.into() } else { return Err(Failed) }
+            if rounded.fits(whole) { rounded.into() } else { return Err(Failed::Invalid) }
         }
         other => other,
     })

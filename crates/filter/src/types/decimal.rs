@@ -1,5 +1,6 @@
 //! `numeric`: exact, with the scales that Postgres's operators give their results.
 
+use crate::budget::{Budget, Failed};
 use num_bigint::{BigInt, Sign};
 use std::cmp::Ordering;
 use std::fmt;
@@ -38,6 +39,42 @@ pub(crate) enum Fault {
     NotANumber,
     Overflow,
     DivisionByZero,
+    /// Postgres has a result; to compute it costs more than an evaluation may.
+    Costly,
+}
+
+impl From<Failed> for Fault {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Invalid => Self::NotANumber,
+            Failed::Costly => Self::Costly,
+        }
+    }
+}
+
+impl From<Fault> for Failed {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::NotANumber | Fault::Overflow | Fault::DivisionByZero => Self::Invalid,
+            Fault::Costly => Self::Costly,
+        }
+    }
+}
+
+/// Multiplying numbers of so many limbs of 64 bits, or dividing, or writing one in another base: schoolbook, as measured.
+fn product(a: u64, b: u64) -> u64 {
+    a * b / 2 + 8 * (a + b) + 40
+}
+
+/// The limbs of so many decimal digits.
+fn limbs_of(digits: u64) -> u64 {
+    digits / 19 + 1
+}
+
+/// Multiplying a number of so many limbs by a power of ten.
+fn raising(limbs: u64, exponent: u32) -> u64 {
+    let power = limbs_of(exponent.into());
+    product(power, power) / 4 + product(limbs, power)
 }
 
 fn ten_to(exponent: u32) -> BigInt {
@@ -66,7 +103,7 @@ impl From<i64> for Decimal {
 }
 
 impl Decimal {
-    pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
+    pub(crate) fn parse(text: &str, budget: &Budget) -> Result<Self, Fault> {
         let text = text.trim_matches([' ', '\t', '\n', '\r', '\x0b', '\x0c']);
         let (negative, unsigned) = match text.as_bytes().first() {
             Some(b'-') => (true, &text[1..]),
@@ -96,6 +133,9 @@ impl Decimal {
         if significant > 0 && significant - scale > WHOLE_MAX {
             return Err(Fault::Overflow);
         }
+        let shifted = exponent.clamp(0, WHOLE_MAX).unsigned_abs();
+        let limbs = limbs_of(digits.len() as u64 + shifted);
+        budget.spend(product(limbs, limbs))?;
         let mut unscaled = BigInt::parse_bytes(digits.as_bytes(), 10).ok_or(Fault::NotANumber)?;
         if negative {
             unscaled = -unscaled;
@@ -111,6 +151,33 @@ impl Decimal {
             unscaled *= ten_to(u32::try_from(-scale).map_err(|_| Fault::Overflow)?);
         }
         Ok(Self::Finite { unscaled, scale: u32::try_from(scale.max(0)).unwrap_or(0) })
+    }
+
+    /// Limbs of 64 bits.
+    fn limbs(&self) -> u64 {
+        match self {
+            Self::Finite { unscaled, .. } => unscaled.bits() / 64 + 1,
+            Self::NaN | Self::Infinity { .. } => 1,
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn size(&self) -> usize {
+        size_of::<Self>() + self.limbs() as usize * 8
+    }
+
+    /// What it costs to write it, to read it back, or to hash it.
+    pub(crate) fn cost_of_text(&self) -> u64 {
+        product(self.limbs(), self.limbs())
+    }
+
+    /// What it costs to compare it with another one.
+    pub(crate) fn cost_of_comparing(&self, other: &Self) -> u64 {
+        match (self, other) {
+            (Self::Finite { scale: x, .. }, Self::Finite { scale: y, .. }) if x < y => raising(self.limbs(), y - x),
+            (Self::Finite { scale: x, .. }, Self::Finite { scale: y, .. }) if x > y => raising(other.limbs(), x - y),
+            _ => self.limbs().min(other.limbs()) + 4,
+        }
     }
 
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
@@ -171,7 +238,7 @@ impl Decimal {
 
     fn checked(unscaled: BigInt, scale: u32) -> Result<Self, Fault> {
         if unscaled.bits() > RESULT_BITS_MAX {
-            return Err(Fault::Overflow);
+            return Err(Fault::Costly);
         }
         Ok(Self::Finite { unscaled, scale })
     }
@@ -184,7 +251,13 @@ impl Decimal {
         }
     }
 
-    pub(crate) fn add(&self, other: &Self) -> Result<Self, Fault> {
+    /// What it costs to bring both to one scale.
+    fn align(&self, other: &Self, budget: &Budget) -> Result<(), Fault> {
+        Ok(budget.spend(self.cost_of_comparing(other) + 8 * (self.limbs() + other.limbs()))?)
+    }
+
+    pub(crate) fn add(&self, other: &Self, budget: &Budget) -> Result<Self, Fault> {
+        self.align(other, budget)?;
         match (self, other) {
             (Self::Finite { unscaled: a, scale: x }, Self::Finite { unscaled: b, scale: y }) => {
                 let scale = *x.max(y);
@@ -196,11 +269,14 @@ impl Decimal {
         }
     }
 
-    pub(crate) fn subtract(&self, other: &Self) -> Result<Self, Fault> {
-        self.add(&other.negate())
+    pub(crate) fn subtract(&self, other: &Self, budget: &Budget) -> Result<Self, Fault> {
+        self.add(&other.negate(), budget)
     }
 
-    pub(crate) fn multiply(&self, other: &Self) -> Result<Self, Fault> {
+    pub(crate) fn multiply(&self, other: &Self, budget: &Budget) -> Result<Self, Fault> {
+        let limbs = self.limbs() + other.limbs();
+        // What is beyond the largest scale is rounded away.
+        budget.spend(2 * product(self.limbs(), other.limbs()) + product(limbs, 1))?;
         match (self, other) {
             (Self::Finite { unscaled: a, scale: x }, Self::Finite { unscaled: b, scale: y }) => {
                 let product = Self::checked(a * b, x + y)?;
@@ -212,7 +288,9 @@ impl Decimal {
         }
     }
 
-    pub(crate) fn divide(&self, other: &Self) -> Result<Self, Fault> {
+    pub(crate) fn divide(&self, other: &Self, budget: &Budget) -> Result<Self, Fault> {
+        // The scale of the quotient is found by the digits of both.
+        budget.spend(self.cost_of_text() + other.cost_of_text())?;
         match (self, other) {
             (Self::NaN, _) | (_, Self::NaN) => Ok(Self::NaN),
             _ if other.is_zero() => Err(Fault::DivisionByZero),
@@ -221,6 +299,8 @@ impl Decimal {
                 // a/10^x / (b/10^y) at `scale` is a * 10^(scale + y - x) / b.
                 let shift = i64::from(scale) + i64::from(*y) - i64::from(*x);
                 let by = |n: i64| ten_to(u32::try_from(n).unwrap_or(0));
+                let raised = limbs_of(shift.unsigned_abs());
+                budget.spend(product(self.limbs() + raised, other.limbs() + raised))?;
                 let quotient =
                     if shift >= 0 { divide_rounded(&(a * by(shift)), b) } else { divide_rounded(a, &(b * by(-shift))) };
                 Self::checked(quotient, scale)
@@ -232,7 +312,9 @@ impl Decimal {
     }
 
     /// With the sign of the dividend.
-    pub(crate) fn remainder(&self, other: &Self) -> Result<Self, Fault> {
+    pub(crate) fn remainder(&self, other: &Self, budget: &Budget) -> Result<Self, Fault> {
+        self.align(other, budget)?;
+        budget.spend(product(self.limbs().max(other.limbs()), self.limbs().min(other.limbs())))?;
         match (self, other) {
             (Self::NaN, _) | (_, Self::NaN) => Ok(Self::NaN),
             _ if other.is_zero() => Err(Fault::DivisionByZero),
@@ -322,7 +404,7 @@ impl Decimal {
         // As `%.15g` does: without the zeros at the end.
         let mantissa =
             if mantissa.contains('.') { mantissa.trim_end_matches('0').trim_end_matches('.') } else { mantissa };
-        Self::parse(&format!("{mantissa}e{exponent}")).unwrap_or(Self::NaN)
+        Self::parse(&format!("{mantissa}e{exponent}"), &Budget::unlimited()).unwrap_or(Self::NaN)
     }
 }
 

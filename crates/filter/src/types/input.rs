@@ -7,12 +7,43 @@ use super::float::{self, Float};
 use super::interval::Interval;
 use super::value::Value;
 use super::{Base, Type, json};
+use crate::budget::{Budget, Failed};
 use crate::schema::Schema;
 use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The message that Postgres has for it.
 pub(crate) type Message = String;
+
+/// Why a text is no value.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    Invalid(Message),
+    Costly,
+}
+
+impl From<Message> for Unread {
+    fn from(message: Message) -> Self {
+        Self::Invalid(message)
+    }
+}
+
+impl From<Unread> for Failed {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::Invalid(_) => Self::Invalid,
+            Unread::Costly => Self::Costly,
+        }
+    }
+}
+
+/// Of what has only one message.
+fn told(failed: Failed, message: impl FnOnce() -> Message) -> Unread {
+    match failed {
+        Failed::Invalid => Unread::Invalid(message()),
+        Failed::Costly => Unread::Costly,
+    }
+}
 
 fn invalid(base: Base, text: &str) -> Message {
     format!("invalid input syntax for type {}: \"{text}\"", base.name())
@@ -23,17 +54,18 @@ fn out_of_range(base: Base, text: &str) -> Message {
 }
 
 /// A value of a type, from its text.
-pub(crate) fn parse<'a>(text: &'a str, ty: Type, schema: &Schema) -> Result<Value<'a>, Message> {
+pub(crate) fn parse<'a>(text: &'a str, ty: Type, schema: &Schema, budget: &Budget) -> Result<Value<'a>, Unread> {
     if !ty.array {
-        return parse_base(text, ty.base, schema);
+        return parse_base(text, ty.base, schema, budget);
     }
-    let (texts, shape) = array::parse(text).ok_or_else(|| format!("malformed array literal: \"{text}\""))?;
+    let (texts, shape) =
+        array::parse(text, budget).map_err(|failed| told(failed, || format!("malformed array literal: \"{text}\"")))?;
     let mut elements = Vec::with_capacity(texts.len());
     for text in texts {
         elements.push(match text {
             // The blanks at the end of a `character(n)` do not count wherever elements are compared.
             Some(text) if ty.base == Base::Bpchar => text.trim_end_matches(' ').to_owned().into(),
-            Some(text) => parse_base(&text, ty.base, schema)?.owned(),
+            Some(text) => parse_base(&text, ty.base, schema, budget)?.owned(),
             None => Value::Null,
         });
     }
@@ -42,7 +74,10 @@ pub(crate) fn parse<'a>(text: &'a str, ty: Type, schema: &Schema) -> Result<Valu
     Ok(Value::Array(Arc::new(Array { elements: elements.into(), shape })))
 }
 
-fn parse_base<'a>(text: &'a str, base: Base, schema: &Schema) -> Result<Value<'a>, Message> {
+fn parse_base<'a>(text: &'a str, base: Base, schema: &Schema, budget: &Budget) -> Result<Value<'a>, Unread> {
+    // Two digits become a byte, which is then moved into its place; of most others little is kept.
+    let spent = if base == Base::Bytea { budget.make(2 * text.len()) } else { budget.scan(text.len()) };
+    spent.map_err(|failed| told(failed, || invalid(base, text)))?;
     let moment = |fault: Fault| match fault {
         Fault::Syntax => invalid(base, text),
         Fault::Range => format!("date/time field value out of range: \"{text}\""),
@@ -62,17 +97,21 @@ fn parse_base<'a>(text: &'a str, base: Base, schema: &Schema) -> Result<Value<'a
             })?;
             Value::Float(Float(value))
         }
-        Base::Numeric => Value::from(Decimal::parse(text).map_err(|fault| match fault {
-            decimal::Fault::NotANumber | decimal::Fault::DivisionByZero => invalid(base, text),
-            decimal::Fault::Overflow => "value overflows numeric format".into(),
+        Base::Numeric => Value::from(Decimal::parse(text, budget).map_err(|fault| match fault {
+            decimal::Fault::NotANumber | decimal::Fault::DivisionByZero => Unread::Invalid(invalid(base, text)),
+            decimal::Fault::Overflow => Unread::Invalid("value overflows numeric format".into()),
+            decimal::Fault::Costly => Unread::Costly,
         })?),
         Base::Name => Value::Text(Cow::Borrowed(truncated(text, 63))),
         Base::Text | Base::Varchar | Base::Bpchar | Base::Unknown | Base::Other(_) => Value::Text(Cow::Borrowed(text)),
         Base::Json => {
-            json::parse(text).ok_or_else(|| invalid(base, text))?;
+            json::parse(text, budget).map_err(|failed| told(failed, || invalid(base, text)))?;
             Value::Text(Cow::Borrowed(text))
         }
-        Base::Jsonb => Value::Jsonb(Arc::new(json::parse(text).ok_or_else(|| invalid(base, text))?)),
+        Base::Jsonb => {
+            let json = json::parse(text, budget).map_err(|failed| told(failed, || invalid(base, text)))?;
+            Value::Jsonb(Arc::new(json))
+        }
         Base::Uuid => Value::Uuid(parse_uuid(text).ok_or_else(|| invalid(base, text))?),
         Base::Bytea => Value::Bytes(parse_bytea(text).ok_or_else(|| invalid(base, text))?.into()),
         Base::Date => Value::Date(datetime::parse_date(text).map_err(moment)?),

@@ -1,6 +1,7 @@
 //! `jsonb` as a tree: its text, order, containment and paths.
 
-use super::decimal::Decimal;
+use super::decimal::{Decimal, Fault};
+use crate::budget::{Budget, Failed};
 use std::cmp::Ordering;
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
@@ -19,17 +20,21 @@ pub(crate) enum Json {
 /// Deepest nesting that is read.
 const DEPTH_MAX: usize = 512;
 
-/// `None` if it is not JSON, or nested too deeply.
-pub(crate) fn parse(text: &str) -> Option<Json> {
-    let mut reader = Reader { text, at: 0 };
+/// What one element or member takes, while the list that it is in grows.
+const MEMBER_BYTES: usize = 3 * size_of::<(Box<str>, Json)>();
+
+/// The value of a text. What is nested too deeply for us, though not for Postgres, is too costly.
+pub(crate) fn parse(text: &str, budget: &Budget) -> Result<Json, Failed> {
+    let mut reader = Reader { text, at: 0, budget };
     let json = reader.value(0)?;
     reader.blanks();
-    (reader.at == text.len()).then_some(json)
+    if reader.at == text.len() { Ok(json) } else { Err(Failed::Invalid) }
 }
 
 struct Reader<'a> {
     text: &'a str,
     at: usize,
+    budget: &'a Budget,
 }
 
 impl Reader<'_> {
@@ -51,23 +56,23 @@ impl Reader<'_> {
         found
     }
 
-    fn value(&mut self, depth: usize) -> Option<Json> {
+    fn value(&mut self, depth: usize) -> Result<Json, Failed> {
         if depth > DEPTH_MAX {
-            return None;
+            return Err(Failed::Costly);
         }
         self.blanks();
-        match self.peek()? {
-            b'n' => self.takes("null").then_some(Json::Null),
-            b't' => self.takes("true").then_some(Json::Bool(true)),
-            b'f' => self.takes("false").then_some(Json::Bool(false)),
+        match self.peek().ok_or(Failed::Invalid)? {
+            b'n' => self.word("null", Json::Null),
+            b't' => self.word("true", Json::Bool(true)),
+            b'f' => self.word("false", Json::Bool(false)),
             b'"' => self.string().map(Json::String),
             b'[' => {
                 let mut list = Vec::new();
                 self.members(']', |reader| {
                     list.push(reader.value(depth + 1)?);
-                    Some(())
+                    Ok(())
                 })?;
-                Some(Json::Array(list.into()))
+                Ok(Json::Array(list.into()))
             }
             b'{' => {
                 let mut list: Vec<(Box<str>, Json)> = Vec::new();
@@ -75,42 +80,49 @@ impl Reader<'_> {
                     let key = reader.string()?;
                     reader.blanks();
                     if !reader.takes(":") {
-                        return None;
+                        return Err(Failed::Invalid);
                     }
                     list.push((key, reader.value(depth + 1)?));
-                    Some(())
+                    Ok(())
                 })?;
+                // Sorting compares each key with some others.
+                self.budget.spend(list.len() as u64 * 64)?;
                 // Of equal keys the last counts.
                 list.reverse();
                 list.sort_by(|a, b| order_keys(&a.0, &b.0));
                 list.dedup_by(|b, a| a.0 == b.0);
-                Some(Json::Object(list.into()))
+                Ok(Json::Object(list.into()))
             }
             _ => self.number(),
         }
     }
 
-    fn members(&mut self, end: char, mut each: impl FnMut(&mut Self) -> Option<()>) -> Option<()> {
+    fn word(&mut self, word: &str, meant: Json) -> Result<Json, Failed> {
+        if self.takes(word) { Ok(meant) } else { Err(Failed::Invalid) }
+    }
+
+    fn members(&mut self, end: char, mut each: impl FnMut(&mut Self) -> Result<(), Failed>) -> Result<(), Failed> {
         let end = end.to_string();
         self.at += 1;
         self.blanks();
         if self.takes(&end) {
-            return Some(());
+            return Ok(());
         }
         loop {
             self.blanks();
+            self.budget.make(MEMBER_BYTES)?;
             each(self)?;
             self.blanks();
             if self.takes(&end) {
-                return Some(());
+                return Ok(());
             }
             if !self.takes(",") {
-                return None;
+                return Err(Failed::Invalid);
             }
         }
     }
 
-    fn number(&mut self) -> Option<Json> {
+    fn number(&mut self) -> Result<Json, Failed> {
         let from = self.at;
         let digits = |reader: &mut Self| {
             let from = reader.at;
@@ -122,24 +134,37 @@ impl Reader<'_> {
         self.takes("-");
         let leading_zero = self.peek() == Some(b'0');
         match digits(self) {
-            0 => return None,
+            0 => return Err(Failed::Invalid),
             1 => {}
-            _ if leading_zero => return None,
+            _ if leading_zero => return Err(Failed::Invalid),
             _ => {}
         }
         if self.takes(".") && digits(self) == 0 {
-            return None;
+            return Err(Failed::Invalid);
         }
         if self.takes("e") || self.takes("E") {
             let _sign = self.takes("+") || self.takes("-");
             if digits(self) == 0 {
-                return None;
+                return Err(Failed::Invalid);
             }
         }
-        Decimal::parse(&self.text[from..self.at]).ok().map(|number| Json::Number(Box::new(number)))
+        let number = Decimal::parse(&self.text[from..self.at], self.budget).map_err(|fault| match fault {
+            Fault::Costly => Failed::Costly,
+            _ => Failed::Invalid,
+        })?;
+        // It is longer than its text if it has an exponent.
+        self.budget.make(2 * number.size())?;
+        Ok(Json::Number(Box::new(number)))
     }
 
-    fn string(&mut self) -> Option<Box<str>> {
+    fn string(&mut self) -> Result<Box<str>, Failed> {
+        let from = self.at;
+        let text = self.quoted().ok_or(Failed::Invalid)?;
+        self.budget.make(2 * (self.at - from))?;
+        Ok(text)
+    }
+
+    fn quoted(&mut self) -> Option<Box<str>> {
         if !self.takes("\"") {
             return None;
         }
@@ -200,25 +225,27 @@ fn order_keys(a: &str, b: &str) -> Ordering {
 }
 
 impl Json {
-    pub(crate) fn print(&self) -> String {
+    pub(crate) fn print(&self, budget: &Budget) -> Result<String, Failed> {
         let mut out = String::new();
-        self.write(&mut out);
-        out
+        self.write(&mut out, budget)?;
+        Ok(out)
     }
 
-    fn write(&self, out: &mut String) {
+    fn write(&self, out: &mut String, budget: &Budget) -> Result<(), Failed> {
+        budget.make(8)?;
         match self {
             Self::Null => out.push_str("null"),
             Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
             Self::Number(number) => {
+                budget.spend(number.cost_of_text() + number.size() as u64 * 4)?;
                 let _infallible = write!(out, "{number}");
             }
-            Self::String(text) => write_string(out, text),
+            Self::String(text) => write_string(out, text, budget)?,
             Self::Array(list) => {
                 out.push('[');
                 for (i, element) in list.iter().enumerate() {
                     out.push_str(if i == 0 { "" } else { ", " });
-                    element.write(out);
+                    element.write(out, budget)?;
                 }
                 out.push(']');
             }
@@ -226,22 +253,64 @@ impl Json {
                 out.push('{');
                 for (i, (key, value)) in list.iter().enumerate() {
                     out.push_str(if i == 0 { "" } else { ", " });
-                    write_string(out, key);
+                    write_string(out, key, budget)?;
                     out.push_str(": ");
-                    value.write(out);
+                    value.write(out, budget)?;
                 }
                 out.push('}');
             }
         }
+        Ok(())
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn size(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::Null | Self::Bool(_) => 0,
+                Self::String(text) => text.len(),
+                Self::Number(number) => number.size(),
+                Self::Array(list) => list.iter().map(Self::size).sum(),
+                Self::Object(list) => list.iter().map(|(key, value)| 16 + key.len() + value.size()).sum(),
+            }
+    }
+
+    /// What it costs to compare it with another one.
+    pub(crate) fn cost_of_comparing(&self, other: &Self) -> u64 {
+        let bytes = |a: usize, b: usize| a.min(b) as u64 / 8;
+        4 + match (self, other) {
+            (Self::String(a), Self::String(b)) => bytes(a.len(), b.len()),
+            (Self::Number(a), Self::Number(b)) => a.cost_of_comparing(b),
+            (Self::Array(a), Self::Array(b)) if a.len() == b.len() => {
+                a.iter().zip(b).map(|(a, b)| a.cost_of_comparing(b)).sum()
+            }
+            (Self::Object(a), Self::Object(b)) if a.len() == b.len() => {
+                a.iter().zip(b).map(|(a, b)| 8 + bytes(a.0.len(), b.0.len()) + a.1.cost_of_comparing(&b.1)).sum()
+            }
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn cost_of_hashing(&self) -> u64 {
+        8 + match self {
+            Self::Null | Self::Bool(_) => 0,
+            Self::String(text) => text.len() as u64 / 4,
+            Self::Number(number) => number.cost_of_text(),
+            Self::Array(list) => list.iter().map(Self::cost_of_hashing).sum(),
+            Self::Object(list) => list.iter().map(|(key, value)| key.len() as u64 / 4 + value.cost_of_hashing()).sum(),
+        }
     }
 
     /// What `->>` gives: a string without quotes, nothing for null.
-    pub(crate) fn to_text(&self) -> Option<String> {
-        match self {
+    pub(crate) fn to_text(&self, budget: &Budget) -> Result<Option<String>, Failed> {
+        Ok(match self {
             Self::Null => None,
-            Self::String(text) => Some(text.to_string()),
-            other => Some(other.print()),
-        }
+            Self::String(text) => {
+                budget.make(text.len())?;
+                Some(text.to_string())
+            }
+            other => Some(other.print(budget)?),
+        })
     }
 
     pub(crate) fn member(&self, key: &str) -> Option<&Self> {
@@ -272,6 +341,14 @@ impl Json {
         })
     }
 
+    /// What it costs to look for one key.
+    pub(crate) fn cost_of_looking_up(&self) -> u64 {
+        match self {
+            Self::Array(list) => 8 + 4 * list.len() as u64,
+            _ => 64,
+        }
+    }
+
     /// `?`
     pub(crate) fn has(&self, key: &str) -> bool {
         match self {
@@ -283,27 +360,34 @@ impl Json {
     }
 
     /// `@>`
-    pub(crate) fn contains(&self, other: &Self) -> bool {
+    pub(crate) fn contains(&self, other: &Self, budget: &Budget) -> Result<bool, Failed> {
         match (self, other) {
             // An array may hold a scalar that is not in one.
             (Self::Array(list), other) if !matches!(other, Self::Array(_) | Self::Object(_)) => {
-                list.iter().any(|e| e.compare(other).is_eq())
+                any(list.iter(), |element| element.equals(other, budget))
             }
-            _ => self.contains_inside(other),
+            _ => self.contains_inside(other, budget),
         }
     }
 
-    fn contains_inside(&self, other: &Self) -> bool {
+    fn contains_inside(&self, other: &Self, budget: &Budget) -> Result<bool, Failed> {
+        budget.spend(8)?;
         match (self, other) {
-            (Self::Object(_), Self::Object(wanted)) => {
-                wanted.iter().all(|(key, value)| self.member(key).is_some_and(|own| own.contains_inside(value)))
-            }
+            (Self::Object(_), Self::Object(wanted)) => all(wanted.iter(), |(key, value)| {
+                budget.spend(64)?;
+                self.member(key).map_or(Ok(false), |own| own.contains_inside(value, budget))
+            }),
             (Self::Array(own), Self::Array(wanted)) => {
-                wanted.iter().all(|value| own.iter().any(|e| e.contains_inside(value)))
+                all(wanted.iter(), |value| any(own.iter(), |element| element.contains_inside(value, budget)))
             }
-            (Self::Object(_) | Self::Array(_), _) | (_, Self::Object(_) | Self::Array(_)) => false,
-            _ => self.compare(other).is_eq(),
+            (Self::Object(_) | Self::Array(_), _) | (_, Self::Object(_) | Self::Array(_)) => Ok(false),
+            _ => self.equals(other, budget),
         }
+    }
+
+    fn equals(&self, other: &Self, budget: &Budget) -> Result<bool, Failed> {
+        budget.spend(self.cost_of_comparing(other))?;
+        Ok(self.compare(other).is_eq())
     }
 
     /// Postgres's order; an empty array is less than everything.
@@ -348,7 +432,24 @@ impl Json {
     }
 }
 
-fn write_string(out: &mut String, text: &str) {
+/// [`Iterator::all`] and [`Iterator::any`] of what may fail.
+fn all<T>(mut list: impl Iterator<Item = T>, mut holds: impl FnMut(T) -> Result<bool, Failed>) -> Result<bool, Failed> {
+    Ok(!any(&mut list, |item| Ok(!holds(item)?))?)
+}
+
+fn any<T>(list: impl Iterator<Item = T>, mut holds: impl FnMut(T) -> Result<bool, Failed>) -> Result<bool, Failed> {
+    for item in list {
+        if holds(item)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn write_string(out: &mut String, text: &str, budget: &Budget) -> Result<(), Failed> {
+    // A control character is written in six.
+    let long = text.bytes().filter(|byte| *byte < 0x20).count();
+    budget.make(2 * text.len() + 6 * long + 2)?;
     out.push('"');
     for char in text.chars() {
         match char {
@@ -366,4 +467,5 @@ fn write_string(out: &mut String, text: &str) {
         }
     }
     out.push('"');
+    Ok(())
 }

@@ -6,6 +6,7 @@ use super::decimal::Decimal;
 use super::float::{self, Float};
 use super::interval::Interval;
 use super::json;
+use crate::budget::{Budget, Failed};
 use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -87,6 +88,28 @@ impl Value<'_> {
     }
 }
 
+impl Value<'_> {
+    /// Bytes of memory beside the value itself.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Numeric(number) => number.size(),
+            Self::Array(array) => array.elements.iter().map(|element| size_of::<Self>() + element.size()).sum(),
+            Self::Jsonb(json) => json.size(),
+            _ => 0,
+        }
+    }
+
+    /// Bytes that a clone has of its own, beside the value itself.
+    pub(crate) fn own_bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            _ => 0,
+        }
+    }
+}
+
 impl From<String> for Value<'_> {
     fn from(text: String) -> Self {
         Self::Text(Cow::Owned(text))
@@ -117,6 +140,38 @@ pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>) -> Ordering {
         (Value::Array(a), Value::Array(b)) => a.compare(b),
         (Value::Jsonb(a), Value::Jsonb(b)) => a.compare(b),
         _ => a.is_null().cmp(&b.is_null()),
+    }
+}
+
+/// [`compare`] within a budget.
+pub(crate) fn compare_within(a: &Value<'_>, b: &Value<'_>, budget: &Budget) -> Result<Ordering, Failed> {
+    budget.spend(cost_of_comparing(a, b))?;
+    Ok(compare(a, b))
+}
+
+fn cost_of_comparing(a: &Value<'_>, b: &Value<'_>) -> u64 {
+    let bytes = |a: usize, b: usize| a.min(b) as u64 / 8;
+    4 + match (a, b) {
+        (Value::Text(a), Value::Text(b)) => bytes(a.len(), b.len()),
+        (Value::Bytes(a), Value::Bytes(b)) => bytes(a.len(), b.len()),
+        (Value::Numeric(a), Value::Numeric(b)) => a.cost_of_comparing(b),
+        (Value::Array(a), Value::Array(b)) => {
+            a.elements.iter().zip(&b.elements).map(|(a, b)| cost_of_comparing(a, b)).sum()
+        }
+        (Value::Jsonb(a), Value::Jsonb(b)) => a.cost_of_comparing(b),
+        _ => 0,
+    }
+}
+
+/// What it costs to look a value up by its hash.
+pub(crate) fn cost_of_hashing(value: &Value<'_>) -> u64 {
+    8 + match value {
+        Value::Text(text) => text.len() as u64 / 4,
+        Value::Bytes(bytes) => bytes.len() as u64 / 4,
+        Value::Numeric(number) => number.cost_of_text(),
+        Value::Array(array) => array.elements.iter().map(cost_of_hashing).sum(),
+        Value::Jsonb(json) => json.cost_of_hashing(),
+        _ => 0,
     }
 }
 

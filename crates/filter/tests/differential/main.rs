@@ -59,12 +59,13 @@ fn compare_with(server: &Server) {
         rows.iter().map(|row| row.iter().map(|v| v.as_deref().map(str::as_bytes)).collect()).collect();
     let mut found = vec![Vec::new(); rows.len()];
     for (row, found) in borrowed.iter().zip(&mut found) {
-        index.matching(row, found);
+        index.matching(row, found, &mut Vec::new());
     }
 
     let (mut compared, mut selected, mut wrong) = (0, 0, Vec::new());
     for (i, (clause, predicate)) in accepted.iter().enumerate() {
-        let held: String = borrowed.iter().map(|row| if predicate.holds(row) { 't' } else { 'f' }).collect();
+        let held: String =
+            borrowed.iter().map(|row| if predicate.holds(row) == Ok(true) { 't' } else { 'f' }).collect();
         let indexed: String = found.iter().map(|f| if f.binary_search(&i).is_ok() { 't' } else { 'f' }).collect();
         let mut judge = |what: &str, answer: &Answer| match answer {
             Answer::Rows(truths) => {

@@ -138,7 +138,8 @@ impl Server {
     pub(crate) fn schema(&self) -> Schema {
         let text = self.run(
             "SELECT attname, atttypid, CASE WHEN typcategory = 'A' THEN typelem ELSE 0 END, coalesce((SELECT string_agg(enumlabel, ';' ORDER BY enumsortorder)
-             FROM pg_enum WHERE enumtypid IN (atttypid, typelem)), '') FROM pg_attribute JOIN pg_type y ON y.oid = atttypid
+             FROM pg_enum WHERE enumtypid IN (atttypid, typelem)), ''), (SELECT format('%I.%I', nspname, e.typname) FROM pg_type e
+             JOIN pg_namespace n ON n.oid = e.typnamespace WHERE e.oid IN (atttypid, y.typelem) AND e.typtype = 'e') FROM pg_attribute JOIN pg_type y ON y.oid = atttypid
              WHERE attrelid = 't'::regclass AND attnum > 0 ORDER BY attnum",
         );
         let column = |line: &str| {
@@ -148,6 +149,7 @@ impl Server {
                 type_oid: parts[1].parse().unwrap(),
                 element_oid: parts[2].parse().unwrap(),
                 labels: parts[3].split(';').filter(|label| !label.is_empty()).map(str::to_owned).collect(),
+                type_sql: parts[4].into(),
             }
         };
         Schema::new("t", text.lines().map(column).collect())

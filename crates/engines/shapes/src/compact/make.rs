@@ -7,7 +7,6 @@ use super::write::Writer;
 use crate::definition::LogMode;
 use crate::engine::Engine;
 use crate::format::note::StoredBase;
-use crate::read::joined;
 use crate::shape::Shape;
 use crate::state::bases::Base;
 use crate::state::entries::Entry;
@@ -212,7 +211,7 @@ fn changes(
         }
         let bodies = engine.sources().bodies(first.at..first.at + u64::from(len))?;
         read(engine, len as usize, pace)?;
-        delta.changes(&joined(bodies))?;
+        delta.changes(&bodies)?;
         if !fits(delta) {
             return Ok(false);
         }

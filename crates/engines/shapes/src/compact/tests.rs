@@ -37,10 +37,19 @@ const HANDLE: &str = "1-1";
 fn table() -> Table {
     let column = |name: &str, key: Option<u32>| Column {
         name: name.into(),
-        ty: ColumnType { oid: 25, name: "text".into(), modifier: -1, dimensions: 0, element: 0, labels: Vec::new() },
+        ty: ColumnType {
+            oid: 25,
+            name: "text".into(),
+            modifier: -1,
+            dimensions: 0,
+            element: 0,
+            labels: Vec::new(),
+            made: None,
+        },
         not_null: key.is_some(),
         key,
         generated: None,
+        number: 0,
     };
     Table {
         oid: 16_500,
@@ -49,6 +58,7 @@ fn table() -> Table {
         columns: vec![column("id", Some(0)), column("a", None), column("b", None)],
         ancestors: Vec::new(),
         parts: Vec::new(),
+        marks: Vec::new(),
     }
 }
 

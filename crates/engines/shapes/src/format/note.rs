@@ -10,7 +10,8 @@
 //! schema, table, [columns], [queryable columns], [where, params], rows
 //! ```
 //!
-//! What is in brackets is there if its flag is: 1 where, 2 columns, 4 queryable columns; 8 is `replica=full` and 16 `log=changes_only`.
+//! What is in brackets is there if its flag is: 1 where, 2 columns, 4 queryable columns; 8 is `replica=full`, 16 `log=changes_only`, and 32 a
+//! shape of an inner query.
 //! A base's state:
 //!
 //! ```text
@@ -43,21 +44,54 @@ const HAS_COLUMNS: u8 = 2;
 const HAS_QUERYABLE: u8 = 4;
 const REPLICA_FULL: u8 = 8;
 const CHANGES_ONLY: u8 = 16;
-const FLAGS: u8 = 31;
+const INNER: u8 = 32;
+const FLAGS: u8 = 63;
 
 const SNAPSHOT_TAKEN: u8 = 1;
 const CHUNK_END: u8 = 2;
 const COMPLETE: u8 = 3;
 const ROWS_GONE: u8 = 4;
 
-/// Where changes come from: who cannot show the same again has lost what was between.
+/// Where changes come from. Positions, transaction ids and oids mean something in this history only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceIdentity {
     pub system: String,
     pub timeline: u32,
+    /// Timelines that this one comes from, oldest first, and the position where each was left. Empty also if it is not known.
+    #[serde(default)]
+    pub branches: Vec<(u32, u64)>,
     pub database: String,
+    /// `None`: an earlier version of this server noted it.
+    #[serde(default)]
+    pub database_oid: Option<u32>,
     pub slot: String,
     pub publication: String,
+    /// Another one whenever somebody sets what the publication publishes. Empty: an earlier version of this server noted it.
+    #[serde(default)]
+    pub publication_version: String,
+}
+
+/// A transaction that was read. Where it does not come again although it should, the history is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anchor {
+    /// Where its commit stands.
+    pub lsn: u64,
+    pub xid: u32,
+    /// When it committed, in microseconds since 2000.
+    pub time: i64,
+}
+
+/// What is noted of the source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceNote {
+    #[serde(flatten)]
+    pub identity: SourceIdentity,
+    /// Postgres was told of no position beyond: it may have forgotten what is before. `None`: an earlier version of this server noted it.
+    #[serde(default)]
+    pub acknowledged: Option<u64>,
+    /// The last transaction that was read before.
+    #[serde(default)]
+    pub anchor: Option<Anchor>,
 }
 
 /// A shape as it is kept.
@@ -91,6 +125,7 @@ impl Stored {
             (HAS_QUERYABLE, definition.queryable.is_some()),
             (REPLICA_FULL, definition.replica == Replica::Full),
             (CHANGES_ONLY, definition.log == LogMode::ChangesOnly),
+            (INNER, definition.log == LogMode::Inner),
         ];
         out.put_u8(flags.iter().filter(|(_, is)| *is).fold(0, |all, (flag, _)| all | flag));
         out.put_bytes(definition.table.schema.as_bytes());
@@ -127,7 +162,12 @@ impl Stored {
             columns,
             queryable,
             replica: if has(REPLICA_FULL) { Replica::Full } else { Replica::Default },
-            log: if has(CHANGES_ONLY) { LogMode::ChangesOnly } else { LogMode::Full },
+            log: match (has(CHANGES_ONLY), has(INNER)) {
+                (false, false) => LogMode::Full,
+                (true, false) => LogMode::ChangesOnly,
+                (false, true) => LogMode::Inner,
+                (true, true) => return Err(DecodeError::Unknown { what: "flags", got: u64::from(flags) }),
+            },
         };
         let identity = Identity(identity);
         Ok(Self { number, table, definition, identity, snapshot, chunks, complete, rows_gone })
@@ -463,7 +503,8 @@ mod tests {
             queryable in prop::option::of(prop::collection::vec(".{0,9}", 0..3)),
             xip in prop::option::of(prop::collection::vec(any::<u64>(), 0..3)),
             chunks: Vec<u64>,
-            [full, changes, complete]: [bool; 3],
+            [full, complete]: [bool; 2],
+            log in prop::sample::select(vec![LogMode::Full, LogMode::ChangesOnly, LogMode::Inner]),
         ) {
             let (where_sql, params) = predicate.map_or((None, vec![]), |(sql, params)| (Some(sql), params));
             let definition = Definition {
@@ -472,7 +513,7 @@ mod tests {
                 columns,
                 queryable,
                 replica: if full { Replica::Full } else { Replica::Default },
-                log: if changes { LogMode::ChangesOnly } else { LogMode::Full },
+                log,
                 ..Definition::of_table("a", "b")
             };
             let snapshot = xip.map(|xip| PgSnapshot { xmin: 1, xmax: u64::MAX, xip, lsn: 3 });

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 const AT: Place = Place { xid: 745, lsn: 26_800_584, op: 4 };
 
 fn column(name: &str, oid: u32, key: Option<u32>) -> Column {
-    let ty = ColumnType { oid, name: "x".into(), modifier: -1, dimensions: 0, element: 0, labels: vec![] };
-    Column { name: name.into(), ty, not_null: key.is_some(), key, generated: None }
+    let ty = ColumnType { oid, name: "x".into(), modifier: -1, dimensions: 0, element: 0, labels: vec![], made: None };
+    Column { name: name.into(), ty, not_null: key.is_some(), key, generated: None, number: 0 }
 }
 
 fn table(columns: Vec<Column>) -> Table {
     let name = TableName { schema: "public".into(), name: "items".into() };
-    Table { oid: 1, name, kind: Kind::Ordinary, columns, ancestors: vec![], parts: vec![] }
+    Table { oid: 1, name, kind: Kind::Ordinary, columns, ancestors: vec![], parts: vec![], marks: vec![] }
 }
 
 fn items() -> Table {

@@ -87,13 +87,17 @@ mod tests {
     use crate::table::{ColumnType, Kind, TableName};
 
     fn column(name: &str, ty: &str, modifier: i32) -> Column {
-        let ty = ColumnType { oid: 1, name: ty.into(), modifier, dimensions: 0, element: 0, labels: vec![] };
-        Column { name: name.into(), ty, not_null: false, key: None, generated: None }
+        let ty =
+            ColumnType { oid: 1, name: ty.into(), modifier, dimensions: 0, element: 0, labels: vec![], made: None };
+        Column { name: name.into(), ty, not_null: false, key: None, generated: None, number: 0 }
     }
 
     fn of(columns: Vec<Column>, selected: &[usize]) -> String {
         let name = TableName { schema: "public".into(), name: "t".into() };
-        header(&Table { oid: 1, name, kind: Kind::Ordinary, columns, ancestors: vec![], parts: vec![] }, selected)
+        header(
+            &Table { oid: 1, name, kind: Kind::Ordinary, columns, ancestors: vec![], parts: vec![], marks: vec![] },
+            selected,
+        )
     }
 
     fn one(ty: &str, modifier: i32) -> String {

@@ -12,6 +12,7 @@ use crate::source::validate::{self, ValidateError};
 use crate::subquery::Dependence;
 use crate::table::Table;
 use std::sync::Arc;
+use thalweg_filter::ParseError;
 
 /// A definition that Postgres has agreed to.
 pub(super) struct Checked {
@@ -32,13 +33,12 @@ impl Engine {
         definition: &Definition,
     ) -> Result<Checked, Failure> {
         let table = self.templates.table(&found.table);
-        let selected =
-            selected(&table, definition, session.conn.server_version().major >= 18).map_err(Failure::Invalid)?;
+        let selected = selected(&table, definition, session.server_version().major >= 18).map_err(Failure::Invalid)?;
         self.publisher.generated(&table, &selected, &found.standing).map_err(not_published)?;
         let dependence = match &definition.where_sql {
             Some(sql) if predicate::may_have_subqueries(sql) => {
-                ask(session, &table, sql, &definition.params)?;
-                self.dependence(session, definition, &table)?
+                let read = self.read_dependence(session, definition, &table);
+                asked(session, &table, sql, &definition.params, read)?
             }
             _ => None,
         };
@@ -53,8 +53,8 @@ impl Engine {
             table.oid,
             table.name.to_string(),
             match &dependence {
-                Some(dependence) => Some(dependence.condition.sql()),
-                None => predicate.as_ref().map(|predicate| predicate.sql()),
+                Some(dependence) => Some(dependence.condition.canonical()),
+                None => predicate.as_ref().map(|predicate| predicate.canonical()),
             },
             &names,
             definition.replica,
@@ -72,31 +72,42 @@ impl Engine {
         definition: &Definition,
         table: &Table,
     ) -> Result<Option<Dependence>, Failure> {
+        Ok(self.read_dependence(session, definition, table)?)
+    }
+
+    fn read_dependence(
+        &self,
+        session: &mut Session,
+        definition: &Definition,
+        table: &Table,
+    ) -> Result<Option<Dependence>, Unread> {
         let Some(sql) = &definition.where_sql else { return Ok(None) };
         if !predicate::may_have_subqueries(sql) {
             return Ok(None);
         }
-        let named = predicate::inner_tables(sql, &definition.params).map_err(|error| invalid("where", error))?;
+        let named = predicate::inner_tables(sql, &definition.params)?;
         if named.is_empty() {
             return Ok(None);
         }
         let mut tables = Vec::with_capacity(named.len());
         for name in named {
-            match self.tables.find(&mut session.conn, &name) {
+            let none = |error: String| Unread { failure: invalid("where", error), oversized: false };
+            match self.tables.find(session, &name) {
                 Ok(Some(found)) => tables.push(Arc::new(found.table.clone())),
-                Ok(None) => return Err(invalid("where", format!("relation {name} does not exist"))),
-                Err(LookupError::Unsupported(error)) => return Err(invalid("where", error)),
-                Err(LookupError::Source(error)) => return Err(unavailable(error)),
+                Ok(None) => return Err(none(format!("relation \"{}\" does not exist", name.spelled()))),
+                Err(LookupError::Unsupported(error)) => return Err(none(error.to_string())),
+                Err(LookupError::Source(error)) => {
+                    return Err(Unread { failure: unavailable(error), oversized: true });
+                }
             }
         }
-        let condition = predicate::condition(sql, &definition.params, table, &tables);
-        let condition = Arc::new(condition.map_err(|error| invalid("where", error))?);
+        let condition = Arc::new(predicate::condition(sql, &definition.params, table, &tables)?);
         let tables = tables.into_iter().map(|table| (table.oid, table)).collect();
         Ok(Some(Dependence { condition, tables }))
     }
 
-    /// Postgres reads it first, as its words for what is no SQL are better than ours; unless it has read one that differs from this one
-    /// in constants only, and we understand it.
+    /// Postgres reads it too, as its words for what is no SQL are better than ours; unless it has read one that differs from this one in
+    /// constants only, and we understand it.
     fn predicate(
         &self,
         session: &mut Session,
@@ -104,14 +115,48 @@ impl Engine {
         sql: &str,
         params: &[(u32, String)],
     ) -> Result<Predicate, Failure> {
-        let parsed = predicate::parse(sql, params, table);
-        if parsed.is_err() || !self.templates.knows(table, sql) {
-            ask(session, table, sql, params)?;
+        let parsed = predicate::parse(sql, params, table).map_err(Unread::from);
+        if parsed.is_ok() && self.templates.knows(table, sql) {
+            return Ok(parsed?);
         }
-        let parsed = parsed.map_err(|error| invalid("where", error))?;
+        let parsed = asked(session, table, sql, params, parsed)?;
         self.templates.learn(table, sql);
         Ok(parsed)
     }
+}
+
+/// A predicate that cannot be used.
+struct Unread {
+    failure: Failure,
+    /// Postgres is not to read it either.
+    oversized: bool,
+}
+
+impl From<ParseError> for Unread {
+    fn from(error: ParseError) -> Self {
+        Self { oversized: error.oversized, failure: invalid("where", error) }
+    }
+}
+
+impl From<Unread> for Failure {
+    fn from(unread: Unread) -> Self {
+        unread.failure
+    }
+}
+
+/// What we have read, once Postgres has read it too: its complaint comes before ours, but for what is too large for us. It may be much too
+/// large for Postgres, whose parser has no such bounds.
+fn asked<T>(
+    session: &mut Session,
+    table: &Table,
+    sql: &str,
+    params: &[(u32, String)],
+    read: Result<T, Unread>,
+) -> Result<T, Failure> {
+    if !read.as_ref().is_err_and(|unread| unread.oversized) {
+        ask(session, table, sql, params)?;
+    }
+    Ok(read?)
 }
 
 /// Has Postgres read a predicate.

@@ -40,6 +40,12 @@ pub(crate) fn not_published(error: PublishError) -> Failure {
     }
 }
 
+/// Changes were told that no snapshot has.
+pub(crate) fn not_visible() -> Failure {
+    let why = "a transaction that was told already is not visible yet: its commit may wait for a standby (synchronous_standby_names)";
+    Failure::unavailable("transaction_not_visible", why, 5)
+}
+
 pub(crate) fn cannot_store(error: StoreError) -> Failure {
     let code = if error.is_no_space() { "disk_full" } else { "storage_error" };
     Failure::unavailable(code, error, 10)

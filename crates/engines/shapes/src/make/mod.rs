@@ -37,7 +37,7 @@ pub(crate) struct Filling {
 impl Engine {
     /// The table as it is now.
     pub(crate) fn table_of(&self, session: &mut Session, name: &TableName) -> Result<Arc<Found>, Failure> {
-        match self.tables.find(&mut session.conn, name) {
+        match self.tables.find(session, name) {
             Ok(Some(found)) => Ok(found),
             Ok(None) => Err(no_table(name)),
             Err(LookupError::Unsupported(error)) => Err(invalid("table", error.to_string())),
@@ -59,10 +59,13 @@ impl Engine {
         if let Some(known) = self.known(checked.identity, words) {
             return Ok((known, None));
         }
+        self.refuse_costly(checked.identity)?;
         self.publisher.ensure_found(session, found).map_err(not_published)?;
+        // From here on it matters what the publication is set to.
+        self.publication_matters(&found.standing.publication).map_err(cannot_store)?;
         // Shapes of one table see its changes by the same columns.
         let known = self.router.lock().table(checked.table.oid).cloned();
-        if known.is_some_and(|known| !known.same_shape(&checked.table)) {
+        if known.is_some_and(|known| !known.goes_on(&checked.table)) {
             self.drop_table(checked.table.oid, "was altered");
         }
         let number = self.numbers.new_number();

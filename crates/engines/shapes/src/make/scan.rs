@@ -7,7 +7,7 @@
 //! Rows that several of them have are written once, into a log of their own, which the logs of these shapes refer to ([`crate::joint`]).
 
 use super::Filling;
-use super::failure::{cannot_store, unavailable};
+use super::failure::{cannot_store, not_visible, unavailable};
 use super::groups::{Group, Groups};
 use super::target::{Common, Target};
 use crate::definition::LogMode;
@@ -23,7 +23,7 @@ use crate::state::snapshot::PgSnapshot;
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thalweg_base::{LogId, Lsn, Offset};
 use thalweg_log::{Append, Lengths};
 
@@ -40,8 +40,11 @@ const SYNCS_BEHIND: usize = 3;
 /// Shapes of one scan, and bytes of their conditions: more than that are several scans, that run at the same time and end one by one.
 const SHAPES_MAX: usize = 256;
 const SQL_BYTES_MAX: usize = 512 << 10;
-/// How long to wait until a transaction is visible that was sent already, see [`crate::state::recent`].
+/// How long to wait until a transaction is visible that was sent already, see [`crate::state::recent`]: from the first look to the last, and
+/// between the first two. One that waits for a standby may take for ever.
+const VISIBLE_WITHIN: Duration = Duration::from_secs(5);
 const VISIBLE_AFTER: Duration = Duration::from_millis(2);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What shapes of one scan have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -131,7 +134,9 @@ impl Engine {
 
     /// No session can be had for them.
     pub(crate) fn fail(&self, fillings: &[Filling], failure: &Failure) {
-        fillings.iter().for_each(|filling| self.fail_shape(&filling.shape, failure.clone()));
+        for filling in fillings {
+            self.fail_shape(&filling.shape, failure.clone());
+        }
     }
 
     fn scan(self: &Arc<Self>, session: &mut Session, targets: &mut [Target]) -> Result<(), Failure> {
@@ -145,6 +150,7 @@ impl Engine {
         let select = snapshot::select(&table, &columns, filter.as_deref());
         // What began to be applied before the last of them listened must be in the snapshot.
         let mark = targets.iter().map(|target| target.filling.mark).max().unwrap_or_default();
+        let (until, mut pause) = (Instant::now() + VISIBLE_WITHIN, VISIBLE_AFTER);
         loop {
             let router = (targets.len() > 1).then(|| Router::new(targets, &columns, table.columns.len()));
             let mut rows = Rows {
@@ -169,7 +175,11 @@ impl Engine {
                 Taken::Row(row) => rows.take(row),
             });
             match copied {
-                _ if missed => std::thread::sleep(VISIBLE_AFTER),
+                _ if missed && Instant::now() < until => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(LOOK_EVERY);
+                }
+                _ if missed => return Err(not_visible()),
                 Ok(_) => return rows.finish(),
                 Err(error) => return Err(rows.failed.unwrap_or_else(|| unavailable(error))),
             }
@@ -216,6 +226,7 @@ struct Router {
     columns: Vec<usize>,
     width: usize,
     found: Vec<u32>,
+    costly: Vec<u32>,
     rendered: Vec<u8>,
     groups: Groups,
 }
@@ -233,6 +244,7 @@ impl Router {
             columns: columns.to_vec(),
             width,
             found: Vec::new(),
+            costly: Vec::new(),
             rendered: Vec::new(),
             groups: Groups::default(),
         }
@@ -243,7 +255,7 @@ impl Router {
         let mut cells = vec![None; self.width];
         self.columns.iter().enumerate().for_each(|(at, column)| cells[*column] = row.cell(at));
         self.found.clear();
-        self.matcher.matching(&cells, &mut self.found);
+        self.matcher.matching(&cells, &mut self.found, &mut self.costly);
     }
 }
 
@@ -284,6 +296,11 @@ impl Rows<'_> {
             return self.added(0, length);
         };
         router.find(&self.row);
+        for at in router.costly.drain(..) {
+            // The others go on without it.
+            router.matcher.remove(at);
+            self.engine.fail_costly(&self.targets[at as usize].filling.shape);
+        }
         if router.found.is_empty() {
             return Ok(());
         }

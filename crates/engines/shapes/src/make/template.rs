@@ -37,6 +37,11 @@ impl Templates {
         table
     }
 
+    /// Another history begins, where oids mean other tables.
+    pub(crate) fn forget(&self) {
+        self.0.lock().clear();
+    }
+
     /// Whether a clause was agreed to that differs from this one in constants only.
     pub(super) fn knows(&self, table: &Table, sql: &str) -> bool {
         let Some(template) = template(sql) else { return false };

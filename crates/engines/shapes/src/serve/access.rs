@@ -1,8 +1,8 @@
-//! Who may read which part of a table: what was granted to whoever asks, and what is left of a request under it.
+//! Access to parts of tables: what a token grants, and what is left of a request under it.
 //!
 //! A grant is a table, perhaps a where clause, perhaps a list of columns. A request under it gets the shape `(grant) AND (request)` with
 //! columns of the grant: an ordinary shape, found by its words like any other, so everything that is shared between clients is shared
-//! between those who may see the same, and nothing else is. [`Grant::narrow`] is the one place where the two meet.
+//! between clients with the same rights, and nothing else is. [`Grant::narrow`] is the one place where the two meet.
 
 use super::identifier;
 use super::invalid::Invalid;
@@ -48,7 +48,7 @@ struct Written {
 #[serde(try_from = "Vec<Grant>", into = "Vec<Grant>")]
 pub struct Grants(Vec<Grant>);
 
-/// What somebody who asks may read, and until when.
+/// What the sender of a request may read, and until when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     pub grants: Grants,

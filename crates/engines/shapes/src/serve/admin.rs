@@ -113,7 +113,7 @@ impl Inner {
         let engine = Arc::clone(&self.engine);
         let run = self.database.run(move |session| {
             let session = session.map_err(|error| failed(&crate::make::unavailable(error)))?;
-            let found = catalog::lookup(&mut session.conn, &publication, &definition.table);
+            let found = catalog::lookup(session, &publication, &definition.table);
             let found = found.map_err(|error| match error {
                 LookupError::Unsupported(error) => bad(error.to_string()),
                 LookupError::Source(error) => failed(&crate::make::unavailable(error)),

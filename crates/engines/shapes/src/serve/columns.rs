@@ -91,9 +91,16 @@ mod tests {
 
     fn table(key: Option<u32>) -> Table {
         let column = |name: &str, key, generated| {
-            let ty =
-                ColumnType { oid: 25, name: "text".into(), modifier: -1, dimensions: 0, element: 0, labels: vec![] };
-            Column { name: name.into(), ty, not_null: false, key, generated }
+            let ty = ColumnType {
+                oid: 25,
+                name: "text".into(),
+                modifier: -1,
+                dimensions: 0,
+                element: 0,
+                labels: vec![],
+                made: None,
+            };
+            Column { name: name.into(), ty, not_null: false, key, generated, number: 0 }
         };
         let columns =
             vec![column("b", None, None), column("id", key, None), column("g", None, Some(Generated::Stored))];
@@ -104,6 +111,7 @@ mod tests {
             columns,
             ancestors: vec![],
             parts: vec![],
+            marks: vec![],
         }
     }
 

@@ -85,6 +85,15 @@ impl Refusal {
         Self::Invalid(Invalid::shape("offset", "out of bounds for this shape"))
     }
 
+    /// The shape that the request waits for has not begun yet.
+    pub(crate) fn still_made() -> Self {
+        Self::Unavailable {
+            code: "shape_not_begun",
+            message: "The shape has not begun yet because the database is slow to answer, please retry".to_owned(),
+            retry_after_s: 5,
+        }
+    }
+
     /// Answers that clients do not take hold as much memory as they may.
     pub(crate) fn unsent() -> Self {
         Self::Unavailable {

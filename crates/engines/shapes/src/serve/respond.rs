@@ -21,7 +21,6 @@ const JSON: &str = "application/json; charset=utf-8";
 /// What of a request every answer needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Asker {
-    origin: Option<Box<[u8]>>,
     request_id: Box<str>,
     /// It was a GET, a HEAD or an OPTIONS: caches may keep the answer.
     cacheable: bool,
@@ -94,7 +93,6 @@ impl Asker {
         let given = request.headers.get("x-request-id").and_then(|id| std::str::from_utf8(id).ok());
         let given = given.filter(|id| (20..=200).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic()));
         Self {
-            origin: request.headers.get("origin").map(Into::into),
             request_id: given.map_or_else(|| format!("{random:032x}").into(), Into::into),
             cacheable: matches!(request.method, Method::Get | Method::Head | Method::Options),
             on_shape: route == Route::Shape,
@@ -214,7 +212,7 @@ impl Responder {
             Refusal::MustRefetch(_) if asker.private => response.header("cache-control", PRIVATE),
             // Many clients at a time are sent away when a shape goes: caches may help with that.
             Refusal::MustRefetch(Some(_)) => response.header("cache-control", "public, max-age=60, must-revalidate"),
-            Refusal::MustRefetch(None) => response.header("cache-control", "public, max-age=1, must-revalidate"),
+            // Without a handle to go on with, the client repeats its URL at once: a cache would give it the same refusal.
             _ => response.header("cache-control", "no-store").header("surrogate-control", "no-store"),
         };
         if let Refusal::MustRefetch(Some(handle)) = refusal {
@@ -280,7 +278,8 @@ impl Responder {
         }
         response
             .header("x-request-id", &*asker.request_id)
-            .header("access-control-allow-origin", asker.origin.as_deref().unwrap_or(b"*"))
+            // Never the page's own origin: a cache would give the answer to pages of other origins too, whose browsers would refuse it.
+            .header("access-control-allow-origin", "*")
             .header("cross-origin-resource-policy", "cross-origin")
             .header("access-control-expose-headers", EXPOSED)
             .header(

@@ -41,6 +41,9 @@ const JOINED_BYTES: usize = 16 << 10;
 const SHARED_BYTES: usize = 1 << 20;
 /// Reads that wait for the disk, at most.
 const READS_MAX: usize = 4096;
+/// How long a request waits for its shape to begin, in milliseconds: less than the minute after which proxies usually give up. The shape goes
+/// on being made, and the next request waits for the same one.
+const MAKING_MS: u64 = 45_000;
 
 /// Serves shapes over HTTP.
 #[derive(Clone)]
@@ -320,7 +323,9 @@ impl Inner {
             });
             if let Err(error) = queued {
                 let failure = crate::make::unavailable(error);
-                shapes.iter().for_each(|shape| self.engine.fail_shape(shape, failure.clone()));
+                for shape in shapes {
+                    self.engine.fail_shape(&shape, failure.clone());
+                }
             }
         }
         if let Some(fillings) = first {
@@ -416,7 +421,14 @@ impl Visit {
                     None if cx.stopping() => {
                         return self.refuse(&Refusal::NotReady("The server is stopping".into()), cx);
                     }
-                    None => return Poll::Wait,
+                    None => {
+                        let ends = self.began_ms + MAKING_MS;
+                        if cx.now_ms >= ends {
+                            return self.refuse(&Refusal::still_made(), cx);
+                        }
+                        cx.wake_after(Duration::from_millis(ends - cx.now_ms));
+                        return Poll::Wait;
+                    }
                     Some(Err(failure)) => return self.refuse(&refusal(&failure), cx),
                     Some(Ok(shape)) => {
                         let shape_of = |handle: &str| Handle::parse(handle).shape.parse();
@@ -484,7 +496,8 @@ impl Visit {
                 drop(state);
                 Some(self.refuse(&Refusal::MustRefetch(Some(shape.newest_handle())), cx))
             }
-            _ if self.sse => {
+            // A stream of events that begins beyond the shape's end would have none, for as long as it lasts.
+            _ if self.sse && !matches!(found, Look::Beyond) => {
                 drop(state);
                 Some(Poll::Ready(Reply::Now(self.events(shape, cx))))
             }

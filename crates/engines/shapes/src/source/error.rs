@@ -35,6 +35,12 @@ pub(crate) enum SourceError {
     /// More than we hold in memory.
     #[error("{0}")]
     TooLarge(String),
+    /// A retry can help.
+    #[error("it is not known yet which server changes come from")]
+    NotFollowed,
+    /// An answer of another server than the one that changes come from. A retry can help: an address may lead to the old one for a while.
+    #[error("the server that answers is not the one that changes come from: it is {found}, not {followed}")]
+    Elsewhere { found: String, followed: String },
     /// The server is a standby, where no changes are to be had.
     #[error("the server is a standby: {0}")]
     Standby(Box<DbError>),

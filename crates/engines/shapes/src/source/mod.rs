@@ -10,7 +10,11 @@
 //! | [`reconcile`] | are the tables still what they were? |
 //! | [`pool`] | who asks, and how many at once |
 //! | `replicate`, `spill` | what has changed since? |
+//! | [`anchor`] | is that a change of the history that was read? |
+//!
+//! All of them ask through [`session`], where sessions are opened.
 
+pub(crate) mod anchor;
 pub(crate) mod cancel;
 pub(crate) mod catalog;
 pub(crate) mod error;

@@ -24,6 +24,8 @@ pub(crate) enum Gone {
     Altered,
     /// The publication has not had it for a while.
     Unpublished,
+    /// The publication had not had it for a while.
+    Republished,
     /// Its changes have come without whole old rows for a while.
     Identity,
     /// It got a part that may have had rows before.
@@ -42,6 +44,7 @@ impl fmt::Display for Gone {
             Self::Renamed { to } => write!(f, "was renamed to {to}"),
             Self::Altered => f.write_str("was altered"),
             Self::Unpublished => f.write_str("is no longer in the publication"),
+            Self::Republished => f.write_str("was out of the publication for a while"),
             Self::Identity => f.write_str("no longer has REPLICA IDENTITY FULL"),
             Self::Attached { part } => write!(f, "got {part} as a part, with the rows that it had"),
             Self::Detached => f.write_str("lost a part, with its rows"),
@@ -57,6 +60,8 @@ pub(crate) struct Reconciled {
     /// Tables whose rows are the same but whose place among others is not: what they are parts of, or which parts they have. To be kept
     /// instead of what was known, and to be asked for again (`Publisher::ensure`): a new part may not tell its old rows yet.
     pub(crate) moved: Vec<Found>,
+    /// What the publication is now, if there was a table to ask for; see [`super::catalog::Standing::publication`].
+    pub(crate) publication: Option<String>,
 }
 
 /// Compares tables with the catalog.
@@ -69,10 +74,12 @@ pub(crate) fn reconcile<'a>(
     let known: Vec<&Table> = known.into_iter().collect();
     for batch in known.chunks(BATCH) {
         let oids: Vec<u32> = batch.iter().map(|table| table.oid).collect();
-        let found = lookup_oids(&mut session.conn, publication, &oids)?;
+        let found = lookup_oids(session, publication, &oids)?;
         let mut found: HashMap<u32, Found> = found.into_iter().map(|found| (found.table.oid, found)).collect();
         for table in batch {
             let now = found.remove(&table.oid);
+            reconciled.publication =
+                now.as_ref().map(|now| now.standing.publication.clone()).or(reconciled.publication);
             match compare(table, now.as_ref()) {
                 Some(gone) => reconciled.gone.push((table.oid, gone)),
                 None => reconciled.moved.extend(now.filter(|now| now.table != **table)),
@@ -87,7 +94,7 @@ fn compare(table: &Table, now: Option<&Found>) -> Option<Gone> {
     if now.name != table.name {
         return Some(Gone::Renamed { to: now.name.to_string() });
     }
-    if !now.same_shape(table) || now.kind != table.kind || standing.supported().is_err() {
+    if !table.goes_on(now) || now.kind != table.kind || standing.supported().is_err() {
         return Some(Gone::Altered);
     }
     if table.parts.iter().any(|part| !now.parts.contains(part)) {
@@ -100,11 +107,11 @@ fn compare(table: &Table, now: Option<&Found>) -> Option<Gone> {
         return Some(Gone::Attached { part: part.name.to_string() });
     }
     let mut settled = standing.relations().filter(|relation| !is_new(relation.oid) || relation.oid == table.oid);
-    if settled
-        .clone()
-        .any(|relation| !relation.published || relation.cut || relation.oid == table.oid && relation.as_root)
-    {
+    if settled.clone().any(|relation| !relation.published || relation.cut || relation.as_root) {
         return Some(Gone::Unpublished);
+    }
+    if table.republished(now).is_some() {
+        return Some(Gone::Republished);
     }
     settled.any(|relation| relation.has_rows() && relation.identity != Identity::Full).then_some(Gone::Identity)
 }

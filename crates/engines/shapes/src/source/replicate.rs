@@ -1,6 +1,8 @@
 //! Reads the replication stream and hands over whole transactions, in the order of their commits.
 
+use super::anchor::{Diverged, Proof};
 use super::spill::Spill;
+use crate::format::note::Anchor;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,7 +27,7 @@ const STOP_WITHIN: Duration = Duration::from_millis(200);
 
 /// Takes transactions.
 pub(crate) trait Apply {
-    type Error: From<std::io::Error> + From<Error> + From<DecodeError>;
+    type Error: From<std::io::Error> + From<Error> + From<DecodeError> + From<Diverged>;
 
     /// A transaction begins that commits at `lsn`. Whether it is wanted: one that was applied before is not.
     fn begin(&mut self, xid: u32, lsn: u64) -> bool;
@@ -33,6 +35,8 @@ pub(crate) trait Apply {
     fn change(&mut self, message: &Message<'_>) -> Result<(), Self::Error>;
     /// The transaction is complete; the next one is after `end`.
     fn commit(&mut self, end: u64) -> Result<(), Self::Error>;
+    /// The stream has brought this transaction, wanted or not.
+    fn brought(&mut self, anchor: Anchor);
     /// Nothing that commits before `lsn` is outstanding.
     fn reached(&mut self, lsn: u64);
     /// The place for work once per batch: nothing more has come for a moment, or the batch is long.
@@ -41,6 +45,8 @@ pub(crate) trait Apply {
     fn wants_pause(&self) -> bool;
     /// Postgres may forget what is before: it is durable here.
     fn flushed(&mut self) -> u64;
+    /// Postgres waits to be told.
+    fn hurry(&mut self);
     /// Something was applied that Postgres may not forget yet.
     fn unconfirmed(&self) -> bool;
     /// Rows are on their way that belong between transactions: to know where the stream is matters.
@@ -58,14 +64,17 @@ pub(crate) struct Follower {
     folder: PathBuf,
     /// In the middle of a transaction; whether it is wanted.
     open: Option<bool>,
+    /// The transaction that comes, or came last.
+    anchor: Option<Anchor>,
+    proof: Proof,
     confirmed: u64,
 }
 
 impl Follower {
-    /// Large transactions wait for their commit in `folder`.
-    pub(crate) fn new(folder: PathBuf) -> Self {
+    /// Large transactions wait for their commit in `folder`. `proof`: what the stream has to show first.
+    pub(crate) fn new(folder: PathBuf, proof: Proof) -> Self {
         let (decoder, spills) = (Decoder::new(), HashMap::new());
-        Self { decoder, spills, block: None, folder, open: None, confirmed: 0 }
+        Self { decoder, spills, block: None, folder, open: None, anchor: None, proof, confirmed: 0 }
     }
 
     /// Follows until the stream ends or it is time to stop.
@@ -103,6 +112,7 @@ impl Follower {
                 Event::XLogData { body, .. } => self.message(body, to)?,
                 Event::Keepalive { end, reply: wanted, .. } => {
                     if self.open.is_none() {
+                        self.proof.passed(end.0)?;
                         to.reached(end.0);
                     }
                     reply = wanted;
@@ -110,6 +120,7 @@ impl Follower {
                 Event::Idle => quiet = true,
             }
             if reply {
+                to.hurry();
                 let flushed = to.flushed();
                 acker.ack(Lsn(flushed), Lsn(flushed), Lsn(flushed), false)?;
                 (self.confirmed, spoke) = (flushed, Instant::now());
@@ -119,7 +130,10 @@ impl Follower {
 
     fn message<A: Apply>(&mut self, body: &[u8], to: &mut A) -> Result<(), A::Error> {
         match self.decoder.decode(body)? {
-            Message::Begin { final_lsn, xid, .. } => self.open = Some(to.begin(xid, final_lsn.0)),
+            Message::Begin { final_lsn, xid, commit_time } => {
+                self.comes(Anchor { lsn: final_lsn.0, xid, time: commit_time })?;
+                self.open = Some(to.begin(xid, final_lsn.0));
+            }
             Message::Commit { end_lsn, .. } => self.close(end_lsn.0, to)?,
             Message::StreamStart { xid, .. } => {
                 self.block = Some(xid);
@@ -138,8 +152,9 @@ impl Follower {
                     spill.abort(subxid);
                 }
             }
-            Message::StreamCommit { xid, commit_lsn, end_lsn, .. } => {
+            Message::StreamCommit { xid, commit_lsn, end_lsn, commit_time, .. } => {
                 let Some(spill) = self.spills.remove(&xid) else { return Ok(()) };
+                self.comes(Anchor { lsn: commit_lsn.0, xid, time: commit_time })?;
                 let wanted = to.begin(xid, commit_lsn.0);
                 self.open = Some(wanted);
                 let mut decoder = Decoder::new();
@@ -164,14 +179,19 @@ impl Follower {
         Ok(())
     }
 
+    fn comes(&mut self, anchor: Anchor) -> Result<(), Diverged> {
+        self.proof.came(anchor)?;
+        self.anchor = Some(anchor);
+        Ok(())
+    }
+
     fn close<A: Apply>(&mut self, end: u64, to: &mut A) -> Result<(), A::Error> {
         match self.open.take() {
-            Some(true) => to.commit(end),
-            _ => {
-                to.reached(end);
-                Ok(())
-            }
+            Some(true) => to.commit(end)?,
+            _ => to.reached(end),
         }
+        self.anchor.into_iter().for_each(|anchor| to.brought(anchor));
+        Ok(())
     }
 }
 

@@ -1,19 +1,25 @@
 //! Rows as they are at one moment, and which moment that is.
 //!
-//! All of it is one transaction, `REPEATABLE READ READ ONLY`. Its first statement takes the snapshot and only then asks where the log
+//! All of it is one transaction, `REPEATABLE READ READ ONLY`. It locks the table, then takes the snapshot, and only then asks where the log
 //! ends: what commits after that position is not in the snapshot.
 
 use super::error::SourceError;
-use super::session::Session;
+use super::session::{Limits, Session};
 use crate::state::snapshot::PgSnapshot;
 use crate::table::{Table, quoted};
 use std::fmt::Write;
 use std::ops::ControlFlow;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use thalweg_wire::pg::{Lsn, quote_literal};
 
 /// Waiting for the server's answer after it should have interrupted the statement itself.
 const GRACE: Duration = Duration::from_secs(30);
+/// How long who alters the table is waited for.
+const LOCK_WITHIN: Duration = Duration::from_secs(30);
+/// How long Postgres may take to write its log to its disk, and how often it is asked whether it has.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(30);
+const FLUSH_LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Between two words of the server, when nothing long is asked.
 pub(super) const SHORT: Duration = Duration::from_secs(60);
 
@@ -47,16 +53,21 @@ pub(crate) fn copy(
     mut take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
 ) -> Result<PgSnapshot, SourceError> {
     // The query itself may be silent for long before its first row; a server that is gone is noticed by TCP.
-    session.conn.set_read_timeout(limit.map(|limit| limit + GRACE));
-    let done = begin(session, table, limit).and_then(|snapshot| {
+    session.set_read_timeout(limit.map(|limit| limit + GRACE));
+    let limits = Limits { statement: limit, lock: LOCK_WITHIN };
+    let done = begin(session, table, limits).and_then(|snapshot| {
         if take(Taken::Snapshot(&snapshot)).is_break() {
             return Err(SourceError::Stopped);
         }
         rows(session, select, |row| take(Taken::Row(row)))?;
-        session.conn.simple("COMMIT").map_err(|error| session.cancel.explain(error))?;
+        let ended = session.within(END).map_err(|error| session.cancel.explain(error))?;
+        if position(ended.value().unwrap_or_default())? < snapshot.lsn {
+            // Who takes the rows keeps nothing of a snapshot whose session was lost before this.
+            flush(session, snapshot.lsn)?;
+        }
         Ok(snapshot)
     });
-    session.conn.set_read_timeout(Some(SHORT));
+    session.set_read_timeout(Some(SHORT));
     if done.is_err() {
         session.roll_back();
     }
@@ -64,13 +75,13 @@ pub(crate) fn copy(
 }
 
 /// The rows of `select`, in a transaction that [`begin`] began; see [`Taken::Row`].
-pub(crate) fn rows(
+fn rows(
     session: &mut Session,
     select: &str,
     mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<(), SourceError> {
-    let Session { conn, cancel } = session;
-    let mut rows = conn.copy_out(&format!("COPY ({select}) TO STDOUT")).map_err(|error| cancel.explain(error))?;
+    let cancel = Arc::clone(&session.cancel);
+    let mut rows = session.copy_out(&format!("COPY ({select}) TO STDOUT")).map_err(|error| cancel.explain(error))?;
     // Each message is one row (Postgres documentation, section "COPY Operations").
     while let Some(row) = rows.next().map_err(|error| cancel.explain(error))? {
         if take(row.strip_suffix(b"\n").unwrap_or(row)).is_break() {
@@ -81,22 +92,84 @@ pub(crate) fn rows(
     Ok(())
 }
 
-/// Begins the transaction, and sees to it that the table's name still means the same table.
-pub(crate) fn begin(session: &mut Session, table: &Table, limit: Option<Duration>) -> Result<PgSnapshot, SourceError> {
-    let mut sql = String::from("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; ");
-    if let Some(limit) = limit {
-        let _ = write!(sql, "SET LOCAL statement_timeout = {}; ", limit.as_millis().clamp(1, i32::MAX as u128));
-    }
-    let name = quote_literal(&table.name.to_string());
-    let set = Session::set_local();
-    let _ = write!(sql, "SELECT pg_current_snapshot(), pg_current_wal_insert_lsn(), to_regclass({name})::oid{set}");
-    let answers = session.conn.simple(&sql).map_err(|error| session.cancel.explain(error))?;
-    let row = answers.last().and_then(|answer| answer.row(0));
-    let text = |at| row.and_then(|row| row.get(at)).unwrap_or_default();
+/// The same, of a query that may take so long, its silence before the first row included.
+pub(crate) fn rows_within(
+    session: &mut Session,
+    select: &str,
+    limit: Duration,
+    take: impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<(), SourceError> {
+    session.set_read_timeout(Some(limit + GRACE));
+    let done = rows(session, select, take);
+    session.set_read_timeout(Some(SHORT));
+    done
+}
+
+/// Begins the transaction: locks the table against being altered, renamed or written anew, takes the snapshot, and sees to it that the
+/// table's name still means the same table and that the server is the one that changes come from.
+pub(crate) fn begin(session: &mut Session, table: &Table, limits: Limits) -> Result<PgSnapshot, SourceError> {
+    let begun = match session.begin(limits, &first(session, table, true)) {
+        // A role that may read some columns only may not lock the table.
+        Err(error) if error.code() == Some("42501") => {
+            session.roll_back();
+            session.begin(limits, &first(session, table, false))
+        }
+        begun => begun,
+    };
+    let answer = begun.map_err(|error| match session.cancel.explain(error) {
+        // What the lock says of a name that means nothing any more.
+        SourceError::SchemaChanged(_) => SourceError::Replaced,
+        error => error,
+    })?;
+    let value = |at| answer.row(0).and_then(|row| row.get(at));
+    let text = |at| value(at).unwrap_or_default();
+    session.check_place(value(3), value(4))?;
     if text(2) != table.oid.to_string() {
         return Err(SourceError::Replaced);
     }
     let snapshot: PgSnapshot = text(0).parse().map_err(|error| SourceError::Catalog(format!("{error}")))?;
-    let lsn: Lsn = text(1).parse().map_err(|error| SourceError::Catalog(format!("{error}")))?;
-    Ok(PgSnapshot { lsn: lsn.0, ..snapshot })
+    Ok(PgSnapshot { lsn: position(text(1))?, ..snapshot })
+}
+
+/// The first statements of the transaction. The lock comes before the snapshot: a table that is written anew shows no rows to a snapshot that
+/// is older than that.
+fn first(session: &Session, table: &Table, lock: bool) -> String {
+    let lock = if lock { format!("LOCK TABLE {} IN ACCESS SHARE MODE; ", table.name) } else { String::new() };
+    format!(
+        "{lock}SELECT pg_catalog.pg_current_snapshot(), pg_catalog.pg_current_wal_insert_lsn(), \
+         pg_catalog.to_regclass({})::pg_catalog.oid, {}",
+        quote_literal(&table.name.to_string()),
+        session.place_columns()
+    )
+}
+
+/// Sees to it that the log is on the server's disk up to `lsn`; outside of a transaction. A snapshot may show transactions that are not there
+/// (`synchronous_commit = off`): a crash of the server would undo them, and the stream would never tell.
+pub(crate) fn flush(session: &mut Session, lsn: u64) -> Result<(), SourceError> {
+    let mut asked = false;
+    let until = Instant::now() + FLUSHED_WITHIN;
+    loop {
+        let answer = session.ask("SELECT pg_catalog.pg_current_wal_flush_lsn()");
+        let answer = answer.map_err(|error| session.cancel.explain(error))?;
+        if position(answer.value().unwrap_or_default())? >= lsn {
+            return Ok(());
+        }
+        if Instant::now() > until {
+            return Err(SourceError::Other("Postgres does not write its log to its disk".to_owned()));
+        }
+        if std::mem::replace(&mut asked, true) {
+            std::thread::sleep(FLUSH_LOOK_EVERY);
+        } else {
+            // A commit that has something to write takes everything before it along.
+            session.change(LOCK_WITHIN, FLUSH).map_err(|error| session.cancel.explain(error))?;
+        }
+    }
+}
+
+/// Nothing is to be kept of the transaction, also not what an expression of the table's owner has notified others of.
+const END: &str = "ROLLBACK; SELECT pg_catalog.pg_current_wal_flush_lsn()";
+const FLUSH: &str = "SET LOCAL synchronous_commit = local; SELECT pg_catalog.pg_logical_emit_message(true, 'thalweg', ''::pg_catalog.text)";
+
+fn position(text: &str) -> Result<u64, SourceError> {
+    text.parse::<Lsn>().map(|lsn| lsn.0).map_err(|error| SourceError::Catalog(error.to_string()))
 }

@@ -28,6 +28,11 @@ impl Recent {
         self.count += 1;
     }
 
+    /// Another history begins, where these numbers mean other transactions.
+    pub fn forget(&mut self) {
+        self.xids.clear();
+    }
+
     /// What a shape must remember that begins to listen now.
     #[must_use]
     pub fn mark(&self) -> u64 {
@@ -62,6 +67,18 @@ mod tests {
         );
         assert!(!recent.missed(mark, &snapshot("9:12:9")), "9 comes to the shape on the stream");
         assert!(!recent.missed(0, &snapshot("1:2:")), "nothing was applied before");
+    }
+
+    #[test]
+    fn numbers_of_another_history_are_not_missed() {
+        let mut recent = Recent::default();
+        (100..110).for_each(|xid| recent.push(xid));
+        let early = recent.mark();
+        recent.forget();
+        let snapshot = "5:5:".parse().unwrap();
+        assert!(!recent.missed(early, &snapshot) && !recent.missed(recent.mark(), &snapshot));
+        recent.push(7);
+        assert!(!recent.missed(early, &snapshot) && recent.missed(recent.mark(), &snapshot));
     }
 
     #[test]

@@ -210,11 +210,13 @@ impl Finder {
     }
 
     fn find(&mut self, change: &RowChange, sets: &Sets, out: &mut Vec<u64>) {
-        let from = out.len();
+        let (from, mut costly) = (out.len(), Vec::new());
         out.extend(self.each.iter().chain(&self.watching));
         for cells in change.old.iter().chain(&change.new) {
             let row = row(cells);
-            self.rows.matching(&row, out);
+            // What is too costly to find out is asked of the node, which says so.
+            self.rows.matching(&row, out, &mut costly);
+            out.append(&mut costly);
             for asked in self.asked.values() {
                 let key = asked.membership.key(&row);
                 if key.has_null() {

@@ -10,6 +10,7 @@ use crate::state::transaction::Transaction;
 use hashbrown::{HashMap, HashSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use thalweg_filter::TooCostly;
 
 #[derive(Default)]
 pub(crate) struct Graph {
@@ -30,14 +31,54 @@ pub(crate) struct Graph {
 #[derive(Default)]
 pub(crate) struct Verdict {
     /// Shapes that cannot go on, and why.
-    pub(crate) drop: Vec<(Arc<Shape>, &'static str)>,
+    pub(crate) drop: Vec<(Arc<Shape>, Ended)>,
     /// Shapes that wait for rows from now on.
     pub(crate) began: Vec<u64>,
-    /// What is to be fetched, all from one snapshot.
-    pub(crate) ask: Vec<Ask>,
+    /// What is to be fetched.
+    pub(crate) ask: Vec<Wanted>,
 }
 
-/// Rows that are to be fetched.
+/// Why a shape cannot go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Its clients fetch it again.
+    Because(&'static str),
+    /// A row is too costly to evaluate its where clause for.
+    Costly,
+}
+
+impl From<&'static str> for Ended {
+    fn from(why: &'static str) -> Self {
+        Self::Because(why)
+    }
+}
+
+impl From<TooCostly> for Ended {
+    fn from(_: TooCostly) -> Self {
+        Self::Costly
+    }
+}
+
+/// Rows of a table that a shape waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) shape: u64,
+    pub(crate) pending: u64,
+    /// Its oid.
+    pub(crate) table: u32,
+}
+
+/// Whether rows are to be asked for now.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    Ask(Ask),
+    /// Rows that belong before them have no snapshot yet.
+    Later,
+    /// Nobody waits for them.
+    Gone,
+}
+
+/// How rows are to be fetched.
 #[derive(Debug, Clone)]
 pub(crate) struct Ask {
     pub(crate) shape: u64,
@@ -45,8 +86,8 @@ pub(crate) struct Ask {
     pub(crate) table: Arc<crate::table::Table>,
     /// Places of the columns that are needed, ascending.
     pub(crate) columns: Vec<usize>,
-    /// SQL.
-    pub(crate) filter: String,
+    /// SQL; `None`: no row is wanted any more, only the place where they would have been.
+    pub(crate) filter: Option<String>,
 }
 
 impl Graph {
@@ -57,6 +98,22 @@ impl Graph {
     /// Whether rows are on their way.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_any()
+    }
+
+    /// Whether it matters how far the stream is, beyond its transactions.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.is_waiting() || !self.young.is_empty()
+    }
+
+    /// Whether all was applied that a node's first rows may have; `None`: it is not there any more.
+    pub(super) fn is_grown(&self, number: u64) -> Option<bool> {
+        self.nodes.get(&number).map(|node| node.contained.is_none())
+    }
+
+    /// The shapes that cannot be without this one, however indirectly.
+    pub(crate) fn above(&self, number: u64) -> Vec<Arc<Shape>> {
+        let users = self.nodes.get(&number).and_then(|node| node.inner.as_ref()).into_iter().flat_map(|i| &i.users);
+        users.flat_map(|user| self.shape(*user).into_iter().chain(self.above(*user))).collect()
     }
 
     /// Slots of shapes whose changes must not be referred to yet.
@@ -169,8 +226,9 @@ impl Graph {
     }
 
     /// The first rows of an inner shape are all here.
-    pub(super) fn loaded(&mut self, number: u64, rows: Vec<Cells>) {
-        let Some(mut node) = self.nodes.remove(&number) else { return };
+    pub(super) fn loaded(&mut self, number: u64, rows: Vec<Cells>) -> Result<(), TooCostly> {
+        let Some(mut node) = self.nodes.remove(&number) else { return Ok(()) };
+        let mut told = Ok(());
         // Nobody asks for its values before it has them.
         self.sets.change(number, |sets, set, changes| {
             let mut queued = Vec::new();
@@ -178,12 +236,15 @@ impl Graph {
                 rows.into_iter().for_each(|cells| inner.put(set, changes, cells));
                 queued = inner.loading.take().unwrap_or_default();
             }
+            // Its log has them already.
             let mut nothing = Transaction::new(0, 0, usize::MAX);
             for change in &queued {
-                node.inner_change(sets, set, changes, change, At { xid: 0, lsn: 0 }, &mut nothing);
+                let at = At { xid: 0, lsn: 0 };
+                told = told.and_then(|()| node.inner_change(sets, set, changes, change, at, &mut nothing));
             }
         });
         self.finders.watch(&node);
         self.nodes.insert(number, node);
+        told
     }
 }

@@ -10,7 +10,7 @@ use crate::state::transaction::Transaction;
 use hashbrown::{HashMap, HashSet};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use thalweg_filter::{Filter, Key, Query};
+use thalweg_filter::{Filter, Key, Query, TooCostly};
 
 /// A row's key by its bytes.
 type RowKey = Arc<[u8]>;
@@ -130,21 +130,56 @@ impl Node {
         change: &RowChange,
         at: At,
         out: &mut Transaction,
-    ) {
-        let Some(mut inner) = self.inner.take() else { return };
-        let old = change.old.as_ref().map(row);
-        let new = change.new.as_ref().map(row);
-        let (old_key, new_key) = (old.as_ref().map(|old| inner.key_of(old)), new.as_ref().map(|new| inner.key_of(new)));
+    ) -> Result<(), TooCostly> {
+        let is = match &change.new {
+            Some(new) => self.selects(sets, &row(new))?,
+            None => false,
+        };
+        let Some(mut inner) = self.inner.take() else { return Ok(()) };
+        let key_of = |cells: &Option<Cells>| cells.as_ref().map(|cells| inner.key_of(&row(cells)));
+        let (old_key, new_key) = (key_of(&change.old), key_of(&change.new));
         let was = old_key.as_ref().is_some_and(|key| inner.rows.contains_key(key));
-        let is = new.as_ref().is_some_and(|row| self.selects(sets, row));
         for pending in self.pendings.iter_mut().filter(|pending| pending.reached) {
             pending.touched.extend(old_key.iter().chain(&new_key).cloned());
         }
+        self.tell_inner(change, was, is, old_key == new_key, at, out);
+        if let (true, Some(key)) = (was, &old_key) {
+            inner.take(set, changes, key);
+        }
+        if let (true, Some(cells)) = (is, &change.new) {
+            inner.put(set, changes, cells.clone());
+        }
+        self.inner = Some(inner);
+        Ok(())
+    }
+
+    /// A changed row, of which it is not known yet whether it is among the first rows, as these are still being read: its log has the change, its
+    /// values get it with the rows. No set that the row asks for has changed since these were chosen.
+    pub(super) fn inner_change_while_loading(
+        &self,
+        sets: &Sets,
+        change: &RowChange,
+        at: At,
+        out: &mut Transaction,
+    ) -> Result<(), TooCostly> {
+        let selected = |cells: &Option<Cells>| match cells {
+            Some(cells) => self.selects(sets, &row(cells)),
+            None => Ok(false),
+        };
+        let (was, is) = (selected(&change.old)?, selected(&change.new)?);
+        let Some(inner) = &self.inner else { return Ok(()) };
+        let key_of = |cells: &Option<Cells>| cells.as_ref().map(|cells| inner.key_of(&row(cells)));
+        self.tell_inner(change, was, is, key_of(&change.old) == key_of(&change.new), at, out);
+        Ok(())
+    }
+
+    /// Puts a change into the log of an inner shape, which had the row before, has it now, or both.
+    fn tell_inner(&self, change: &RowChange, was: bool, is: bool, same: bool, at: At, out: &mut Transaction) {
+        let (old, new) = (change.old.as_ref().map(row), change.new.as_ref().map(row));
         let op = change.op.saturating_add(INNER_OPS);
         let place = Place { xid: at.xid, lsn: at.lsn, op };
         let projection = &self.projection;
         let slot = [self.slot];
-        let same = old_key == new_key;
         match (&old, &new) {
             (Some(old), Some(new)) if was && is && same => {
                 if projection.difference(&old[..], &new[..]) != Difference::Nothing {
@@ -161,13 +196,6 @@ impl Node {
                 }
             }
         }
-        if let (true, Some(key)) = (was, &old_key) {
-            inner.take(set, changes, key);
-        }
-        if let (true, Some(cells)) = (is, &change.new) {
-            inner.put(set, changes, cells.clone());
-        }
-        self.inner = Some(inner);
     }
 
     /// Rows of an inner shape that go because these values do not select them any more.
@@ -181,21 +209,27 @@ impl Node {
         at: At,
         places: &mut Places<'_>,
         out: &mut Transaction,
-    ) {
-        let Some(mut inner) = self.inner.take() else { return };
+    ) -> Result<(), TooCostly> {
+        let Some(inner) = &self.inner else { return Ok(()) };
+        let mut leaving = Vec::new();
         for key in inner.asking(gone) {
+            if let Some((cells, _)) = inner.rows.get(&key)
+                && !self.selects(sets, &row(cells))?
+            {
+                leaving.push(key);
+            }
+        }
+        let Some(mut inner) = self.inner.take() else { return Ok(()) };
+        for key in leaving {
             while let Some((cells, _)) = inner.rows.get(&key) {
-                let values = row(cells);
-                if self.selects(sets, &values) {
-                    break;
-                }
                 let (projection, op) = (&self.projection, places.next());
                 let place = Place { xid: at.xid, lsn: at.lsn, op };
-                out.add(private(self.slot), &[self.slot], op, |out| projection.delete(place, &values[..], out));
+                out.add(private(self.slot), &[self.slot], op, |out| projection.delete(place, &row(cells)[..], out));
                 inner.take(set, changes, &key);
             }
         }
         self.inner = Some(inner);
+        Ok(())
     }
 
     /// A row of an inner shape that was fetched.
@@ -207,22 +241,22 @@ impl Node {
         set: &mut Set,
         changes: &mut Changes,
         out: &mut Transaction,
-    ) {
-        let (Some(condition), Some(mut inner)) = (self.condition().cloned(), self.inner.take()) else { return };
+    ) -> Result<(), TooCostly> {
+        let Some(condition) = self.condition().cloned() else { return Ok(()) };
         let values = row(&cells);
-        let (before, after) = self.see_at_boundary(&condition, sets, pending, &values);
+        let (before, after) = self.see_at_boundary(&condition, sets, pending, &values)?;
+        let holds = self.see(&condition, sets, &values)?.holds;
+        let Some(mut inner) = self.inner.take() else { return Ok(()) };
         // What was changed since the boundary is known better from the change, and values that went since then have taken the row with them.
-        let comes = !before.holds
-            && after.holds
-            && !pending.touched.contains(&inner.key_of(&values))
-            && self.see(&condition, sets, &values).holds;
+        let comes = !before.holds && after.holds && !pending.touched.contains(&inner.key_of(&values)) && holds;
         if comes {
             let op = pending.next_op();
-            let place = Place { xid: pending.xid, lsn: pending.place.0, op };
+            let place = Place { xid: pending.xid(), lsn: pending.place.0, op };
             out.add(private(self.slot), &[self.slot], op, |out| self.projection.insert(place, &values[..], out));
             drop(values);
             inner.put(set, changes, cells);
         }
         self.inner = Some(inner);
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use crate::family::Family;
 use crate::format::copy::CopyRow;
 use crate::format::note::Stored;
 use crate::format::projection::{Projection, Row as _};
-use crate::make::{cannot_store, not_published, unavailable};
+use crate::make::{cannot_store, invalid, not_published, unavailable};
 use crate::shape::{Failure, Phase, Shape, State};
 use crate::source::session::Session;
 use crate::source::snapshot::{self, Taken};
@@ -68,7 +68,7 @@ impl Dependence {
 
 /// What distinguishes an inner shape from all others. No definition of a client looks like this.
 pub(super) fn identity(query: &Query) -> String {
-    format!("inner {} {}", query.table.oid, query.sql())
+    format!("inner {} {}", query.table.oid, query.canonical())
 }
 
 /// The same as shapes have it.
@@ -182,9 +182,25 @@ impl Engine {
         made
     }
 
+    /// Waits until all was applied that the first rows of a shape may have. Only then it is known that these are a state between two
+    /// transactions of the stream; if they are not, the shape is dropped meanwhile.
+    fn until_grown(&self, shape: &Shape) -> Result<(), Failure> {
+        let until = Instant::now() + SETTLED_WITHIN;
+        loop {
+            let grown = self.subqueries.graph.lock().is_grown(shape.number);
+            match grown {
+                None => return Err(Failure::Rotated),
+                Some(true) => return Ok(()),
+                Some(false) => {}
+            }
+            self.wait_until(until)?;
+        }
+    }
+
     fn wait_until(&self, until: Instant) -> Result<(), Failure> {
         if self.stopping() || Instant::now() > until {
-            return Err(Failure::unavailable("snapshot_error", "rows of a subquery are still on their way", 5));
+            let why = "changes of Postgres that the rows of a subquery depend on are still on their way";
+            return Err(Failure::unavailable("snapshot_error", why, 5));
         }
         std::thread::sleep(LOOK_AGAIN);
         Ok(())
@@ -220,11 +236,12 @@ impl Engine {
             &mut |slot, snapshot| inner_node(&shape, slot, table, query, sets.to_vec(), Some(snapshot)),
             &Filled { columns: &columns, condition: None, filter: query.filter.sql().as_deref() },
         );
+        let made = made.and_then(|rows| {
+            let loaded = self.subqueries.graph.lock().loaded(number, rows);
+            loaded.map_err(|costly| invalid("where", costly))
+        });
         match made {
-            Ok(rows) => {
-                self.subqueries.graph.lock().loaded(number, rows);
-                Ok(number)
-            }
+            Ok(()) => Ok(number),
             Err(failure) => {
                 self.fail_shape(&shape, failure.clone());
                 Err(failure)
@@ -314,17 +331,18 @@ impl Engine {
             let (mut again, mut gone) = (false, false);
             let mut line = CopyRow::default();
             let mut projection = None;
-            // Nothing is applied between the snapshot and the moment from which the shape sees changes.
-            let mut router = Some(self.router.lock());
             let copied = snapshot::copy(session, table, &select, None, |taken| match taken {
                 Taken::Snapshot(snapshot) => {
-                    let Some(mut router) = router.take() else { return ControlFlow::Break(()) };
-                    let recent = self.recent.lock();
+                    // The shape sees changes from here on; the snapshot has all that was applied before, or another one is taken.
+                    let mut router = self.router.lock();
                     let mut graph = self.subqueries.graph.lock();
+                    let recent = self.recent.lock();
                     // Shapes of one table see its changes by the same columns.
                     let altered = router.table(table.oid).is_some_and(|known| !known.same_shape(table));
                     gone = altered || !graph.has(sets) || !matches!(shape.lock().phase, Phase::Snapshotting);
-                    if gone || recent.missed(recent.mark(), snapshot) || !graph.is_settled(sets) {
+                    let (missed, settled) = (recent.missed(recent.mark(), snapshot), graph.is_settled(sets));
+                    if gone || missed || !settled {
+                        tracing::debug!(table = %table.name, gone, missed, settled, "a snapshot is taken once more");
                         again = true;
                         return ControlFlow::Break(());
                     }
@@ -333,7 +351,7 @@ impl Engine {
                     let node = node(slot, snapshot.clone());
                     projection = Some(node.projection.clone());
                     graph.insert(node);
-                    drop((graph, recent, router));
+                    drop((recent, graph, router));
                     rows.begin(snapshot)
                 }
                 Taken::Row(text) => {
@@ -359,12 +377,16 @@ impl Engine {
                     }
                 }
             });
-            drop(router);
             match copied {
                 // What it depends on was dropped meanwhile, or it was itself: who asks again has it made anew.
                 _ if gone => return Err(Failure::Rotated),
                 _ if again => self.wait_until(until)?,
-                Ok(_) => return rows.finish().map(|()| kept),
+                Ok(_) => {
+                    if sets.iter().any(Option::is_some) {
+                        self.until_grown(shape)?;
+                    }
+                    return rows.finish().map(|()| kept);
+                }
                 Err(error) => return Err(rows.failure().unwrap_or_else(|| unavailable(error))),
             }
         }

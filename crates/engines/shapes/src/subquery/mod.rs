@@ -24,6 +24,8 @@
 //! | `asking` | fetching the rows that come |
 //! | `making`, `restore` | where nodes come from |
 
+#[cfg(test)]
+mod applied_tests;
 mod asking;
 mod finder;
 mod graph;
@@ -45,24 +47,45 @@ mod waiting;
 
 pub(crate) use asking::Asking;
 pub(crate) use finder::explain;
-pub(crate) use graph::{Graph, Verdict};
+pub(crate) use graph::{Ended, Graph, Verdict};
 pub(crate) use making::{Dependence, Making, headers, positions_list};
 pub(crate) use node::{RowChange, row};
 pub(crate) use restore::Restoring;
 pub(crate) use waiting::Publication;
 
 use crate::shape::Shape;
+use crate::source::session::Endpoint;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use thalweg_base::Lsn;
 
+impl Subqueries {
+    /// Another history begins; all shapes of the one before are dropped.
+    pub(crate) fn forget_source(&self) {
+        self.graph.lock().last_lsn = 0;
+        // Rows that are asked for are wanted by shapes that are gone.
+        self.holding.lock().clear();
+    }
+}
+
 /// What the engine keeps for shapes with subqueries.
-#[derive(Default)]
 pub(crate) struct Subqueries {
-    /// Lock the router first, if both.
+    /// Locks are taken in this order: the router, the graph, the recent transactions. None is held over a round trip to Postgres.
     pub(crate) graph: Mutex<Graph>,
     pub(crate) asking: Asking,
     /// Shapes that show no more until the journal is durable up to there.
     pub(crate) holding: Mutex<Vec<(Arc<Shape>, Lsn)>>,
     pub(crate) making: Mutex<Making>,
+}
+
+impl Subqueries {
+    /// `endpoint`: where rows are fetched.
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
+        Self {
+            graph: Mutex::default(),
+            asking: Asking::new(endpoint),
+            holding: Mutex::default(),
+            making: Mutex::default(),
+        }
+    }
 }

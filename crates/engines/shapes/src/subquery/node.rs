@@ -11,7 +11,7 @@ use crate::state::snapshot::PgSnapshot;
 use crate::table::Table;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use thalweg_filter::{Condition, Filter, Key, Membership};
+use thalweg_filter::{Condition, Filter, Key, Membership, TooCostly};
 
 /// A row's values by the table's columns; columns that nobody needs may be missing.
 pub(crate) type Cells = Box<[Option<Box<[u8]>>]>;
@@ -70,7 +70,12 @@ impl Node {
 
     /// Whether it has to see every change of its table: it does not know yet which rows it has.
     pub(super) fn is_watching(&self) -> bool {
-        self.inner.as_ref().is_some_and(|inner| inner.loading.is_some() || !self.pendings.is_empty())
+        self.is_loading() || self.inner.is_some() && !self.pendings.is_empty()
+    }
+
+    /// Whether its first rows are still being read.
+    pub(super) fn is_loading(&self) -> bool {
+        self.inner.as_ref().is_some_and(|inner| inner.loading.is_some())
     }
 
     /// Places of the columns that its rows need, ascending.
@@ -117,7 +122,7 @@ impl Node {
     }
 
     /// A row as the condition sees it now.
-    pub(super) fn see(&self, condition: &Condition, sets: &Sets, row: &[Option<&[u8]>]) -> Seen {
+    pub(super) fn see(&self, condition: &Condition, sets: &Sets, row: &[Option<&[u8]>]) -> Result<Seen, TooCostly> {
         Seen::new(condition, row, &|at, membership, key| self.is_true(sets, at, membership, key, &[]))
     }
 
@@ -128,19 +133,19 @@ impl Node {
         sets: &Sets,
         pending: &Pending,
         row: &[Option<&[u8]>],
-    ) -> (Seen, Seen) {
+    ) -> Result<(Seen, Seen), TooCostly> {
         let see = |overlays: &[&Overlay]| {
             Seen::new(condition, row, &|at, membership, key| self.is_true(sets, at, membership, key, overlays))
         };
-        (see(&[&pending.before, &pending.boundary]), see(&[&pending.boundary]))
+        Ok((see(&[&pending.before, &pending.boundary])?, see(&[&pending.boundary])?))
     }
 
     /// Whether the inner shape selects a row.
-    pub(super) fn selects(&self, sets: &Sets, row: &[Option<&[u8]>]) -> bool {
+    pub(super) fn selects(&self, sets: &Sets, row: &[Option<&[u8]>]) -> Result<bool, TooCostly> {
         match &self.filter {
-            Filter::All => true,
+            Filter::All => Ok(true),
             Filter::Row(predicate) => predicate.holds(row),
-            Filter::Nested(condition) => self.see(condition, sets, row).holds,
+            Filter::Nested(condition) => Ok(self.see(condition, sets, row)?.holds),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What clients of a shape with subqueries are told.
 
-use super::node::{Cells, Node, RowChange, row};
+use super::node::{Cells, Node, Row, RowChange, row};
 use super::pending::Pending;
 use super::place::{At, OUTER_OPS, private};
 use super::seen::hash;
@@ -8,7 +8,7 @@ use super::sets::Sets;
 use crate::format::message::{IS_MOVE_IN, Move, Pattern, push_move, push_snapshot_end, with_headers};
 use crate::format::projection::{Difference, Place};
 use crate::state::transaction::Transaction;
-use thalweg_filter::Key;
+use thalweg_filter::{Key, TooCostly};
 
 /// Patterns of one event.
 const PATTERNS_MAX: usize = 1000;
@@ -17,11 +17,20 @@ pub(super) const GONE_MAX: usize = PATTERNS_MAX * (OUTER_OPS as usize - 1);
 
 impl Node {
     /// A changed row of the table that an outer shape selects from.
-    pub(super) fn outer_change(&self, sets: &Sets, change: &RowChange, at: At, out: &mut Transaction) {
-        let Some(condition) = self.condition() else { return };
+    pub(super) fn outer_change(
+        &self,
+        sets: &Sets,
+        change: &RowChange,
+        at: At,
+        out: &mut Transaction,
+    ) -> Result<(), TooCostly> {
+        let Some(condition) = self.condition() else { return Ok(()) };
         let (old, new) = (change.old.as_ref().map(row), change.new.as_ref().map(row));
-        let see = |row: &Vec<Option<&[u8]>>| Some(self.see(condition, sets, row)).filter(|seen| seen.holds);
-        let (was, is) = (old.as_ref().and_then(see), new.as_ref().and_then(see));
+        let see = |row: &Option<Row<'_>>| match row {
+            Some(row) => Ok(Some(self.see(condition, sets, row)?).filter(|seen| seen.holds)),
+            None => Ok(None),
+        };
+        let (was, is) = (see(&old)?, see(&new)?);
         let op = change.op.saturating_add(OUTER_OPS);
         let place = Place { xid: at.xid, lsn: at.lsn, op };
         let handle = &self.shape.handle.to_string();
@@ -59,20 +68,27 @@ impl Node {
             },
             _ => {}
         }
+        Ok(())
     }
 
     /// Rows that were fetched.
-    pub(super) fn outer_rows_come(&self, sets: &Sets, pending: &Pending, rows: &[Cells], out: &mut Transaction) {
-        let (Some(condition), Some(snapshot)) = (self.condition(), &pending.snapshot) else { return };
+    pub(super) fn outer_rows_come(
+        &self,
+        sets: &Sets,
+        pending: &Pending,
+        rows: &[Cells],
+        out: &mut Transaction,
+    ) -> Result<(), TooCostly> {
+        let (Some(condition), Some(snapshot)) = (self.condition(), &pending.snapshot) else { return Ok(()) };
         let handle = &self.shape.handle.to_string();
         let slot = [self.slot];
         if pending.keys.is_empty() {
-            return;
+            return Ok(());
         }
-        self.tell(Move::In, &pending.keys, pending.xid, &mut || pending.next_op(), out);
+        self.tell(Move::In, &pending.keys, &pending.xids, &mut || pending.next_op(), out);
         for cells in rows {
             let row = row(cells);
-            let (before, after) = self.see_at_boundary(condition, sets, pending, &row);
+            let (before, after) = self.see_at_boundary(condition, sets, pending, &row)?;
             if before.holds || !after.holds {
                 continue;
             }
@@ -82,6 +98,7 @@ impl Node {
             out.add(private(self.slot), &slot, op, |out| self.projection.table_row_with(&row[..], &headers, out));
         }
         out.add(private(self.slot), &slot, pending.next_op(), |out| push_snapshot_end(out, snapshot, true));
+        Ok(())
     }
 
     /// Tells clients which of their rows to look at.
@@ -89,7 +106,7 @@ impl Node {
         &self,
         direction: Move,
         keys: &[(usize, Key)],
-        xid: u32,
+        xids: &[u32],
         op: &mut dyn FnMut() -> u32,
         out: &mut Transaction,
     ) {
@@ -98,7 +115,7 @@ impl Node {
             let hashes: Vec<(u32, String)> = keys.iter().map(|(at, key)| (*at as u32, hash(&handle, key))).collect();
             let patterns: Vec<Pattern<'_>> =
                 hashes.iter().map(|(position, value)| Pattern { position: *position, value }).collect();
-            out.add(private(self.slot), &[self.slot], op(), |out| push_move(out, direction, &patterns, &[xid]));
+            out.add(private(self.slot), &[self.slot], op(), |out| push_move(out, direction, &patterns, xids));
         }
     }
 }

@@ -12,12 +12,15 @@ use thalweg_filter::{Condition, Key};
 
 /// Most values whose rows are fetched at once for one shape; with more it is made anew.
 const KEYS_MAX: usize = 20_000;
+const TOO_MANY: &str = "too many values of an inner query came at once";
+/// Most transactions that clients are told of with the rows of one pending.
+const XIDS_MAX: usize = 1000;
 
 /// Values whose rows come, and are not here yet.
 pub(super) struct Pending {
     pub(super) number: u64,
-    /// The transaction that brought them.
-    pub(super) xid: u32,
+    /// The transactions that brought them, and the position of the first.
+    pub(super) xids: Vec<u32>,
     pub(super) lsn: u64,
     /// With their positions.
     pub(super) keys: Vec<(usize, Key)>,
@@ -25,13 +28,28 @@ pub(super) struct Pending {
     pub(super) before: Overlay,
     /// For values that changed again between the boundary and now: what they were at the boundary.
     pub(super) boundary: Overlay,
+    /// How far asking for the rows has come.
+    pub(super) asked: Asked,
+    /// From which the rows are.
     pub(super) snapshot: Option<PgSnapshot>,
+    /// The boundary was passed.
     pub(super) reached: bool,
+    /// Every transaction that the snapshot may have was passed.
+    pub(super) complete: bool,
     pub(super) rows: Option<Vec<Cells>>,
     /// The last transaction before the boundary, and where behind it the next body goes.
     pub(super) place: (u64, Cell<u32>),
     /// Keys of an inner shape's rows that were changed since the boundary.
     pub(super) touched: HashSet<Arc<[u8]>>,
+}
+
+/// How far asking for rows has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// It waits for its turn: what else comes meanwhile is asked for together with it.
+    Not,
+    /// A snapshot is being taken, or was.
+    Begun,
 }
 
 /// Whether values are in a position's set, where that is not what the set says.
@@ -73,17 +91,35 @@ impl Pending {
     fn new(at: At, keys: Vec<(usize, Key)>, before: Overlay) -> Self {
         Self {
             number: 0,
-            xid: at.xid,
+            xids: vec![at.xid],
             lsn: at.lsn,
             keys,
             before,
             boundary: Overlay::default(),
+            asked: Asked::Not,
             snapshot: None,
             reached: false,
+            complete: false,
             rows: None,
             place: (0, Cell::new(0)),
             touched: HashSet::new(),
         }
+    }
+
+    /// The first transaction that brought some of them.
+    pub(super) fn xid(&self) -> u32 {
+        self.xids.first().copied().unwrap_or_default()
+    }
+
+    /// Takes in values that came later, if its rows are not asked for yet.
+    pub(super) fn join(&mut self, later: Self) -> Result<(), &'static str> {
+        self.keys.extend(later.keys);
+        for ((position, key), is_in) in later.before.0 {
+            self.before.0.entry((position, key)).or_insert(is_in);
+        }
+        let room = XIDS_MAX.saturating_sub(self.xids.len());
+        self.xids.extend(later.xids.iter().take(room));
+        if self.keys.len() > KEYS_MAX { Err(TOO_MANY) } else { Ok(()) }
     }
 
     pub(super) fn next_op(&self) -> u32 {
@@ -158,7 +194,7 @@ impl Node {
             }
         }
         if gained.len() > KEYS_MAX {
-            return Err("too many values of an inner query came at once");
+            return Err(TOO_MANY);
         }
         step.pending = (!gained.is_empty()).then(|| Pending::new(at, gained, before));
         Ok(step)

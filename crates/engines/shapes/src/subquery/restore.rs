@@ -118,8 +118,7 @@ impl Engine {
         let contained = shape.lock().contained().cloned();
         let mut graph = self.subqueries.graph.lock();
         graph.insert(inner_node(shape, slot, table, query, sets, contained));
-        graph.loaded(shape.number, rows);
-        Ok(Some(shape.number))
+        Ok(graph.loaded(shape.number, rows).is_ok().then_some(shape.number))
     }
 
     /// The rows that an inner shape's log comes to; `None`: it cannot be read.

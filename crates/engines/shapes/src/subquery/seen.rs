@@ -2,7 +2,7 @@
 
 use crate::format::message::push_tags;
 use ring::digest::{SHA256, digest};
-use thalweg_filter::{Condition, Key, Membership, Position};
+use thalweg_filter::{Condition, Key, Membership, Position, TooCostly};
 
 /// A row as a condition sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,13 +20,13 @@ impl Seen {
         condition: &Condition,
         row: &[Option<&[u8]>],
         is_true: &dyn Fn(usize, &Membership, &Key) -> bool,
-    ) -> Self {
+    ) -> Result<Self, TooCostly> {
         let positions = condition.positions();
         let (mut truths, mut keys) = (Vec::with_capacity(positions.len()), Vec::with_capacity(positions.len()));
         for (at, position) in positions.iter().enumerate() {
             match position {
                 Position::Row(predicate) => {
-                    truths.push(predicate.holds(row));
+                    truths.push(predicate.holds(row)?);
                     keys.push(None);
                 }
                 Position::In(membership) => {
@@ -37,7 +37,7 @@ impl Seen {
             }
         }
         let holds = condition.holds(&truths);
-        Self { truths, keys, holds }
+        Ok(Self { truths, keys, holds })
     }
 
     /// The same of a row whose truths somebody else has found out.

@@ -1,11 +1,12 @@
 //! What a transaction does: changed rows act on nodes, what that does to their sets acts on the nodes above.
 
-use super::graph::{Ask, Graph, Verdict};
+use super::graph::{Ended, Graph, Verdict, Wanted};
 use super::node::{Node, RowChange};
 use super::outer::GONE_MAX;
-use super::pending::{Pending, Step};
+use super::pending::{Asked, Pending, Step};
 use super::place::{At, Places, When};
 use super::set::Moves;
+use super::waiting::ANOTHER_ORDER;
 use crate::format::message::Move;
 use crate::state::transaction::Transaction;
 use std::collections::BTreeMap;
@@ -58,9 +59,8 @@ impl Graph {
             if !contained.contains(at.xid, at.lsn) {
                 node.overtaken = true;
             } else if node.overtaken && node.depth > 0 {
-                // It committed after another that the rows do not have, and became visible before it: what the other did was seen by sets that
-                // did not have this one yet, and rows that do.
-                verdict.drop.push((Arc::clone(&node.shape), "transactions became visible in another order"));
+                // It committed after another that the rows do not have, and became visible before it.
+                verdict.drop.push((Arc::clone(&node.shape), Ended::Because(ANOTHER_ORDER)));
             }
             true
         });
@@ -119,67 +119,90 @@ impl Graph {
         verdict: &mut Verdict,
     ) -> Moves {
         if node.contained.as_ref().is_some_and(|contained| contained.contains(at.xid, at.lsn)) {
-            if when == When::After {
-                // The rows were read when the inner rows that come now were in their table already.
-                verdict.drop.push((Arc::clone(&node.shape), "began while rows of an inner query came"));
-            }
             return Moves::default();
         }
-        if let Some(inner) = &mut node.inner
-            && let Some(queue) = &mut inner.loading
-        {
-            queue.extend(moved.changes);
-            if !moved.moves.is_empty() {
-                // Its rows were chosen by values that are others now, and are not all here yet.
-                verdict.drop.push((Arc::clone(&node.shape), "began while the values that it asks for changed"));
+        if node.is_loading() {
+            if let Err(why) = self.act_while_loading(node, moved, at, out) {
+                verdict.drop.push((Arc::clone(&node.shape), why));
             }
             return Moves::default();
         }
         let Step { gone, pending } = node.moved(&self.sets, &moved.moves, at).unwrap_or_else(|why| {
-            verdict.drop.push((Arc::clone(&node.shape), why));
+            verdict.drop.push((Arc::clone(&node.shape), why.into()));
             Step::default()
         });
         // What comes does not count before its rows are here: neither for rows that go nor for those that were written.
         if let Some(pending) = pending {
+            self.drop_began(node, at, verdict);
             self.wait_for(node, pending, verdict);
         }
         let mut after = std::mem::take(&mut node.after);
         let mut places = Places::new(when, at.lsn, &mut after);
+        let mut told = Ok(());
         let moves = if node.inner.is_some() {
             self.sets.change(node.shape.number, |sets, set, changes| {
                 if !gone.is_empty() {
-                    node.inner_rows_leave(&gone, sets, set, changes, at, &mut places, out);
+                    told = node.inner_rows_leave(&gone, sets, set, changes, at, &mut places, out);
                 }
                 for change in &moved.changes {
-                    node.inner_change(sets, set, changes, change, at, out);
+                    told = told.and_then(|()| node.inner_change(sets, set, changes, change, at, out));
                 }
             })
         } else {
             if gone.len() > GONE_MAX {
-                verdict.drop.push((Arc::clone(&node.shape), "too many values of an inner query went at once"));
+                verdict.drop.push((Arc::clone(&node.shape), "too many values of an inner query went at once".into()));
             } else {
-                node.tell(Move::Out, &gone, at.xid, &mut || places.next(), out);
+                node.tell(Move::Out, &gone, &[at.xid], &mut || places.next(), out);
             }
-            for change in &moved.changes {
-                node.outer_change(&self.sets, change, at, out);
-            }
+            told = moved.changes.iter().try_for_each(|change| node.outer_change(&self.sets, change, at, out));
             Moves::default()
         };
+        if let Err(costly) = told {
+            verdict.drop.push((Arc::clone(&node.shape), costly.into()));
+        }
         node.after = after;
         moves
     }
 
+    /// The same for a node whose first rows are still being read: its log has what changes, its values get it when the rows are here.
+    fn act_while_loading(&self, node: &mut Node, moved: Moved, at: At, out: &mut Transaction) -> Result<(), Ended> {
+        if !moved.moves.is_empty() {
+            // Its rows were chosen by values that are others now.
+            return Err("began while the values that it asks for changed".into());
+        }
+        for change in &moved.changes {
+            node.inner_change_while_loading(&self.sets, change, at, out)?;
+        }
+        if let Some(queue) = node.inner.as_mut().and_then(|inner| inner.loading.as_mut()) {
+            queue.extend(moved.changes);
+        }
+        Ok(())
+    }
+
+    /// Rows are about to be on their way to a node because of a transaction: shapes above it whose own first rows have that transaction cannot go
+    /// on. What they began with was chosen by these rows, and by how they were then; they may be others when they are here.
+    fn drop_began(&self, node: &Node, at: At, verdict: &mut Verdict) {
+        for number in node.inner.iter().flat_map(|inner| &inner.users) {
+            let Some(above) = self.nodes.get(number) else { continue };
+            if above.contained.as_ref().is_some_and(|contained| contained.contains(at.xid, at.lsn)) {
+                verdict.drop.push((Arc::clone(&above.shape), "began while rows of an inner query came".into()));
+            }
+            self.drop_began(above, at, verdict);
+        }
+    }
+
     /// Rows of a node are on their way from now on.
     fn wait_for(&mut self, node: &mut Node, mut pending: Pending, verdict: &mut Verdict) {
+        if let Some(last) = node.pendings.back_mut().filter(|last| last.asked == Asked::Not) {
+            if let Err(why) = last.join(pending) {
+                verdict.drop.push((Arc::clone(&node.shape), why.into()));
+            }
+            return;
+        }
         pending.number = self.waiting.begin(node);
-        verdict.began.push(node.shape.number);
-        verdict.ask.extend(node.condition().map(|condition| Ask {
-            shape: node.shape.number,
-            pending: pending.number,
-            table: Arc::clone(&node.table),
-            columns: node.columns(),
-            filter: pending.filter(condition),
-        }));
+        let (shape, table) = (node.shape.number, node.table.oid);
+        verdict.began.push(shape);
+        verdict.ask.push(Wanted { shape, pending: pending.number, table });
         self.cap(node, pending.lsn);
         node.pendings.push_back(pending);
         self.finders.watch(node);

@@ -1,7 +1,8 @@
 //! Nodes whose rows are on their way: from the moment in which they are asked for until they are in the log.
 
-use super::graph::{Ask, Graph, Verdict};
+use super::graph::{Ask, Ended, Graph, Turn, Verdict};
 use super::node::{Cells, Node};
+use super::pending::Asked;
 use super::place::At;
 use super::set::Moves;
 use crate::shape::Shape;
@@ -10,6 +11,9 @@ use crate::state::transaction::Transaction;
 use hashbrown::HashSet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// What one transaction did was seen by sets that did not have another one yet, and by rows that did.
+pub(super) const ANOTHER_ORDER: &str = "transactions became visible in another order";
 
 /// Who waits.
 #[derive(Default)]
@@ -51,7 +55,7 @@ impl Waiting {
         if first.is_none() {
             self.numbers.remove(&number);
         }
-        if first.is_some_and(|first| first.reached && first.rows.is_some()) {
+        if first.is_some_and(|first| first.complete && first.rows.is_some()) {
             self.ready.insert(number);
         } else {
             self.ready.remove(&number);
@@ -76,8 +80,23 @@ pub(crate) struct Publication {
 }
 
 impl Graph {
-    /// The snapshot from which rows are fetched.
-    pub(crate) fn asked(&mut self, asks: &[Ask], snapshot: &PgSnapshot) {
+    /// Somebody is about to ask for rows: what for. From now on nothing is added to them.
+    pub(crate) fn turn(&mut self, shape: u64, pending: u64) -> Turn {
+        let Some(node) = self.nodes.get_mut(&shape) else { return Turn::Gone };
+        let Some(at) = node.pendings.iter().position(|known| known.number == pending) else { return Turn::Gone };
+        // Boundaries are passed in the order of the pendings.
+        if node.pendings.range(..at).any(|earlier| earlier.snapshot.is_none()) {
+            return Turn::Later;
+        }
+        node.pendings[at].asked = Asked::Begun;
+        let pending = &node.pendings[at];
+        let filter = node.condition().filter(|_| !pending.keys.is_empty()).map(|condition| pending.filter(condition));
+        let (table, columns) = (Arc::clone(&node.table), node.columns());
+        Turn::Ask(Ask { shape, pending: pending.number, table, columns, filter })
+    }
+
+    /// The snapshot from which rows are fetched. It has everything that was applied so far.
+    pub(crate) fn asked<'a>(&mut self, asks: impl IntoIterator<Item = &'a Ask>, snapshot: &PgSnapshot) {
         for ask in asks {
             if let Some(node) = self.nodes.get_mut(&ask.shape)
                 && let Some(pending) = node.pendings.iter_mut().find(|pending| pending.number == ask.pending)
@@ -85,6 +104,19 @@ impl Graph {
                 pending.snapshot = Some(snapshot.clone());
             }
         }
+    }
+
+    /// The rows cannot be had from this snapshot: whether they can be asked for once more.
+    pub(crate) fn unask(&mut self, shape: u64, pending: u64) -> bool {
+        let Some(node) = self.nodes.get_mut(&shape) else { return false };
+        let Some(at) = node.pendings.iter().position(|known| known.number == pending) else { return false };
+        let is_last = node.pendings.range(at + 1..).all(|later| later.snapshot.is_none());
+        let pending = &mut node.pendings[at];
+        if pending.reached || !is_last {
+            return false;
+        }
+        (pending.asked, pending.snapshot) = (Asked::Not, None);
+        true
     }
 
     /// Rows that were fetched.
@@ -104,24 +136,38 @@ impl Graph {
             let Some(node) = self.nodes.get_mut(&number) else { continue };
             for at in 0..node.pendings.len() {
                 let Some(snapshot) = &node.pendings[at].snapshot else { break };
-                let contained = match xid {
-                    Some(xid) => snapshot.contains(xid, lsn),
-                    None => lsn < snapshot.lsn,
+                let (contained, complete) = match xid {
+                    Some(xid) => (snapshot.contains(xid, lsn), snapshot.is_past(lsn)),
+                    None => (lsn < snapshot.lsn, lsn >= snapshot.lsn),
                 };
                 match (node.pendings[at].reached, contained) {
                     (true, true) if xid.is_some() => {
                         // It committed after another that the snapshot does not have, and became visible before it.
-                        verdict.drop.push((Arc::clone(&node.shape), "transactions became visible in another order"));
+                        verdict.drop.push((Arc::clone(&node.shape), Ended::Because(ANOTHER_ORDER)));
                         break;
                     }
                     (true, _) => {}
                     (false, true) => break,
                     (false, false) => node.reach(at, self.last_lsn),
                 }
+                node.pendings[at].complete |= complete;
             }
             self.waiting.note(node);
         }
+        if xid.is_none() {
+            self.settle(lsn);
+        }
         verdict
+    }
+
+    /// Everything before `lsn` was applied: nodes whose first rows are from a snapshot before that do not wait for more of it.
+    fn settle(&mut self, lsn: u64) {
+        let nodes = &mut self.nodes;
+        self.young.retain(|number| {
+            let Some(node) = nodes.get_mut(number) else { return false };
+            node.contained.take_if(|contained| lsn >= contained.lsn);
+            node.contained.is_some()
+        });
     }
 
     /// The next rows that came and whose boundary is passed, as bodies after the last transaction.
@@ -129,24 +175,27 @@ impl Graph {
         let number = *self.waiting.ready.first()?;
         let mut node = self.nodes.remove(&number)?;
         let mut pending = node.pendings.pop_front()?;
-        let at = At { xid: pending.xid, lsn: self.last_lsn };
+        let at = At { xid: pending.xid(), lsn: self.last_lsn };
         let mut out = Transaction::new(at.xid, at.lsn, split_bytes);
         let rows = pending.rows.take().unwrap_or_default();
+        let mut told = Ok(());
         let moves = if node.inner.is_some() {
             self.sets.change(number, |sets, set, changes| {
-                for cells in rows {
-                    node.inner_row_comes(&pending, cells, sets, set, changes, &mut out);
-                }
+                let mut rows = rows.into_iter();
+                told = rows.try_for_each(|cells| node.inner_row_comes(&pending, cells, sets, set, changes, &mut out));
             })
         } else {
-            node.outer_rows_come(&self.sets, &pending, &rows, &mut out);
+            told = node.outer_rows_come(&self.sets, &pending, &rows, &mut out);
             Moves::default()
         };
         self.waiting.note(&node);
         self.finders.watch(&node);
         let (shape, slot) = (Arc::clone(&node.shape), node.slot);
         self.nodes.insert(number, node);
-        let verdict = self.moved(number, moves, at, &mut out);
+        let mut verdict = self.moved(number, moves, at, &mut out);
+        if let Err(costly) = told {
+            verdict.drop.push((Arc::clone(&shape), costly.into()));
+        }
         self.uncap(number);
         Some(Publication { transaction: out, shape, pending: pending.number, boundary: pending.place.0, slot, verdict })
     }

@@ -41,7 +41,7 @@ impl Crowd {
         })
     }
 
-    /// Whether [`Crowd::enter`] wants to know who it is.
+    /// Whether [`Crowd::enter`] needs the peer's address.
     pub(super) fn counts_peers(&self) -> bool {
         self.per_peer_max > 0
     }
@@ -81,7 +81,7 @@ impl Crowd {
     fn count_of(&self, peer: IpAddr) -> Arc<AtomicUsize> {
         let mut peers = self.peers.lock();
         if peers.len() > IDLE_PEERS_MAX + 2 * self.open.load(Ordering::Relaxed) {
-            // Whoever has a connection, or is about to, holds the count too.
+            // Every connection, also one that is about to be accepted, holds the count too.
             peers.retain(|_, count| Arc::strong_count(count) > 1);
         }
         Arc::clone(peers.entry(peer).or_default())
@@ -97,7 +97,7 @@ impl Crowd {
     }
 }
 
-/// Who owns an address of IPv6 has at least 2^64 of them.
+/// The owner of one IPv6 address usually has the 2^64 addresses of its network.
 fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {

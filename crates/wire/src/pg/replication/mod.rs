@@ -39,6 +39,36 @@ pub struct System {
     pub database: Option<String>,
 }
 
+/// A timeline up to where the next one left it (Postgres documentation, section "Timelines").
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    pub timeline: u32,
+    /// What stands before this position is part of the next timeline too.
+    pub end: Lsn,
+}
+
+impl Branch {
+    /// Lines of a timeline, a position and a reason; `bytea` as the server prints it is read too.
+    fn read_all(text: &str) -> Option<Vec<Self>> {
+        let decoded;
+        let text = match text.strip_prefix("\\x") {
+            Some(hex) => {
+                let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+                let bytes: Option<Vec<u8>> = hex.as_bytes().chunks(2).map(byte).collect();
+                decoded = String::from_utf8_lossy(&bytes?).into_owned();
+                &decoded
+            }
+            None => text,
+        };
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let branch = |line: &str| {
+            let mut words = line.split_whitespace();
+            Some(Self { timeline: words.next()?.parse().ok()?, end: words.next()?.parse().ok()? })
+        };
+        lines.map(branch).collect()
+    }
+}
+
 /// What to ask of pgoutput (Postgres documentation, section "Logical Streaming Replication Parameters").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartOptions {
@@ -91,6 +121,19 @@ impl Conn {
             })
         };
         read().ok_or_else(|| self.session.unexpected("no answer to IDENTIFY_SYSTEM"))
+    }
+
+    /// The branches that a timeline comes from, oldest first: each with the position where the next one begins. None of the first timeline.
+    pub fn timeline_history(&mut self, timeline: u32) -> Result<Vec<Branch>, Error> {
+        if timeline <= 1 {
+            return Ok(Vec::new());
+        }
+        let results = self.simple(&format!("TIMELINE_HISTORY {timeline}"))?;
+        let text = results.first().and_then(|set| set.row(0)).and_then(|row| row.get(1));
+        match text.and_then(Branch::read_all) {
+            Some(branches) => Ok(branches),
+            None => Err(self.session.unexpected("no answer to TIMELINE_HISTORY")),
+        }
     }
 
     /// Starts to stream what `slot` has after `from`, or after what was confirmed if that is later; [`Lsn::ZERO`] is always earlier. Needs the slot for itself.

@@ -61,6 +61,11 @@ impl Conn {
         }
     }
 
+    /// Whether standbys are to keep a copy of a slot that is there (from Postgres 17 on).
+    pub fn alter_slot(&mut self, name: &str, failover: bool) -> Result<(), Error> {
+        self.simple(&format!("ALTER_REPLICATION_SLOT {} (FAILOVER {failover})", quoted(name)?)).map(drop)
+    }
+
     /// `wait`: until nobody uses it; otherwise a slot in use is an error (SQLSTATE 55006).
     pub fn drop_slot(&mut self, name: &str, wait: bool) -> Result<(), Error> {
         let wait = if wait { " WAIT" } else { "" };

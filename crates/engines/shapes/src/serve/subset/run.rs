@@ -66,7 +66,7 @@ impl Owned {
 pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset: &Owned) -> Result<Done, Refusal> {
     let definition = &shape.definition();
     let failed = |failure| refusal(&failure);
-    let table = match catalog::lookup(&mut session.conn, &engine.config.publication(), &definition.table) {
+    let table = match catalog::lookup(session, &engine.config.publication(), &definition.table) {
         Ok(Some(found)) if found.table.oid == shape.family.table => found.table,
         // The shape is of a table that is gone. It is about to be dropped.
         Ok(_) | Err(LookupError::Unsupported(_)) => return Err(Refusal::MustRefetch(None)),

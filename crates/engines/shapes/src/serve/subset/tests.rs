@@ -11,8 +11,16 @@ use serde_json::{Value, json};
 
 fn table() -> Table {
     let column = |name: &str, key| {
-        let ty = ColumnType { oid: 25, name: "text".into(), modifier: -1, dimensions: 0, element: 0, labels: vec![] };
-        Column { name: name.into(), ty, not_null: false, key, generated: None }
+        let ty = ColumnType {
+            oid: 25,
+            name: "text".into(),
+            modifier: -1,
+            dimensions: 0,
+            element: 0,
+            labels: vec![],
+            made: None,
+        };
+        Column { name: name.into(), ty, not_null: false, key, generated: None, number: 0 }
     };
     let columns = vec![column("id", Some(0)), column("a", None), column("O\"r", None), column("desc", None)];
     Table {
@@ -22,6 +30,7 @@ fn table() -> Table {
         columns,
         ancestors: vec![],
         parts: vec![],
+        marks: vec![],
     }
 }
 

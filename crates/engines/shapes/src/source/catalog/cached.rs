@@ -5,19 +5,20 @@
 
 use super::{Found, LookupError, lookup};
 use crate::source::error::SourceError;
+use crate::source::session::Session;
 use crate::table::TableName;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thalweg_wire::pg::Conn;
 
 /// How long to believe what these rows do not tell: labels of enums, keys, parts.
 const BELIEVED_FOR: Duration = Duration::from_secs(2);
 const TABLES_MAX: usize = 10_000;
 
-const MARKS: &str = "SELECT c.oid, c.xmin, (SELECT string_agg(a.xmin::text, ',') FROM pg_attribute a \
-    WHERE a.attrelid = c.oid AND a.attnum > 0) FROM pg_class c WHERE c.oid = to_regclass($1)";
+const MARKS: &str = "SELECT c.oid, c.xmin, (SELECT pg_catalog.string_agg(a.xmin::pg_catalog.text, ',') FROM pg_catalog.pg_attribute a \
+    WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0) \
+    FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) ";
 
 /// Looks tables up for one publication.
 #[derive(Debug)]
@@ -38,10 +39,15 @@ impl Tables {
         Self { publication, seen: Mutex::default() }
     }
 
+    /// Another history begins.
+    pub(crate) fn forget(&self) {
+        self.seen.lock().clear();
+    }
+
     /// As [`lookup`]: the columns and the name are those of now, everything else may be seconds old.
-    pub(crate) fn find(&self, conn: &mut Conn, name: &TableName) -> Result<Option<Arc<Found>>, LookupError> {
+    pub(crate) fn find(&self, session: &mut Session, name: &TableName) -> Result<Option<Arc<Found>>, LookupError> {
         // Before the look itself: what is changed between the two is noticed the next time.
-        let Some(marks) = marks(conn, name)? else {
+        let Some(marks) = marks(session, name)? else {
             self.seen.lock().remove(name);
             return Ok(None);
         };
@@ -52,7 +58,7 @@ impl Tables {
             return Ok(Some(Arc::clone(&seen.found)));
         }
         let at = Instant::now();
-        let Some(found) = lookup(conn, &self.publication, name)?.map(Arc::new) else { return Ok(None) };
+        let Some(found) = lookup(session, &self.publication, name)?.map(Arc::new) else { return Ok(None) };
         let mut seen = self.seen.lock();
         if seen.len() >= TABLES_MAX {
             seen.clear();
@@ -62,7 +68,7 @@ impl Tables {
     }
 }
 
-fn marks(conn: &mut Conn, name: &TableName) -> Result<Option<String>, SourceError> {
-    let answer = conn.query(MARKS, &[Some(&name.to_string())])?;
+fn marks(session: &mut Session, name: &TableName) -> Result<Option<String>, SourceError> {
+    let answer = session.ask(&format!("{MARKS}{}", super::regclass(name)))?;
     Ok(answer.row(0).map(|row| row.values().map(Option::unwrap_or_default).collect::<Vec<_>>().join("/")))
 }

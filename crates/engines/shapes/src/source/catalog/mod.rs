@@ -11,8 +11,9 @@ pub(crate) use cached::Tables;
 pub(crate) use standing::{Identity, Relation, Standing, Unsupported};
 
 use super::error::SourceError;
+use super::session::Session;
 use crate::table::{Table, TableName};
-use thalweg_wire::pg::{Conn, ServerVersion};
+use thalweg_wire::pg::{ServerVersion, quote_literal};
 
 /// A table and how it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,40 +32,56 @@ pub(crate) enum LookupError {
 }
 
 /// The table of exactly this name; `None`: there is none. One round trip.
-pub(crate) fn lookup(conn: &mut Conn, publication: &str, name: &TableName) -> Result<Option<Found>, LookupError> {
-    let sql = sql(conn.server_version(), "n.nspname = $2 AND c.relname = $3");
-    let found = ask(conn, &sql, &[Some(publication), Some(&name.schema), Some(&name.name)])?.pop();
+pub(crate) fn lookup(session: &mut Session, publication: &str, name: &TableName) -> Result<Option<Found>, LookupError> {
+    let which = format!(
+        "n.nspname OPERATOR(pg_catalog.=) {} AND c.relname OPERATOR(pg_catalog.=) {}",
+        quote_literal(&name.schema),
+        quote_literal(&name.name)
+    );
+    let found = ask(session, publication, &which)?.pop();
     let Some(found) = found else { return Ok(None) };
     found.standing.supported()?;
     Ok(Some(found))
 }
 
 /// Those of the tables that there are, by their oids. One round trip.
-pub(crate) fn lookup_oids(conn: &mut Conn, publication: &str, oids: &[u32]) -> Result<Vec<Found>, SourceError> {
+pub(crate) fn lookup_oids(session: &mut Session, publication: &str, oids: &[u32]) -> Result<Vec<Found>, SourceError> {
     if oids.is_empty() {
         return Ok(Vec::new());
     }
-    let sql = sql(conn.server_version(), "c.oid = ANY($2::oid[])");
-    ask(conn, &sql, &[Some(publication), Some(&array(oids))])
+    ask(session, publication, &format!("c.oid OPERATOR(pg_catalog.=) ANY ({})", array(oids)))
 }
 
-fn ask(conn: &mut Conn, sql: &str, parameters: &[Option<&str>]) -> Result<Vec<Found>, SourceError> {
-    let answer = conn.query(sql, parameters)?;
+fn ask(session: &mut Session, publication: &str, which: &str) -> Result<Vec<Found>, SourceError> {
+    let sql = sql(session.server_version(), publication, which);
+    let answer = session.ask(&sql)?;
     answer.rows().map(|row| read::found(row.get(0).unwrap_or_default())).collect()
 }
 
-fn sql(version: ServerVersion, which: &str) -> String {
+const BY_SCHEMA: &str = "EXISTS (SELECT FROM pg_catalog.pg_publication_namespace pn \
+    WHERE pn.pnpubid OPERATOR(pg_catalog.=) p.oid AND pn.pnnspid OPERATOR(pg_catalog.=) s.relnamespace)";
+const SCHEMA_ENTRIES: &str = "SELECT pg_catalog.format('n%s:%s', pn.oid, pn.xmin) FROM publication p \
+    JOIN pg_catalog.pg_publication_namespace pn ON pn.pnpubid OPERATOR(pg_catalog.=) p.oid \
+    WHERE pn.pnnspid OPERATOR(pg_catalog.=) c.relnamespace OR EXISTS (SELECT FROM pg_catalog.pg_partition_ancestors(c.oid) t \
+    JOIN pg_catalog.pg_class a ON a.oid OPERATOR(pg_catalog.=) t.relid::pg_catalog.oid \
+    WHERE a.relnamespace OPERATOR(pg_catalog.=) pn.pnnspid)";
+
+fn sql(version: ServerVersion, publication: &str, which: &str) -> String {
     // Publications of schemas came with 15, and with them their table.
-    let by_schema = if version.major >= 15 {
-        "EXISTS (SELECT FROM pg_publication_namespace pn WHERE pn.pnpubid = p.oid AND pn.pnnspid = s.relnamespace)"
-    } else {
-        "false"
-    };
-    include_str!("tables.sql").replace("{which}", which).replace("{by_schema}", by_schema)
+    let (by_schema, schema_entries) =
+        if version.major >= 15 { (BY_SCHEMA, SCHEMA_ENTRIES) } else { ("false", "SELECT NULL") };
+    let sql = include_str!("tables.sql").replace("{by_schema}", by_schema).replace("{schema_entries}", schema_entries);
+    // What requests name comes last, as it may look like a place for something else.
+    sql.replace("{publication}", &quote_literal(publication)).replace("{which}", which)
 }
 
-/// `{1,2,3}`.
+/// The oid of the relation of this name, as SQL; null if there is none.
+pub(super) fn regclass(name: &TableName) -> String {
+    format!("pg_catalog.to_regclass({})", quote_literal(&name.to_string()))
+}
+
+/// Oids as SQL.
 pub(super) fn array(oids: &[u32]) -> String {
     let list: Vec<String> = oids.iter().map(u32::to_string).collect();
-    format!("{{{}}}", list.join(","))
+    format!("'{{{}}}'::pg_catalog.oid[]", list.join(","))
 }

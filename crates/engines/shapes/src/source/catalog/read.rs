@@ -3,13 +3,15 @@
 use super::Found;
 use super::standing::{Class, Identity, Persistence, Relation, Standing};
 use crate::source::error::SourceError;
-use crate::table::{Column, ColumnType, Generated, Kind, Table, TableName};
+use crate::table::{Column, ColumnType, Generated, Kind, Made, Mark, Table, TableName};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
 struct Row {
     relation: Related,
     publishes_generated: bool,
+    publishes_all: bool,
+    publication: String,
     parts: Vec<Related>,
     ancestors: Vec<u32>,
     columns: Vec<Attribute>,
@@ -32,11 +34,26 @@ struct Related {
     published: bool,
     cut: bool,
     as_root: bool,
+    file: u32,
+    columns: Option<i64>,
+    entries: Option<String>,
+}
+
+impl Related {
+    fn mark(&self) -> Mark {
+        Mark {
+            oid: self.oid,
+            file: self.file,
+            columns: self.columns.unwrap_or_default(),
+            entries: self.entries.clone().unwrap_or_default(),
+        }
+    }
 }
 
 #[derive(Deserialize)]
 struct Attribute {
     name: String,
+    number: i16,
     not_null: bool,
     generated: String,
     key: Option<u32>,
@@ -47,15 +64,28 @@ struct Attribute {
     dimensions: u32,
     element: u32,
     labels: Vec<String>,
+    made: Option<MadeType>,
+}
+
+#[derive(Deserialize)]
+struct MadeType {
+    schema: String,
+    name: String,
+    checked: bool,
+    parts: Option<String>,
 }
 
 /// One row of the answer.
 pub(super) fn found(json: &str) -> Result<Found, SourceError> {
     let row: Row = serde_json::from_str(json).map_err(|error| SourceError::Catalog(error.to_string()))?;
+    let mut marks: Vec<Mark> = std::iter::once(&row.relation).chain(&row.parts).map(Related::mark).collect();
+    marks.sort_unstable_by_key(|mark| mark.oid);
     let standing = Standing {
         relation: relation(row.relation),
         parts: row.parts.into_iter().map(relation).collect(),
         publishes_generated: row.publishes_generated,
+        publishes_all: row.publishes_all,
+        publication: row.publication,
     };
     let table = Table {
         oid: standing.relation.oid,
@@ -64,6 +94,7 @@ pub(super) fn found(json: &str) -> Result<Found, SourceError> {
         columns: row.columns.into_iter().map(column).collect(),
         ancestors: row.ancestors,
         parts: standing.parts.iter().map(|part| part.oid).collect(),
+        marks,
     };
     Ok(Found { table, standing })
 }
@@ -97,8 +128,14 @@ fn column(row: Attribute) -> Column {
             dimensions: row.dimensions,
             element: row.element,
             labels: row.labels,
+            made: row.made.map(|made| Made {
+                name: TableName { schema: made.schema, name: made.name },
+                checked: made.checked,
+                parts: made.parts.unwrap_or_default(),
+            }),
         },
         not_null: row.not_null,
+        number: row.number,
         key: row.key,
         generated: match row.generated.as_str() {
             "" => None,

@@ -11,6 +11,10 @@ pub(crate) struct Standing {
     pub(crate) parts: Vec<Relation>,
     /// The publication has stored generated columns too (from Postgres 18 on).
     pub(crate) publishes_generated: bool,
+    /// The publication has changes of every kind; also if it is not there.
+    pub(crate) publishes_all: bool,
+    /// Another one whenever somebody has set what the publication publishes; empty if it is not there.
+    pub(crate) publication: String,
 }
 
 /// One relation of the catalog.

@@ -11,7 +11,7 @@ pub(crate) use health::Health;
 
 use super::cancel::Cancel;
 use super::error::SourceError;
-use super::session::Session;
+use super::session::{Endpoint, Session};
 use health::Way;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use thalweg_wire::http::Fetch;
-use thalweg_wire::pg::Config;
 
 /// Jobs that wait, at most.
 const JOBS_MAX: usize = 20_000;
@@ -32,7 +31,7 @@ type Job = Box<dyn FnOnce(Result<&mut Session, SourceError>) + Send>;
 /// Settings of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    pub(crate) config: Config,
+    pub(crate) endpoint: Endpoint,
     pub(crate) connections: usize,
     pub(crate) jobs_max: usize,
     pub(crate) idle: Duration,
@@ -81,8 +80,8 @@ pub(crate) struct PoolStats {
 }
 
 impl Pool {
-    pub(crate) fn new(config: Config, connections: usize) -> Self {
-        Self::with(Options { config, connections, jobs_max: JOBS_MAX, idle: IDLE, kept: KEPT })
+    pub(crate) fn new(endpoint: Endpoint, connections: usize) -> Self {
+        Self::with(Options { endpoint, connections, jobs_max: JOBS_MAX, idle: IDLE, kept: KEPT })
     }
 
     pub(crate) fn with(options: Options) -> Self {

@@ -5,7 +5,6 @@ use crate::source::error::SourceError;
 use crate::source::session::Session;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thalweg_wire::pg::Error;
 
 /// A connection that was idle for so long may have been lost: it is tried before a job gets it.
 const DOUBT_AFTER: Duration = Duration::from_millis(500);
@@ -95,14 +94,14 @@ fn leave(state: &mut State) -> Option<Queued> {
 }
 
 fn is_good(held: &mut Held) -> bool {
-    held.used.elapsed() < DOUBT_AFTER || held.session.conn.simple("").is_ok()
+    held.session.is_usable() && (held.used.elapsed() < DOUBT_AFTER || held.session.is_alive())
 }
 
 /// Runs a job. Whether the connection can be used again.
 fn run(shared: &Shared, session: &mut Session, queued: Queued) -> bool {
     let Queued { job, cancel } = queued;
     session.cancel = cancel;
-    let wanted = session.cancel.begin(session.conn.cancel_token());
+    let wanted = session.cancel.begin(session.cancel_token());
     {
         let mut state = shared.state.lock();
         if !wanted || state.stopping {
@@ -119,15 +118,15 @@ fn run(shared: &Shared, session: &mut Session, queued: Queued) -> bool {
 }
 
 fn connect(shared: &Shared) -> Result<Session, Without> {
-    let config = &shared.options.config;
-    let patience = config.connect_timeout.unwrap_or(PATIENCE);
+    let endpoint = &shared.options.endpoint;
+    let patience = endpoint.config.connect_timeout.unwrap_or(PATIENCE);
     shared
         .state
         .lock()
         .way
         .may_try(Instant::now(), patience)
         .map_err(|why| Without::Failed(SourceError::Unreachable(why)))?;
-    let connected = Session::connect(config);
+    let connected = endpoint.connect();
     let mut state = shared.state.lock();
     match connected {
         Ok(session) => {
@@ -135,7 +134,7 @@ fn connect(shared: &Shared) -> Result<Session, Without> {
             state.connected += 1;
             Ok(session)
         }
-        Err(error) if is_full(&error) && state.connected > 0 => {
+        Err(error) if error.is_full() && state.connected > 0 => {
             let has = state.connected;
             state.way.refused(has, Instant::now());
             tracing::warn!("Postgres gives no more than {has} connections: {error}");
@@ -150,9 +149,4 @@ fn connect(shared: &Shared) -> Result<Session, Without> {
             Err(Without::Failed(SourceError::Unreachable(error)))
         }
     }
-}
-
-/// `too_many_connections`: of the server, the database or the role.
-fn is_full(error: &Error) -> bool {
-    error.code() == Some("53300")
 }

@@ -1,5 +1,6 @@
 //! Changing what is lacking.
 
+use super::Turn;
 use super::error::PublishError;
 use super::verify::{Lacking, Verdict, verdict};
 use crate::source::catalog::{Found, lookup_oids};
@@ -8,10 +9,10 @@ use crate::source::session::Session;
 use crate::table::{TableName, quoted};
 use std::fmt::Write;
 use std::time::Duration;
-use thalweg_wire::pg::Error;
+use thalweg_wire::pg::{Error, quote_literal};
 
 /// Whoever waits for our lock makes all others wait who come after: so we give up soon, and come again.
-const LOCK_TIMEOUT_MS: u32 = 200;
+const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
 const ATTEMPTS: u32 = 12;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -22,6 +23,7 @@ pub(super) fn publish(
     publication: &str,
     found: &Found,
     mut lacking: Lacking,
+    turn: &mut Turn<'_>,
 ) -> Result<(), PublishError> {
     let oid = found.table.oid;
     let mut pause = PAUSE_MIN;
@@ -30,25 +32,24 @@ pub(super) fn publish(
         if not_ours {
             return Err(lacking.refusal(publication, false));
         }
-        let Err(error) = session.conn.simple(&sql(publication, found, &lacking)) else { return Ok(()) };
-        session.roll_back();
+        let Err(error) = session.change(LOCK_TIMEOUT, &sql(publication, found, &lacking)) else { return Ok(()) };
         match again(&error) {
             Again::Never if error.code() == Some("42501") => return Err(lacking.refusal(publication, false)),
             Again::Never => return Err(PublishError::Source(error.into())),
             Again::Later => {
-                std::thread::sleep(pause);
+                turn.pause(pause);
                 pause = (pause * 2).min(PAUSE_MAX);
             }
             Again::AfterALook => {}
         }
-        let now = lookup_oids(&mut session.conn, publication, &[oid])?.pop();
+        let now = lookup_oids(session, publication, &[oid])?.pop();
         let now = now.ok_or_else(|| PublishError::Gone { table: found.table.name.clone() })?;
         match verdict(&now.standing, publication) {
             Verdict::Lacking(still) => lacking = still,
             Verdict::Impossible(error) => return Err(error),
             // Somebody else did it: who wrote before is to be waited for.
             Verdict::Ready => {
-                let mut waited = super::verify::writers_have_ended(session, vec![now]);
+                let mut waited = super::verify::writers_have_ended(session, vec![now], turn);
                 return waited.pop().map_or(Ok(()), |(_, result)| result);
             }
         }
@@ -61,15 +62,14 @@ fn sql(publication: &str, found: &Found, lacking: &Lacking) -> String {
     let list = |names: Vec<String>| names.join(", ");
     let mode = if lacking.identities.is_empty() { "SHARE ROW EXCLUSIVE" } else { "ACCESS EXCLUSIVE" };
     let all = list(found.standing.relations().map(|relation| format!("ONLY {}", relation.name)).collect());
-    let mut sql = format!("BEGIN; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; LOCK TABLE {all} IN {mode} MODE; ");
+    let mut sql = format!("LOCK TABLE {all} IN {mode} MODE; ");
     for relation in &lacking.identities {
         let _ = write!(sql, "ALTER TABLE ONLY {} REPLICA IDENTITY FULL; ", relation.name);
     }
     if !lacking.members.is_empty() {
         let members = list(lacking.members.iter().map(|relation| format!("ONLY {}", relation.name)).collect());
-        let _ = write!(sql, "ALTER PUBLICATION {} ADD TABLE {members}; ", quoted(publication));
+        let _ = write!(sql, "ALTER PUBLICATION {} ADD TABLE {members}", quoted(publication));
     }
-    sql.push_str("COMMIT");
     sql
 }
 
@@ -89,11 +89,14 @@ fn again(error: &Error) -> Again {
     }
 }
 
+const MEMBERS: &str = "SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_publication p \
+    JOIN pg_catalog.pg_publication_rel r ON r.prpubid OPERATOR(pg_catalog.=) p.oid \
+    JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) r.prrelid \
+    JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace WHERE p.pubname OPERATOR(pg_catalog.=) ";
+
 /// Tables that the publication names.
 pub(super) fn members(session: &mut Session, publication: &str) -> Result<Vec<(u32, TableName)>, SourceError> {
-    let sql = "SELECT c.oid, n.nspname, c.relname FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid \
-        JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.pubname = $1";
-    let answer = session.conn.query(sql, &[Some(publication)])?;
+    let answer = session.ask(&format!("{MEMBERS}{}", quote_literal(publication)))?;
     let member = |row: thalweg_wire::pg::Row<'_>| {
         let name = TableName { schema: row.get(1)?.to_owned(), name: row.get(2)?.to_owned() };
         Some((row.get(0)?.parse().ok()?, name))
@@ -102,11 +105,6 @@ pub(super) fn members(session: &mut Session, publication: &str) -> Result<Vec<(u
 }
 
 pub(super) fn drop_table(session: &mut Session, publication: &str, table: &TableName) -> Result<(), Error> {
-    let sql = format!(
-        "BEGIN; SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}; ALTER PUBLICATION {} DROP TABLE ONLY {table}; COMMIT",
-        quoted(publication)
-    );
-    let done = session.conn.simple(&sql);
-    session.roll_back();
-    done.map(drop)
+    let sql = format!("ALTER PUBLICATION {} DROP TABLE ONLY {table}", quoted(publication));
+    session.change(LOCK_TIMEOUT, &sql).map(drop)
 }

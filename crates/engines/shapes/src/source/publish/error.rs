@@ -15,13 +15,17 @@ pub(crate) enum PublishError {
     Missing { table: TableName, publication: String, manual: bool },
     #[error("Database table {} does not have its replica identity set to FULL", named(.table))]
     Identity { table: TableName },
+    /// As long as that is so, and all shapes of before are dropped.
+    #[error("Publication {publication:?} does not publish all required operations: INSERT, UPDATE, DELETE, TRUNCATE")]
+    Operations { publication: String },
     #[error("Database table {} has been dropped or renamed", named(.table))]
     Gone { table: TableName },
     /// A row filter or a list of columns.
     #[error("The publication {publication:?} leaves out rows or columns of the database table {}", named(.table))]
     Cut { table: TableName, publication: String },
     #[error(
-        "The publication {publication:?} has publish_via_partition_root on, so that no changes of the partition {} come by its name",
+        "The publication {publication:?} has publish_via_partition_root on, so that no changes of the partition {} come by its name, and no \
+         TRUNCATE of it at all",
         named(.table)
     )]
     AsRoot { table: TableName, publication: String },
@@ -47,6 +51,7 @@ impl PublishError {
         match self {
             Self::Missing { .. } => "relation_missing_from_publication",
             Self::Identity { .. } => "misconfigured_replica_identity",
+            Self::Operations { .. } => "publication_misses_operations",
             Self::Gone { .. } => "schema_changed",
             Self::Cut { .. } => "relation_cut_by_publication",
             Self::AsRoot { .. } => "partition_published_as_root",

@@ -4,6 +4,7 @@
 //! it before that was so has ended: what such a transaction commits later is in no snapshot of now, and the stream lacks its beginning.
 
 mod alter;
+mod busy;
 mod error;
 mod verify;
 
@@ -13,9 +14,11 @@ use super::catalog::{Found, Standing, lookup_oids};
 use super::error::SourceError;
 use super::session::Session;
 use crate::table::{Table, TableName};
-use parking_lot::Mutex;
+use busy::Busy;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use verify::Verdict;
 
@@ -29,6 +32,39 @@ pub(crate) struct Publisher {
     waiting: Mutex<Vec<Arc<Request>>>,
     /// Who has it asks Postgres, for all who wait.
     working: Mutex<()>,
+    /// Tables that could not be published a moment ago because others write to them.
+    busy: Busy,
+    /// Threads that have begun to publish tables and have given `working` to others for a moment.
+    pausing: AtomicUsize,
+    /// A thread has given `working` back.
+    ended: Condvar,
+}
+
+/// A thread's turn to ask Postgres.
+struct Turn<'a> {
+    publisher: &'a Publisher,
+    working: MutexGuard<'a, ()>,
+}
+
+impl Turn<'_> {
+    /// Waits, and lets other threads publish other tables meanwhile.
+    fn pause(&mut self, time: Duration) {
+        let pausing = &self.publisher.pausing;
+        pausing.fetch_add(1, Ordering::Relaxed);
+        MutexGuard::unlocked(&mut self.working, || std::thread::sleep(time));
+        pausing.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Waits until another thread's turn has ended.
+    fn give_way(&mut self) {
+        self.publisher.ended.wait(&mut self.working);
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.publisher.ended.notify_all();
+    }
 }
 
 /// A table whose changes are complete.
@@ -50,7 +86,12 @@ impl Publisher {
     #[must_use]
     pub(crate) fn new(publication: String, manual: bool) -> Self {
         let (tables, waiting) = (Mutex::default(), Mutex::default());
-        Self { publication, manual, tables, waiting, working: Mutex::new(()) }
+        let (working, busy, pausing, ended) = Default::default();
+        Self { publication, manual, tables, waiting, working, busy, pausing, ended }
+    }
+
+    fn turn(&self) -> Turn<'_> {
+        Turn { publisher: self, working: self.working.lock() }
     }
 
     /// The same as [`Publisher::ensure`] for a table that was looked up a moment ago: if something was lacking then, it is not looked at once
@@ -60,10 +101,11 @@ impl Publisher {
             && !self.is_known(&found.table)
             && let Verdict::Lacking(lacking) = verify::verdict(&found.standing, &self.publication)
         {
-            let _working = self.working.lock();
-            // Somebody else may have done it while we waited.
+            let mut turn = self.turn();
+            // Another thread may have done it, or found the table busy, while this one waited.
             if !self.is_known(&found.table) {
-                alter::publish(session, &self.publication, found, lacking)?;
+                self.busy.check(&found.table)?;
+                self.busy.noted(&found.table, alter::publish(session, &self.publication, found, lacking, &mut turn))?;
                 self.know(found);
             }
             return Ok(());
@@ -78,21 +120,29 @@ impl Publisher {
     }
 
     /// Sees to it that every change of the table comes that a snapshot taken after this does not have. Costs nothing for a table that
-    /// was asked for before.
+    /// was asked for before. A table that was busy a moment ago is refused at once.
     pub(crate) fn ensure(&self, session: &mut Session, table: &Table) -> Result<(), PublishError> {
         if self.is_known(table) {
             return Ok(());
         }
+        self.busy.check(table)?;
         let request = Arc::new(Request { table: table.oid, name: table.name.clone(), done: Mutex::new(None) });
         self.waiting.lock().push(Arc::clone(&request));
-        let _working = self.working.lock();
-        if let Some(done) = request.done.lock().take() {
-            return done;
+        let mut turn = self.turn();
+        loop {
+            if let Some(done) = request.done.lock().take() {
+                return self.busy.noted(table, done);
+            }
+            let requests = std::mem::take(&mut *self.waiting.lock());
+            if !requests.is_empty() {
+                self.work(session, &requests, &mut turn);
+            } else if Arc::strong_count(&request) > 1 {
+                // The thread that took this request pauses.
+                turn.give_way();
+            } else {
+                return Err(PublishError::Source(SourceError::Stopped));
+            }
         }
-        let requests = std::mem::take(&mut *self.waiting.lock());
-        self.work(session, &requests);
-        let done = request.done.lock().take();
-        done.unwrap_or(Err(PublishError::Source(SourceError::Stopped)))
     }
 
     /// Whether changes of generated columns come, if some are selected.
@@ -115,6 +165,7 @@ impl Publisher {
     /// A table is no longer as it was: the next who asks for it has it looked at again.
     pub(crate) fn forget(&self, table: u32) {
         self.tables.lock().remove(&table);
+        self.busy.forget(table);
     }
 
     /// The publication is another one, or its slot.
@@ -134,6 +185,10 @@ impl Publisher {
             return Ok(Vec::new());
         }
         let _working = self.working.lock();
+        // A thread that waits for the writers of a table counts on the table's membership.
+        if self.pausing.load(Ordering::Relaxed) > 0 {
+            return Ok(Vec::new());
+        }
         let members = alter::members(session, &self.publication)?;
         let mut tables = self.tables.lock();
         let unused: Vec<(u32, TableName)> = members
@@ -153,18 +208,18 @@ impl Publisher {
             match alter::drop_table(session, &self.publication, &name) {
                 Ok(()) => released.push(name),
                 // Locked, gone, or not ours: another time.
-                Err(error) if !session.conn.is_poisoned() => tracing::debug!(table = %name, "stays published: {error}"),
+                Err(error) if session.is_usable() => tracing::debug!(table = %name, "stays published: {error}"),
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(released)
     }
 
-    fn work(&self, session: &mut Session, requests: &[Arc<Request>]) {
+    fn work(&self, session: &mut Session, requests: &[Arc<Request>], turn: &mut Turn<'_>) {
         let mut oids: Vec<u32> = requests.iter().map(|request| request.table).collect();
         oids.sort_unstable();
         oids.dedup();
-        let results = self.tables_ready(session, &oids);
+        let results = self.tables_ready(session, &oids, turn);
         for request in requests {
             let result = match results.get(&request.table) {
                 Some(result) => result.clone(),
@@ -175,7 +230,12 @@ impl Publisher {
     }
 
     /// By oid; tables that there are not are left out.
-    fn tables_ready(&self, session: &mut Session, oids: &[u32]) -> HashMap<u32, Result<(), PublishError>> {
+    fn tables_ready(
+        &self,
+        session: &mut Session,
+        oids: &[u32],
+        turn: &mut Turn<'_>,
+    ) -> HashMap<u32, Result<(), PublishError>> {
         let found = match self.look(session, oids) {
             Ok(found) => found,
             Err(error) => {
@@ -191,7 +251,7 @@ impl Publisher {
                 Verdict::Lacking(lacking) => {
                     let done = match self.manual {
                         true => Err(lacking.refusal(&self.publication, true)),
-                        false => alter::publish(session, &self.publication, &found, lacking),
+                        false => alter::publish(session, &self.publication, &found, lacking, turn),
                     };
                     if done.is_ok() {
                         self.know(&found);
@@ -203,7 +263,7 @@ impl Publisher {
             }
         }
         if !quiet.is_empty() {
-            for (found, result) in verify::writers_have_ended(session, quiet) {
+            for (found, result) in verify::writers_have_ended(session, quiet, turn) {
                 if result.is_ok() {
                     self.know(&found);
                 }
@@ -214,7 +274,7 @@ impl Publisher {
     }
 
     fn look(&self, session: &mut Session, oids: &[u32]) -> Result<Vec<Found>, SourceError> {
-        lookup_oids(&mut session.conn, &self.publication, oids)
+        lookup_oids(session, &self.publication, oids)
     }
 
     fn know(&self, found: &Found) {

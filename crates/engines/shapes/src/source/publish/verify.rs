@@ -1,5 +1,6 @@
 //! Looking, without changing anything.
 
+use super::Turn;
 use super::error::PublishError;
 use crate::source::catalog::{Found, Identity, Relation, Standing, array};
 use crate::source::error::SourceError;
@@ -13,10 +14,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Transactions that may write to these tables, by the locks that they hold.
-const WRITERS: &str = "SELECT l.relation::int8, l.virtualtransaction FROM pg_locks l \
-    WHERE l.locktype = 'relation' AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-    AND l.relation = ANY($1::oid[]) AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid() \
-    AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')";
+const WRITERS: &str = "SELECT l.relation::pg_catalog.int8, l.virtualtransaction FROM pg_catalog.pg_locks l \
+    WHERE l.locktype OPERATOR(pg_catalog.=) 'relation' AND l.database OPERATOR(pg_catalog.=) \
+    (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) \
+    AND l.granted AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid() AND l.mode OPERATOR(pg_catalog.=) ANY \
+    ('{RowExclusiveLock,ShareRowExclusiveLock,ExclusiveLock,AccessExclusiveLock}'::pg_catalog.text[]) \
+    AND l.relation OPERATOR(pg_catalog.=) ANY ";
 
 pub(super) enum Verdict {
     Ready,
@@ -39,11 +42,15 @@ pub(super) fn verdict(standing: &Standing, publication: &str) -> Verdict {
         return Verdict::Impossible(error.into());
     }
     let table = standing.relation.name.clone();
+    if !standing.publishes_all {
+        return Verdict::Impossible(PublishError::Operations { publication: publication.into() });
+    }
     if let Some(cut) = standing.relations().find(|relation| relation.cut) {
         return Verdict::Impossible(PublishError::Cut { table: cut.name.clone(), publication: publication.into() });
     }
-    if standing.relation.as_root {
-        return Verdict::Impossible(PublishError::AsRoot { table, publication: publication.into() });
+    // Changes of a partition come as the root's, but a TRUNCATE of it does not come at all.
+    if let Some(part) = standing.relations().find(|relation| relation.as_root) {
+        return Verdict::Impossible(PublishError::AsRoot { table: part.name.clone(), publication: publication.into() });
     }
     let members = standing.relations().filter(|relation| !relation.published);
     // A partition comes with the table that it is a partition of.
@@ -73,13 +80,17 @@ impl Lacking {
 }
 
 /// Waits until all have ended who write to these tables now: they may have begun before the publication had them.
-pub(super) fn writers_have_ended(session: &mut Session, tables: Vec<Found>) -> Vec<(Found, Result<(), PublishError>)> {
+pub(super) fn writers_have_ended(
+    session: &mut Session,
+    tables: Vec<Found>,
+    turn: &mut Turn<'_>,
+) -> Vec<(Found, Result<(), PublishError>)> {
     let relations = |found: &Found| found.standing.relations().map(|relation| relation.oid).collect::<Vec<u32>>();
     let all: Vec<u32> = tables.iter().flat_map(relations).collect();
     let until = Instant::now() + PATIENCE;
     let waited = writers(session, &all).and_then(|mut before| {
         while !before.is_empty() && Instant::now() < until {
-            std::thread::sleep(LOOK_EVERY);
+            turn.pause(LOOK_EVERY);
             let now = writers(session, &all)?;
             before.retain(|writer| now.contains(writer));
         }
@@ -102,7 +113,7 @@ pub(super) fn writers_have_ended(session: &mut Session, tables: Vec<Found>) -> V
 
 /// Pairs of a table and a transaction.
 fn writers(session: &mut Session, tables: &[u32]) -> Result<HashSet<(u32, String)>, SourceError> {
-    let answer = session.conn.query(WRITERS, &[Some(&array(tables))])?;
+    let answer = session.ask(&format!("{WRITERS}({})", array(tables)))?;
     let pair = |row: thalweg_wire::pg::Row<'_>| Some((row.get(0)?.parse().ok()?, row.get(1)?.to_owned()));
     Ok(answer.rows().filter_map(pair).collect())
 }

@@ -2,11 +2,14 @@
 //!
 //! Everything happens on the connection that will replicate, so that the lock is held for exactly as long as it does.
 
+mod judge;
 mod publication;
 mod server;
 mod slot;
 
-use super::session::{DISPLAY, set};
+pub(crate) use server::Server;
+
+use super::session::Endpoint;
 use crate::format::note::SourceIdentity;
 use std::time::Duration;
 use thalweg_wire::pg::replication::{self, Conn};
@@ -19,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// How long an engine that stops waits for Postgres.
 const FORGET_MAX: Duration = Duration::from_secs(5);
 
+/// The first version whose standbys can keep a copy of a slot.
+const FAILOVER_SINCE: u32 = 17;
+
 /// What to prepare.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
@@ -28,8 +34,22 @@ pub(crate) struct Options {
     pub(crate) manual: bool,
     /// The slot goes when the connection does, and with it every shape.
     pub(crate) temporary: bool,
+    /// Standbys keep a copy of the slot.
+    pub(crate) failover: bool,
     /// Where changes came from so far.
-    pub(crate) known: Option<SourceIdentity>,
+    pub(crate) known: Option<Known>,
+}
+
+/// What is known of the source so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) identity: SourceIdentity,
+    /// The server's log was read, in changes or in snapshots, up to here.
+    pub(crate) seen: u64,
+    /// Postgres was told of no position beyond. `None`: it is not known.
+    pub(crate) acknowledged: Option<u64>,
+    /// Why nothing of it may go on, if something has shown that.
+    pub(crate) broken: Option<String>,
 }
 
 /// Everything is in order.
@@ -39,6 +59,7 @@ pub(crate) struct Ready {
     /// To be kept, and given as `known` the next time.
     pub(crate) identity: SourceIdentity,
     pub(crate) resume: Resume,
+    pub(crate) server: Server,
     /// It was not there before.
     pub(crate) publication_made: bool,
     /// The slot has everything after it.
@@ -62,8 +83,17 @@ pub(crate) enum SetupError {
     Version(ServerVersion),
     #[error("wal_level is {0}: set wal_level = logical in postgresql.conf and restart Postgres")]
     WalLevel(String),
+    #[error(
+        "the database has no encoding (SQL_ASCII), so its texts may hold bytes that Postgres cannot send: the first of them would end \
+         replication for good; move the data to a database WITH ENCODING 'UTF8'"
+    )]
+    NoEncoding,
     #[error("the server is a standby: give the primary's address")]
     Standby,
+    #[error(
+        "Postgres {0} cannot keep a failover slot: 17 is the first version that can; unset replication_failover_slot"
+    )]
+    Failover(ServerVersion),
     #[error("the role {role} may not replicate ({error}): ALTER ROLE {role} REPLICATION, or use one that may")]
     Privilege { role: String, error: Box<DbError> },
     #[error("Postgres has no replication connection free (max_wal_senders): {0}")]
@@ -97,31 +127,37 @@ impl From<Error> for SetupError {
 /// Connects and prepares. Waits for the lock for as long as another server has it; `waiting` is told so, and again after each attempt.
 /// `stopping` ends the wait.
 pub(crate) fn prepare(
-    config: &Config,
+    endpoint: &Endpoint,
     options: &Options,
     waiting: &dyn Fn(),
     stopping: &(dyn Fn() -> bool + Sync),
 ) -> Result<Ready, SetupError> {
-    let mut config = config.clone();
-    config.read_timeout = Some(PATIENCE);
-    config.application_name.get_or_insert_with(|| "thalweg".to_owned());
-    let mut conn = Conn::connect(&config).map_err(|error| server::not_let_in(&config, error))?;
+    let connected = endpoint.patient(PATIENCE).replicate();
+    let mut conn = connected.map_err(|error| server::not_let_in(&endpoint.config, error))?;
     let system = conn.identify_system()?;
     let facts = server::check(&mut conn)?;
     lock(&mut conn, &options.slot, waiting, stopping)?;
+    if options.failover && facts.version.major < FAILOVER_SINCE {
+        return Err(SetupError::Failover(facts.version));
+    }
     let publication = publication::prepare(&mut conn, options, facts.version)?;
     let identity = SourceIdentity {
-        system: system.id.clone(),
+        branches: server::branches(&mut conn, system.timeline)?,
+        system: system.id,
         timeline: system.timeline,
-        database: system.database.clone().unwrap_or_default(),
+        database: system.database.unwrap_or_default(),
+        database_oid: Some(facts.database_oid),
         slot: options.slot.clone(),
         publication: format!("{}/{}", options.publication, publication.oid),
+        publication_version: publication.version,
     };
-    let broken = broken(options.known.as_ref(), &identity, publication.made);
+    let broken = match &options.known {
+        None => Some("nothing is known of an earlier connection".to_owned()),
+        Some(known) => judge::broken(known, &identity, system.end),
+    };
     let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
-    conn.simple(&set(&DISPLAY))?;
-    let publication_made = publication.made;
-    Ok(Ready { conn, identity, resume: slot.resume, publication_made, confirmed: slot.confirmed })
+    let (server, publication_made) = (facts.server, publication.made);
+    Ok(Ready { conn, identity, resume: slot.resume, server, publication_made, confirmed: slot.confirmed })
 }
 
 /// Drops the publication, for an engine that leaves nothing behind.
@@ -132,36 +168,12 @@ pub(crate) fn forget(config: &Config, publication: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Why the slot cannot go on where we were, as far as it does not lie in the slot.
-fn broken(known: Option<&SourceIdentity>, now: &SourceIdentity, publication_made: bool) -> Option<String> {
-    let Some(known) = known else { return Some("nothing is known of an earlier connection".to_owned()) };
-    if known.system != now.system {
-        return Some(format!(
-            "the server is another one: its system identifier is {}, not {}",
-            now.system, known.system
-        ));
-    }
-    if known.timeline != now.timeline {
-        return Some(format!("the server is on another timeline: {}, not {}", now.timeline, known.timeline));
-    }
-    if known.database != now.database {
-        return Some(format!("the database is another one: {}, not {}", now.database, known.database));
-    }
-    if known.slot != now.slot {
-        return Some(format!("the replication slot is another one: {}, not {}", now.slot, known.slot));
-    }
-    if publication_made || known.publication != now.publication {
-        return Some("the publication is a new one".to_owned());
-    }
-    None
-}
-
 /// One server owns a slot. The lock is bound to this session.
 fn lock(conn: &mut Conn, slot: &str, waiting: &dyn Fn(), stopping: &dyn Fn() -> bool) -> Result<(), SetupError> {
     let key = i64::from(u32::from_be_bytes(*b"thal")) << 32 | i64::from(thalweg_base::crc(slot.as_bytes()));
     let mut told = false;
     loop {
-        let answers = conn.simple(&format!("SELECT pg_try_advisory_lock({key})"))?;
+        let answers = conn.simple(&format!("SELECT pg_catalog.pg_try_advisory_lock({key}::pg_catalog.int8)"))?;
         if value(&answers) == Some("t") {
             return Ok(());
         }

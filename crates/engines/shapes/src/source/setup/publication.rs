@@ -8,11 +8,15 @@ use thalweg_wire::pg::replication::Conn;
 pub(super) struct Publication {
     /// Another one means that it was dropped and made again, and what was changed between is lost.
     pub(super) oid: u32,
+    /// Another one whenever somebody has set what it publishes.
+    pub(super) version: String,
+    /// It was not there before.
     pub(super) made: bool,
 }
 
 struct Found {
     oid: u32,
+    version: String,
     owned: bool,
     whole: bool,
     generated: bool,
@@ -21,10 +25,8 @@ struct Found {
 pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion) -> Result<Publication, SetupError> {
     let name = &options.publication;
     let with_generated = version.major >= 18;
-    let found = find(conn, name)?;
-    let made = found.is_none();
-    let found = match found {
-        Some(found) => found,
+    let (found, made) = match find(conn, name)? {
+        Some(found) => (found, false),
         None if options.manual => return Err(SetupError::PublicationMissing(name.clone())),
         None => {
             let with = if with_generated { " WITH (publish_generated_columns = stored)" } else { "" };
@@ -36,7 +38,7 @@ pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion
                     _ => error.into(),
                 });
             }
-            find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?
+            (find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?, true)
         }
     };
     if !found.whole {
@@ -45,21 +47,24 @@ pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion
     // One that was made before an upgrade of the server.
     if with_generated && !found.generated && found.owned && !options.manual {
         conn.simple(&format!("ALTER PUBLICATION {} SET (publish_generated_columns = stored)", quoted(name)))?;
+        let found = find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?;
+        return Ok(Publication { oid: found.oid, version: found.version, made });
     }
-    Ok(Publication { oid: found.oid, made })
+    Ok(Publication { oid: found.oid, version: found.version, made })
 }
 
 fn find(conn: &mut Conn, name: &str) -> Result<Option<Found>, SetupError> {
     let answers = conn.simple(&format!(
-        "SELECT p.oid, pg_has_role(p.pubowner, 'USAGE') AS owned, \
+        "SELECT p.oid, p.xmin AS version, pg_catalog.pg_has_role(p.pubowner, 'USAGE') AS owned, \
          p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AS whole, \
-         coalesce(to_jsonb(p) ->> 'pubgencols' = 's', false) AS generated \
-         FROM pg_publication p WHERE p.pubname = {}",
+         COALESCE((pg_catalog.to_jsonb(p) OPERATOR(pg_catalog.->>) 'pubgencols') OPERATOR(pg_catalog.=) 's', false) AS generated \
+         FROM pg_catalog.pg_publication p WHERE p.pubname OPERATOR(pg_catalog.=) {}",
         literal(name)
     ))?;
     let fact = row(&answers);
     let Some(oid) = fact("oid") else { return Ok(None) };
     let oid = oid.parse().map_err(|_| SetupError::Answer("oid"))?;
     let is = |name| fact(name) == Some("t");
-    Ok(Some(Found { oid, owned: is("owned"), whole: is("whole"), generated: is("generated") }))
+    let version = fact("version").unwrap_or_default().to_owned();
+    Ok(Some(Found { oid, version, owned: is("owned"), whole: is("whole"), generated: is("generated") }))
 }

@@ -1,5 +1,6 @@
 //! The slot: from where on changes are kept for us.
 
+use super::judge;
 use super::server::Facts;
 use super::{Options, Resume, SetupError, SlotOptions, literal, row};
 use crate::format::note::SourceIdentity;
@@ -23,6 +24,9 @@ struct Found {
     /// Why Postgres no longer has what it should give.
     lost: Option<String>,
     confirmed: Option<Lsn>,
+    /// Standbys keep a copy of it.
+    failover: bool,
+    temporary: bool,
 }
 
 /// `broken`: why it must not go on, if that is known already.
@@ -39,13 +43,19 @@ pub(super) fn prepare(
     let why = match found {
         Some(Found { foreign: Some(what), .. }) => return Err(SetupError::ForeignSlot { slot: slot.clone(), what }),
         Some(Found { active: Some(pid), .. }) => return Err(SetupError::SlotInUse { slot: slot.clone(), pid }),
-        Some(found) => match (found.lost, broken, found.confirmed) {
-            (None, None, Some(confirmed)) => return Ok(Slot { resume: Resume::Continue, confirmed }),
+        Some(found) => match (found.lost, broken.or_else(|| skipped(options, found.confirmed)), found.confirmed) {
+            (None, None, Some(confirmed)) if found.temporary == options.temporary => {
+                if options.failover && !found.failover {
+                    conn.alter_slot(slot, true)?;
+                }
+                return Ok(Slot { resume: Resume::Continue, confirmed });
+            }
             // Also one that is all right but holds changes that nobody wants any more.
             (lost, broken, _) => {
                 conn.drop_slot(slot, false)?;
                 let lost = lost.map(|why| format!("Postgres no longer keeps what the replication slot needs ({why})"));
-                lost.or(broken).unwrap_or_else(|| "the replication slot was never ready".to_owned())
+                lost.or(broken)
+                    .unwrap_or_else(|| "the replication slot was never ready, or is to be of another kind".to_owned())
             }
         },
         None => broken.unwrap_or_else(|| "the replication slot was dropped".to_owned()),
@@ -54,11 +64,17 @@ pub(super) fn prepare(
     Ok(Slot { resume: Resume::Restart { why }, confirmed })
 }
 
+fn skipped(options: &Options, confirmed: Option<Lsn>) -> Option<String> {
+    judge::skipped(options.known.as_ref()?, confirmed?)
+}
+
 fn find(conn: &mut Conn, slot: &str, database: &str) -> Result<Option<Found>, SetupError> {
     let answers = conn.simple(&format!(
-        "SELECT slot_type, plugin, database, active_pid, wal_status, confirmed_flush_lsn, \
-         to_jsonb(s) ->> 'invalidation_reason' AS reason, to_jsonb(s) ->> 'conflicting' AS conflicting \
-         FROM pg_replication_slots s WHERE slot_name = {}",
+        "SELECT slot_type, plugin, database, active_pid, wal_status, confirmed_flush_lsn, temporary, \
+         pg_catalog.to_jsonb(s) OPERATOR(pg_catalog.->>) 'failover' AS failover, \
+         pg_catalog.to_jsonb(s) OPERATOR(pg_catalog.->>) 'invalidation_reason' AS reason, \
+         pg_catalog.to_jsonb(s) OPERATOR(pg_catalog.->>) 'conflicting' AS conflicting \
+         FROM pg_catalog.pg_replication_slots s WHERE slot_name OPERATOR(pg_catalog.=) {}",
         literal(slot)
     ))?;
     let fact = row(&answers);
@@ -84,6 +100,8 @@ fn find(conn: &mut Conn, slot: &str, database: &str) -> Result<Option<Found>, Se
         active: fact("active_pid").map(str::to_owned),
         lost,
         confirmed: fact("confirmed_flush_lsn").and_then(|text| text.parse().ok()),
+        failover: fact("failover") == Some("true"),
+        temporary: fact("temporary") == Some("t"),
     }))
 }
 
@@ -94,7 +112,7 @@ fn create(
     facts: &Facts,
     stopping: &(dyn Fn() -> bool + Sync),
 ) -> Result<Lsn, SetupError> {
-    let slot = SlotOptions { temporary: options.temporary, ..SlotOptions::default() };
+    let slot = SlotOptions { temporary: options.temporary, failover: options.failover, ..SlotOptions::default() };
     tracing::info!(slot = options.slot, "a replication slot is made, which waits for transactions that run");
     let token = conn.session().cancel_token();
     let (done, stopped) = (AtomicBool::new(false), AtomicBool::new(false));

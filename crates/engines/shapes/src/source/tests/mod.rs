@@ -8,7 +8,7 @@ mod setup;
 mod snapshot;
 mod validate;
 
-use super::session::Session;
+use super::session::{Endpoint, Session};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use thalweg_pgtest::{Cluster, Options, installations};
@@ -40,9 +40,18 @@ pub(crate) fn on_each(test: impl Fn(&Database)) {
     }
 }
 
+/// A way to a database.
+pub(crate) fn endpoint(config: &Config) -> Endpoint {
+    Endpoint::new(config.clone(), Default::default())
+}
+
+pub(crate) fn session(config: &Config) -> Session {
+    endpoint(config).connect().unwrap()
+}
+
 impl Database {
     pub(crate) fn session(&self) -> Session {
-        Session::connect(&self.config).unwrap()
+        session(&self.config)
     }
 
     pub(crate) fn plain(&self) -> Conn {

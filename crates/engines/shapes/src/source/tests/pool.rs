@@ -1,4 +1,4 @@
-use super::on_each;
+use super::{endpoint, on_each};
 use crate::source::error::SourceError;
 use crate::source::pool::{Health, Options, Pool};
 use crate::source::session::Session;
@@ -8,7 +8,7 @@ use thalweg_pgtest::{Cluster, Stop, installations};
 use thalweg_wire::pg::Config;
 
 fn pool(config: &Config, connections: usize) -> Pool {
-    Pool::with(Options { config: config.clone(), connections, jobs_max: 8, idle: Duration::from_secs(2), kept: 0 })
+    Pool::with(Options { endpoint: endpoint(config), connections, jobs_max: 8, idle: Duration::from_secs(2), kept: 0 })
 }
 
 /// Runs a query on the pool and waits for its value.
@@ -16,7 +16,7 @@ fn ask(pool: &Pool, sql: &'static str) -> Result<String, SourceError> {
     let (answer, answers) = mpsc::channel();
     let queued = pool.submit(move |session| {
         let value = session
-            .and_then(|session| Ok(session.conn.simple(sql)?.pop().unwrap().value().unwrap_or_default().to_owned()));
+            .and_then(|session| Ok(session.conn().simple(sql)?.pop().unwrap().value().unwrap_or_default().to_owned()));
         answer.send(value).unwrap();
     });
     queued?;
@@ -46,7 +46,7 @@ fn eventually(what: &str, mut is: impl FnMut() -> bool) {
 fn so_many_stay_however_long_they_are_idle() {
     on_each(|db| {
         let idle = Duration::from_millis(100);
-        let pool = Pool::with(Options { config: db.config.clone(), connections: 3, jobs_max: 8, idle, kept: 1 });
+        let pool = Pool::with(Options { endpoint: endpoint(&db.config), connections: 3, jobs_max: 8, idle, kept: 1 });
         let held = [hold(&pool), hold(&pool), hold(&pool)];
         held.iter().for_each(|(begun, _)| begun.recv().unwrap().unwrap());
         drop(held);
@@ -113,7 +113,11 @@ fn jobs_are_cancelled_while_they_wait_and_while_they_run() {
             let answer = answer.clone();
             pool.submit(move |session| {
                 let slept = session.and_then(|session| {
-                    session.conn.simple("SELECT pg_sleep(60)").map(drop).map_err(|error| session.cancel.explain(error))
+                    session
+                        .conn()
+                        .simple("SELECT pg_sleep(60)")
+                        .map(drop)
+                        .map_err(|error| session.cancel.explain(error))
                 });
                 answer.send(slept).unwrap();
             })
@@ -137,8 +141,10 @@ fn a_pool_that_goes_takes_its_queries_with_it() {
     on_each(|db| {
         let pool = pool(&db.config, 2);
         let (answer, answers) = mpsc::channel();
-        pool.submit(move |session| answer.send(session.unwrap().conn.simple("SELECT pg_sleep(61)").is_err()).unwrap())
-            .unwrap();
+        pool.submit(move |session| {
+            answer.send(session.unwrap().conn().simple("SELECT pg_sleep(61)").is_err()).unwrap()
+        })
+        .unwrap();
         let running = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(61)'";
         eventually("it runs", || db.value(running) != "0");
         drop(pool);
@@ -184,9 +190,9 @@ fn a_server_that_gives_no_more_connections_is_used_with_those_it_gave() {
 fn a_server_that_went_away_is_found_again() {
     for installation in installations() {
         let cluster = Cluster::start(&installation, &Default::default());
-        let config: Config = cluster.url("postgres").parse().unwrap();
-
-        let pool = Pool::with(Options { config, connections: 2, jobs_max: 8, idle: Duration::from_secs(60), kept: 0 });
+        let endpoint = endpoint(&cluster.url("postgres").parse().unwrap());
+        let pool =
+            Pool::with(Options { endpoint, connections: 2, jobs_max: 8, idle: Duration::from_secs(60), kept: 0 });
         assert_eq!(ask(&pool, "SELECT 1").unwrap(), "1");
         cluster.stop(Stop::Immediate);
         std::thread::sleep(Duration::from_millis(600));

@@ -11,7 +11,7 @@ fn name(table: &str) -> TableName {
 }
 
 fn table(db: &Database, table: &str) -> Table {
-    lookup(&mut db.plain(), "p", &name(table)).unwrap().unwrap().table
+    lookup(&mut db.session(), "p", &name(table)).unwrap().unwrap().table
 }
 
 /// Names of tables that the publication names, and those with full identity.
@@ -48,7 +48,7 @@ fn what_was_found_lacking_is_done_whatever_has_happened_since() {
     on_each(|db| {
         db.run("CREATE TABLE t (i int); CREATE TABLE u (i int); CREATE PUBLICATION p");
         let (mut session, publisher) = (db.session(), Publisher::new("p".into(), false));
-        let find = |table: &str| lookup(&mut db.plain(), "p", &name(table)).unwrap().unwrap();
+        let find = |table: &str| lookup(&mut db.session(), "p", &name(table)).unwrap().unwrap();
         let (t, u) = (find("t"), find("u"));
         publisher.ensure_found(&mut session, &t).unwrap();
         assert_eq!(published(db), "t; t");
@@ -162,7 +162,42 @@ fn who_is_not_waited_for_does_not_wait_for_us() {
             assert!(longest < Duration::from_secs(2), "{longest:?}");
         });
         writer.simple("ROLLBACK").unwrap();
+        publisher.forget(table.oid);
         publisher.ensure(&mut session, &table).unwrap();
+    });
+}
+
+#[test]
+fn a_busy_table_is_attempted_once_for_all_who_ask_and_holds_up_no_other_table() {
+    on_each(|db| {
+        db.run("CREATE TABLE busy (i int); CREATE TABLE idle (i int); CREATE PUBLICATION p");
+        let found = |table: &str| lookup(&mut db.session(), "p", &name(table)).unwrap().unwrap();
+        let (busy, idle, mut writer) = (found("busy"), found("idle"), db.plain());
+        writer.simple("BEGIN; INSERT INTO busy VALUES (1)").unwrap();
+        let publisher = Publisher::new("p".into(), false);
+        let is_busy = |outcome| matches!(outcome, Err(PublishError::Busy { .. }));
+        std::thread::scope(|scope| {
+            let asked = [0, 1].map(|_| scope.spawn(|| publisher.ensure_found(&mut db.session(), &busy)));
+            let inner = scope.spawn(|| publisher.ensure(&mut db.session(), &busy.table));
+            // Looked at: the attempts have begun.
+            while db.value("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'busy'::regclass") == "0" {
+                std::thread::yield_now();
+            }
+            publisher.ensure_found(&mut db.session(), &idle).unwrap();
+            assert!(asked.iter().all(|asked| !asked.is_finished()), "another table is published meanwhile");
+            assert!(asked.into_iter().all(|asked| is_busy(asked.join().unwrap())) && is_busy(inner.join().unwrap()));
+        });
+        let began = Instant::now();
+        let mut session = db.session();
+        for _ in 0..100 {
+            assert!(is_busy(publisher.ensure_found(&mut session, &busy)));
+            assert!(is_busy(publisher.ensure(&mut session, &busy.table)));
+        }
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?} for 200 refusals", began.elapsed());
+        writer.simple("COMMIT").unwrap();
+        publisher.forget(busy.table.oid);
+        publisher.ensure_found(&mut session, &busy).unwrap();
+        assert_eq!(published(db).split(';').next(), Some("busy idle"));
     });
 }
 
@@ -177,7 +212,7 @@ fn who_may_not_change_anything_says_what_is_lacking() {
             missing.contains("\"public.t\" is missing from the publication \"p\" and the ELECTRIC_MANUAL"),
             "{missing}"
         );
-        let mut stranger = Session::connect(&db.role("")).unwrap();
+        let mut stranger = super::session(&db.role(""));
         let missing = Publisher::new("p".into(), false).ensure(&mut stranger, &table).unwrap_err().to_string();
         assert!(missing.ends_with("Electric lacks privileges to add it"), "{missing}");
         db.run("ALTER PUBLICATION p ADD TABLE t");
@@ -192,7 +227,7 @@ fn who_may_not_change_anything_says_what_is_lacking() {
         // Owner of the table, but not of the publication.
         db.run(&format!(
             "ALTER PUBLICATION p DROP TABLE t; ALTER TABLE t OWNER TO {}",
-            stranger.conn.parameter("session_authorization").unwrap()
+            stranger.conn().parameter("session_authorization").unwrap()
         ));
         let missing = Publisher::new("p".into(), false).ensure(&mut stranger, &table).unwrap_err();
         assert!(matches!(missing, PublishError::Missing { manual: false, .. }), "{missing}");
@@ -207,7 +242,7 @@ fn who_may_not_change_anything_says_what_is_lacking() {
             "CREATE TABLE root (i int) PARTITION BY LIST (i); CREATE TABLE leaf PARTITION OF root FOR VALUES IN (1);
             DROP PUBLICATION p; CREATE PUBLICATION p FOR TABLE root WITH (publish_via_partition_root)",
         );
-        let leaf = lookup(&mut db.plain(), "p", &name("leaf")).unwrap().unwrap().table;
+        let leaf = lookup(&mut db.session(), "p", &name("leaf")).unwrap().unwrap().table;
         let as_root = Publisher::new("p".into(), true).ensure(&mut session, &leaf);
         assert!(matches!(as_root, Err(PublishError::AsRoot { .. })));
     });
@@ -237,7 +272,7 @@ fn generated_columns_need_a_publication_that_has_them() {
     on_each(|db| {
         db.run("CREATE TABLE t (i int, s int GENERATED ALWAYS AS (i + 1) STORED); CREATE PUBLICATION p FOR TABLE t");
         let judge = |publication: &str, selected: &[usize]| {
-            let found = lookup(&mut db.plain(), publication, &name("t")).unwrap().unwrap();
+            let found = lookup(&mut db.session(), publication, &name("t")).unwrap().unwrap();
             Publisher::new(publication.into(), true).generated(&found.table, selected, &found.standing)
         };
         assert!(judge("p", &[0]).is_ok());

@@ -1,6 +1,6 @@
-use super::{Database, on_each};
+use super::{Database, endpoint, on_each};
 use crate::format::note::SourceIdentity;
-use crate::source::setup::{Options, Ready, Resume, SetupError, prepare};
+use crate::source::setup::{Known, Options, Ready, Resume, SetupError, prepare};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use thalweg_pgtest::{Cluster, installations};
@@ -14,12 +14,16 @@ fn options(db: &Database) -> Options {
 fn ready(db: &Database, options: &Options) -> Ready {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
-        match prepare(&db.config, options, &|| {}, &|| false) {
+        match prepare(&endpoint(&db.config), options, &|| {}, &|| false) {
             // The server may not have noticed that the connection before has ended.
             Err(SetupError::SlotInUse { .. }) if Instant::now() < end => std::thread::yield_now(),
             result => return result.unwrap(),
         }
     }
+}
+
+fn known(identity: &SourceIdentity) -> Option<Known> {
+    Some(Known { identity: identity.clone(), seen: 0, acknowledged: None, broken: None })
 }
 
 fn why(ready: &Ready) -> &str {
@@ -43,10 +47,10 @@ fn what_is_as_it_was_goes_on() {
         if db.major >= 18 {
             assert_eq!(db.value("SELECT pubgencols FROM pg_publication"), "s");
         }
-        options.known = Some(first.identity.clone());
+        options.known = known(&first.identity);
         drop(first);
         let second = ready(db, &options);
-        assert_eq!((&second.resume, Some(&second.identity)), (&Resume::Continue, options.known.as_ref()));
+        assert_eq!((&second.resume, known(&second.identity)), (&Resume::Continue, options.known));
     });
 }
 
@@ -55,7 +59,7 @@ fn what_was_lost_means_to_start_again() {
     on_each(|db| {
         let mut options = options(db);
         let slot = options.slot.clone();
-        options.known = Some(ready(db, &options).identity);
+        options.known = known(&ready(db, &options).identity);
 
         db.run(&format!("SELECT pg_drop_replication_slot('{slot}')"));
         assert!(why(&ready(db, &options)).contains("slot was dropped"));
@@ -64,7 +68,7 @@ fn what_was_lost_means_to_start_again() {
         db.run(&format!("DROP PUBLICATION \"{}\"", options.publication));
         let made = ready(db, &options);
         assert!(why(&made).contains("publication is a new one"));
-        options.known = Some(made.identity.clone());
+        options.known = known(&made.identity);
         drop(made);
         db.run(&format!("DROP PUBLICATION \"{0}\"; CREATE PUBLICATION \"{0}\"", options.publication));
         let again = ready(db, &options);
@@ -81,7 +85,7 @@ fn what_was_lost_means_to_start_again() {
         for change in changes {
             let mut other = known.clone();
             change(&mut other);
-            options.known = Some(other);
+            options.known = self::known(&other);
             let confirmed: Lsn = db
                 .value(&format!("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{slot}'"))
                 .parse()
@@ -90,7 +94,7 @@ fn what_was_lost_means_to_start_again() {
             assert!(why(&restarted).contains(" another "), "{}", why(&restarted));
             assert!(restarted.confirmed > confirmed, "a new slot, without what nobody wants");
         }
-        options.known = Some(known);
+        options.known = self::known(&known);
         assert_eq!(ready(db, &options).resume, Resume::Continue);
     });
 }
@@ -99,7 +103,7 @@ fn what_was_lost_means_to_start_again() {
 fn a_temporary_slot_is_never_the_same() {
     on_each(|db| {
         let mut options = Options { temporary: true, ..options(db) };
-        options.known = Some(ready(db, &options).identity);
+        options.known = known(&ready(db, &options).identity);
         assert!(why(&ready(db, &options)).contains("slot was dropped"));
     });
 }
@@ -117,7 +121,7 @@ fn an_invalidated_slot_is_made_anew() {
         let config = cluster.url("postgres").parse().unwrap();
         let db = Database { major: cluster.major(), name: "lost".into(), config };
         let mut options = options(&db);
-        options.known = Some(ready(&db, &options).identity);
+        options.known = known(&ready(&db, &options).identity);
         let end = Instant::now() + Duration::from_secs(60);
         while db.value("SELECT wal_status FROM pg_replication_slots") != "lost" {
             assert!(Instant::now() < end, "the slot is kept");
@@ -134,12 +138,12 @@ fn one_server_has_a_slot_and_the_next_one_waits() {
     on_each(|db| {
         let mut options = options(db);
         let first = ready(db, &options);
-        options.known = Some(first.identity.clone());
+        options.known = known(&first.identity);
         let waited = AtomicU32::new(0);
         std::thread::scope(|scope| {
             let second = scope.spawn(|| {
                 prepare(
-                    &db.config,
+                    &endpoint(&db.config),
                     &options,
                     &|| {
                         waited.fetch_add(1, Ordering::Relaxed);
@@ -155,7 +159,7 @@ fn one_server_has_a_slot_and_the_next_one_waits() {
             assert_eq!(second.join().unwrap().unwrap().resume, Resume::Continue);
         });
         let held = ready(db, &options);
-        let stopped = prepare(&db.config, &options, &|| {}, &|| true);
+        let stopped = prepare(&endpoint(&db.config), &options, &|| {}, &|| true);
         assert!(matches!(stopped, Err(SetupError::Stopped)));
         drop(held);
     });
@@ -168,7 +172,7 @@ fn waiting_for_transactions_can_be_ended() {
         writer.simple("CREATE TABLE t (i int); BEGIN; INSERT INTO t VALUES (1)").unwrap();
         let began = Instant::now();
         let stopping = || began.elapsed() > Duration::from_millis(200);
-        let ended = prepare(&db.config, &options(db), &|| {}, &stopping);
+        let ended = prepare(&endpoint(&db.config), &options(db), &|| {}, &stopping);
         assert!(matches!(ended, Err(SetupError::Stopped)), "{ended:?}");
         assert!(began.elapsed() < Duration::from_secs(30));
     });
@@ -179,8 +183,9 @@ fn what_is_not_in_order_is_said() {
     on_each(|db| {
         let options = options(db);
         let manual = Options { manual: true, ..options.clone() };
-        let ask =
-            |config: &Config, options: &Options| prepare(config, options, &|| {}, &|| false).map(|ready| ready.resume);
+        let ask = |config: &Config, options: &Options| {
+            prepare(&endpoint(config), options, &|| {}, &|| false).map(|ready| ready.resume)
+        };
         assert!(matches!(ask(&db.config, &manual), Err(SetupError::PublicationMissing(_))));
         db.run(&format!("CREATE PUBLICATION \"{}\" WITH (publish = 'insert')", options.publication));
         assert!(matches!(ask(&db.config, &manual), Err(SetupError::PublicationOperations(_))));
@@ -196,6 +201,10 @@ fn what_is_not_in_order_is_said() {
             "{refused:?}"
         );
         db.run(&format!("SELECT pg_drop_replication_slot('{}')", options.slot));
+        let ascii = Config { database: format!("{}_ascii", db.name), ..db.config.clone() };
+        db.run(&format!("CREATE DATABASE {} ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0", ascii.database));
+        let refused = ask(&ascii, &options);
+        assert!(matches!(refused, Err(SetupError::NoEncoding)), "{refused:?}");
     });
     for installation in installations() {
         let few = thalweg_pgtest::Options::default().set("max_replication_slots", "1");
@@ -203,13 +212,13 @@ fn what_is_not_in_order_is_said() {
         let config = cluster.url("postgres").parse().unwrap();
         let db = Database { major: cluster.major(), name: "few".into(), config };
         db.run("SELECT pg_create_physical_replication_slot('other')");
-        let full = prepare(&db.config, &options(&db), &|| {}, &|| false);
+        let full = prepare(&endpoint(&db.config), &options(&db), &|| {}, &|| false);
         assert!(matches!(&full, Err(SetupError::NoSlotFree { max }) if max == "1"), "{full:?}");
 
         let cluster = Cluster::start(&installation, &thalweg_pgtest::Options::default().set("wal_level", "replica"));
         let config = cluster.url("postgres").parse().unwrap();
         let db = Database { major: cluster.major(), name: "level".into(), config };
-        let level = prepare(&db.config, &options(&db), &|| {}, &|| false);
+        let level = prepare(&endpoint(&db.config), &options(&db), &|| {}, &|| false);
         assert!(matches!(&level, Err(SetupError::WalLevel(level)) if level == "replica"), "{level:?}");
         assert!(Conn::connect(&db.config).is_ok());
     }

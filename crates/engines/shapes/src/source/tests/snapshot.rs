@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Any table will do, `select` says what is read: `known` is made by each test.
 fn known(session: &mut Session) -> Table {
     let name = TableName { schema: "public".into(), name: "known".into() };
-    lookup(&mut session.conn, "none", &name).unwrap().unwrap().table
+    lookup(session, "none", &name).unwrap().unwrap().table
 }
 
 fn rows(session: &mut Session, select: &str) -> Result<(PgSnapshot, Vec<String>), SourceError> {
@@ -43,7 +43,7 @@ fn values_are_printed_as_the_replication_stream_prints_them() {
                 (2, false, '', 'infinity', '0044-03-15 BC', 'NaN', '-1 mon', '', E'a\\tb\\\\\\n');
             ALTER ROLE postgres SET TimeZone = 'Asia/Tokyo'; ALTER ROLE postgres SET IntervalStyle = 'postgres_verbose'",
         );
-        let table = lookup(&mut db.plain(), "none", &TableName { schema: "public".into(), name: "t".into() })
+        let table = lookup(&mut db.session(), "none", &TableName { schema: "public".into(), name: "t".into() })
             .unwrap()
             .unwrap()
             .table;
@@ -59,13 +59,13 @@ fn values_are_printed_as_the_replication_stream_prints_them() {
             ["a\\tb\\\\\\n\t2"]
         );
         // A pooler's server process that forgot.
-        session.conn.simple("RESET ALL").unwrap();
+        session.conn().simple("RESET ALL").unwrap();
         assert_eq!(rows(&mut session, &select(&table, &all, None)).unwrap().1, expected);
         // The name of another table by now.
         db.run("DROP TABLE t; CREATE TABLE t (i int)");
-        assert!(matches!(rows_of(&mut session, &table, "SELECT i FROM t"), Err(SourceError::Replaced)));
+        assert!(matches!(rows_of(&mut session, &table, "SELECT i FROM public.t"), Err(SourceError::Replaced)));
         db.run("DROP TABLE t");
-        assert!(matches!(rows_of(&mut session, &table, "SELECT i FROM t"), Err(SourceError::Replaced)));
+        assert!(matches!(rows_of(&mut session, &table, "SELECT i FROM public.t"), Err(SourceError::Replaced)));
         assert!(session.is_usable());
         db.run("ALTER ROLE postgres RESET ALL");
     });
@@ -84,7 +84,7 @@ fn a_snapshot_says_which_transactions_it_has() {
         let mut after = 0;
         let known = known(&mut session);
         let mut seen = Vec::new();
-        let snapshot = copy(&mut session, &known, "SELECT i FROM t", None, |taken| {
+        let snapshot = copy(&mut session, &known, "SELECT i FROM public.t", None, |taken| {
             match taken {
                 Taken::Snapshot(_) => {
                     open.simple("COMMIT").unwrap();
@@ -116,12 +116,12 @@ fn every_failure_has_its_own_word() {
     on_each(|db| {
         db.run("CREATE TABLE known ()");
         db.run("CREATE TABLE t (i int); INSERT INTO t SELECT generate_series(1, 1000); CREATE TABLE secret (i int); CREATE TABLE rls (i int); INSERT INTO rls VALUES (1)");
-        assert!(matches!(error(db, "SELECT x FROM t"), SourceError::SchemaChanged(_)));
-        assert!(matches!(error(db, "SELECT 1 FROM u"), SourceError::SchemaChanged(_)));
+        assert!(matches!(error(db, "SELECT x FROM public.t"), SourceError::SchemaChanged(_)));
+        assert!(matches!(error(db, "SELECT 1 FROM public.u"), SourceError::SchemaChanged(_)));
         assert!(matches!(error(db, "SELECT 1 FROM s.u"), SourceError::SchemaChanged(_)));
-        assert!(matches!(error(db, "SELECT 'x'::int FROM t"), SourceError::Invalid(_)));
+        assert!(matches!(error(db, "SELECT 'x'::int FROM public.t"), SourceError::Invalid(_)));
         assert!(
-            matches!(error(db, "SELECT 1000 / (i - 900) FROM t"), SourceError::Invalid(_)),
+            matches!(error(db, "SELECT 1000 / (i - 900) FROM public.t"), SourceError::Invalid(_)),
             "in the middle of the rows"
         );
         assert!(matches!(error(db, "SELECT FROM WHERE"), SourceError::Invalid(_)));
@@ -134,22 +134,22 @@ fn every_failure_has_its_own_word() {
         assert!(session.is_usable());
 
         let role = db.role("");
-        let mut stranger = Session::connect(&role).unwrap();
-        assert!(matches!(rows(&mut stranger, "SELECT i FROM secret"), Err(SourceError::Permission(_))));
+        let mut stranger = super::session(&role);
+        assert!(matches!(rows(&mut stranger, "SELECT i FROM public.secret"), Err(SourceError::Permission(_))));
         db.run(&format!("GRANT SELECT ON rls TO {}; ALTER TABLE rls ENABLE ROW LEVEL SECURITY", role.user));
         assert!(
-            matches!(rows(&mut stranger, "SELECT i FROM rls"), Err(SourceError::Permission(_))),
+            matches!(rows(&mut stranger, "SELECT i FROM public.rls"), Err(SourceError::Permission(_))),
             "rather than no rows"
         );
 
-        let stopped = copy(&mut session, &known, "SELECT i FROM t", None, |taken| match taken {
+        let stopped = copy(&mut session, &known, "SELECT i FROM public.t", None, |taken| match taken {
             Taken::Row(_) => ControlFlow::Break(()),
             Taken::Snapshot(_) => ControlFlow::Continue(()),
         });
         assert!(matches!(stopped, Err(SourceError::Stopped)));
 
         let mut session = db.session();
-        let process = session.conn.process_id().unwrap();
+        let process = session.conn().process_id().unwrap();
         let lost = copy(&mut session, &known, "SELECT pg_sleep(9)", None, |_| {
             db.run(&format!("SELECT pg_terminate_backend({process})"));
             ControlFlow::Continue(())
@@ -166,7 +166,7 @@ fn a_query_can_be_cancelled_by_another_thread() {
         let mut session = db.session();
         session.cancel = Arc::new(Cancel::new());
         let cancel = Arc::clone(&session.cancel);
-        assert!(cancel.begin(session.conn.cancel_token()));
+        assert!(cancel.begin(session.conn().cancel_token()));
         let began = Instant::now();
         let taken = std::thread::scope(|scope| {
             scope.spawn(|| {

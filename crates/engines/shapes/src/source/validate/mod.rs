@@ -1,10 +1,15 @@
 //! What Postgres says of a shape's predicate, before anything runs.
+//!
+//! Even reading runs code: a constant becomes a value of its type, and types that a user has made may have a check, or be made of types
+//! that have one. So the predicate as a client wrote it is not read beside the table, whose columns may have such types, but beside a row of
+//! parameters whose types are built in; and it is not read at all if it names anything in a schema.
 
 mod scan;
 
 use super::error::SourceError;
 use super::session::Session;
-use crate::table::Table;
+use crate::table::{ColumnType, FIRST_NORMAL_OID, Table, quoted};
+use std::fmt::Write;
 use thalweg_wire::pg::DbError;
 
 /// What stands before the predicate where Electric reads it.
@@ -20,40 +25,57 @@ pub(crate) enum ValidateError {
     Source(#[from] SourceError),
 }
 
-/// Has Postgres read the predicate as it stands, with `$1`, `$2`, … for `params`; nothing runs. Gives the types of the parameters (oid).
+/// Has Postgres read the predicate as it stands, with `$1`, `$2`, … for `params`. `false`: it is not for Postgres to read.
 pub(crate) fn filter(
     session: &mut Session,
     table: &Table,
     sql: &str,
     params: &[(u32, String)],
-) -> Result<Vec<u32>, ValidateError> {
-    scan::one_expression(sql).map_err(|error| ValidateError::Invalid(error.to_string()))?;
-    let before = format!("SELECT FROM {} WHERE (", table.name);
-    // A comment may end the predicate: the parenthesis is on a line of its own.
-    let whole = format!("{before}{sql}\n)");
-    let statement = session.conn.describe(&whole, &[]).map_err(|error| explain(error.into(), &before, sql))?;
-    let needed = u32::try_from(statement.parameters.len()).unwrap_or(u32::MAX);
-    if let Some(missing) = (1..=needed).find(|n| params.iter().all(|(given, _)| given != n)) {
+) -> Result<bool, ValidateError> {
+    let scanned = scan::one_expression(sql).map_err(|error| ValidateError::Invalid(error.to_string()))?;
+    if let Some(missing) = (1..=scanned.parameters).find(|n| params.iter().all(|(given, _)| given != n)) {
         return Err(ValidateError::Invalid(format!("parameter ${missing} was not provided")));
     }
-    Ok(statement.parameters)
+    if scanned.qualified {
+        return Ok(false);
+    }
+    let (before, types) = row(table, scanned.parameters);
+    // A comment may end the predicate: the parenthesis is on a line of its own.
+    let whole = format!("{before}{sql}\n)");
+    let read = session.describe(&whole, &types);
+    read.map(|_| true).map_err(|error| explain(error.into(), &before, sql))
 }
+
+/// What stands before the predicate: a row with the table's columns as parameters behind those of the predicate, and the types of all.
+fn row(table: &Table, parameters: u32) -> (String, Vec<u32>) {
+    let mut types = vec![0; parameters as usize];
+    let mut sql = String::from("SELECT FROM (SELECT");
+    for (at, column) in table.columns.iter().enumerate() {
+        types.push(harmless(&column.ty));
+        let _ = write!(sql, "{} ${} AS {}", if at == 0 { "" } else { "," }, types.len(), quoted(&column.name));
+    }
+    let _ = write!(sql, ") AS {} WHERE (", quoted(&table.name.name));
+    (sql, types)
+}
+
+/// The type itself if it is built in; otherwise text, whose constants are any, and for which nobody has made a cast.
+fn harmless(ty: &ColumnType) -> u32 {
+    match (ty.element, ty.oid) {
+        (0, oid) | (oid, _) if oid < FIRST_NORMAL_OID => ty.oid,
+        (0, _) => TEXT,
+        _ => TEXT_ARRAY,
+    }
+}
+
+const TEXT: u32 = 25;
+const TEXT_ARRAY: u32 = 1009;
 
 fn explain(error: SourceError, before: &str, sql: &str) -> ValidateError {
     match error {
-        // A name that is not there is the request's fault: the table itself was looked up a moment ago.
-        SourceError::Invalid(db) | SourceError::SchemaChanged(db)
-            if db.code != "42P01" || !names_nothing(&db, before) =>
-        {
-            ValidateError::Invalid(words(&db, before, sql))
-        }
+        // The table was looked up a moment ago: a name that is not there is the request's fault.
+        SourceError::Invalid(db) | SourceError::SchemaChanged(db) => ValidateError::Invalid(words(&db, before, sql)),
         error => ValidateError::Source(error),
     }
-}
-
-/// Whether the error is about what stands before the predicate.
-fn names_nothing(db: &DbError, before: &str) -> bool {
-    db.position.is_some_and(|at| at as usize <= before.chars().count())
 }
 
 fn words(db: &DbError, before: &str, sql: &str) -> String {

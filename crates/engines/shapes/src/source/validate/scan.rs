@@ -3,6 +3,9 @@
 //! Postgres parses what is inside; this looks only at what begins and ends in the lexical structure of SQL (Postgres documentation,
 //! section "Lexical Structure").
 
+/// More parameters would leave no room for the columns of a table, which are parameters too.
+const PARAMETERS_MAX: u32 = 10_000;
+
 /// Why a text cannot stand in parentheses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ScanError {
@@ -18,14 +21,40 @@ pub(super) enum ScanError {
     Comment,
     #[error("a zero byte")]
     Zero,
+    #[error("there are at most {PARAMETERS_MAX} parameters")]
+    Parameter,
 }
 
-pub(super) fn one_expression(sql: &str) -> Result<(), ScanError> {
+/// What is known of an expression without its grammar.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scanned {
+    /// It may name something that lies in something else, such as a type in a schema, or ask other tables.
+    pub(super) qualified: bool,
+    /// The largest `n` of `$n`.
+    pub(super) parameters: u32,
+}
+
+pub(super) fn one_expression(sql: &str) -> Result<Scanned, ScanError> {
     let bytes = sql.as_bytes();
     let (mut at, mut depth) = (0, 0_u32);
+    let mut scanned = Scanned::default();
     while let Some(&byte) = bytes.get(at) {
         let rest = &bytes[at..];
         at += match byte {
+            b'.' => {
+                // A number goes on with a digit after its point, or ends with the point.
+                scanned.qualified |= !rest.get(1).is_some_and(u8::is_ascii_digit) && !ends_with_number(&bytes[..at]);
+                1
+            }
+            b's' | b'S' if is_word(&bytes[..at], rest, b"select") => {
+                scanned.qualified = true;
+                1
+            }
+            // `U&"…"` spells letters in another way.
+            b'&' if rest.get(1) == Some(&b'"') => {
+                scanned.qualified = true;
+                1
+            }
             0 => return Err(ScanError::Zero),
             b';' => return Err(ScanError::Statement),
             b'(' => {
@@ -40,11 +69,35 @@ pub(super) fn one_expression(sql: &str) -> Result<(), ScanError> {
             b'"' => quoted(rest, b'"', false)?,
             b'-' if rest.starts_with(b"--") => line(rest),
             b'/' if rest.starts_with(b"/*") => comment(rest)?,
-            b'$' if !bytes[..at].last().is_some_and(|b| in_name(*b)) => dollar(rest)?,
+            b'$' if !bytes[..at].last().is_some_and(|b| in_name(*b)) => {
+                scanned.parameters = scanned.parameters.max(parameter(rest)?);
+                dollar(rest)?
+            }
             _ => 1,
         };
     }
-    if depth == 0 { Ok(()) } else { Err(ScanError::Open) }
+    if depth == 0 { Ok(scanned) } else { Err(ScanError::Open) }
+}
+
+/// Whether a name or a word begins here and is this one.
+fn is_word(before: &[u8], rest: &[u8], word: &[u8]) -> bool {
+    !before.last().is_some_and(|b| in_name(*b))
+        && rest.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
+        && !rest.get(word.len()).is_some_and(|b| in_name(*b))
+}
+
+/// Whether a text ends with digits that belong to no name.
+fn ends_with_number(text: &[u8]) -> bool {
+    let name = text.iter().rev().take_while(|b| in_name(**b)).count();
+    let token = &text[text.len() - name..];
+    !token.is_empty() && token.iter().all(u8::is_ascii_digit) && !text[..text.len() - name].ends_with(b"\"")
+}
+
+/// The number of a parameter; 0 if a quoted text begins here.
+fn parameter(text: &[u8]) -> Result<u32, ScanError> {
+    let digits = text[1..].iter().take_while(|b| b.is_ascii_digit());
+    let number = digits.fold(0_u32, |number, digit| number.saturating_mul(10).saturating_add(u32::from(digit - b'0')));
+    if number > PARAMETERS_MAX { Err(ScanError::Parameter) } else { Ok(number) }
 }
 
 /// The length of a quoted text; a doubled quote does not end it.
@@ -153,7 +206,7 @@ mod tests {
             "id IN (SELECT id FROM t WHERE (a))",
             "a = $1) ".trim_end_matches(") "),
         ] {
-            assert_eq!(one_expression(sql), Ok(()), "{sql}");
+            assert!(one_expression(sql).is_ok(), "{sql}");
         }
     }
 
@@ -181,6 +234,50 @@ mod tests {
         ] {
             assert_eq!(one_expression(sql), Err(error), "{sql:?}");
         }
+    }
+
+    #[test]
+    fn what_may_lie_in_a_schema_is_noticed() {
+        let qualified = |sql: &str| one_expression(sql).unwrap().qualified;
+        for sql in [
+            "t.a = 1",
+            "a = 'x'::public.evil",
+            "a = 'x'::\"public\".\"evil\"",
+            "a = CAST('x' AS s . t)",
+            "a OPERATOR(public.=) 1",
+            "public/**/./**/f(a)",
+            "x1.f(a)",
+            "\"x\"1.f(a)",
+            "\"1\".f(a)",
+            "a IN (SELECT 1)",
+            "a IN (sElEcT 1)",
+            "U&\"public\" = 1",
+        ] {
+            assert!(qualified(sql), "{sql}");
+        }
+        for sql in [
+            "a = 1.5",
+            "a = .5",
+            "a = 1.",
+            "a = 1.e3",
+            "a = 'x.y'",
+            "\"a.b\" = 1",
+            "a -- t.b",
+            "selected = 1",
+            "a & b = 1",
+        ] {
+            assert!(!qualified(sql), "{sql}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_counted() {
+        let parameters = |sql: &str| one_expression(sql).map(|scanned| scanned.parameters);
+        assert_eq!(parameters("a = $2 OR b = $1"), Ok(2));
+        assert_eq!(parameters("a = '$7' OR a$9 = 1 OR b = $x$ $8 $x$"), Ok(0));
+        assert_eq!(parameters("a = $10000"), Ok(10_000));
+        assert_eq!(parameters("a = $10001"), Err(ScanError::Parameter));
+        assert_eq!(parameters("a = $99999999999999999999"), Err(ScanError::Parameter));
     }
 
     proptest! {

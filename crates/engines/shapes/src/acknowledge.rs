@@ -1,0 +1,74 @@
+//! How far Postgres may be told that we are.
+
+use crate::engine::Engine;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use thalweg_base::Lsn;
+
+/// How often a position is noted that Postgres is to be told of: in between it keeps a little more of its log.
+const NOTE_EVERY: Duration = Duration::from_millis(200);
+
+/// Positions of one stream on their way into the journal.
+pub(crate) struct Acknowledge {
+    /// Ends of transactions, each with the end of the journal's frame that must be durable before it is passed.
+    waiting: VecDeque<(Lsn, u64)>,
+    /// Everything before it is durable.
+    passed: u64,
+    /// A position, and the frame that notes it.
+    noting: Option<(u64, Lsn)>,
+    noted: Instant,
+    /// Postgres waits for an answer.
+    urgent: bool,
+    /// What Postgres may be told.
+    told: u64,
+}
+
+impl Acknowledge {
+    /// `from`: where the stream starts.
+    pub(crate) fn new(from: u64) -> Self {
+        let noted = Instant::now();
+        Self { waiting: VecDeque::new(), passed: from, noting: None, noted, urgent: false, told: from }
+    }
+
+    /// Everything before `position` was applied, by what was written up to `frame`.
+    pub(crate) fn reached(&mut self, frame: Lsn, position: u64) {
+        match self.waiting.back_mut() {
+            Some((last, end)) if *last == frame => *end = position,
+            _ => self.waiting.push_back((frame, position)),
+        }
+    }
+
+    /// Postgres is to be told soon.
+    pub(crate) fn hurry(&mut self) {
+        self.urgent = true;
+    }
+
+    /// Whether something is on its way into the journal.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty() || self.noting.is_some()
+    }
+
+    /// What Postgres may be told: it is durable, and so is that it was told.
+    pub(crate) fn told(&mut self, engine: &Engine) -> u64 {
+        let durable = engine.store.durable();
+        while let Some((_, end)) = self.waiting.pop_front_if(|(frame, _)| *frame <= durable) {
+            self.passed = end;
+        }
+        if let Some((position, _)) = self.noting.take_if(|(_, frame)| *frame <= durable) {
+            self.told = position;
+        }
+        let is_time = self.urgent || self.noted.elapsed() >= NOTE_EVERY;
+        if self.passed > self.told && self.noting.is_none() && is_time {
+            (self.noted, self.urgent) = (Instant::now(), false);
+            match engine.bookmark.acknowledge(&engine.store, self.passed, engine.positions.anchor()) {
+                Ok(frame) => {
+                    self.noting = Some((self.passed, frame));
+                    engine.store.kick();
+                }
+                // There will be space again; until then Postgres keeps its log.
+                Err(error) => tracing::debug!(%error, "a position cannot be noted"),
+            }
+        }
+        self.told
+    }
+}

@@ -1,0 +1,135 @@
+//! Sessions with Postgres: the one place where they are opened, and what holds in each transaction.
+//!
+//! A role or a database may have settings of its own, and a transaction pooler lends server processes that others have changed and will use
+//! again. So nothing is taken for granted and nothing is left behind: whatever is asked is a transaction that begins with
+//! [`settings::local`].
+
+mod endpoint;
+mod settings;
+
+pub(crate) use endpoint::{Endpoint, Followed, Place};
+pub(crate) use settings::Limits;
+
+use super::cancel::Cancel;
+use super::error::SourceError;
+use settings::Has;
+use std::sync::Arc;
+use std::time::Duration;
+use thalweg_wire::pg::{CancelToken, Conn, CopyOut, Error, ResultSet, ServerVersion, Statement, TransactionStatus};
+
+/// How long a snapshot waits until it is known which server is followed: a start and a failover take that long.
+const FOLLOWED_WITHIN: Duration = Duration::from_secs(5);
+
+/// A connection for questions, and whether the present one is still wanted.
+#[derive(Debug)]
+pub(crate) struct Session {
+    conn: Conn,
+    pub(crate) cancel: Arc<Cancel>,
+    followed: Arc<Followed>,
+    has: Has,
+    /// The server says where it stands in its history; some providers keep that from users.
+    tells_place: bool,
+    /// The server is not the one that changes come from.
+    is_elsewhere: bool,
+    /// How many sources had been left when this session was opened.
+    left: u64,
+}
+
+impl Session {
+    /// Runs statements that change nothing, in a transaction of their own and one message; the rows of the last one.
+    pub(crate) fn ask(&mut self, sql: &str) -> Result<ResultSet, Error> {
+        self.run("READ ONLY", Limits::SHORT, sql)
+    }
+
+    /// Runs statements in a transaction of their own and one message: all of them, or none.
+    pub(crate) fn change(&mut self, lock: Duration, sql: &str) -> Result<ResultSet, Error> {
+        self.run("READ WRITE", Limits { lock, ..Limits::SHORT }, sql)
+    }
+
+    /// Several statements in one message are one transaction, which an error rolls back: also through a pooler.
+    fn run(&mut self, mode: &str, limits: Limits, sql: &str) -> Result<ResultSet, Error> {
+        let settings = settings::local(self.has, limits);
+        let sql = format!("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, {mode}; {settings}{sql}");
+        Ok(self.conn.simple(&sql)?.pop().unwrap_or_default())
+    }
+
+    /// Begins a transaction that sees one moment and changes nothing. `first` may take locks before its last statement, whose rows these are,
+    /// takes the snapshot.
+    pub(super) fn begin(&mut self, limits: Limits, first: &str) -> Result<ResultSet, Error> {
+        let settings = settings::local(self.has, limits);
+        let sql = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings}{first}");
+        Ok(self.conn.simple(&sql)?.pop().unwrap_or_default())
+    }
+
+    /// A statement within the transaction that [`Session::begin`] began.
+    pub(super) fn within(&mut self, sql: &str) -> Result<ResultSet, Error> {
+        Ok(self.conn.simple(sql)?.pop().unwrap_or_default())
+    }
+
+    /// Rows within the transaction that [`Session::begin`] began.
+    pub(super) fn copy_out(&mut self, sql: &str) -> Result<CopyOut<'_>, Error> {
+        self.conn.copy_out(sql)
+    }
+
+    /// Has the server read a statement; nothing runs. `types`: of the first parameters.
+    pub(super) fn describe(&mut self, sql: &str, types: &[u32]) -> Result<Statement, Error> {
+        self.begin(Limits::SHORT, "")?;
+        let described = self.conn.describe(sql, types);
+        self.roll_back();
+        described
+    }
+
+    /// Ends a transaction that is still open.
+    pub(crate) fn roll_back(&mut self) {
+        if !self.conn.is_poisoned() && self.conn.transaction_status() != TransactionStatus::Idle {
+            // If it fails the connection is poisoned, or still in a transaction, and its owner does not use it again.
+            let _ = self.conn.simple("ROLLBACK");
+        }
+    }
+
+    /// Whether another question can be asked, of the server that changes come from.
+    #[must_use]
+    pub(crate) fn is_usable(&self) -> bool {
+        !self.is_elsewhere
+            && self.left == self.followed.left()
+            && !self.conn.is_poisoned()
+            && self.conn.transaction_status() == TransactionStatus::Idle
+    }
+
+    /// Whether the server is still there.
+    pub(super) fn is_alive(&mut self) -> bool {
+        self.conn.simple("").is_ok()
+    }
+
+    pub(crate) fn server_version(&self) -> ServerVersion {
+        self.conn.server_version()
+    }
+
+    /// What another thread needs to interrupt a query.
+    pub(super) fn cancel_token(&self) -> Option<CancelToken> {
+        self.conn.cancel_token()
+    }
+
+    /// How long each later call waits for the server to say anything; `None`: for ever.
+    pub(super) fn set_read_timeout(&mut self, timeout: Option<Duration>) {
+        self.conn.set_read_timeout(timeout);
+    }
+
+    /// Columns of a `SELECT` that tell where the server stands in its history, for [`Session::check_place`].
+    pub(super) fn place_columns(&self) -> &'static str {
+        if self.tells_place { endpoint::PLACE } else { "NULL, NULL" }
+    }
+
+    /// Refuses what a server says that is not where changes come from: an address may lead to the old primary for a while. Then the session
+    /// is of no use.
+    pub(super) fn check_place(&mut self, system: Option<&str>, timeline: Option<&str>) -> Result<(), SourceError> {
+        let checked = self.followed.check(Place::read(system, timeline).as_ref(), FOLLOWED_WITHIN);
+        self.is_elsewhere = matches!(checked, Err(SourceError::Elsewhere { .. }));
+        checked
+    }
+
+    #[cfg(test)]
+    pub(crate) fn conn(&mut self) -> &mut Conn {
+        &mut self.conn
+    }
+}
