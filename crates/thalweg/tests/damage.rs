@@ -218,3 +218,38 @@ fn a_lost_object_is_damage() {
     server.append("other", b"and more\n");
     assert_eq!(server.read("other").into_bytes(), words);
 }
+
+/// Makes a token and appends its lines to the file.
+fn token(file: &Path, name: &str, scope: &str) -> String {
+    use std::io::Write;
+    let made = thalweg(&["token", "new", "--name", name, scope, "*"]);
+    fs::File::options().create(true).append(true).open(file).unwrap().write_all(&made.stdout).unwrap();
+    said(&made).lines().last().unwrap().to_owned()
+}
+
+#[test]
+fn only_administrators_ask_for_a_check_and_learn_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, tokens) = (dir.path().join("data"), dir.path().join("tokens.toml"));
+    let (reader, admin) = (token(&tokens, "reader", "--read"), token(&tokens, "admin", "--admin"));
+    let server = Server::start(&data, &["--tokens", path(&tokens), "--auth", "on", "--scrub-rate", "0"]);
+    for (method, secret, status) in [
+        ("GET", None, 401),
+        ("POST", None, 401),
+        ("GET", Some(&reader), 403),
+        ("POST", Some(&reader), 403),
+        ("GET", Some(&admin), 200),
+        ("POST", Some(&admin), 202),
+        ("DELETE", Some(&admin), 405),
+    ] {
+        let bearer = secret.map(|secret| format!("Bearer {secret}"));
+        let headers: Vec<_> = bearer.iter().map(|bearer| ("authorization", bearer.as_str())).collect();
+        let (head, body) = server.ask(method, "/v1/admin/check", &headers, b"");
+        assert_eq!(head.status(), status, "{method} {}", String::from_utf8_lossy(&body));
+    }
+    assert_eq!(server.get("/health"), (200, b"ok\n".to_vec()), "for everybody");
+    assert!(!check(&["--server", &server.url, "--token", &reader]).0);
+    // It is read although nothing is read unasked.
+    let (whole, said) = check(&["--server", &server.url, "--token", &admin]);
+    assert!(whole, "{said}");
+}

@@ -203,7 +203,10 @@ fn a_torn_tail_is_discarded_even_if_whole_frames_follow() {
     assert!(journal.begin().unwrap());
     disk.crash_kill();
     damage(&disk, &newest(&disk), HEADER + torn.lsn.0 + 20);
+    let report = verify(&disk, Bounds::default());
+    assert!(report.problem.is_none() && report.damage.is_empty(), "it is no damage: {report:?}");
     let (journal, frames) = open(&disk);
+    assert_eq!(inspect(&journal), [], "nor is it later");
     assert_eq!(frames.len(), 1);
     assert_eq!(journal.end(), torn.lsn);
     assert!(matches!(journal.read(&[whole]).wait(), Err(ReadError::NotWritten(_))));

@@ -98,7 +98,7 @@ pub struct DamagedLog {
 pub struct DamageStats {
     /// Places that are damaged now, in the order of [`Place::KINDS`].
     pub places: [u64; Place::KINDS.len()],
-    /// Places that were found since the start and are not remembered, because there were too many.
+    /// Places that the pass under way, or the last one, has found and that are not remembered, because there are too many.
     pub left_out: u64,
 }
 
@@ -139,20 +139,24 @@ struct State {
 pub(crate) struct Register(Mutex<State>);
 
 impl Register {
-    /// Counts damage that was met; whether it is new.
+    /// Counts damage that was met; whether it is remembered.
     pub(crate) fn note(&self, place: Place, what: impl ToString) -> bool {
         let mut state = self.0.lock();
         if let Some(known) = state.covering(place) {
             known.times += 1;
             known.doubted = false;
-            return false;
+            return true;
         }
         if state.places.len() == DAMAGES_MAX {
-            state.left_out += 1;
             return false;
         }
         state.places.insert(place, Known { what: what.to_string(), times: 1, ..Known::default() });
         true
+    }
+
+    /// There are too many to remember another one. A pass meets each of them once.
+    fn leave_out(&self) {
+        self.0.lock().left_out += 1;
     }
 
     fn locate(&self, place: Place, located: Located) {
@@ -313,7 +317,9 @@ impl<A: Attachment> Logs<A> {
     pub(crate) fn note_found(&self, place: Place, what: &str) {
         let located = self.locate(&self.sealed.root(), place);
         if self.is_live(place, &located) {
-            self.damage.note(place, what);
+            if !self.damage.note(place, what) {
+                self.damage.leave_out();
+            }
             self.damage.locate(place, located);
         }
     }
@@ -361,5 +367,37 @@ pub(crate) fn place_of_directory_error(error: &DirectoryError) -> Option<(Place,
         }
         DirectoryError::Newer { object, .. } => Some((Place::Directory { object: *object, at: 0 }, error.to_string())),
         _ => None,
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_places_are_remembered_and_no_more() {
+        let register = Register::default();
+        let place = |at| Place::Object { object: ObjectId(1), at };
+        for at in 0..DAMAGES_MAX as u64 {
+            assert!(register.note(place(at), "rotten"));
+        }
+        assert!(!register.note(place(u64::MAX), "one more"));
+        assert!(register.note(place(0), "known already"));
+        register.leave_out();
+        assert_eq!(register.stats().total(), DAMAGES_MAX as u64 + 1);
+        register.doubt_all();
+        assert!(register.note(place(7), "still so"));
+        register.forget_doubted(|place| place.object() == Some(ObjectId(1)));
+        assert_eq!(register.stats().total(), 1, "the rest was mended");
+    }
+
+    #[test]
+    fn damage_within_known_damage_of_the_journal_is_the_same() {
+        let register = Register::default();
+        let place = |at, end| Place::Journal { at: Lsn(at), end: Lsn(end) };
+        register.note(place(100, 200), "a batch");
+        register.note(place(120, 150), "a frame of it");
+        register.note(place(190, 250), "more than that");
+        assert_eq!(register.stats().total(), 2);
     }
 }
