@@ -42,6 +42,15 @@ fn tokens_for_patterns_and_for_the_past_are_refused() {
     rig.ok("token new --name a --read *");
 }
 
+/// The log's whole lines, once it says that the server listens: a thread of its own writes them, perhaps after the ready file.
+fn until_listening(rig: &Rig) -> String {
+    rig.until("the log says so", || {
+        let log = rig.log();
+        let whole = log.rfind('\n').map_or("", |end| &log[..=end]);
+        whole.contains("listening on").then(|| whole.to_owned())
+    })
+}
+
 #[test]
 fn a_log_for_programs_has_no_banner_beside_it() {
     let mut rig = Rig::alone();
@@ -49,7 +58,7 @@ fn a_log_for_programs_has_no_banner_beside_it() {
     let log = std::fs::File::create(rig.path("log")).unwrap();
     rig.serve(&["--log-format", "json"], |command| command.stdout(out).stderr(log));
     assert_eq!(std::fs::read_to_string(rig.path("out")).unwrap(), "");
-    let said = rig.log();
+    let said = until_listening(&rig);
     assert!(said.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()), "{said}");
     let listening = said.lines().find(|line| line.contains("listening on")).unwrap();
     assert!(listening.contains(&rig.address) && listening.contains("no tokens"), "{listening}");
@@ -59,7 +68,8 @@ fn a_log_for_programs_has_no_banner_beside_it() {
 fn the_first_lines_of_a_new_server_do_not_read_like_a_fault() {
     let rig = Rig::start(&[]);
     // Tests may run as root, which is worth a warning of its own.
-    let said: String = rig.log().split_inclusive('\n').filter(|line| !line.contains("runs as root")).collect();
+    let said: String =
+        until_listening(&rig).split_inclusive('\n').filter(|line| !line.contains("runs as root")).collect();
     assert!(said.contains("the data is open") && said.contains("listening on http://"), "{said}");
     for word in ["WARN", "ERROR", "stopped", "recovered"] {
         assert!(!said.contains(word), "{said}");
