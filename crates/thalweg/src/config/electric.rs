@@ -10,6 +10,7 @@ use std::time::Duration;
 
 /// The variables that are read.
 pub(super) const NAMES: &[&str] = &[
+    "CLEANUP_REPLICATION_SLOTS_ON_SHUTDOWN",
     "ELECTRIC_CACHE_MAX_AGE",
     "ELECTRIC_CACHE_STALE_AGE",
     "ELECTRIC_DATABASE_CA_CERTIFICATE_FILE",
