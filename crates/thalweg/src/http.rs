@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn door() -> Door {
-        Door::new(&crate::config::load(crate::config::Settings::default(), None).unwrap(), None)
+        Door::new(&crate::config::load(crate::config::Settings::default(), None).unwrap(), None, 4437)
     }
 
     fn get(path: &str, health: Health) -> (u16, String) {

@@ -104,7 +104,9 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     ));
     let backups = Backups::start(&kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
     let backups = Arc::new(backups);
-    let door = Arc::new(Door::new(config, auth.clone()));
+    let bound =
+        Server::bind(server_config(config, tls)).with_context(|| format!("cannot listen on {}", config.listen))?;
+    let door = Arc::new(Door::new(config, auth.clone(), bound.local_addr().port()));
     let front = Arc::new(Front::new(
         Arc::clone(&streams),
         Arc::clone(&subscriptions),
@@ -114,11 +116,9 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         Arc::clone(&door),
         served.as_ref().map(|served| served.shapes.service()),
     ));
-    let server = Server::start(server_config(config, tls), front, gate);
-    let server = Arc::new(server.with_context(|| format!("cannot listen on {}", config.listen))?);
+    let server = Arc::new(bound.serve(front, gate).context("cannot start the event loops")?);
     vitals.watch(&server);
     folder.note_served();
-    door.listens_on(server.local_addr().port());
     let announcement = announce::ready(config, server.local_addr())?;
 
     let signal = stop.wait();

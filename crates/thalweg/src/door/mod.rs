@@ -11,8 +11,8 @@ use crate::config::{Config, Switch};
 use crate::http::plain;
 use crate::{logs, metrics};
 use origins::Origins;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use thalweg_shapes::{Denied, Granted, ShapesService};
 use thalweg_wire::http::{Method, Request, Response};
 
@@ -74,25 +74,21 @@ pub(crate) struct Door {
     /// Routes of shapes ask for a secret or a token of their own.
     shapes_guarded: bool,
     refused: [AtomicU64; CODES.len()],
-    port: OnceLock<u16>,
+    /// Where the server listens.
+    port: u16,
     streams_max: u64,
 }
 
 impl Door {
-    pub(crate) fn new(config: &Config, auth: Option<Arc<Auth>>) -> Self {
+    pub(crate) fn new(config: &Config, auth: Option<Arc<Auth>>, port: u16) -> Self {
         Self {
             origins: Origins::of(config, auth.as_ref().is_some_and(|auth| auth.is_everywhere())),
             auth,
             shapes_guarded: config.serves_shapes() && config.shape_insecure == Switch::Off,
             refused: Default::default(),
-            port: OnceLock::new(),
+            port,
             streams_max: config.max_streams,
         }
-    }
-
-    /// The port is known once the server listens; until then no name with a port is ours.
-    pub(crate) fn listens_on(&self, port: u16) {
-        let _ = self.port.set(port);
     }
 
     /// The answer to a request that is not to reach the routes. `None` lets it pass. With `whole` the body is there.
@@ -121,7 +117,7 @@ impl Door {
         if of_shapes && self.shapes_guarded && !self.origins.are_named() {
             return None;
         }
-        self.origins.refuse(request, self.port.get().copied())
+        self.origins.refuse(request, self.port)
     }
 
     fn refuse(&self, refused: &Refused) -> Response {

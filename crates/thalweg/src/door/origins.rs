@@ -56,7 +56,7 @@ impl Origins {
     }
 
     /// Why the request is not answered, if it is not. `port`: where the server listens.
-    pub(super) fn refuse(&self, request: &Request<'_>, port: Option<u16>) -> Option<Refused> {
+    pub(super) fn refuse(&self, request: &Request<'_>, port: u16) -> Option<Refused> {
         let host = request.headers.get("host").unwrap_or_default();
         if !self.hosts.all && !self.is_ours(host, port) {
             return Some(Refused::Host(shown(host)));
@@ -71,12 +71,12 @@ impl Origins {
         given.find(|(_, origin)| !self.may_use(origin, host)).map(|(_, origin)| Refused::Origin(shown(origin)))
     }
 
-    fn is_ours(&self, host: &[u8], port: Option<u16>) -> bool {
+    fn is_ours(&self, host: &[u8], port: u16) -> bool {
         let Ok(host) = std::str::from_utf8(host) else { return false };
         let Some((name, given)) = split(host) else { return false };
         self.hosts.lists(host)
             || self.hosts.lists(name)
-            || (is_loopback(name) && Some(given.unwrap_or(self.default_port)) == port)
+            || (is_loopback(name) && given.unwrap_or(self.default_port) == port)
     }
 
     /// Pages of this machine, those that are listed, and those that came from here.

@@ -5,9 +5,7 @@ use thalweg_wire::http::{Body, Headers};
 const PORT: u16 = 4437;
 
 fn door(settings: Settings, auth: Option<Arc<Auth>>) -> Door {
-    let door = Door::new(&load(settings, None).unwrap(), auth);
-    door.listens_on(PORT);
-    door
+    Door::new(&load(settings, None).unwrap(), auth, PORT)
 }
 
 fn open(hosts: &str, origins: &str) -> Door {

@@ -11,7 +11,7 @@ mod service;
 #[doc(hidden)]
 pub use framing::fuzz_framing;
 pub use pool::{Fetch, Pool, Promise};
-pub use server::{IdentityError, Server, ServerConfig, ServerStats, TlsIdentity, Waits};
+pub use server::{Bound, IdentityError, Server, ServerConfig, ServerStats, TlsIdentity, Waits};
 pub use service::{
     Body, BodySource, Context, Gate, Headers, Method, Pending, Poll, Pull, Reply, Request, Response, Service, Sink,
     Waker,

@@ -1,7 +1,7 @@
 //! A client that says exactly what it is told to.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use thalweg_wire::http::Server;
 
@@ -32,7 +32,11 @@ impl Answer {
 
 impl Client {
     pub(crate) fn new(server: &Server) -> Self {
-        let socket = TcpStream::connect(server.local_addr()).unwrap();
+        Self::at(server.local_addr())
+    }
+
+    pub(crate) fn at(address: SocketAddr) -> Self {
+        let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         socket.set_nodelay(true).unwrap();
         let tls = crate::IDENTITY.map(|identity| Box::new(identity().session()));

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use thalweg_base::{Lsn, Until};
 use thalweg_wire::http::{
-    Body, BodySource, Context, Gate, Pending, Poll, Pull, Reply, Request, Response, Server, ServerConfig, Service,
-    Sink, Waker,
+    Body, BodySource, Bound, Context, Gate, Pending, Poll, Pull, Reply, Request, Response, Server, ServerConfig,
+    Service, Sink, Waker,
 };
 
 #[derive(Default)]
@@ -238,10 +238,19 @@ pub(crate) fn stand() -> Stand {
 }
 
 pub(crate) fn stand_with(change: impl FnOnce(&mut ServerConfig)) -> Stand {
+    serve(bind_with(change))
+}
+
+/// A server that does not serve yet.
+pub(crate) fn bind_with(change: impl FnOnce(&mut ServerConfig)) -> Bound {
     let mut config = ServerConfig { reactors: 1, ..ServerConfig::default() };
     config.tls = crate::IDENTITY.map(|identity| identity().server());
     change(&mut config);
+    Server::bind(config).unwrap()
+}
+
+pub(crate) fn serve(bound: Bound) -> Stand {
     let (paths, gate) = (Arc::new(Paths::default()), Arc::new(Gate::default()));
-    let server = Server::start(config, Arc::<Paths>::clone(&paths), Arc::clone(&gate)).unwrap();
+    let server = bound.serve(Arc::<Paths>::clone(&paths), Arc::clone(&gate)).unwrap();
     Stand { server, paths, gate }
 }

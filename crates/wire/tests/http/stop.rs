@@ -1,5 +1,5 @@
 use crate::client::{Client, eventually, get, post};
-use crate::service::stand;
+use crate::service::{bind_with, serve, stand};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,15 @@ fn stopping_finishes_what_is_in_flight() {
     });
     assert!(TcpStream::connect(stand.server.local_addr()).is_err());
     assert_eq!(stand.server.stats().connections_active, 0);
+}
+
+#[test]
+fn a_client_that_comes_before_the_server_serves_waits_and_is_answered() {
+    let bound = bind_with(|_| {});
+    let mut client = Client::at(bound.local_addr());
+    let stand = serve(bound);
+    assert_eq!(stand.server.local_addr(), client.socket.peer_addr().unwrap());
+    assert_eq!(client.get("/").status, 200);
 }
 
 #[test]

@@ -38,6 +38,7 @@ use reactor::Reactor;
 use stats::Counters;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -61,40 +62,24 @@ struct EventLoop {
 impl Server {
     /// Binds the port and starts the event loops. Replies that `service` holds are released by `gate`.
     pub fn start(config: ServerConfig, service: Arc<dyn Service>, gate: Arc<Gate>) -> io::Result<Self> {
+        Self::bind(config)?.serve(service, gate)
+    }
+
+    /// Takes the address. Who connects from now on waits until the server serves.
+    ///
+    /// # Errors
+    ///
+    /// If the address is not free, or not of this machine.
+    pub fn bind(config: ServerConfig) -> io::Result<Bound> {
         let mut address = config.listen;
         listener::must_be_free(address)?;
-        let budget = Arc::new(Budget::new(config.max_buffered));
-        let crowd = Crowd::new(config.max_connections, config.max_connections_per_peer);
-        let mut server = Self { address, gate, loops: Vec::new(), threads: Mutex::new(Vec::new()) };
-        let mut reactors = Vec::new();
+        let mut listeners = Vec::new();
         for _ in 0..config.reactors.max(1) {
             let (listener, bound) = listener::open(address)?;
             address = bound;
-            let mailbox = Arc::new(Mailbox::new()?);
-            let counters = Arc::new(Counters::default());
-            let env = Env {
-                service: Arc::clone(&service),
-                gate: Arc::clone(&server.gate),
-                mailbox: Arc::clone(&mailbox),
-                counters: Arc::clone(&counters),
-                budget: Arc::clone(&budget),
-                crowd: Arc::clone(&crowd),
-                config: config.clone(),
-                clock: Clock::new(),
-                stopping: false,
-            };
-            reactors.push(Reactor::new(listener, env)?);
-            let bell = Arc::clone(&mailbox);
-            let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || bell.bell.ring_at_gate());
-            server.loops.push(EventLoop { mailbox, counters, wake });
+            listeners.push(listener);
         }
-        server.address = address;
-        server.gate.loops.write().extend(server.loops.iter().map(|one| Arc::clone(&one.wake)));
-        for (number, reactor) in reactors.into_iter().enumerate() {
-            let thread = std::thread::Builder::new().name(format!("http-{number}")).spawn(move || reactor.run())?;
-            server.threads.lock().push(thread);
-        }
-        Ok(server)
+        Ok(Bound { config, address, listeners })
     }
 
     /// Where it listens.
@@ -124,6 +109,59 @@ impl Server {
         let mut sum = ServerStats::default();
         self.loops.iter().for_each(|one| one.counters.add_to(&mut sum));
         sum
+    }
+}
+
+/// An address that is taken, and not served yet.
+pub struct Bound {
+    config: ServerConfig,
+    address: SocketAddr,
+    listeners: Vec<OwnedFd>,
+}
+
+impl Bound {
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts the event loops.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no thread or no event queue.
+    pub fn serve(self, service: Arc<dyn Service>, gate: Arc<Gate>) -> io::Result<Server> {
+        let Self { config, address, listeners } = self;
+        let budget = Arc::new(Budget::new(config.max_buffered));
+        let crowd = Crowd::new(config.max_connections, config.max_connections_per_peer);
+        let mut server = Server { address, gate, loops: Vec::new(), threads: Mutex::new(Vec::new()) };
+        let mut reactors = Vec::new();
+        for listener in listeners {
+            let mailbox = Arc::new(Mailbox::new()?);
+            let counters = Arc::new(Counters::default());
+            let env = Env {
+                service: Arc::clone(&service),
+                gate: Arc::clone(&server.gate),
+                mailbox: Arc::clone(&mailbox),
+                counters: Arc::clone(&counters),
+                budget: Arc::clone(&budget),
+                crowd: Arc::clone(&crowd),
+                config: config.clone(),
+                clock: Clock::new(),
+                stopping: false,
+            };
+            reactors.push(Reactor::new(listener, env)?);
+            let bell = Arc::clone(&mailbox);
+            let wake: Arc<dyn Fn() + Send + Sync> = Arc::new(move || bell.bell.ring_at_gate());
+            server.loops.push(EventLoop { mailbox, counters, wake });
+        }
+        server.gate.loops.write().extend(server.loops.iter().map(|one| Arc::clone(&one.wake)));
+        for (number, reactor) in reactors.into_iter().enumerate() {
+            let thread = std::thread::Builder::new().name(format!("http-{number}")).spawn(move || reactor.run())?;
+            server.threads.lock().push(thread);
+        }
+        Ok(server)
     }
 }
 
