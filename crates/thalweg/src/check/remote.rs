@@ -2,6 +2,7 @@
 
 use super::listed;
 use crate::client::{Call, PATIENCE, Server, Target};
+use crate::human;
 use crate::progress::Progress;
 use anyhow::{Context, bail};
 use std::io::Read;
@@ -51,7 +52,7 @@ fn report(url: &str, progress: &listed::Progress) -> anyhow::Result<()> {
     let unchecked = progress.unchecked.len() as u64 + progress.unchecked_more;
     match (progress.counts.damage, unchecked) {
         (0, 0) => {
-            println!("the data of {url} is whole: {} MiB read", progress.read_bytes >> 20);
+            println!("the data of {url} is whole: {} read", human::size(progress.read_bytes));
             Ok(())
         }
         (0, unchecked) => bail!("{unchecked} parts of the data of {url} could not be read; try again"),
