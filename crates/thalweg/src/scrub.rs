@@ -143,6 +143,7 @@ impl Scrubs {
         let damage: Vec<Listed> = named.collect();
         let DamageStats { left_out, .. } = self.damage();
         Progress {
+            asked: state.asked,
             finished: state.finished,
             running: state.running,
             read_bytes: state.read_bytes,
@@ -161,7 +162,6 @@ fn answer(status: u16, body: &serde_json::Value) -> Response {
     Response::new(status)
         .header("content-type", "application/json")
         .header("cache-control", "no-store")
-        .header("x-content-type-options", "nosniff")
         .body(body.to_string())
 }
 
