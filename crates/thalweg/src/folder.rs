@@ -244,8 +244,8 @@ fn hold(path: &Path, files: &[&File], how: FlockOperation, patience: Duration) -
             let holder = fs::read_to_string(path.join("LOCK")).ok();
             let holder = holder.as_deref().map(str::trim).filter(|pid| !pid.is_empty()).unwrap_or("unknown");
             bail!(
-                "the data folder {} is in use by another thalweg process (pid {holder}); stop that one, or give each its own \
-                 --data",
+                "the data folder {} is in use by another thalweg process (pid {holder}): stop that one first, or name another \
+                 folder",
                 path.display()
             );
         }

@@ -129,6 +129,10 @@ pub(crate) fn run(args: StatusArgs) -> Result<(), Failure> {
     let server = Server::new(&args.target, Some(if args.quiet { Duration::ZERO } else { PATIENCE }))?;
     // The answer of a server that is not well is an answer.
     let health = match server.ask_once(&Call::new(Method::GET, server.at("/health"))) {
+        Err(Failure::Refused(Refusal { status: 404, .. })) => {
+            let why = "/health is not there; is this the address of a thalweg, without a path such as /v1/stream?";
+            return Err(Failure::Local(format!("{}{why}", server.base())));
+        }
         Err(Failure::Refused(Refusal { status, message, .. })) => Err(format!("{status}: {message}")),
         answer => Ok(first_line(&mut answer?)?),
     };
