@@ -342,10 +342,26 @@ fn check_database(flag: &str, url: &str) -> anyhow::Result<()> {
     }
 }
 
+/// Refuses settings that cannot be, or do not fit together.
 fn check(config: &Config) -> anyhow::Result<()> {
     check_data(&config.data)?;
     check_database("database-url", &config.database_url)?;
     check_database("query-database-url", &config.query_database_url)?;
+    check_journal(config)?;
+    check_serving(config)?;
+    if config.serves_shapes() {
+        check_access_to_shapes(config)?;
+        check_replication(config)?;
+        check_serving_of_shapes(config)?;
+    }
+    let age = config.retention_age.0;
+    if !age.is_zero() && age.subsec_nanos() != 0 {
+        bail!("--retention-age {} must be whole seconds", config.retention_age);
+    }
+    Ok(())
+}
+
+fn check_journal(config: &Config) -> anyhow::Result<()> {
     let segment = config.journal_segment_bytes.0;
     if segment < 64 << 10 {
         bail!("--journal-segment-bytes {} is under the least size of 64KiB", config.journal_segment_bytes);
@@ -360,6 +376,10 @@ fn check(config: &Config) -> anyhow::Result<()> {
     if config.merge_fan_in < 2 {
         bail!("--merge-fan-in {} must be at least 2", config.merge_fan_in);
     }
+    Ok(())
+}
+
+fn check_serving(config: &Config) -> anyhow::Result<()> {
     if config.io_threads == 0 || config.max_connections == 0 {
         bail!("--io-threads and --max-connections must be at least 1");
     }
@@ -380,48 +400,52 @@ fn check(config: &Config) -> anyhow::Result<()> {
     if config.gzip_level > 9 {
         bail!("--gzip-level {} must be 0 to 9", config.gzip_level);
     }
-    if config.serves_shapes() {
-        match (config.shape_secret.is_empty(), config.shape_insecure) {
-            (true, Switch::Off) => bail!(
-                "--database-url (DATABASE_URL) needs --shape-secret (ELECTRIC_SECRET), which requests must give, or --shape-insecure on \
-                 (ELECTRIC_INSECURE=true) if whoever reaches the server may read the database; --database-url '' serves no shapes"
-            ),
-            (false, Switch::On) => bail!(
-                "--shape-secret (ELECTRIC_SECRET) and --shape-insecure on (ELECTRIC_INSECURE=true) contradict each other: leave one of \
-                 them out"
-            ),
-            _ => {}
-        }
-        let id = &config.replication_stream_id;
-        if id.is_empty()
-            || id.len() > 40
-            || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-        {
-            bail!("--replication-stream-id `{id}` must be 1 to 40 of a-z, 0-9 and _");
-        }
-        let is_temporary = config.has_temporary_slot();
-        if is_temporary && config.replication_failover_slot == Switch::On {
-            bail!(
-                "--replication-temporary-slot (always on in `thalweg dev`) and --replication-failover-slot contradict each other: Postgres copies \
-                 no temporary slot to standbys; leave one of them out"
-            );
-        }
-        if is_temporary && !config.database_idle.0.is_zero() {
-            bail!(
-                "--replication-temporary-slot (always on in `thalweg dev`) and --database-idle contradict each other: all shapes would be made \
-                 again after each pause; leave one of them out"
-            );
-        }
-        if config.shape_chunk_bytes.0 == 0 || config.shape_database_connections == 0 {
-            bail!("--shape-chunk-bytes and --shape-database-connections must be at least 1");
-        }
-        if config.shape_long_poll_timeout.0.is_zero() || config.shape_sse_lifetime.0.is_zero() {
-            bail!("--shape-long-poll-timeout and --shape-sse-lifetime must be longer than 0");
-        }
+    Ok(())
+}
+
+fn check_access_to_shapes(config: &Config) -> anyhow::Result<()> {
+    match (config.shape_secret.is_empty(), config.shape_insecure) {
+        (true, Switch::Off) => bail!(
+            "--database-url (DATABASE_URL) needs --shape-secret (ELECTRIC_SECRET), which requests must give, or --shape-insecure on \
+             (ELECTRIC_INSECURE=true) if whoever reaches the server may read the database; --database-url '' serves no shapes"
+        ),
+        (false, Switch::On) => bail!(
+            "--shape-secret (ELECTRIC_SECRET) and --shape-insecure on (ELECTRIC_INSECURE=true) contradict each other: leave one of \
+             them out"
+        ),
+        _ => {}
     }
-    let age = config.retention_age.0;
-    if !age.is_zero() && age.subsec_nanos() != 0 {
-        bail!("--retention-age {} must be whole seconds", config.retention_age);
+    Ok(())
+}
+
+fn check_replication(config: &Config) -> anyhow::Result<()> {
+    let id = &config.replication_stream_id;
+    if id.is_empty() || id.len() > 40 || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    {
+        bail!("--replication-stream-id `{id}` must be 1 to 40 of a-z, 0-9 and _");
+    }
+    let is_temporary = config.has_temporary_slot();
+    if is_temporary && config.replication_failover_slot == Switch::On {
+        bail!(
+            "--replication-temporary-slot (always on in `thalweg dev`) and --replication-failover-slot contradict each other: Postgres copies \
+             no temporary slot to standbys; leave one of them out"
+        );
+    }
+    if is_temporary && !config.database_idle.0.is_zero() {
+        bail!(
+            "--replication-temporary-slot (always on in `thalweg dev`) and --database-idle contradict each other: all shapes would be made \
+             again after each pause; leave one of them out"
+        );
+    }
+    Ok(())
+}
+
+fn check_serving_of_shapes(config: &Config) -> anyhow::Result<()> {
+    if config.shape_chunk_bytes.0 == 0 || config.shape_database_connections == 0 {
+        bail!("--shape-chunk-bytes and --shape-database-connections must be at least 1");
+    }
+    if config.shape_long_poll_timeout.0.is_zero() || config.shape_sse_lifetime.0.is_zero() {
+        bail!("--shape-long-poll-timeout and --shape-sse-lifetime must be longer than 0");
     }
     Ok(())
 }
