@@ -22,10 +22,10 @@ pub(crate) struct Setting {
     /// In the file; the flag has dashes for its underscores.
     pub(crate) key: &'static str,
     pub(crate) heading: &'static str,
-    /// As people write it; empty if there is none.
+    /// The default in the form of the command line; empty if there is none.
     pub(crate) default: &'static str,
     pub(crate) env: &'static str,
-    /// What a value looks like.
+    /// The placeholder of a value in the help, such as `TIME`.
     pub(crate) value: &'static str,
     pub(crate) help: &'static str,
 }

@@ -329,7 +329,7 @@ mod tests {
         let holder = format!("in use by another thalweg process (pid {})", std::process::id());
         let refused = Folder::take_existing(dir.path()).err().unwrap().to_string();
         assert!(refused.contains(&holder), "{refused}");
-        // Without its file the folder is locked as well.
+        // The folder itself is locked too, so removing LOCK releases nothing.
         fs::remove_file(dir.path().join("LOCK")).unwrap();
         assert!(Folder::take_existing(dir.path()).is_err());
         assert!(refusal(dir.path()).contains("in use by another thalweg process"));

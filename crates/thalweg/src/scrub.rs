@@ -18,7 +18,7 @@ use thalweg_base::Millis;
 use thalweg_log::{Attachment, Damage, DamageStats, Logs, Scrub, Unchecked};
 use thalweg_wire::http::{Method, Request, Response};
 
-/// Where it is served.
+/// The path of these requests.
 pub(crate) const SERVED: &str = "/v1/admin/check";
 
 /// How often damage is located that reads have met.
@@ -57,7 +57,7 @@ impl<A: Attachment + Sync> Unit for Logs<A> {
     }
 }
 
-/// Where the passes stand.
+/// The progress of passes, and the requests for them.
 #[derive(Clone, Debug, Default)]
 struct State {
     /// Full passes that were asked for; each counts up.
@@ -89,7 +89,7 @@ pub(crate) struct Stats {
 /// The units that are scrubbed, and where that stands.
 #[derive(Default)]
 pub(crate) struct Scrubs {
-    /// With the folder of each, below the data folder.
+    /// Each unit with its folder, below the data folder.
     units: Vec<(&'static str, Arc<dyn Unit>)>,
     state: Mutex<State>,
 }
