@@ -30,7 +30,7 @@ const UNCHECKED_MAX: usize = 16;
 trait Unit: Send + Sync {
     fn step(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked>;
     fn pass_bytes(&self) -> u64;
-    fn refresh_damage(&self, now: Millis);
+    fn refresh(&self, now: Millis);
     fn stats(&self) -> DamageStats;
     fn damages(&self) -> Vec<Damage>;
 }
@@ -44,7 +44,7 @@ impl<A: Attachment + Sync> Unit for Logs<A> {
         self.scrub_bytes()
     }
 
-    fn refresh_damage(&self, now: Millis) {
+    fn refresh(&self, now: Millis) {
         self.refresh_damage(now);
     }
 
@@ -193,7 +193,7 @@ impl Scrubber {
     pub(crate) fn step(&mut self) -> Option<Duration> {
         let now = Instant::now();
         if now >= self.next_refresh {
-            self.scrubs.units.iter().for_each(|(_, unit)| unit.refresh_damage(background::now()));
+            self.scrubs.units.iter().for_each(|(_, unit)| unit.refresh(background::now()));
             self.next_refresh = Instant::now() + REFRESH_EVERY;
         }
         self.begin(now);
@@ -248,7 +248,7 @@ impl Scrubber {
     }
 
     fn end(&mut self) {
-        self.scrubs.units.iter().for_each(|(_, unit)| unit.refresh_damage(background::now()));
+        self.scrubs.units.iter().for_each(|(_, unit)| unit.refresh(background::now()));
         let Some(pass) = self.pass.take() else { return };
         self.next_pass = Instant::now() + self.every;
         let damage = self.scrubs.damage().total();
