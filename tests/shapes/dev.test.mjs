@@ -38,6 +38,15 @@ test("dev leaves neither slot nor publication in the database", async () => {
   await eventually(async () => (await slots()).length === 0, { what: "the slot's end after kill -9" })
 })
 
+test("a publication that a killed dev left is dropped when the next one ends", async () => {
+  await dev()
+  await w.kill("SIGKILL")
+  assert.equal((await publications()).length, 1)
+  await w.serve()
+  assert.equal((await w.kill("SIGTERM")).code, 0)
+  assert.deepEqual(await publications(), [])
+})
+
 test("dev leaves a publication that it found", async () => {
   await dev({ serve: false })
   await w.sql(`CREATE PUBLICATION thalweg_publication_${w.database}`)

@@ -59,7 +59,7 @@ struct Facts {
     address: SocketAddr,
     data: PathBuf,
     durability: &'static str,
-    /// A word or two, and what they mean.
+    /// A short form for the log, and a sentence for the banner.
     access: (String, &'static str),
     transport: &'static str,
     database: (String, &'static str),

@@ -152,7 +152,7 @@ impl Background {
 enum Done {
     Something,
     Nothing,
-    /// Something, and it is to rest for this long.
+    /// Work was done; the next turn is after this pause.
     Then(Duration),
 }
 

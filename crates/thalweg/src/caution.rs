@@ -1,4 +1,4 @@
-//! What is allowed and unwise: said once, at the start.
+//! Warnings of settings and files that are allowed and unsafe, given once, at the start.
 
 use crate::config::{AuthMode, Config, Switch};
 use std::os::unix::fs::PermissionsExt;

@@ -66,6 +66,18 @@ Examples:
   THALWEG_DURABILITY=buffered thalweg serve --long-poll-timeout 500ms
 ";
 
+const DEV_HELP: &str = "\
+As `serve`, but for a person on their own machine: logs without time, shapes without a secret on a loopback address, webhooks to this machine, \
+and a replication slot of its own (--replication-stream-id is `dev` if it is unset) that is dropped at the end.
+
+Each setting can be a flag, an environment variable or a key of the file given with --config, as for `serve`.
+
+Examples:
+  thalweg dev                                   data in ./data
+  thalweg dev --database-url postgres://postgres:password@localhost/postgres
+  thalweg dev --listen 127.0.0.1:0 --data /tmp/try
+";
+
 const SHORT_SERVE_HELP: &str = "`--help` shows every setting, and `thalweg config example` prints them as a file.";
 
 /// Settings that `-h` shows; `--help` shows all.
@@ -89,7 +101,7 @@ pub(crate) enum Command {
     #[command(after_long_help = SERVE_HELP, after_help = SHORT_SERVE_HELP)]
     Serve(ServeArgs),
     /// Serve from ./data with logs for a person: for trying things out.
-    #[command(after_long_help = SERVE_HELP, after_help = SHORT_SERVE_HELP)]
+    #[command(after_long_help = DEV_HELP, after_help = SHORT_SERVE_HELP)]
     Dev(ServeArgs),
     /// Print a configuration file to begin with.
     Config(ConfigArgs),

@@ -244,8 +244,8 @@ fn hold(path: &Path, files: &[&File], how: FlockOperation, patience: Duration) -
             let holder = fs::read_to_string(path.join("LOCK")).ok();
             let holder = holder.as_deref().map(str::trim).filter(|pid| !pid.is_empty()).unwrap_or("unknown");
             bail!(
-                "the data folder {} is in use by another thalweg process (pid {holder}); stop that one, or give each its own \
-                 --data",
+                "the data folder {} is in use by another thalweg process (pid {holder}): stop that one first, or name another \
+                 folder",
                 path.display()
             );
         }
@@ -329,7 +329,7 @@ mod tests {
         let holder = format!("in use by another thalweg process (pid {})", std::process::id());
         let refused = Folder::take_existing(dir.path()).err().unwrap().to_string();
         assert!(refused.contains(&holder), "{refused}");
-        // Without its file the folder is locked as well.
+        // The folder itself is locked too, so removing LOCK releases nothing.
         fs::remove_file(dir.path().join("LOCK")).unwrap();
         assert!(Folder::take_existing(dir.path()).is_err());
         assert!(refusal(dir.path()).contains("in use by another thalweg process"));

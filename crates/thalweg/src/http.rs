@@ -18,7 +18,7 @@ pub(crate) enum Health {
     Degraded {
         damage: u64,
     },
-    /// Not all, for this reason.
+    /// Some requests cannot be served, for this reason.
     Down(String),
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Front<S, V> {
     vitals: V,
     backups: Arc<Backups>,
     scrubs: Arc<Scrubs>,
-    /// Asked before any route.
+    /// Judges every request before its route.
     door: Arc<Door>,
     /// They have a secret of their own.
     shapes: Option<ShapesService>,
@@ -90,7 +90,7 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
         Reply::Now(answer(request.method, request.path, &self.vitals, &self.door))
     }
 
-    /// What is refused need not be sent.
+    /// A request that is refused by its head need not send its body.
     fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
         self.door.judge(head, now_ms, false)
     }

@@ -111,7 +111,7 @@ pub(crate) struct Process {
     pub(crate) memory_bytes: u64,
 }
 
-/// What the process counts outside of its parts.
+/// Figures that no engine counts: of the door, the settings and the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Door {
     /// Requests that no token was asked for, by code.

@@ -10,7 +10,7 @@ const FIRST: Duration = Duration::from_secs(1);
 pub(crate) struct Progress {
     bar: ProgressBar,
     since: Instant,
-    /// It is to be shown, and is not yet.
+    /// Whether the bar is to be shown and is not shown yet.
     waits: bool,
 }
 
@@ -38,7 +38,7 @@ impl Progress {
         self.bar.set_style(style(true));
     }
 
-    /// What is done to them.
+    /// Sets the word in front of the bar, such as `checking`.
     pub(crate) fn set_message(&mut self, words: &'static str) {
         self.bar.set_message(words);
     }
@@ -48,7 +48,7 @@ impl Progress {
             self.waits = false;
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
             self.bar.tick();
-            // A server that does not answer is seen to.
+            // The bar keeps moving while no bytes come, so that a stalled transfer is visible.
             self.bar.enable_steady_tick(Duration::from_millis(500));
         }
     }
@@ -56,7 +56,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        // What a command came to is said by the command.
+        // The command itself reports its result.
         self.bar.finish_and_clear();
     }
 }

@@ -18,11 +18,11 @@ use thalweg_base::Millis;
 use thalweg_log::{Attachment, Damage, DamageStats, Logs, Scrub, Unchecked};
 use thalweg_wire::http::{Method, Request, Response};
 
-/// Where it is served.
+/// The path of these requests.
 pub(crate) const SERVED: &str = "/v1/admin/check";
 
 /// How often damage is located that reads have met.
-const REVIEW_EVERY: Duration = Duration::from_millis(500);
+const REFRESH_EVERY: Duration = Duration::from_millis(500);
 /// What could not be read, of one pass: more is only counted.
 const UNCHECKED_MAX: usize = 16;
 
@@ -30,7 +30,7 @@ const UNCHECKED_MAX: usize = 16;
 trait Unit: Send + Sync {
     fn step(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked>;
     fn pass_bytes(&self) -> u64;
-    fn review(&self, now: Millis);
+    fn refresh(&self, now: Millis);
     fn stats(&self) -> DamageStats;
     fn damages(&self) -> Vec<Damage>;
 }
@@ -44,8 +44,8 @@ impl<A: Attachment + Sync> Unit for Logs<A> {
         self.scrub_bytes()
     }
 
-    fn review(&self, now: Millis) {
-        self.review(now);
+    fn refresh(&self, now: Millis) {
+        self.refresh_damage(now);
     }
 
     fn stats(&self) -> DamageStats {
@@ -57,7 +57,7 @@ impl<A: Attachment + Sync> Unit for Logs<A> {
     }
 }
 
-/// Where the passes stand.
+/// The progress of passes, and the requests for them.
 #[derive(Clone, Debug, Default)]
 struct State {
     /// Full passes that were asked for; each counts up.
@@ -89,7 +89,7 @@ pub(crate) struct Stats {
 /// The units that are scrubbed, and where that stands.
 #[derive(Default)]
 pub(crate) struct Scrubs {
-    /// With the folder of each, below the data folder.
+    /// Each unit with its folder, below the data folder.
     units: Vec<(&'static str, Arc<dyn Unit>)>,
     state: Mutex<State>,
 }
@@ -143,6 +143,7 @@ impl Scrubs {
         let damage: Vec<Listed> = named.collect();
         let DamageStats { left_out, .. } = self.damage();
         Progress {
+            asked: state.asked,
             finished: state.finished,
             running: state.running,
             read_bytes: state.read_bytes,
@@ -161,7 +162,6 @@ fn answer(status: u16, body: &serde_json::Value) -> Response {
     Response::new(status)
         .header("content-type", "application/json")
         .header("cache-control", "no-store")
-        .header("x-content-type-options", "nosniff")
         .body(body.to_string())
 }
 
@@ -173,7 +173,7 @@ pub(crate) struct Scrubber {
     every: Duration,
     pass: Option<Pass>,
     next_pass: Instant,
-    next_review: Instant,
+    next_refresh: Instant,
 }
 
 struct Pass {
@@ -186,15 +186,15 @@ struct Pass {
 impl Scrubber {
     pub(crate) fn new(scrubs: Arc<Scrubs>, rate: u64, every: Duration) -> Self {
         let now = Instant::now();
-        Self { scrubs, rate, every, pass: None, next_pass: now, next_review: now }
+        Self { scrubs, rate, every, pass: None, next_pass: now, next_refresh: now }
     }
 
     /// Does a little; how long to rest then. `None`: there is nothing to do now.
     pub(crate) fn step(&mut self) -> Option<Duration> {
         let now = Instant::now();
-        if now >= self.next_review {
-            self.scrubs.units.iter().for_each(|(_, unit)| unit.review(background::now()));
-            self.next_review = Instant::now() + REVIEW_EVERY;
+        if now >= self.next_refresh {
+            self.scrubs.units.iter().for_each(|(_, unit)| unit.refresh(background::now()));
+            self.next_refresh = Instant::now() + REFRESH_EVERY;
         }
         self.begin(now);
         let read = self.read()?;
@@ -248,7 +248,7 @@ impl Scrubber {
     }
 
     fn end(&mut self) {
-        self.scrubs.units.iter().for_each(|(_, unit)| unit.review(background::now()));
+        self.scrubs.units.iter().for_each(|(_, unit)| unit.refresh(background::now()));
         let Some(pass) = self.pass.take() else { return };
         self.next_pass = Instant::now() + self.every;
         let damage = self.scrubs.damage().total();

@@ -21,6 +21,7 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_disk::RealDisk;
@@ -138,6 +139,19 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     folder.note_stopped()?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Why nothing can be served at the address, and what to do.
+fn not_listening(config: &Config, error: std::io::Error) -> anyhow::Error {
+    let remedy = match error.kind() {
+        ErrorKind::AddrInUse => ": stop the program that listens there, or take another port with --listen",
+        ErrorKind::AddrNotAvailable => ": --listen takes an address of this machine, or 0.0.0.0 for all of them",
+        ErrorKind::PermissionDenied => {
+            ": a port below 1024 needs CAP_NET_BIND_SERVICE; take a higher one with --listen"
+        }
+        _ => "",
+    };
+    anyhow::anyhow!("cannot listen on {}: {error}{remedy}", config.listen)
 }
 
 /// What is allowed and probably a mistake.

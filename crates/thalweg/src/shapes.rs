@@ -10,7 +10,7 @@ use thalweg_wire::pg;
 
 /// The folder of the unit that shapes are kept in, beside that of the streams.
 const FOLDER: &str = "shapes";
-/// What its files' names begin with.
+/// The same as the beginning of paths below the data folder.
 pub(crate) const PREFIX: &str = "shapes/";
 /// Changes that are held in memory for live readers.
 const HOT_BYTES: usize = 64 << 20;

@@ -205,8 +205,8 @@ pub(crate) struct Engine {
     pub(crate) positions: Positions,
     pub(crate) numbers: Numbers,
     stopping: AtomicBool,
-    /// The publication was not there before.
-    pub(crate) publication_made: AtomicBool,
+    /// The publication goes when the engine ends.
+    pub(crate) publication_passing: AtomicBool,
 }
 
 impl Engine {
@@ -250,7 +250,7 @@ impl Engine {
             positions: Positions::default(),
             numbers: Numbers::default(),
             stopping: AtomicBool::new(false),
-            publication_made: AtomicBool::new(false),
+            publication_passing: AtomicBool::new(false),
         }
     }
 

@@ -77,13 +77,12 @@ fn follow(engine: &Arc<Engine>, first: &mut bool) -> Result<(), FollowError> {
         manual: engine.config.manual_publishing,
         temporary: engine.config.temporary_slot,
         failover: engine.config.failover_slot,
+        ephemeral: engine.config.ephemeral,
         known: engine.known_source(),
     };
     let waiting = || engine.set_health(Health::Waiting);
     let ready = setup::prepare(&engine.replication, &options, &waiting, &|| engine.stopping())?;
-    if ready.publication_made {
-        engine.publication_made.store(true, Ordering::Relaxed);
-    }
+    engine.publication_passing.store(ready.publication_passing, Ordering::Relaxed);
     let (identity, confirmed) = (ready.identity, ready.confirmed.0);
     let place = Place { system: identity.system.clone(), timeline: identity.timeline };
     match &ready.resume {

@@ -135,12 +135,12 @@ impl Shapes {
                 tracing::error!("a thread of the shapes has panicked");
             }
         }
-        if self.engine.config.ephemeral && self.engine.publication_made.swap(false, Ordering::Relaxed) {
+        if self.engine.publication_passing.swap(false, Ordering::Relaxed) {
             let publication = self.engine.config.publication();
             match setup::forget(&self.engine.replication, &publication) {
-                Ok(()) => tracing::info!(publication, "the publication that was made for this run is dropped"),
+                Ok(()) => tracing::info!(publication, "the publication of `thalweg dev` is dropped"),
                 Err(error) => {
-                    tracing::warn!(publication, %error, "the publication that was made for this run stays: drop it")
+                    tracing::warn!(publication, %error, "the publication of `thalweg dev` stays: drop it")
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The register of damage: which stored bytes of a unit are known to differ from what was written, and to which logs they belong.
 //!
-//! Reads, rounds and the scrub note what they meet; [`Logs::review`] locates it and forgets what nothing needs any longer, because its
+//! Reads, rounds and the scrub note what they meet; [`Logs::refresh_damage`] locates it and forgets what nothing needs any longer, because its
 //! object or segment is gone, or because the logs that it belongs to are. The register is memory only: after a restart the next pass of
 //! the scrub fills it again.
 
@@ -271,7 +271,7 @@ impl<A: Attachment> Logs<A> {
 
     /// Locates damage that was noted since the last time, and forgets what nothing needs any longer. Waits for the device: call it from a
     /// thread of background work, now and then.
-    pub fn review(&self, now: Millis) {
+    pub fn refresh_damage(&self, now: Millis) {
         if self.damage.is_empty() {
             return;
         }

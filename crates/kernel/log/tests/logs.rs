@@ -771,7 +771,7 @@ fn replace(unit: &Unit, object: ObjectId, change: impl FnOnce(&mut Vec<u8>)) -> 
 fn scrub(logs: &Unlocked) -> Vec<Damage> {
     let mut pass = Scrub::default();
     while logs.scrub(&mut pass).unwrap().is_some() {}
-    logs.review(Millis(5));
+    logs.refresh_damage(Millis(5));
     logs.damages()
 }
 
@@ -831,7 +831,7 @@ fn a_read_of_damage_names_its_positions_and_is_known() {
     // The page from 16384 to 32768, and the rest of the messages that it cuts.
     assert_eq!((offset, end), (Offset(16_000), Offset(33_000)));
     assert_eq!(logs.damage_stats().total(), 1);
-    logs.review(Millis(9));
+    logs.refresh_damage(Millis(9));
     assert_eq!(named(&logs.damages()[0]), [("a", 16_384, 32_768)]);
     assert_eq!(logs.damages()[0].times, 1);
     assert_eq!(read_from(&logs, log, end.0).unwrap().0.len(), 7_000, "what lies behind is read");
@@ -862,7 +862,7 @@ fn damage_stops_no_other_merge_and_goes_with_its_log() {
         assert_eq!(read(&logs, other).len(), 15_000);
         let gone = Op::Delete { log: rots };
         logs.lock_logs(&[rots], &[]).commit(Class::Upkeep, &[gone]).unwrap();
-        logs.review(Millis(10));
+        logs.refresh_damage(Millis(10));
         assert!(logs.damages().is_empty(), "nothing needs it: {:?}", logs.damages());
         for hour in 1..5 {
             logs.reclaim(Millis(hour * 3_600_000)).unwrap();

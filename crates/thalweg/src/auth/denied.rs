@@ -51,7 +51,7 @@ const fn verb(scope: Scope) -> &'static str {
     }
 }
 
-/// How often each code was said.
+/// Refusals by code, since the start.
 pub(crate) type DeniedCounts = [(&'static str, u64); CODES.len()];
 
 const CODES: [&str; 12] = [
@@ -79,7 +79,7 @@ impl Denials {
         denied.response()
     }
 
-    /// For an engine that tells it in a form of its own.
+    /// The refusal for the shapes engine, which has its own form of errors.
     pub(super) fn told(&self, denied: &Denied) -> thalweg_shapes::Denied {
         self.count(denied);
         let (status, code, _) = denied.mapping();
@@ -119,7 +119,7 @@ impl Denied {
         }
     }
 
-    /// What was sent is repeated in part only.
+    /// Repeats at most a part of the request, never a secret.
     fn message(&self) -> String {
         self.to_string().chars().take(MESSAGE_CHARS_MAX).collect()
     }

@@ -5,7 +5,7 @@
 
 use super::scope::{Prefix, Rights, Scope};
 use super::secret;
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use ring::hmac;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -73,9 +73,11 @@ impl Key {
         let path = data.join(KEY_FILE);
         let text = match fs::read_to_string(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound && make => Self::make(&path)?,
-            read => read.with_context(|| {
-                format!("cannot read the key that signs tokens, {}; a server with --tokens makes it", path.display())
-            })?,
+            Err(error) if error.kind() == ErrorKind::NotFound => bail!(
+                "there is no key that signs tokens at {}: a server with --tokens or --database-url makes it, and --data names its folder",
+                path.display()
+            ),
+            read => read.with_context(|| format!("cannot read the key that signs tokens, {}", path.display()))?,
         };
         let bytes = secret::bytes_of(text.trim_end()).filter(|bytes| bytes.len() == 32);
         Ok(Self::of(

@@ -29,7 +29,7 @@ use thalweg_log::{HeldCut, Logs};
 use thalweg_streams::StreamState;
 use thalweg_wire::http::{Context, Method, Pending, Poll, Reply, Request, Response, Waker};
 
-/// Where it is served.
+/// The path of these requests.
 pub(crate) const SERVED: &str = "/v1/admin/backup";
 
 /// Requests that wait for the thread; one more is refused.

@@ -5,6 +5,7 @@ use super::{Listed, Listing, Place, ROOT, Source, folder, place, remote, sync_fo
 use crate::check;
 use crate::client::Target;
 use crate::folder::FORMAT;
+use crate::human;
 use crate::kernel::MANIFEST;
 use crate::progress::Progress;
 use anyhow::{Context, bail};
@@ -84,11 +85,11 @@ pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let generation = publish(&args.to, &taking.dir, &description)?;
     prune(&args.to, args.keep)?;
     println!(
-        "{} is whole: position {}, {} files ({} MiB copied, {} objects shared with the backup before), in {:.1} s",
+        "{} is whole: position {}, {} files ({} copied, {} objects shared with the backup before), in {:.1} s",
         generation.display(),
         description.position,
         description.files.len(),
-        taking.copied >> 20,
+        human::size(taking.copied),
         taking.linked,
         began.elapsed().as_secs_f64(),
     );

@@ -8,7 +8,8 @@ use thalweg_log::{Damage, Place};
 /// What a running server answers to a question about its check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Progress {
-    /// The number of the newest request for a pass that has its answer.
+    /// The number of the newest request for a pass since the server started, and of the newest that has its answer.
+    pub(crate) asked: u64,
     pub(crate) finished: u64,
     pub(crate) running: bool,
     pub(crate) read_bytes: u64,

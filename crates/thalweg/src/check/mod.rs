@@ -7,6 +7,7 @@ pub(crate) use listed::{Counts, Listed, Progress};
 
 use crate::client::Target;
 use crate::folder::Folder;
+use crate::human;
 use crate::kernel::{MANIFEST, OBJECTS};
 use crate::progress;
 use anyhow::{Context, bail};
@@ -64,11 +65,11 @@ fn folder(dir: &Path) -> anyhow::Result<()> {
         bail!("{} is damaged at {places} places", dir.display());
     }
     println!(
-        "{} is whole: {} runs, {} objects ({} MiB, {} directory records), journal of {} frames up to {}; read in {:.1} s",
+        "{} is whole: {} runs, {} objects ({}, {} directory records), journal of {} frames up to {}; read in {:.1} s",
         dir.display(),
         sealed.runs,
         sealed.objects,
-        sealed.bytes >> 20,
+        human::size(sealed.bytes),
         sealed.records,
         journal.frames,
         journal.end,

@@ -2,6 +2,7 @@
 
 use super::listed;
 use crate::client::{Call, PATIENCE, Server, Target};
+use crate::human;
 use crate::progress::Progress;
 use anyhow::{Context, bail};
 use std::io::Read;
@@ -20,15 +21,23 @@ fn ask(server: &Server, method: Method) -> anyhow::Result<serde_json::Value> {
         .context("the server's answer cannot be understood: is it a thalweg that can be checked?")
 }
 
+/// Asks for a pass; its number.
+fn begin(server: &Server) -> anyhow::Result<u64> {
+    ask(server, Method::POST)?["pass"].as_u64().context("the server's answer cannot be understood")
+}
+
 /// Fails if anything is damaged, or could not be read.
 pub(super) fn run(target: &Target) -> anyhow::Result<()> {
     let server = Server::new(target, Some(PATIENCE))?;
-    let pass = ask(&server, Method::POST)?["pass"].as_u64().context("the server's answer cannot be understood")?;
+    let mut pass = begin(&server)?;
     let mut shown = Progress::new(None, false);
     loop {
         let progress: listed::Progress =
             serde_json::from_value(ask(&server, Method::GET)?).context("the server's answer cannot be understood")?;
-        if progress.finished >= pass {
+        if progress.asked < pass {
+            // The server was started again since, and knows nothing of the request.
+            pass = begin(&server)?;
+        } else if progress.finished >= pass {
             drop(shown);
             return report(server.base(), &progress);
         }
@@ -51,7 +60,7 @@ fn report(url: &str, progress: &listed::Progress) -> anyhow::Result<()> {
     let unchecked = progress.unchecked.len() as u64 + progress.unchecked_more;
     match (progress.counts.damage, unchecked) {
         (0, 0) => {
-            println!("the data of {url} is whole: {} MiB read", progress.read_bytes >> 20);
+            println!("the data of {url} is whole: {} read", human::size(progress.read_bytes));
             Ok(())
         }
         (0, unchecked) => bail!("{unchecked} parts of the data of {url} could not be read; try again"),

@@ -69,12 +69,12 @@ pub(crate) struct AppendArgs {
     epoch: u64,
 }
 
-/// What is appended.
+/// Standard input or a file, to be appended.
 struct Input {
     from: Box<dyn Read + Send>,
-    /// If it has an end that is known.
+    /// The length of the input, if it is a file.
     bytes: Option<u64>,
-    /// A person types it.
+    /// The input is typed at a terminal.
     typed: bool,
 }
 

@@ -49,7 +49,7 @@ const SECONDS_MAX: Duration = Duration::from_secs(3600);
 /// After which streams of a command that was killed are gone.
 const TTL: &str = "3600";
 
-/// What was measured.
+/// The results of a measurement.
 struct Measured {
     /// Seconds that appends took, sorted.
     waits: Vec<f64>,

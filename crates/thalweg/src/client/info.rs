@@ -20,7 +20,7 @@ pub(crate) struct InfoArgs {
     json: bool,
 }
 
-/// Headers of HEAD, as they are called here.
+/// Headers of a HEAD answer, with the names that this command gives them.
 const FIELDS: [(&str, &str); 8] = [
     ("contentType", "content-type"),
     ("nextOffset", "stream-next-offset"),

@@ -4,7 +4,7 @@ use super::failure::Failure;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 
-/// How much of them is kept at most.
+/// Memory for the last lines or messages, at most.
 const BYTES_MAX: usize = 256 << 20;
 
 /// Keeps the last lines. JSON messages are written one per line.

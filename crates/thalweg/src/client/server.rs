@@ -117,7 +117,7 @@ impl Server {
         Ok(Self { agent: Agent::new_with_config(config.build()), base, token, secret, retry_for })
     }
 
-    /// As its user knows it.
+    /// The URL of the server, without a slash at the end.
     pub(crate) fn base(&self) -> &str {
         &self.base
     }

@@ -12,7 +12,7 @@ use ureq::http::Method;
 
 /// Requests of this command between the two samples.
 const OWN: f64 = 1.0;
-/// Rates are those of this time.
+/// The time between two samples, over which rates are computed.
 const BETWEEN: Duration = Duration::from_secs(1);
 const METRICS_BYTES_MAX: u64 = 16 << 20;
 
@@ -127,8 +127,12 @@ impl Rates<'_> {
 pub(crate) fn run(args: StatusArgs) -> Result<(), Failure> {
     let chosen = args.target.choose(None)?;
     let server = Server::new(&args.target, Some(if args.quiet { Duration::ZERO } else { PATIENCE }))?;
-    // The answer of a server that is not well is an answer.
+    // A refusal by /health is a result of this command, and no failure of the request.
     let health = match server.ask_once(&Call::new(Method::GET, server.at("/health"))) {
+        Err(Failure::Refused(Refusal { status: 404, .. })) => {
+            let why = "/health is not there; is this the address of a thalweg, without a path such as /v1/stream?";
+            return Err(Failure::Local(format!("{}{why}", server.base())));
+        }
         Err(Failure::Refused(Refusal { status, message, .. })) => Err(format!("{status}: {message}")),
         answer => Ok(first_line(&mut answer?)?),
     };

@@ -8,7 +8,7 @@ pub(super) struct Table<const N: usize> {
     header: Option<[String; N]>,
     rows: Vec<[String; N]>,
     widths: [usize; N],
-    /// Columns of numbers, which end at one place.
+    /// Columns that are aligned to the right: numbers.
     right: &'static [usize],
 }
 
@@ -17,7 +17,7 @@ impl<const N: usize> Table<N> {
         Self { header: Some(header.map(str::to_owned)), rows: Vec::new(), widths: [0; N], right: &[] }
     }
 
-    /// These columns end at one place, as numbers do.
+    /// Aligns these columns to the right.
     pub(super) fn right(mut self, columns: &'static [usize]) -> Self {
         self.right = columns;
         self

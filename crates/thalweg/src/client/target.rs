@@ -31,7 +31,7 @@ pub(crate) struct Target {
     pub(super) retry_for: Option<Span>,
 }
 
-/// A server, and what it is asked with.
+/// A server with its credentials, as flags, variables and contexts give them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chosen {
     pub(super) server: String,
@@ -39,7 +39,7 @@ pub(super) struct Chosen {
     pub(super) ca: Option<PathBuf>,
     /// Of shapes.
     pub(super) secret: Option<String>,
-    /// The context that it comes from.
+    /// The context that server and token come from.
     pub(super) context: Option<String>,
 }
 

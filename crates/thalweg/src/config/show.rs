@@ -56,7 +56,7 @@ pub(crate) fn example() -> String {
         for line in wrapped(&format!("{}.{form}", setting.help), WIDTH) {
             let _ = writeln!(text, "# {line}");
         }
-        // Numbers stand without quotes.
+        // Numbers have no quotes in TOML.
         let value = if value.starts_with('"') { quoted(setting.default) } else { value };
         let _ = writeln!(text, "#{} = {value}", setting.key);
     }

@@ -64,7 +64,7 @@ impl Refused {
     }
 }
 
-/// How often each code was said, since the start.
+/// Refusals by code, since the start.
 pub(crate) type RefusedCounts = [(&'static str, u64); CODES.len()];
 
 /// Stands in front of all routes.
@@ -129,7 +129,7 @@ impl Door {
         refused.response()
     }
 
-    /// What was counted since the start.
+    /// Counters of refusals, for metrics.
     pub(crate) fn stats(&self) -> metrics::Door {
         metrics::Door {
             refused: std::array::from_fn(|at| (CODES[at], self.refused[at].load(Ordering::Relaxed))),

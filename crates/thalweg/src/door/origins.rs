@@ -12,17 +12,17 @@ use thalweg_wire::http::{Method, Request};
 /// What is repeated of a header in an answer or a log line, in bytes.
 const SHOWN_BYTES_MAX: usize = 100;
 
-/// Of each kind either all or those that are listed.
+/// Hosts and origins that are answered: all of them, or those that are listed.
 pub(super) struct Origins {
     hosts: Allowed,
     origins: Allowed,
-    /// A name without a port has this one.
+    /// The port of a host or origin that names none: 80, or 443 with TLS.
     default_port: u16,
 }
 
 struct Allowed {
     all: bool,
-    /// The setting lists some.
+    /// Whether the setting lists names.
     named: bool,
     names: Names,
 }
@@ -50,7 +50,7 @@ impl Origins {
         }
     }
 
-    /// The settings list what is allowed.
+    /// Whether one of the two settings lists names.
     pub(super) fn are_named(&self) -> bool {
         self.hosts.named || self.origins.named
     }

@@ -20,7 +20,7 @@ const END_MAX: Duration = Duration::from_secs(1);
 
 static QUEUE: OnceLock<Queue> = OnceLock::new();
 
-/// Who reads the lines.
+/// The kind of reader that log lines are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Audience {
     /// A collector: one line has its time and its module.
@@ -80,7 +80,7 @@ fn write_within(max: Duration, to: impl AsFd, line: &str) {
     let Ok(mut out) = to.as_fd().try_clone_to_owned().map(std::fs::File::from) else { return };
     let (line, (done, written)) = (format!("{line}\n"), sync_channel(1));
     let writing = std::thread::Builder::new().name("say".into()).spawn(move || {
-        // If nobody listens, nothing is lost.
+        // A failed write has nowhere to be reported.
         let _ = out.write_all(line.as_bytes());
         let _ = done.send(());
     });

@@ -18,7 +18,7 @@ const TRY_EVERY: Duration = Duration::from_millis(10);
 
 enum Message {
     Line(Vec<u8>),
-    /// Everything before has been written.
+    /// Is answered when every line before it is written.
     Flush(SyncSender<()>),
 }
 
@@ -136,7 +136,7 @@ mod tests {
         }
         queue.flush(Duration::from_millis(50));
         assert!(begun.elapsed() < Duration::from_secs(5), "it waited");
-        // One may be in the hands of the thread that writes.
+        // The thread that writes may have taken one line out of the queue.
         assert!((999..=1000).contains(&queue.dropped()), "{}", queue.dropped());
         drop(stalled);
         queue.flush(Duration::from_secs(10));

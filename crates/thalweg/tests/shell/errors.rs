@@ -98,3 +98,19 @@ fn a_webhook_that_fails_says_why() {
     });
     assert!(line.contains("WARN") && line.contains("refused"), "{line}");
 }
+
+#[test]
+fn an_address_in_use_and_a_missing_key_say_what_to_do() {
+    let rig = Rig::start(&[]);
+    let said = rig.fails(&format!("serve --data @other --listen {}", rig.address), 1);
+    assert!(said.contains("cannot listen on") && said.contains("another port with --listen"), "{said}");
+    let said = rig.fails("token sign --data @nowhere --prefix a", 1);
+    assert!(said.contains("there is no key") && said.contains("--tokens or --database-url makes it"), "{said}");
+}
+
+#[test]
+fn status_of_an_address_with_a_path_says_what_an_address_is() {
+    let rig = Rig::start(&[]);
+    let said = rig.fails(&format!("status --server {}/v1/stream", rig.url()), 1);
+    assert!(said.contains("/v1/stream/health is not there") && said.contains("without a path"), "{said}");
+}

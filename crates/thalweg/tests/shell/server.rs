@@ -33,6 +33,40 @@ fn a_server_that_does_not_serve_has_a_status_that_says_so() {
 }
 
 #[test]
+fn a_check_asks_again_when_the_server_was_started_again() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let state = |asked: u64, finished: u64| {
+        serde_json::json!({
+            "asked": asked, "finished": finished, "running": false, "read_bytes": 5, "total_bytes": 5, "passes": 1, "last_pass_ended_ms": 1,
+            "unchecked": [], "unchecked_more": 0, "damage": 0, "left_out": 0, "damages": [],
+        })
+    };
+    // The server of the first two answers has had seven requests, the one of the others none.
+    let answers = [
+        ("POST", serde_json::json!({"pass": 7})),
+        ("GET", state(7, 6)),
+        ("GET", state(0, 0)),
+        ("POST", serde_json::json!({"pass": 1})),
+        ("GET", state(1, 1)),
+    ];
+    let server = std::thread::spawn(move || {
+        for (method, body) in answers {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            let n = std::io::Read::read(&mut socket, &mut request).unwrap();
+            assert!(request[..n].starts_with(method.as_bytes()), "{}", String::from_utf8_lossy(&request[..n]));
+            let body = body.to_string();
+            let answer = format!("HTTP/1.1 200 x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len());
+            std::io::Write::write_all(&mut socket, answer.as_bytes()).unwrap();
+        }
+    });
+    let said = Rig::alone().ok(&format!("check --server {address}"));
+    assert!(said.contains("is whole: 5 B read"), "{said}");
+    server.join().unwrap();
+}
+
+#[test]
 fn info_tells_what_is_known_of_a_stream() {
     let rig = Rig::start(&[]);
     rig.ok("stream create a --json --ttl 2h --retention-bytes 1MiB");

@@ -325,7 +325,7 @@ impl World {
         let (logs, now) = (Arc::clone(&self.system.logs), Millis(self.now_ms));
         let mut pass = Scrub::default();
         while logs.scrub(&mut pass).expect("the disk reads").is_some() {}
-        logs.review(now);
+        logs.refresh_damage(now);
         let damages = logs.damages();
         assert!(self.rotten || damages.is_empty(), "nothing has rotted: {damages:?}");
         self.tally.passes += 1;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A server, and what it is asked with.
+/// A server with its credentials, as the file of contexts keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Context {
@@ -27,7 +27,7 @@ pub(crate) struct Context {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Contexts {
-    /// The one in use.
+    /// The name of the context in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
     #[serde(default, rename = "context")]
@@ -35,7 +35,7 @@ pub(crate) struct Contexts {
 }
 
 impl Contexts {
-    /// All that are kept; none if there is no file yet.
+    /// Reads all contexts; without a file there are none.
     pub(crate) fn read() -> Result<Self, Failure> {
         path().map_or(Ok(Self::default()), |path| Self::read_from(&path))
     }

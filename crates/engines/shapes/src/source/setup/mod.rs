@@ -37,6 +37,8 @@ pub(crate) struct Options {
     pub(crate) temporary: bool,
     /// Standbys keep a copy of the slot.
     pub(crate) failover: bool,
+    /// The engine leaves nothing behind: a publication that it makes goes when it ends.
+    pub(crate) ephemeral: bool,
     /// Where changes came from so far.
     pub(crate) known: Option<Known>,
 }
@@ -61,8 +63,8 @@ pub(crate) struct Ready {
     pub(crate) identity: SourceIdentity,
     pub(crate) resume: Resume,
     pub(crate) server: Server,
-    /// It was not there before.
-    pub(crate) publication_made: bool,
+    /// It was made for this run, or for one that was killed.
+    pub(crate) publication_passing: bool,
     /// The slot has everything after it.
     pub(crate) confirmed: Lsn,
 }
@@ -157,8 +159,8 @@ pub(crate) fn prepare(
         Some(known) => judge::broken(known, &identity, system.end),
     };
     let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
-    let (resume, publication_made) = (slot.resume, publication.made);
-    Ok(Ready { conn, identity, resume, server: facts.server, publication_made, confirmed: slot.confirmed })
+    let (resume, publication_passing) = (slot.resume, publication.passing);
+    Ok(Ready { conn, identity, resume, server: facts.server, publication_passing, confirmed: slot.confirmed })
 }
 
 /// Drops the publication, for an engine that leaves nothing behind.

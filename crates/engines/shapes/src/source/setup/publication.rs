@@ -2,16 +2,20 @@
 
 use super::{Options, SetupError, literal, row};
 use crate::table::quoted;
+use std::fmt::Write;
 use thalweg_wire::pg::ServerVersion;
 use thalweg_wire::pg::replication::Conn;
+
+/// The comment on a publication that goes when the engine ends: a run that was killed leaves it to the next one.
+const PASSING: &str = "made by thalweg dev, which drops it when it ends";
 
 pub(super) struct Publication {
     /// Another one means that it was dropped and made again, and what was changed between is lost.
     pub(super) oid: u32,
     /// Another one whenever somebody has set what it publishes.
     pub(super) version: String,
-    /// It was not there before.
-    pub(super) made: bool,
+    /// It was made for this run, or for one that was killed: nobody else needs it.
+    pub(super) passing: bool,
 }
 
 struct Found {
@@ -20,18 +24,23 @@ struct Found {
     owned: bool,
     whole: bool,
     generated: bool,
+    passing: bool,
 }
 
 pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion) -> Result<Publication, SetupError> {
     let name = &options.publication;
     let with_generated = version.major >= 18;
-    let mut made = false;
     let found = match find(conn, name)? {
         Some(found) => found,
         None if options.manual => return Err(SetupError::PublicationMissing(name.clone())),
         None => {
             let with = if with_generated { " WITH (publish_generated_columns = stored)" } else { "" };
-            if let Err(error) = conn.simple(&format!("CREATE PUBLICATION {}{with}", quoted(name))) {
+            let mut create = format!("CREATE PUBLICATION {}{with}", quoted(name));
+            if options.ephemeral {
+                // Both statements are one transaction.
+                let _ = write!(create, "; COMMENT ON PUBLICATION {} IS {}", quoted(name), literal(PASSING));
+            }
+            if let Err(error) = conn.simple(&create) {
                 return Err(match error.db() {
                     Some(db) if db.code == "42501" => {
                         SetupError::PublicationPrivilege { name: name.clone(), error: Box::new(db.clone()) }
@@ -39,28 +48,30 @@ pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion
                     _ => error.into(),
                 });
             }
-            made = true;
             find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?
         }
     };
     if !found.whole {
         return Err(SetupError::PublicationOperations(name.clone()));
     }
+    let passing = options.ephemeral && found.owned && found.passing;
     // One that was made before an upgrade of the server.
     if with_generated && !found.generated && found.owned && !options.manual {
         conn.simple(&format!("ALTER PUBLICATION {} SET (publish_generated_columns = stored)", quoted(name)))?;
         let found = find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?;
-        return Ok(Publication { oid: found.oid, version: found.version, made });
+        return Ok(Publication { oid: found.oid, version: found.version, passing });
     }
-    Ok(Publication { oid: found.oid, version: found.version, made })
+    Ok(Publication { oid: found.oid, version: found.version, passing })
 }
 
 fn find(conn: &mut Conn, name: &str) -> Result<Option<Found>, SetupError> {
     let answers = conn.simple(&format!(
         "SELECT p.oid, p.xmin AS version, pg_catalog.pg_has_role(p.pubowner, 'USAGE') AS owned, \
          p.pubinsert AND p.pubupdate AND p.pubdelete AND p.pubtruncate AS whole, \
+         COALESCE(pg_catalog.obj_description(p.oid, 'pg_publication') OPERATOR(pg_catalog.=) {}, false) AS passing, \
          COALESCE((pg_catalog.to_jsonb(p) OPERATOR(pg_catalog.->>) 'pubgencols') OPERATOR(pg_catalog.=) 's', false) AS generated \
          FROM pg_catalog.pg_publication p WHERE p.pubname OPERATOR(pg_catalog.=) {}",
+        literal(PASSING),
         literal(name)
     ))?;
     let fact = row(&answers);
@@ -68,5 +79,12 @@ fn find(conn: &mut Conn, name: &str) -> Result<Option<Found>, SetupError> {
     let oid = oid.parse().map_err(|_| SetupError::Answer("oid"))?;
     let is = |name| fact(name) == Some("t");
     let version = fact("version").unwrap_or_default().to_owned();
-    Ok(Some(Found { oid, version, owned: is("owned"), whole: is("whole"), generated: is("generated") }))
+    Ok(Some(Found {
+        oid,
+        version,
+        owned: is("owned"),
+        whole: is("whole"),
+        generated: is("generated"),
+        passing: is("passing"),
+    }))
 }

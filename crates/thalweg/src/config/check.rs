@@ -1,0 +1,147 @@
+//! Settings that cannot be, or do not fit together.
+
+use super::{Config, Switch};
+use anyhow::bail;
+use std::path::Path;
+
+/// The data folder may be missing, since the server makes it. Anything else in its place is a mistake.
+fn check_data(data: &Path) -> anyhow::Result<()> {
+    match std::fs::metadata(data) {
+        Ok(found) if !found.is_dir() => bail!("--data {} is a file and not a folder", data.display()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match std::fs::read_link(data) {
+            Ok(to) => bail!(
+                "--data {} is a symbolic link to {}, which is not there: mount or make it, or name another folder",
+                data.display(),
+                to.display()
+            ),
+            Err(_) => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// Other databases have addresses that look alike.
+fn check_database(flag: &str, url: &str) -> anyhow::Result<()> {
+    match url.split_once("://") {
+        Some((scheme, _)) if !matches!(scheme, "postgres" | "postgresql") => bail!(
+            "--{flag} begins with {scheme}://, and shapes are parts of a Postgres database: write \
+             postgres://USER:PASSWORD@HOST/DATABASE"
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// The first of them that is found.
+pub(super) fn check(config: &Config) -> anyhow::Result<()> {
+    check_data(&config.data)?;
+    check_database("database-url", &config.database_url)?;
+    check_database("query-database-url", &config.query_database_url)?;
+    check_journal(config)?;
+    check_serving(config)?;
+    if config.serves_shapes() {
+        check_access_to_shapes(config)?;
+        check_replication(config)?;
+        check_serving_of_shapes(config)?;
+    }
+    let age = config.retention_age.0;
+    if !age.is_zero() && age.subsec_nanos() != 0 {
+        bail!("--retention-age {} must be whole seconds", config.retention_age);
+    }
+    Ok(())
+}
+
+fn check_journal(config: &Config) -> anyhow::Result<()> {
+    let segment = config.journal_segment_bytes.0;
+    if segment < 64 << 10 {
+        bail!("--journal-segment-bytes {} is under the least size of 64KiB", config.journal_segment_bytes);
+    }
+    if config.journal_bound_bytes.0 < 2 * segment {
+        bail!(
+            "--journal-bound-bytes {} must hold at least two segments of --journal-segment-bytes {}",
+            config.journal_bound_bytes,
+            config.journal_segment_bytes
+        );
+    }
+    if config.merge_fan_in < 2 {
+        bail!("--merge-fan-in {} must be at least 2", config.merge_fan_in);
+    }
+    Ok(())
+}
+
+fn check_serving(config: &Config) -> anyhow::Result<()> {
+    if config.io_threads == 0 || config.max_connections == 0 {
+        bail!("--io-threads and --max-connections must be at least 1");
+    }
+    if let Some(wrong) = config.allow_origin.0.iter().find(|name| !is_origin(name)) {
+        bail!(
+            "--allow-origin `{wrong}` is not an origin; write https://app.example or http://localhost:5173, without a path"
+        );
+    }
+    if config.tls_cert.as_os_str().is_empty() != config.tls_key.as_os_str().is_empty() {
+        bail!("--tls-cert and --tls-key go together");
+    }
+    if config.long_poll_timeout.0.is_zero() || config.sse_lifetime.0.is_zero() {
+        bail!("--long-poll-timeout and --sse-lifetime must be longer than 0");
+    }
+    if config.write_timeout.0.is_zero() {
+        bail!("--write-timeout must be longer than 0");
+    }
+    if config.gzip_level > 9 {
+        bail!("--gzip-level {} must be 0 to 9", config.gzip_level);
+    }
+    Ok(())
+}
+
+fn check_access_to_shapes(config: &Config) -> anyhow::Result<()> {
+    match (config.shape_secret.is_empty(), config.shape_insecure) {
+        (true, Switch::Off) => bail!(
+            "--database-url (DATABASE_URL) needs --shape-secret (ELECTRIC_SECRET), which requests must give, or --shape-insecure on \
+             (ELECTRIC_INSECURE=true) if whoever reaches the server may read the database; --database-url '' serves no shapes"
+        ),
+        (false, Switch::On) => bail!(
+            "--shape-secret (ELECTRIC_SECRET) and --shape-insecure on (ELECTRIC_INSECURE=true) contradict each other: leave one of \
+             them out"
+        ),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn check_replication(config: &Config) -> anyhow::Result<()> {
+    let id = &config.replication_stream_id;
+    if id.is_empty() || id.len() > 40 || !id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    {
+        bail!("--replication-stream-id `{id}` must be 1 to 40 of a-z, 0-9 and _");
+    }
+    let is_temporary = config.has_temporary_slot();
+    if is_temporary && config.replication_failover_slot == Switch::On {
+        bail!(
+            "--replication-temporary-slot (always on in `thalweg dev`) and --replication-failover-slot contradict each other: Postgres copies \
+             no temporary slot to standbys; leave one of them out"
+        );
+    }
+    if is_temporary && !config.database_idle.0.is_zero() {
+        bail!(
+            "--replication-temporary-slot (always on in `thalweg dev`) and --database-idle contradict each other: all shapes would be made \
+             again after each pause; leave one of them out"
+        );
+    }
+    Ok(())
+}
+
+fn check_serving_of_shapes(config: &Config) -> anyhow::Result<()> {
+    if config.shape_chunk_bytes.0 == 0 || config.shape_database_connections == 0 {
+        bail!("--shape-chunk-bytes and --shape-database-connections must be at least 1");
+    }
+    if config.shape_long_poll_timeout.0.is_zero() || config.shape_sse_lifetime.0.is_zero() {
+        bail!("--shape-long-poll-timeout and --shape-sse-lifetime must be longer than 0");
+    }
+    Ok(())
+}
+
+/// As browsers write it in `Origin`.
+fn is_origin(name: &str) -> bool {
+    let site = name.split_once("://").filter(|(scheme, _)| !scheme.is_empty()).map(|(_, site)| site);
+    matches!(name, "*" | "null")
+        || site.is_some_and(|site| !site.is_empty() && !site.contains(['/', '?', '#', '@', '*']))
+}
