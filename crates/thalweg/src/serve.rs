@@ -105,8 +105,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     ));
     let backups = Backups::start(&kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
     let backups = Arc::new(backups);
-    let bound =
-        Server::bind(server_config(config, tls)).with_context(|| format!("cannot listen on {}", config.listen))?;
+    let bound = Server::bind(server_config(config, tls)).map_err(|error| not_listening(config, error))?;
     let door = Arc::new(Door::new(config, auth.clone(), bound.local_addr().port()));
     let front = Arc::new(Front::new(
         Arc::clone(&streams),
