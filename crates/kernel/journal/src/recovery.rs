@@ -6,6 +6,9 @@
 //! and a walk of the old one ends there for ever. What is discarded so is reported, because damage to the very end of the journal looks
 //! like a torn write.
 //!
+//! Damage below the floor is passed over if a whole batch starts between it and the floor: everything there is settled, and nothing of
+//! it is read again.
+//!
 //! Files are numbered without a hole, so a segment that is lost from the middle is corruption, and so is the loss of the last one that
 //! holds frames as long as a blank behind it is there.
 
@@ -30,6 +33,7 @@ use crate::{Bounds, FrameRef};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use thalweg_base::Lsn;
@@ -102,6 +106,14 @@ pub(crate) struct Scanned {
     proven: Lsn,
     tail: Option<Body>,
     pub(crate) discarded: Option<Discarded>,
+    pub(crate) passed: Option<Passed>,
+}
+
+/// Damage below the floor, with what follows it up to the batch in which reading went on: nothing of it is needed.
+pub(crate) struct Passed {
+    range: Range<Lsn>,
+    path: String,
+    what: &'static str,
 }
 
 impl Scanned {
@@ -152,8 +164,17 @@ pub(crate) fn scan<E>(
     }
     let below = live.drain(..holds_floor.unwrap_or(0)).map(|(found, _)| found).collect();
     check_numbers(&live, &blank)?;
-    let mut scanned =
-        Scanned { live, below, blank, term, end: Lsn::ZERO, proven: Lsn::ZERO, tail: None, discarded: None };
+    let mut scanned = Scanned {
+        live,
+        below,
+        blank,
+        term,
+        end: Lsn::ZERO,
+        proven: Lsn::ZERO,
+        tail: None,
+        discarded: None,
+        passed: None,
+    };
     let known = known_durable.max(floor);
     scanned.walk(options, floor, known, replay)?;
     scanned.check_blanks(options)?;
@@ -239,12 +260,20 @@ impl Scanned {
             let path = segment_path(found.number);
             let body = Body::read(found.file.as_ref(), header.base, options.seal_of(header))
                 .map_err(failed("reading", &path))?;
-            let walk = body.walk(next.map(|(_, header)| header.base), |frame, payload| {
+            let limit = next.map(|(_, header)| header.base);
+            let mut take = |frame: FrameRef, payload| {
                 if frame.lsn < floor {
                     return Ok(());
                 }
                 replay(frame, payload).map_err(|error| OpenError::Replay { at: frame.lsn, error })
-            })?;
+            };
+            let mut walk = body.walk(limit, &mut take)?;
+            // Nothing needs what is below the floor. Seals of version 1 could be forged by payloads.
+            let behind = if header.term > 0 { body.last_batch(walk.end, floor) } else { None };
+            if let (Some(what), Some(batch)) = (walk.damage, behind) {
+                self.passed.get_or_insert(Passed { range: walk.end..batch, path: path.clone(), what });
+                walk = body.walk_from(batch, limit, &mut take)?;
+            }
             let stopped = walk.damage.unwrap_or("it ends there");
             if let Some((successor, header)) = next {
                 if walk.end != header.base {
@@ -372,6 +401,12 @@ impl FileJournal {
                 %at, bytes, cause,
                 "the end of the journal is not whole: what was written there is discarded. After a crash it was not acknowledged as \
                  durable; if the disk has damaged it, acknowledged appends are lost"
+            );
+        }
+        if let Some(Passed { range, path, what }) = &scanned.passed {
+            tracing::warn!(
+                at = %range.start, upto = %range.end, path, what,
+                "the journal is damaged where everything is settled: nothing is lost, and the file is removed or used again in time"
             );
         }
         Self::resume(disk, options, bounds, scanned)

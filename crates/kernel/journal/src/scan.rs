@@ -44,9 +44,19 @@ impl Body {
     pub(crate) fn walk<E>(
         &self,
         limit: Option<Lsn>,
+        f: impl FnMut(FrameRef, Bytes) -> Result<(), E>,
+    ) -> Result<Walk, E> {
+        self.walk_from(self.base, limit, f)
+    }
+
+    /// The same, from a batch that starts at `from`.
+    pub(crate) fn walk_from<E>(
+        &self,
+        from: Lsn,
+        limit: Option<Lsn>,
         mut f: impl FnMut(FrameRef, Bytes) -> Result<(), E>,
     ) -> Result<Walk, E> {
-        let mut walk = Walk { end: self.base, known: Lsn::ZERO, batch_end: self.base, damage: None };
+        let mut walk = Walk { end: from, known: Lsn::ZERO, batch_end: from, damage: None };
         while limit != Some(walk.end) {
             let start = walk.end;
             let Some(header) = BatchHeader::decode(self.at(start), self.seal, start) else {
@@ -93,6 +103,11 @@ impl Body {
             let lsn = at.plus(found as u64);
             Some((lsn, BatchHeader::decode(&rest[found..], self.seal, lsn)?))
         })
+    }
+
+    /// The last whole batch header behind `at` that stands at `upto` or before it.
+    pub(crate) fn last_batch(&self, at: Lsn, upto: Lsn) -> Option<Lsn> {
+        self.batches_from(at).map(|(lsn, _)| lsn).take_while(|lsn| *lsn <= upto).filter(|lsn| *lsn > at).last()
     }
 
     /// Looks behind `at` for a batch that was written when `at` was durable already: its position, and what it knew.

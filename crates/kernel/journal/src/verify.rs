@@ -38,8 +38,10 @@ pub fn verify(disk: &dyn Disk, bounds: Bounds) -> Report {
         report.end = frame.end();
         Ok(())
     });
+    let mut passed = false;
     match scanned {
         Ok(scanned) => {
+            passed = scanned.passed.is_some();
             report.segments = scanned.segments();
             report.files = scanned.files();
             report.end = scanned.end;
@@ -48,7 +50,10 @@ pub fn verify(disk: &dyn Disk, bounds: Bounds) -> Report {
         Err(OpenError::Replay { error, .. }) => match error {},
         Err(e) => report.problem = Some(e.to_string()),
     }
-    let upto = report.problem.is_some().then_some(bounds.known_durable.max(bounds.floor));
+    let upto = match report.problem {
+        Some(_) => Some(bounds.known_durable.max(bounds.floor)),
+        None => passed.then_some(report.end),
+    };
     match inspect(disk, bounds.floor, upto) {
         Ok(damage) => report.damage = damage,
         Err(e) => report.problem = report.problem.or(Some(e.to_string())),
@@ -56,7 +61,7 @@ pub fn verify(disk: &dyn Disk, bounds: Bounds) -> Report {
     report
 }
 
-/// The damage in the headers of the segments from the floor's on; if an opening would refuse them, also that in their frames, of the last
+/// The damage in the headers of the segments from the floor's on; if an opening would refuse them or pass over some, also that in their frames, of the last
 /// segment as far as `upto` or as its batches say what was durable.
 fn inspect(disk: &dyn Disk, floor: Lsn, upto: Option<Lsn>) -> Result<Vec<JournalDamage>, OpenError<Infallible>> {
     let (mut live, _, _) = list::<Infallible>(disk)?;

@@ -150,6 +150,37 @@ fn who_knows_better_is_believed() {
 }
 
 #[test]
+fn damage_below_the_floor_is_passed_over_and_named() {
+    let disk = SimDisk::new(1);
+    let (journal, _) = open(&disk);
+    let frames: Vec<_> = (0..9u8).map(|n| append(&journal, &[n; 400])).collect();
+    journal.close().unwrap();
+    let path = newest(&disk);
+    for (damaged, floor) in [(1, 4), (2, 4), (1, 8), (3, 9)] {
+        let (bad, end) = (frames[damaged].frame, frames[8].end);
+        // In the frame, and in the header of its batch.
+        for place in [100, -20_i64] {
+            let fork = disk.fork();
+            damage(&fork, &path, (HEADER + bad.lsn.0).strict_add_signed(place));
+            let floor = frames.get(floor).map_or(end, |appended| appended.frame.lsn);
+            // The floor may lie anywhere.
+            for floor in [floor, floor.plus(3)].into_iter().filter(|floor| *floor <= end) {
+                let bounds = Bounds { floor, known_durable: end, term: 1 };
+                let report = verify(&fork, bounds);
+                assert!(report.problem.is_none() && !report.damage.is_empty(), "{report:?}");
+                let (journal, replayed) = open_at(&fork.fork(), floor, end).unwrap();
+                let expected: Vec<_> = frames.iter().map(|a| a.frame).filter(|frame| frame.lsn >= floor).collect();
+                assert_eq!(replayed.iter().map(|(frame, _)| *frame).collect::<Vec<_>>(), expected);
+                let more = append(&journal, b"more");
+                assert_eq!(journal.read(&[more.frame]).wait().unwrap(), ["more"]);
+            }
+            // What is needed is refused as before.
+            assert!(matches!(open_at(&fork, bad.lsn, end), Err(OpenError::Corrupt { .. })));
+        }
+    }
+}
+
+#[test]
 fn a_floor_beyond_the_end_is_corruption() {
     let disk = SimDisk::new(1);
     let (journal, _) = open(&disk);

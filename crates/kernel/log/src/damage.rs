@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, HashSet};
 use thalweg_base::{Lsn, Millis, ObjectId, Offset};
 use thalweg_storage::StorageError;
 
-/// Damaged places that are remembered one by one; further ones are only counted.
+/// Damaged places that are remembered one by one. Of further ones the first of each object is, since merging has to leave that object out;
+/// the others are only counted.
 pub const DAMAGES_MAX: usize = 1024;
 
 /// Where damage is.
@@ -147,7 +148,7 @@ impl Register {
             known.doubted = false;
             return true;
         }
-        if state.places.len() == DAMAGES_MAX {
+        if state.places.len() >= DAMAGES_MAX && place.object().is_none_or(|object| state.has_object(object)) {
             return false;
         }
         state.places.insert(place, Known { what: what.to_string(), times: 1, ..Known::default() });
@@ -197,10 +198,7 @@ impl Register {
 
     /// Whether live content of this object is damaged.
     pub(crate) fn has_object(&self, id: ObjectId) -> bool {
-        let state = self.0.lock();
-        let within = |from: Place, to: Place| state.places.range(from..=to).next().is_some();
-        within(Place::Object { object: id, at: 0 }, Place::Object { object: id, at: u64::MAX })
-            || within(Place::Directory { object: id, at: 0 }, Place::Directory { object: id, at: u64::MAX })
+        self.0.lock().has_object(id)
     }
 
     fn stats(&self) -> DamageStats {
@@ -214,6 +212,12 @@ impl Register {
 }
 
 impl State {
+    fn has_object(&self, id: ObjectId) -> bool {
+        let within = |from: Place, to: Place| self.places.range(from..=to).next().is_some();
+        within(Place::Object { object: id, at: 0 }, Place::Object { object: id, at: u64::MAX })
+            || within(Place::Directory { object: id, at: 0 }, Place::Directory { object: id, at: u64::MAX })
+    }
+
     /// The known place that this one is or lies in.
     fn covering(&mut self, place: Place) -> Option<&mut Known> {
         let Place::Journal { at, end } = place else { return self.places.get_mut(&place) };
@@ -389,6 +393,21 @@ mod tests {
         assert!(register.note(place(7), "still so"));
         register.forget_doubted(|place| place.object() == Some(ObjectId(1)));
         assert_eq!(register.stats().total(), 1, "the rest was mended");
+    }
+
+    #[test]
+    fn every_damaged_object_is_known_however_many_places_there_are() {
+        let register = Register::default();
+        for at in 0..2 * DAMAGES_MAX as u64 {
+            register.note(Place::Object { object: ObjectId(1), at }, "rotten");
+        }
+        for id in [2, 3] {
+            assert!(register.note(Place::Object { object: ObjectId(id), at: 9 }, "rotten too"));
+            assert!(!register.note(Place::Object { object: ObjectId(id), at: 10 }, "and more of it"));
+            assert!(register.has_object(ObjectId(id)));
+        }
+        assert!(!register.note(Place::Journal { at: Lsn(1), end: Lsn(2) }, "no object"));
+        assert_eq!(register.stats().total(), DAMAGES_MAX as u64 + 2);
     }
 
     #[test]
