@@ -28,14 +28,14 @@ free_port() {
   echo $port
 }
 
-# serve WHO FOLDER [flags...]; WHO is thalweg|peer|node, a colon, durable|buffered; or floor:none|write|sync.
+# serve WHO FOLDER [flags...]; WHO is thalweg|earlier|peer|node, a colon, durable|buffered; or floor:none|write|sync.
 # The flags are thalweg's. Sets SERVER_PID, BASE, ADDRESS.
 serve() {
   local who=$1 folder=$2 port; shift 2
   case $who in
-    thalweg:*)
+    thalweg:* | earlier:*)
       rm -f "$folder.ready"
-      "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$folder" --durability "${who#*:}" --ready-file "$folder.ready" "$@" >"$folder.log" 2>&1 &
+      "$([ "${who%:*}" = thalweg ] && echo "$THALWEG_BIN" || echo "$EARLIER")" serve --listen 127.0.0.1:0 --data "$folder" --durability "${who#*:}" --ready-file "$folder.ready" "$@" >"$folder.log" 2>&1 &
       SERVER_PID=$!
       until [ -s "$folder.ready" ]; do kill -0 $SERVER_PID 2>/dev/null || { tail -3 "$folder.log"; return 1; }; sleep 0.01; done
       ADDRESS=$(cat "$folder.ready") ;;
@@ -71,7 +71,7 @@ field() { sed -nE "s/(^|.* )$1=([-0-9.]+).*/\2/p" <<<"$OUT"; }
 # Waits until all content is settled into objects; the reference server gets as long as its checkpoints take.
 settled() {
   case $1 in
-    thalweg:*) for _ in $(seq 240); do [ "$(metric settle_lag_bytes)" = 0 ] && break; sleep 0.25; done; sleep 1 ;;
+    thalweg:* | earlier:*) for _ in $(seq 240); do [ "$(metric settle_lag_bytes)" = 0 ] && break; sleep 0.25; done; sleep 1 ;;
     *) sleep 5 ;;
   esac
 }

@@ -11,7 +11,7 @@ SUBS=${SUBS:-10 100 500 2000} EVENTS=${EVENTS:-50} IDLE=${IDLE:-10000} CREATES=$
 RATE=${RATE:-2000} REPLAY_RATE=${REPLAY_RATE:-100} RESULTS=${RESULTS:-}
 need curl; build
 for peer in $PEERS; do
-  case $peer in peer) need_peer || exit 1 ;; node) need_node_peer || exit 1 ;; *) echo "PEERS has $peer: only peer and node are known"; exit 1 ;; esac
+  case $peer in peer) need_peer || exit 1 ;; node) need_node_peer || exit 1 ;; earlier) [ -x "${EARLIER:-}" ] || { echo "EARLIER names no program"; exit 1; } ;; *) echo "PEERS has $peer: only peer, node and earlier are known"; exit 1 ;; esac
 done
 mkdir -p "$SCRATCH"; WORK=$(mktemp -d "$SCRATCH/run-XXXXXX")
 trap 'stop_server KILL; rm -rf "$WORK"' EXIT
