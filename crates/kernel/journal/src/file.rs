@@ -8,6 +8,7 @@ use crate::format::{BATCH_HEADER, FRAME_HEADER, Seal};
 use crate::options::Options;
 use crate::pinned::Pinned;
 use crate::published::Published;
+use crate::read::Large;
 use crate::recovery::Opened;
 use crate::segments::Segments;
 use crate::shell::Shell;
@@ -42,6 +43,7 @@ pub struct FileJournal {
     /// A buffered frame was accepted since the last look.
     pub(crate) early: AtomicBool,
     pub(crate) window: Mutex<Window>,
+    pub(crate) large: Large,
     /// Batches of the window, and what readers hold.
     pub(crate) pinned: Pinned,
     /// One preparation at a time.
@@ -193,6 +195,7 @@ impl Journal for FileJournal {
         self.start.fetch_max(upto.min(synced).0, Ordering::AcqRel);
         self.segments.lock().trim(self.start(), synced);
         self.window.lock().trim(self.start());
+        self.large.trim(self.start());
         // A batch may be waiting for a file.
         self.kick_if_waiting();
     }
@@ -202,7 +205,7 @@ impl Journal for FileJournal {
     }
 
     fn pinned_bytes(&self) -> u64 {
-        let kept = self.window.lock().held() as u64;
+        let kept = (self.window.lock().held() + self.large.held()) as u64;
         self.pinned.bytes().saturating_sub(kept)
     }
 

@@ -6,12 +6,42 @@ use crate::pinned::Pinned;
 use crate::segments::Segment;
 use crate::{FrameRef, Journal, ReadError};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use thalweg_base::Lsn;
 
 /// Frames this close together are read by one call.
 const GAP_MAX: u64 = 4096;
 const RUN_MAX: u64 = 4 << 20;
+/// A frame with such a payload, in bytes, is read whole for each piece of it that somebody wants: see [`Large`].
+const LARGE: u32 = 1 << 20;
+
+/// The large frame that was read from a segment last. Who wants it piece by piece, as readers of a long log do, has it read and checked once.
+#[derive(Default)]
+pub(crate) struct Large(Mutex<Option<(Lsn, Bytes)>>);
+
+impl Large {
+    fn get(&self, frame: FrameRef) -> Option<Bytes> {
+        let last = self.0.lock();
+        let (lsn, bytes) = last.as_ref()?;
+        (*lsn == frame.lsn && bytes.len() == frame.len as usize).then(|| bytes.clone())
+    }
+
+    fn keep(&self, frame: FrameRef, bytes: &Bytes) {
+        if frame.len >= LARGE {
+            *self.0.lock() = Some((frame.lsn, bytes.clone()));
+        }
+    }
+
+    /// Memory that is held although nobody reads, in bytes.
+    pub(crate) fn held(&self) -> usize {
+        self.0.lock().as_ref().map_or(0, |(_, bytes)| bytes.len() + FRAME_HEADER)
+    }
+
+    pub(crate) fn trim(&self, start: Lsn) {
+        self.0.lock().take_if(|(lsn, _)| *lsn < start);
+    }
+}
 
 /// Keeps a segment from being reused, so that its frames stay readable after they are trimmed.
 pub struct Held {
@@ -166,6 +196,10 @@ impl FileJournal {
     /// How many of the first frames one read of a segment gave; none if it would have to wait.
     fn take_from_segment(&self, frames: &[FrameRef], may_wait: bool, out: &mut Vec<Bytes>) -> Result<usize, ReadError> {
         let Some(first) = frames.first() else { return Ok(0) };
+        if let Some(bytes) = self.large.get(*first) {
+            out.push(bytes);
+            return Ok(1);
+        }
         let (segment, limit) = {
             let segments = self.segments.lock();
             let segment = segments.find(first.lsn).ok_or(ReadError::Trimmed(first.lsn))?;
@@ -173,6 +207,12 @@ impl FileJournal {
             (segment, limit)
         };
         let n = run_len(frames, limit);
-        Ok(if read_run(&segment, &self.pinned, &frames[..n], may_wait, out)? { n } else { 0 })
+        if !read_run(&segment, &self.pinned, &frames[..n], may_wait, out)? {
+            return Ok(0);
+        }
+        if let (1, Some(bytes)) = (n, out.last()) {
+            self.large.keep(*first, bytes);
+        }
+        Ok(n)
     }
 }

@@ -24,6 +24,7 @@ use crate::options::Options;
 use crate::pinned::Pinned;
 use crate::prepare::create_blank;
 use crate::published::Published;
+use crate::read::Large;
 use crate::scan::Body;
 use crate::segments::{Blank, Segment, Segments};
 use crate::shell::Shell;
@@ -466,6 +467,7 @@ impl FileJournal {
             writer: Mutex::new(Writer::new(active, end)),
             early: AtomicBool::new(false),
             window: Mutex::new(Window::new(options.window_bytes, options.window_batches)),
+            large: Large::default(),
             pinned: Pinned::default(),
             preparing: Mutex::new(()),
             published: Published::new(end),

@@ -421,6 +421,25 @@ fn a_payload_counts_with_the_batch_that_it_keeps() {
     assert_eq!(journal.try_read(&[next]).unwrap().unwrap()[0], [8; 1_500][..]);
 }
 
+#[test]
+fn a_large_frame_that_is_wanted_piece_by_piece_is_read_once() {
+    let disk = SimDisk::new(1);
+    let large = Options { segment_bytes: 4 << 20, max_payload: 2 << 20, window_bytes: 2_000, ..options() };
+    let journal =
+        FileJournal::open(Arc::new(disk), large, Bounds::default(), &mut |_, _| Ok::<(), Infallible>(())).unwrap();
+    let frame = append(&journal, &vec![7; 2 << 20]).frame;
+    let after = append(&journal, &[8; 3_000]);
+    let read = || journal.read(&[frame]).wait().unwrap().remove(0);
+    let (first, second) = (read(), read());
+    assert_eq!(first, vec![7; 2 << 20]);
+    assert_eq!(first.as_ptr(), second.as_ptr(), "both are one read's");
+    drop((first, second));
+    assert_eq!(journal.pinned_bytes(), 0, "nobody reads");
+    // With its space it is let go.
+    journal.trim(after.end);
+    assert!(matches!(journal.read(&[frame]).wait(), Err(ReadError::Trimmed(_))));
+}
+
 /// All that an inspection of the open journal finds.
 fn inspect(journal: &FileJournal) -> Vec<JournalDamage> {
     let (mut inspection, mut found) = (Inspection::default(), Vec::new());
