@@ -3,6 +3,7 @@
 //! Entries of a shape are often neighbours in the change log, or nearly so: they are read in one go, and what lies between them is left out.
 //! Changes that were put together once are kept for a while ([`crate::kept`]), for others who ask for the same.
 
+use crate::format::message;
 use crate::format::offset::ShapeOffset;
 use crate::hot::Hot;
 use crate::kept::{Kept, Key};
@@ -13,10 +14,6 @@ use std::ops::Range;
 use thalweg_base::LogId;
 use thalweg_log::{Chunk, ReadError};
 
-/// What ends every body: the value's brace is closed, then that of the headers and that of the message, then comes the comma.
-const BODY_END: &[u8] = b"}},";
-/// What ends the last change of a transaction.
-const LAST_END: &[u8] = b",\"last\":true}},";
 /// Reading over this much that belongs to others costs less than to look something up again.
 const GAP_MAX: u64 = 4096;
 /// Answers of less are not counted: bounds on connections are enough for them.
@@ -88,7 +85,7 @@ impl Sources<'_> {
 
     fn changes(&self, entries: &[Entry], whole: bool, way: Way) -> Option<Result<Bytes, ReadError>> {
         let bytes: usize = entries.iter().map(|entry| entry.len as usize).sum();
-        let out = Vec::with_capacity(bytes + entries.len().min(bytes / 256) * LAST_END.len() + 64);
+        let out = Vec::with_capacity(bytes + entries.len().min(bytes / 256) * message::LAST_END.len() + 64);
         let mut picked = Picked { entries, next: 0, upto: 0, whole, out };
         while let Some(begin) = entries.get(picked.next).map(|entry| entry.at) {
             picked.upto = picked.next + run(&entries[picked.next..]);
@@ -222,9 +219,8 @@ fn mark(out: &mut Vec<u8>, entries: &[Entry], at: usize, whole: bool) {
         Some(next) => next.lsn != entries[at].lsn,
         None => whole,
     };
-    if last && out.ends_with(BODY_END) {
-        out.truncate(out.len() - BODY_END.len());
-        out.extend_from_slice(LAST_END);
+    if last {
+        message::mark_last(out);
     }
 }
 

@@ -144,11 +144,6 @@ impl Table {
         key
     }
 
-    #[must_use]
-    pub fn has_key(&self) -> bool {
-        self.columns.iter().any(|column| column.key.is_some())
-    }
-
     /// Whether rows of `now`, which is what this table is now, are those of this one, so that shapes of this one can go on.
     #[must_use]
     pub fn goes_on(&self, now: &Table) -> bool {

@@ -58,11 +58,6 @@ impl Receiver {
         }
     }
 
-    /// Whether a whole message is here, so that the next one costs no system call.
-    pub(super) fn has_frame(&self) -> bool {
-        matches!(self.head(), Ok(Some((_, total))) if self.end - self.start >= total)
-    }
-
     /// Tag and whole length of the next message, if they are here.
     #[inline]
     fn head(&self) -> Result<Option<(u8, usize)>, Error> {

@@ -232,7 +232,6 @@ fn acknowledgements_move_the_slot_and_get_answers() {
         // Nothing more: a deadline in the past says so at once, one in the future when it is there.
         while stream.next(Some(Instant::now() + Duration::from_millis(50))).unwrap() != Event::Idle {}
         assert_eq!(stream.next(Some(Instant::now())).unwrap(), Event::Idle);
-        assert!(!stream.has_next());
     });
 }
 

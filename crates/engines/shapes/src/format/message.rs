@@ -2,17 +2,16 @@
 
 use super::json::push_string;
 use crate::state::snapshot::PgSnapshot;
-use bytes::Bytes;
 
 /// The whole body of an answer that tells a client to start again.
 pub const MUST_REFETCH: &[u8] = b"[{\"headers\":{\"control\":\"must-refetch\"}}]";
 
-/// How every body ends.
+/// How every body ends: the brace of the headers, that of the message, and a comma.
 const END: &[u8] = b"}},";
 /// How messages end that are no rows: nothing is patched into them.
 const EVENT_END: &[u8] = b"} },";
 /// How the body of a transaction's last change in a shape ends.
-const LAST_END: &[u8] = b",\"last\":true}},";
+pub const LAST_END: &[u8] = b",\"last\":true}},";
 
 /// `{…up-to-date…}`, without a comma: it is the last message of an answer. `lsn`: everything below has been told.
 #[must_use]
@@ -126,14 +125,11 @@ pub fn with_headers(out: &mut Vec<u8>, body: &[u8], more: &[u8]) {
     }
 }
 
-/// A range of bodies whose last one is the last of its transaction, in two pieces that are sent one after the other. They end in a
-/// comma, as the range does.
-#[must_use]
-pub fn with_last(bodies: Bytes) -> [Bytes; 2] {
+/// Marks the last of these bodies as the last of its transaction. What is no body stays as it is.
+pub fn mark_last(bodies: &mut Vec<u8>) {
     if bodies.ends_with(END) {
-        [bodies.slice(..bodies.len() - END.len()), Bytes::from_static(LAST_END)]
-    } else {
-        [bodies, Bytes::new()]
+        bodies.truncate(bodies.len() - END.len());
+        bodies.extend_from_slice(LAST_END);
     }
 }
 
@@ -238,15 +234,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_change_is_marked_without_copying_the_others() {
-        let bodies =
-            Bytes::from_static(b"{\"key\":\"a\",\"headers\":{\"x\":1}},{\"key\":\"b\",\"headers\":{\"x\":2}},");
-        let [all, end] = with_last(bodies);
-        assert_eq!(
-            [all, end].concat(),
-            b"{\"key\":\"a\",\"headers\":{\"x\":1}},{\"key\":\"b\",\"headers\":{\"x\":2,\"last\":true}},"
-        );
-        assert_eq!(with_last(Bytes::new()), [Bytes::new(), Bytes::new()]);
+    fn only_the_last_body_is_marked_and_only_a_body() {
+        let mut bodies = b"{\"key\":\"a\",\"headers\":{\"x\":1}},{\"key\":\"b\",\"headers\":{\"x\":2}},".to_vec();
+        mark_last(&mut bodies);
+        let marked = b"{\"key\":\"a\",\"headers\":{\"x\":1}},{\"key\":\"b\",\"headers\":{\"x\":2,\"last\":true}},";
+        assert_eq!(bodies, marked);
+        let mut none = Vec::new();
+        mark_last(&mut none);
+        assert!(none.is_empty());
     }
 
     #[test]

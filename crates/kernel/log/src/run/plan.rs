@@ -15,9 +15,6 @@ use thalweg_base::{Millis, ObjectId};
 /// Runs below this size are all in the lowest tier: to copy so little costs no more than to write a file at all.
 const UNIT_BYTES: u64 = 64 << 10;
 
-/// How many runs merge into one, unless told otherwise.
-pub const FAN_IN: usize = 8;
-
 /// What planning knows of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunShape {

@@ -123,11 +123,6 @@ impl Stream {
         }
     }
 
-    /// Whether the next event is here, so that asking for it makes no system call.
-    pub fn has_next(&self) -> bool {
-        self.session.receiver.has_frame()
-    }
-
     /// See [`Acker::ack`].
     pub fn ack(&self, written: Lsn, flushed: Lsn, applied: Lsn, reply: bool) -> Result<(), Error> {
         self.acker.ack(written, flushed, applied, reply)
