@@ -91,6 +91,14 @@ impl Sealed {
         self.manifest.read()
     }
 
+    /// Has the manifest written once more if it has rotted. It stays noted as damage until the next pass finds it whole.
+    pub(crate) fn mend_manifest(&self) {
+        let _editing = self.editing.lock();
+        if let Err(error) = self.manifest.load() {
+            tracing::error!(%error, "the manifest is damaged and could not be written once more");
+        }
+    }
+
     pub(crate) fn new_object(&self) -> ObjectId {
         ObjectId(self.next_object.fetch_add(1, Ordering::Relaxed))
     }

@@ -106,6 +106,7 @@ impl<A: Attachment> Logs<A> {
             }
             Err(error @ (ManifestError::Corrupt(_) | ManifestError::Newer { .. })) => {
                 self.note_found(Place::Manifest, &error.to_string());
+                self.sealed.mend_manifest();
                 Ok(0)
             }
             Err(error) => Err(Unchecked { what: "the manifest".into(), cause: error.to_string() }),

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
-use thalweg_disk::Disk;
+use thalweg_disk::{Disk, is_damage};
 
 /// A root in one file of a [`Disk`]. The data folder's lock keeps other processes away; the version check on every commit tells
 /// if it did not.
@@ -22,6 +22,8 @@ struct Writer {
     nonce: u64,
     /// What the folder shows is durable. Not so after a failed commit, or when an earlier process died during one.
     settled: bool,
+    /// The root that was durable last, to write it once more should its file rot.
+    known: Option<Frame>,
 }
 
 impl FileManifest {
@@ -33,7 +35,7 @@ impl FileManifest {
     /// Like [`FileManifest::open`], for an owner of `epoch`. Its first body carries `nonce`, and each later one the number after;
     /// two owners should start far apart, at random.
     pub fn open_as(disk: Arc<dyn Disk>, path: &str, epoch: u64, nonce: u64) -> Result<Self, ManifestError> {
-        let writer = Mutex::new(Writer { epoch, nonce, settled: false });
+        let writer = Mutex::new(Writer { epoch, nonce, settled: false, known: None });
         let manifest = Self { disk, path: path.to_owned(), writer };
         manifest.find()?;
         Ok(manifest)
@@ -42,13 +44,24 @@ impl FileManifest {
     /// The root that a restart would find. Its owner must not act on one that a power failure could take back. To sync the folder
     /// once more would not help: after a failed sync the system may have dropped the rename and still report success the next time.
     /// So the root that is found is written and renamed again.
+    ///
+    /// A file that has rotted since is replaced by what its owner knows. Should the file have been that of a commit whose outcome is in
+    /// doubt, that commit is undone: it had failed. A file that is gone stays so: perhaps the folder was replaced by another one.
     fn settle(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
-        let found = self.find()?;
+        let found = match (self.find(), &writer.known) {
+            (Err(error @ ManifestError::Corrupt(_)), Some(known)) => {
+                tracing::error!(path = self.path, %error, "what is in memory replaces it; look after the disk");
+                writer.settled = false;
+                Some(known.clone())
+            }
+            (found, _) => found?,
+        };
         if !writer.settled {
             if let Some(frame) = &found {
                 self.replace(frame)?;
             }
             writer.settled = true;
+            writer.known.clone_from(&found);
         }
         Ok(found)
     }
@@ -61,7 +74,10 @@ impl FileManifest {
         };
         let len = file.len().map_err(|error| failed("measuring", &error))?;
         let mut stored = vec![0; usize::try_from(len).map_err(|_| ManifestError::Corrupt(format!("{len} bytes")))?];
-        let read = file.read_at(&mut stored, 0).map_err(|error| failed("reading", &error))?;
+        let read = file.read_at(&mut stored, 0).map_err(|error| match is_damage(&error) {
+            true => ManifestError::Corrupt(format!("it cannot be read: {error}")),
+            false => failed("reading", &error),
+        })?;
         Frame::decode(&stored[..read]).map(Some)
     }
 
@@ -125,7 +141,7 @@ impl Manifest for FileManifest {
         writer.nonce = writer.nonce.wrapping_add(1);
         writer.settled = false;
         self.replace(&frame)?;
-        writer.settled = true;
+        (writer.settled, writer.known) = (true, Some(frame));
         Ok(version)
     }
 }

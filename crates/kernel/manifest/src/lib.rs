@@ -46,7 +46,7 @@ pub trait Manifest: Send + Sync + 'static {
     fn read(&self) -> Result<Option<Root>, ManifestError>;
 
     /// The newest durable root, for its owner; `None` before the first commit. May write: a root that was found but is not known to
-    /// be durable is made so first.
+    /// be durable is made so first, and so is the one that it knows if what is stored has rotted since.
     fn load(&self) -> Result<Option<Root>, ManifestError>;
 
     /// Replaces the root if it is still at `expected` (0: none yet); the new version. Durable when it returns. May block.

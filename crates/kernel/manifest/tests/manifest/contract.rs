@@ -106,6 +106,37 @@ fn damage_and_newer_formats_are_refused_on_opening() {
 }
 
 #[test]
+fn a_root_that_rots_under_its_owner_is_written_once_more() {
+    for at in [0, 20, 50] {
+        let disk = SimDisk::new(1);
+        let manifest = FileManifest::open(Arc::new(disk.clone()), "MANIFEST").unwrap();
+        manifest.commit(0, b"one").unwrap();
+        let rot = || disk.open("MANIFEST").unwrap().write_at(&[9], at).unwrap();
+        rot();
+        assert!(matches!(manifest.read(), Err(ManifestError::Corrupt(_))), "a reader is told");
+        assert_eq!(manifest.load(), Ok(root(1, b"one")));
+        assert_eq!(manifest.read(), Ok(root(1, b"one")));
+        rot();
+        assert_eq!(manifest.commit(1, b"two"), Ok(2));
+        // A commit in doubt counts as not made.
+        disk.fail_next_dir_sync();
+        assert!(matches!(manifest.commit(2, b"three"), Err(ManifestError::Io { .. })));
+        rot();
+        assert_eq!(manifest.load(), Ok(root(2, b"two")));
+        assert_eq!(manifest.commit(2, b"three"), Ok(3));
+        disk.crash_power();
+        let next = FileManifest::open(Arc::new(disk.clone()), "MANIFEST").unwrap();
+        assert_eq!(next.load(), Ok(root(3, b"three")));
+        // An owner that finds damage knows nothing better.
+        rot();
+        assert!(FileManifest::open(Arc::new(disk.clone()), "MANIFEST").is_err());
+        // It is not put back where its folder may have been replaced.
+        disk.remove("MANIFEST").unwrap();
+        assert_eq!(next.load(), Ok(None));
+    }
+}
+
+#[test]
 fn a_full_disk_is_no_space_and_keeps_the_root() {
     let disk = SimDisk::new(1);
     let manifest = FileManifest::open(Arc::new(disk.clone()), "MANIFEST").unwrap();
