@@ -94,9 +94,8 @@ impl Sealed {
     /// Has the manifest written once more if it has rotted. It stays noted as damage until the next pass finds it whole.
     pub(crate) fn mend_manifest(&self) {
         let _editing = self.editing.lock();
-        match self.manifest.load() {
-            Ok(_) => tracing::warn!("the manifest was damaged and is written once more: look after the disk"),
-            Err(error) => tracing::error!(%error, "the manifest is damaged and could not be written once more"),
+        if let Err(error) = self.manifest.load() {
+            tracing::error!(%error, "the manifest is damaged and could not be written once more");
         }
     }
 

@@ -12,6 +12,9 @@
 //!    passed. Then the records are written.
 //! 5. One edit names the new objects and moves the floor. Before it nothing has happened, after it everything has.
 //! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The journal is trimmed.
+//!
+//! While an object of the directory is known to be damaged a round is due at once, step 2 takes the records of all logs, and in step 5 they
+//! replace all of the directory.
 
 use crate::attachment::Attachment;
 use crate::checkpoint::{self, Records};
@@ -22,7 +25,7 @@ use crate::log::Piece;
 use crate::logs::{Logs, shard_of_log};
 use crate::root::Run;
 use crate::run::{Content, Extent};
-use crate::shard::Shard;
+use crate::shard::{Shard, Slot};
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering;
 use crate::upkeep::{UpkeepError, sealed};
@@ -62,6 +65,8 @@ struct Taken {
     clean: Vec<LogId>,
     /// The end of everything that can have had a say in this: accepted, not durable.
     seen: Lsn,
+    /// The records are those of all logs: they replace every directory object.
+    whole: bool,
 }
 
 impl<A: Attachment> Logs<A> {
@@ -84,6 +89,9 @@ impl<A: Attachment> Logs<A> {
     /// Where the next floor is to be, if a round is due.
     fn due(&self, now: Millis, when: When) -> Option<Lsn> {
         let (old, durable) = (self.sealed.root().floor, self.durable());
+        if self.is_directory_damaged() {
+            return Some(old.plus(durable.since(old).min(self.options.settle_bytes)));
+        }
         let mut since = self.pace.unsettled_since.lock();
         if durable <= old {
             *since = None;
@@ -100,16 +108,26 @@ impl<A: Attachment> Logs<A> {
         due.then(|| old.plus(lag.min(self.options.settle_bytes)))
     }
 
+    /// Every record is in memory: a round writes all of them where a start would not find one.
+    fn is_directory_damaged(&self) -> bool {
+        !self.damage.is_empty() && self.sealed.root().directory.iter().any(|object| self.damage.has_object(object.id))
+    }
+
     fn take(&self, floor: Lsn) -> Taken {
-        let mut taken = Taken::default();
+        let mut taken = Taken { whole: self.is_directory_damaged(), ..Taken::default() };
         for shard in &self.shards {
-            let mut active = std::mem::take(&mut shard.lock().active);
+            let (mut active, slots) = {
+                let mut shard = shard.lock();
+                (std::mem::take(&mut shard.active), shard.slots().len() as u32)
+            };
             let mut graves = self.planted_graves(shard, &mut taken);
             self.at(Moment::ShardListed);
             // A slot that was freed and used again may be listed twice.
             active.sort_unstable();
             active.dedup();
-            for slots in active.chunks(LOGS_PER_LOCK) {
+            let all: Vec<u32> = if taken.whole { (0..slots).collect() } else { Vec::new() };
+            let looked_at = if taken.whole { &all } else { &active };
+            for slots in looked_at.chunks(LOGS_PER_LOCK) {
                 self.take_logs(shard, slots, floor, &mut taken);
                 self.at(Moment::ShardHalfTaken);
             }
@@ -135,12 +153,15 @@ impl<A: Attachment> Logs<A> {
     fn take_logs(&self, shard: &Mutex<Shard<A>>, slots: &[u32], floor: Lsn, taken: &mut Taken) {
         let mut shard = shard.lock();
         for slot in slots {
+            if let (true, Some(Slot::Rest { id, record })) = (taken.whole, shard.slots().get(*slot as usize)) {
+                taken.records.push((*id, Some(record.to_vec())));
+            }
             let Some(log) = shard.awake_at(*slot) else {
                 continue;
             };
             let before = taken.pieces.len();
             taken.pieces.extend(log.pieces_below(floor).map(|piece| (log.id, piece)));
-            if log.dirty || taken.pieces.len() > before {
+            if taken.whole || log.dirty || taken.pieces.len() > before {
                 taken.records.push((log.id, Some(log.record(floor))));
                 taken.clean.push(log.id);
                 taken.seen = taken.seen.max(log.changed);
@@ -177,11 +198,15 @@ impl<A: Attachment> Logs<A> {
         let directory = directory.inspect_err(|_| self.sealed.discard(&fresh))?;
         let made = fresh.into_iter().chain(directory.iter().map(|object| object.id)).collect();
         self.at(Moment::Unnamed);
+        let whole = taken.whole;
         let ceiling = self.next_id.load(Ordering::Relaxed) + self.options.id_reserve;
         self.sealed.edit(made, |root| {
             root.floor = floor;
             root.known_durable = root.known_durable.max(known_durable);
             root.id_ceiling = root.id_ceiling.max(ceiling);
+            if whole {
+                root.directory.clear();
+            }
             root.directory.extend(directory);
             if !objects.is_empty() {
                 root.runs.push(Run { id: root.next_run, objects: objects.into_iter().map(sealed).collect() });

@@ -874,6 +874,45 @@ fn damage_stops_no_other_merge_and_goes_with_its_log() {
 }
 
 #[test]
+fn a_directory_that_rots_is_written_once_more_from_memory() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let rests: Vec<LogId> = ["a", "b", "c"].map(|name| create(&logs, name)).into();
+    for log in &rests {
+        append(&logs, *log, b"one");
+    }
+    settle_all(&logs);
+    let gone = Op::Delete { log: rests[1] };
+    logs.lock_logs(&[rests[1]], &[]).commit(Class::Upkeep, &[gone]).unwrap();
+    settle_all(&logs);
+    append(&logs, rests[0], b"two");
+    let later = create(&logs, "b");
+    settle_all(&logs);
+    let mut logs = logs;
+    for round in 0..2 {
+        // Objects of the directory come last.
+        let (rotten, _) = *logs.hold_sealed().cut.objects.last().unwrap();
+        replace(&unit, rotten, |bytes| bytes[9] ^= 1);
+        let found = scrub(&logs);
+        assert!(matches!(found[..], [Damage { place: Place::Directory { .. }, .. }]), "{found:?}");
+        // Nothing waits to be settled, or something does.
+        if round == 1 {
+            append(&logs, rests[2], b"two");
+            append(&logs, later, b"new");
+        }
+        assert!(logs.settle(Millis(7), When::Due).unwrap(), "it is due at once");
+        assert_eq!(scrub(&logs), []);
+        assert!(!logs.settle(Millis(7), When::Due).unwrap(), "and once is enough");
+        logs = unit.open();
+        assert_eq!((read(&logs, rests[0]), read(&logs, later).len()), (b"onetwo".to_vec(), 3 * round));
+        assert_eq!((logs.len(), read(&logs, rests[2]).len()), (3, 3 + 3 * round));
+        let another = create(&logs, &format!("another {round}"));
+        logs.lock_logs(&[another], &[]).commit(Class::Upkeep, &[Op::Delete { log: another }]).unwrap();
+        settle_all(&logs);
+    }
+}
+
+#[test]
 fn dead_bytes_that_are_damaged_do_not_keep_their_neighbours_from_being_copied() {
     let unit = Unit::new(ScriptedJournal::eager(), LogsOptions { object_bytes: 1 << 20, ..options() });
     let logs = unit.open();

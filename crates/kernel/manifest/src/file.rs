@@ -49,7 +49,8 @@ impl FileManifest {
     /// doubt, that commit is undone: it had failed. A file that is gone stays so: perhaps the folder was replaced by another one.
     fn settle(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
         let found = match (self.find(), &writer.known) {
-            (Err(ManifestError::Corrupt(_)), Some(known)) => {
+            (Err(error @ ManifestError::Corrupt(_)), Some(known)) => {
+                tracing::error!(path = self.path, %error, "what is in memory replaces it; look after the disk");
                 writer.settled = false;
                 Some(known.clone())
             }
