@@ -20,6 +20,18 @@ const STEP: u64 = 4;
 type Truth = Result<Option<bool>, Failed>;
 
 impl Expr {
+    /// Whether a condition selects a row. What is false or unknown ends an AND, as in Postgres: then the rest can neither fail nor be too costly.
+    pub(crate) fn selects(&self, row: &Row<'_>) -> Result<bool, Failed> {
+        let Self::And(list) = self else { return Ok(self.truth(row)? == Some(true)) };
+        row.budget.spend(STEP)?;
+        for part in list {
+            if !part.selects(row)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Of an expression that is a condition.
     pub(crate) fn truth<'r>(&'r self, row: &'r Row<'_>) -> Truth {
         let budget = &row.budget;

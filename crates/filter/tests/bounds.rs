@@ -165,6 +165,35 @@ fn every_operation_that_makes_much_of_little_is_too_costly() {
     assert_eq!(judge(&format!("length({}) > 0", sixty("t")), &[], row_of("abc")), Some(Ok(true)));
 }
 
+/// Every function and operator in it is one that a clause under a grant may have.
+fn costly_on_any_row() -> String {
+    let text = "x".repeat(2000);
+    let one = format!("length({}coalesce(nullif(t, t), '{text}'){}) = 1", "lower(".repeat(60), ")".repeat(60));
+    vec![one; 16].join(" OR ")
+}
+
+#[test]
+fn what_comes_after_a_condition_that_is_not_true_is_never_too_costly() {
+    let costly = costly_on_any_row();
+    for (first, t, i, expected) in [
+        ("i = 7", "abc", Some("7"), Err(TooCostly)),
+        ("i = 7", "abc", Some("8"), Ok(false)),
+        ("i = 7", "abc", None, Ok(false)),
+        ("i = 7 AND u IS NOT NULL", "abc", Some("7"), Ok(false)),
+        ("u = 'x' AND i = 7", "abc", Some("7"), Ok(false)),
+        ("(u = 'x' AND i = 7) OR u = 'y'", "abc", Some("7"), Ok(false)),
+        ("NOT (u = 'x')", "abc", Some("7"), Ok(false)),
+    ] {
+        let mut values = vec![("t", t)];
+        values.extend(i.map(|i| ("i", i)));
+        let row = row(&values);
+        for second in [format!("t = 'abc' AND ({costly})"), format!("({costly})")] {
+            let clause = thalweg_filter::both(first, 0, &second).unwrap();
+            assert_eq!(judge(&clause, &[], &row), Some(expected), "{first}, i is {i:?}");
+        }
+    }
+}
+
 fn row_of(text: &'static str) -> &'static Row {
     Box::leak(Box::new(row(&[("t", text), ("u", text), ("n", "2"), ("i", "5")])))
 }

@@ -111,13 +111,14 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
 
 impl Engine {
     /// Takes note of the publication's version, as it was found just now. When the version is not the one known, somebody has changed what the
-    /// publication publishes. Changes may then be missing from the stream, also if everything was set back since: all shapes are dropped.
+    /// publication publishes. Changes may then be missing from the stream, also if everything was set back since: all shapes are dropped. While
+    /// there is no publication (`version` is empty) the known version stays, so that the next publication is found to be another one.
     pub(crate) fn publication_is(&self, version: &str) -> Result<(), StoreError> {
         let known = self.bookmark.publication();
-        if known == version {
+        if known == version || version.is_empty() {
             return Ok(());
         }
-        if !known.is_empty() && !version.is_empty() {
+        if !known.is_empty() {
             self.drop_all("somebody has changed what the publication publishes");
             self.publisher.forget_all();
             self.tables.forget();

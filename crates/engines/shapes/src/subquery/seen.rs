@@ -15,7 +15,8 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// `is_true` decides about memberships.
+    /// `is_true` decides about memberships. A condition on the row that is too costly counts only where the others leave the answer to it: a
+    /// clause under a grant tells nothing of rows that the grant leaves out.
     pub(crate) fn new(
         condition: &Condition,
         row: &[Option<&[u8]>],
@@ -23,10 +24,14 @@ impl Seen {
     ) -> Result<Self, TooCostly> {
         let positions = condition.positions();
         let (mut truths, mut keys) = (Vec::with_capacity(positions.len()), Vec::with_capacity(positions.len()));
+        let mut costly = None;
         for (at, position) in positions.iter().enumerate() {
             match position {
                 Position::Row(predicate) => {
-                    truths.push(predicate.holds(row)?);
+                    truths.push(predicate.holds(row).unwrap_or_else(|error| {
+                        costly = Some(error);
+                        true
+                    }));
                     keys.push(None);
                 }
                 Position::In(membership) => {
@@ -36,8 +41,12 @@ impl Seen {
                 }
             }
         }
+        // No position is negated: what does not hold with those that are not known does not hold without them.
         let holds = condition.holds(&truths);
-        Ok(Self { truths, keys, holds })
+        match costly {
+            Some(error) if holds => Err(error),
+            _ => Ok(Self { truths, keys, holds }),
+        }
     }
 
     /// The same of a row whose truths somebody else has found out.
