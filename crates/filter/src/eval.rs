@@ -20,6 +20,19 @@ const STEP: u64 = 4;
 type Truth = Result<Option<bool>, Failed>;
 
 impl Expr {
+    /// Whether a condition is true; false and null are alike. From the left, and no further than needed: in an AND, what stands behind a side
+    /// that is null cannot change the answer, so it is not evaluated and its cost tells nothing of the row.
+    pub(crate) fn holds(&self, row: &Row<'_>) -> Result<bool, Failed> {
+        let mut sides = match self {
+            Self::And(list) | Self::Or(list) => list.iter().map(|side| side.holds(row)),
+            other => return Ok(other.truth(row)? == Some(true)),
+        };
+        row.budget.spend(STEP)?;
+        let decisive = matches!(self, Self::Or(_));
+        let found = sides.find(|side| *side != Ok(!decisive));
+        found.unwrap_or(Ok(!decisive))
+    }
+
     /// Of an expression that is a condition.
     pub(crate) fn truth<'r>(&'r self, row: &'r Row<'_>) -> Truth {
         let budget = &row.budget;

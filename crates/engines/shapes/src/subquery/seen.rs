@@ -15,7 +15,8 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// `is_true` decides about memberships.
+    /// `is_true` decides about memberships. A position that is too costly to decide is an error only if the row could satisfy the condition: of
+    /// a row that other positions leave out, its cost tells nothing.
     pub(crate) fn new(
         condition: &Condition,
         row: &[Option<&[u8]>],
@@ -23,10 +24,13 @@ impl Seen {
     ) -> Result<Self, TooCostly> {
         let positions = condition.positions();
         let (mut truths, mut keys) = (Vec::with_capacity(positions.len()), Vec::with_capacity(positions.len()));
+        let mut too_costly = None;
         for (at, position) in positions.iter().enumerate() {
             match position {
                 Position::Row(predicate) => {
-                    truths.push(predicate.holds(row)?);
+                    let held = predicate.holds(row);
+                    truths.push(*held.as_ref().unwrap_or(&true));
+                    too_costly = too_costly.or(held.err());
                     keys.push(None);
                 }
                 Position::In(membership) => {
@@ -37,7 +41,10 @@ impl Seen {
             }
         }
         let holds = condition.holds(&truths);
-        Ok(Self { truths, keys, holds })
+        match too_costly {
+            Some(error) if holds => Err(error),
+            _ => Ok(Self { truths, keys, holds }),
+        }
     }
 
     /// The same of a row whose truths somebody else has found out.
