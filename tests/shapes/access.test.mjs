@@ -6,6 +6,7 @@
 import assert from "node:assert/strict"
 import { execFile } from "node:child_process"
 import { writeFileSync } from "node:fs"
+import { connect } from "node:net"
 import { join } from "node:path"
 import { after, before, describe, test } from "node:test"
 import { promisify } from "node:util"
@@ -318,6 +319,49 @@ test("a clause that takes too long for a row tells nothing of rows that the toke
     await plain.changes(() => w.sql(`INSERT INTO ${table} (id, owner, org, title) VALUES (10, 7, 1, 'mine 10')`))
     await shape.sync()
     assert.deepEqual([shape.refetches, ids(plain.rows)], [0, [1, 2, 3, 4, 10]], grant)
+  }
+})
+
+test("a clause that is too costly for a row that is not granted tells nothing of the row", async () => {
+  const members = await w.table("person int, org int, PRIMARY KEY (person, org)")
+  await w.sql(`INSERT INTO ${members} VALUES (7, 1), (8, 2)`)
+  // For titles from n on it costs more than an evaluation may, for others next to nothing.
+  const costly = "coalesce(nullif(title, title), $1) LIKE $2"
+  const params = { 1: "A".repeat(7000), 2: `%${"A".repeat(1000)}b%` }
+  const comes = { where: `title = 'mine' OR (title > 'n' AND ${costly})`, params }
+  const leaves = { where: `title < 'n' OR ${costly}`, params }
+  const orgs = (person) => `(SELECT org FROM ${members} WHERE person = ${person})`
+  for (const [what, grant, asked, change] of [
+    ["null for the grant", "owner <> 8", comes, (table, id, title) => `INSERT INTO ${table} VALUES (${20 + id}, NULL, 2, '${title}')`],
+    ["not granted by a subquery", `org NOT IN ${orgs(8)}`, comes, (table, id, title) => `INSERT INTO ${table} VALUES (${20 + id}, 8, 2, '${title}')`],
+    ["one that leaves what is granted", `org IN ${orgs(7)}`, leaves, (table, id, title) => `UPDATE ${table} SET org = 2, title = '${title}' WHERE id = ${id}`],
+  ]) {
+    const table = await items()
+    const shape = await read(await signed(`table=${table}&where=${grant}&columns=id,title`), { table, ...asked })
+    const handle = shape.handle
+    for (const [id, title] of [[1, "aa"], [2, "zz"], [3, "aa"]]) {
+      await w.sql(change(table, id, title))
+      // One that is granted and comes later: when it is there, the other one was looked at.
+      await w.sql(`INSERT INTO ${table} VALUES (${30 + id}, 7, 1, 'mine')`)
+      await shape.until(() => ids(shape.rows).includes(30 + id))
+      assert.equal(shape.handle, handle, `${what}, ${title}: the shape is the same one`)
+    }
+  }
+})
+
+test("a stranger sends no body", async () => {
+  const { hostname, port } = new URL(w.base)
+  for (const [what, head] of [["nothing", ""], ["a token that is none", "authorization: Bearer tws1.x.y\r\n"]]) {
+    const socket = connect(Number(port), hostname)
+    const ended = new Promise((resolve) => socket.on("close", resolve))
+    let text = ""
+    socket.on("data", (data) => (text += data)).on("error", () => {})
+    // Nothing of the body comes: the answer does.
+    socket.write(`POST /v1/shape?table=items&offset=-1 HTTP/1.1\r\nHost: ${hostname}:${port}\r\n${head}Content-Length: 30000000\r\n\r\n`)
+    await eventually(() => text.includes("\r\n\r\n"), { what: `an answer to ${what}` })
+    assert.match(text, /^HTTP\/1.1 401 /)
+    socket.end()
+    await ended
   }
 })
 

@@ -20,16 +20,17 @@ const STEP: u64 = 4;
 type Truth = Result<Option<bool>, Failed>;
 
 impl Expr {
-    /// Whether a condition selects a row. What is false or unknown ends an AND, as in Postgres: then the rest can neither fail nor be too costly.
-    pub(crate) fn selects(&self, row: &Row<'_>) -> Result<bool, Failed> {
-        let Self::And(list) = self else { return Ok(self.truth(row)? == Some(true)) };
+    /// Whether a condition is true; false and null are alike. From the left, and no further than needed: in an AND, what stands behind a side
+    /// that is null cannot change the answer, so it is not evaluated and its cost tells nothing of the row.
+    pub(crate) fn holds(&self, row: &Row<'_>) -> Result<bool, Failed> {
+        let mut sides = match self {
+            Self::And(list) | Self::Or(list) => list.iter().map(|side| side.holds(row)),
+            other => return Ok(other.truth(row)? == Some(true)),
+        };
         row.budget.spend(STEP)?;
-        for part in list {
-            if !part.selects(row)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        let decisive = matches!(self, Self::Or(_));
+        let found = sides.find(|side| *side != Ok(!decisive));
+        found.unwrap_or(Ok(!decisive))
     }
 
     /// Of an expression that is a condition.

@@ -49,7 +49,7 @@ impl Predicate {
 
     /// Whether it is true (not false, not null, and no error) for a row: the texts of its columns as Postgres sends them, `None` for nulls.
     pub fn holds(&self, row: &[Option<&[u8]>]) -> Result<bool, TooCostly> {
-        decided(self.expr.selects(&Row::new(&self.schema, row)))
+        decided(self.expr.holds(&Row::new(&self.schema, row)))
     }
 
     /// The columns that it looks at, ascending.
@@ -63,9 +63,9 @@ impl Predicate {
 }
 
 /// Whether a row satisfies a condition. What fails does not; what is too costly is not known.
-pub(crate) fn decided(selects: Result<bool, Failed>) -> Result<bool, TooCostly> {
-    match selects {
-        Ok(selects) => Ok(selects),
+pub(crate) fn decided(holds: Result<bool, Failed>) -> Result<bool, TooCostly> {
+    match holds {
+        Ok(holds) => Ok(holds),
         Err(Failed::Invalid) => Ok(false),
         Err(Failed::Costly) => Err(TooCostly),
     }

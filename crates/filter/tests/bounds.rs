@@ -199,6 +199,21 @@ fn row_of(text: &'static str) -> &'static Row {
 }
 
 #[test]
+fn what_a_row_is_left_out_by_decides_before_what_is_too_costly() {
+    let pattern = format!("%{}b", "a".repeat(2000));
+    let text = "a".repeat(100_000);
+    let [null, other, same] = ["", "8", "7"].map(|i| {
+        let cells = [("t", &*text), ("u", &*pattern), ("i", i)];
+        row(&cells[..if i.is_empty() { 2 } else { 3 }])
+    });
+    for clause in ["i = 7 AND t LIKE u", "(i = 7 OR i = 6) AND t LIKE u", "(i = 7\n) AND (n IS NULL AND t LIKE u\n)"] {
+        assert_eq!(judge(clause, &[], &null), Some(Ok(false)), "{clause}: null is not true, whatever comes behind it");
+        assert_eq!(judge(clause, &[], &other), Some(Ok(false)), "{clause}");
+        assert_eq!(judge(clause, &[], &same), Some(Err(TooCostly)), "{clause}");
+    }
+}
+
+#[test]
 fn every_operation_that_takes_long_is_too_costly() {
     let ays = "a".repeat(1_000_000);
     let long = row(&[("t", &ays), ("u", &format!("%{}b", "a".repeat(2000)))]);

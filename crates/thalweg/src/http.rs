@@ -92,7 +92,11 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
 
     /// A request that is refused by its head need not send its body.
     fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
-        self.door.judge(head, now_ms, false)
+        let refused = self.door.judge(head, now_ms, false);
+        refused.or_else(|| {
+            let shapes = self.shapes.as_ref().filter(|_| ShapesService::serves(head.path))?;
+            shapes.on_head(head, self.door.shapes(head, now_ms), now_ms)
+        })
     }
 
     fn round_done(&self) {

@@ -231,7 +231,7 @@ impl<K: Copy + Ord> Index<K> {
             row.holes = slot.constants.as_slice();
             let budget = if heavy < HEAVY_TOGETHER { allowance } else { LIGHT };
             row.budget.refill(budget);
-            match decided(expr.selects(&row)) {
+            match decided(expr.holds(&row)) {
                 Ok(true) => slot.wanted_by.append_to(out),
                 Ok(false) => {}
                 Err(_) => slot.wanted_by.append_to(costly),

@@ -318,6 +318,11 @@ impl FromStr for Grant {
         if text.contains('+') {
             return Err("write %2B for a plus sign, and %20 or a space for a space".to_owned());
         }
+        // Passed over in a request, where it is for others. Here a clause that is lost would grant more than was meant.
+        let is_lost = |pair: &&str| super::query::decoded(pair.split('=').next().unwrap_or_default()).is_err();
+        if let Some(pair) = text.split('&').find(is_lost) {
+            return Err(format!("`{pair}` has no name that can be read: write %25 for a percent sign and %26 for `&`"));
+        }
         let mut written = Written::default();
         let (mut seen, mut params) = (Vec::new(), Vec::new());
         for (name, value) in pairs(text) {

@@ -74,6 +74,9 @@ fn what_cannot_be_granted_is_refused_and_says_why() {
         ("table=t&offset=-1", "`offset` cannot be granted"),
         ("table=t&where=a LIKE 'x%'", "%25"),
         ("table=t&where=a+b=1", "%2B"),
+        ("table=t&where=a&&b LIKE '%x'", "no name that can be read"),
+        ("table=t&where%=owner=7", "no name that can be read"),
+        ("table=t&wh%ere=owner=7", "no name that can be read"),
     ] {
         assert!(text.parse::<Grant>().unwrap_err().contains(why), "{text}: {:?}", text.parse::<Grant>());
     }

@@ -102,6 +102,24 @@ impl ShapesService {
     ) -> Reply {
         self.0.handle(request, access, cx)
     }
+
+    /// The refusal of a request of which there is only the head: nobody sends a body in vain. `None` lets it go on to
+    /// [`ShapesService::handle_as`].
+    #[must_use]
+    pub fn on_head(
+        &self,
+        head: &Request<'_>,
+        access: Result<Option<Granted>, Denied>,
+        now_ms: u64,
+    ) -> Option<Response> {
+        let route = Route::of(head.path);
+        if route != Route::Shape || head.method == Method::Options {
+            return None;
+        }
+        let refusal = self.0.admit(head, access).err()?;
+        let moment = self.0.moment(now_ms);
+        Some(self.0.responder.refuse(&self.0.asker(head, route, moment), &refusal, moment))
+    }
 }
 
 impl Service for ShapesService {
@@ -125,8 +143,7 @@ impl Inner {
     ) -> Reply {
         let route = Route::of(request.path);
         let moment = self.moment(cx.now_ms);
-        let id = u128::from(self.random.hash_one(moment.unique)) << 64 | u128::from(moment.unique);
-        let asker = Asker::new(request, route, id).private(matches!(access, Ok(Some(_))));
+        let asker = self.asker(request, route, moment).private(matches!(access, Ok(Some(_))));
         let refuse = |refusal: Refusal| Reply::Now(self.responder.refuse(&asker, &refusal, moment));
         match (route, request.method) {
             (Route::Health, Method::Get | Method::Head) => {
@@ -142,10 +159,9 @@ impl Inner {
             (Route::Shape, Method::Get | Method::Head | Method::Post | Method::Delete) => {}
             _ => return refuse(Refusal::Unknown),
         }
-        let granted = match access {
-            Err(denied) => return refuse(Refusal::Denied(denied)),
-            Ok(None) if !self.secret.admits(request.query) => return refuse(Refusal::Secret),
+        let granted = match self.admit(request, access) {
             Ok(granted) => granted,
+            Err(refusal) => return refuse(refusal),
         };
         let done = match (request.method, granted) {
             (Method::Delete, Some(_)) => Err(Beyond::Delete.into()),
@@ -153,6 +169,24 @@ impl Inner {
             (_, granted) => self.shape(request, granted.as_ref(), &asker, cx),
         };
         done.unwrap_or_else(refuse)
+    }
+
+    fn asker(&self, request: &Request<'_>, route: Route, moment: Moment) -> Asker {
+        let id = u128::from(self.random.hash_one(moment.unique)) << 64 | u128::from(moment.unique);
+        Asker::new(request, route, id)
+    }
+
+    /// What the sender of a request may read, by a token or by the secret; all if nobody is asked for one.
+    fn admit(
+        &self,
+        request: &Request<'_>,
+        access: Result<Option<Granted>, Denied>,
+    ) -> Result<Option<Granted>, Refusal> {
+        match access {
+            Err(denied) => Err(Refusal::Denied(denied)),
+            Ok(None) if !self.secret.admits(request.query) => Err(Refusal::Secret),
+            Ok(granted) => Ok(granted),
+        }
     }
 
     pub(crate) fn moment(&self, now_ms: u64) -> Moment {

@@ -15,8 +15,8 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// `is_true` decides about memberships. A condition on the row that is too costly counts only where the others leave the answer to it: a
-    /// clause under a grant tells nothing of rows that the grant leaves out.
+    /// `is_true` decides about memberships. A position that is too costly to decide is an error only if the row could satisfy the condition: of
+    /// a row that other positions leave out, its cost tells nothing.
     pub(crate) fn new(
         condition: &Condition,
         row: &[Option<&[u8]>],
@@ -24,14 +24,13 @@ impl Seen {
     ) -> Result<Self, TooCostly> {
         let positions = condition.positions();
         let (mut truths, mut keys) = (Vec::with_capacity(positions.len()), Vec::with_capacity(positions.len()));
-        let mut costly = None;
+        let mut too_costly = None;
         for (at, position) in positions.iter().enumerate() {
             match position {
                 Position::Row(predicate) => {
-                    truths.push(predicate.holds(row).unwrap_or_else(|error| {
-                        costly = Some(error);
-                        true
-                    }));
+                    let held = predicate.holds(row);
+                    truths.push(*held.as_ref().unwrap_or(&true));
+                    too_costly = too_costly.or(held.err());
                     keys.push(None);
                 }
                 Position::In(membership) => {
@@ -43,7 +42,7 @@ impl Seen {
         }
         // No position is negated: what does not hold with those that are not known does not hold without them.
         let holds = condition.holds(&truths);
-        match costly {
+        match too_costly {
             Some(error) if holds => Err(error),
             _ => Ok(Self { truths, keys, holds }),
         }
