@@ -65,6 +65,8 @@ pub(crate) struct Ready {
     pub(crate) publication_made: bool,
     /// The slot has everything after it.
     pub(crate) confirmed: Lsn,
+    /// Where the server's log ended.
+    pub(crate) end: Lsn,
 }
 
 /// Whether the slot has every change since the last time.
@@ -158,7 +160,15 @@ pub(crate) fn prepare(
     };
     let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
     let (resume, publication_made) = (slot.resume, publication.made);
-    Ok(Ready { conn, identity, resume, server: facts.server, publication_made, confirmed: slot.confirmed })
+    Ok(Ready {
+        conn,
+        identity,
+        resume,
+        server: facts.server,
+        publication_made,
+        confirmed: slot.confirmed,
+        end: system.end,
+    })
 }
 
 /// Drops the publication, for an engine that leaves nothing behind.
