@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict"
 import { afterEach, describe, test } from "node:test"
+import { Proxy } from "./support/proxy.mjs"
 import { World, eventually } from "./support/world.mjs"
 
 let w
@@ -48,6 +49,32 @@ describe("a database that nobody needs", () => {
     await waiting
     await w.agrees(shape)
     assert.equal(shape.refetches, 0)
+  })
+
+  test("is read to the end of its log before it is left alone again, however long that takes", async () => {
+    w = await World.start({ serve: false, settings: { THALWEG_DATABASE_IDLE: "1s" } })
+    const proxy = await Proxy.start(w.url)
+    w.stops.push(() => proxy.stop())
+    Object.assign(w.settings, { DATABASE_URL: proxy.url, THALWEG_QUERY_DATABASE_URL: w.url })
+    await w.serve()
+    const table = await w.table(COLUMNS, "(1, 'a')")
+    const shape = await w.synced({ table })
+    await eventually(async () => (await w.metric("shape_source_asleep")) === 1, { within: 30000, what: "sleep" })
+    await w.sql(`INSERT INTO ${table} VALUES (2, 'b')`)
+    // What Postgres has to look through, or to send, takes it longer than the connection stays in any case.
+    proxy.holds = (message) => /^d....[kw]/s.test(message)
+    await w.request({ table, offset: "-1" })
+    await eventually(() => proxy.held === 1, { within: 30000, what: "a stream that is held" })
+    const until = Date.now() + 8000
+    await eventually(async () => {
+      assert.equal(await w.metric("shape_source_asleep"), 0, "it fell asleep before it had read anything")
+      return Date.now() > until
+    })
+    assert.equal(proxy.held, 1)
+    proxy.release()
+    await eventually(async () => (await shape.sync(), shape.rows.size === 2), { within: 30000, what: "the change" })
+    assert.equal(shape.refetches, 0)
+    await eventually(async () => (await w.metric("shape_source_asleep")) === 1, { within: 30000, what: "sleep" })
   })
 
   test("may be altered meanwhile: its shapes are read again", async () => {

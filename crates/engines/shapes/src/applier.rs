@@ -55,6 +55,8 @@ pub(crate) struct Applier {
     acknowledge: Acknowledge,
     /// Everything before it was applied.
     reached: u64,
+    /// Before this was applied the stream does not end because nobody asks for shapes.
+    owed: u64,
     /// The end of the last frame.
     written: Lsn,
     /// Something was written since the last pause.
@@ -76,9 +78,16 @@ impl Applier {
             first: tail,
             acknowledge: Acknowledge::new(from),
             reached: from,
+            owed: from,
             written: Lsn::ZERO,
             fresh: false,
         }
+    }
+
+    /// Has the stream come this far before it may end because nobody asks for shapes. A stream that was cut off earlier each time would never
+    /// get past a long transaction, and Postgres would keep its log for ever.
+    pub(crate) fn at_least(self, end: u64) -> Self {
+        Self { owed: end, ..self }
     }
 
     /// Writes bodies, and the references if the transaction is complete; tries again for as long as there is no space.
@@ -543,7 +552,7 @@ impl Apply for Applier {
     }
 
     fn stopping(&self) -> bool {
-        self.engine.stopping() || self.engine.is_idle() && !self.waiting()
+        self.engine.stopping() || self.reached >= self.owed && self.engine.is_idle() && !self.waiting()
     }
 }
 

@@ -215,7 +215,8 @@ impl Engine {
         let followed = Arc::new(Followed::unknown());
         let tables = Tables::new(config.publication());
         let publisher = Publisher::new(config.publication(), config.manual_publishing);
-        let queries = Endpoint::new(config.query_database.clone(), Arc::clone(&followed));
+        let queries =
+            Endpoint::new(config.query_database.clone(), Arc::clone(&followed)).sleeping_after(config.database_idle);
         Self {
             replication: Endpoint::new(config.database.clone(), Arc::clone(&followed)),
             subqueries: Subqueries::new(queries.clone()),

@@ -102,7 +102,7 @@ fn follow(engine: &Arc<Engine>, first: &mut bool) -> Result<(), FollowError> {
     engine.idle.awake(engine.now_ms());
     engine.set_health(Health::Active);
     tracing::info!(slot = engine.config.slot(), "changes come from Postgres");
-    let mut applier = Applier::new(Arc::clone(engine), confirmed);
+    let mut applier = Applier::new(Arc::clone(engine), confirmed).at_least(ready.end.0);
     let proof = Proof::new(engine.positions.anchor(), confirmed);
     let followed = Follower::new(engine.config.spill.clone(), proof).run(&mut stream, &mut applier);
     if let Err(ApplyError::Diverged(diverged)) = &followed {

@@ -13,8 +13,6 @@ use std::time::Duration;
 
 /// How long an answer is waited for.
 const WITHIN: Duration = Duration::from_secs(2);
-/// The connection is closed when nothing was asked for so long.
-const IDLE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Partitions {
     publication: String,
@@ -24,7 +22,8 @@ pub(crate) struct Partitions {
 
 impl Partitions {
     pub(crate) fn new(endpoint: Endpoint, publication: String) -> Self {
-        let pool = Pool::with(Options { endpoint, connections: 1, jobs_max: 1, idle: IDLE, kept: 0 });
+        let idle = endpoint.unused_for;
+        let pool = Pool::with(Options { endpoint, connections: 1, jobs_max: 1, idle, kept: 0 });
         Self { publication, pool: Mutex::new(Some(pool)) }
     }
 

@@ -32,8 +32,6 @@ const RUNNING_OF_TABLE_MAX: usize = 4;
 const TOGETHER_MAX: usize = 256;
 /// Shapes that may wait. Each has one place in the queue, however many values come.
 const QUEUE_MAX: usize = 1_000_000;
-/// A connection that nobody uses for so long is closed.
-const IDLE: Duration = Duration::from_secs(60);
 /// Rows that one shape may get at a time are held in memory.
 const ROWS_BYTES_MAX: usize = 256 << 20;
 /// Their places behind a transaction are kept, and those of a few events.
@@ -111,7 +109,8 @@ impl From<SourceError> for Unfetched {
 
 impl Asking {
     pub(crate) fn new(endpoint: Endpoint) -> Self {
-        let options = Options { endpoint, connections: RUNNING_MAX, jobs_max: RUNNING_MAX, idle: IDLE, kept: 0 };
+        let idle = endpoint.unused_for;
+        let options = Options { endpoint, connections: RUNNING_MAX, jobs_max: RUNNING_MAX, idle, kept: 0 };
         Self { pool: Mutex::new(Some(Pool::with(options))), queue: Mutex::default(), arrivals: Mutex::default() }
     }
 

@@ -22,8 +22,7 @@ use thalweg_wire::http::Fetch;
 
 /// Jobs that wait, at most.
 const JOBS_MAX: usize = 20_000;
-/// A connection that nobody has used for so long is closed, unless no more than these are left.
-const IDLE: Duration = Duration::from_secs(60);
+/// Connections that stay although nobody has used them for long.
 pub(crate) const KEPT: usize = 1;
 
 type Job = Box<dyn FnOnce(Result<&mut Session, SourceError>) + Send>;
@@ -82,7 +81,8 @@ pub(crate) struct PoolStats {
 impl Pool {
     /// `kept`: connections that stay however long they are idle.
     pub(crate) fn new(endpoint: Endpoint, connections: usize, kept: usize) -> Self {
-        Self::with(Options { endpoint, connections, jobs_max: JOBS_MAX, idle: IDLE, kept })
+        let idle = endpoint.unused_for;
+        Self::with(Options { endpoint, connections, jobs_max: JOBS_MAX, idle, kept })
     }
 
     pub(crate) fn with(options: Options) -> Self {

@@ -126,11 +126,22 @@ impl From<ConnectError> for SourceError {
 pub(crate) struct Endpoint {
     pub(crate) config: Config,
     followed: Arc<Followed>,
+    /// A pool closes a session that nobody has used for so long.
+    pub(crate) unused_for: Duration,
 }
 
 impl Endpoint {
     pub(crate) fn new(config: Config, followed: Arc<Followed>) -> Self {
-        Self { config, followed }
+        Self { config, followed, unused_for: Duration::from_secs(60) }
+    }
+
+    /// For a database that may sleep when nobody has needed it for `idle`, unless that is zero: pools keep sessions no longer than that.
+    #[must_use]
+    pub(crate) fn sleeping_after(mut self, idle: Duration) -> Self {
+        if !idle.is_zero() {
+            self.unused_for = self.unused_for.min(idle);
+        }
+        self
     }
 
     /// With another limit on the silence of the server.

@@ -67,6 +67,8 @@ pub(crate) struct Ready {
     pub(crate) publication_passing: bool,
     /// The slot has everything after it.
     pub(crate) confirmed: Lsn,
+    /// Where the server's log ended.
+    pub(crate) end: Lsn,
 }
 
 /// Whether the slot has every change since the last time.
@@ -160,7 +162,15 @@ pub(crate) fn prepare(
     };
     let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
     let (resume, publication_passing) = (slot.resume, publication.passing);
-    Ok(Ready { conn, identity, resume, server: facts.server, publication_passing, confirmed: slot.confirmed })
+    Ok(Ready {
+        conn,
+        identity,
+        resume,
+        server: facts.server,
+        publication_passing,
+        confirmed: slot.confirmed,
+        end: system.end,
+    })
 }
 
 /// Drops the publication, for an engine that leaves nothing behind.
