@@ -15,7 +15,8 @@ use crate::shell::Shell;
 use crate::window::Window;
 use crate::writer::Writer;
 use crate::{
-    AppendError, Appended, Class, FrameRef, Inspected, Inspection, Journal, JournalStats, Poisoned, ReadError,
+    AppendError, Appended, Class, FrameRef, Inspected, Inspection, Journal, JournalStats, PinnedBuffer, Poisoned,
+    ReadError,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -207,6 +208,10 @@ impl Journal for FileJournal {
     fn pinned_bytes(&self) -> u64 {
         let kept = (self.window.lock().held() + self.large.held()) as u64;
         self.pinned.bytes().saturating_sub(kept)
+    }
+
+    fn buffer_of(&self, part: &[u8]) -> Option<PinnedBuffer> {
+        self.pinned.buffer_of(part)
     }
 
     fn oldest(&self) -> Lsn {

@@ -33,6 +33,7 @@ pub use file::FileJournal;
 pub use inspect::{Inspected, Inspection, JournalDamage};
 pub use memory::MemoryJournal;
 pub use options::Options;
+pub use pinned::PinnedBuffer;
 pub use read::Held;
 pub use recovery::{Discarded, OpenError, Opened};
 pub use scan::fuzz_segment;
@@ -202,6 +203,12 @@ pub trait Journal: Send + Sync + 'static {
     /// read, that it came with.
     fn pinned_bytes(&self) -> u64 {
         0
+    }
+
+    /// The buffer that a payload, or a part of one, keeps in memory; `None` if it keeps nothing but itself.
+    fn buffer_of(&self, part: &[u8]) -> Option<PinnedBuffer> {
+        let _ = part;
+        None
     }
 
     /// Where the oldest frames stand that the next opening would look at, needed or not.

@@ -64,13 +64,13 @@ impl<A: Attachment> Logs<A> {
     /// Reads a chunk if no device has to be waited for; else `None`: then call [`Logs::read`] from an I/O thread.
     pub fn try_read(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
         let read = self.reader(Mode::NoWait).again(|reader| reader.chunk(from))?;
-        Some(read.map(|chunk| self.gathered.note(from, chunk)))
+        Some(read.map(|chunk| self.gathered.note(from, chunk, self.journal.as_ref())))
     }
 
     /// Reads a chunk; may wait for a device.
     pub fn read(&self, from: ReadFrom) -> Result<Chunk, ReadError> {
         let read = self.reader(Mode::Wait).again(|reader| reader.chunk(from));
-        read.unwrap_or_else(|| Err(restless(from.log, from.from))).map(|chunk| self.gathered.note(from, chunk))
+        read.unwrap_or_else(|| Err(restless(from.log, from.from))).map(|chunk| self.gathered.note(from, chunk, self.journal.as_ref()))
     }
 
     /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made, and batches of the
