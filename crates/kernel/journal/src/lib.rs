@@ -109,6 +109,16 @@ pub struct Poisoned {
     pub cause: String,
 }
 
+/// Why something that was accepted is not durable yet, or never will be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WaitError {
+    /// It stays accepted, and becomes durable when there is space again.
+    #[error("accepted frames wait for space on the disk for another journal segment; delete data or add space")]
+    NoSpace,
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
     #[error("journal position {0} is trimmed")]
@@ -184,6 +194,12 @@ pub trait Journal: Send + Sync + 'static {
     /// Kicks, and blocks until `upto` is durable, whatever was promised to users. What is written elsewhere and must not be ahead of
     /// the journal waits here. Never call it on a reactor.
     fn wait(&self, upto: Lsn) -> Result<(), Poisoned>;
+
+    /// The same for callers that free space when they go on: ends with [`WaitError::NoSpace`] when what is waited for has no segment to
+    /// go to and an attempt to make one failed after this call began.
+    fn wait_unless_full(&self, upto: Lsn) -> Result<(), WaitError> {
+        Ok(self.wait(upto)?)
+    }
 
     /// The payloads of frames, in the order asked, if none of them needs a device; each is checked. Frames need not be durable,
     /// but must be written: one still in the filling batch is `NotWritten`.

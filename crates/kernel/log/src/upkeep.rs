@@ -17,7 +17,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::ops::Range;
 use thalweg_base::{LogId, Lsn, Millis, ObjectId, Offset};
-use thalweg_journal::Poisoned;
+use thalweg_journal::WaitError;
 use thalweg_manifest::ManifestError;
 use thalweg_storage::StorageError;
 use thiserror::Error;
@@ -31,7 +31,7 @@ pub enum UpkeepError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     #[error(transparent)]
-    Journal(#[from] Poisoned),
+    Journal(#[from] WaitError),
     #[error("reading what is to be settled: {0}")]
     Read(String),
 }
@@ -45,6 +45,7 @@ impl UpkeepError {
             Self::Directory(DirectoryError::Storage(StorageError::NoSpace(_)))
                 | Self::Run(RunError::Storage(StorageError::NoSpace(_)))
                 | Self::Manifest(ManifestError::NoSpace)
+                | Self::Journal(WaitError::NoSpace)
         )
     }
 }
@@ -188,12 +189,13 @@ impl<A: Attachment> Logs<A> {
         Ok((built, stats.copied_bytes))
     }
 
-    /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is gone.
-    fn deaths_are_durable(&self) -> Result<(), Poisoned> {
+    /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is gone. Not while the
+    /// journal has no space: the thread that waits here is the one that frees some.
+    fn deaths_are_durable(&self) -> Result<(), WaitError> {
         if self.options.faults().merge_ignores_undurable_deaths() {
             return Ok(());
         }
-        self.journal.wait(self.journal.end())
+        self.journal.wait_unless_full(self.journal.end())
     }
 
     pub(crate) fn run_builder(&self) -> RunBuilder {

@@ -73,6 +73,64 @@ fn within_patience<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
 }
 
 #[test]
+fn background_work_does_not_wait_for_a_journal_that_waits_for_space() {
+    let unit = Unit::new(Options {
+        segment_bytes: SEGMENT,
+        max_payload: 8 << 10,
+        reserve_segments: 0,
+        spare_segments: 0,
+        ..Options::default()
+    });
+    let (logs, journal) = unit.open();
+    let (kept, dead) = (create(&logs, "kept"), create(&logs, "dead"));
+    append(&logs, kept, &[1; 1000]);
+    append(&logs, dead, &[2; 3000]);
+    journal.wait(journal.end()).unwrap();
+    logs.settle(Millis(1), When::Now).unwrap();
+    append(&logs, kept, &[3; 1000]);
+    journal.wait(journal.end()).unwrap();
+    let durable = journal.durable();
+    logs.lock_logs(&[dead], &[]).commit(Class::Upkeep, &[Op::Delete { log: dead }]).unwrap();
+    // Something else takes the space that the journal was promised.
+    for _ in 0..SEGMENT / 1000 {
+        append(&logs, kept, &[4; 1000]);
+    }
+    unit.disk.capacity(unit.disk.cached().values().map(|bytes| bytes.len() as u64).sum());
+    journal.kick();
+    let is_full = |done: Result<bool, UpkeepError>| done.is_err_and(|error| error.is_no_space());
+    let floor = logs.hold_sealed().cut.journal.floor;
+    for now in 2..5 {
+        let settling = Arc::clone(&logs);
+        assert!(is_full(within_patience(move || settling.settle(Millis(now), When::Now))));
+        let reclaiming = Arc::clone(&logs);
+        assert!(is_full(within_patience(move || reclaiming.reclaim(Millis(now)))));
+    }
+    let cut = logs.hold_sealed();
+    assert_eq!(cut.cut.journal.floor, floor, "nothing has happened");
+    assert!(cut.cut.journal.known_durable <= durable);
+    drop(cut);
+    assert!(journal.durable() < journal.end() && journal.poisoned().is_none());
+    let bytes = 2000 + 1000 * (SEGMENT as usize / 1000);
+    // There is space again: what was accepted becomes durable, and the round that was given back is made.
+    unit.disk.capacity(u64::MAX);
+    let settling = Arc::clone(&logs);
+    assert!(within_patience(move || settling.settle(Millis(9), When::Now)).unwrap());
+    let reclaiming = Arc::clone(&logs);
+    assert!(within_patience(move || reclaiming.reclaim(Millis(9))).unwrap());
+    assert_eq!(journal.durable(), journal.end());
+    let before = read(&logs, kept, bytes);
+    assert_eq!(before.len(), bytes);
+    append(&logs, kept, b"after");
+    journal.close().unwrap();
+    drop((logs, journal));
+    unit.disk.crash_power();
+    let (logs, journal) = unit.open();
+    assert_eq!(logs.len(), 1, "the delete was durable");
+    assert_eq!(read(&logs, kept, bytes + 5), [&before[..], b"after"].concat());
+    journal.close().unwrap();
+}
+
+#[test]
 fn a_reader_of_small_parts_does_not_keep_whole_batches() {
     let options = Options { max_payload: 1 << 20, ..Options::default() };
     let unit = Unit::new(options);
