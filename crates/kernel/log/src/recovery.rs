@@ -49,7 +49,8 @@ impl<A: Attachment> Logs<A> {
             Some(found) => (found.version, Root::decode(&found.body).map_err(|e| OpenError::Directory(e.to_string()))?),
             None => (0, Root::new(options.chunk_bytes)),
         };
-        Sealed::must_have(&storage, &root, is_new)?;
+        let unused = Sealed::must_have(&storage, &root, is_new)?;
+        root.next_object = root.next_object.max(unused);
         let mut tables =
             Tables { shards: (0..SHARDS).map(|_| Shard::new()).collect(), missed: HashSet::new(), touched: Vec::new() };
         tables.load(&root, &storage)?;

@@ -691,6 +691,25 @@ fn objects_are_removed_only_once_the_root_that_does_not_name_them_is_this_owners
 }
 
 #[test]
+fn the_id_of_an_object_that_an_opening_removed_is_not_given_out_by_a_later_one() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    append(&logs, log, b"one");
+    drop(logs);
+    unit.storage.create(ObjectId(77)).unwrap().finish().unwrap();
+    // Two openings that crash before any work of their own.
+    for _ in 0..2 {
+        drop(unit.open());
+        assert_eq!(unit.storage.list().unwrap(), []);
+    }
+    let logs = unit.open();
+    settle_all(&logs);
+    let objects = unit.storage.list().unwrap();
+    assert!(!objects.is_empty() && objects.iter().all(|id| id.0 > 77), "{objects:?}");
+}
+
+#[test]
 fn a_closed_unit_knows_how_far_its_journal_was_durable() {
     let journal = ScriptedJournal::eager();
     let unit = Unit::new(journal.clone(), options());
