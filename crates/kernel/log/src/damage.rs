@@ -1,20 +1,21 @@
 //! The register of damage: which stored bytes of a unit are known to differ from what was written, and to which logs they belong.
 //!
 //! Reads, rounds and the scrub note what they meet; [`Logs::refresh_damage`] locates it and forgets what nothing needs any longer, because its
-//! object or segment is gone, or because the logs that it belongs to are. The register is memory only: after a restart the next pass of
-//! the scrub fills it again.
+//! object or segment is gone, or because the logs that it belongs to are. The register is memory only: an opening notes objects of another
+//! length than they had, and the next pass of the scrub the rest.
 
 use crate::attachment::Attachment;
 use crate::directory::DirectoryError;
 use crate::located::{Affected, Located};
 use crate::logs::Logs;
+use crate::root::Root;
 use crate::run::RunError;
 use crate::shard::Slot;
 use crate::sync::Mutex;
 use crate::upkeep::UpkeepError;
 use std::collections::{BTreeMap, HashSet};
 use thalweg_base::{Lsn, Millis, ObjectId, Offset};
-use thalweg_storage::StorageError;
+use thalweg_storage::{Storage, StorageError};
 
 /// Damaged places that are remembered one by one. Of further ones the first of each object is, since merging has to leave that object out;
 /// the others are only counted.
@@ -153,6 +154,26 @@ impl Register {
         }
         state.places.insert(place, Known { what: what.to_string(), times: 1, ..Known::default() });
         true
+    }
+
+    /// Notes objects that are not as long as the root says. A start goes on: what is left of them is read.
+    pub(crate) fn note_lengths(&self, root: &Root, storage: &dyn Storage) -> Result<(), StorageError> {
+        let sealed = root.runs.iter().flat_map(|run| &run.objects);
+        let sealed = sealed.map(|object| (Place::Object { object: object.meta.id, at: 0 }, object.meta.bytes()));
+        let directory = root.directory.iter();
+        let directory = directory.map(|object| (Place::Directory { object: object.id, at: 0 }, object.bytes));
+        for (place, bytes) in sealed.chain(directory) {
+            let Some(object) = place.object() else { continue };
+            let what = match storage.len_device(object) {
+                Ok(found) if found == bytes => continue,
+                Ok(found) => format!("it has {found} bytes, and had {bytes} when it was written"),
+                Err(StorageError::Unreadable { cause, .. }) => format!("it cannot be read: {cause}"),
+                Err(error) => return Err(error),
+            };
+            tracing::error!(%object, what, "an object is damaged");
+            self.note(place, what);
+        }
+        Ok(())
     }
 
     /// There are too many to remember another one. A pass meets each of them once.

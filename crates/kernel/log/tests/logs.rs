@@ -835,6 +835,47 @@ fn the_scrub_finds_every_flipped_byte_in_its_place_and_what_was_mended_is_forgot
 }
 
 #[test]
+fn an_object_of_another_length_is_known_to_be_damaged_from_the_start_on() {
+    let options = LogsOptions { object_bytes: 1 << 20, ..options() };
+    let cuts: [fn(&mut Vec<u8>); 4] = [
+        |bytes| bytes.truncate(30_000),
+        |bytes| bytes.clear(),
+        |bytes| bytes.truncate(bytes.len() - 1),
+        |bytes| bytes.push(0),
+    ];
+    for (n, cut) in cuts.into_iter().enumerate() {
+        let unit = Unit::new(ScriptedJournal::eager(), options);
+        let logs = unit.open();
+        let log = create(&logs, "a");
+        for _ in 0..40 {
+            append(&logs, log, &[7; 1_000]);
+        }
+        settle_all(&logs);
+        let object = unit.storage.list().unwrap()[0];
+        drop(logs);
+        let whole = replace(&unit, object, cut);
+        let logs = unit.open();
+        assert_eq!(logs.damage_stats().total(), 1, "cut {n}: before anything was read");
+        logs.refresh_damage(Millis(3));
+        let damages = logs.damages();
+        let [damage] = &damages[..] else { panic!("cut {n}: {damages:?}") };
+        assert_eq!((damage.place, damage.logs[0].name.as_str()), (Place::Object { object, at: 0 }, "a"), "cut {n}");
+        assert!(damage.what.contains("40"), "cut {n}: {}", damage.what);
+        // Writing goes on, and a damaged object is not merged away.
+        for _ in 0..30 {
+            append(&logs, log, &[8; 500]);
+            settle_all(&logs);
+        }
+        assert!(unit.storage.list().unwrap().contains(&object), "cut {n}");
+        drop(logs);
+        replace(&unit, object, |bytes| *bytes = whole);
+        let logs = unit.open();
+        assert_eq!(logs.damage_stats().total(), 0, "cut {n}: it was mended");
+        assert_eq!(read(&logs, log), [vec![7; 40_000], vec![8; 15_000]].concat(), "cut {n}");
+    }
+}
+
+#[test]
 fn a_read_of_damage_names_its_positions_and_is_known() {
     let unit =
         Unit::new(ScriptedJournal::eager(), LogsOptions { object_bytes: 1 << 20, chunk_bytes: 1 << 20, ..options() });
