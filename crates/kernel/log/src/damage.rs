@@ -44,6 +44,16 @@ impl Place {
         }
     }
 
+    /// Whether another place is this one, or lies in it. The header of a segment lies in no positions.
+    fn covers(&self, other: &Self) -> bool {
+        match (*self, *other) {
+            (Self::Journal { at, end }, Self::Journal { at: from, end: upto }) if from < upto => {
+                at <= from && upto <= end
+            }
+            _ => self == other,
+        }
+    }
+
     /// Which of [`Place::KINDS`] it is.
     #[must_use]
     pub fn kind(&self) -> usize {
@@ -149,10 +159,11 @@ impl Register {
             known.doubted = false;
             return true;
         }
+        let known = state.absorb(place, what.to_string());
         if state.places.len() >= DAMAGES_MAX && place.object().is_none_or(|object| state.has_object(object)) {
             return false;
         }
-        state.places.insert(place, Known { what: what.to_string(), times: 1, ..Known::default() });
+        state.places.insert(place, known);
         true
     }
 
@@ -241,10 +252,24 @@ impl State {
 
     /// The known place that this one is or lies in.
     fn covering(&mut self, place: Place) -> Option<&mut Known> {
-        let Place::Journal { at, end } = place else { return self.places.get_mut(&place) };
-        let before = self.places.range_mut(..=Place::Journal { at, end: Lsn::MAX }).next_back();
-        let covers = |known: &Place| matches!(known, Place::Journal { end: upto, .. } if end <= *upto);
-        before.filter(|(known, _)| covers(known)).map(|(_, known)| known)
+        let Place::Journal { at, .. } = place else { return self.places.get_mut(&place) };
+        // No known range lies in another one, but headers of segments may stand between.
+        let mut before = self.places.range_mut(..=Place::Journal { at, end: Lsn::MAX }).rev();
+        before.find(|(known, _)| known.covers(&place)).map(|(_, known)| known)
+    }
+
+    /// Takes out the known places that lie in this one, which is not known: they are the same damage.
+    fn absorb(&mut self, place: Place, what: String) -> Known {
+        let mut absorbed = Known { what, times: 1, ..Known::default() };
+        self.places.retain(|known, within| {
+            let is_within = place.covers(known);
+            if is_within {
+                absorbed.times += within.times;
+                absorbed.first_seen = absorbed.first_seen.into_iter().chain(within.first_seen).min();
+            }
+            !is_within
+        });
+        absorbed
     }
 }
 
@@ -260,7 +285,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     fn describe(&self, place: Place, known: Known) -> Damage {
-        let Located { bytes, logs, more } = known.located.unwrap_or_default();
+        let Located { bytes, logs, more, .. } = known.located.unwrap_or_default();
         let named = logs.into_iter().filter_map(|Affected { log, range }| {
             let name = self.name_of(log)?;
             Some(DamagedLog { name, start: range.start, end: range.end })
@@ -307,7 +332,8 @@ impl<A: Attachment> Logs<A> {
                 self.damage.forget(place);
                 continue;
             }
-            let stale = known.located.as_ref().is_none_or(|located| !self.is_live(place, located));
+            let stale =
+                known.located.as_ref().is_none_or(|located| located.is_provisional || !self.is_live(place, located));
             if !stale {
                 continue;
             }
@@ -439,5 +465,27 @@ mod tests {
         register.note(place(120, 150), "a frame of it");
         register.note(place(190, 250), "more than that");
         assert_eq!(register.stats().total(), 2);
+    }
+
+    #[test]
+    fn damage_of_the_journal_counts_once_in_whatever_order_it_is_met() {
+        let register = Register::default();
+        let place = |at, end| Place::Journal { at: Lsn(at), end: Lsn(end) };
+        let total = |at, end, what| {
+            register.note(place(at, end), what);
+            register.stats().total()
+        };
+        assert_eq!(total(120, 130, "a frame"), 1);
+        register.stamp(Millis(5));
+        assert_eq!(total(140, 150, "another"), 2);
+        assert_eq!(total(100, 200, "the batch of both"), 1);
+        let all = register.all();
+        assert_eq!((all[0].0, all[0].1.times, all[0].1.first_seen), (place(100, 200), 3, Some(Millis(5))));
+        assert_eq!(total(120, 130, "the frame once more"), 1);
+        assert_eq!(total(190, 210, "what overlaps is another place"), 2);
+        assert_eq!(total(192, 198, "this lies in both"), 2);
+        assert_eq!(total(150, 150, "the header of a segment that starts there"), 3);
+        assert_eq!(total(150, 150, "and again"), 3);
+        assert_eq!(total(160, 170, "the nearest place before is not the only one"), 3);
     }
 }

@@ -5,13 +5,15 @@
 mod support;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use support::{Fate, ScriptedJournal, Unit};
 use thalweg_base::DecodeError;
 use thalweg_base::{Durability, LogId, Lsn, Millis, ObjectId, Offset, Until};
 use thalweg_journal::{Class, Journal};
 use thalweg_log::{
-    Append, CommitError, Committed, Damage, Lengths, Logs, LogsOptions, Loss, Op, OpenError, Origin, Place, ReadError,
-    ReadFrom, Scrub, Seek, SeekError, UpkeepError, When,
+    Append, CommitError, Committed, Damage, Lengths, Logs, LogsOptions, Loss, Moment, Op, OpenError, Origin, Place,
+    ReadError, ReadFrom, Scrub, Seek, SeekError, UpkeepError, When,
 };
 use thalweg_manifest::{Manifest, ManifestError};
 use thalweg_storage::Storage;
@@ -776,11 +778,15 @@ fn damage_of_an_object_is_an_error_that_names_the_log_and_never_other_bytes() {
 
 /// Puts other bytes in the place of an object; what it was.
 fn replace(unit: &Unit, object: ObjectId, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let whole = unit.storage.read(object, 0..unit.storage.len(object).unwrap()).wait().unwrap().to_vec();
+    replace_in(unit.storage.as_ref(), object, change)
+}
+
+fn replace_in(storage: &dyn Storage, object: ObjectId, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let whole = storage.read(object, 0..storage.len(object).unwrap()).wait().unwrap().to_vec();
     let mut changed = whole.clone();
     change(&mut changed);
-    unit.storage.remove(object).unwrap();
-    let mut writer = unit.storage.create(object).unwrap();
+    storage.remove(object).unwrap();
+    let mut writer = storage.create(object).unwrap();
     writer.write(&changed).unwrap();
     writer.finish().unwrap();
     whole
@@ -931,6 +937,47 @@ fn damage_stops_no_other_merge_and_goes_with_its_log() {
         assert_eq!(scrub(&logs), []);
         assert_eq!(read(&logs, other).len(), 15_000);
     }
+}
+
+#[test]
+fn an_object_whose_index_rots_while_its_round_is_under_way_is_not_dropped() {
+    let unit =
+        Unit::new(ScriptedJournal::eager(), LogsOptions { object_bytes: 1 << 20, reclaim_every_ms: 0, ..options() });
+    let logs = unit.open();
+    let [dead, a, b] = ["dead", "a", "b"].map(|name| create(&logs, name));
+    append(&logs, dead, &[9; 500]);
+    settle_all(&logs);
+    for log in [a, b] {
+        append(&logs, log, &[log.0 as u8; 20_000]);
+    }
+    let before: Vec<ObjectId> = logs.hold_sealed().cut.objects.iter().map(|(id, _)| *id).collect();
+    let rotten = Arc::new(Mutex::new(None));
+    let (weak, storage, found) = (Arc::downgrade(&logs), Arc::clone(&unit.storage), Arc::clone(&rotten));
+    logs.interrupt(Some(Arc::new(move |moment| {
+        let Some(logs) = weak.upgrade() else { return };
+        if moment != Moment::Edited || found.lock().is_some() {
+            return;
+        }
+        // The fresh run is in the root, and its logs do not know that yet.
+        let object = logs.hold_sealed().cut.objects.iter().map(|(id, _)| *id).find(|id| !before.contains(id)).unwrap();
+        // The blocks of the index lie between the data and the footer.
+        let whole = replace_in(storage.as_ref(), object, |bytes| bytes[40_000..].fill(0));
+        *found.lock() = Some((object, whole));
+        logs.lock_logs(&[dead], &[]).commit(Class::Upkeep, &[Op::Delete { log: dead }]).unwrap();
+        let _ = logs.reclaim(Millis(1_000));
+    })));
+    settle_all(&logs);
+    logs.interrupt(None);
+    let (object, whole) = rotten.lock().take().expect("a round was made");
+    assert!(unit.storage.list().unwrap().contains(&object), "live content was dropped");
+    replace(&unit, object, |bytes| *bytes = whole);
+    logs.reclaim(Millis(9_000)).unwrap();
+    append(&logs, a, b"after");
+    settle_all(&logs);
+    drop(logs);
+    let logs = unit.open();
+    assert_eq!(read(&logs, a), [&[a.0 as u8; 20_000][..], b"after"].concat());
+    assert_eq!(read(&logs, b), [b.0 as u8; 20_000]);
 }
 
 #[test]
