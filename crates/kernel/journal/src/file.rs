@@ -15,7 +15,8 @@ use crate::shell::Shell;
 use crate::window::Window;
 use crate::writer::Writer;
 use crate::{
-    AppendError, Appended, Class, FrameRef, Inspected, Inspection, Journal, JournalStats, Poisoned, ReadError,
+    AppendError, Appended, Class, FrameRef, Inspected, Inspection, Journal, JournalStats, PinnedBuffer, Poisoned,
+    ReadError, WaitError,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -49,6 +50,8 @@ pub struct FileJournal {
     /// One preparation at a time.
     pub(crate) preparing: Mutex<()>,
     pub(crate) published: Published,
+    /// The log says already that a batch waits for a segment.
+    pub(crate) told_full: AtomicBool,
     pub(crate) shell: Shell,
     pub(crate) counters: Counters,
     /// Nothing below is readable.
@@ -86,6 +89,25 @@ impl FileJournal {
             return Err(AppendError::Full { held, bound });
         }
         Ok(())
+    }
+
+    /// Waits until `upto` is durable, or `is_given_up` when something was told; whether it is durable. Without a writer thread the caller
+    /// drives.
+    fn wait_until(&self, upto: Lsn, is_given_up: impl Fn() -> bool) -> Result<bool, Poisoned> {
+        if !self.shell.is_running() {
+            while self.durable() < upto && self.step()? {}
+        }
+        self.shell.wake();
+        if upto <= self.durable_end() {
+            self.published.wait(|published| published.durable() >= upto || is_given_up())?;
+            return Ok(self.durable() >= upto);
+        }
+        // Nobody else would sync it soon.
+        self.published.wait(|published| published.written() >= upto || is_given_up())?;
+        if self.written() < upto {
+            return Ok(false);
+        }
+        self.sync_if(|writer| writer.synced < upto).map(|_| true)
     }
 
     pub(crate) fn accepted_frames(&self) -> u64 {
@@ -164,18 +186,16 @@ impl Journal for FileJournal {
         self.published.subscribe(f);
     }
 
-    /// Without a writer thread the caller drives.
     fn wait(&self, upto: Lsn) -> Result<(), Poisoned> {
-        if !self.shell.is_running() {
-            while self.durable() < upto && self.step()? {}
+        self.wait_until(upto, || false).map(|_| ())
+    }
+
+    fn wait_unless_full(&self, upto: Lsn) -> Result<(), WaitError> {
+        let before = self.published.times_full();
+        match self.wait_until(upto, || self.published.times_full() > before)? {
+            true => Ok(()),
+            false => Err(WaitError::NoSpace),
         }
-        self.shell.wake();
-        if upto <= self.durable_end() {
-            return self.published.wait(|published| published.durable() >= upto);
-        }
-        // Nobody else would sync it soon.
-        self.published.wait(|published| published.written() >= upto)?;
-        self.sync_if(|writer| writer.synced < upto).map(|_| ())
     }
 
     fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>> {
@@ -207,6 +227,10 @@ impl Journal for FileJournal {
     fn pinned_bytes(&self) -> u64 {
         let kept = (self.window.lock().held() + self.large.held()) as u64;
         self.pinned.bytes().saturating_sub(kept)
+    }
+
+    fn buffer_of(&self, part: &[u8]) -> Option<PinnedBuffer> {
+        self.pinned.buffer_of(part)
     }
 
     fn oldest(&self) -> Lsn {

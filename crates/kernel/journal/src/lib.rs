@@ -33,6 +33,7 @@ pub use file::FileJournal;
 pub use inspect::{Inspected, Inspection, JournalDamage};
 pub use memory::MemoryJournal;
 pub use options::Options;
+pub use pinned::PinnedBuffer;
 pub use read::Held;
 pub use recovery::{Discarded, OpenError, Opened};
 pub use scan::fuzz_segment;
@@ -106,6 +107,16 @@ pub enum AppendError {
 pub struct Poisoned {
     pub operation: &'static str,
     pub cause: String,
+}
+
+/// Why something that was accepted is not durable yet, or never will be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WaitError {
+    /// It stays accepted, and becomes durable when there is space again.
+    #[error("accepted frames wait for space on the disk for another journal segment; delete data or add space")]
+    NoSpace,
+    #[error(transparent)]
+    Poisoned(#[from] Poisoned),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -184,6 +195,12 @@ pub trait Journal: Send + Sync + 'static {
     /// the journal waits here. Never call it on a reactor.
     fn wait(&self, upto: Lsn) -> Result<(), Poisoned>;
 
+    /// The same for callers that free space when they go on: ends with [`WaitError::NoSpace`] when what is waited for has no segment to
+    /// go to and an attempt to make one failed after this call began.
+    fn wait_unless_full(&self, upto: Lsn) -> Result<(), WaitError> {
+        Ok(self.wait(upto)?)
+    }
+
     /// The payloads of frames, in the order asked, if none of them needs a device; each is checked. Frames need not be durable,
     /// but must be written: one still in the filling batch is `NotWritten`.
     fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>>;
@@ -202,6 +219,12 @@ pub trait Journal: Send + Sync + 'static {
     /// read, that it came with.
     fn pinned_bytes(&self) -> u64 {
         0
+    }
+
+    /// The buffer that a payload, or a part of one, keeps in memory; `None` if it keeps nothing but itself.
+    fn buffer_of(&self, part: &[u8]) -> Option<PinnedBuffer> {
+        let _ = part;
+        None
     }
 
     /// Where the oldest frames stand that the next opening would look at, needed or not.

@@ -8,6 +8,7 @@ use crate::format::{FOLDER, segment_path};
 use crate::segments::{Blank, Segment};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use thalweg_disk::{Disk, File, is_exhausted};
 
 const ZEROS: usize = 1 << 20;
@@ -143,7 +144,9 @@ impl FileJournal {
                 Ok(Some(blank))
             }
             Err(e) if is_exhausted(&e) => {
-                tracing::warn!(error = %e, "no file for the next journal segment: appends wait for one");
+                if !self.told_full.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(error = %e, "no file for the next journal segment: appends wait for one");
+                }
                 self.segments.lock().allow(0);
                 Ok(None)
             }

@@ -12,6 +12,8 @@ pub(crate) struct Published {
     durable: AtomicU64,
     written: AtomicU64,
     synced: AtomicU64,
+    /// How often a batch could not be written because there was no space for its segment.
+    full: AtomicU64,
     poisoned: OnceLock<Poisoned>,
     subscribers: Mutex<Vec<Subscriber>>,
     waiters: Mutex<()>,
@@ -24,6 +26,7 @@ impl Published {
             durable: AtomicU64::new(at.0),
             written: AtomicU64::new(at.0),
             synced: AtomicU64::new(at.0),
+            full: AtomicU64::new(0),
             poisoned: OnceLock::new(),
             subscribers: Mutex::new(Vec::new()),
             waiters: Mutex::new(()),
@@ -52,6 +55,18 @@ impl Published {
 
     pub(crate) fn set_written(&self, to: Lsn) {
         self.written.fetch_max(to.0, Ordering::AcqRel);
+    }
+
+    /// Tells threads that do not wait for space that there is none. The caller may hold locks.
+    pub(crate) fn note_full(&self) {
+        self.full.fetch_add(1, Ordering::AcqRel);
+        drop(self.waiters.lock());
+        self.changed.notify_all();
+    }
+
+    /// Grows with every attempt that found no space.
+    pub(crate) fn times_full(&self) -> u64 {
+        self.full.load(Ordering::Acquire)
     }
 
     /// What is told to be durable: the same as what is synced, but for planted faults.

@@ -471,6 +471,7 @@ impl FileJournal {
             pinned: Pinned::default(),
             preparing: Mutex::new(()),
             published: Published::new(end),
+            told_full: AtomicBool::new(false),
             shell: Shell::default(),
             counters: Counters::default(),
             start: AtomicU64::new(bounds.floor.0),

@@ -11,6 +11,7 @@ use crate::fill::Batch;
 use crate::format::{BATCH_HEADER, BatchHeader, SEGMENT_HEADER, SegmentHeader};
 use crate::segments::{Blank, Segment};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use thalweg_base::Lsn;
 
 /// How many batches are written in one kick.
@@ -57,6 +58,7 @@ impl FileJournal {
             let before = writer.synced;
             if batch.segment != writer.active.base && !self.roll(&mut writer, &batch)? {
                 self.fill.lock().put_back(batch);
+                self.published.note_full();
                 return Ok(false);
             }
             let early = batch.early;
@@ -222,6 +224,7 @@ impl FileJournal {
         }
         let poison = |e: std::io::Error| self.published.poison("opening of a segment", e.to_string());
         let Some(Blank { number, file }) = self.provide().map_err(poison)? else { return Ok(false) };
+        self.told_full.store(false, Ordering::Relaxed);
         let (base, bytes) = (batch.segment, self.options.segment_bytes);
         let header = SegmentHeader { number, base, bytes, term: self.opened.term, salt: self.options.salt };
         file.write_at(&header.encode(), 0).map_err(poison)?;

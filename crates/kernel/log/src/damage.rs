@@ -1,20 +1,21 @@
 //! The register of damage: which stored bytes of a unit are known to differ from what was written, and to which logs they belong.
 //!
 //! Reads, rounds and the scrub note what they meet; [`Logs::refresh_damage`] locates it and forgets what nothing needs any longer, because its
-//! object or segment is gone, or because the logs that it belongs to are. The register is memory only: after a restart the next pass of
-//! the scrub fills it again.
+//! object or segment is gone, or because the logs that it belongs to are. The register is memory only: an opening notes objects of another
+//! length than they had, and the next pass of the scrub the rest.
 
 use crate::attachment::Attachment;
 use crate::directory::DirectoryError;
 use crate::located::{Affected, Located};
 use crate::logs::Logs;
+use crate::root::Root;
 use crate::run::RunError;
 use crate::shard::Slot;
 use crate::sync::Mutex;
 use crate::upkeep::UpkeepError;
 use std::collections::{BTreeMap, HashSet};
 use thalweg_base::{Lsn, Millis, ObjectId, Offset};
-use thalweg_storage::StorageError;
+use thalweg_storage::{Storage, StorageError};
 
 /// Damaged places that are remembered one by one. Of further ones the first of each object is, since merging has to leave that object out;
 /// the others are only counted.
@@ -40,6 +41,16 @@ impl Place {
         match self {
             Self::Manifest | Self::Journal { .. } => None,
             Self::Directory { object, .. } | Self::Object { object, .. } => Some(*object),
+        }
+    }
+
+    /// Whether another place is this one, or lies in it. The header of a segment lies in no positions.
+    fn covers(&self, other: &Self) -> bool {
+        match (*self, *other) {
+            (Self::Journal { at, end }, Self::Journal { at: from, end: upto }) if from < upto => {
+                at <= from && upto <= end
+            }
+            _ => self == other,
         }
     }
 
@@ -148,11 +159,32 @@ impl Register {
             known.doubted = false;
             return true;
         }
+        let known = state.absorb(place, what.to_string());
         if state.places.len() >= DAMAGES_MAX && place.object().is_none_or(|object| state.has_object(object)) {
             return false;
         }
-        state.places.insert(place, Known { what: what.to_string(), times: 1, ..Known::default() });
+        state.places.insert(place, known);
         true
+    }
+
+    /// Notes objects that are not as long as the root says. A start goes on: what is left of them is read.
+    pub(crate) fn note_lengths(&self, root: &Root, storage: &dyn Storage) -> Result<(), StorageError> {
+        let sealed = root.runs.iter().flat_map(|run| &run.objects);
+        let sealed = sealed.map(|object| (Place::Object { object: object.meta.id, at: 0 }, object.meta.bytes()));
+        let directory = root.directory.iter();
+        let directory = directory.map(|object| (Place::Directory { object: object.id, at: 0 }, object.bytes));
+        for (place, bytes) in sealed.chain(directory) {
+            let Some(object) = place.object() else { continue };
+            let what = match storage.len_device(object) {
+                Ok(found) if found == bytes => continue,
+                Ok(found) => format!("it has {found} bytes, and had {bytes} when it was written"),
+                Err(StorageError::Unreadable { cause, .. }) => format!("it cannot be read: {cause}"),
+                Err(error) => return Err(error),
+            };
+            tracing::error!(%object, what, "an object is damaged");
+            self.note(place, what);
+        }
+        Ok(())
     }
 
     /// There are too many to remember another one. A pass meets each of them once.
@@ -220,10 +252,24 @@ impl State {
 
     /// The known place that this one is or lies in.
     fn covering(&mut self, place: Place) -> Option<&mut Known> {
-        let Place::Journal { at, end } = place else { return self.places.get_mut(&place) };
-        let before = self.places.range_mut(..=Place::Journal { at, end: Lsn::MAX }).next_back();
-        let covers = |known: &Place| matches!(known, Place::Journal { end: upto, .. } if end <= *upto);
-        before.filter(|(known, _)| covers(known)).map(|(_, known)| known)
+        let Place::Journal { at, .. } = place else { return self.places.get_mut(&place) };
+        // No known range lies in another one, but headers of segments may stand between.
+        let mut before = self.places.range_mut(..=Place::Journal { at, end: Lsn::MAX }).rev();
+        before.find(|(known, _)| known.covers(&place)).map(|(_, known)| known)
+    }
+
+    /// Takes out the known places that lie in this one, which is not known: they are the same damage.
+    fn absorb(&mut self, place: Place, what: String) -> Known {
+        let mut absorbed = Known { what, times: 1, ..Known::default() };
+        self.places.retain(|known, within| {
+            let is_within = place.covers(known);
+            if is_within {
+                absorbed.times += within.times;
+                absorbed.first_seen = absorbed.first_seen.into_iter().chain(within.first_seen).min();
+            }
+            !is_within
+        });
+        absorbed
     }
 }
 
@@ -239,7 +285,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     fn describe(&self, place: Place, known: Known) -> Damage {
-        let Located { bytes, logs, more } = known.located.unwrap_or_default();
+        let Located { bytes, logs, more, .. } = known.located.unwrap_or_default();
         let named = logs.into_iter().filter_map(|Affected { log, range }| {
             let name = self.name_of(log)?;
             Some(DamagedLog { name, start: range.start, end: range.end })
@@ -286,7 +332,8 @@ impl<A: Attachment> Logs<A> {
                 self.damage.forget(place);
                 continue;
             }
-            let stale = known.located.as_ref().is_none_or(|located| !self.is_live(place, located));
+            let stale =
+                known.located.as_ref().is_none_or(|located| located.is_provisional || !self.is_live(place, located));
             if !stale {
                 continue;
             }
@@ -418,5 +465,27 @@ mod tests {
         register.note(place(120, 150), "a frame of it");
         register.note(place(190, 250), "more than that");
         assert_eq!(register.stats().total(), 2);
+    }
+
+    #[test]
+    fn damage_of_the_journal_counts_once_in_whatever_order_it_is_met() {
+        let register = Register::default();
+        let place = |at, end| Place::Journal { at: Lsn(at), end: Lsn(end) };
+        let total = |at, end, what| {
+            register.note(place(at, end), what);
+            register.stats().total()
+        };
+        assert_eq!(total(120, 130, "a frame"), 1);
+        register.stamp(Millis(5));
+        assert_eq!(total(140, 150, "another"), 2);
+        assert_eq!(total(100, 200, "the batch of both"), 1);
+        let all = register.all();
+        assert_eq!((all[0].0, all[0].1.times, all[0].1.first_seen), (place(100, 200), 3, Some(Millis(5))));
+        assert_eq!(total(120, 130, "the frame once more"), 1);
+        assert_eq!(total(190, 210, "what overlaps is another place"), 2);
+        assert_eq!(total(192, 198, "this lies in both"), 2);
+        assert_eq!(total(150, 150, "the header of a segment that starts there"), 3);
+        assert_eq!(total(150, 150, "and again"), 3);
+        assert_eq!(total(160, 170, "the nearest place before is not the only one"), 3);
     }
 }

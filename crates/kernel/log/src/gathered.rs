@@ -14,6 +14,7 @@ use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use std::hash::{BuildHasher, RandomState};
 use thalweg_base::{LogId, Offset};
+use thalweg_journal::Journal;
 
 /// Smaller chunks are as cheap to read as to find here.
 const BYTES_MIN: usize = 512;
@@ -67,10 +68,10 @@ impl Gathered {
     }
 
     /// The chunk that was read, in one piece from the second time on.
-    pub(crate) fn note(&self, want: ReadFrom, mut chunk: Chunk) -> Chunk {
+    pub(crate) fn note(&self, want: ReadFrom, mut chunk: Chunk, journal: &dyn Journal) -> Chunk {
         let len = chunk.bytes();
         if len < BYTES_MIN || !self.asked_before(want, chunk.end) {
-            return self.memory.join_chunk(chunk);
+            return self.memory.join_chunk(chunk, |part| journal.buffer_of(part));
         }
         // A copy even of a single part: it may be a slice of something much larger.
         let bytes = self.memory.count(Bytes::from(chunk.parts.concat()));
@@ -101,12 +102,16 @@ mod tests {
         Chunk { parts: vec![Bytes::from(vec![7; len]); parts], end: Offset(end) }
     }
 
+    fn note(gathered: &Gathered, want: ReadFrom, chunk: Chunk) -> Chunk {
+        gathered.note(want, chunk, &thalweg_journal::MemoryJournal::new(thalweg_journal::Options::default()))
+    }
+
     #[test]
     fn the_second_time_it_is_one_piece() {
         let gathered = Gathered::new(1 << 20);
-        assert_eq!(gathered.note(want(0, 65_536), chunk(64, 65_536)).parts.len(), 64);
+        assert_eq!(note(&gathered, want(0, 65_536), chunk(64, 65_536)).parts.len(), 64);
         assert!(gathered.get(want(0, 65_536)).is_none());
-        assert_eq!(gathered.note(want(0, 65_536), chunk(64, 65_536)).parts.len(), 1);
+        assert_eq!(note(&gathered, want(0, 65_536), chunk(64, 65_536)).parts.len(), 1);
         assert_eq!(gathered.get(want(0, 65_536)).map(|c| (c.bytes(), c.end)), Some((65_536, Offset(65_536))));
     }
 
@@ -114,7 +119,7 @@ mod tests {
     fn what_ended_at_the_tail_is_not_for_who_sees_more() {
         let gathered = Gathered::new(1 << 20);
         for _ in 0..2 {
-            gathered.note(want(0, 65_536), chunk(64, 65_536));
+            note(&gathered, want(0, 65_536), chunk(64, 65_536));
         }
         assert!(gathered.get(want(0, 65_537)).is_none());
         assert!(gathered.get(want(0, 65_535)).is_none());
@@ -125,7 +130,7 @@ mod tests {
     fn what_ended_by_its_content_is_for_everybody_who_sees_its_end() {
         let gathered = Gathered::new(1 << 20);
         for _ in 0..2 {
-            gathered.note(want(0, 99_999), chunk(64, 65_536));
+            note(&gathered, want(0, 99_999), chunk(64, 65_536));
         }
         assert!(gathered.get(want(0, 1 << 40)).is_some());
         assert!(gathered.get(want(0, 65_536)).is_some());
@@ -136,7 +141,7 @@ mod tests {
     fn small_chunks_are_not_kept() {
         let gathered = Gathered::new(1 << 20);
         for _ in 0..3 {
-            assert_eq!(gathered.note(want(0, 400), chunk(4, 400)).parts.len(), 1);
+            assert_eq!(note(&gathered, want(0, 400), chunk(4, 400)).parts.len(), 1);
             assert!(gathered.get(want(0, 400)).is_none());
         }
     }

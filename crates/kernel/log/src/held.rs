@@ -4,13 +4,17 @@
 
 use crate::read::Chunk;
 use bytes::Bytes;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use thalweg_journal::PinnedBuffer;
 
 /// A buffer below this is not counted: bounds on connections are enough for it.
 const COUNTED_MIN: usize = 4 << 10;
 /// Smaller parts of a chunk are copied and joined: each may be a slice of a whole batch, and would keep it.
 const JOINED_MAX: usize = 1 << 10;
+/// So are parts of a buffer of which the chunk uses less than this fraction: a chunk keeps at most so many times its own size in memory.
+const PINNED_PER_USED_MAX: usize = 8;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Held(Arc<AtomicU64>);
@@ -47,16 +51,30 @@ impl Held {
         Bytes::from_owner(Counted { bytes, by: self.clone() })
     }
 
-    /// The same content, without small slices of large buffers.
-    pub(crate) fn join_chunk(&self, mut chunk: Chunk) -> Chunk {
+    /// The same content, without small slices of large buffers. `buffer_of` knows the buffer that a part keeps, if it keeps more than
+    /// itself.
+    pub(crate) fn join_chunk(&self, mut chunk: Chunk, buffer_of: impl Fn(&[u8]) -> Option<PinnedBuffer>) -> Chunk {
         let small = if chunk.bytes() < COUNTED_MIN { COUNTED_MIN } else { JOINED_MAX };
-        if chunk.parts.iter().all(|part| part.len() >= small) {
+        let mut used: HashMap<PinnedBuffer, usize> = HashMap::new();
+        let mut buffers = Vec::with_capacity(chunk.parts.len());
+        for part in &chunk.parts {
+            let buffer = if part.len() < small { None } else { buffer_of(part) };
+            if let Some(buffer) = buffer {
+                *used.entry(buffer).or_default() += part.len();
+            }
+            buffers.push(buffer);
+        }
+        used.retain(|buffer, used| *used < buffer.bytes / PINNED_PER_USED_MAX);
+        let is_copied = |part: &Bytes, buffer: Option<PinnedBuffer>| {
+            part.len() < small || buffer.is_some_and(|b| used.contains_key(&b))
+        };
+        if chunk.parts.iter().zip(&buffers).all(|(part, buffer)| !is_copied(part, *buffer)) {
             return chunk;
         }
         let mut parts = Vec::with_capacity(chunk.parts.len().min(64));
         let mut joined = Vec::new();
-        for part in chunk.parts.drain(..) {
-            if part.len() < small {
+        for (part, buffer) in chunk.parts.drain(..).zip(buffers) {
+            if is_copied(&part, buffer) {
                 joined.extend_from_slice(&part);
                 continue;
             }
@@ -89,7 +107,7 @@ mod tests {
         let held = Held::default();
         for lens in [[4_000, 0, 0], [1_500, 1_500, 1_000]] {
             let before = chunk(&lens);
-            let after = held.join_chunk(before.clone());
+            let after = held.join_chunk(before.clone(), |_| None);
             assert_eq!((after.parts.len(), after.parts.concat()), (1, before.parts.concat()));
             assert_ne!(after.parts[0].as_ptr(), before.parts[0].as_ptr(), "it keeps nothing else");
         }
@@ -100,7 +118,7 @@ mod tests {
     fn small_parts_are_copied_and_counted_until_their_last_user_is_gone() {
         let held = Held::default();
         let before = chunk(&[10, 100, 50_000, 7, 1_000, 1_000, 9_000, 900, 900, 900, 900, 900]);
-        let after = held.join_chunk(before.clone());
+        let after = held.join_chunk(before.clone(), |_| None);
         assert_eq!(after.parts.concat(), before.parts.concat());
         assert_eq!(after.parts.iter().map(Bytes::len).collect::<Vec<_>>(), [110, 50_000, 2_007, 9_000, 4_500]);
         assert_eq!(after.parts[1].as_ptr(), before.parts[2].as_ptr(), "large parts are not copied");
@@ -111,5 +129,24 @@ mod tests {
         assert_eq!(held.bytes(), 4_500);
         drop(shared);
         assert_eq!(held.bytes(), 0);
+    }
+
+    #[test]
+    fn a_part_that_is_small_against_its_buffer_is_copied() {
+        let held = Held::default();
+        let before = chunk(&[8_000, 2_000, 50_000, 9_000, 9_000]);
+        let address = |n: usize| before.parts[n].as_ptr();
+        // Two parts of one large batch, one that is most of its batch, and two of a batch that they use together.
+        let buffer_of = |part: &[u8]| {
+            let n = (0..5).find(|n| address(*n) == part.as_ptr());
+            n.map(|n| [(1, 1 << 20), (1, 1 << 20), (2, 60_000), (3, 100_000), (3, 100_000)][n])
+                .map(|(id, bytes)| PinnedBuffer { id, bytes })
+        };
+        let after = held.join_chunk(before.clone(), buffer_of);
+        assert_eq!(after.parts.concat(), before.parts.concat());
+        assert_eq!(after.parts.iter().map(Bytes::len).collect::<Vec<_>>(), [10_000, 50_000, 9_000, 9_000]);
+        assert_ne!(after.parts[0].as_ptr(), address(0), "its batch can go");
+        assert_eq!((1..4).map(|n| after.parts[n].as_ptr()).collect::<Vec<_>>(), [2, 3, 4].map(address));
+        assert_eq!(held.bytes(), 10_000);
     }
 }

@@ -30,6 +30,8 @@ pub(crate) struct Located {
     pub(crate) logs: Vec<Affected>,
     /// Logs that are not listed.
     pub(crate) more: u64,
+    /// A round was under way: more may be listed than lies there.
+    pub(crate) is_provisional: bool,
 }
 
 impl Located {
@@ -56,7 +58,9 @@ impl<A: Attachment> Logs<A> {
                 };
                 let storage: Arc<dyn thalweg_storage::Storage> = Arc::clone(&self.sealed.storage);
                 let (bytes, keys) = run::keys_at(&storage, &sealed.meta, at);
-                let mut located = Located { bytes, ..Located::default() };
+                // While a round is under way its run may be in the root before its logs know that their content is settled.
+                let no_round = self.pace.round.try_lock();
+                let mut located = Located { bytes, is_provisional: no_round.is_none(), ..Located::default() };
                 for keys in keys {
                     self.push_live(keys, &mut located);
                 }
@@ -100,7 +104,7 @@ impl<A: Attachment> Logs<A> {
             let from = if log == first { start } else { Offset::ZERO };
             let to = if log == last { end } else { Offset::MAX };
             // Of logs in the middle it is not known how much of their content lies here.
-            let settled = self.settled_of(log).unwrap_or(to);
+            let settled = if located.is_provisional { to } else { self.settled_of(log).unwrap_or(to) };
             if let Some(range) = self.live_in(log, &(from..to.min(settled))) {
                 located.push(log, range);
             }

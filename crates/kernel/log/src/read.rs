@@ -64,13 +64,14 @@ impl<A: Attachment> Logs<A> {
     /// Reads a chunk if no device has to be waited for; else `None`: then call [`Logs::read`] from an I/O thread.
     pub fn try_read(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
         let read = self.reader(Mode::NoWait).again(|reader| reader.chunk(from))?;
-        Some(read.map(|chunk| self.gathered.note(from, chunk)))
+        Some(read.map(|chunk| self.gathered.note(from, chunk, self.journal.as_ref())))
     }
 
     /// Reads a chunk; may wait for a device.
     pub fn read(&self, from: ReadFrom) -> Result<Chunk, ReadError> {
         let read = self.reader(Mode::Wait).again(|reader| reader.chunk(from));
-        read.unwrap_or_else(|| Err(restless(from.log, from.from))).map(|chunk| self.gathered.note(from, chunk))
+        read.unwrap_or_else(|| Err(restless(from.log, from.from)))
+            .map(|chunk| self.gathered.note(from, chunk, self.journal.as_ref()))
     }
 
     /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made, and batches of the
@@ -442,7 +443,7 @@ impl<A: Attachment> Reader<'_, A> {
         // What a log's creating frame gave it may be asked for before that frame is written: the answer waits for it anyway.
         if matches!(payloads, Err(J::NotWritten(_))) {
             let (Mode::Wait, Some(last)) = (self.mode, frames.last()) else { return Err(Stop::WouldWait) };
-            journal.wait(last.end()).map_err(|poisoned| failed(poisoned.to_string()))?;
+            journal.wait_unless_full(last.end()).map_err(|error| failed(error.to_string()))?;
             payloads = journal.read(&frames).wait();
         }
         let payloads = payloads.map_err(|error| match error {

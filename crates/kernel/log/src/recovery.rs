@@ -7,6 +7,7 @@
 //! - a log that is not there although the frame writes to it was deleted later: its `Delete` must follow in the journal.
 
 use crate::attachment::Attachment;
+use crate::damage::Register;
 use crate::error::OpenError;
 use crate::frame::{self, Ancestor, Entry};
 use crate::gathered::Gathered;
@@ -49,7 +50,10 @@ impl<A: Attachment> Logs<A> {
             Some(found) => (found.version, Root::decode(&found.body).map_err(|e| OpenError::Directory(e.to_string()))?),
             None => (0, Root::new(options.chunk_bytes)),
         };
-        Sealed::must_have(&storage, &root, is_new)?;
+        let unused = Sealed::must_have(&storage, &root, is_new)?;
+        root.next_object = root.next_object.max(unused);
+        let damage = Register::default();
+        damage.note_lengths(&root, storage.as_ref())?;
         let mut tables =
             Tables { shards: (0..SHARDS).map(|_| Shard::new()).collect(), missed: HashSet::new(), touched: Vec::new() };
         tables.load(&root, &storage)?;
@@ -92,7 +96,7 @@ impl<A: Attachment> Logs<A> {
             low_on_space: AtomicBool::new(false),
             counters: Counters::default(),
             pace: Pace::default(),
-            damage: crate::damage::Register::default(),
+            damage,
             #[cfg(feature = "faults")]
             interrupt: Mutex::new(None),
         })

@@ -39,7 +39,8 @@ struct Editing {
 
 impl Sealed {
     /// Refuses a unit that lacks objects which its root names, or its root: what is there then belongs to something that is not known.
-    pub(crate) fn must_have(storage: &Arc<dyn Storage>, root: &Root, is_new: bool) -> Result<(), OpenError> {
+    /// The smallest id above those of all objects that are there.
+    pub(crate) fn must_have(storage: &Arc<dyn Storage>, root: &Root, is_new: bool) -> Result<u64, OpenError> {
         let objects = storage.list()?;
         if let Some(missing) = root.objects().find(|id| objects.binary_search(id).is_err()) {
             return Err(StorageError::Missing(missing).into());
@@ -47,7 +48,7 @@ impl Sealed {
         if is_new && !objects.is_empty() {
             return Err(OpenError::RootMissing { objects: objects.len() });
         }
-        Ok(())
+        Ok(objects.last().map_or(0, |id| id.0.saturating_add(1)))
     }
 
     /// Puts the first root in force. The first edit commits it.
@@ -69,14 +70,11 @@ impl Sealed {
         }
     }
 
-    /// Removes objects that the root in force does not name: leftovers of work that did not come to its commit. Their ids are not given
-    /// out again.
+    /// Removes objects that the root in force does not name: leftovers of work that did not come to its commit. The root is durable and
+    /// reserves their ids: an opening after this one does not find them and must not give them out.
     pub(crate) fn remove_orphans(&self) -> Result<(), StorageError> {
         let named: HashSet<ObjectId> = self.root().objects().collect();
-        let objects = self.storage.list()?;
-        let newest = objects.last().map_or(0, |id| id.0 + 1);
-        self.next_object.fetch_max(newest, Ordering::Relaxed);
-        for orphan in objects.iter().filter(|id| !named.contains(id)) {
+        for orphan in self.storage.list()?.iter().filter(|id| !named.contains(id)) {
             self.storage.remove(*orphan)?;
         }
         Ok(())

@@ -9,7 +9,8 @@
 //! 4. The round waits until everything that the journal had accepted by the end of step 2 is durable: the directory must never be ahead
 //!    of the journal. That is more than the records say. A log that was deleted during step 2 may have neither record nor pieces in
 //!    this round: without its delete, which lies above `floor`, recovery would find it without the content that the new floor has
-//!    passed. Then the records are written.
+//!    passed. Then the records are written. If the journal has no space to write what it had accepted, the round ends as one that failed:
+//!    nothing has happened, and the thread is free to make space.
 //! 5. One edit names the new objects and moves the floor. Before it nothing has happened, after it everything has.
 //! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The journal is trimmed.
 //!
@@ -188,7 +189,7 @@ impl<A: Attachment> Logs<A> {
         let fresh: Vec<_> = objects.iter().map(|meta| meta.id).collect();
         let known_durable = floor.max(taken.seen);
         self.at(Moment::RunWritten);
-        let directory = self.journal.wait(known_durable).map_err(UpkeepError::from).and_then(|()| {
+        let directory = self.journal.wait_unless_full(known_durable).map_err(UpkeepError::from).and_then(|()| {
             self.at(Moment::Durable);
             if taken.records.is_empty() {
                 return Ok(None);

@@ -27,6 +27,10 @@ mod checked {
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
         }
+
+        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
     }
 
     #[derive(Debug, Default)]

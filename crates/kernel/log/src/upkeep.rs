@@ -17,7 +17,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::ops::Range;
 use thalweg_base::{LogId, Lsn, Millis, ObjectId, Offset};
-use thalweg_journal::Poisoned;
+use thalweg_journal::WaitError;
 use thalweg_manifest::ManifestError;
 use thalweg_storage::StorageError;
 use thiserror::Error;
@@ -31,7 +31,7 @@ pub enum UpkeepError {
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     #[error(transparent)]
-    Journal(#[from] Poisoned),
+    Journal(#[from] WaitError),
     #[error("reading what is to be settled: {0}")]
     Read(String),
 }
@@ -45,6 +45,7 @@ impl UpkeepError {
             Self::Directory(DirectoryError::Storage(StorageError::NoSpace(_)))
                 | Self::Run(RunError::Storage(StorageError::NoSpace(_)))
                 | Self::Manifest(ManifestError::NoSpace)
+                | Self::Journal(WaitError::NoSpace)
         )
     }
 }
@@ -188,12 +189,13 @@ impl<A: Attachment> Logs<A> {
         Ok((built, stats.copied_bytes))
     }
 
-    /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is gone.
-    fn deaths_are_durable(&self) -> Result<(), Poisoned> {
+    /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is gone. Not while the
+    /// journal has no space: the thread that waits here is the one that frees some.
+    fn deaths_are_durable(&self) -> Result<(), WaitError> {
         if self.options.faults().merge_ignores_undurable_deaths() {
             return Ok(());
         }
-        self.journal.wait(self.journal.end())
+        self.journal.wait_unless_full(self.journal.end())
     }
 
     pub(crate) fn run_builder(&self) -> RunBuilder {
@@ -241,20 +243,21 @@ impl<A: Attachment> Logs<A> {
             }
         }
         let deaths = self.counters.deaths.load(Ordering::Relaxed);
-        let dead = self.count_dead(now)?;
+        let (dead, is_sure) = self.count_dead(now)?;
         let mut did = false;
         for run in &dead {
             did |= self.rewrite(run, now).inspect_err(|error| self.note_upkeep(error))?;
         }
         let root = self.sealed.root();
         let waiting = root.runs.iter().flat_map(|run| &run.objects).any(|o| o.dead_since.is_some());
-        *self.pace.reclaim.lock() = Reclaim { deaths, last: now, waiting };
+        *self.pace.reclaim.lock() = Reclaim { deaths, last: now, waiting: waiting || !is_sure };
         Ok(did)
     }
 
-    /// Counts live bytes in every object and notes them in the root; the runs that hold dead data.
-    fn count_dead(&self, now: Millis) -> Result<Vec<Run>, UpkeepError> {
+    /// Counts live bytes in every object and notes them in the root; the runs that hold dead data, and whether those are all.
+    fn count_dead(&self, now: Millis) -> Result<(Vec<Run>, bool), UpkeepError> {
         let root = self.sealed.root();
+        let mut is_sure = true;
         let mut counted: HashMap<ObjectId, u64> = HashMap::new();
         for object in root.runs.iter().flat_map(|run| &run.objects) {
             match live_bytes(&self.sealed.storage, &object.meta, &|log| self.live(log)) {
@@ -264,7 +267,7 @@ impl<A: Attachment> Logs<A> {
                 Err(error) => {
                     let (place, what) = place_of_run_error(&error).ok_or(error)?;
                     self.note_found(place, &what);
-                    self.count_damaged(object, &mut counted);
+                    is_sure &= self.count_damaged(object, &mut counted);
                 }
             }
         }
@@ -288,15 +291,18 @@ impl<A: Attachment> Logs<A> {
         }
         let root = self.sealed.root();
         let dead = root.runs.iter().filter(|run| run.objects.iter().any(|object| object.dead_since.is_some()));
-        Ok(dead.cloned().collect())
+        Ok((dead.cloned().collect(), is_sure))
     }
 
-    /// An object whose index is damaged is dead if none of the logs that it may hold is live, else it counts as it did.
-    fn count_damaged(&self, object: &Sealed, counted: &mut HashMap<ObjectId, u64>) {
+    /// An object whose index is damaged is dead if none of the logs that it may hold is live, else it counts as it did. Whether that is
+    /// sure: while a round is under way, the logs of its run are not known.
+    fn count_damaged(&self, object: &Sealed, counted: &mut HashMap<ObjectId, u64>) -> bool {
         let all = Place::Object { object: object.meta.id, at: object.meta.bytes() };
-        if self.locate(&self.sealed.root(), all).logs.is_empty() {
+        let located = self.locate(&self.sealed.root(), all);
+        if located.logs.is_empty() {
             counted.insert(object.meta.id, 0);
         }
+        !located.is_provisional
     }
 
     /// Rewrites or drops objects of one run, as planned; whether any was.

@@ -5,13 +5,15 @@
 mod support;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use support::{Fate, ScriptedJournal, Unit};
 use thalweg_base::DecodeError;
 use thalweg_base::{Durability, LogId, Lsn, Millis, ObjectId, Offset, Until};
 use thalweg_journal::{Class, Journal};
 use thalweg_log::{
-    Append, CommitError, Committed, Damage, Lengths, Logs, LogsOptions, Loss, Op, OpenError, Origin, Place, ReadError,
-    ReadFrom, Scrub, Seek, SeekError, UpkeepError, When,
+    Append, CommitError, Committed, Damage, Lengths, Logs, LogsOptions, Loss, Moment, Op, OpenError, Origin, Place,
+    ReadError, ReadFrom, Scrub, Seek, SeekError, UpkeepError, When,
 };
 use thalweg_manifest::{Manifest, ManifestError};
 use thalweg_storage::Storage;
@@ -691,6 +693,25 @@ fn objects_are_removed_only_once_the_root_that_does_not_name_them_is_this_owners
 }
 
 #[test]
+fn the_id_of_an_object_that_an_opening_removed_is_not_given_out_by_a_later_one() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    append(&logs, log, b"one");
+    drop(logs);
+    unit.storage.create(ObjectId(77)).unwrap().finish().unwrap();
+    // Two openings that crash before any work of their own.
+    for _ in 0..2 {
+        drop(unit.open());
+        assert_eq!(unit.storage.list().unwrap(), []);
+    }
+    let logs = unit.open();
+    settle_all(&logs);
+    let objects = unit.storage.list().unwrap();
+    assert!(!objects.is_empty() && objects.iter().all(|id| id.0 > 77), "{objects:?}");
+}
+
+#[test]
 fn a_closed_unit_knows_how_far_its_journal_was_durable() {
     let journal = ScriptedJournal::eager();
     let unit = Unit::new(journal.clone(), options());
@@ -757,11 +778,15 @@ fn damage_of_an_object_is_an_error_that_names_the_log_and_never_other_bytes() {
 
 /// Puts other bytes in the place of an object; what it was.
 fn replace(unit: &Unit, object: ObjectId, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let whole = unit.storage.read(object, 0..unit.storage.len(object).unwrap()).wait().unwrap().to_vec();
+    replace_in(unit.storage.as_ref(), object, change)
+}
+
+fn replace_in(storage: &dyn Storage, object: ObjectId, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let whole = storage.read(object, 0..storage.len(object).unwrap()).wait().unwrap().to_vec();
     let mut changed = whole.clone();
     change(&mut changed);
-    unit.storage.remove(object).unwrap();
-    let mut writer = unit.storage.create(object).unwrap();
+    storage.remove(object).unwrap();
+    let mut writer = storage.create(object).unwrap();
     writer.write(&changed).unwrap();
     writer.finish().unwrap();
     whole
@@ -812,6 +837,47 @@ fn the_scrub_finds_every_flipped_byte_in_its_place_and_what_was_mended_is_forgot
             replace(&unit, object, |bytes| *bytes = whole);
             assert!(scrub(&logs).is_empty(), "it was mended");
         }
+    }
+}
+
+#[test]
+fn an_object_of_another_length_is_known_to_be_damaged_from_the_start_on() {
+    let options = LogsOptions { object_bytes: 1 << 20, ..options() };
+    let cuts: [fn(&mut Vec<u8>); 4] = [
+        |bytes| bytes.truncate(30_000),
+        |bytes| bytes.clear(),
+        |bytes| bytes.truncate(bytes.len() - 1),
+        |bytes| bytes.push(0),
+    ];
+    for (n, cut) in cuts.into_iter().enumerate() {
+        let unit = Unit::new(ScriptedJournal::eager(), options);
+        let logs = unit.open();
+        let log = create(&logs, "a");
+        for _ in 0..40 {
+            append(&logs, log, &[7; 1_000]);
+        }
+        settle_all(&logs);
+        let object = unit.storage.list().unwrap()[0];
+        drop(logs);
+        let whole = replace(&unit, object, cut);
+        let logs = unit.open();
+        assert_eq!(logs.damage_stats().total(), 1, "cut {n}: before anything was read");
+        logs.refresh_damage(Millis(3));
+        let damages = logs.damages();
+        let [damage] = &damages[..] else { panic!("cut {n}: {damages:?}") };
+        assert_eq!((damage.place, damage.logs[0].name.as_str()), (Place::Object { object, at: 0 }, "a"), "cut {n}");
+        assert!(damage.what.contains("40"), "cut {n}: {}", damage.what);
+        // Writing goes on, and a damaged object is not merged away.
+        for _ in 0..30 {
+            append(&logs, log, &[8; 500]);
+            settle_all(&logs);
+        }
+        assert!(unit.storage.list().unwrap().contains(&object), "cut {n}");
+        drop(logs);
+        replace(&unit, object, |bytes| *bytes = whole);
+        let logs = unit.open();
+        assert_eq!(logs.damage_stats().total(), 0, "cut {n}: it was mended");
+        assert_eq!(read(&logs, log), [vec![7; 40_000], vec![8; 15_000]].concat(), "cut {n}");
     }
 }
 
@@ -871,6 +937,47 @@ fn damage_stops_no_other_merge_and_goes_with_its_log() {
         assert_eq!(scrub(&logs), []);
         assert_eq!(read(&logs, other).len(), 15_000);
     }
+}
+
+#[test]
+fn an_object_whose_index_rots_while_its_round_is_under_way_is_not_dropped() {
+    let unit =
+        Unit::new(ScriptedJournal::eager(), LogsOptions { object_bytes: 1 << 20, reclaim_every_ms: 0, ..options() });
+    let logs = unit.open();
+    let [dead, a, b] = ["dead", "a", "b"].map(|name| create(&logs, name));
+    append(&logs, dead, &[9; 500]);
+    settle_all(&logs);
+    for log in [a, b] {
+        append(&logs, log, &[log.0 as u8; 20_000]);
+    }
+    let before: Vec<ObjectId> = logs.hold_sealed().cut.objects.iter().map(|(id, _)| *id).collect();
+    let rotten = Arc::new(Mutex::new(None));
+    let (weak, storage, found) = (Arc::downgrade(&logs), Arc::clone(&unit.storage), Arc::clone(&rotten));
+    logs.interrupt(Some(Arc::new(move |moment| {
+        let Some(logs) = weak.upgrade() else { return };
+        if moment != Moment::Edited || found.lock().is_some() {
+            return;
+        }
+        // The fresh run is in the root, and its logs do not know that yet.
+        let object = logs.hold_sealed().cut.objects.iter().map(|(id, _)| *id).find(|id| !before.contains(id)).unwrap();
+        // The blocks of the index lie between the data and the footer.
+        let whole = replace_in(storage.as_ref(), object, |bytes| bytes[40_000..].fill(0));
+        *found.lock() = Some((object, whole));
+        logs.lock_logs(&[dead], &[]).commit(Class::Upkeep, &[Op::Delete { log: dead }]).unwrap();
+        let _ = logs.reclaim(Millis(1_000));
+    })));
+    settle_all(&logs);
+    logs.interrupt(None);
+    let (object, whole) = rotten.lock().take().expect("a round was made");
+    assert!(unit.storage.list().unwrap().contains(&object), "live content was dropped");
+    replace(&unit, object, |bytes| *bytes = whole);
+    logs.reclaim(Millis(9_000)).unwrap();
+    append(&logs, a, b"after");
+    settle_all(&logs);
+    drop(logs);
+    let logs = unit.open();
+    assert_eq!(read(&logs, a), [&[a.0 as u8; 20_000][..], b"after"].concat());
+    assert_eq!(read(&logs, b), [b.0 as u8; 20_000]);
 }
 
 #[test]

@@ -270,7 +270,7 @@ impl Holder {
         }
         let failed = |what: String| Refused(503, "backup_failed", what);
         // Whatever was acknowledged before now is in the cut, at either durability.
-        self.journal.wait(self.journal.written()).map_err(|e| failed(e.to_string()))?;
+        self.journal.wait_unless_full(self.journal.written()).map_err(|e| failed(e.to_string()))?;
         let (cut, segments) =
             self.hold().ok_or_else(|| failed("settling is faster than the hold; try again".into()))?;
         let extras = folder::extras(&self.folder).map_err(|e| failed(format!("{e:#}")))?;
