@@ -126,10 +126,10 @@ settings! {
         tokens: PathBuf = "", "THALWEG_TOKENS", "FILE",
             "The TOML file of tokens, which `thalweg token new` writes lines for; read again when it changes";
         allow_host: Names = "", "THALWEG_ALLOW_HOST", "NAME,NAME",
-            "Names that requests may ask for, with a port or without, beside 127.0.0.1, localhost and [::1]; `*`: any. Unset: any if the \
+            "Names that requests may ask for, with a port or without, beside 127.0.0.1, localhost and `[::1]`; `*`: any. Unset: any if the \
              server asks for tokens or listens on another address";
         allow_origin: Names = "", "THALWEG_ALLOW_ORIGIN", "ORIGIN,ORIGIN",
-            "Origins whose pages may use the server, such as https://app.example, beside pages of this machine; `*`: all. Unset: as \
+            "Origins whose pages may use the server, such as `https://app.example`, beside pages of this machine; `*`: all. Unset: as \
              --allow-host";
         tls_cert: PathBuf = "", "THALWEG_TLS_CERT", "FILE",
             "The certificate and its chain, in PEM; with --tls-key, only HTTPS is served";
