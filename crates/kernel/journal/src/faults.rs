@@ -15,6 +15,8 @@ pub struct Faults {
     pub corruption_is_torn_tail: bool,
     /// A trimmed segment is reused although a reader holds it.
     pub recycled_under_reader: bool,
+    /// Damage to what is settled is refused as if it were needed.
+    pub settled_damage_refused: bool,
 }
 
 #[cfg(not(feature = "faults"))]
@@ -42,5 +44,6 @@ planted!(
     seal_without_term,
     torn_tail_is_corruption,
     corruption_is_torn_tail,
-    recycled_under_reader
+    recycled_under_reader,
+    settled_damage_refused
 );

@@ -270,7 +270,8 @@ impl Scanned {
             };
             let mut walk = body.walk(limit, &mut take)?;
             // Nothing needs what is below the floor. Seals of version 1 could be forged by payloads.
-            let behind = if header.term > 0 { body.last_batch(walk.end, floor) } else { None };
+            let may_pass = header.term > 0 && !options.faults().settled_damage_refused();
+            let behind = if may_pass { body.last_batch(walk.end, floor) } else { None };
             if let (Some(what), Some(batch)) = (walk.damage, behind) {
                 self.passed.get_or_insert(Passed { range: walk.end..batch, path: path.clone(), what });
                 walk = body.walk_from(batch, limit, &mut take)?;

@@ -37,6 +37,7 @@ fn simulation_of_the_journal_keeps_acknowledged_frames_whatever_the_disk_does() 
             "misread",
             "lost file",
             "discarded",
+            "settled damage",
         ] {
             assert!(tally.get(event).is_some_and(|n| *n > 0), "no seed had the event {event:?}: {tally:#?}");
         }
@@ -83,6 +84,11 @@ fn a_torn_tail_taken_for_corruption_is_noticed() {
 #[test]
 fn corruption_taken_for_a_torn_tail_is_noticed() {
     caught("corruption is torn tail", Faults { corruption_is_torn_tail: true, ..Faults::default() }, 500);
+}
+
+#[test]
+fn a_refusal_of_settled_damage_is_noticed() {
+    caught("settled damage refused", Faults { settled_damage_refused: true, ..Faults::default() }, 500);
 }
 
 #[test]

@@ -95,6 +95,12 @@ struct World {
     flipped: bool,
     /// A segment file is gone.
     lost: bool,
+    /// Where batches start, up to the end.
+    batches: Vec<Lsn>,
+    /// The end of the last frame that this opening accepted.
+    accepted: Option<Lsn>,
+    /// Where bits were flipped; `Lsn::MAX` for those that are not in frames or batch headers.
+    rot: Vec<Lsn>,
     counter: u64,
     /// Every step is printed: `TRACE=1`.
     traced: bool,
@@ -102,6 +108,15 @@ struct World {
 }
 
 type Check = Result<(), String>;
+
+const SEGMENT_HEADER: u64 = 4096;
+const BATCH_HEADER: u64 = 24;
+
+/// The number and the base of a segment, as its header says.
+fn segment_header(bytes: &[u8]) -> Option<(u64, Lsn)> {
+    let field = |at: usize| bytes.get(at..at + 8).map(|field| u64::from_le_bytes(field.try_into().unwrap()));
+    if bytes.starts_with(b"THALWEGJ") { Some((field(16)?, Lsn(field(24)?))) } else { None }
+}
 
 pub(crate) fn run(plan: &Plan) -> Result<History, String> {
     let disk = SimDisk::new(plan.seed);
@@ -126,6 +141,9 @@ pub(crate) fn run(plan: &Plan) -> Result<History, String> {
         tight: false,
         flipped: false,
         lost: false,
+        batches: Vec::new(),
+        accepted: None,
+        rot: Vec::new(),
         counter: 0,
         traced: std::env::var_os("TRACE").is_some(),
         history: History::default(),
@@ -218,6 +236,9 @@ impl World {
                     self.note(format!("appended {appended:?}"));
                     if self.model.last().is_some_and(|last| last.end > appended.frame.lsn) {
                         return Err(format!("{appended:?} overlaps the frame before"));
+                    }
+                    if self.accepted.replace(appended.end) != Some(appended.frame.lsn) {
+                        self.batches.push(Lsn(appended.frame.lsn.0 - BATCH_HEADER));
                     }
                     self.model.push(Entry { frame: appended.frame, end: appended.end, payload });
                 }
@@ -421,27 +442,39 @@ impl World {
         }
         let file = files[self.pick(files.len() as u64) as usize].clone();
         if let Some(at) = self.disk.flip_bit(&file, &mut self.rng) {
-            self.flipped = true;
+            self.note_rot(&file, at);
             self.event("flip");
             self.note(format!("flip {file} {at}"));
         }
     }
 
+    fn note_rot(&mut self, file: &str, at: u64) {
+        self.flipped = true;
+        let is_live = |number: u64| file.ends_with(&format!("/{number:016}.seg"));
+        let header = self.disk.cached().get(file).and_then(|bytes| segment_header(bytes));
+        let base = header.filter(|(number, _)| is_live(*number)).map(|(_, base)| base);
+        let lsn = base.filter(|_| at >= SEGMENT_HEADER).map(|base| base.plus(at - SEGMENT_HEADER));
+        self.rot.push(lsn.unwrap_or(Lsn::MAX));
+    }
+
+    /// All damage lies before a whole batch below the floor: nothing of it is needed, and a start must not refuse.
+    fn is_damage_settled(&self) -> bool {
+        let whole = self.batches.iter().rev().find(|start| **start < self.floor);
+        !self.lost && whole.is_some_and(|whole| self.rot.iter().all(|at| at < whole))
+    }
+
     /// Damages the last frames: what looks most like a torn write.
     fn flip_last(&mut self) {
         let Some(last) = self.model.last().map(|entry| entry.frame) else { return };
-        let base = |bytes: &[u8]| bytes.get(24..32).map(|base| u64::from_le_bytes(base.try_into().unwrap()));
-        let segments = self.disk.cached().into_iter().filter(|(_, bytes)| bytes.starts_with(b"THALWEGJ"));
-        let found =
-            segments.filter_map(|(path, bytes)| Some((base(&bytes)?, path))).filter(|(base, _)| *base <= last.lsn.0);
+        let segments = self.disk.cached().into_iter();
+        let found = segments
+            .filter_map(|(path, bytes)| Some((segment_header(&bytes)?.1, path)))
+            .filter(|(base, _)| *base <= last.lsn);
         let Some((base, path)) = found.max() else { return };
-        let at = 4096 + last.lsn.0 - base;
-        if self
-            .disk
-            .flip_bit_within(&path, at.saturating_sub(24)..at + 8 + u64::from(last.len), &mut self.rng)
-            .is_some()
-        {
-            self.flipped = true;
+        let at = SEGMENT_HEADER + last.lsn.since(base);
+        let within = at.saturating_sub(BATCH_HEADER)..at + 8 + u64::from(last.len);
+        if let Some(at) = self.disk.flip_bit_within(&path, within, &mut self.rng) {
+            self.note_rot(&path, at);
             self.event("flip of the last frame");
             self.note(format!("flip {path} at {last:?}"));
         }
@@ -497,7 +530,8 @@ impl World {
         let known = if self.pick(2) == 0 { self.durable } else { Lsn::ZERO };
         let term = if known > Lsn::ZERO { self.term } else { 0 };
         let bounds = Bounds { floor: self.floor, known_durable: known, term };
-        let report = verify(&self.disk, bounds);
+        let mut report = verify(&self.disk, bounds);
+        let is_settled = self.is_damage_settled();
         loop {
             let broken = self.pick(4) == 0;
             match self.pick(5) {
@@ -517,6 +551,9 @@ impl World {
             match opened {
                 Ok(journal) => {
                     self.disk.heal();
+                    if self.flipped && is_settled {
+                        self.event("settled damage");
+                    }
                     self.journal = Arc::new(journal);
                     self.term = self.journal.term();
                     self.compare(&replayed, survives, known, clean)?;
@@ -525,6 +562,10 @@ impl World {
                     return Ok(true);
                 }
                 Err(OpenError::Corrupt { at, proof }) if self.flipped => {
+                    if is_settled {
+                        let (floor, rot) = (self.floor, &self.rot);
+                        return Err(format!("refused at {at}: {proof}; the floor is {floor}, damage is at {rot:?}"));
+                    }
                     self.event("corrupt");
                     self.note(format!("corrupt at {at}: {proof}"));
                     let planted = self.options.faults != Faults::default();
@@ -541,6 +582,8 @@ impl World {
                     } else {
                         self.disk.crash_kill();
                     }
+                    // Files that the opening has made may prove what nothing proved before: that the segment before them is lost.
+                    report = verify(&self.disk, bounds);
                 }
                 Err(e) => return Err(format!("open: {e}")),
             }
@@ -586,6 +629,9 @@ impl World {
             return Err("what was recovered is not durable".into());
         }
         (self.durable, self.written) = (end, end);
+        self.batches.retain(|start| *start < end);
+        self.rot.retain(|at| *at != Lsn::MAX);
+        self.accepted = None;
         (self.sick, self.tight, self.flipped, self.lost) = (false, false, false, false);
         Ok(())
     }
