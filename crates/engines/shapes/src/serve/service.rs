@@ -21,6 +21,7 @@ use crate::make::scan;
 use crate::read::{self, Wanted};
 use crate::shape::{Failure, Shape};
 use crate::source::catalog::Found;
+use crate::source::error::SourceError;
 use crate::source::pool::Pool as Database;
 use crate::source::session::Session;
 use crate::table::TableName;
@@ -740,17 +741,29 @@ impl Visit {
         let subset = self.subset.as_deref()?.clone();
         let engine = Arc::clone(&self.inner.engine);
         let for_job = Arc::clone(shape);
-        let ran = self.inner.database.run(move |session| match session {
+        let ran = self.inner.database.run_beside(move |session| match session {
             Ok(session) => subset::run(&engine, session, &for_job, &subset),
-            Err(error) => Err(refusal(&crate::make::unavailable(error))),
+            Err(error) => Err(no_subset(error)),
         });
         match ran {
             Ok(fetch) => {
                 self.stage = Stage::Subset(Arc::clone(shape), fetch);
                 None
             }
-            Err(error) => Some(self.refuse(&refusal(&crate::make::unavailable(error)), cx)),
+            Err(error) => Some(self.refuse(&no_subset(error), cx)),
         }
+    }
+}
+
+/// Why Postgres is not asked for a subset.
+fn no_subset(error: SourceError) -> Refusal {
+    match error {
+        SourceError::Full { .. } => Refusal::Unavailable {
+            code: "subsets_full",
+            message: "Too many subsets wait for Postgres, please retry".to_owned(),
+            retry_after_s: 5,
+        },
+        error => refusal(&crate::make::unavailable(error)),
     }
 }
 
