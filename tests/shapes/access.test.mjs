@@ -48,7 +48,7 @@ function as(token, { seen = () => {} } = {}) {
 }
 const withSecret = (params, options) => w.request({ ...params, secret: SECRET }, options)
 
-const COLUMNS = "id int PRIMARY KEY, owner int, org int, title text, secret text, tags text[] DEFAULT '{}', extra jsonb DEFAULT '{}'"
+const COLUMNS = "id int PRIMARY KEY, owner int, org int, title text, secret text, tags text[] DEFAULT '{}', extra jsonb DEFAULT '{}', num numeric, day date"
 /** Rows 1 to 4 are of owner 7, 5 to 8 of owner 8; the newest of each has a title that a cast to int fails on. */
 async function items() {
   const table = await w.table(COLUMNS)
@@ -299,6 +299,49 @@ test("a grant's own clause that fails on a row does not repeat the row", async (
     assert.match(got.text, /cannot be evaluated for some row \(22/)
     assert.doesNotMatch(got.text, /mine|OTHER|integer/)
   }
+  const log = await eventually(async () => w.log().match(/a shape could not be made.*(22P02)/g)?.join("\n"), { what: "the log's line" })
+  assert.doesNotMatch(log, /mine|OTHER/)
+})
+
+test("errors count places in the client's own clause, and name no column that is not granted", async () => {
+  const table = await items()
+  const [whole, part] = [as(await signed(`table=${table}&columns=id,title`)), as(await signed(mine(table)))]
+  for (const where of ["lower(id) = 'x'", "id = 1 AND title > 1", "id"]) {
+    const [expected, got] = [await whole.request({ table, where, offset: "-1" }), await part.request({ table, where, offset: "-1" })]
+    assert.equal(got.status, 400, got.text)
+    assert.match(got.text, /At location \d+/)
+    assert.deepEqual(got.body, expected.body)
+  }
+  const got = await as(await signed(`table=${table}&columns=title`)).request({ table, offset: "-1" })
+  assert.equal(got.status, 400, got.text)
+  assert.match(got.text, /must include all primary key columns"/)
+})
+
+test("a cast that nobody wrote and that fails on a hidden row is refused, whatever the row has", async () => {
+  const members = await w.table("person int, org int, PRIMARY KEY (person, org)", "(7, 1), (8, 2)")
+  for (const grant of ["owner=7", `org IN (SELECT org FROM ${members} WHERE person = 7)`]) {
+    for (const title of ["OTHER", "mine"]) {
+      const table = await items()
+      await w.sql(`UPDATE ${table} SET title = '${title}', num = '1e50', day = '290000-01-01' WHERE owner = 8`)
+      const me = as(await signed(`table=${table}&where=${grant}&columns=id,title,num,day`))
+      for (const where of [
+        "title < 'OTHER' OR coalesce(num, 1::real) > 0",
+        "title < 'OTHER' OR num > 1e10::real",
+        "title < 'OTHER' OR day < '2030-01-01'::timestamp",
+        "title < 'OTHER' OR day < ('9' || 'x')::date",
+        "title < 'OTHER' OR NOT num BETWEEN 1 AND 2::real",
+      ]) {
+        for (const params of [{ where }, { subset: { where } }]) {
+          const got = await me.request({ table, offset: "-1", ...params })
+          assert.deepEqual([got.status, got.body.code], [403, "where_not_granted"], `${grant}, ${title}: ${got.text}`)
+        }
+      }
+      for (const where of ["num > 1.5 OR num IS NULL", "day < '2030-01-01' OR day IS NULL"]) {
+        assert.deepEqual(ids((await read(await signed(`table=${table}&where=${grant}&columns=id,num,day`), { table, where })).rows), [1, 2, 3, 4])
+      }
+    }
+  }
+  assert.doesNotMatch(w.log(), /out of range/)
 })
 
 test("a clause that takes too long for a row tells nothing of rows that the token hides", async () => {
@@ -664,6 +707,11 @@ describe("tokens", () => {
       [[{ table, where: "title = '" + "x".repeat(9000) + "'" }], 400],
     ])
       assert.equal((await issue(app.token, { shape })).status, status, JSON.stringify(shape).slice(0, 100))
+    // What it asks for with a token of its own making may fail on no row either.
+    await other.sql(`UPDATE ${table} SET num = '1e50' WHERE owner = 8`)
+    const failing = await issue(app.token, { shape: [{ table, where: "title = 'mine' OR num > 1::real" }] })
+    assert.equal(failing.status, 200, JSON.stringify(failing.body))
+    assert.equal((await ask(failing.body.access_token)).body.code, "where_not_granted")
     // What it did not say is what the file's token has.
     const wide = await issue(app.token, { shape: [{ table }] })
     const all = await ask(wide.body.access_token)

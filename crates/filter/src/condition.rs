@@ -229,6 +229,11 @@ impl Membership {
         Key::new(self.keys.iter().map(|_| Value::Null))
     }
 
+    /// What is compared, on both sides.
+    pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
+        self.keys.iter().map(|(expr, _)| expr).chain(&self.query.values)
+    }
+
     /// How many columns are compared.
     pub fn width(&self) -> usize {
         self.keys.len()

@@ -4,11 +4,17 @@
 //! Postgres evaluates the two sides of an AND in the order that it likes. An operation that fails on some rows (a division, a cast from
 //! text) would tell of rows that the other side leaves out: by its error alone, and by the value in the error's text. So what strangers
 //! write must hold nothing that can fail, as row security lets only leakproof functions go before its policies.
+//!
+//! The text of a clause shows most of that without its table ([`uses`]). What depends on the types of columns ([`Predicate::may_fail`],
+//! [`Condition::may_fail`]) is known once the clause is analysed: casts that nobody wrote.
 
-use crate::condition::{Named, named};
+use crate::condition::{Condition, Filter, Named, Position, named};
 use crate::error::ParseError;
+use crate::expr::Expr;
 use crate::like;
+use crate::predicate::Predicate;
 use crate::syntax::{self, Kind, Node};
+use crate::types::cast;
 
 /// What a clause names and does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,7 +23,7 @@ pub struct Uses {
     pub columns: Vec<String>,
     /// Tables of subqueries, each once.
     pub tables: Vec<Named>,
-    /// An operation that is not known to succeed on every row.
+    /// An operation that is not known to succeed on every row, by its text.
     pub may_fail: Option<String>,
 }
 
@@ -106,10 +112,49 @@ fn failing(node: &Node) -> Option<String> {
     }
 }
 
+impl Predicate {
+    /// What may fail on some row by the types of its operands, though the clause's text does not show it.
+    pub fn may_fail(&self) -> Option<String> {
+        failing_by_type(&self.expr)
+    }
+}
+
+impl Condition {
+    /// The same as [`Predicate::may_fail`], in the subqueries too: Postgres runs a subquery when the first row asks for it.
+    pub fn may_fail(&self) -> Option<String> {
+        self.positions().iter().find_map(|position| match position {
+            Position::Row(predicate) => predicate.may_fail(),
+            Position::In(membership) => {
+                membership.expressions().find_map(failing_by_type).or_else(|| match &membership.query.filter {
+                    Filter::All => None,
+                    Filter::Row(predicate) => predicate.may_fail(),
+                    Filter::Nested(condition) => condition.may_fail(),
+                })
+            }
+        })
+    }
+}
+
+fn failing_by_type(expr: &Expr) -> Option<String> {
+    let children = expr.children();
+    let own = match expr {
+        Expr::Cast { from, to, .. } if !cast::is_total(*from, *to) => {
+            Some(format!("the cast of {} to {}", from.name(), to.name()))
+        }
+        Expr::Fit { base, .. } => Some(format!("the cast to a length of {}", base.name())),
+        // An expression of constants that can be computed has become its value.
+        _ if !children.is_empty() && children.iter().all(|child| matches!(child, Expr::Const(..))) => {
+            Some("an expression of constants that cannot be computed beforehand".to_owned())
+        }
+        _ => None,
+    };
+    own.or_else(|| children.iter().find_map(failing_by_type))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Column, Predicate, Schema};
+    use crate::{Column, InnerTable, Schema};
     use proptest::prelude::*;
 
     fn of(sql: &str) -> Uses {
@@ -181,6 +226,70 @@ mod tests {
             ("repeat(a, 1000000000) = 'x'", "repeat"),
         ] {
             assert_eq!(of(sql).may_fail.as_deref(), Some(what), "{sql}");
+        }
+    }
+
+    /// Of columns of many types; subqueries are about the same table.
+    fn by_type(sql: &str) -> Option<String> {
+        let column = |(name, type_oid): (&str, u32)| Column { name: name.into(), type_oid, ..Column::default() };
+        let columns = [
+            ("t", 25),
+            ("i", 23),
+            ("l", 20),
+            ("n", 1700),
+            ("r", 700),
+            ("f", 701),
+            ("d", 1082),
+            ("ts", 1114),
+            ("tz", 1184),
+            ("c", 1042),
+        ];
+        let schema = Schema::new("x", columns.map(column).to_vec());
+        let columns = schema.clone();
+        let find = move |_: &Named| Some(InnerTable { oid: 1, sql: "x".into(), columns: columns.clone() });
+        let of =
+            |sql: &str| Condition::parse(sql, &[], &schema, &find).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert_eq!(uses(sql, &[]).unwrap().may_fail, None, "{sql}");
+        let predicate = Predicate::parse(sql, &[], &schema);
+        let whole = of(sql).may_fail();
+        predicate.into_iter().for_each(|predicate| assert_eq!(predicate.may_fail(), whole, "{sql}"));
+        whole
+    }
+
+    #[test]
+    fn a_cast_that_nobody_wrote_and_that_may_fail_is_named() {
+        for sql in [
+            "n > 1.5 AND n = 1 AND i < n AND l = i AND i = f AND r > 1.5 AND f = r",
+            "d = '2030-01-01' AND d < '2030-01-01'::date AND ts < '2030-01-01' AND ts = tz",
+            "t = c AND c = 'x' AND t = 'a' || 'b' AND coalesce(t, 'x') = lower(c)",
+            "n::text = '1' AND d::text = ts::text",
+            "i IN (SELECT l FROM x WHERE n > 1) AND t IN (SELECT t FROM x)",
+            "d BETWEEN '2020-01-01' AND '2030-01-01'::date - 1 AND n = ANY ('{1,2}')",
+        ] {
+            assert_eq!(by_type(sql), None, "{sql}");
+        }
+        let (real, double) = ("the cast of numeric to real", "the cast of numeric to double precision");
+        let (plain, zoned) = ("timestamp without time zone", "timestamp with time zone");
+        let (plain, zoned) = (&*format!("the cast of date to {plain}"), &*format!("the cast of date to {zoned}"));
+        for (sql, what) in [
+            ("t < 'OT' OR coalesce(n, 1::real) > 0", real),
+            ("n = f", double),
+            ("n > 1::double precision", double),
+            ("n BETWEEN 1 AND f", double),
+            ("n IN (1, f)", double),
+            ("NOT (i = 1 AND n IS DISTINCT FROM f)", double),
+            ("n = ANY (ARRAY[f, 1])", double),
+            ("d < '2030-01-01'::timestamp", plain),
+            ("d = tz", zoned),
+            ("tz IN (d)", zoned),
+            ("f IN (SELECT n FROM x)", double),
+            ("n IN (SELECT f FROM x)", double),
+            ("i IN (SELECT i FROM x WHERE n = f)", double),
+            ("i IN (SELECT i FROM x WHERE i IN (SELECT i FROM x WHERE d = ts))", plain),
+            ("d > ('9' || 'x')::date", "the cast of text to date"),
+            ("t = 'x' OR i = 1 / 0", "an expression of constants that cannot be computed beforehand"),
+        ] {
+            assert_eq!(by_type(sql).as_deref(), Some(what), "{sql}");
         }
     }
 

@@ -326,6 +326,11 @@ impl Config {
         self.listen.0.ip().to_canonical().is_loopback()
     }
 
+    /// Whether programs of this machine alone are meant to read what it serves: without tokens, and without origins whose pages may.
+    pub(crate) fn is_for_this_machine(&self) -> bool {
+        self.is_local() && self.tokens.as_os_str().is_empty() && self.allow_origin.0.is_empty()
+    }
+
     /// Whether the replication slot goes with its connection: as set, and always of `thalweg dev`, which leaves nothing behind.
     pub(crate) fn has_temporary_slot(&self) -> bool {
         self.dev || self.replication_temporary_slot == Switch::On
@@ -366,6 +371,13 @@ mod tests {
         assert_eq!(config.journal_segment_bytes.to_string(), "64MiB");
         assert_eq!(config.durability, Durability::Durable);
         assert!(config.ready_file().is_none());
+    }
+
+    #[test]
+    fn a_server_is_for_this_machine_without_tokens_origins_and_other_addresses() {
+        let is = |line: &str| flags(line).resolve().unwrap().is_for_this_machine();
+        assert!(is("") && is("--listen [::1]:0"));
+        assert!(!is("--listen 0.0.0.0:0") && !is("--tokens t.toml") && !is("--allow-origin https://a.example"));
     }
 
     #[test]

@@ -250,6 +250,7 @@ fn server_config(config: &Config, tls: Option<Arc<TlsIdentity>>) -> ServerConfig
         max_connections_per_peer: config.max_connections_per_peer,
         write_timeout: config.write_timeout.0,
         max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
+        same_origin: config.is_for_this_machine(),
         ..ServerConfig::default()
     };
     if config.reactors > 0 {

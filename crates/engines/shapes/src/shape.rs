@@ -6,6 +6,7 @@ use crate::format::handle::Handle;
 use crate::format::offset::ShapeOffset;
 use crate::name::Name;
 use crate::rare::Rare;
+use crate::serve::access::Beyond;
 use crate::serve::invalid::Invalid;
 use crate::state::bases::{Base, Bases};
 use crate::state::entries::{Entries, Entry};
@@ -28,9 +29,19 @@ pub(crate) enum Failure {
     Unavailable { code: &'static str, message: String, retry_after_s: u32 },
     /// 409: the table changed meanwhile.
     Rotated,
+    /// 403: a clause beside a grant's may fail on rows that are not granted.
+    Beyond(Beyond),
 }
 
 impl Failure {
+    /// The same without the values of rows that Postgres's words about an error repeat.
+    pub(crate) fn without_values(&self) -> Self {
+        match self {
+            Self::Invalid(invalid) => Self::Invalid(invalid.clone().without_values()),
+            other => other.clone(),
+        }
+    }
+
     pub(crate) fn unavailable(code: &'static str, message: impl ToString, retry_after_s: u32) -> Self {
         Failure::Unavailable { code, message: message.to_string(), retry_after_s }
     }

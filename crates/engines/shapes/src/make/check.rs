@@ -4,6 +4,7 @@ use super::failure::{invalid, not_published, unavailable};
 use crate::definition::{Definition, Identity};
 use crate::engine::Engine;
 use crate::predicate::{self, Predicate};
+use crate::serve::access::{Beyond, Clause};
 use crate::serve::columns::selected;
 use crate::shape::Failure;
 use crate::source::catalog::{Found, LookupError};
@@ -63,6 +64,37 @@ impl Engine {
         ));
         let identity = Identity::of(&identity.unwrap_or_default());
         Ok(Checked { table, selected, predicate, dependence, identity })
+    }
+
+    /// Refuses clauses beside a grant's own that may fail on some row of the table. Each is read by itself: places in errors are its own.
+    pub(crate) fn check_narrowing(
+        &self,
+        session: &mut Session,
+        table: &Table,
+        clauses: &[Clause],
+    ) -> Result<(), Failure> {
+        for Clause { sql, params } in clauses {
+            let definition = Definition {
+                where_sql: Some(sql.clone()),
+                params: params.clone(),
+                ..Definition::of_table(&table.name.schema, &table.name.name)
+            };
+            let dependence = match predicate::may_have_subqueries(sql) {
+                true => {
+                    let read = self.read_dependence(session, &definition, table);
+                    asked(session, table, sql, params, read)?
+                }
+                false => None,
+            };
+            let may_fail = match dependence {
+                Some(dependence) => dependence.condition.may_fail(),
+                None => self.predicate(session, table, sql, params)?.may_fail(),
+            };
+            if let Some(what) = may_fail {
+                return Err(Failure::Beyond(Beyond::MayFail { what, table: table.name.clone() }));
+            }
+        }
+        Ok(())
     }
 
     /// What the definition's predicate asks of other tables, if it has subqueries.

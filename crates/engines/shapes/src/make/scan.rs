@@ -15,7 +15,7 @@ use crate::engine::{Counted, Engine};
 use crate::format::copy::CopyRow;
 use crate::format::projection::{Projection, Row};
 use crate::matching::Matcher;
-use crate::shape::Failure;
+use crate::shape::{Failure, Shape};
 use crate::source::error::SourceError;
 use crate::source::session::Session;
 use crate::source::snapshot::{self, Taken};
@@ -112,7 +112,7 @@ impl Engine {
                 }
             };
             let shape = &target.filling.shape;
-            tracing::info!(table = %shape.family.name, ?failure, "a shape could not be made");
+            could_not_be_made(shape, &failure);
             self.fail_shape(shape, failure);
         }
     }
@@ -127,7 +127,7 @@ impl Engine {
         };
         let filled = self.fill_outer(session, shape, &checked.table, &checked.selected, dependence, Some(&filter));
         if let Err(failure) = filled {
-            tracing::info!(table = %shape.family.name, ?failure, "a shape could not be made");
+            could_not_be_made(shape, &failure);
             self.fail_shape(shape, failure);
         }
     }
@@ -188,6 +188,10 @@ impl Engine {
             }
         }
     }
+}
+
+fn could_not_be_made(shape: &Shape, failure: &Failure) {
+    tracing::info!(table = %shape.family.name, failure = ?failure.without_values(), "a shape could not be made");
 }
 
 fn stopped() -> Failure {

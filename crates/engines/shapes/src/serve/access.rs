@@ -28,6 +28,25 @@ pub struct Grant {
     params: Vec<String>,
     /// Only these; sorted, each once.
     columns: Option<Vec<String>>,
+    /// What of `where_sql` the holder of another token wrote, when it asked for this one.
+    narrowing: Vec<Clause>,
+}
+
+/// A where clause by itself, that stands beside a grant's own clause: its writer may not see all rows that Postgres evaluates it for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Clause {
+    pub(crate) sql: String,
+    /// Values of `$1`, `$2`, …
+    pub(crate) params: Vec<(u32, String)>,
+}
+
+/// What is left of a request under a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Left<'a> {
+    pub(crate) shape: Shape<'a>,
+    /// The parts of its clause that may narrow the grant's rows and tell nothing of others. By the types of their columns they may still fail
+    /// on some rows: who knows the table must refuse that.
+    pub(crate) narrowing: Vec<Clause>,
 }
 
 /// A grant as it stands in files and tokens.
@@ -132,11 +151,12 @@ impl Grant {
     }
 
     /// What is left of a request: never more than is granted, never more than it asks for.
-    fn narrow<'a>(&self, asked: Shape<'a>, all: &Grants) -> Result<Shape<'a>, Narrowed> {
+    fn narrow<'a>(&self, asked: Shape<'a>, all: &Grants) -> Result<Left<'a>, Narrowed> {
         for name in [&asked.columns, &asked.queryable].into_iter().flatten().flatten() {
             self.column(name)?;
         }
         let granted = || self.columns.as_ref().map(|names| names.iter().cloned().map(Cow::Owned).collect());
+        let mut narrowing = self.narrowing.clone();
         let (where_sql, params) = match (&self.where_sql, asked.where_sql) {
             (granted, None) => (granted.clone().map(Cow::Owned), owned(&self.params)),
             (None, Some(sql)) => {
@@ -148,22 +168,24 @@ impl Grant {
                 let count = u32::try_from(self.params.len()).unwrap_or(u32::MAX);
                 let both = thalweg_filter::both(first, count, &sql);
                 let both = both.map_err(|error| Narrowed::Invalid(Invalid::shape("where", error.to_string())))?;
+                narrowing.push(Clause { params: numbered(&asked.params), sql: sql.into_owned() });
                 (Some(Cow::Owned(both)), owned(&self.params).into_iter().chain(asked.params).collect())
             }
         };
-        Ok(Shape {
+        let shape = Shape {
             // What subsets may look at: they are answered from the table, not from the shape.
             queryable: asked.queryable.clone().or_else(granted),
             columns: asked.columns.or(asked.queryable).or_else(granted),
             where_sql,
             params,
             ..asked
-        })
+        };
+        Ok(Left { shape, narrowing })
     }
 
     /// Whether a clause of the client's may stand beside ours.
     fn check(&self, sql: &str, params: &[Cow<'_, str>], all: &Grants, of_subset: bool) -> Result<(), Narrowed> {
-        let params: Vec<(u32, String)> = (1..).zip(params.iter().map(|value| value.to_string())).collect();
+        let params = numbered(params);
         let invalid = if of_subset { Invalid::subset } else { Invalid::shape };
         let uses = thalweg_filter::uses(sql, &params);
         let Uses { columns, tables, may_fail } =
@@ -181,6 +203,10 @@ impl Grant {
             _ => Ok(()),
         }
     }
+}
+
+fn numbered(params: &[Cow<'_, str>]) -> Vec<(u32, String)> {
+    (1..).zip(params.iter().map(|value| value.to_string())).collect()
 }
 
 fn owned<'a>(params: &[String]) -> Vec<Cow<'a, str>> {
@@ -201,7 +227,7 @@ impl Grants {
         self.0.iter().find(|grant| grant.table == *table)
     }
 
-    pub(crate) fn narrow<'a>(&self, asked: Shape<'a>) -> Result<Shape<'a>, Narrowed> {
+    pub(crate) fn narrow<'a>(&self, asked: Shape<'a>) -> Result<Left<'a>, Narrowed> {
         let table = TableName { schema: asked.schema.clone().into_owned(), name: asked.table.clone().into_owned() };
         match self.of(&table) {
             Some(grant) => grant.narrow(asked, self),
@@ -209,14 +235,14 @@ impl Grants {
         }
     }
 
-    /// Whether a subset may be asked for, of a shape that was granted.
-    pub(crate) fn check_subset(&self, shape: &Shape<'_>, subset: &Subset<'_>) -> Result<(), Narrowed> {
+    /// Whether a subset may be asked for, of a shape that was granted. True: of some rows only, so its clause may fail on none.
+    pub(crate) fn check_subset(&self, shape: &Shape<'_>, subset: &Subset<'_>) -> Result<bool, Narrowed> {
         let table = TableName { schema: shape.schema.clone().into_owned(), name: shape.table.clone().into_owned() };
         let Some(grant) = self.of(&table) else { return Err(Beyond::Table(table).into()) };
-        match &subset.where_sql {
-            Some(sql) => grant.check(sql, &subset.params, self, true),
-            None => Ok(()),
+        if let Some(sql) = &subset.where_sql {
+            grant.check(sql, &subset.params, self, true)?;
         }
+        Ok(grant.where_sql.is_some())
     }
 
     /// These grants as far as others reach: what is left of a token that was asked for with another one.
@@ -232,7 +258,7 @@ impl Grants {
                 replica: crate::definition::Replica::Default,
                 log: crate::definition::LogMode::Full,
             };
-            let left = match outer.narrow(asked) {
+            let Left { shape: left, narrowing } = match outer.narrow(asked) {
                 Ok(left) => left,
                 Err(Narrowed::Beyond(beyond)) => return Err(beyond),
                 // It could be read when it was granted.
@@ -243,6 +269,7 @@ impl Grants {
                 where_sql: left.where_sql.map(Cow::into_owned),
                 params: left.params.into_iter().map(Cow::into_owned).collect(),
                 columns: left.columns.map(|names| names.into_iter().map(Cow::into_owned).collect()),
+                narrowing,
             })
         };
         self.0.iter().map(narrow).collect::<Result<_, _>>().map(Self)
@@ -294,7 +321,8 @@ impl TryFrom<Written> for Grant {
                 return Err("`columns` must name some, those of the primary key among them".to_owned());
             }
         }
-        Ok(Self { table, where_sql: written.where_sql, params: written.params, columns })
+        let narrowing = Vec::new();
+        Ok(Self { table, where_sql: written.where_sql, params: written.params, columns, narrowing })
     }
 }
 

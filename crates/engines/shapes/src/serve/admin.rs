@@ -147,6 +147,10 @@ fn not_allowed(methods: &str) -> Answer {
 fn failed(failure: &Failure) -> Refused {
     match failure {
         Failure::Invalid(invalid) => bad(words(&invalid.body())),
+        Failure::Beyond(beyond) => {
+            let (status, code) = beyond.mapping();
+            (status, code, beyond.to_string())
+        }
         Failure::Rotated => (503, "changing", "the table is changing, please retry".to_owned()),
         Failure::Unavailable { code, message, .. } => (503, code, message.clone()),
     }

@@ -1,6 +1,6 @@
 //! Which columns a definition selects. The messages are on the wire.
 
-use super::invalid::Invalid;
+use super::invalid::{Invalid, MISSING};
 use crate::definition::Definition;
 use crate::table::{Generated, Table};
 
@@ -12,7 +12,7 @@ pub(crate) fn selected(table: &Table, definition: &Definition, stored: bool) -> 
         check(table, names, None).map_err(|wrong| match wrong {
             Wrong::NoKey(missing) => Invalid::shape(
                 "queryable_columns",
-                format!("The list of queryable columns must include all primary key columns, missing: {missing}"),
+                format!("The list of queryable columns must include all primary key columns{MISSING}{missing}"),
             ),
             Wrong::Unknown(unknown) => Invalid::shape(
                 "queryable_columns",
@@ -24,7 +24,7 @@ pub(crate) fn selected(table: &Table, definition: &Definition, stored: bool) -> 
         (Some(names), queryable) => check(table, names, queryable.as_deref()).map_err(|wrong| {
             let message = match wrong {
                 Wrong::NoKey(missing) => {
-                    format!("The list of columns must include all primary key columns, missing: {missing}")
+                    format!("The list of columns must include all primary key columns{MISSING}{missing}")
                 }
                 Wrong::Unknown(unknown) => format!("The following columns are not found on the table: {unknown}"),
             };

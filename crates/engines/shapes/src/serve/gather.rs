@@ -3,6 +3,7 @@
 //! One job takes all that waits for a table, so no more connections are asked for than are needed. While a batch looks its table up, the
 //! next one waits for it, as it would ask the same; while its rows are fetched, for a moment: what comes meanwhile is made together.
 
+use super::access::Clause;
 use crate::definition::Definition;
 use crate::table::TableName;
 use parking_lot::{Condvar, Mutex};
@@ -19,6 +20,8 @@ const BATCH_MAX: usize = 1024;
 pub(crate) struct Wish {
     pub(crate) definition: Definition,
     pub(crate) words: Vec<u8>,
+    /// Parts of its clause that may not fail on any row.
+    pub(crate) narrowing: Vec<Clause>,
 }
 
 #[derive(Debug, Default)]
@@ -126,7 +129,11 @@ mod tests {
     use super::*;
 
     fn wish(table: &str, n: usize) -> Wish {
-        Wish { definition: Definition::of_table("public", table), words: n.to_le_bytes().to_vec() }
+        Wish {
+            definition: Definition::of_table("public", table),
+            words: n.to_le_bytes().to_vec(),
+            narrowing: Vec::new(),
+        }
     }
 
     fn name(table: &str) -> TableName {

@@ -9,6 +9,9 @@ pub(crate) enum Field {
     Subset(&'static str),
 }
 
+/// What stands before names of columns that a list does not have.
+pub(crate) const MISSING: &str = ", missing: ";
+
 /// One or more complaints: 400.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Invalid(Vec<(Field, String)>);
@@ -28,13 +31,19 @@ impl Invalid {
         self.0.push((field, message.into()));
     }
 
-    /// The same for who may not see every row: Postgres repeats the value that it failed on (SQLSTATE class 22, data exceptions).
+    /// The same for who may not see every row or column: Postgres repeats the value that it failed on (SQLSTATE class 22, data exceptions), and a
+    /// column that a grant does not have is not named.
     pub(crate) fn without_values(self) -> Self {
         let hide = |(field, message): (Field, String)| match message.rfind(" (22").map(|at| &message[at..]) {
             Some(code) if code.len() == " (22P02)".len() => {
                 (field, format!("it cannot be evaluated for some row{code}"))
             }
-            _ => (field, message),
+            _ => match message.split_once(MISSING) {
+                Some((before, _)) if matches!(field, Field::Shape("columns" | "queryable_columns")) => {
+                    (field, before.to_owned())
+                }
+                _ => (field, message),
+            },
         };
         Self(self.0.into_iter().map(hide).collect())
     }
@@ -85,6 +94,16 @@ mod tests {
         {
             assert!(of(kept).contains(&serde_json::to_string(kept).unwrap()), "{kept}");
         }
+    }
+
+    #[test]
+    fn columns_that_a_grant_does_not_have_are_not_named() {
+        for list in ["columns", "queryable_columns"] {
+            let said = Invalid::shape(list, format!("must include all{MISSING}id")).without_values();
+            assert_eq!(said, Invalid::shape(list, "must include all"));
+        }
+        let kept = Invalid::shape("where", format!("x = 'a{MISSING}b'"));
+        assert_eq!(kept.clone().without_values(), kept);
     }
 
     #[test]

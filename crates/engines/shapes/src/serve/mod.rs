@@ -1,6 +1,6 @@
 //! HTTP: what requests mean, and what answers look like.
 
-mod access;
+pub(crate) mod access;
 mod admin;
 pub(crate) mod admission;
 pub(crate) mod columns;

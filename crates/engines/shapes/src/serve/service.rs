@@ -1,6 +1,6 @@
 //! Requests for shapes: finding the shape, waiting for it, answering.
 
-use super::access::{Beyond, Denied, Granted};
+use super::access::{Beyond, Clause, Denied, Granted, Left};
 use super::admission::{Admission, Kind, Permit};
 use super::gather::{Batch, Gather, Wish};
 use super::look::{Answer, Look, look};
@@ -21,6 +21,7 @@ use crate::make::scan;
 use crate::read::{self, Wanted};
 use crate::shape::{Failure, Shape};
 use crate::source::catalog::Found;
+use crate::source::error::SourceError;
 use crate::source::pool::Pool as Database;
 use crate::source::session::Session;
 use crate::table::TableName;
@@ -233,11 +234,13 @@ impl Inner {
         let body = matches!(request.method, Method::Post).then_some(request.body);
         self.engine.idle.touch(self.engine.now_ms());
         let mut wanted = ShapeRequest::parse(request.query.unwrap_or_default(), body)?;
+        let mut rights = subset::Rights::default();
         if let Some(Granted { grants, .. }) = granted {
             if let Some(subset) = &wanted.subset {
-                grants.check_subset(&wanted.shape, subset)?;
+                rights.is_part = grants.check_subset(&wanted.shape, subset)?;
             }
-            wanted.shape = grants.narrow(wanted.shape)?;
+            rights.by_token = true;
+            Left { shape: wanted.shape, narrowing: rights.narrowing } = grants.narrow(wanted.shape)?;
         }
         let words = wanted.shape.key();
         let (known, named) = {
@@ -255,7 +258,7 @@ impl Inner {
             (Some(shape), Some(_)) => return Err(Refusal::MustRefetch(Some(shape.newest_handle()))),
             // The words are new, the shape need not be.
             (None, _) => {
-                let (making, permit) = self.make(&wanted.shape, words)?;
+                let (making, permit) = self.make(&wanted.shape, words, &rights.narrowing)?;
                 (Stage::Making(making), permit)
             }
         };
@@ -271,7 +274,7 @@ impl Inner {
             counted: wanted.live.then(|| Counted::new(&self.engine, |counters| &counters.live)),
             sse: wanted.sse,
             cursor: wanted.cursor.map(|cursor| cursor.as_ref().into()),
-            subset: wanted.subset.map(|subset| Box::new(subset::Owned::of(&subset))),
+            subset: wanted.subset.map(|subset| Box::new(subset::Owned::of(&subset, rights))),
             known_tags: tags(request),
             began_ms: cx.now_ms,
             expires_ms: granted.and_then(|granted| granted.expires_ms),
@@ -285,7 +288,12 @@ impl Inner {
 
     /// Has the shape made on a thread that may ask Postgres, unless that is under way: who only waits for what another one has asked
     /// for costs no more than a reader.
-    fn make(self: &Arc<Self>, shape: &params::Shape<'_>, words: Vec<u8>) -> Result<(Arc<Making>, Permit), Refusal> {
+    fn make(
+        self: &Arc<Self>,
+        shape: &params::Shape<'_>,
+        words: Vec<u8>,
+        narrowing: &[Clause],
+    ) -> Result<(Arc<Making>, Permit), Refusal> {
         let (making, new) = self.makings.join(&words);
         if !new {
             return Ok((making, self.admission.enter(Kind::Existing)?));
@@ -300,7 +308,7 @@ impl Inner {
         };
         let definition = shape.to_definition();
         let table = definition.table.clone();
-        if self.gather.add(Wish { definition, words }) {
+        if self.gather.add(Wish { definition, words, narrowing: narrowing.to_vec() }) {
             self.make_all(table);
         }
         Ok((making, permit))
@@ -339,7 +347,8 @@ impl Inner {
         let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
         let mut fillings = Vec::with_capacity(batch.wishes.len());
         for wish in &batch.wishes {
-            match self.engine.begin(session, found, &wish.definition, &wish.words, micros) {
+            let checked = self.engine.check_narrowing(session, &found.table, &wish.narrowing);
+            match checked.and_then(|()| self.engine.begin(session, found, &wish.definition, &wish.words, micros)) {
                 Err(failure) => self.makings.finish(&wish.words, Err(failure)),
                 Ok((shape, filling)) => {
                     self.makings.finish(&wish.words, Ok(shape));
@@ -732,17 +741,29 @@ impl Visit {
         let subset = self.subset.as_deref()?.clone();
         let engine = Arc::clone(&self.inner.engine);
         let for_job = Arc::clone(shape);
-        let ran = self.inner.database.run(move |session| match session {
+        let ran = self.inner.database.run_beside(move |session| match session {
             Ok(session) => subset::run(&engine, session, &for_job, &subset),
-            Err(error) => Err(refusal(&crate::make::unavailable(error))),
+            Err(error) => Err(no_subset(error)),
         });
         match ran {
             Ok(fetch) => {
                 self.stage = Stage::Subset(Arc::clone(shape), fetch);
                 None
             }
-            Err(error) => Some(self.refuse(&refusal(&crate::make::unavailable(error)), cx)),
+            Err(error) => Some(self.refuse(&no_subset(error), cx)),
         }
+    }
+}
+
+/// Why Postgres is not asked for a subset.
+fn no_subset(error: SourceError) -> Refusal {
+    match error {
+        SourceError::Full { .. } => Refusal::Unavailable {
+            code: "subsets_full",
+            message: "Too many subsets wait for Postgres, please retry".to_owned(),
+            retry_after_s: 5,
+        },
+        error => refusal(&crate::make::unavailable(error)),
     }
 }
 
@@ -786,6 +807,7 @@ pub(crate) fn refusal(failure: &Failure) -> Refusal {
     match failure {
         Failure::Invalid(invalid) => Refusal::Invalid(invalid.clone()),
         Failure::Rotated => Refusal::MustRefetch(None),
+        Failure::Beyond(beyond) => beyond.clone().into(),
         Failure::Unavailable { code: "database_unreachable", .. } => Refusal::Database,
         Failure::Unavailable { code: "snapshot_error", message, .. } => Refusal::Snapshot(message.clone()),
         Failure::Unavailable { code, message, retry_after_s } => {

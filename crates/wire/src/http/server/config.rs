@@ -42,6 +42,8 @@ pub struct ServerConfig {
     /// After a refusal, what the client still sends is discarded for so long and up to so many bytes, so that it sees the answer.
     pub linger_time: Duration,
     pub linger_bytes: usize,
+    /// Pages of other origins may not embed what responses allow every page to (`Cross-Origin-Resource-Policy: same-origin`).
+    pub same_origin: bool,
 }
 
 impl Default for ServerConfig {
@@ -64,6 +66,7 @@ impl Default for ServerConfig {
             write_timeout: Duration::from_secs(30),
             linger_time: Duration::from_secs(2),
             linger_bytes: 8 * 1024 * 1024,
+            same_origin: false,
         }
     }
 }

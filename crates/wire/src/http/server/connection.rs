@@ -348,7 +348,7 @@ impl Connection {
             manner.keep_alive = false;
             self.flags.last = true;
         }
-        match render(response, manner, !manner.keep_alive, &env.clock, out) {
+        match render(response, manner, !manner.keep_alive, &env.clock, env.config.same_origin, out) {
             None => {
                 self.flags.finished = !manner.keep_alive;
                 self.flags.linger |= refusal;

@@ -112,12 +112,24 @@ const TYPED: &[u8] = b"x-content-type-options: nosniff\r\n";
 /// nothing, whether it is HTML, SVG, XML with a style sheet or anything that browsers will render one day (CSP3, sections 6.1 and 6.5).
 const DATA_ONLY: &[u8] = b"content-security-policy: default-src 'none'; sandbox\r\n";
 
+/// For pages of every origin, and for those of the server's own (Fetch, section 3.7).
+const CROSS_ORIGIN: &[u8] = b"cross-origin-resource-policy: cross-origin\r\n";
+const SAME_ORIGIN: &[u8] = b"cross-origin-resource-policy: same-origin\r\n";
+
+/// The lines of a head, but for pages of the server's own origin.
+fn push_same_origin(text: &mut Vec<u8>, head: &[u8]) {
+    for line in head.split_inclusive(|byte| *byte == b'\n') {
+        text.extend_from_slice(if line.eq_ignore_ascii_case(CROSS_ORIGIN) { SAME_ORIGIN } else { line });
+    }
+}
+
 /// Puts a response into `out`. A body that is made while it is sent is given back, and is still to be sent.
 pub(super) fn render(
     response: Response,
     manner: Manner,
     close: bool,
     clock: &Clock,
+    same_origin: bool,
     out: &mut Gather,
 ) -> Option<(Box<dyn BodySource>, Coding)> {
     let Response { status, head, body, page, .. } = response;
@@ -130,7 +142,11 @@ pub(super) fn render(
             text.extend_from_slice(b" \r\n");
         }
     }
-    text.extend_from_slice(&head);
+    if same_origin {
+        push_same_origin(text, &head);
+    } else {
+        text.extend_from_slice(&head);
+    }
     text.extend_from_slice(clock.date_line());
     if close {
         text.extend_from_slice(b"connection: close\r\n");
@@ -191,5 +207,17 @@ pub(super) fn render_parts(parts: &mut Vec<bytes::Bytes>, len: usize, coding: Co
     parts.drain(..).for_each(|part| out.push(part));
     if len > 0 && chunked {
         out.text().extend_from_slice(b"\r\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_every_page_may_embed_can_be_kept_for_those_of_the_servers_own() {
+        let mut text = Vec::new();
+        push_same_origin(&mut text, b"A: cross-origin\r\nCross-Origin-Resource-Policy: cross-origin\r\nB: c\r\n");
+        assert_eq!(text, b"A: cross-origin\r\ncross-origin-resource-policy: same-origin\r\nB: c\r\n");
     }
 }

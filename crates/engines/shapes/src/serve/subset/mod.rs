@@ -8,7 +8,7 @@ mod order;
 mod query;
 mod run;
 
-pub(crate) use run::{Done, Owned, run};
+pub(crate) use run::{Done, Owned, Rights, run};
 
 #[cfg(test)]
 mod tests;

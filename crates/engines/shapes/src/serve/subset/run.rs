@@ -8,6 +8,7 @@ use crate::format::copy::CopyRow;
 use crate::format::projection::Projection;
 use crate::make;
 use crate::predicate;
+use crate::serve::access::{Beyond, Clause};
 use crate::serve::columns::selected;
 use crate::serve::invalid::Invalid;
 use crate::serve::params::Subset;
@@ -27,8 +28,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How long a query may take.
+/// How long a query may take, and one under a token: what that asks for is of a stranger's making.
 const QUERY_MAX: Duration = Duration::from_secs(60);
+const QUERY_BY_TOKEN_MAX: Duration = Duration::from_secs(5);
 /// A body is counted again when it has grown by this.
 const BUILDING_STEP: u64 = 256 << 10;
 /// The largest answer: it is held in memory whole, so that it can still become an error.
@@ -42,6 +44,17 @@ pub(crate) struct Owned {
     order_by: Option<String>,
     limit: Option<u64>,
     offset: Option<u64>,
+    rights: Rights,
+}
+
+/// By what right a subset is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rights {
+    pub(crate) by_token: bool,
+    /// The sender may see some rows only: the subset's clause may fail on none.
+    pub(crate) is_part: bool,
+    /// The same of these parts of the shape's own clause.
+    pub(crate) narrowing: Vec<Clause>,
 }
 
 /// An answer.
@@ -51,13 +64,14 @@ pub(crate) struct Done {
 }
 
 impl Owned {
-    pub(crate) fn of(subset: &Subset<'_>) -> Self {
+    pub(crate) fn of(subset: &Subset<'_>, rights: Rights) -> Self {
         Self {
             where_sql: subset.where_sql.clone().map(Cow::into_owned),
             params: (1..).zip(subset.params.iter().map(|value| value.clone().into_owned())).collect(),
             order_by: subset.order_by.clone().map(Cow::into_owned),
             limit: subset.limit,
             offset: subset.offset,
+            rights,
         }
     }
 }
@@ -73,14 +87,16 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
         Err(LookupError::Source(error)) => return Err(failed(make::unavailable(error))),
     };
     let selected = selected(&table, definition, true).map_err(Refusal::Invalid)?;
-    let parsed =
-        |sql: &str, params: &[(u32, String)], table: &Table| predicate::parse(sql, params, table).map(|p| p.sql());
+    engine.check_narrowing(session, &table, &subset.rights.narrowing).map_err(failed)?;
     let dependence = engine.dependence(session, definition, &table).map_err(|_| Refusal::MustRefetch(None))?;
     let shape_where = match &definition.where_sql {
         None => None,
         Some(_) if dependence.is_some() => dependence.as_ref().map(|dependence| dependence.condition.sql()),
         // It was right when the shape was made, so the table has changed.
-        Some(sql) => Some(parsed(sql, &definition.params, &table).map_err(|_| Refusal::MustRefetch(None))?),
+        Some(sql) => {
+            let parsed = predicate::parse(sql, &definition.params, &table);
+            Some(parsed.map_err(|_| Refusal::MustRefetch(None))?.sql())
+        }
     };
     let queryable = definition.queryable.as_deref();
     let order = match &subset.order_by {
@@ -90,8 +106,12 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
     let subset_where = match &subset.where_sql {
         None => None,
         Some(sql) => {
-            let sql = parsed(sql, &subset.params, &visible(&table, queryable));
-            Some(sql.map_err(|error| Invalid::subset("where", error.to_string()))?)
+            let parsed = predicate::parse(sql, &subset.params, &visible(&table, queryable));
+            let parsed = parsed.map_err(|error| Invalid::subset("where", error.to_string()))?;
+            match parsed.may_fail() {
+                Some(what) if subset.rights.is_part => return Err(Beyond::MayFail { what, table: table.name }.into()),
+                _ => Some(parsed.sql()),
+            }
         }
     };
     let query = Query {
@@ -101,6 +121,7 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
         limit: subset.limit,
         offset: subset.offset,
     };
+    let limit = if subset.rights.by_token { QUERY_BY_TOKEN_MAX } else { QUERY_MAX };
     let projection = Projection::new(&table, &selected, definition.replica);
     let Some(dependence) = &dependence else {
         return rows(
@@ -108,6 +129,7 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
             session,
             &table,
             &query.sql(&table, &projection.select_list()),
+            limit,
             |line: &CopyRow, mark: &[u8], body: &mut Vec<u8>| {
                 projection.snapshot_row_with(line, mark, body);
             },
@@ -116,7 +138,8 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
     let columns = dependence.columns(&selected);
     let condition = &dependence.condition;
     let list = positions_list(&table, &columns, condition);
-    rows(engine, session, &table, &query.sql(&table, &list), |line: &CopyRow, mark: &[u8], body: &mut Vec<u8>| {
+    let sql = query.sql(&table, &list);
+    rows(engine, session, &table, &sql, limit, |line: &CopyRow, mark: &[u8], body: &mut Vec<u8>| {
         let (cells, mut headers) = headers(&table, &columns, condition, &shape.handle.to_string(), line);
         headers.extend_from_slice(mark);
         projection.table_row_with(&row(&cells)[..], &headers, body);
@@ -154,13 +177,14 @@ fn rows(
     session: &mut Session,
     table: &Table,
     sql: &str,
+    limit: Duration,
     render: impl Fn(&CopyRow, &[u8], &mut Vec<u8>),
 ) -> Result<Done, Refusal> {
     let mark = RandomState::new().hash_one(sql) as u32 >> 1;
     let header = mark_header(mark);
     let mut building = Building { engine, bytes: 0 };
     let (mut body, mut line, mut wrong) = (Vec::new(), CopyRow::default(), None);
-    let copied = copy(session, table, sql, Some(QUERY_MAX), |taken| {
+    let copied = copy(session, table, sql, Some(limit), |taken| {
         match taken {
             Taken::Snapshot(snapshot) => push_begin(&mut body, snapshot, mark),
             Taken::Row(text) => match line.decode(text) {

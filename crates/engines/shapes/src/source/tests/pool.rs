@@ -5,6 +5,7 @@ use crate::source::session::Session;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use thalweg_pgtest::{Cluster, Stop, installations};
+use thalweg_wire::http::{Fetch, Waker};
 use thalweg_wire::pg::Config;
 
 fn pool(config: &Config, connections: usize) -> Pool {
@@ -101,6 +102,47 @@ fn a_full_queue_refuses() {
         assert!(matches!(waiting.recv().unwrap(), Err(SourceError::Stopped)));
         drop((go, _gate));
         dropper.join().unwrap();
+    });
+}
+
+#[test]
+fn jobs_whose_cost_clients_decide_leave_half_of_the_connections_to_all_else() {
+    on_each(|db| {
+        let pool = pool(&db.config, 4);
+        let ((begun, begins), (go, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+        let gate = std::sync::Arc::new(std::sync::Mutex::new(gate));
+        let fetches: Vec<_> = (0..6)
+            .map(|n| {
+                let (begun, gate) = (begun.clone(), std::sync::Arc::clone(&gate));
+                let job = move |session: Result<&mut Session, SourceError>| {
+                    session.map(drop)?;
+                    begun.send(n).unwrap();
+                    let _ = gate.lock().unwrap().recv();
+                    Ok::<_, SourceError>(n)
+                };
+                pool.run_beside(job).unwrap()
+            })
+            .collect();
+        let mut running = vec![begins.recv().unwrap(), begins.recv().unwrap()];
+        assert_eq!(pool.stats().waiting, 4);
+        // Two connections are left, for as much as comes.
+        (0..5).for_each(|_| assert_eq!(ask(&pool, "SELECT 1").unwrap(), "1"));
+        assert!(begins.try_recv().is_err(), "two at a time");
+        for _ in 0..4 {
+            go.send(()).unwrap();
+            running.push(begins.recv().unwrap());
+        }
+        running.sort_unstable();
+        assert_eq!(running, [0, 1, 2, 3, 4, 5]);
+        drop(go);
+        let done = |fetch: &Fetch<_>| matches!(fetch.take(|| Waker::from_fn(|| {})), Some(Ok(_)));
+        let mut open: Vec<_> = fetches.iter().collect();
+        eventually("all have an answer", || {
+            open.retain(|fetch| !done(fetch));
+            open.is_empty()
+        });
+        eventually("a place is given back", || pool.stats().waiting == 0);
+        assert!(pool.run_beside(|session| session.is_ok()).is_ok());
     });
 }
 
