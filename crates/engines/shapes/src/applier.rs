@@ -344,6 +344,7 @@ impl Applier {
                     self.written = self.written.max(self.engine.drop_shape(shape));
                 }
                 self.fresh = true;
+                self.engine.subqueries.graph.lock().published(shape.number);
                 self.engine.subqueries.asking.want(&self.engine, &verdict.ask);
                 return Ok(());
             }
@@ -351,6 +352,7 @@ impl Applier {
         }
         let end = self.written;
         shape.lock().open_gate(pending, &rows, end);
+        let number = shape.number;
         let mut holding = vec![(shape, end)];
         for (other, entry) in others {
             let mut state = other.lock();
@@ -360,6 +362,7 @@ impl Applier {
             drop(state);
             holding.push((other, end));
         }
+        self.engine.subqueries.graph.lock().published(number);
         self.engine.subqueries.holding.lock().append(&mut holding);
         self.engine.positions.set_published(self.tail);
         self.engine.subqueries.asking.want(&self.engine, &verdict.ask);

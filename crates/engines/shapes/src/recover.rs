@@ -94,7 +94,11 @@ impl Engine {
                 }
             }
             references.began.iter().for_each(|number| *waiting.entry(*number).or_default() += 1);
-            references.ended.iter().for_each(|number| *waiting.entry(*number).or_default() -= 1);
+            // What began may have been given up with the references that said so, but only if nothing else waited then.
+            references.ended.iter().for_each(|number| {
+                let count = waiting.entry(*number).or_default();
+                *count = (*count - 1).max(0);
+            });
             self.recent.lock().push(references.xid);
             self.positions.set_applied(references.lsn);
             self.positions.processed(references.lsn);

@@ -10,7 +10,7 @@ pub(crate) struct Holding {
     items: VecDeque<Item>,
     /// Nothing above this LSN is complete, if set: rows that a transaction brings in are on their way.
     cap: Option<u64>,
-    /// The same for as long as something is held.
+    /// Nothing above this LSN is complete, because of the items.
     held_cap: Option<u64>,
 }
 
@@ -18,9 +18,33 @@ pub(crate) struct Holding {
 enum Item {
     Change(u32, Entry),
     /// Rows that are on their way belong here.
-    Gate(u64),
+    Gate {
+        pending: u64,
+        cap: Option<u64>,
+    },
     /// What follows is shown when the journal is durable up to here.
-    Durable(Lsn),
+    Durable {
+        end: Lsn,
+        cap: Option<u64>,
+    },
+}
+
+impl Item {
+    /// Up to where the log is complete for as long as this is held. What was missing when a gate or a wait for the disk began is still missing.
+    fn cap(&self) -> Option<u64> {
+        match self {
+            Self::Change(_, entry) => Some(entry.lsn.saturating_sub(1)),
+            Self::Gate { cap, .. } | Self::Durable { cap, .. } => *cap,
+        }
+    }
+
+    fn is_gate(&self, number: u64) -> bool {
+        matches!(self, Self::Gate { pending, .. } if *pending == number)
+    }
+}
+
+fn lower(cap: Option<u64>, other: Option<u64>) -> Option<u64> {
+    cap.into_iter().chain(other).min()
 }
 
 impl Holding {
@@ -30,43 +54,38 @@ impl Holding {
 
     /// Rows that are known by this number belong before all that comes from now on.
     pub(crate) fn gate(&mut self, pending: u64) {
-        self.begin();
-        self.items.push_back(Item::Gate(pending));
+        self.hold(Item::Gate { pending, cap: self.cap });
     }
 
     /// What comes from now on is shown when the journal is durable up to `end`.
     pub(crate) fn durable(&mut self, end: Lsn) {
-        self.begin();
-        self.items.push_back(Item::Durable(end));
+        self.hold(Item::Durable { end, cap: self.cap });
     }
 
-    fn begin(&mut self) {
-        if self.items.is_empty() {
-            self.held_cap = self.cap;
-        }
+    fn hold(&mut self, item: Item) {
+        self.held_cap = lower(self.held_cap, item.cap());
+        self.items.push_back(item);
     }
 
     pub(crate) fn push(&mut self, xid: u32, entry: Entry) {
-        self.items.push_back(Item::Change(xid, entry));
+        self.hold(Item::Change(xid, entry));
     }
 
     /// Puts the rows of a gate in its place; they and what follows are shown when the journal is durable up to `end`. Gives what follows, up to
     /// the next gate.
     pub(crate) fn open(&mut self, pending: u64, rows: &[(u32, Entry)], end: Lsn) {
-        let Some(at) = self.items.iter().position(|item| matches!(item, Item::Gate(gate) if *gate == pending)) else {
-            return;
-        };
+        let Some(at) = self.items.iter().position(|item| item.is_gate(pending)) else { return };
         let after = self.items.split_off(at + 1);
-        self.items.pop_back();
-        self.items.push_back(Item::Durable(end));
-        self.items.extend(rows.iter().map(|(xid, entry)| Item::Change(*xid, *entry)));
+        let cap = self.items.pop_back().and_then(|gate| gate.cap());
+        self.hold(Item::Durable { end, cap });
+        rows.iter().for_each(|(xid, entry)| self.hold(Item::Change(*xid, *entry)));
         self.items.extend(after);
     }
 
     /// What stands between a gate and the next one.
     pub(crate) fn behind(&self, pending: u64) -> Vec<(u32, Entry)> {
-        let behind = self.items.iter().skip_while(|item| !matches!(item, Item::Gate(gate) if *gate == pending)).skip(1);
-        let until = behind.take_while(|item| !matches!(item, Item::Gate(_)));
+        let behind = self.items.iter().skip_while(|item| !item.is_gate(pending)).skip(1);
+        let until = behind.take_while(|item| !matches!(item, Item::Gate { .. }));
         until.filter_map(|item| if let Item::Change(xid, entry) = item { Some((*xid, *entry)) } else { None }).collect()
     }
 
@@ -75,21 +94,19 @@ impl Holding {
         let mut out = Vec::new();
         while let Some(item) = self.items.pop_front_if(|item| match item {
             Item::Change(..) => true,
-            Item::Gate(_) => false,
-            Item::Durable(end) => *end <= durable,
+            Item::Gate { .. } => false,
+            Item::Durable { end, .. } => *end <= durable,
         }) {
             if let Item::Change(xid, entry) = item {
                 out.push((xid, entry));
             }
         }
-        if self.items.is_empty() {
-            self.held_cap = None;
-        }
+        self.held_cap = self.items.iter().filter_map(Item::cap).min();
         out
     }
 
     pub(crate) fn lower_cap(&mut self, lsn: u64) {
-        self.cap = Some(self.cap.map_or(lsn, |cap| cap.min(lsn)));
+        self.cap = lower(self.cap, Some(lsn));
     }
 
     pub(crate) fn set_cap(&mut self, cap: Option<u64>) {
@@ -98,7 +115,7 @@ impl Holding {
 
     /// Up to where the log is complete that is applied up to `lsn`.
     pub(crate) fn complete(&self, lsn: u64) -> u64 {
-        [self.cap, self.held_cap].into_iter().flatten().fold(lsn, u64::min)
+        lower(self.cap, self.held_cap).map_or(lsn, |cap| cap.min(lsn))
     }
 
     /// Where the oldest body that is held lies in the change log.
@@ -139,11 +156,29 @@ mod tests {
         holding.open(1, &[(6, entry(10))], Lsn(5));
         assert_eq!(lsns(&holding.take(Lsn(4))), [0_u64; 0]);
         assert_eq!(lsns(&holding.take(Lsn(5))), [10, 20]);
+        assert_eq!(holding.complete(40), 9, "something is still awaited");
         holding.set_cap(None);
-        assert_eq!(holding.complete(40), 9, "something is still held");
+        assert_eq!(holding.complete(40), 9, "the second gate began when that was awaited");
         holding.open(2, &[], Lsn(6));
         assert_eq!(lsns(&holding.take(Lsn(6))), [30]);
         assert_eq!(holding.complete(40), 40);
         assert!(holding.is_idle());
+    }
+
+    #[test]
+    fn nothing_is_claimed_that_is_held_whenever_it_began_to_be_held() {
+        let mut holding = Holding::default();
+        holding.durable(Lsn(5));
+        holding.push(7, entry(20));
+        assert_eq!(holding.complete(40), 19, "a change is held that nothing was awaited for");
+        holding.lower_cap(24);
+        holding.gate(1);
+        holding.push(8, entry(30));
+        assert_eq!(lsns(&holding.take(Lsn(5))), [20]);
+        holding.open(1, &[(6, entry(28))], Lsn(6));
+        holding.set_cap(None);
+        assert_eq!(holding.complete(40), 24, "the rows of 25 came, and are not shown yet");
+        assert_eq!(lsns(&holding.take(Lsn(6))), [28, 30]);
+        assert_eq!(holding.complete(40), 40);
     }
 }

@@ -239,7 +239,7 @@ impl Graph {
             // Its log has them already.
             let mut nothing = Transaction::new(0, 0, usize::MAX);
             for change in &queued {
-                let at = At { xid: 0, lsn: 0 };
+                let at = At { xid: 0, lsn: 0, since: 0 };
                 told = told.and_then(|()| node.inner_change(sets, set, changes, change, at, &mut nothing));
             }
         });

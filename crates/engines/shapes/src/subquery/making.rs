@@ -347,7 +347,12 @@ impl Engine {
                         return ControlFlow::Break(());
                     }
                     let slot = router.insert_dependent(Arc::clone(shape), table);
-                    shape.lock().slot = Some(slot);
+                    // Rows and changes that come from here on are ordered by the shape, and it drops what its snapshot has.
+                    {
+                        let mut state = shape.lock();
+                        state.slot = Some(slot);
+                        state.snapshot_taken(self.shared_snapshot(snapshot), self.config.http.chunk_bytes);
+                    }
                     let node = node(slot, snapshot.clone());
                     projection = Some(node.projection.clone());
                     graph.insert(node);

@@ -19,7 +19,7 @@ const XIDS_MAX: usize = 1000;
 /// Values whose rows come, and are not here yet.
 pub(super) struct Pending {
     pub(super) number: u64,
-    /// The transactions that brought them, and the position of the first.
+    /// The transactions that brought them, and the position of the first: from there on they are missing.
     pub(super) xids: Vec<u32>,
     pub(super) lsn: u64,
     /// With their positions.
@@ -92,7 +92,7 @@ impl Pending {
         Self {
             number: 0,
             xids: vec![at.xid],
-            lsn: at.lsn,
+            lsn: at.since,
             keys,
             before,
             boundary: Overlay::default(),
@@ -113,6 +113,7 @@ impl Pending {
 
     /// Takes in values that came later, if its rows are not asked for yet.
     pub(super) fn join(&mut self, later: Self) -> Result<(), &'static str> {
+        self.lsn = self.lsn.min(later.lsn);
         self.keys.extend(later.keys);
         for ((position, key), is_in) in later.before.0 {
             self.before.0.entry((position, key)).or_insert(is_in);

@@ -13,6 +13,8 @@ pub(super) const ROWS_MAX: u32 = 1 << 20;
 pub(super) struct At {
     pub(super) xid: u32,
     pub(super) lsn: u64,
+    /// The transaction that it comes of, which may be an earlier one: from there on it is missing for as long as it has not happened.
+    pub(super) since: u64,
 }
 
 /// When sets change.

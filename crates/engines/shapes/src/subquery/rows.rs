@@ -49,9 +49,7 @@ impl<'a> Rows<'a> {
     pub(crate) fn begin(&mut self, snapshot: &PgSnapshot) -> ControlFlow<()> {
         let note = ShapeNote::SnapshotTaken(snapshot.clone());
         let kept = self.engine.store.write_shape(self.log, Some(&note), b"", &Lengths::default());
-        let kept = self.kept(kept);
-        self.shape.lock().snapshot_taken(self.engine.shared_snapshot(snapshot), self.engine.config.http.chunk_bytes);
-        kept
+        self.kept(kept)
     }
 
     pub(crate) fn fail(&mut self, error: impl ToString) -> ControlFlow<()> {

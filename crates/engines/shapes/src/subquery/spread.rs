@@ -25,8 +25,8 @@ type Affected = BTreeMap<(usize, u64), Moved>;
 impl Graph {
     /// What a whole transaction did to the tables that nodes look at. Its bodies are put into `out`.
     pub(crate) fn transaction(&mut self, changes: &[Arc<RowChange>], out: &mut Transaction) -> Verdict {
-        let at = At { xid: out.xid, lsn: out.lsn };
-        self.last_lsn = at.lsn;
+        let at = At { xid: out.xid, lsn: out.lsn, since: out.lsn };
+        self.last_lsn = self.last_lsn.max(at.lsn);
         let mut verdict = Verdict::default();
         self.grow(at, &mut verdict);
         let (mut affected, mut found) = (Affected::default(), Vec::new());
@@ -193,6 +193,7 @@ impl Graph {
 
     /// Rows of a node are on their way from now on.
     fn wait_for(&mut self, node: &mut Node, mut pending: Pending, verdict: &mut Verdict) {
+        self.cap(node, pending.lsn);
         if let Some(last) = node.pendings.back_mut().filter(|last| last.asked == Asked::Not) {
             if let Err(why) = last.join(pending) {
                 verdict.drop.push((Arc::clone(&node.shape), why.into()));
@@ -203,7 +204,6 @@ impl Graph {
         let (shape, table) = (node.shape.number, node.table.oid);
         verdict.began.push(shape);
         verdict.ask.push(Wanted { shape, pending: pending.number, table });
-        self.cap(node, pending.lsn);
         node.pendings.push_back(pending);
         self.finders.watch(node);
     }

@@ -87,12 +87,30 @@ struct Follower {
     condition: Arc<Condition>,
     base: Vec<u8>,
     dropped: bool,
+    /// The last transaction when it began.
+    began: u64,
+    /// What a client has that reads all the time, and how many entries that were.
+    reader: Client,
+    read: usize,
+    /// The rows that it is to have after each transaction.
+    truths: Vec<(u64, Selected)>,
 }
+
+/// Rows by their keys.
+type Selected = BTreeMap<i32, Numbers>;
 
 struct World {
     tables: Vec<Arc<Table>>,
     /// As Postgres has them.
     rows: Rows,
+    /// As they were after each transaction.
+    past: Vec<(u64, Rows)>,
+    /// Everything that commits at or before this LSN was applied.
+    processed: u64,
+    /// The end of the journal, and what waits for the disk to be there; with `slow_disk` it gets there when it is told to.
+    written: u64,
+    holding: Vec<Arc<Shape>>,
+    slow_disk: bool,
     graph: Graph,
     stream: VecDeque<Written>,
     committed: u32,
@@ -120,6 +138,11 @@ impl World {
         Self {
             rows: vec![BTreeMap::new(); tables.len()],
             tables,
+            past: Vec::new(),
+            processed: 0,
+            written: 0,
+            holding: Vec::new(),
+            slow_disk: false,
             graph,
             stream: VecDeque::new(),
             committed: 10,
@@ -207,7 +230,10 @@ impl World {
         let (slot, of) = (shape.number as u32, Arc::clone(&condition));
         let contained = self.contained();
         self.graph.insert(outer_node(&shape, slot, &self.tables[table], projection, of, sets, contained));
-        self.followers.push(Follower { shape, table, condition, base, dropped: false });
+        let (mut reader, began) = (Client::default(), u64::from(self.committed) * 10);
+        reader.take(&base);
+        let (dropped, read, truths) = (false, 0, Vec::new());
+        self.followers.push(Follower { shape, table, condition, base, dropped, began, reader, read, truths });
         self.followers.len() - 1
     }
 
@@ -258,6 +284,7 @@ impl World {
             }
         }
         let (xid, lsn) = (self.committed, u64::from(self.committed) * 10);
+        self.past.push((lsn, self.rows.clone()));
         self.stream.push_back(Written { xid, lsn, writes });
     }
 
@@ -314,7 +341,8 @@ impl World {
             let (old, new) = (old.as_ref().map(cells), new.as_ref().map(cells));
             changes.push(Arc::new(RowChange { table: self.tables[*table].oid, op: transaction.op(), old, new }));
         }
-        let verdict = self.graph.transaction(&changes, &mut transaction);
+        let mut verdict = self.graph.transaction(&changes, &mut transaction);
+        self.drop_ended(&mut verdict);
         let (bodies, _) = transaction.place(self.changes.len() as u64);
         self.changes.extend_from_slice(&bodies);
         for placed in transaction.placed() {
@@ -323,17 +351,25 @@ impl World {
                 self.shapes[&u64::from(*slot)].lock().push(xid, entry, CHUNK);
             }
         }
+        self.processed = lsn;
+        self.check_claims();
         self.carry_out(verdict);
+        self.processed = lsn + 4;
         let verdict = self.graph.pass(None, lsn + 5);
         self.carry_out(verdict);
+        self.check_claims();
         true
     }
 
-    fn carry_out(&mut self, verdict: Verdict) {
-        for (shape, why) in verdict.drop {
+    fn drop_ended(&mut self, verdict: &mut Verdict) {
+        for (shape, why) in std::mem::take(&mut verdict.drop) {
             self.dropped.push(why);
             self.drop(&shape);
         }
+    }
+
+    fn carry_out(&mut self, mut verdict: Verdict) {
+        self.drop_ended(&mut verdict);
         self.wanted.extend(verdict.ask);
         while self.eager && !self.wanted.is_empty() {
             self.ask(0);
@@ -380,6 +416,7 @@ impl World {
 
     fn publish(&mut self) {
         while let Some(mut published) = self.graph.publish(1 << 20) {
+            self.drop_ended(&mut published.verdict);
             let transaction = &mut published.transaction;
             let (bodies, _) = transaction.place(self.changes.len() as u64);
             self.changes.extend_from_slice(&bodies);
@@ -394,12 +431,36 @@ impl World {
                     }
                 }
             }
-            published.shape.lock().open_gate(published.pending, &rows, Lsn(1));
-            published.shape.lock().release(Lsn(1), CHUNK);
+            self.check_claims();
+            self.written += 1;
+            let end = Lsn(self.written);
+            published.shape.lock().open_gate(published.pending, &rows, end);
+            self.holding.push(Arc::clone(&published.shape));
             for (slot, entry) in others {
-                self.shapes[&u64::from(slot)].lock().push(transaction.xid, entry, CHUNK);
+                self.check_claims();
+                let other = &self.shapes[&u64::from(slot)];
+                other.lock().hold_until(end);
+                other.lock().push(transaction.xid, entry, CHUNK);
+                self.holding.push(Arc::clone(other));
             }
+            self.check_claims();
+            self.graph.published(published.shape.number);
+            self.check_claims();
             self.carry_out(published.verdict);
+            // If nothing happens in the database, nobody says again how far it is.
+            let verdict = self.graph.pass(None, self.processed + 1);
+            self.carry_out(verdict);
+        }
+        if !self.slow_disk {
+            self.sync();
+        }
+    }
+
+    /// The disk is where the journal is.
+    fn sync(&mut self) {
+        for shape in std::mem::take(&mut self.holding) {
+            shape.lock().release(Lsn(self.written), CHUNK);
+            self.check_claims();
         }
     }
 
@@ -408,6 +469,7 @@ impl World {
         self.show();
         loop {
             self.publish();
+            self.sync();
             if !self.wanted.is_empty() {
                 self.ask(0);
             } else if !self.coming.is_empty() {
@@ -415,8 +477,10 @@ impl World {
             } else if !self.apply() {
                 // The stream is at its end, and says so.
                 let verdict = self.graph.pass(None, u64::from(self.committed) * 10 + 5);
+                self.processed = u64::from(self.committed) * 10 + 4;
                 self.carry_out(verdict);
                 self.publish();
+                self.sync();
                 if self.coming.is_empty() && self.wanted.is_empty() {
                     break;
                 }
@@ -428,8 +492,12 @@ impl World {
     // ---- what is seen
 
     fn log(&self, follower: usize) -> Vec<u8> {
+        self.log_from(follower, 0)
+    }
+
+    fn log_from(&self, follower: usize, entry: usize) -> Vec<u8> {
         let state = self.followers[follower].shape.lock();
-        let entries = state.entries.iter();
+        let entries = state.entries.iter().skip(entry);
         entries.flat_map(|entry| self.changes[entry.at as usize..][..entry.len as usize].to_vec()).collect()
     }
 
@@ -452,6 +520,39 @@ impl World {
             }
         };
         split(&self.log(follower)).map(message).collect()
+    }
+
+    /// Nobody is told of an LSN that the shape's log does not come up to: if what it selects has been the same from there on, its clients have it.
+    fn check_claims(&mut self) {
+        for at in 0..self.followers.len() {
+            let Follower { shape, table, condition, dropped, began, truths, .. } = &self.followers[at];
+            // A shape is not shown before it is known that its rows are a state between two transactions.
+            if *dropped || self.graph.is_grown(shape.number) != Some(true) {
+                continue;
+            }
+            let told = shape.lock().complete(self.processed);
+            let from = truths.last().map_or(0, |(lsn, _)| *lsn);
+            let new = self.past.iter().filter(|(lsn, _)| *lsn > from).map(|(lsn, rows)| {
+                let selected = rows[*table].iter().filter(|(_, row)| self.holds(rows, condition, &cells(row)));
+                (*lsn, selected.map(|(key, row)| (*key, *row)).collect())
+            });
+            let (new, began): (Vec<(u64, Selected)>, u64) = (new.collect(), *began);
+            let new_bytes = self.log_from(at, self.followers[at].read);
+            let follower = &mut self.followers[at];
+            follower.truths.extend(new);
+            follower.read = follower.shape.lock().entries.iter().count();
+            follower.reader.take(&new_bytes);
+            let first = follower.truths.partition_point(|(lsn, _)| *lsn <= told);
+            let Some((_, truth)) = first.checked_sub(1).map(|at| &follower.truths[at]) else { continue };
+            // A client may be in the middle of what is not claimed yet.
+            let ahead = follower.shape.lock().tail().lsn > told;
+            if ahead || told < began || follower.truths[first..].iter().any(|(_, later)| later != truth) {
+                continue;
+            }
+            let sql = follower.condition.sql();
+            let (numbers, truth) = (follower.reader.numbers(&self.tables[follower.table]), truth.clone());
+            assert_eq!(numbers, truth, "{sql} at {told} of {}: {:?}", self.processed, self.told(at));
+        }
     }
 
     fn check(&self, follower: usize) {
@@ -493,6 +594,15 @@ struct Row {
 impl Client {
     fn keys(&self) -> BTreeSet<i32> {
         self.rows.values().map(|row| row.value["id"].as_str().unwrap().parse().unwrap()).collect()
+    }
+
+    fn numbers(&self, table: &Table) -> Selected {
+        let rows = self.rows.values().map(|row| {
+            let number = |at: usize| row.value[&*table.columns[at].name].as_str().map(|text| text.parse().unwrap());
+            let numbers: Numbers = [number(0), number(1), number(2)];
+            (numbers[0].unwrap(), numbers)
+        });
+        rows.collect()
     }
 
     fn take(&mut self, messages: &[u8]) {
@@ -914,6 +1024,7 @@ const CONDITIONS: &[&str] = &[
     "(a NOT IN (SELECT id FROM q) OR b >= 2) AND (b < 4 AND a NOT IN (SELECT v FROM q WHERE g > 1))",
     "a NOT IN (SELECT id FROM p) AND a NOT IN (SELECT g FROM q WHERE v = 1)",
     "(a IN (SELECT v FROM p) OR b = 1) AND (b IN (SELECT g FROM p) OR a = 2)",
+    "a NOT IN (SELECT v FROM p WHERE v >= 0 AND g IN (SELECT v FROM q))",
 ];
 
 /// One history: what everybody was told. In every other one rows are asked for when there is time, clients begin while changes are on their
@@ -933,7 +1044,7 @@ fn history(seed: u64, one_by_one: bool) -> (Vec<Vec<String>>, u64) {
         world.follow(T, sql, if random.below(3) == 0 { Replica::Full } else { Replica::Default });
     }
     world.graph.take_evaluations();
-    world.eager = calm;
+    (world.eager, world.slow_disk) = (calm, !calm);
     for _ in 0..if calm { 60 } else { 120 } {
         match random.below(if calm { 5 } else { 9 }) {
             5 if !world.wanted.is_empty() => world.ask(random.below(world.wanted.len())),
@@ -976,6 +1087,9 @@ fn history(seed: u64, one_by_one: bool) -> (Vec<Vec<String>>, u64) {
             _ if !world.coming.is_empty() => world.arrive(random.below(world.coming.len())),
             _ => {}
         }
+        if random.below(3) == 0 {
+            world.sync();
+        }
         if random.below(12) == 0 {
             world.settle();
             (0..world.followers.len()).for_each(|follower| world.check(follower));
@@ -988,6 +1102,31 @@ fn history(seed: u64, one_by_one: bool) -> (Vec<Vec<String>>, u64) {
         split(&log).map(|message| String::from_utf8_lossy(message).into_owned()).collect()
     });
     (told.collect(), world.graph.take_evaluations())
+}
+
+#[test]
+fn no_lsn_is_claimed_before_rows_of_rows_that_came_are_shown() {
+    let mut world = World::new(false);
+    world.slow_disk = true;
+    world.write(T, 1, Some([Some(1), None]));
+    world.write(P, 1, Some([Some(1), Some(2)]));
+    let shape = world.follow(T, "a IN (SELECT v FROM p WHERE g IN (SELECT v FROM q))", Replica::Default);
+    let complete = |world: &World| world.followers[shape].shape.lock().complete(10_000);
+    world.write(Q, 1, Some([Some(2), None]));
+    let before = u64::from(world.committed) * 10 - 1;
+    world.write(T, 9, Some([None, None]));
+    assert_eq!(complete(&world), before, "rows of p come");
+    world.arrive(0);
+    assert_eq!((complete(&world), world.coming.len()), (before, 1), "rows of t come because of them");
+    world.arrive(0);
+    assert_eq!((complete(&world), world.told(shape).len()), (before, 0), "they are not on the disk yet");
+    world.sync();
+    assert_eq!((complete(&world), world.told(shape).len()), (10_000, 3));
+    world.write(Q, 1, None);
+    world.write(Q, 1, Some([Some(3), None]));
+    world.write(P, 1, Some([Some(1), Some(3)]));
+    world.settle();
+    world.check(shape);
 }
 
 #[test]

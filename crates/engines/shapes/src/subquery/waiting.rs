@@ -170,12 +170,13 @@ impl Graph {
         });
     }
 
-    /// The next rows that came and whose boundary is passed, as bodies after the last transaction.
+    /// The next rows that came and whose boundary is passed, as bodies after the last transaction. When shapes have them, that is to be said
+    /// ([`Graph::published`]).
     pub(crate) fn publish(&mut self, split_bytes: usize) -> Option<Publication> {
         let number = *self.waiting.ready.first()?;
         let mut node = self.nodes.remove(&number)?;
         let mut pending = node.pendings.pop_front()?;
-        let at = At { xid: pending.xid(), lsn: self.last_lsn };
+        let at = At { xid: pending.xid(), lsn: self.last_lsn, since: pending.lsn };
         let mut out = Transaction::new(at.xid, at.lsn, split_bytes);
         let rows = pending.rows.take().unwrap_or_default();
         let mut told = Ok(());
@@ -196,8 +197,12 @@ impl Graph {
         if let Err(costly) = told {
             verdict.drop.push((Arc::clone(&shape), costly.into()));
         }
-        self.uncap(number);
         Some(Publication { transaction: out, shape, pending: pending.number, boundary: pending.place.0, slot, verdict })
+    }
+
+    /// Rows of a shape, and what they do to others, are in the shapes or held by them: from now on they are not awaited.
+    pub(crate) fn published(&self, shape: u64) {
+        self.uncap(shape);
     }
 
     /// Nothing of the transaction at `lsn` and of those after it is complete in the shape, and in those above it.
@@ -219,8 +224,8 @@ impl Graph {
 
     /// Before which position everything is there; `None`: it is all there.
     fn complete(&self, node: &Node) -> Option<u64> {
-        let own = node.pendings.front().map(|pending| pending.lsn.saturating_sub(1));
+        let own = node.pendings.iter().map(|pending| pending.lsn.saturating_sub(1));
         let below = node.sets.iter().flatten().filter_map(|set| self.complete(self.nodes.get(set)?));
-        own.into_iter().chain(below).min()
+        own.chain(below).min()
     }
 }
