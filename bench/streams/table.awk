@@ -61,7 +61,7 @@ function figure(g, c, kind, m,    i, v, low, high) {
 }
 # Ours first, then the one that it is compared with, whatever the order of measurement was.
 function arrange(g,    i, n, k, name) {
-  n = split("thalweg|with replays|alone|peer|1|2|4|node|floor", k, "|")
+  n = split("thalweg|with replays|alone|earlier|peer|1|2|4|node|floor", k, "|")
   split("", name)
   count = 0
   for (i = 1; i <= n; i++) if ((g, k[i]) in columns) name[++count] = k[i]
