@@ -80,6 +80,9 @@ const nothing = async (claim) => {
   hits.length = 0
 }
 
+// Chromium may never say that a page is closed that was about to be another one.
+const shut = (one) => Promise.race([one.close(), pause(3000)])
+
 // The trap must be able to snap: as a page of its own, on a site that lets it, the same script tells.
 {
   site["/page"] = PAGES.html[1].replaceAll("/v1/stream/secret/plan", "/plan")
@@ -87,14 +90,14 @@ const nothing = async (claim) => {
   const page = await context.newPage()
   await page.goto(`${thief}/page`)
   check("where it may, the same page steals", await eventually(() => hits.some((hit) => hit.includes("A%20PLAN") || hit.includes("A PLAN"))), hits.join(" | "))
-  await page.close()
+  await shut(page)
   hits.length = 0
 }
 {
   const page = await context.newPage()
   await page.goto(`${BASE}/v1/stream/secret/plan`)
   check("the victim may read what is to be stolen", (await page.textContent("body")).includes("THE SECRET PLAN"))
-  await page.close()
+  await shut(page)
 }
 for (const name of Object.keys(PAGES)) {
   for (const query of ["", "?offset=-1", "?offset=-1&live=long-poll"]) {
@@ -106,7 +109,7 @@ for (const name of Object.keys(PAGES)) {
     await pause(150)
     // A link that somebody follows is a link: the cookie does not travel with it, nor does the address have a token.
     for (let at = hits.length - 1; at >= 0; at--) if (/^GET \/clicked/.test(hits[at]) && !hits[at].includes("tws1.")) hits.splice(at, 1)
-    await page.close()
+    await shut(page)
   }
   await nothing(`a stored page of ${PAGES[name][0]} does nothing`)
 }
@@ -114,7 +117,7 @@ for (const name of ["html", "svg", "xml"]) {
   const page = await context.newPage()
   const opened = await page.goto(`${BASE}/v1/stream/a/${name}?access_token=${viewer}`).catch(() => undefined)
   check(`an address with a token opens no ${name}`, opened?.status() === 401, opened?.status())
-  await page.close()
+  await shut(page)
 }
 await nothing("and tells its token to nobody")
 {
@@ -135,7 +138,7 @@ await nothing("and tells its token to nobody")
   await page.click("body")
   await pause(1500)
   check("the live page is in nobody's frame", !(await page.frames().find((frame) => frame.url() === `${BASE}/`)?.textContent("body").catch(() => ""))?.includes("Appends"))
-  await page.close()
+  await shut(page)
   await nothing("frames, windows and requests of another site get nothing")
 }
 {
@@ -162,7 +165,7 @@ await nothing("and tells its token to nobody")
     return [await ran, worker ?? "none", spawned, String(window.opener)]
   }, BASE)
   check("the live page runs no stored script, as worker neither", loaded[0] === "blocked" && loaded[1] !== "registered" && loaded[2] !== "ran", loaded.join(" "))
-  await page.close()
+  await shut(page)
   await nothing("and sends nothing away")
 }
 for (const path of [`/v1/stream/%3Cscript%3Ealert(1)%3C/script%3E`, `/%3Cscript%3Ealert(1)%3C/script%3E`, `/v1/stream/a?offset=%3Cscript%3E`, "/v1/token?%3Cscript%3E"]) {
@@ -172,9 +175,9 @@ for (const path of [`/v1/stream/%3Cscript%3Ealert(1)%3C/script%3E`, `/%3Cscript%
   const answer = await page.goto(BASE + path).catch(() => undefined)
   const type = answer?.headers()["content-type"] ?? ""
   check(`an error says ${path} and runs nothing`, !ran && /json|text\/plain/.test(type) && answer.headers()["content-security-policy"]?.includes("sandbox"), type)
-  await page.close()
+  await shut(page)
 }
-await context.close()
+await shut(context)
 
 // ---- a server without tokens, on the same machine as the browser
 
@@ -242,7 +245,7 @@ try {
   check("and so is the live page", await eventually(async () => (await page.textContent("#state").catch(() => "")) === "serving"))
 } finally {
   server.kill("SIGKILL")
-  await browser.close()
+  await shut(browser)
   collector.close()
 }
 process.exit(0)
