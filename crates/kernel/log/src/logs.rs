@@ -350,10 +350,12 @@ pub enum Loss {
     Everything,
 }
 
-/// The incarnation that positions of a log carry at `offset`.
+/// The incarnation that positions of a log carry at `offset`: the id of the log that owns the position or, if that is from before
+/// the loss mark, of the first one after it through which the position was inherited. Where all are from before, it is the mark:
+/// at the time of the loss a name stood for one log, and whoever takes the name afterwards is younger.
 pub(crate) fn incarnation(lineage: &[Ancestor], log: LogId, loss_mark: LogId, offset: Offset) -> u64 {
-    let owner = lineage.iter().find(|a| offset <= a.upto).map_or(log, |a| a.id);
-    owner.max(loss_mark).0
+    let heirs = lineage.iter().skip_while(|a| offset > a.upto).map(|a| a.id).chain([log]);
+    heirs.into_iter().find(|id| *id >= loss_mark).unwrap_or(loss_mark).0
 }
 
 type Resting<'a, A> = (Head<'a>, Box<[Ancestor]>, A);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use thalweg_base::{Durability, Lsn, Millis, Reached, Until};
 use thalweg_journal::{FileJournal, Journal, Options};
 use thalweg_log::{Logs, LogsOptions, Loss, Scrub, When};
-use thalweg_manifest::FileManifest;
+use thalweg_manifest::{FileManifest, Manifest};
 use thalweg_sim::SimDisk;
 use thalweg_storage::FileStorage;
 use thalweg_streams::{StreamState, Streams, StreamsConfig};
@@ -141,7 +141,7 @@ impl World {
         disk.lie_on_sync(plan.sync_lies);
         disk.waits(0.2);
         let unsaid = if seed.is_multiple_of(3) { Durability::Buffered } else { Durability::Durable };
-        let system = open(&disk, plan, unsaid, Loss::Nothing, seed).expect("a new folder opens");
+        let system = open(&disk, plan, unsaid, Start::First, seed).expect("a new folder opens");
         let now_ms = 1_800_000_000_000;
         Arc::new(Mutex::new(Self {
             plan,
@@ -324,7 +324,14 @@ impl World {
     fn scrub(&mut self) {
         let (logs, now) = (Arc::clone(&self.system.logs), Millis(self.now_ms));
         let mut pass = Scrub::default();
-        while logs.scrub(&mut pass).expect("the disk reads").is_some() {}
+        loop {
+            match logs.scrub(&mut pass) {
+                Ok(Some(_)) => {}
+                Ok(None) => break,
+                Err(_) if self.disk.is_stopped() => return,
+                Err(error) => panic!("the disk reads: {error}"),
+            }
+        }
         logs.refresh_damage(now);
         let damages = logs.damages();
         assert!(self.rotten || damages.is_empty(), "nothing has rotted: {damages:?}");
@@ -811,7 +818,7 @@ impl World {
                 _ => {}
             }
             let salt = u64::from(self.random.rand_u32());
-            let opened = open(&self.disk, self.plan, self.unsaid, loss, salt);
+            let opened = open(&self.disk, self.plan, self.unsaid, Start::After(loss), salt);
             let failing = self.disk.take_armed();
             match opened {
                 Ok(system) if !self.disk.is_stopped() => {
@@ -880,10 +887,26 @@ fn number_of(offset: &str) -> usize {
     offset.split_once('_').and_then(|(_, number)| number.parse().ok()).expect("an offset")
 }
 
-fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, loss: Loss, salt: u64) -> Result<System, String> {
+/// What is known of a folder before it is opened.
+#[derive(Clone, Copy)]
+enum Start {
+    First,
+    /// A server has run on it, and may have lost this.
+    After(Loss),
+}
+
+fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, start: Start, salt: u64) -> Result<System, String> {
     let shared: Arc<dyn thalweg_disk::Disk> = Arc::new(disk.clone());
     let storage = FileStorage::open(Arc::clone(&shared), "objects").map_err(|error| error.to_string())?;
     let manifest = FileManifest::open(Arc::clone(&shared), "manifest/root").map_err(|error| error.to_string())?;
+    let loss = match start {
+        Start::First => Loss::Nothing,
+        // As the server does: nothing else may tell that a unit without objects and durable batches has a root that was lost.
+        Start::After(_) if manifest.load().map_err(|error| error.to_string())?.is_none() => {
+            return Err("the root is missing, but a server has run on this folder".into());
+        }
+        Start::After(loss) => loss,
+    };
     let options = LogsOptions {
         chunk_bytes: CHUNK_BYTES,
         settle_bytes: 6_000,

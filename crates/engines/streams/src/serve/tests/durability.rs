@@ -257,6 +257,27 @@ fn after_a_crash_of_the_machine_buffered_streams_refuse_old_offsets_and_durable_
 }
 
 #[test]
+fn after_a_crash_of_the_machine_a_name_that_becomes_a_fork_repeats_no_offset() {
+    let rig = Rig::new();
+    for (name, content) in [("gone", "one;"), ("source", "two;")] {
+        rig.send(Put, name, &[TEXT, BUFFERED], content.as_bytes());
+    }
+    let rig = rig.reopen_after(Loss::Buffered);
+    let (seen, start) = (rig.get("gone").next(), rig.get("source").next());
+    let answered = rig.send(Delete, "gone", &[], b"").status;
+    let fork = [("Stream-Forked-From", "/v1/stream/source"), ("Stream-Fork-Offset", &*start)];
+    let made = rig.send(Put, "gone", &fork, b"");
+    assert_eq!((answered, made.status), (204, 201));
+    rig.post("gone", "text/plain", "three;");
+    assert_eq!(rig.get(&format!("gone?offset={seen}")).code(), "stale_offset", "four other bytes lie below it now");
+    assert_eq!(rig.get(&format!("gone?offset={}", made.next())).text(), "three;");
+    assert_eq!(rig.get("gone").text(), "two;three;");
+    // A fork of the fork shares its positions, also those of what both inherited.
+    rig.send(Put, "fork", &[("Stream-Forked-From", "/v1/stream/gone")], b"");
+    assert_eq!(rig.get(&format!("fork?offset={}", made.next())).text(), "three;");
+}
+
+#[test]
 fn durability_is_part_of_the_configuration_and_inherited_by_forks() {
     let rig = Rig::new();
     let put = |name: &str, headers: &[(&str, &str)]| rig.send(Put, name, headers, b"");
