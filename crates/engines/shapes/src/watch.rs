@@ -6,6 +6,7 @@ use crate::shape::Shape;
 use crate::source::error::SourceError;
 use crate::source::publish::PublishError;
 use crate::source::reconcile::reconcile;
+use crate::source::session::Session;
 use crate::store::StoreError;
 use crate::table::Table;
 use std::sync::Arc;
@@ -83,15 +84,10 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
         }
     }
     for moved in &found.moved {
-        // Changes of a new part are missing until it is published: that it was busy a moment ago is no answer.
-        engine.publisher.forget(moved.table.oid);
-        if let Err(error) = engine.publisher.ensure(&mut session, &moved.table) {
-            match error {
-                PublishError::Source(error) => return Err(error),
-                error => {
-                    engine.drop_table(moved.table.oid, &format!("has a part whose changes do not come: {error}"));
-                }
-            }
+        // With the parts that it had, all of its changes come: the catalog was compared. Asking again would wait for its writers.
+        let same_parts = tables.iter().any(|table| table.oid == moved.table.oid && table.parts == moved.table.parts);
+        if !same_parts {
+            publish_parts(engine, &mut session, &moved.table)?;
         }
         if let Err(error) = engine.store.put_table(&moved.table) {
             tracing::warn!(%error, "a table cannot be noted");
@@ -105,6 +101,20 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
     let in_use = |oid: u32| engine.router.lock().table(oid).is_some();
     for table in engine.publisher.release(&mut session, UNUSED, in_use)? {
         tracing::info!(%table, "no shape needs the table: it leaves the publication");
+    }
+    Ok(())
+}
+
+/// Sees to it that changes of a table's new parts come, or drops its shapes.
+fn publish_parts(engine: &Engine, session: &mut Session, table: &Table) -> Result<(), SourceError> {
+    // That the table was busy a moment ago is no answer.
+    engine.publisher.forget(table.oid);
+    match engine.publisher.ensure(session, table) {
+        Ok(()) => {}
+        Err(PublishError::Source(error)) => return Err(error),
+        Err(error) => {
+            engine.drop_table(table.oid, &format!("has a part whose changes do not come: {error}"));
+        }
     }
     Ok(())
 }
