@@ -428,7 +428,7 @@ impl Engine {
             let mut router = self.router.lock();
             router.remove(slot, shape.number);
             if router.table(shape.family.table).is_none() {
-                // Whoever comes next is told what the table is then.
+                // The next client that asks for the table gets the table as it is then.
                 self.redescribed.write().remove(&shape.family.table);
             }
         }

@@ -61,36 +61,11 @@ pub(crate) fn explain(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{Column, ColumnType, Kind, TableName};
+    use crate::table::sample::{self, INT4, TEXT, column};
     use std::sync::Arc;
 
     fn table() -> Table {
-        let ty = |oid, name: &str| ColumnType {
-            oid,
-            name: name.to_owned(),
-            modifier: -1,
-            dimensions: 0,
-            element: 0,
-            labels: Vec::new(),
-            made: None,
-        };
-        let column = |name: &str, ty| Column {
-            name: name.to_owned(),
-            ty,
-            not_null: false,
-            key: None,
-            generated: None,
-            number: 0,
-        };
-        Table {
-            oid: 9,
-            name: TableName { schema: "public".into(), name: "t".into() },
-            kind: Kind::Ordinary,
-            columns: vec![column("id", ty(23, "int4")), column("name", ty(25, "text"))],
-            ancestors: Vec::new(),
-            parts: Vec::new(),
-            marks: Vec::new(),
-        }
+        sample::table("t", vec![column("id", INT4, None), column("name", TEXT, None)])
     }
 
     fn said(sql: Option<&str>) -> Result<Explanation, String> {

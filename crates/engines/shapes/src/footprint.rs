@@ -13,7 +13,8 @@ use crate::predicate;
 use crate::shape::{Phase, Shape, State};
 use crate::state::snapshot::PgSnapshot;
 use crate::store::Store;
-use crate::table::{Column, ColumnType, Kind, Table, TableName};
+use crate::table::Table;
+use crate::table::sample::{self, INT4, TEXT, column};
 use crate::unit;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -58,37 +59,14 @@ pub(crate) fn config() -> ShapesConfig {
 }
 
 fn table() -> Table {
-    let column = |name: &str, ty: &str, oid, key| Column {
-        name: name.into(),
-        ty: ColumnType {
-            oid,
-            name: ty.into(),
-            modifier: -1,
-            dimensions: 0,
-            element: 0,
-            labels: Vec::new(),
-            made: None,
-        },
-        not_null: true,
-        key,
-        generated: None,
-        number: 0,
-    };
-    Table {
-        oid: 16400,
-        name: TableName { schema: "public".into(), name: "items".into() },
-        kind: Kind::Ordinary,
-        columns: vec![
-            column("id", "int8", 20, Some(0)),
-            column("project", "int4", 23, None),
-            column("name", "text", 25, None),
-            column("done", "bool", 16, None),
-            column("at", "timestamptz", 1184, None),
-        ],
-        ancestors: Vec::new(),
-        parts: Vec::new(),
-        marks: Vec::new(),
-    }
+    let columns = vec![
+        column("id", (20, "int8"), Some(0)),
+        column("project", INT4, None),
+        column("name", TEXT, None),
+        column("done", (16, "bool"), None),
+        column("at", (1184, "timestamptz"), None),
+    ];
+    Table { oid: 16400, ..sample::table("items", columns) }
 }
 
 fn definition(n: u64) -> Definition {

@@ -38,7 +38,7 @@ impl Idle {
         self.active_ms.fetch_max(now_ms, Ordering::Relaxed);
     }
 
-    /// The stream begins, whoever wanted it.
+    /// Takes note that a replication stream begins, be it for a client or for the hourly look.
     pub(crate) fn awake(&self, now_ms: u64) {
         self.until_ms.store(now_ms.saturating_add(AWAKE_MS), Ordering::Relaxed);
     }

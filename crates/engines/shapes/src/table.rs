@@ -193,3 +193,32 @@ impl Column {
             && (&self.name, &self.ty, self.key, self.generated) == (&other.name, &other.ty, other.key, other.generated)
     }
 }
+
+/// Tables for tests.
+#[cfg(test)]
+pub(crate) mod sample {
+    use super::{Column, ColumnType, Kind, Table, TableName};
+
+    pub(crate) const TEXT: (u32, &str) = (25, "text");
+    pub(crate) const INT4: (u32, &str) = (23, "int4");
+
+    /// The ordinary table `public.NAME`, which stands alone; its oid is 1.
+    pub(crate) fn table(name: &str, columns: Vec<Column>) -> Table {
+        let name = TableName { schema: "public".into(), name: name.into() };
+        Table { oid: 1, name, kind: Kind::Ordinary, columns, ancestors: vec![], parts: vec![], marks: vec![] }
+    }
+
+    /// A column of the type with this oid and name; one of the primary key if it has a place in it, and else it may be null.
+    pub(crate) fn column(name: &str, (oid, ty): (u32, &str), key: Option<u32>) -> Column {
+        let ty = ColumnType {
+            oid,
+            name: ty.into(),
+            modifier: -1,
+            dimensions: 0,
+            element: 0,
+            labels: Vec::new(),
+            made: None,
+        };
+        Column { name: name.into(), ty, not_null: key.is_some(), key, generated: None, number: 0 }
+    }
+}

@@ -19,7 +19,8 @@ use crate::state::entries::Entry;
 use crate::state::snapshot::PgSnapshot;
 use crate::state::transaction::Transaction;
 use crate::store::Store;
-use crate::table::{Column, ColumnType, Kind, Table, TableName};
+use crate::table::Table;
+use crate::table::sample::{self, TEXT, column};
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -35,31 +36,8 @@ use thalweg_storage::FileStorage;
 const HANDLE: &str = "1-1";
 
 fn table() -> Table {
-    let column = |name: &str, key: Option<u32>| Column {
-        name: name.into(),
-        ty: ColumnType {
-            oid: 25,
-            name: "text".into(),
-            modifier: -1,
-            dimensions: 0,
-            element: 0,
-            labels: Vec::new(),
-            made: None,
-        },
-        not_null: key.is_some(),
-        key,
-        generated: None,
-        number: 0,
-    };
-    Table {
-        oid: 16_500,
-        name: TableName { schema: "public".into(), name: "t".into() },
-        kind: Kind::Ordinary,
-        columns: vec![column("id", Some(0)), column("a", None), column("b", None)],
-        ancestors: Vec::new(),
-        parts: Vec::new(),
-        marks: Vec::new(),
-    }
+    let columns = vec![column("id", TEXT, Some(0)), column("a", TEXT, None), column("b", TEXT, None)];
+    Table { oid: 16_500, ..sample::table("t", columns) }
 }
 
 /// Two columns of a row; the first is the key.

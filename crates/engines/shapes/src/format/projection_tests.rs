@@ -1,19 +1,17 @@
 use super::*;
 use crate::format::copy::CopyRow;
-use crate::table::{Column, ColumnType, Kind, TableName};
+use crate::table::{Column, TableName, sample};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const AT: Place = Place { xid: 745, lsn: 26_800_584, op: 4 };
 
 fn column(name: &str, oid: u32, key: Option<u32>) -> Column {
-    let ty = ColumnType { oid, name: "x".into(), modifier: -1, dimensions: 0, element: 0, labels: vec![], made: None };
-    Column { name: name.into(), ty, not_null: key.is_some(), key, generated: None, number: 0 }
+    sample::column(name, (oid, "x"), key)
 }
 
 fn table(columns: Vec<Column>) -> Table {
-    let name = TableName { schema: "public".into(), name: "items".into() };
-    Table { oid: 1, name, kind: Kind::Ordinary, columns, ancestors: vec![], parts: vec![], marks: vec![] }
+    sample::table("items", columns)
 }
 
 fn items() -> Table {

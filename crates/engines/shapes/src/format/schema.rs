@@ -84,20 +84,15 @@ fn push_interval(out: &mut String, range: u32, precision: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{ColumnType, Kind, TableName};
+    use crate::table::{ColumnType, sample};
 
     fn column(name: &str, ty: &str, modifier: i32) -> Column {
-        let ty =
-            ColumnType { oid: 1, name: ty.into(), modifier, dimensions: 0, element: 0, labels: vec![], made: None };
-        Column { name: name.into(), ty, not_null: false, key: None, generated: None, number: 0 }
+        let plain = sample::column(name, (1, ty), None);
+        Column { ty: ColumnType { modifier, ..plain.ty }, ..plain }
     }
 
     fn of(columns: Vec<Column>, selected: &[usize]) -> String {
-        let name = TableName { schema: "public".into(), name: "t".into() };
-        header(
-            &Table { oid: 1, name, kind: Kind::Ordinary, columns, ancestors: vec![], parts: vec![], marks: vec![] },
-            selected,
-        )
+        header(&sample::table("t", columns), selected)
     }
 
     fn one(ty: &str, modifier: i32) -> String {

@@ -86,33 +86,13 @@ fn places(table: &Table, names: &[String]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{Column, ColumnType, Kind, TableName};
+    use crate::table::Column;
+    use crate::table::sample::{self, TEXT, column};
     use serde_json::{Value, json};
 
     fn table(key: Option<u32>) -> Table {
-        let column = |name: &str, key, generated| {
-            let ty = ColumnType {
-                oid: 25,
-                name: "text".into(),
-                modifier: -1,
-                dimensions: 0,
-                element: 0,
-                labels: vec![],
-                made: None,
-            };
-            Column { name: name.into(), ty, not_null: false, key, generated, number: 0 }
-        };
-        let columns =
-            vec![column("b", None, None), column("id", key, None), column("g", None, Some(Generated::Stored))];
-        Table {
-            oid: 1,
-            name: TableName { schema: "public".into(), name: "t".into() },
-            kind: Kind::Ordinary,
-            columns,
-            ancestors: vec![],
-            parts: vec![],
-            marks: vec![],
-        }
+        let generated = Column { generated: Some(Generated::Stored), ..column("g", TEXT, None) };
+        sample::table("t", vec![column("b", TEXT, None), column("id", TEXT, key), generated])
     }
 
     fn of(columns: Option<&[&str]>, queryable: Option<&[&str]>, stored: bool) -> Result<Vec<usize>, Value> {

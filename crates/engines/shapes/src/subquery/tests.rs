@@ -15,7 +15,8 @@ use crate::shape::{Phase, Shape, State, sample_of};
 use crate::state::entries::Entry;
 use crate::state::snapshot::PgSnapshot;
 use crate::state::transaction::Transaction;
-use crate::table::{Column, ColumnType, Kind, Table, TableName};
+use crate::table::Table;
+use crate::table::sample::{self, INT4, column};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,31 +26,8 @@ use thalweg_filter::{Condition, Filter, Key, Membership, Position, Query};
 const CHUNK: u64 = 1 << 20;
 
 pub(super) fn table(oid: u32, name: &str, columns: &[&str]) -> Arc<Table> {
-    let column = |(at, name): (usize, &&str)| Column {
-        name: (*name).into(),
-        ty: ColumnType {
-            oid: 23,
-            name: "int4".into(),
-            modifier: -1,
-            dimensions: 0,
-            element: 0,
-            labels: Vec::new(),
-            made: None,
-        },
-        not_null: at == 0,
-        key: (at == 0).then_some(0),
-        generated: None,
-        number: 0,
-    };
-    Arc::new(Table {
-        oid,
-        name: TableName { schema: "public".into(), name: name.into() },
-        kind: Kind::Ordinary,
-        columns: columns.iter().enumerate().map(column).collect(),
-        ancestors: Vec::new(),
-        parts: Vec::new(),
-        marks: Vec::new(),
-    })
+    let columns = columns.iter().enumerate().map(|(at, name)| column(name, INT4, (at == 0).then_some(0)));
+    Arc::new(Table { oid, ..sample::table(name, columns.collect()) })
 }
 
 /// Tables, each by its key.

@@ -5,33 +5,15 @@ use crate::definition::Replica;
 use crate::format::projection::Projection;
 use crate::serve::invalid::Invalid;
 use crate::state::snapshot::PgSnapshot;
-use crate::table::{Column, ColumnType, Kind, Table, TableName};
+use crate::table::sample::{self, TEXT, column};
+use crate::table::{Table, TableName};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn table() -> Table {
-    let column = |name: &str, key| {
-        let ty = ColumnType {
-            oid: 25,
-            name: "text".into(),
-            modifier: -1,
-            dimensions: 0,
-            element: 0,
-            labels: vec![],
-            made: None,
-        };
-        Column { name: name.into(), ty, not_null: false, key, generated: None, number: 0 }
-    };
+    let column = |name, key| column(name, TEXT, key);
     let columns = vec![column("id", Some(0)), column("a", None), column("O\"r", None), column("desc", None)];
-    Table {
-        oid: 1,
-        name: TableName { schema: "s".into(), name: "T".into() },
-        kind: Kind::Ordinary,
-        columns,
-        ancestors: vec![],
-        parts: vec![],
-        marks: vec![],
-    }
+    Table { name: TableName { schema: "s".into(), name: "T".into() }, ..sample::table("T", columns) }
 }
 
 fn order(text: &str) -> Result<Vec<Order>, String> {
