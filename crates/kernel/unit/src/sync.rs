@@ -7,13 +7,15 @@ pub use parking_lot::{Mutex, MutexGuard, RwLock};
 pub use std::sync::atomic;
 
 #[cfg(feature = "shuttle")]
-pub use checked::{Mutex, MutexGuard, RwLock};
+pub use checked::{Mutex, RwLock};
+#[cfg(feature = "shuttle")]
+pub use shuttle::sync::MutexGuard;
 #[cfg(feature = "shuttle")]
 pub use shuttle::sync::atomic;
 
 #[cfg(feature = "shuttle")]
 mod checked {
-    pub use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+    use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
     /// The checker's lock with the face of the one that ships: a thread that panics ends the run, so there is no poison.
     #[derive(Debug, Default)]

@@ -6,6 +6,7 @@
 //! names holds what its maker wrote.
 //!
 //! `SEED=n` replays one history, `SEEDS=n` says how many are run.
+#![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
 use bytes::Bytes;
 use oorandom::Rand32;
@@ -314,7 +315,7 @@ impl World {
 
     fn edit<const N: u8>(&mut self, at: usize, index: &Index<Names<N>>, made: &mut Vec<(ObjectId, u64)>) {
         self.doubt();
-        let named: Vec<_> = made.drain(..).collect();
+        let named = std::mem::take(made);
         let forgets = self.upto(3) == 0;
         let new = named.iter().map(|(id, _)| *id).collect();
         let edited = index.edit(new, |section, claim| {
