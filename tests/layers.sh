@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The layer rule: arrows point down only.
 #
-#   thalweg -> engines -> log -> journal | storage | manifest -> disk -> base      wire -> base
+#   thalweg -> engines -> log -> unit -> journal | storage | manifest -> disk -> base      wire -> base
 #   engines -> wire; engines never on engines; sim and pgtest only as dev-dependencies; tests/ and bench/ on none of our crates
 . "$(dirname "$0")/lib.sh"
 
@@ -22,7 +22,7 @@ for p in meta["packages"]:
 judge() {
   awk '
     BEGIN {
-      split("thalweg-base 0 thalweg-disk 1 thalweg-journal 2 thalweg-storage 2 thalweg-manifest 2 thalweg-log 3 thalweg-interleave 3 thalweg-lsm 3 thalweg-filter 3 thalweg-streams 5 thalweg-shapes 5 thalweg-structures 5 thalweg-lakebase 5 thalweg-subscriptions 6 thalweg 7", t, " ")
+      split("thalweg-base 0 thalweg-disk 1 thalweg-journal 2 thalweg-storage 2 thalweg-manifest 2 thalweg-unit 3 thalweg-interleave-unit 3 thalweg-log 4 thalweg-interleave 4 thalweg-lsm 4 thalweg-filter 3 thalweg-streams 5 thalweg-shapes 5 thalweg-structures 5 thalweg-lakebase 5 thalweg-subscriptions 6 thalweg 7", t, " ")
       for (i = 1; i in t; i += 2) layer[t[i]] = t[i + 1]
       split("thalweg-crash thalweg-oracle thalweg-loadgen thalweg-fuzz", o, " "); for (i in o) outside[o[i]] = 1
     }

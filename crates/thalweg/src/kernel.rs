@@ -74,7 +74,8 @@ impl<A: Attachment> Kernel<A> {
     fn open_unit(path: &Path, journal_options: Options, logs_options: LogsOptions, loss: Loss) -> anyhow::Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(path).context("cannot open the data folder")?);
         let storage = FileStorage::open(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?;
-        let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("cannot open the manifest")?;
+        let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST, crate::folder::random()?)
+            .context("cannot open the manifest")?;
         let mut opened: Option<Arc<FileJournal>> = None;
         let logs = Logs::open(logs_options, Arc::new(storage), Arc::new(manifest), loss, |bounds, replay| {
             let journal =

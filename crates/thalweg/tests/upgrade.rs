@@ -13,6 +13,7 @@ use support::{Server, path, said, thalweg};
 
 const FORMAT_1: &str = include_str!("../../../tests/upgrade/format-1.txt");
 const FORMAT_2: &str = include_str!("../../../tests/upgrade/format-2.txt");
+const FORMAT_3: &str = include_str!("../../../tests/upgrade/format-3.txt");
 
 fn unhex(text: &str) -> Vec<u8> {
     assert!(text.len().is_multiple_of(2), "{text}");
@@ -84,6 +85,11 @@ fn a_folder_of_format_1_answers_as_it_did() {
 #[test]
 fn a_folder_of_format_2_answers_as_it_did() {
     answers_as_it_did(FORMAT_2);
+}
+
+#[test]
+fn a_folder_of_format_3_answers_as_it_did() {
+    answers_as_it_did(FORMAT_3);
 }
 
 fn answers_as_it_did(vector: &str) {

@@ -12,7 +12,7 @@ use thalweg_storage::FileStorage;
 pub(crate) fn open(folder: &Path) -> Arc<Logs<LogState>> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder).unwrap());
     let storage = FileStorage::open(Arc::clone(&disk), "objects").unwrap();
-    let manifest = FileManifest::open(Arc::clone(&disk), "manifest").unwrap();
+    let manifest = FileManifest::open(Arc::clone(&disk), "manifest", 0).unwrap();
     let (storage, manifest) = (Arc::new(storage), Arc::new(manifest));
     let logs = Logs::open(LogsOptions::default(), storage, manifest, Loss::Nothing, |bounds, replay| {
         let journal =

@@ -48,9 +48,8 @@ pub fn check(
     progress: &mut dyn FnMut(&Checked),
 ) -> Result<Checked, CheckError> {
     let mut checked = Checked::default();
-    let Some(found) = manifest.read()? else { return Ok(checked) };
-    let root = Root::decode(&found.body).map_err(CheckError::Root)?;
-    checked.journal = Some(root.bounds());
+    let Some((unit, root)) = Root::read(manifest)? else { return Ok(checked) };
+    checked.journal = Some(unit.bounds());
     checked.runs = root.runs.len() as u64;
     for object in root.runs.iter().flat_map(|run| &run.objects) {
         if run::verify(storage, object.meta.id)? != object.meta {
@@ -80,9 +79,8 @@ pub fn find_damage(
     progress: &mut dyn FnMut(&Checked),
 ) -> Result<(Checked, Vec<Damage>), CheckError> {
     let mut checked = Checked::default();
-    let Some(found) = manifest.read()? else { return Ok((checked, Vec::new())) };
-    let root = Root::decode(&found.body).map_err(CheckError::Root)?;
-    checked.journal = Some(root.bounds());
+    let Some((unit, root)) = Root::read(manifest)? else { return Ok((checked, Vec::new())) };
+    checked.journal = Some(unit.bounds());
     checked.runs = root.runs.len() as u64;
     let mut damages = Vec::new();
     for object in root.runs.iter().flat_map(|run| &run.objects) {

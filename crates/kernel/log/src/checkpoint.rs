@@ -29,7 +29,7 @@ fn build(
     sealed: &Sealed,
     fill: impl FnOnce(&mut DirectoryBuilder) -> Result<(), DirectoryError>,
 ) -> Result<DirectoryObject, DirectoryError> {
-    let id = sealed.new_object();
+    let id = sealed.unit().new_object();
     let mut builder = DirectoryBuilder::new(id, sealed.storage.create(id)?);
     fill(&mut builder)?;
     let DirectoryMeta { records, tombstones, bytes, .. } = builder.finish()?;

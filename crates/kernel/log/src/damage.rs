@@ -11,11 +11,11 @@ use crate::logs::Logs;
 use crate::root::Root;
 use crate::run::RunError;
 use crate::shard::Slot;
-use crate::sync::Mutex;
 use crate::upkeep::UpkeepError;
 use std::collections::{BTreeMap, HashSet};
 use thalweg_base::{Lsn, Millis, ObjectId, Offset};
 use thalweg_storage::{Storage, StorageError};
+use thalweg_unit::sync::Mutex;
 
 /// Damaged places that are remembered one by one. Of further ones the first of each object is, since merging has to leave that object out;
 /// the others are only counted.

@@ -45,11 +45,11 @@ pub enum ReadError {
 
 #[derive(Debug, Error)]
 pub enum OpenError {
-    #[error("{}: {objects} objects are there that nothing names", Self::ROOT_IS_MISSING)]
-    RootMissing { objects: usize },
+    #[error(transparent)]
+    Unit(#[from] thalweg_unit::OpenError),
     #[error("journal frame at {at} cannot be replayed: {what}")]
     Frame { at: Lsn, what: String },
-    #[error("the manifest cannot be read: {0}")]
+    #[error("the manifest cannot be written: {0}")]
     Manifest(#[from] thalweg_manifest::ManifestError),
     #[error("directory checkpoint: {0}")]
     Directory(String),
@@ -57,8 +57,4 @@ pub enum OpenError {
     Journal(String),
     #[error("storage: {0}")]
     Storage(#[from] thalweg_storage::StorageError),
-}
-
-impl OpenError {
-    pub(crate) const ROOT_IS_MISSING: &str = "the manifest is missing, but not the data that it named";
 }

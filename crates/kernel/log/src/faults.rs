@@ -8,7 +8,7 @@ pub struct Faults {
     pub round_misses_deletes: bool,
     /// A merge does not wait for the deaths that it acts on to be durable.
     pub merge_ignores_undurable_deaths: bool,
-    /// Objects that the root found does not name are removed before the root is made durable.
+    /// Objects that the root found does not name are removed before the unit is owned.
     pub orphans_go_first: bool,
 }
 
@@ -31,7 +31,7 @@ macro_rules! planted {
     };
 }
 
-planted!(round_misses_deletes, merge_ignores_undurable_deaths, orphans_go_first);
+planted!(round_misses_deletes, merge_ignores_undurable_deaths);
 
 /// Where background work stands when it holds no lock of a shard.
 #[cfg_attr(not(feature = "faults"), allow(unreachable_pub))]

@@ -10,6 +10,7 @@ use crate::{directory, run};
 use std::sync::Arc;
 use thalweg_base::{DecodeError, LogId, Lsn, ObjectId, Offset, crc};
 use thalweg_storage::{MemoryStorage, Storage};
+use thalweg_unit::Section as _;
 
 /// The object that inputs are taken for.
 const OBJECT: ObjectId = ObjectId(1);
@@ -81,8 +82,9 @@ pub fn fuzz_record(data: &[u8]) {
 /// Takes `data` for the manifest's body.
 #[doc(hidden)]
 pub fn fuzz_root(data: &[u8]) {
-    if let Ok(root) = Root::decode(data) {
-        assert_eq!(Root::decode(&root.encode()), Ok(root));
+    if let Ok(Some((unit, section))) = Root::of_body(data) {
+        assert_eq!(Root::of_body(&unit.encode()), Ok(Some((unit, section.clone()))));
+        assert_eq!(Root::decode(section.floor, &section.encode()), Ok(section));
     }
 }
 
@@ -119,7 +121,10 @@ mod tests {
     fn roots() -> Vec<Vec<u8>> {
         let mut root = Root::new(4096);
         root.directory.push(crate::root::DirectoryObject { id: ObjectId(1), records: 2, bytes: 3 });
-        vec![root.encode(), Root::new(1).encode()]
+        let earlier = vec![3, 0x80, 0x20, 0xac, 0x02, 0xad, 0x02, 5, 6, 7, 0x40, 0x80, 1, 0xc8, 1, 9, 0, 1, 1, 2, 3];
+        let mut unit = thalweg_unit::Root::default();
+        unit.put(&root);
+        vec![unit.encode(), root.encode(), earlier]
     }
 
     proptest! {

@@ -7,14 +7,14 @@
 use crate::held::Held as Memory;
 use crate::logs::ReadFrom;
 use crate::read::Chunk;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use std::hash::{BuildHasher, RandomState};
 use thalweg_base::{LogId, Offset};
 use thalweg_journal::Journal;
+use thalweg_unit::sync::Mutex;
+use thalweg_unit::sync::atomic::{AtomicU64, Ordering};
 
 /// Smaller chunks are as cheap to read as to find here.
 const BYTES_MIN: usize = 512;

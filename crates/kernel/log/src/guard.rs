@@ -10,9 +10,9 @@ use crate::log::{Log, Piece};
 use crate::logs::{Logs, incarnation, shard_of_log, shard_of_name};
 use crate::op::{Append, Op, Origin};
 use crate::shard::Shard;
-use crate::sync::MutexGuard;
 use thalweg_base::{Durability, LogId, Lsn, Offset, Reached, Until};
 use thalweg_journal::{AppendError, Class, FrameRef};
+use thalweg_unit::sync::MutexGuard;
 
 /// The longest name, in bytes.
 pub const NAME_BYTES_MAX: usize = 4096;

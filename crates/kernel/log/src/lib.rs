@@ -35,7 +35,6 @@ mod runs;
 mod scrub;
 mod settle;
 mod shard;
-mod sync;
 mod upkeep;
 
 pub use attachment::Attachment;

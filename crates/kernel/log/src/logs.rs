@@ -11,12 +11,12 @@ use crate::log::Head;
 use crate::root::LossMarks;
 use crate::runs::Sealed;
 use crate::shard::{Bounds, Shard, Slot};
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::upkeep::Pace;
 use std::sync::Arc;
 use thalweg_base::{Decoder, Durability, LogId, Lsn, Offset, Reached, Until, crc};
 use thalweg_journal::Journal;
+use thalweg_unit::sync::Mutex;
+use thalweg_unit::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How many shards the table of logs has. A shard's number is part of the ids of its logs, so this never changes.
 /// The checker of interleavings has a few, so that it meets in one more often.

@@ -17,8 +17,6 @@ use crate::logs::{Counters, Logs, LogsOptions, Loss, SHARDS, shard_of_log};
 use crate::root::Root;
 use crate::runs::Sealed;
 use crate::shard::Shard;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64};
 use crate::upkeep::{Pace, UpkeepError};
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -27,6 +25,9 @@ use thalweg_base::{LogId, Lsn, Offset};
 use thalweg_journal::{Bounds, FrameRef, Journal};
 use thalweg_manifest::Manifest;
 use thalweg_storage::Storage;
+use thalweg_unit::sync::Mutex;
+use thalweg_unit::sync::atomic::{AtomicBool, AtomicU64};
+use thalweg_unit::{Claim, Opening};
 
 /// Takes the frames that a journal found when it was opened, in order.
 pub type Replay<'a> = dyn FnMut(FrameRef, Bytes) -> Result<(), String> + 'a;
@@ -44,19 +45,20 @@ impl<A: Attachment> Logs<A> {
         loss: Loss,
         open_journal: impl FnOnce(Bounds, &mut Replay<'_>) -> Result<Arc<dyn Journal>, String>,
     ) -> Result<Self, OpenError> {
-        let found = manifest.load()?;
-        let is_new = found.is_none();
-        let (version, mut root) = match found {
-            Some(found) => (found.version, Root::decode(&found.body).map_err(|e| OpenError::Directory(e.to_string()))?),
-            None => (0, Root::new(options.chunk_bytes)),
-        };
-        let unused = Sealed::must_have(&storage, &root, is_new)?;
-        root.next_object = root.next_object.max(unused);
+        let mut opening = Opening::read(storage, manifest, Root::decode_unit)?;
+        let is_new = opening.is_new();
+        let mut root = opening.section::<Root>()?.unwrap_or_else(|| Root::new(options.chunk_bytes));
+        #[cfg(feature = "faults")]
+        if options.faults().orphans_go_first {
+            opening.remove_orphans_before_owning(&root.lengths())?;
+        }
+        // Nothing is changed before this, and nothing of an earlier owner is committed after it.
+        let unit = opening.acquire()?;
         let damage = Register::default();
-        damage.note_lengths(&root, storage.as_ref())?;
+        damage.note_lengths(&root, unit.storage().as_ref())?;
         let mut tables =
             Tables { shards: (0..SHARDS).map(|_| Shard::new()).collect(), missed: HashSet::new(), touched: Vec::new() };
-        tables.load(&root, &storage)?;
+        tables.load(&root, unit.storage())?;
 
         let next_id = root.id_ceiling.max(options.ids_from);
         // Each start skips what the one before it reserved: an id that was given out, but lost before it was durable, stays unused.
@@ -64,26 +66,18 @@ impl<A: Attachment> Logs<A> {
         root.loss.raise(loss, LogId(next_id << SHARDS.trailing_zeros()));
         let loss = root.loss;
         let options = LogsOptions { chunk_bytes: root.chunk_bytes, ..options };
-        let bounds = root.bounds();
-        // A new unit gets its root when it has a journal, so that one without a root holds nothing.
-        let sealed = Sealed::new(&options, storage, manifest, version, root);
-        if options.faults().orphans_go_first() {
-            sealed.remove_orphans()?;
-        }
-        if !is_new {
-            sealed.edit(Vec::new(), |_| {})?;
-        }
-        let journal = open_journal(bounds, &mut |at, bytes| {
+        let sealed = Sealed::new(&options, Arc::clone(&unit), root);
+        let journal = open_journal(unit.bounds(), &mut |at, bytes| {
             if is_new {
-                return Err(format!("the frame at {}: {}", at.lsn, OpenError::ROOT_IS_MISSING));
+                return Err(format!("the frame at {}: {}", at.lsn, thalweg_unit::OpenError::ROOT_IS_MISSING));
             }
             tables.replay(at, &bytes)
         })
         .map_err(OpenError::Journal)?;
         tables.finish()?;
         sealed
-            .edit(Vec::new(), |root| (root.known_durable, root.journal_term) = (journal.durable(), journal.term()))?;
-        sealed.remove_orphans()?;
+            .edit_claim(Vec::new(), |_, claim| *claim = Claim { durable: journal.durable(), term: journal.term() })?;
+        unit.remove_orphans().map_err(thalweg_unit::OpenError::Storage)?;
         Ok(Self {
             shards: tables.shards.into_iter().map(Mutex::new).collect(),
             journal,
@@ -106,8 +100,8 @@ impl<A: Attachment> Logs<A> {
     /// closed: before that it goes on.
     pub fn close(&self) -> Result<(), UpkeepError> {
         let durable = self.durable();
-        if self.sealed.root().known_durable < durable {
-            self.sealed.edit(Vec::new(), |root| root.known_durable = durable)?;
+        if self.sealed.unit().claim().durable < durable {
+            self.sealed.edit_claim(Vec::new(), |_, claim| claim.durable = durable)?;
         }
         Ok(())
     }

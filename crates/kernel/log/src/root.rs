@@ -1,15 +1,18 @@
-//! The content of the manifest: the one root from which everything else is found.
+//! What logs keep in the root of their unit: from it everything else is found.
 
+use crate::check::CheckError;
 use crate::logs::Loss;
 use crate::run::ObjectMeta;
+use std::collections::BTreeMap;
 use thalweg_base::{DecodeError, Decoder, Durability, Encoder, LogId, Lsn, Millis, ObjectId};
-use thalweg_journal::Bounds;
+use thalweg_manifest::Manifest;
+use thalweg_unit::{self as unit, Claim, IndexId, Section, Stored};
 
-const VERSION: u8 = 3;
-/// Without the journal's term.
-const VERSION_2: u8 = 2;
-/// Without marks by kind, too: logs did not say what they promise.
-const VERSION_1: u8 = 1;
+/// Of the section.
+const VERSION: u8 = 1;
+/// Roots that held nothing but logs, the oldest first: without marks by kind, as logs did not say what they promise; without the
+/// journal's term; with both.
+const ROOT_VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
 
 /// Incarnations below may have lost positions: of all logs, of those that do not say what they promise, and of buffered ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,13 +82,8 @@ pub(crate) struct Root {
     pub(crate) chunk_bytes: u64,
     /// Everything in the journal below is settled and checkpointed.
     pub(crate) floor: Lsn,
-    /// Durable for certain when this root was written.
-    pub(crate) known_durable: Lsn,
-    /// The term in which the journal was open then; zero if that is not known.
-    pub(crate) journal_term: u64,
     /// No log id (without shard bits) at or above was ever given out.
     pub(crate) id_ceiling: u64,
-    pub(crate) next_object: u64,
     pub(crate) next_run: u64,
     pub(crate) loss: LossMarks,
     /// Oldest first.
@@ -99,10 +97,7 @@ impl Root {
         Self {
             chunk_bytes,
             floor: Lsn::ZERO,
-            known_durable: Lsn::ZERO,
-            journal_term: 0,
             id_ceiling: 0,
-            next_object: 1,
             next_run: 1,
             loss: LossMarks::default(),
             runs: Vec::new(),
@@ -110,20 +105,50 @@ impl Root {
         }
     }
 
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// The root of a unit, as this program or an earlier version wrote it.
+    pub(crate) fn decode_unit(body: &[u8]) -> Result<unit::Root, DecodeError> {
+        match body.first() {
+            Some(version) if ROOT_VERSIONS.contains(version) => decode_earlier(body),
+            _ => unit::Root::decode(body),
+        }
+    }
+
+    /// What a manifest holds of a unit and its logs, for a reader that changes nothing; `None` if nothing was ever committed.
+    pub(crate) fn read(manifest: &dyn Manifest) -> Result<Option<(unit::Root, Self)>, CheckError> {
+        let body = manifest.read()?.unwrap_or_default().body;
+        Self::of_body(&body).map_err(CheckError::Root)
+    }
+
+    /// The same, of the body.
+    pub(crate) fn of_body(body: &[u8]) -> Result<Option<(unit::Root, Self)>, DecodeError> {
+        if body.is_empty() {
+            return Ok(None);
+        }
+        let unit = Self::decode_unit(body)?;
+        let section = unit.section()?;
+        Ok(section.map(|section| (unit, section)))
+    }
+
+    /// Every object that is named, and its length in bytes.
+    pub(crate) fn lengths(&self) -> Vec<(ObjectId, u64)> {
+        let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|o| (o.meta.id, o.meta.bytes())));
+        sealed.chain(self.directory.iter().map(|object| (object.id, object.bytes))).collect()
+    }
+
+    /// Every object that is named.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
+        let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|object| object.meta.id));
+        sealed.chain(self.directory.iter().map(|object| object.id))
+    }
+}
+
+impl Section for Root {
+    const INDEX: IndexId = IndexId::LOG;
+
+    fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];
-        for n in [
-            self.chunk_bytes,
-            self.floor.0,
-            self.known_durable.0,
-            self.id_ceiling,
-            self.next_object,
-            self.next_run,
-            self.loss.all.0,
-            self.loss.unsaid.0,
-            self.loss.buffered.0,
-            self.journal_term,
-        ] {
+        let LossMarks { all, unsaid, buffered } = self.loss;
+        for n in [self.chunk_bytes, self.id_ceiling, self.next_run, all.0, unsaid.0, buffered.0] {
             out.put_varint(n);
         }
         out.put_varint(self.runs.len() as u64);
@@ -145,25 +170,30 @@ impl Root {
         out
     }
 
-    pub(crate) fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+    fn decode(floor: Lsn, body: &[u8]) -> Result<Self, DecodeError> {
         let mut d = Decoder::new(body);
         let version = d.u8()?;
-        if !(VERSION_1..=VERSION).contains(&version) {
-            return Err(DecodeError::Unknown { what: "root version", got: version.into() });
+        if version != VERSION {
+            return Err(DecodeError::Unknown { what: "version of the logs' section", got: version.into() });
         }
-        let mut root = Self::new(d.varint()?);
-        root.floor = Lsn(d.varint()?);
-        root.known_durable = Lsn(d.varint()?);
-        root.id_ceiling = d.varint()?;
-        root.next_object = d.varint()?;
-        root.next_run = d.varint()?;
-        root.loss.all = LogId(d.varint()?);
-        if version != VERSION_1 {
-            (root.loss.unsaid, root.loss.buffered) = (LogId(d.varint()?), LogId(d.varint()?));
-        }
-        if version != VERSION_1 && version != VERSION_2 {
-            root.journal_term = d.varint()?;
-        }
+        let mut root = Self { floor, ..Self::new(d.varint()?) };
+        (root.id_ceiling, root.next_run) = (d.varint()?, d.varint()?);
+        root.loss = LossMarks { all: LogId(d.varint()?), unsaid: LogId(d.varint()?), buffered: LogId(d.varint()?) };
+        root.decode_objects(d)
+    }
+
+    fn floor(&self) -> Lsn {
+        self.floor
+    }
+
+    fn objects(&self) -> Vec<(ObjectId, u64)> {
+        self.lengths()
+    }
+}
+
+impl Root {
+    /// With the runs and the directory, which end every form.
+    fn decode_objects(mut self, mut d: Decoder<'_>) -> Result<Self, DecodeError> {
         for _ in 0..d.varint()? {
             let mut run = Run { id: d.varint()?, objects: Vec::new() };
             for _ in 0..d.varint()? {
@@ -172,35 +202,41 @@ impl Root {
                 let dead_since = Some(Millis(d.varint()?)).filter(|at| at.0 > 0);
                 run.objects.push(Sealed { meta, live_bytes, dead_since });
             }
-            root.runs.push(run);
+            self.runs.push(run);
         }
         for _ in 0..d.varint()? {
-            root.directory.push(DirectoryObject {
+            self.directory.push(DirectoryObject {
                 id: ObjectId(d.varint()?),
                 records: d.varint()?,
                 bytes: d.varint()?,
             });
         }
         d.end()?;
-        Ok(root)
+        Ok(self)
     }
+}
 
-    /// What the journal must hold.
-    pub(crate) fn bounds(&self) -> Bounds {
-        Bounds { floor: self.floor, known_durable: self.known_durable, term: self.journal_term }
+/// A root from before units had sections: the same fields, with what is the unit's now between them.
+fn decode_earlier(body: &[u8]) -> Result<unit::Root, DecodeError> {
+    let mut d = Decoder::new(body);
+    let version = d.u8()?;
+    let mut root = Root::new(d.varint()?);
+    root.floor = Lsn(d.varint()?);
+    let mut claim = Claim { durable: Lsn(d.varint()?), term: 0 };
+    root.id_ceiling = d.varint()?;
+    // The next object's number: owners have epochs now, and begin with numbers of their own.
+    d.varint()?;
+    root.next_run = d.varint()?;
+    root.loss.all = LogId(d.varint()?);
+    if version > 1 {
+        (root.loss.unsaid, root.loss.buffered) = (LogId(d.varint()?), LogId(d.varint()?));
     }
-
-    /// Every object that the root names, and its length in bytes.
-    pub(crate) fn lengths(&self) -> Vec<(ObjectId, u64)> {
-        let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|o| (o.meta.id, o.meta.bytes())));
-        sealed.chain(self.directory.iter().map(|object| (object.id, object.bytes))).collect()
+    if version > 2 {
+        claim.term = d.varint()?;
     }
-
-    /// Every object that the root names.
-    pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
-        let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|object| object.meta.id));
-        sealed.chain(self.directory.iter().map(|object| object.id))
-    }
+    let root = root.decode_objects(d)?;
+    let stored = Stored { floor: root.floor, body: root.encode().into() };
+    Ok(unit::Root { epoch: 0, claim, sections: BTreeMap::from([(IndexId::LOG.0, stored)]) })
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -209,8 +245,7 @@ mod tests {
 
     fn sample() -> Root {
         let mut root = Root::new(4096);
-        (root.floor, root.known_durable, root.journal_term) = (Lsn(300), Lsn(301), 9);
-        (root.id_ceiling, root.next_object, root.next_run) = (5, 6, 7);
+        (root.floor, root.id_ceiling, root.next_run) = (Lsn(300), 5, 7);
         root.loss = LossMarks { all: LogId(64), unsaid: LogId(128), buffered: LogId(200) };
         root.directory.push(DirectoryObject { id: ObjectId(1), records: 2, bytes: 3 });
         root
@@ -219,17 +254,26 @@ mod tests {
     #[test]
     fn the_bytes_are_pinned() {
         let hex: String = sample().encode().iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex, "038020ac02ad02050607408001c801090001010203");
-        assert_eq!(Root::decode(&sample().encode()), Ok(sample()));
+        assert_eq!(
+            hex,
+            "01802005074080\
+                         01c8010001010203"
+        );
+        assert_eq!(Root::decode(Lsn(300), &sample().encode()), Ok(sample()));
     }
 
     #[test]
-    fn a_root_of_version_1_has_one_mark_and_one_of_version_2_no_term() {
-        let bytes = [0x01, 0x80, 0x20, 0xac, 0x02, 0xad, 0x02, 5, 6, 7, 0x40, 0, 1, 1, 2, 3];
-        let loss = LossMarks { all: LogId(64), ..LossMarks::default() };
-        assert_eq!(Root::decode(&bytes), Ok(Root { loss, journal_term: 0, ..sample() }));
-        let bytes = [0x02, 0x80, 0x20, 0xac, 0x02, 0xad, 0x02, 5, 6, 7, 0x40, 0x80, 1, 0xc8, 1, 0, 1, 1, 2, 3];
-        assert_eq!(Root::decode(&bytes), Ok(Root { journal_term: 0, ..sample() }));
+    fn roots_of_earlier_versions_are_read() {
+        let three = [3, 0x80, 0x20, 0xac, 0x02, 0xad, 0x02, 5, 6, 7, 0x40, 0x80, 1, 0xc8, 1, 9, 0, 1, 1, 2, 3];
+        let two = [2, 0x80, 0x20, 0xac, 0x02, 0xad, 0x02, 5, 6, 7, 0x40, 0x80, 1, 0xc8, 1, 0, 1, 1, 2, 3];
+        let one = [1, 0x80, 0x20, 0xac, 0x02, 0xad, 0x02, 5, 6, 7, 0x40, 0, 1, 1, 2, 3];
+        let only_all = Root { loss: LossMarks { all: LogId(64), ..LossMarks::default() }, ..sample() };
+        for (body, term, section) in [(&three[..], 9, sample()), (&two, 0, sample()), (&one, 0, only_all)] {
+            let (unit, found) = Root::of_body(body).unwrap().unwrap();
+            assert_eq!((unit.epoch, unit.claim), (0, Claim { durable: Lsn(301), term }));
+            assert_eq!(found, section);
+        }
+        assert_eq!(Root::of_body(&[]), Ok(None), "acquired, and nothing was committed");
     }
 
     #[test]

@@ -92,9 +92,9 @@ impl<A: Attachment> Logs<A> {
     }
 
     fn scrub_manifest(&self) -> Result<u64, Unchecked> {
-        match self.sealed.read_manifest() {
+        match self.sealed.unit().read_manifest() {
             Ok(Some(root)) => {
-                match Root::decode(&root.body) {
+                match Root::of_body(&root.body) {
                     Ok(_) => self.damage.forget_doubted(|place| *place == Place::Manifest),
                     Err(error) => self.note_found(Place::Manifest, &error.to_string()),
                 }
@@ -106,7 +106,7 @@ impl<A: Attachment> Logs<A> {
             }
             Err(error @ (ManifestError::Corrupt(_) | ManifestError::Newer { .. })) => {
                 self.note_found(Place::Manifest, &error.to_string());
-                self.sealed.mend_manifest();
+                self.sealed.unit().mend_manifest();
                 Ok(0)
             }
             Err(error) => Err(Unchecked { what: "the manifest".into(), cause: error.to_string() }),

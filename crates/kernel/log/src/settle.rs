@@ -27,11 +27,11 @@ use crate::logs::{Logs, shard_of_log};
 use crate::root::Run;
 use crate::run::{Content, Extent};
 use crate::shard::{Shard, Slot};
-use crate::sync::Mutex;
-use crate::sync::atomic::Ordering;
 use crate::upkeep::{UpkeepError, sealed};
 use thalweg_base::{LogId, Lsn, Millis, Offset};
 use thalweg_journal::ReadError;
+use thalweg_unit::sync::Mutex;
+use thalweg_unit::sync::atomic::Ordering;
 
 /// Logs looked at under one lock.
 const LOGS_PER_LOCK: usize = 256;
@@ -201,9 +201,9 @@ impl<A: Attachment> Logs<A> {
         self.at(Moment::Unnamed);
         let whole = taken.whole;
         let ceiling = self.next_id.load(Ordering::Relaxed) + self.options.id_reserve;
-        self.sealed.edit(made, |root| {
+        self.sealed.edit_claim(made, |root, claim| {
             root.floor = floor;
-            root.known_durable = root.known_durable.max(known_durable);
+            claim.durable = claim.durable.max(known_durable);
             root.id_ceiling = root.id_ceiling.max(ceiling);
             if whole {
                 root.directory.clear();

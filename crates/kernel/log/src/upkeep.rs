@@ -12,14 +12,14 @@ use crate::root::{DirectoryObject, Root, Run, Sealed};
 use crate::run::plan::{Liveness, Rewrite, RunShape, plan_merge, plan_rewrite};
 use crate::run::{Live, ObjectMeta, RunBuilder, RunError, RunOptions, live_bytes, merge};
 use crate::shard::Bounds;
-use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
 use std::ops::Range;
 use thalweg_base::{LogId, Lsn, Millis, ObjectId, Offset};
 use thalweg_journal::WaitError;
 use thalweg_manifest::ManifestError;
 use thalweg_storage::StorageError;
+use thalweg_unit::sync::Mutex;
+use thalweg_unit::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -199,7 +199,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     pub(crate) fn run_builder(&self) -> RunBuilder {
-        let ids = self.sealed.object_ids();
+        let ids = self.sealed.unit().object_ids();
         let options = RunOptions { object_bytes: self.options.object_bytes };
         RunBuilder::new(std::sync::Arc::clone(&self.sealed.storage), ids, options)
     }

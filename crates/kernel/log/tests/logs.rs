@@ -645,10 +645,11 @@ fn an_owner_that_was_replaced_while_its_edit_was_in_doubt_stops() {
     append(&logs, log, b"one");
     unit.manifest.fail_next(Fate::NotMade);
     logs.settle(Millis(1), When::Now).unwrap_err();
-    let root = unit.manifest.load().unwrap().unwrap();
-    unit.manifest.commit(root.version, b"of another owner").unwrap();
+    let root = unit.manifest.acquire(0).unwrap();
+    unit.manifest.commit(root.epoch, root.version, b"of another owner").unwrap();
     let refused = logs.settle(Millis(1), When::Now);
-    assert!(matches!(refused, Err(UpkeepError::Manifest(ManifestError::Conflict { .. }))), "{refused:?}");
+    let fenced = ManifestError::Fenced { epoch: root.epoch - 1, found: root.epoch };
+    assert_eq!(refused, Err(UpkeepError::Manifest(fenced)));
 }
 
 #[test]
@@ -667,7 +668,10 @@ fn objects_or_frames_without_a_root_are_refused_and_left_alone() {
     let objects = unit.storage.list().unwrap();
     lost = Unit { storage: unit.storage.clone(), ..Unit::new(ScriptedJournal::eager(), unit.options) };
     let refused = lost.try_open(Loss::Nothing).err().unwrap();
-    assert!(matches!(refused, OpenError::RootMissing { objects: n } if n == objects.len()), "{refused}");
+    assert!(
+        matches!(refused, OpenError::Unit(thalweg_unit::OpenError::RootMissing { objects: n }) if n == objects.len()),
+        "{refused}"
+    );
     assert_eq!(unit.storage.list().unwrap(), objects, "they are there still");
     assert_eq!(read(&unit.open(), log), b"one");
 }
@@ -681,7 +685,7 @@ fn objects_are_removed_only_once_the_root_that_does_not_name_them_is_this_owners
     drop(logs);
     let orphan = thalweg_base::ObjectId(77);
     unit.storage.create(orphan).unwrap().finish().unwrap();
-    // The first edit of an opening fails: it may be another's unit by now.
+    // An opening does not become the owner.
     unit.manifest.fail_next(Fate::NotMade);
     assert!(unit.try_open(Loss::Nothing).is_err());
     assert!(unit.storage.list().unwrap().contains(&orphan));

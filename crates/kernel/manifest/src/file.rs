@@ -1,7 +1,7 @@
 //! A root in one file, replaced as a whole: written beside it, synced, renamed over it, and the folder synced.
 
 use crate::frame::Frame;
-use crate::{Manifest, ManifestError, Root, next_version};
+use crate::{Manifest, ManifestError, Root, grown, next_version};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::io;
@@ -18,7 +18,7 @@ pub struct FileManifest {
 }
 
 struct Writer {
-    epoch: u64,
+    /// Of the next body that is written.
     nonce: u64,
     /// What the folder shows is durable. Not so after a failed commit, or when an earlier process died during one.
     settled: bool,
@@ -27,15 +27,10 @@ struct Writer {
 }
 
 impl FileManifest {
-    /// The root at `path`, for an owner of epoch 0. A root that cannot be read is refused here already.
-    pub fn open(disk: Arc<dyn Disk>, path: &str) -> Result<Self, ManifestError> {
-        Self::open_as(disk, path, 0, 0)
-    }
-
-    /// Like [`FileManifest::open`], for an owner of `epoch`. Its first body carries `nonce`, and each later one the number after;
-    /// two owners should start far apart, at random.
-    pub fn open_as(disk: Arc<dyn Disk>, path: &str, epoch: u64, nonce: u64) -> Result<Self, ManifestError> {
-        let writer = Mutex::new(Writer { epoch, nonce, settled: false, known: None });
+    /// The root at `path`. A root that cannot be read is refused here already. The first body that is written carries `nonce`, and
+    /// each later one the number after; two owners should start far apart, at random.
+    pub fn open(disk: Arc<dyn Disk>, path: &str, nonce: u64) -> Result<Self, ManifestError> {
+        let writer = Mutex::new(Writer { nonce, settled: false, known: None });
         let manifest = Self { disk, path: path.to_owned(), writer };
         manifest.find()?;
         Ok(manifest)
@@ -64,6 +59,17 @@ impl FileManifest {
             writer.known.clone_from(&found);
         }
         Ok(found)
+    }
+
+    /// Puts a frame in the place of the one that is there.
+    fn put(&self, writer: &mut Writer, version: u64, epoch: u64, body: Bytes) -> Result<Root, ManifestError> {
+        let frame = Frame { version, epoch, nonce: writer.nonce, body };
+        writer.nonce = writer.nonce.wrapping_add(1);
+        writer.settled = false;
+        self.replace(&frame)?;
+        let root = frame.root();
+        (writer.settled, writer.known) = (true, Some(frame));
+        Ok(root)
     }
 
     fn find(&self) -> Result<Option<Frame>, ManifestError> {
@@ -130,18 +136,17 @@ impl Manifest for FileManifest {
         Ok(self.settle(&mut writer)?.map(|frame| frame.root()))
     }
 
-    fn commit(&self, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
+    fn acquire(&self, above: u64) -> Result<Root, ManifestError> {
+        let mut writer = self.writer.lock();
+        // What is found may be the end of a commit that was cut short: it is durable when it was written once more, as the new root is.
+        let (version, epoch, body) = self.find()?.map_or_else(Default::default, |f| (f.version, f.epoch, f.body));
+        self.put(&mut writer, grown(version)?, grown(epoch.max(above))?, body)
+    }
+
+    fn commit(&self, epoch: u64, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
         let mut writer = self.writer.lock();
         let found = self.settle(&mut writer)?;
-        let version = next_version(expected, found.as_ref().map_or(0, |frame| frame.version))?;
-        if let Some(newer) = found.filter(|frame| frame.epoch > writer.epoch) {
-            return Err(ManifestError::Fenced { epoch: writer.epoch, found: newer.epoch });
-        }
-        let frame = Frame { version, epoch: writer.epoch, nonce: writer.nonce, body: Bytes::copy_from_slice(body) };
-        writer.nonce = writer.nonce.wrapping_add(1);
-        writer.settled = false;
-        self.replace(&frame)?;
-        (writer.settled, writer.known) = (true, Some(frame));
-        Ok(version)
+        let version = next_version(epoch, expected, found.map(|frame| (frame.version, frame.epoch)))?;
+        Ok(self.put(&mut writer, version, epoch, Bytes::copy_from_slice(body))?.version)
     }
 }

@@ -66,7 +66,7 @@ impl Frame {
     }
 
     pub(crate) fn root(&self) -> Root {
-        Root { version: self.version, body: self.body.clone() }
+        Root { version: self.version, epoch: self.epoch, body: self.body.clone() }
     }
 }
 

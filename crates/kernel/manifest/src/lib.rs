@@ -1,6 +1,7 @@
-//! The one root of a unit, changed only by compare-and-swap.
+//! The one root of a unit, changed only by compare-and-swap, and by its owner alone.
 //!
-//! Every stored body carries a version that only grows, the owner's epoch and a writer's nonce, so that two bodies are never
+//! An owner begins by acquiring the root, which gives it an epoch above all earlier ones: from then on commits of earlier owners
+//! fail. Every stored body carries a version that only grows, the owner's epoch and a writer's nonce, so that two bodies are never
 //! equal by accident (an object store's ETag is a content hash: without these, compare-and-swap would have an ABA hole).
 
 mod file;
@@ -16,19 +17,21 @@ use bytes::Bytes;
 use thiserror::Error;
 
 /// The manifest's content at one version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Root {
-    /// Grows by one with every commit; the first is 1.
+    /// Grows by one with every commit and every acquisition; the first is 1.
     pub version: u64,
-    /// The content, opaque here.
+    /// The epoch of the owner that wrote it; 0 if it was written before owners had epochs.
+    pub epoch: u64,
+    /// The content, opaque here. Empty if an owner has acquired the root and committed nothing yet.
     pub body: Bytes,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ManifestError {
-    #[error("the manifest is at version {found}, not at {expected}: another writer owns it now")]
+    #[error("the manifest is at version {found}, not at {expected}: somebody has replaced it")]
     Conflict { expected: u64, found: u64 },
-    #[error("the manifest belongs to an owner of epoch {found}; this one has epoch {epoch}")]
+    #[error("the manifest belongs to the owner of epoch {found} now, and not to that of epoch {epoch}")]
     Fenced { epoch: u64, found: u64 },
     #[error("the manifest has format {found}; this program reads up to {known}")]
     Newer { found: u32, known: u32 },
@@ -49,16 +52,31 @@ pub trait Manifest: Send + Sync + 'static {
     /// be durable is made so first, and so is the one that it knows if what is stored has rotted since.
     fn load(&self) -> Result<Option<Root>, ManifestError>;
 
-    /// Replaces the root if it is still at `expected` (0: none yet); the new version. Durable when it returns. May block.
+    /// Makes the caller the owner: commits the root as it is, or an empty one if there is none, with an epoch above that of the root
+    /// and above `above`. When it returns, no earlier owner can commit. May block.
+    ///
+    /// After an error nobody has the epoch that was tried, although a restart may find it in the root.
+    fn acquire(&self, above: u64) -> Result<Root, ManifestError>;
+
+    /// Replaces the root if it is still at version `expected` and of this owner's `epoch`; the new version. Durable when it returns.
+    /// May block.
     ///
     /// After an `Io` error it is unknown which of the two roots a restart will find; [`Manifest::load`] decides it.
-    fn commit(&self, expected: u64, body: &[u8]) -> Result<u64, ManifestError>;
+    fn commit(&self, epoch: u64, expected: u64, body: &[u8]) -> Result<u64, ManifestError>;
 }
 
-/// The version after `found`, if that is what the writer expected.
-fn next_version(expected: u64, found: u64) -> Result<u64, ManifestError> {
-    if expected != found {
-        return Err(ManifestError::Conflict { expected, found });
+/// The version after that of `found`, if that is the root which the owner of `epoch` expects.
+fn next_version(epoch: u64, expected: u64, found: Option<(u64, u64)>) -> Result<u64, ManifestError> {
+    let (version, owner) = found.unwrap_or_default();
+    if owner != epoch {
+        return Err(ManifestError::Fenced { epoch, found: owner });
     }
-    found.checked_add(1).ok_or_else(|| ManifestError::Corrupt("its version cannot grow".to_owned()))
+    if version != expected {
+        return Err(ManifestError::Conflict { expected, found: version });
+    }
+    grown(version)
+}
+
+fn grown(version: u64) -> Result<u64, ManifestError> {
+    version.checked_add(1).ok_or_else(|| ManifestError::Corrupt("its version or epoch cannot grow".to_owned()))
 }

@@ -1,6 +1,6 @@
 //! A root in memory: for tests, simulations and data that need not survive.
 
-use crate::{Manifest, ManifestError, Root, next_version};
+use crate::{Manifest, ManifestError, Root, grown, next_version};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -27,10 +27,18 @@ impl Manifest for MemoryManifest {
         self.read()
     }
 
-    fn commit(&self, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
+    fn acquire(&self, above: u64) -> Result<Root, ManifestError> {
         let mut root = self.root.lock();
-        let version = next_version(expected, root.as_ref().map_or(0, |root| root.version))?;
-        *root = Some(Root { version, body: Bytes::copy_from_slice(body) });
+        let Root { version, epoch, body } = root.clone().unwrap_or_default();
+        let acquired = Root { version: grown(version)?, epoch: grown(epoch.max(above))?, body };
+        *root = Some(acquired.clone());
+        Ok(acquired)
+    }
+
+    fn commit(&self, epoch: u64, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
+        let mut root = self.root.lock();
+        let version = next_version(epoch, expected, root.as_ref().map(|root| (root.version, root.epoch)))?;
+        *root = Some(Root { version, epoch, body: Bytes::copy_from_slice(body) });
         Ok(version)
     }
 }

@@ -71,7 +71,7 @@ impl Stopped {
 impl Source for Stopped {
     fn begin(&mut self) -> anyhow::Result<Listing> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::open_read_only(self.folder.path())?);
-        let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("the manifest is not whole")?;
+        let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST, 0).context("the manifest is not whole")?;
         let cut = read_cut(&manifest)?.context("nothing was ever written to this data folder")?;
         let journal = thalweg_journal::verify(&*disk, cut.journal);
         if let Some(problem) = journal.problem {

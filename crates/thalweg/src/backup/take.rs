@@ -205,7 +205,7 @@ impl Taking {
         Ok(())
     }
 
-    /// The manifest is written anew around the root.
+    /// The root gets a manifest of its own. Whoever restores it begins with an epoch above the one in the root.
     fn take_root(&mut self, source: &mut dyn Source, listed: &Listed) -> anyhow::Result<Kept> {
         let mut body = Vec::new();
         while (body.len() as u64) < listed.bytes {
@@ -213,7 +213,9 @@ impl Taking {
             self.received(piece.len())?;
             body.extend(piece);
         }
-        FileManifest::open(Arc::new(RealDisk::open(&self.dir)?), MANIFEST)?.commit(0, &body)?;
+        let manifest = FileManifest::open(Arc::new(RealDisk::open(&self.dir)?), MANIFEST, crate::folder::random()?)?;
+        let owner = manifest.acquire(0)?;
+        manifest.commit(owner.epoch, owner.version, &body)?;
         let written = fs::read(self.dir.join(ROOT))?;
         Ok(Kept { path: ROOT.to_owned(), bytes: written.len() as u64, allocated: 0, crc: crc(&written) })
     }

@@ -83,7 +83,7 @@ fn sealed(disk: &Arc<dyn Disk>, damage: &mut Vec<Listed>) -> anyhow::Result<Chec
     let storage: Arc<dyn Storage> =
         Arc::new(FileStorage::open_read_only(Arc::clone(disk), OBJECTS).context("cannot open the objects")?);
     let mut shown = progress::Progress::new(None, false);
-    let checked = FileManifest::open(Arc::clone(disk), MANIFEST)
+    let checked = FileManifest::open(Arc::clone(disk), MANIFEST, 0)
         .map_err(CheckError::from)
         .and_then(|manifest| thalweg_log::find_damage(&storage, &manifest, &mut |so_far| shown.set(so_far.bytes)));
     match checked {
@@ -122,7 +122,7 @@ pub(crate) fn whole(
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open_read_only(dir).context("cannot open the data folder")?);
     let storage: Arc<dyn Storage> =
         Arc::new(FileStorage::open_read_only(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?);
-    let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("the manifest is not whole")?;
+    let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST, 0).context("the manifest is not whole")?;
     let sealed = thalweg_log::check(&storage, &manifest, progress).context("what is sealed is not whole")?;
     let mut bounds = sealed.journal.unwrap_or_default();
     bounds.known_durable = bounds.known_durable.max(upto.unwrap_or(Lsn::ZERO));

@@ -54,7 +54,7 @@ fn open(folder: &Path, chunk_bytes: u64) -> Arc<Engine> {
 fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<Engine> {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder).unwrap());
     let storage = FileStorage::open(Arc::clone(&disk), "objects").unwrap();
-    let manifest = FileManifest::open(Arc::clone(&disk), "manifest").unwrap();
+    let manifest = FileManifest::open(Arc::clone(&disk), "manifest", 0).unwrap();
     let options = Options { segment_bytes: 2 << 20, max_payload: 1 << 20, batch_bytes: 1 << 20, ..Options::default() };
     let logs: Logs<LogState> =
         Logs::open(LogsOptions::default(), Arc::new(storage), Arc::new(manifest), Loss::Nothing, |bounds, replay| {

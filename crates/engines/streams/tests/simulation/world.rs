@@ -898,7 +898,7 @@ enum Start {
 fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, start: Start, salt: u64) -> Result<System, String> {
     let shared: Arc<dyn thalweg_disk::Disk> = Arc::new(disk.clone());
     let storage = FileStorage::open(Arc::clone(&shared), "objects").map_err(|error| error.to_string())?;
-    let manifest = FileManifest::open(Arc::clone(&shared), "manifest/root").map_err(|error| error.to_string())?;
+    let manifest = FileManifest::open(Arc::clone(&shared), "manifest/root", salt).map_err(|error| error.to_string())?;
     let loss = match start {
         Start::First => Loss::Nothing,
         // As the server does: nothing else may tell that a unit without objects and durable batches has a root that was lost.

@@ -82,11 +82,15 @@ impl Manifest for Mortal {
         self.0.manifest.load()
     }
 
-    fn commit(&self, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
+    fn acquire(&self, above: u64) -> Result<Root, ManifestError> {
+        self.0.manifest.acquire(above)
+    }
+
+    fn commit(&self, epoch: u64, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
         if self.0.is_dead() {
             return Err(ManifestError::Io { operation: "writing", cause: "the process is dead".into() });
         }
-        self.0.manifest.commit(expected, body)
+        self.0.manifest.commit(epoch, expected, body)
     }
 }
 

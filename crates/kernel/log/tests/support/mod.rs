@@ -284,7 +284,8 @@ impl Doubtful {
     pub(crate) fn copy(&self) -> Arc<Self> {
         let copy = Self::default();
         if let Some(root) = self.inner.load().unwrap() {
-            copy.inner.commit(0, &root.body).unwrap();
+            let owner = copy.inner.acquire(0).unwrap();
+            copy.inner.commit(owner.epoch, owner.version, &root.body).unwrap();
         }
         Arc::new(copy)
     }
@@ -292,6 +293,18 @@ impl Doubtful {
     /// The process is dead: until it is opened again, nothing is committed.
     pub(crate) fn die(&self) {
         self.dead.store(true, Ordering::Relaxed);
+    }
+
+    fn changed<T>(&self, change: impl FnOnce(&MemoryManifest) -> Result<T, ManifestError>) -> Result<T, ManifestError> {
+        let next = self.next.lock().take();
+        let fate = if self.dead.load(Ordering::Relaxed) { Some(Fate::NotMade) } else { next };
+        if fate != Some(Fate::NotMade) {
+            let done = change(&self.inner);
+            if fate.is_none() || done.is_err() {
+                return done;
+            }
+        }
+        Err(ManifestError::Io { operation: "syncing the folder", cause: "simulated".into() })
     }
 }
 
@@ -304,15 +317,11 @@ impl Manifest for Doubtful {
         self.inner.load()
     }
 
-    fn commit(&self, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
-        let next = self.next.lock().take();
-        let fate = if self.dead.load(Ordering::Relaxed) { Some(Fate::NotMade) } else { next };
-        if fate != Some(Fate::NotMade) {
-            let done = self.inner.commit(expected, body);
-            if fate.is_none() || done.is_err() {
-                return done;
-            }
-        }
-        Err(ManifestError::Io { operation: "syncing the folder", cause: "simulated".into() })
+    fn acquire(&self, above: u64) -> Result<Root, ManifestError> {
+        self.changed(|inner| inner.acquire(above))
+    }
+
+    fn commit(&self, epoch: u64, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
+        self.changed(|inner| inner.commit(epoch, expected, body))
     }
 }

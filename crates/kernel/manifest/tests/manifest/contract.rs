@@ -6,52 +6,62 @@ use thalweg_manifest::{FileManifest, Manifest, ManifestError, MemoryManifest, Ro
 use thalweg_sim::SimDisk;
 
 fn backends() -> Vec<(&'static str, Arc<dyn Manifest>)> {
-    let file = FileManifest::open(Arc::new(SimDisk::new(1)), "MANIFEST").unwrap();
-    vec![("memory", Arc::new(MemoryManifest::new())), ("file", Arc::new(file))]
+    vec![("memory", Arc::new(MemoryManifest::new())), ("file", Arc::new(file(&SimDisk::new(1))))]
 }
 
-fn root(version: u64, body: &'static [u8]) -> Option<Root> {
-    Some(Root { version, body: body.into() })
+fn file(disk: &SimDisk) -> FileManifest {
+    FileManifest::open(Arc::new(disk.clone()), "MANIFEST", 7).unwrap()
+}
+
+fn root(version: u64, epoch: u64, body: &'static [u8]) -> Root {
+    Root { version, epoch, body: body.into() }
 }
 
 #[test]
-fn there_is_no_root_before_the_first_commit() {
+fn an_owner_acquires_what_is_there() {
     for (name, manifest) in backends() {
-        assert_eq!(manifest.load(), Ok(None), "{name}");
-        assert_eq!(manifest.commit(0, b"first"), Ok(1));
-        assert_eq!(manifest.load(), Ok(root(1, b"first")));
+        assert_eq!((manifest.read(), manifest.load()), (Ok(None), Ok(None)), "{name}");
+        assert_eq!(manifest.acquire(0), Ok(root(1, 1, b"")), "{name}");
+        assert_eq!(manifest.load(), Ok(Some(root(1, 1, b""))));
+        assert_eq!(manifest.commit(1, 1, b"first"), Ok(2));
+        assert_eq!(manifest.load(), Ok(Some(root(2, 1, b"first"))));
+        assert_eq!(manifest.acquire(0), Ok(root(3, 2, b"first")), "{name}");
+        assert_eq!(manifest.acquire(9), Ok(root(4, 10, b"first")), "above what is known to have been given out");
+        assert_eq!(manifest.load(), Ok(Some(root(4, 10, b"first"))));
     }
 }
 
 #[test]
 fn a_commit_replaces_the_root_and_its_version_grows_by_one() {
     for (name, manifest) in backends() {
-        for version in 0..20 {
-            assert_eq!(manifest.commit(version, b"body"), Ok(version + 1), "{name}");
+        manifest.acquire(0).unwrap();
+        for version in 1..20 {
+            assert_eq!(manifest.commit(1, version, b"body"), Ok(version + 1), "{name}");
         }
-        assert_eq!(manifest.commit(20, b""), Ok(21));
-        assert_eq!(manifest.load(), Ok(root(21, b"")));
+        assert_eq!(manifest.commit(1, 20, b""), Ok(21));
+        assert_eq!(manifest.load(), Ok(Some(root(21, 1, b""))));
     }
 }
 
 #[test]
 fn a_commit_on_another_version_is_a_conflict_and_changes_nothing() {
     for (name, manifest) in backends() {
-        manifest.commit(0, b"first").unwrap();
+        manifest.acquire(0).unwrap();
         for expected in [0, 2, u64::MAX] {
             let conflict = ManifestError::Conflict { expected, found: 1 };
-            assert_eq!(manifest.commit(expected, b"other"), Err(conflict), "{name}");
+            assert_eq!(manifest.commit(1, expected, b"other"), Err(conflict), "{name}");
         }
-        assert_eq!(manifest.load(), Ok(root(1, b"first")));
+        assert_eq!(manifest.load(), Ok(Some(root(1, 1, b""))));
     }
 }
 
 #[test]
 fn of_two_writers_at_one_version_one_wins() {
     for (name, manifest) in backends() {
+        manifest.acquire(0).unwrap();
         let race = |body: &'static [u8]| {
             let manifest = Arc::clone(&manifest);
-            std::thread::spawn(move || manifest.commit(0, body))
+            std::thread::spawn(move || manifest.commit(1, 1, body))
         };
         let racers = [race(b"a"), race(b"b"), race(b"c"), race(b"d")];
         let won = racers.into_iter().map(|racer| racer.join().unwrap()).filter(Result::is_ok).count();
@@ -60,44 +70,75 @@ fn of_two_writers_at_one_version_one_wins() {
 }
 
 #[test]
-fn another_process_that_changed_the_file_is_noticed() {
-    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-    let one = FileManifest::open(Arc::clone(&disk), "meta/MANIFEST").unwrap();
-    let two = FileManifest::open(Arc::clone(&disk), "meta/MANIFEST").unwrap();
-    one.commit(0, b"one").unwrap();
-    assert_eq!(two.commit(0, b"two"), Err(ManifestError::Conflict { expected: 0, found: 1 }));
-    assert_eq!(two.load(), Ok(root(1, b"one")));
+fn of_those_who_acquire_at_once_each_gets_an_epoch_of_its_own_and_the_last_one_commits() {
+    for (name, manifest) in backends() {
+        let acquire = || {
+            let manifest = Arc::clone(&manifest);
+            std::thread::spawn(move || manifest.acquire(0).unwrap())
+        };
+        let mut acquired: Vec<Root> = [acquire(), acquire(), acquire()].map(|one| one.join().unwrap()).into();
+        acquired.sort_unstable_by_key(|root| root.epoch);
+        assert_eq!(acquired.iter().map(|root| root.epoch).collect::<Vec<_>>(), [1, 2, 3], "{name}");
+        let commits = acquired.iter().map(|root| manifest.commit(root.epoch, root.version, b"body"));
+        let fenced = |epoch| Err(ManifestError::Fenced { epoch, found: 3 });
+        assert_eq!(commits.collect::<Vec<_>>(), [fenced(1), fenced(2), Ok(4)], "{name}");
+    }
 }
 
 #[test]
-fn an_owner_of_an_older_epoch_cannot_commit() {
-    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-    let old = FileManifest::open_as(Arc::clone(&disk), "MANIFEST", 1, 7).unwrap();
-    let new = FileManifest::open_as(Arc::clone(&disk), "MANIFEST", 2, 9).unwrap();
-    old.commit(0, b"old").unwrap();
-    new.commit(1, b"new").unwrap();
-    assert_eq!(old.commit(2, b"old"), Err(ManifestError::Fenced { epoch: 1, found: 2 }));
-    assert_eq!(new.commit(2, b"new"), Ok(3));
+fn a_deposed_owner_cannot_commit_whatever_version_it_expects() {
+    for (name, manifest) in backends() {
+        manifest.acquire(0).unwrap();
+        manifest.commit(1, 1, b"old").unwrap();
+        manifest.acquire(0).unwrap();
+        for expected in 0..5 {
+            let fenced = ManifestError::Fenced { epoch: 1, found: 2 };
+            assert_eq!(manifest.commit(1, expected, b"old"), Err(fenced), "{name}");
+        }
+        assert_eq!(manifest.commit(2, 3, b"new"), Ok(4));
+        assert_eq!(manifest.commit(3, 4, b"never"), Err(ManifestError::Fenced { epoch: 3, found: 2 }), "{name}");
+        assert_eq!(manifest.load(), Ok(Some(root(4, 2, b"new"))));
+    }
+}
+
+#[test]
+fn another_process_that_has_acquired_the_file_is_noticed() {
+    let disk = SimDisk::new(1);
+    let (one, two) = (file(&disk), file(&disk));
+    one.acquire(0).unwrap();
+    two.acquire(0).unwrap();
+    assert_eq!(one.commit(1, 1, b"one"), Err(ManifestError::Fenced { epoch: 1, found: 2 }));
+    assert_eq!(two.commit(2, 2, b"two"), Ok(3));
+    assert_eq!(one.load(), Ok(Some(root(3, 2, b"two"))));
 }
 
 #[test]
 fn two_bodies_are_never_equal_by_accident() {
     let disk = SimDisk::new(1);
-    let manifest = FileManifest::open_as(Arc::new(disk.clone()), "MANIFEST", 1, 100).unwrap();
+    let manifest = FileManifest::open(Arc::new(disk.clone()), "MANIFEST", u64::MAX - 3).unwrap();
     let mut seen = std::collections::BTreeSet::new();
-    for version in 0..10 {
-        manifest.commit(version, b"same").unwrap();
+    manifest.acquire(0).unwrap();
+    for version in 1..10 {
+        manifest.commit(1, version, b"same").unwrap();
         assert!(seen.insert(disk.durable()["MANIFEST"].clone()));
     }
+    // Two that try for one epoch from the same root write different bytes, too.
+    let bytes = [3, 4].map(|nonce| {
+        let disk = SimDisk::new(1);
+        FileManifest::open(Arc::new(disk.clone()), "MANIFEST", nonce).unwrap().acquire(0).unwrap();
+        disk.durable()["MANIFEST"].clone()
+    });
+    assert_ne!(bytes[0], bytes[1]);
 }
 
 #[test]
 fn damage_and_newer_formats_are_refused_on_opening() {
     for (at, newer) in [(0, false), (8, true), (50, false)] {
-        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
-        FileManifest::open(Arc::clone(&disk), "MANIFEST").unwrap().commit(0, b"body").unwrap();
+        let disk = SimDisk::new(1);
+        file(&disk).acquire(0).unwrap();
+        file(&disk).commit(1, 1, b"body").unwrap();
         disk.open("MANIFEST").unwrap().write_at(&[9], at).unwrap();
-        match FileManifest::open(Arc::clone(&disk), "MANIFEST").err() {
+        match FileManifest::open(Arc::new(disk), "MANIFEST", 8).err() {
             Some(ManifestError::Newer { found: 9, known: 1 }) => assert!(newer),
             Some(ManifestError::Corrupt(_)) => assert!(!newer),
             other => panic!("{other:?}"),
@@ -109,27 +150,28 @@ fn damage_and_newer_formats_are_refused_on_opening() {
 fn a_root_that_rots_under_its_owner_is_written_once_more() {
     for at in [0, 20, 50] {
         let disk = SimDisk::new(1);
-        let manifest = FileManifest::open(Arc::new(disk.clone()), "MANIFEST").unwrap();
-        manifest.commit(0, b"one").unwrap();
+        let manifest = file(&disk);
+        manifest.acquire(0).unwrap();
+        manifest.commit(1, 1, b"one").unwrap();
         let rot = || disk.open("MANIFEST").unwrap().write_at(&[9], at).unwrap();
         rot();
         assert!(matches!(manifest.read(), Err(ManifestError::Corrupt(_))), "a reader is told");
-        assert_eq!(manifest.load(), Ok(root(1, b"one")));
-        assert_eq!(manifest.read(), Ok(root(1, b"one")));
+        assert_eq!(manifest.load(), Ok(Some(root(2, 1, b"one"))));
+        assert_eq!(manifest.read(), Ok(Some(root(2, 1, b"one"))));
         rot();
-        assert_eq!(manifest.commit(1, b"two"), Ok(2));
+        assert_eq!(manifest.commit(1, 2, b"two"), Ok(3));
         // A commit in doubt counts as not made.
         disk.fail_next_dir_sync();
-        assert!(matches!(manifest.commit(2, b"three"), Err(ManifestError::Io { .. })));
+        assert!(matches!(manifest.commit(1, 3, b"three"), Err(ManifestError::Io { .. })));
         rot();
-        assert_eq!(manifest.load(), Ok(root(2, b"two")));
-        assert_eq!(manifest.commit(2, b"three"), Ok(3));
+        assert_eq!(manifest.load(), Ok(Some(root(3, 1, b"two"))));
+        assert_eq!(manifest.commit(1, 3, b"three"), Ok(4));
         disk.crash_power();
-        let next = FileManifest::open(Arc::new(disk.clone()), "MANIFEST").unwrap();
-        assert_eq!(next.load(), Ok(root(3, b"three")));
+        let next = file(&disk);
+        assert_eq!(next.load(), Ok(Some(root(4, 1, b"three"))));
         // An owner that finds damage knows nothing better.
         rot();
-        assert!(FileManifest::open(Arc::new(disk.clone()), "MANIFEST").is_err());
+        assert!(FileManifest::open(Arc::new(disk.clone()), "MANIFEST", 8).is_err());
         // It is not put back where its folder may have been replaced.
         disk.remove("MANIFEST").unwrap();
         assert_eq!(next.load(), Ok(None));
@@ -139,11 +181,12 @@ fn a_root_that_rots_under_its_owner_is_written_once_more() {
 #[test]
 fn a_full_disk_is_no_space_and_keeps_the_root() {
     let disk = SimDisk::new(1);
-    let manifest = FileManifest::open(Arc::new(disk.clone()), "MANIFEST").unwrap();
-    manifest.commit(0, b"small").unwrap();
+    let manifest = file(&disk);
+    manifest.acquire(0).unwrap();
+    manifest.commit(1, 1, b"small").unwrap();
     disk.capacity(2000);
-    assert_eq!(manifest.commit(1, &[7; 4000]), Err(ManifestError::NoSpace));
-    assert_eq!(manifest.load(), Ok(root(1, b"small")));
+    assert_eq!(manifest.commit(1, 2, &[7; 4000]), Err(ManifestError::NoSpace));
+    assert_eq!(manifest.load(), Ok(Some(root(2, 1, b"small"))));
     disk.heal();
-    assert_eq!(manifest.commit(1, &[7; 4000]), Ok(2));
+    assert_eq!(manifest.commit(1, 2, &[7; 4000]), Ok(3));
 }

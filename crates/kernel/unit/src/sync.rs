@@ -2,50 +2,52 @@
 //! at a time in an order of its choice: see `crates/kernel/interleave`.
 
 #[cfg(not(feature = "shuttle"))]
-pub(crate) use parking_lot::{Mutex, MutexGuard, RwLock};
+pub use parking_lot::{Mutex, MutexGuard, RwLock};
 #[cfg(not(feature = "shuttle"))]
-pub(crate) use std::sync::atomic;
+pub use std::sync::atomic;
 
 #[cfg(feature = "shuttle")]
-pub(crate) use checked::{Mutex, MutexGuard, RwLock};
+pub use checked::{Mutex, RwLock};
 #[cfg(feature = "shuttle")]
-pub(crate) use shuttle::sync::atomic;
+pub use shuttle::sync::MutexGuard;
+#[cfg(feature = "shuttle")]
+pub use shuttle::sync::atomic;
 
 #[cfg(feature = "shuttle")]
 mod checked {
-    pub(crate) use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+    use shuttle::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
     /// The checker's lock with the face of the one that ships: a thread that panics ends the run, so there is no poison.
     #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+    pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
+        pub fn new(value: T) -> Self {
             Self(shuttle::sync::Mutex::new(value))
         }
 
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
         }
 
-        pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             self.0.try_lock().ok()
         }
     }
 
     #[derive(Debug, Default)]
-    pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
+    pub struct RwLock<T>(shuttle::sync::RwLock<T>);
 
     impl<T> RwLock<T> {
-        pub(crate) fn new(value: T) -> Self {
+        pub fn new(value: T) -> Self {
             Self(shuttle::sync::RwLock::new(value))
         }
 
-        pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
+        pub fn read(&self) -> RwLockReadGuard<'_, T> {
             self.0.read().unwrap_or_else(std::sync::PoisonError::into_inner)
         }
 
-        pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
+        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
             self.0.write().unwrap_or_else(std::sync::PoisonError::into_inner)
         }
     }

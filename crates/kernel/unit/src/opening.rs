@@ -1,0 +1,89 @@
+//! Becoming the owner of a unit.
+
+use crate::error::OpenError;
+use crate::ids::{EPOCH_MAX, epoch_of};
+use crate::root::{Root, Section};
+use crate::unit::Unit;
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use thalweg_base::{DecodeError, ObjectId};
+use thalweg_manifest::{self as manifest, Manifest};
+use thalweg_storage::{Storage, StorageError};
+
+/// A unit that was read and is not owned yet: nothing in it has changed.
+pub struct Opening {
+    storage: Arc<dyn Storage>,
+    manifest: Arc<dyn Manifest>,
+    /// The manifest's body as it was read; empty if there is none.
+    body: Bytes,
+    root: Root,
+    /// Every object that is there, ascending.
+    objects: Vec<ObjectId>,
+    /// Indexes that have looked at their sections.
+    known: BTreeSet<u8>,
+}
+
+impl Opening {
+    /// Reads the root. `decode` also reads the roots of earlier versions, as the one index wrote them that there was. Refuses a unit
+    /// that lacks its root, or has one from before objects that are there: these belong to something that is not known.
+    pub fn read(
+        storage: Arc<dyn Storage>,
+        manifest: Arc<dyn Manifest>,
+        decode: impl Fn(&[u8]) -> Result<Root, DecodeError>,
+    ) -> Result<Self, OpenError> {
+        let found = manifest.read()?;
+        let is_there = found.is_some();
+        let manifest::Root { epoch, body, .. } = found.unwrap_or_default();
+        let root = if body.is_empty() { Root::default() } else { decode(&body).map_err(OpenError::Root)? };
+        let objects = storage.list()?;
+        if !is_there && !objects.is_empty() {
+            return Err(OpenError::RootMissing { objects: objects.len() });
+        }
+        let epoch = epoch.max(root.epoch);
+        if let Some(newest) = objects.last().filter(|newest| epoch_of(**newest) > epoch) {
+            return Err(OpenError::OlderRoot { object: *newest, maker: epoch_of(*newest), epoch });
+        }
+        Ok(Self { storage, manifest, body, root, objects, known: BTreeSet::new() })
+    }
+
+    /// No owner has committed anything to the unit yet.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.body.is_empty()
+    }
+
+    /// The section of an index; `None` if it has none yet. Refuses a section that names an object which is not there.
+    pub fn section<S: Section>(&mut self) -> Result<Option<S>, OpenError> {
+        self.known.insert(S::INDEX.0);
+        let section: Option<S> = self.root.section().map_err(OpenError::Root)?;
+        let named = section.iter().flat_map(Section::objects);
+        match named.map(|(id, _)| id).find(|id| self.objects.binary_search(id).is_err()) {
+            Some(missing) => Err(StorageError::Missing(missing).into()),
+            None => Ok(section),
+        }
+    }
+
+    /// The fault that a start had: it removes what its root does not name before it owns the unit. For tests.
+    #[cfg(feature = "faults")]
+    pub fn remove_orphans_before_owning(&self, named: &[(ObjectId, u64)]) -> Result<(), OpenError> {
+        let is_orphan = |id: &&ObjectId| !named.iter().any(|(named, _)| named == *id);
+        Ok(self.objects.iter().filter(is_orphan).try_for_each(|orphan| self.storage.remove(*orphan))?)
+    }
+
+    /// Makes the caller the owner. Every index must have asked for its section before, so that nothing is taken for an orphan because
+    /// nobody reads what names it.
+    pub fn acquire(self) -> Result<Arc<Unit>, OpenError> {
+        if let Some(unknown) = self.root.sections.keys().find(|index| !self.known.contains(index)) {
+            return Err(OpenError::UnknownIndex(*unknown));
+        }
+        let acquired = self.manifest.acquire(self.root.epoch)?;
+        if acquired.body != self.body {
+            return Err(OpenError::Changed);
+        }
+        if acquired.epoch > EPOCH_MAX {
+            return Err(OpenError::Epochs(EPOCH_MAX));
+        }
+        Ok(Arc::new(Unit::of(self.storage, self.manifest, &acquired, self.root)))
+    }
+}

@@ -1,0 +1,223 @@
+//! The owner's state: the root in force, and the edits that replace it.
+//!
+//! Edits are made one at a time: change a copy of a section, commit the root to the manifest, put it in force, and remove the objects
+//! that it no longer names. Readers take a section as it is and keep it for one read; an object that an edit has dropped meanwhile is
+//! missing for them, and they start over with the new section.
+
+use crate::holds::{Cut, HeldCut, Holds};
+use crate::ids::{Ids, epoch_of};
+use crate::root::{Claim, Root, Section};
+use crate::sync::{Mutex, RwLock};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use thalweg_base::{Lsn, ObjectId};
+use thalweg_journal::Bounds;
+use thalweg_manifest::{self as manifest, Manifest, ManifestError};
+use thalweg_storage::{Storage, StorageError};
+
+/// An owned unit.
+pub struct Unit {
+    storage: Arc<dyn Storage>,
+    manifest: Arc<dyn Manifest>,
+    epoch: u64,
+    ids: Ids,
+    /// Held while an edit is made.
+    editing: Mutex<Editing>,
+    state: RwLock<Arc<State>>,
+    holds: Arc<Holds>,
+}
+
+/// The root in force, and what it names.
+#[derive(Clone, Debug, Default)]
+struct State {
+    root: Root,
+    /// By index, each object with its length in bytes.
+    objects: BTreeMap<u8, Arc<[(ObjectId, u64)]>>,
+}
+
+impl State {
+    fn objects(&self) -> impl Iterator<Item = (ObjectId, u64)> + '_ {
+        self.objects.values().flat_map(|objects| objects.iter().copied())
+    }
+}
+
+/// Where the manifest stands.
+struct Editing {
+    version: u64,
+    /// The body of an edit that failed: a restart may find it, or the root in force.
+    doubt: Option<Vec<u8>>,
+    /// Objects made for such edits. They go once a later edit is certain.
+    doubtful: Vec<ObjectId>,
+}
+
+/// Objects that an edit has made useless. They are removed by [`Unit::discard`].
+#[must_use]
+#[derive(Debug, Default)]
+pub struct Dropped(pub Vec<ObjectId>);
+
+impl Unit {
+    pub(crate) fn of(
+        storage: Arc<dyn Storage>,
+        manifest: Arc<dyn Manifest>,
+        acquired: &manifest::Root,
+        root: Root,
+    ) -> Self {
+        let root = Root { epoch: acquired.epoch, ..root };
+        Self {
+            holds: Arc::new(Holds::new(Arc::clone(&storage))),
+            storage,
+            manifest,
+            epoch: acquired.epoch,
+            ids: Ids::of(acquired.epoch),
+            editing: Mutex::new(Editing { version: acquired.version, doubt: None, doubtful: Vec::new() }),
+            state: RwLock::new(Arc::new(State { root, objects: BTreeMap::new() })),
+        }
+    }
+
+    #[must_use]
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
+    /// Above those of all owners before.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// What the journal must hold.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        self.state.read().root.bounds()
+    }
+
+    /// How far the journal is known to be durable.
+    #[must_use]
+    pub fn claim(&self) -> Claim {
+        self.state.read().root.claim
+    }
+
+    /// What the manifest holds now.
+    pub fn read_manifest(&self) -> Result<Option<manifest::Root>, ManifestError> {
+        self.manifest.read()
+    }
+
+    /// Has the manifest written once more if it has rotted.
+    pub fn mend_manifest(&self) {
+        let _editing = self.editing.lock();
+        if let Err(error) = self.manifest.load() {
+            tracing::error!(%error, "the manifest is damaged and could not be written once more");
+        }
+    }
+
+    /// An id that no object has had.
+    #[must_use]
+    pub fn new_object(&self) -> ObjectId {
+        self.ids.next()
+    }
+
+    /// Gives out ids for new objects.
+    pub fn object_ids(&self) -> impl FnMut() -> ObjectId + Send + 'static {
+        let ids = self.ids.clone();
+        move || ids.next()
+    }
+
+    /// Takes note of a section that is in force and of what it names, before the first edit.
+    pub(crate) fn enter<S: Section>(&self, section: &S) {
+        let mut state = self.state.write();
+        let mut entered = State::clone(&state);
+        entered.root.put(section);
+        entered.objects.insert(S::INDEX.0, section.objects().into());
+        *state = Arc::new(entered);
+    }
+
+    /// Commits a root with this section and claim, made with the objects `made`; then `put_in_force` is called, before anything is
+    /// removed. If it is certain that the edit was not made, `made` is removed again.
+    ///
+    /// After an `Io` error the edit counts as not made, although a restart may find it: the objects of both roots stay until a later
+    /// edit is certain, which starts from the root in force.
+    pub(crate) fn edit<S: Section>(
+        &self,
+        made: Vec<ObjectId>,
+        change: impl FnOnce(&mut Claim) -> S,
+        put_in_force: impl FnOnce(S),
+    ) -> Result<Dropped, ManifestError> {
+        let mut editing = self.editing.lock();
+        let before = Arc::clone(&self.state.read());
+        let mut after = State::clone(&before);
+        let section = change(&mut after.root.claim);
+        after.root.put(&section);
+        after.objects.insert(S::INDEX.0, section.objects().into());
+        let body = after.root.encode();
+        match self.resolve(&mut editing).and_then(|()| self.manifest.commit(self.epoch, editing.version, &body)) {
+            Ok(version) => editing.version = version,
+            Err(error) => {
+                if matches!(error, ManifestError::Io { .. }) {
+                    editing.doubt.get_or_insert(body);
+                    editing.doubtful.extend(made);
+                } else {
+                    self.holds.remove(&made);
+                }
+                return Err(error);
+            }
+        }
+        let doubtful = std::mem::take(&mut editing.doubtful);
+        let after = Arc::new(after);
+        *self.state.write() = Arc::clone(&after);
+        put_in_force(section);
+        drop(editing);
+
+        let named: HashSet<ObjectId> = after.objects().map(|(id, _)| id).collect();
+        let dropped = before.objects().map(|(id, _)| id).chain(doubtful).filter(|id| !named.contains(id));
+        Ok(Dropped(dropped.collect()))
+    }
+
+    /// Finds the manifest's version after an edit whose outcome is in doubt.
+    fn resolve(&self, editing: &mut Editing) -> Result<(), ManifestError> {
+        let Some(body) = &editing.doubt else { return Ok(()) };
+        let found = self.manifest.load()?.unwrap_or_default();
+        if found.epoch != self.epoch {
+            return Err(ManifestError::Fenced { epoch: self.epoch, found: found.epoch });
+        }
+        if found.version != editing.version {
+            let ours = found.version == editing.version + 1 && found.body == body;
+            if !ours {
+                return Err(ManifestError::Conflict { expected: editing.version, found: found.version });
+            }
+        }
+        (editing.version, editing.doubt) = (found.version, None);
+        Ok(())
+    }
+
+    /// Removes objects that no section names, at once or when nobody holds them any more.
+    pub fn discard(&self, objects: &[ObjectId]) {
+        self.holds.remove(objects);
+    }
+
+    /// Removes objects of earlier owners that no section in force names: leftovers of work that did not come to its commit. An earlier
+    /// owner that does not know yet that it is none may finish another one later, which then stays until the next call.
+    pub fn remove_orphans(&self) -> Result<(), StorageError> {
+        let named: HashSet<ObjectId> = self.state.read().objects().map(|(id, _)| id).collect();
+        for orphan in self.storage.list()? {
+            if epoch_of(orphan) < self.epoch && !named.contains(&orphan) {
+                self.holds.remove(&[orphan]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds what the root in force names.
+    pub fn hold(&self) -> HeldCut {
+        // Under the lock of the holds: an edit that drops an object of this root looks there after it.
+        HeldCut::take(&self.holds, || {
+            let state = self.state.read();
+            Cut { root: state.root.encode().into(), journal: state.root.bounds(), objects: state.objects().collect() }
+        })
+    }
+
+    /// The lowest floor of all indexes: the journal below can be given up.
+    #[must_use]
+    pub fn floor(&self) -> Lsn {
+        self.bounds().floor
+    }
+}
