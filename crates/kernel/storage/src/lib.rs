@@ -6,9 +6,13 @@
 mod file;
 mod handles;
 mod memory;
+#[cfg(feature = "testing")]
+mod slow;
 
 pub use file::FileStorage;
 pub use memory::MemoryStorage;
+#[cfg(feature = "testing")]
+pub use slow::SlowStorage;
 
 use bytes::Bytes;
 use std::ops::Range;
@@ -42,7 +46,8 @@ pub trait Storage: Send + Sync + 'static {
     /// The bytes of one range if no device has to be waited for.
     fn try_read(&self, object: ObjectId, range: Range<u64>) -> Option<Result<Bytes, StorageError>>;
 
-    /// The bytes of one range. A local backend blocks the caller and returns a resolved ticket: call it from an I/O thread.
+    /// The bytes of one range. A local backend blocks the caller and returns a resolved ticket: call it from an I/O thread. A remote
+    /// one returns at once, and resolves the ticket from a thread of its own.
     fn read(&self, object: ObjectId, range: Range<u64>) -> Ticket<Result<Bytes, StorageError>>;
 
     /// The object's length in bytes.
