@@ -1,14 +1,17 @@
 //! Immutable objects with a name, written once, read by ranges.
 //!
-//! [`FileStorage`] keeps one file per object; [`MemoryStorage`] keeps none. Both give the same answers: `tests/storage/contract.rs`
-//! asks them the same questions.
+//! [`FileStorage`] keeps one file per object; [`MemoryStorage`] keeps none; [`CachedStorage`] stands before a storage that is far
+//! away, and keeps a bounded local copy of what was read of it. All give the same answers: `tests/storage/contract.rs` asks them the
+//! same questions.
 
+mod cache;
 mod file;
 mod handles;
 mod memory;
 #[cfg(feature = "testing")]
 mod slow;
 
+pub use cache::{CacheError, CacheOptions, CacheStats, CachedStorage, StoreId, fuzz_cache_index};
 pub use file::FileStorage;
 pub use memory::MemoryStorage;
 #[cfg(feature = "testing")]

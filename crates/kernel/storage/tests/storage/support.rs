@@ -19,6 +19,7 @@ pub(crate) struct RamDisk {
 pub(crate) struct Counters {
     pub(crate) open: AtomicUsize,
     pub(crate) syncs: AtomicUsize,
+    pub(crate) read_bytes: AtomicUsize,
     /// Bytes that may still be written; zero means no bound.
     pub(crate) room: AtomicU64,
 }
@@ -34,6 +35,16 @@ impl RamDisk {
 
     pub(crate) fn names(&self) -> Vec<String> {
         self.files.lock().keys().cloned().collect()
+    }
+
+    /// The bytes of all files together.
+    pub(crate) fn used(&self) -> u64 {
+        self.files.lock().values().map(|content| content.lock().len() as u64).sum()
+    }
+
+    /// Changes the bytes of a file behind everybody's back.
+    pub(crate) fn tamper(&self, path: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut self.files.lock()[path].lock());
     }
 
     fn file(&self, content: &Content) -> Arc<dyn File> {
@@ -101,6 +112,7 @@ impl File for RamFile {
         let from = content.get(at as usize..).unwrap_or_default();
         let n = from.len().min(buf.len());
         buf[..n].copy_from_slice(&from[..n]);
+        self.counters.read_bytes.fetch_add(n, Ordering::Relaxed);
         Ok(n)
     }
 
