@@ -10,7 +10,7 @@
 //!   time and never a read.
 //! - The files of the cache folder never have more bytes than their bound. The blocks that are given up are those that were used
 //!   least of late; blocks that were read once, as by a scan, go before those that are read again and again.
-//! - What was cached is found again after a restart, also one after a kill or a power cut. Nothing is synced for that.
+//! - What was cached is found again after a restart, also one after a kill or a power cut. No block is synced for that.
 //!
 //! What it must not know: what objects contain, and how the remote storage is reached. One folder belongs to one cache of one
 //! process at a time: the lock of the data folder that it is in sees to that. `docs/format/cache.md` has the bytes.

@@ -137,3 +137,36 @@ impl Flights {
         self.0.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::gather::Assembly;
+    use super::*;
+
+    const KEY: BlockKey = BlockKey { object: ObjectId(1), block: 0 };
+
+    fn gather() -> Arc<Gather> {
+        Arc::new(Gather::new(Assembly::new(ObjectId(1), 0..1, 10), 1).0)
+    }
+
+    #[test]
+    fn an_answer_from_before_a_removal_reaches_its_reads_and_is_not_kept() {
+        let mut flights = Flights::default();
+        assert!(matches!(flights.join(KEY, &gather()), Joined::First));
+        assert!(matches!(flights.join(KEY, &gather()), Joined::Waiting));
+        flights.remove(ObjectId(1));
+        assert!(flights.is_removed(KEY));
+        let (waiters, filling) = flights.answered(KEY, Bytes::new(), true);
+        assert_eq!((waiters.len(), filling, flights.len()), (2, false, 0));
+    }
+
+    #[test]
+    fn a_block_whose_object_was_removed_while_it_was_written_is_not_made_resident() {
+        let mut flights = Flights::default();
+        flights.join(KEY, &gather());
+        assert!(flights.answered(KEY, Bytes::new(), true).1);
+        assert!(matches!(flights.join(KEY, &gather()), Joined::Bytes(_)));
+        flights.remove(ObjectId(1));
+        assert!(!flights.filled(KEY));
+    }
+}

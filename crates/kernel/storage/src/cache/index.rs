@@ -215,3 +215,53 @@ impl Index {
         (self.blocks.len() as u64, self.unused)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_that_was_asked_for_before_a_removal_is_not_remembered() {
+        let mut index = Index::new(20, 1);
+        let before = index.removals();
+        index.learn(ObjectId(1), 100, before);
+        assert_eq!(index.len(ObjectId(1)), Some(100));
+        index.remove(ObjectId(1), 10);
+        index.learn(ObjectId(1), 100, before);
+        assert_eq!(index.len(ObjectId(1)), None);
+    }
+
+    #[test]
+    fn removing_an_object_frees_its_slots_whether_or_not_its_length_is_known() {
+        for known in [true, false] {
+            let mut index = Index::new(20, 1);
+            for block in 0..10 {
+                let slot = index.hold().unwrap();
+                let object = ObjectId(u64::from(block % 2));
+                index.insert(BlockKey { object, block: block / 2 }, Place { slot, len: 10, crc: 0, stay: 0 });
+            }
+            if known {
+                index.learn(ObjectId(1), 50, 0);
+            }
+            index.remove(ObjectId(1), 10);
+            assert_eq!((index.blocks.len(), index.free.len()), (5, 5));
+        }
+    }
+
+    #[test]
+    fn a_slot_is_never_given_to_two() {
+        let mut index = Index::new(20, 3);
+        let mut held: Vec<u32> = Vec::new();
+        for n in 0..1000 {
+            let slot = index.hold().unwrap();
+            assert!(!held.contains(&slot), "slot {slot} is held already");
+            assert!(index.blocks.iter().all(|(_, place)| place.slot != slot), "slot {slot} is resident");
+            held.push(slot);
+            if held.len() == 3 {
+                let key = BlockKey { object: ObjectId(n % 50), block: 0 };
+                index.insert(key, Place { slot: held.remove(0), len: 1, crc: 0, stay: 0 });
+                index.release(held.remove(0));
+            }
+        }
+    }
+}

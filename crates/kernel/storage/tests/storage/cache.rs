@@ -165,7 +165,11 @@ fn readers_fills_and_evictions_on_many_threads_never_mix_bytes() {
             let (cache, objects) = (&cache, &objects);
             scope.spawn(move || {
                 let mut random = Rand64::new(seed);
-                for _ in 0..3000 {
+                for n in 0..3000 {
+                    // Else blocks could be read from memory before any of them is written.
+                    if n % 50 == 0 {
+                        cache.wait_idle();
+                    }
                     let id = random.rand_range(0..4);
                     let bytes = &objects[id as usize];
                     let start = random.rand_range(0..bytes.len() as u64);
@@ -243,6 +247,7 @@ fn a_range_outside_an_object_of_unknown_length_is_refused_with_its_length() {
 fn what_was_read_is_found_again_after_a_restart_without_reading_it_at_the_start() {
     let disk = RamDisk::new();
     let mut far = far(&*disk, options(500), 300 * BLOCK + 9);
+    let syncs = disk.counters().syncs.load(Ordering::Relaxed);
     far.cache.len(ObjectId(1)).unwrap();
     far.read(0..300 * BLOCK + 9);
     let asked = far.asked();
@@ -251,11 +256,13 @@ fn what_was_read_is_found_again_after_a_restart_without_reading_it_at_the_start(
     let read = disk.counters().read_bytes.load(Ordering::Relaxed) - before;
     assert!(read < 301 * 32 + 4096, "{read} bytes were read at the start");
     assert_eq!(far.cache.stats().blocks, 301);
-    // The length is known, too.
     far.read(0..300 * BLOCK + 9);
     let stats = far.cache.stats();
     assert_eq!((far.asked(), stats.hits, stats.misses), (asked, 301, 0));
-    assert_eq!(disk.counters().syncs.load(Ordering::Relaxed), 0, "nothing has to be synced for that");
+    // The length is known too, and not asked for.
+    far.slow.remove(ObjectId(1)).unwrap();
+    assert_eq!(far.cache.len(ObjectId(1)), Ok(300 * BLOCK + 9));
+    assert_eq!(disk.counters().syncs.load(Ordering::Relaxed), syncs, "no block has to be synced for that");
 }
 
 #[test]
@@ -313,6 +320,22 @@ fn a_damaged_index_costs_its_blocks_and_nothing_else() {
     disk.tamper("cache/cache.index", |bytes| bytes[4096..].rotate_left(32));
     far.reopen(&*disk, options(50));
     assert_eq!(far.cache.stats().blocks, 0);
+}
+
+#[test]
+fn an_index_that_cannot_be_read_costs_its_blocks_and_nothing_else() {
+    for read in [1, 2] {
+        let disk = RamDisk::new();
+        let mut far = far(&*disk, options(50), 10 * BLOCK);
+        far.block(1);
+        // The first read is that of the header, the second that of the entries.
+        disk.counters().fail_read.store(read, Ordering::Relaxed);
+        far.reopen(&*disk, options(50));
+        far.block(1);
+        far.block(1);
+        let stats = far.cache.stats();
+        assert_eq!((stats.hits, stats.misses, stats.turned_off), (1, 1, 0), "read {read}");
+    }
 }
 
 #[test]
@@ -478,6 +501,20 @@ fn a_removed_object_is_missing_though_its_blocks_were_cached() {
         assert_eq!(ticket.wait(), missing);
     }
     assert_eq!((far.cache.stats().blocks, far.cache.stats().in_flight), (0, 0));
+}
+
+#[test]
+fn an_object_that_is_removed_while_its_block_is_written_stays_removed() {
+    let disk = RamDisk::new();
+    let far = Arc::new(far(&*disk, options(50), 10 * BLOCK));
+    let remover = Arc::clone(&far);
+    // Also shows that nothing is locked while the disk writes.
+    *disk.counters().on_write.lock() = Some(Box::new(move || remover.cache.remove(ObjectId(1)).unwrap()));
+    far.block(3);
+    assert_eq!((far.cache.stats().blocks, far.cache.stats().in_flight), (0, 0));
+    let ticket = far.start(3 * BLOCK..3 * BLOCK + 1);
+    far.slow.answer_all();
+    assert_eq!(ticket.wait(), Err(StorageError::Missing(ObjectId(1))));
 }
 
 #[test]

@@ -32,10 +32,11 @@ struct World {
     objects: BTreeMap<u64, Vec<u8>>,
     removed: Vec<u64>,
     asked: Vec<Asked>,
-    /// Errors that the remote storage was told to give and that nobody has met yet.
+    /// Errors that the remote storage was told to give.
     errors: u64,
+    stores: u8,
     totals: CacheStats,
-    /// What was answered, and by whom: equal for two runs with one seed.
+    /// What was answered: equal for two runs with one seed.
     trace: Vec<u64>,
 }
 
@@ -49,7 +50,7 @@ impl World {
         let blocks = 17 + random.rand_range(0..60);
         let capacity_bytes = 8192 + blocks * (BLOCK + 32) + random.rand_range(0..BLOCK);
         let mut options =
-            CacheOptions { block_bytes: 512, threads: 0, ..CacheOptions::new(StoreId([3; 16]), capacity_bytes) };
+            CacheOptions { block_bytes: 512, threads: 0, ..CacheOptions::new(StoreId([0; 16]), capacity_bytes) };
         if random.rand_range(0..4) == 0 {
             options.queued_fill_bytes_max = 4096;
             options.queued_reads_max = 1;
@@ -67,6 +68,7 @@ impl World {
             removed: Vec::new(),
             asked: Vec::new(),
             errors: 0,
+            stores: 0,
             totals: CacheStats::default(),
             trace: Vec::new(),
         }
@@ -101,7 +103,8 @@ impl World {
     fn put(&mut self) {
         let id = self.objects.len() as u64 + 1;
         let len = self.upto(30) * self.upto(BLOCK);
-        let bytes: Vec<u8> = (0..len).map(|at| (at * 7 + (at >> 9) + id * 31) as u8).collect();
+        let bytes: Vec<u8> =
+            (0..len).map(|at| (at * 7 + (at >> 9) + id * 31 + u64::from(self.stores) * 97) as u8).collect();
         // Some objects are made by another process, and not through this cache.
         let storage: &dyn Storage = if self.random.rand_range(0..2) == 0 { &self.cache } else { &*self.remote };
         let mut writer = storage.create(ObjectId(id)).unwrap();
@@ -231,19 +234,46 @@ impl World {
             self.disk.crash_kill();
         }
         self.disk.heal();
-        // The bound may be another one.
+        // The bound may be another one, and the storage too.
         if self.upto(4) == 0 {
             self.options.capacity_bytes = 8192 + (17 + self.upto(60)) * (BLOCK + 32);
+        }
+        if self.upto(12) == 0 {
+            self.change_store();
+        }
+        // The process may die while it opens the folder.
+        for _ in 0..self.upto(3) {
+            let changes = self.upto(8);
+            self.disk.stop_after(changes);
+            self.cache = CachedStorage::open(self.remote.clone(), &self.disk, "cache", self.options).unwrap();
+            if self.upto(2) == 0 {
+                self.disk.crash_kill()
+            } else {
+                self.disk.crash_power()
+            }
+            self.disk.heal();
         }
         self.cache = CachedStorage::open(self.remote.clone(), &self.disk, "cache", self.options).unwrap();
         assert_eq!(self.cache.stats().turned_off, 0, "the disk is healthy");
         self.totals.blocks += self.cache.stats().blocks;
         // After a restart the root says which objects there are; the cache may still have blocks of others.
         for object in std::mem::take(&mut self.removed) {
-            self.objects.insert(object, Vec::new());
             self.cache.remove(ObjectId(object)).unwrap();
             self.removed.push(object);
         }
+    }
+
+    /// Another storage, with other objects under the same ids.
+    fn change_store(&mut self) {
+        self.remote.answer_all();
+        self.collect();
+        assert!(self.asked.is_empty(), "a read was never answered");
+        self.stores += 1;
+        self.options.store = StoreId([self.stores; 16]);
+        self.remote = Arc::new(SlowStorage::held(Arc::new(MemoryStorage::new()), u64::from(self.stores)));
+        self.objects.clear();
+        self.removed.clear();
+        self.errors = 0;
     }
 
     fn check_bound(&self) {

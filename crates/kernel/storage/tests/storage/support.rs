@@ -20,6 +20,10 @@ pub(crate) struct Counters {
     pub(crate) open: AtomicUsize,
     pub(crate) syncs: AtomicUsize,
     pub(crate) read_bytes: AtomicUsize,
+    /// The read with this number from now on fails; zero means none.
+    pub(crate) fail_read: AtomicUsize,
+    /// Runs before the next write.
+    pub(crate) on_write: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Bytes that may still be written; zero means no bound.
     pub(crate) room: AtomicU64,
 }
@@ -108,6 +112,9 @@ impl Drop for RamFile {
 
 impl File for RamFile {
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        if self.counters.fail_read.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) == Ok(1) {
+            return Err(io::Error::other("a read that fails"));
+        }
         let content = self.content.lock();
         let from = content.get(at as usize..).unwrap_or_default();
         let n = from.len().min(buf.len());
@@ -121,6 +128,8 @@ impl File for RamFile {
     }
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        let on_write = self.counters.on_write.lock().take();
+        on_write.into_iter().for_each(|act| act());
         let room = self.counters.room.load(Ordering::Relaxed);
         if room > 0 {
             if buf.len() as u64 >= room {
