@@ -5,7 +5,7 @@
 //! one range. It promises:
 //!
 //! - A read never waits for the remote storage: it returns a ticket, which the remote answer resolves.
-//! - A block that many read is asked for once; an error reaches all who wait for it, and is not kept.
+//! - A block that many read is asked for once; an error reaches all reads that wait for it, and is not kept.
 //! - No local byte is believed before its checksum was looked at. A local block that is damaged, and a local disk that fails, cost
 //!   time and never a read.
 //! - The files of the cache folder never have more bytes than their bound. The blocks that are given up are those that were used

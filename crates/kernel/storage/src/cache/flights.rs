@@ -128,7 +128,7 @@ impl Flights {
         });
     }
 
-    /// Nothing is written any more: only what is asked for stays.
+    /// The local disk takes no more blocks: only flights that wait for an answer stay.
     pub(crate) fn drop_filling(&mut self) {
         self.0.retain(|_, flight| matches!(flight, Flight::Asked { .. }));
     }
