@@ -1,14 +1,21 @@
 //! Immutable objects with a name, written once, read by ranges.
 //!
-//! [`FileStorage`] keeps one file per object; [`MemoryStorage`] keeps none. Both give the same answers: `tests/storage/contract.rs`
-//! asks them the same questions.
+//! [`FileStorage`] keeps one file per object; [`MemoryStorage`] keeps none; [`CachedStorage`] stands before a storage that is far
+//! away, and keeps a bounded local copy of what was read of it. All give the same answers: `tests/storage/contract.rs` asks them the
+//! same questions.
 
+mod cache;
 mod file;
 mod handles;
 mod memory;
+#[cfg(feature = "testing")]
+mod slow;
 
+pub use cache::{CacheError, CacheOptions, CacheStats, CachedStorage, StoreId, fuzz_cache_index};
 pub use file::FileStorage;
 pub use memory::MemoryStorage;
+#[cfg(feature = "testing")]
+pub use slow::SlowStorage;
 
 use bytes::Bytes;
 use std::ops::Range;
@@ -42,7 +49,8 @@ pub trait Storage: Send + Sync + 'static {
     /// The bytes of one range if no device has to be waited for.
     fn try_read(&self, object: ObjectId, range: Range<u64>) -> Option<Result<Bytes, StorageError>>;
 
-    /// The bytes of one range. A local backend blocks the caller and returns a resolved ticket: call it from an I/O thread.
+    /// The bytes of one range. A local backend blocks the caller and returns a resolved ticket: call it from an I/O thread. A remote
+    /// one returns at once, and resolves the ticket from a thread of its own.
     fn read(&self, object: ObjectId, range: Range<u64>) -> Ticket<Result<Bytes, StorageError>>;
 
     /// The object's length in bytes.

@@ -19,6 +19,11 @@ pub(crate) struct RamDisk {
 pub(crate) struct Counters {
     pub(crate) open: AtomicUsize,
     pub(crate) syncs: AtomicUsize,
+    pub(crate) read_bytes: AtomicUsize,
+    /// The read with this number from now on fails; zero means none.
+    pub(crate) fail_read: AtomicUsize,
+    /// Runs before the next write.
+    pub(crate) on_write: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// Bytes that may still be written; zero means no bound.
     pub(crate) room: AtomicU64,
 }
@@ -34,6 +39,16 @@ impl RamDisk {
 
     pub(crate) fn names(&self) -> Vec<String> {
         self.files.lock().keys().cloned().collect()
+    }
+
+    /// The bytes of all files together.
+    pub(crate) fn used(&self) -> u64 {
+        self.files.lock().values().map(|content| content.lock().len() as u64).sum()
+    }
+
+    /// Changes the bytes of a file behind everybody's back.
+    pub(crate) fn tamper(&self, path: &str, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut self.files.lock()[path].lock());
     }
 
     fn file(&self, content: &Content) -> Arc<dyn File> {
@@ -97,10 +112,14 @@ impl Drop for RamFile {
 
 impl File for RamFile {
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        if self.counters.fail_read.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)) == Ok(1) {
+            return Err(io::Error::other("a read that fails"));
+        }
         let content = self.content.lock();
         let from = content.get(at as usize..).unwrap_or_default();
         let n = from.len().min(buf.len());
         buf[..n].copy_from_slice(&from[..n]);
+        self.counters.read_bytes.fetch_add(n, Ordering::Relaxed);
         Ok(n)
     }
 
@@ -109,6 +128,8 @@ impl File for RamFile {
     }
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        let on_write = self.counters.on_write.lock().take();
+        on_write.into_iter().for_each(|act| act());
         let room = self.counters.room.load(Ordering::Relaxed);
         if room > 0 {
             if buf.len() as u64 >= room {
