@@ -7,10 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_disk::{Disk, RealDisk};
-use thalweg_journal::{FileJournal, Journal, Opened, Options};
-use thalweg_log::{Attachment, Logs, LogsOptions, Loss};
-use thalweg_manifest::FileManifest;
-use thalweg_storage::FileStorage;
+use thalweg_journal::{FileJournal, Opened, Options};
+use thalweg_log::{Attachment, FileUnit, Logs, LogsOptions, Loss};
+pub(crate) use thalweg_log::{MANIFEST, OBJECTS};
 
 /// What was acknowledged as buffered reaches the disk after this time or these bytes at the latest.
 const BUFFERED_SYNC_AFTER: Duration = Duration::from_millis(200);
@@ -19,10 +18,6 @@ const BUFFERED_SYNC_BYTES: u64 = 16 << 20;
 /// they are sent.
 const DERIVED_WINDOW_BYTES: usize = 8 << 20;
 const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
-
-/// Where the kernel's parts lie in a data folder.
-pub(crate) const OBJECTS: &str = "objects";
-pub(crate) const MANIFEST: &str = "manifest/root";
 
 /// One kernel unit: what an engine stands on.
 pub(crate) struct Kernel<A: Attachment> {
@@ -71,24 +66,13 @@ impl<A: Attachment> Kernel<A> {
             .with_context(|| format!("{} holds only what is made again: it can be removed", path.display()))
     }
 
-    fn open_unit(path: &Path, journal_options: Options, logs_options: LogsOptions, loss: Loss) -> anyhow::Result<Self> {
+    fn open_unit(path: &Path, journal: Options, logs: LogsOptions, loss: Loss) -> anyhow::Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(path).context("cannot open the data folder")?);
-        let storage = FileStorage::open(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?;
-        let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST).context("cannot open the manifest")?;
-        let mut opened: Option<Arc<FileJournal>> = None;
-        let logs = Logs::open(logs_options, Arc::new(storage), Arc::new(manifest), loss, |bounds, replay| {
-            let journal =
-                FileJournal::open(Arc::clone(&disk), journal_options, bounds, &mut |at, bytes| replay(at, bytes));
-            let journal = Arc::new(journal.map_err(|error| error.to_string())?);
-            opened = Some(Arc::clone(&journal));
-            Ok(journal as Arc<dyn Journal>)
-        })
-        .context("cannot recover the data folder")?;
-        let journal = opened.context("the journal was not opened")?;
+        let FileUnit { disk, journal, logs } = FileUnit::open(disk, journal, logs, loss)?;
         let Opened { end, segments, .. } = journal.opened();
         tracing::info!(folder = %path.display(), streams = logs.len(), segments, %end, "the data is open");
         journal.start_writer().context("cannot start the journal's writer")?;
-        Ok(Self { disk, journal, logs: Arc::new(logs) })
+        Ok(Self { disk, journal, logs })
     }
 }
 
