@@ -6,9 +6,9 @@ use anyhow::Context;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use thalweg_disk::{Disk, RealDisk};
-use thalweg_journal::{FileJournal, Opened, Options};
-use thalweg_log::{Attachment, FileUnit, Logs, LogsOptions, Loss};
+use thalweg_disk::RealDisk;
+use thalweg_journal::{Opened, Options};
+use thalweg_log::{Attachment, FileUnit, LogsOptions, Loss};
 pub(crate) use thalweg_log::{MANIFEST, OBJECTS};
 
 /// What was acknowledged as buffered reaches the disk after this time or these bytes at the latest.
@@ -19,69 +19,55 @@ const BUFFERED_SYNC_BYTES: u64 = 16 << 20;
 const DERIVED_WINDOW_BYTES: usize = 8 << 20;
 const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
 
-/// One kernel unit: what an engine stands on.
-pub(crate) struct Kernel<A: Attachment> {
-    pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) journal: Arc<FileJournal>,
-    pub(crate) logs: Arc<Logs<A>>,
+/// Opens the unit of the data folder itself, or makes it, and recovers.
+pub(crate) fn open<A: Attachment>(folder: &Folder, config: &Config) -> anyhow::Result<FileUnit<A>> {
+    let mut logs_options = logs_options(config);
+    let loss = folder.loss();
+    match loss {
+        Loss::Nothing => {}
+        Loss::Buffered => tracing::info!("the machine went down: buffered streams get a new incarnation"),
+        Loss::Unsaid => tracing::warn!(
+            "the machine went down under a buffered server: every stream that is not durable gets a new incarnation"
+        ),
+        Loss::Everything => {
+            tracing::info!("positions may have been given out for other bytes: every stream gets a new incarnation");
+            logs_options.ids_from = fresh_ids()?;
+        }
+    }
+    if folder.was_served() && !folder.path().join(MANIFEST).exists() {
+        anyhow::bail!(
+            "{} is missing, but a server has run on this folder: restore a backup into a new one",
+            folder.path().join(MANIFEST).display()
+        );
+    }
+    open_unit(folder.path(), journal_options(config)?, logs_options, loss)
+        .context("`thalweg check` reads all of the data folder and says what is wrong")
 }
 
-impl<A: Attachment> Kernel<A> {
-    /// Opens what is there, or makes it, and recovers.
-    pub(crate) fn open(folder: &Folder, config: &Config) -> anyhow::Result<Self> {
-        let mut logs_options = logs_options(config);
-        let loss = folder.loss();
-        match loss {
-            Loss::Nothing => {}
-            Loss::Buffered => tracing::info!("the machine went down: buffered streams get a new incarnation"),
-            Loss::Unsaid => tracing::warn!(
-                "the machine went down under a buffered server: every stream that is not durable gets a new incarnation"
-            ),
-            Loss::Everything => {
-                tracing::info!(
-                    "positions may have been given out for other bytes: every stream gets a new incarnation"
-                );
-                logs_options.ids_from = fresh_ids()?;
-            }
-        }
-        if folder.was_served() && !folder.path().join(MANIFEST).exists() {
-            anyhow::bail!(
-                "{} is missing, but a server has run on this folder: restore a backup into a new one",
-                folder.path().join(MANIFEST).display()
-            );
-        }
-        Self::open_unit(folder.path(), journal_options(config)?, logs_options, loss)
-            .context("`thalweg check` reads all of the data folder and says what is wrong")
-    }
-
-    /// Opens a unit beside that of the streams, whose data can be made again. It is always durable: who shows something earlier
-    /// does so by itself.
-    pub(crate) fn open_derived(path: &Path, config: &Config) -> anyhow::Result<Self> {
-        crate::folder::make(path).with_context(|| format!("cannot make {}", path.display()))?;
-        let mut journal = journal_options(config)?;
-        journal.window_bytes = journal.window_bytes.min(DERIVED_WINDOW_BYTES);
-        let mut logs = logs_options(config);
-        (logs.durability, logs.chunk_bytes) = (thalweg_base::Durability::Durable, DERIVED_CHUNK_BYTES);
-        Self::open_unit(path, journal, logs, Loss::Nothing)
-            .with_context(|| format!("{} holds only what is made again: it can be removed", path.display()))
-    }
-
-    fn open_unit(path: &Path, journal: Options, logs: LogsOptions, loss: Loss) -> anyhow::Result<Self> {
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(path).context("cannot open the data folder")?);
-        let FileUnit { disk, journal, logs } = FileUnit::open(disk, journal, logs, loss)?;
-        let Opened { end, segments, .. } = journal.opened();
-        tracing::info!(folder = %path.display(), streams = logs.len(), segments, %end, "the data is open");
-        journal.start_writer().context("cannot start the journal's writer")?;
-        Ok(Self { disk, journal, logs })
-    }
+/// Opens a unit beside that of the streams, whose data can be made again. It is always durable: who shows something earlier
+/// does so by itself.
+pub(crate) fn open_derived<A: Attachment>(path: &Path, config: &Config) -> anyhow::Result<FileUnit<A>> {
+    crate::folder::make(path).with_context(|| format!("cannot make {}", path.display()))?;
+    let mut journal = journal_options(config)?;
+    journal.window_bytes = journal.window_bytes.min(DERIVED_WINDOW_BYTES);
+    let mut logs = logs_options(config);
+    (logs.durability, logs.chunk_bytes) = (thalweg_base::Durability::Durable, DERIVED_CHUNK_BYTES);
+    open_unit(path, journal, logs, Loss::Nothing)
+        .with_context(|| format!("{} holds only what is made again: it can be removed", path.display()))
 }
 
-impl<A: Attachment> Kernel<A> {
-    /// Ends the unit with everything on the disk, and with a root that says how far that is.
-    pub(crate) fn close(&self) -> anyhow::Result<()> {
-        self.journal.close().context("the journal could not be closed")?;
-        self.logs.close().context("the manifest could not be written")
-    }
+fn open_unit<A: Attachment>(
+    path: &Path,
+    journal: Options,
+    logs: LogsOptions,
+    loss: Loss,
+) -> anyhow::Result<FileUnit<A>> {
+    let disk = Arc::new(RealDisk::open(path).context("cannot open the data folder")?);
+    let unit = FileUnit::open(disk, journal, logs, loss)?;
+    let Opened { end, segments, .. } = unit.journal.opened();
+    tracing::info!(folder = %path.display(), streams = unit.logs.len(), segments, %end, "the data is open");
+    unit.journal.start_writer().context("cannot start the journal's writer")?;
+    Ok(unit)
 }
 
 /// Log ids for a history that begins with a restore: what was written after the backup, or by another restore of it, may have used
