@@ -8,7 +8,9 @@ use crate::http::{Front, Health, Vitals};
 use crate::scrub::{Scrubber, Scrubs};
 use crate::vitals::ServerVitals;
 use std::time::Duration;
-use thalweg_streams::Streams;
+use thalweg_journal::{Class, Journal, Options};
+use thalweg_log::{FileUnit, LogsOptions, Loss};
+use thalweg_streams::{StreamState, Streams};
 use thalweg_wire::http::{Body, Headers, Method, Service, Waker};
 
 /// All of a server but its sockets and its background work, on a folder of its own.
@@ -230,4 +232,25 @@ fn health_says_what_an_engine_cannot_do() {
     rig.streams.kernel.logs.set_low_on_space(true);
     let Health::Down(why) = rig.vitals.health() else { panic!("it is well") };
     assert_eq!(why, "the disk is full: appends are refused, reads and deletes work");
+}
+
+#[test]
+fn health_names_the_unit_whose_journal_has_stopped() {
+    let disk = thalweg_sim::SimDisk::new(1);
+    let unit = FileUnit::<StreamState>::open(
+        Arc::new(disk.clone()),
+        Options::default(),
+        LogsOptions::default(),
+        Loss::Nothing,
+    )
+    .unwrap();
+    let (main, derived) = (Unit::main("streams", &unit, 0), Unit::derived("shapes", "shapes/", &unit));
+    assert_eq!((main.health(), derived.health()), (Ok(()), Ok(())));
+    unit.journal.append(Class::User, &[b"a frame"]).unwrap();
+    disk.fail_next_sync();
+    unit.journal.step().unwrap_err();
+    let why = main.health().unwrap_err();
+    assert_eq!(derived.health().unwrap_err(), format!("shapes: {why}"));
+    let poisoned = |unit: &Unit| unit.families().into_iter().find(|family| family.0 == "journal_poisoned").unwrap().3;
+    assert_eq!((poisoned(&main), poisoned(&derived)), (1.0, 1.0));
 }
