@@ -51,7 +51,7 @@ function read(text, own) {
       sample.buckets.push([bound === "+Inf" ? Infinity : Number(bound), Number(value)])
     } else if (name === "thalweg_info") {
       sample.version = /version="([^"]*)"/.exec(labels)?.[1]
-    } else if (name) {
+    } else if (name && !labels?.includes('unit="')) { // the figures drawn here are those of the streams' unit, which has no label
       sample[name] = Number(value)
     }
   }

@@ -1,6 +1,6 @@
 //! Work beside the requests: one thread per kind, so that none waits for another.
 
-use crate::kernel::Kernel;
+use crate::host::{Unit, UnitLogs};
 use crate::reload::Reload;
 use crate::reserve::Reserve;
 use crate::scrub::Scrubber;
@@ -10,8 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thalweg_base::Millis;
 use thalweg_journal::FileJournal;
-use thalweg_log::{Attachment, Logs, UpkeepError, When};
-use thalweg_streams::Streams;
+use thalweg_log::{UpkeepError, When};
 
 /// How often each kind looks for work.
 const SETTLE_EVERY: Duration = Duration::from_millis(100);
@@ -19,7 +18,6 @@ const MERGE_EVERY: Duration = Duration::from_millis(100);
 /// One segment is ready ahead; at this rate it is used up before the next look, and appends wait.
 const SEGMENT_BYTES_PER_MS: u64 = 512 << 10;
 const RELOAD_EVERY: Duration = Duration::from_millis(500);
-const TICK_EVERY: Duration = Duration::from_millis(100);
 const SCRUB_EVERY: Duration = Duration::from_millis(100);
 /// How long a kind rests after an error.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -56,20 +54,20 @@ impl Background {
     }
 
     /// Keeps a kernel unit in order: segments ready ahead, settling, merging, reclaiming, a reserve for a full disk.
-    pub(crate) fn keep<A: Attachment + Sync>(
+    pub(crate) fn keep(
         &mut self,
-        kernel: &Kernel<A>,
+        unit: &Unit,
         reserve: Reserve,
         settle: bool,
         segment_bytes: u64,
     ) -> std::io::Result<()> {
-        let journal: Arc<FileJournal> = Arc::clone(&kernel.journal);
+        let journal: Arc<FileJournal> = Arc::clone(&unit.journal);
         let prepare_every = Duration::from_millis((segment_bytes / SEGMENT_BYTES_PER_MS).clamp(5, 100));
         self.every("prepare", prepare_every, move || {
             if journal.wants_prepare() { journal.prepare().map(|()| Done::Nothing) } else { Ok(Done::Nothing) }
         })?;
         if settle {
-            let logs = Arc::clone(&kernel.logs);
+            let logs = Arc::clone(&unit.logs);
             self.every("settle", SETTLE_EVERY, move || {
                 if logs.is_low_on_space() {
                     return Ok(Done::Nothing);
@@ -80,19 +78,10 @@ impl Background {
                 }
                 done.map(Done::from)
             })?;
-            let mut space = Space { logs: Arc::clone(&kernel.logs), reserve };
+            let mut space = Space { logs: Arc::clone(&unit.logs), reserve };
             self.every("merge", MERGE_EVERY, move || space.step())?;
         }
         Ok(())
-    }
-
-    /// Lets streams expire.
-    pub(crate) fn tick(&mut self, streams: &Arc<Streams>) -> std::io::Result<()> {
-        let ticking = Arc::clone(streams);
-        self.every("tick", TICK_EVERY, move || {
-            ticking.tick(now());
-            Ok::<_, UpkeepError>(Done::Nothing)
-        })
     }
 
     /// Reads what is stored and looks for damage.
@@ -111,7 +100,7 @@ impl Background {
     }
 
     /// Starts a thread that calls `work` again and again: at once after it did something, else after `pause`.
-    fn every<E: std::fmt::Display>(
+    pub(crate) fn every<E: std::fmt::Display>(
         &mut self,
         name: &'static str,
         pause: Duration,
@@ -149,7 +138,8 @@ impl Background {
     }
 }
 
-enum Done {
+/// What a turn of background work has done.
+pub(crate) enum Done {
     Something,
     Nothing,
     /// Work was done; the next turn is after this pause.
@@ -163,12 +153,12 @@ impl From<bool> for Done {
 }
 
 /// Merging and reclaiming, and what happens when the disk is full.
-struct Space<A: Attachment> {
-    logs: Arc<Logs<A>>,
+struct Space {
+    logs: Arc<dyn UnitLogs>,
     reserve: Reserve,
 }
 
-impl<A: Attachment> Space<A> {
+impl Space {
     fn step(&mut self) -> Result<Done, UpkeepError> {
         if self.logs.is_low_on_space() {
             return self.relieve();

@@ -404,8 +404,8 @@ mod tests {
     fn a_newer_format_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         Folder::take(dir.path()).unwrap().note_served();
-        fs::write(dir.path().join("FORMAT"), "4\n").unwrap();
-        assert!(refusal(dir.path()).contains("format 4"));
+        fs::write(dir.path().join("FORMAT"), format!("{}\n", FORMAT + 1)).unwrap();
+        assert!(refusal(dir.path()).contains(&format!("format {}", FORMAT + 1)));
     }
 
     #[test]
@@ -416,7 +416,7 @@ mod tests {
         drop(Folder::take_existing(dir.path()).unwrap());
         assert_eq!(fs::read_to_string(dir.path().join("FORMAT")).unwrap(), "1\n", "looking changes nothing");
         drop(Folder::take(dir.path()).unwrap());
-        assert_eq!(fs::read_to_string(dir.path().join("FORMAT")).unwrap(), "3\n");
+        assert_eq!(fs::read_to_string(dir.path().join("FORMAT")).unwrap(), format!("{FORMAT}\n"));
     }
 
     #[test]

@@ -6,11 +6,10 @@ use anyhow::Context;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use thalweg_disk::{Disk, RealDisk};
-use thalweg_journal::{FileJournal, Journal, Opened, Options};
-use thalweg_log::{Attachment, Logs, LogsOptions, Loss};
-use thalweg_manifest::FileManifest;
-use thalweg_storage::FileStorage;
+use thalweg_disk::RealDisk;
+use thalweg_journal::{Opened, Options};
+use thalweg_log::{Attachment, FileUnit, LogsOptions, Loss};
+pub(crate) use thalweg_log::{MANIFEST, OBJECTS};
 
 /// What was acknowledged as buffered reaches the disk after this time or these bytes at the latest.
 const BUFFERED_SYNC_AFTER: Duration = Duration::from_millis(200);
@@ -20,85 +19,55 @@ const BUFFERED_SYNC_BYTES: u64 = 16 << 20;
 const DERIVED_WINDOW_BYTES: usize = 8 << 20;
 const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
 
-/// Where the kernel's parts lie in a data folder.
-pub(crate) const OBJECTS: &str = "objects";
-pub(crate) const MANIFEST: &str = "manifest/root";
-
-/// One kernel unit: what an engine stands on.
-pub(crate) struct Kernel<A: Attachment> {
-    pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) journal: Arc<FileJournal>,
-    pub(crate) logs: Arc<Logs<A>>,
+/// Opens the unit of the data folder itself, or makes it, and recovers.
+pub(crate) fn open<A: Attachment>(folder: &Folder, config: &Config) -> anyhow::Result<FileUnit<A>> {
+    let mut logs_options = logs_options(config);
+    let loss = folder.loss();
+    match loss {
+        Loss::Nothing => {}
+        Loss::Buffered => tracing::info!("the machine went down: buffered streams get a new incarnation"),
+        Loss::Unsaid => tracing::warn!(
+            "the machine went down under a buffered server: every stream that is not durable gets a new incarnation"
+        ),
+        Loss::Everything => {
+            tracing::info!("positions may have been given out for other bytes: every stream gets a new incarnation");
+            logs_options.ids_from = fresh_ids()?;
+        }
+    }
+    if folder.was_served() && !folder.path().join(MANIFEST).exists() {
+        anyhow::bail!(
+            "{} is missing, but a server has run on this folder: restore a backup into a new one",
+            folder.path().join(MANIFEST).display()
+        );
+    }
+    open_unit(folder.path(), journal_options(config)?, logs_options, loss)
+        .context("`thalweg check` reads all of the data folder and says what is wrong")
 }
 
-impl<A: Attachment> Kernel<A> {
-    /// Opens what is there, or makes it, and recovers.
-    pub(crate) fn open(folder: &Folder, config: &Config) -> anyhow::Result<Self> {
-        let mut logs_options = logs_options(config);
-        let loss = folder.loss();
-        match loss {
-            Loss::Nothing => {}
-            Loss::Buffered => tracing::info!("the machine went down: buffered streams get a new incarnation"),
-            Loss::Unsaid => tracing::warn!(
-                "the machine went down under a buffered server: every stream that is not durable gets a new incarnation"
-            ),
-            Loss::Everything => {
-                tracing::info!(
-                    "positions may have been given out for other bytes: every stream gets a new incarnation"
-                );
-                logs_options.ids_from = fresh_ids()?;
-            }
-        }
-        if folder.was_served() && !folder.path().join(MANIFEST).exists() {
-            anyhow::bail!(
-                "{} is missing, but a server has run on this folder: restore a backup into a new one",
-                folder.path().join(MANIFEST).display()
-            );
-        }
-        Self::open_unit(folder.path(), journal_options(config)?, logs_options, loss)
-            .context("`thalweg check` reads all of the data folder and says what is wrong")
-    }
-
-    /// Opens a unit beside that of the streams, whose data can be made again. It is always durable: who shows something earlier
-    /// does so by itself.
-    pub(crate) fn open_derived(path: &Path, config: &Config) -> anyhow::Result<Self> {
-        crate::folder::make(path).with_context(|| format!("cannot make {}", path.display()))?;
-        let mut journal = journal_options(config)?;
-        journal.window_bytes = journal.window_bytes.min(DERIVED_WINDOW_BYTES);
-        let mut logs = logs_options(config);
-        (logs.durability, logs.chunk_bytes) = (thalweg_base::Durability::Durable, DERIVED_CHUNK_BYTES);
-        Self::open_unit(path, journal, logs, Loss::Nothing)
-            .with_context(|| format!("{} holds only what is made again: it can be removed", path.display()))
-    }
-
-    fn open_unit(path: &Path, journal_options: Options, logs_options: LogsOptions, loss: Loss) -> anyhow::Result<Self> {
-        let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(path).context("cannot open the data folder")?);
-        let storage = FileStorage::open(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?;
-        let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST, crate::folder::random()?)
-            .context("cannot open the manifest")?;
-        let mut opened: Option<Arc<FileJournal>> = None;
-        let logs = Logs::open(logs_options, Arc::new(storage), Arc::new(manifest), loss, |bounds, replay| {
-            let journal =
-                FileJournal::open(Arc::clone(&disk), journal_options, bounds, &mut |at, bytes| replay(at, bytes));
-            let journal = Arc::new(journal.map_err(|error| error.to_string())?);
-            opened = Some(Arc::clone(&journal));
-            Ok(journal as Arc<dyn Journal>)
-        })
-        .context("cannot recover the data folder")?;
-        let journal = opened.context("the journal was not opened")?;
-        let Opened { end, segments, .. } = journal.opened();
-        tracing::info!(folder = %path.display(), streams = logs.len(), segments, %end, "the data is open");
-        journal.start_writer().context("cannot start the journal's writer")?;
-        Ok(Self { disk, journal, logs: Arc::new(logs) })
-    }
+/// Opens a unit beside that of the streams, whose data can be made again. It is always durable: who shows something earlier
+/// does so by itself.
+pub(crate) fn open_derived<A: Attachment>(path: &Path, config: &Config) -> anyhow::Result<FileUnit<A>> {
+    crate::folder::make(path).with_context(|| format!("cannot make {}", path.display()))?;
+    let mut journal = journal_options(config)?;
+    journal.window_bytes = journal.window_bytes.min(DERIVED_WINDOW_BYTES);
+    let mut logs = logs_options(config);
+    (logs.durability, logs.chunk_bytes) = (thalweg_base::Durability::Durable, DERIVED_CHUNK_BYTES);
+    open_unit(path, journal, logs, Loss::Nothing)
+        .with_context(|| format!("{} holds only what is made again: it can be removed", path.display()))
 }
 
-impl<A: Attachment> Kernel<A> {
-    /// Ends the unit with everything on the disk, and with a root that says how far that is.
-    pub(crate) fn close(&self) -> anyhow::Result<()> {
-        self.journal.close().context("the journal could not be closed")?;
-        self.logs.close().context("the manifest could not be written")
-    }
+fn open_unit<A: Attachment>(
+    path: &Path,
+    journal: Options,
+    logs: LogsOptions,
+    loss: Loss,
+) -> anyhow::Result<FileUnit<A>> {
+    let disk = Arc::new(RealDisk::open(path).context("cannot open the data folder")?);
+    let unit = FileUnit::open(disk, journal, logs, loss)?;
+    let Opened { end, segments, .. } = unit.journal.opened();
+    tracing::info!(folder = %path.display(), streams = unit.logs.len(), segments, %end, "the data is open");
+    unit.journal.start_writer().context("cannot start the journal's writer")?;
+    Ok(unit)
 }
 
 /// Log ids for a history that begins with a restore: what was written after the backup, or by another restore of it, may have used

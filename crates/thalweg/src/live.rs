@@ -90,9 +90,7 @@ mod tests {
 
     #[test]
     fn every_figure_of_the_page_is_a_metric() {
-        let shapes = Some(crate::metrics::Shapes::default());
-        let snapshot = crate::metrics::Snapshot { shapes, ..Default::default() };
-        let metrics = crate::metrics::render(&snapshot, &crate::metrics::Door::default());
+        let metrics = crate::host::tests::Rig::with_shapes().page();
         let page = shown().1;
         let names =
             page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("thalweg_"));

@@ -9,13 +9,13 @@
 
 use crate::background;
 use crate::check::{Counts, Listed, Progress};
-use crate::kernel::Kernel;
+use crate::host::{Unit, UnitScrub};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_base::Millis;
-use thalweg_log::{Attachment, Damage, DamageStats, Logs, Scrub, Unchecked};
+use thalweg_log::{DamageStats, Scrub};
 use thalweg_wire::http::{Method, Request, Response};
 
 /// The path of these requests.
@@ -25,37 +25,6 @@ pub(crate) const SERVED: &str = "/v1/admin/check";
 const REFRESH_EVERY: Duration = Duration::from_millis(500);
 /// What could not be read, of one pass: more is only counted.
 const UNCHECKED_MAX: usize = 16;
-
-/// A kernel unit, whatever its logs are.
-trait Unit: Send + Sync {
-    fn step(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked>;
-    fn pass_bytes(&self) -> u64;
-    fn refresh(&self, now: Millis);
-    fn stats(&self) -> DamageStats;
-    fn damages(&self) -> Vec<Damage>;
-}
-
-impl<A: Attachment + Sync> Unit for Logs<A> {
-    fn step(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked> {
-        self.scrub(scrub)
-    }
-
-    fn pass_bytes(&self) -> u64 {
-        self.scrub_bytes()
-    }
-
-    fn refresh(&self, now: Millis) {
-        self.refresh_damage(now);
-    }
-
-    fn stats(&self) -> DamageStats {
-        self.damage_stats()
-    }
-
-    fn damages(&self) -> Vec<Damage> {
-        self.damages()
-    }
-}
 
 /// The progress of passes, and the requests for them.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +37,6 @@ struct State {
     read_bytes: u64,
     total_bytes: u64,
     /// Since the start.
-    all_bytes: u64,
     passes: u64,
     last_end: Option<Millis>,
     /// What the last pass could not look at.
@@ -76,42 +44,60 @@ struct State {
     unchecked_more: u64,
 }
 
-/// Numbers for metrics.
+/// Numbers of one unit, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Stats {
     pub(crate) bytes: u64,
+    /// Times that all of the unit was read.
     pub(crate) passes: u64,
-    /// Unix time in seconds; zero before the first pass has ended.
+    /// When that was last done, in Unix time in seconds; zero before.
     pub(crate) last_end_seconds: f64,
     pub(crate) damage: DamageStats,
 }
 
 /// The units that are scrubbed, and where that stands.
-#[derive(Default)]
 pub(crate) struct Scrubs {
-    /// Each unit with its folder, below the data folder.
-    units: Vec<(&'static str, Arc<dyn Unit>)>,
+    units: Vec<Scrubbed>,
     state: Mutex<State>,
 }
 
+struct Scrubbed {
+    /// Below the data folder.
+    folder: &'static str,
+    logs: Arc<dyn UnitScrub>,
+    done: Mutex<Done>,
+}
+
+/// What was read of one unit since the start.
+#[derive(Clone, Copy, Default)]
+struct Done {
+    bytes: u64,
+    passes: u64,
+    last_end: Option<Millis>,
+}
+
 impl Scrubs {
-    pub(crate) fn add<A: Attachment + Sync>(&mut self, folder: &'static str, kernel: &Kernel<A>) {
-        self.units.push((folder, Arc::clone(&kernel.logs) as Arc<dyn Unit>));
+    pub(crate) fn of(units: &[Unit]) -> Self {
+        let scrubbed = |unit: &Unit| {
+            let logs = Arc::clone(&unit.logs) as Arc<dyn UnitScrub>;
+            Scrubbed { folder: unit.folder, logs, done: Mutex::default() }
+        };
+        Self { units: units.iter().map(scrubbed).collect(), state: Mutex::default() }
     }
 
+    /// Of all units.
     pub(crate) fn damage(&self) -> DamageStats {
-        self.units.iter().fold(DamageStats::default(), |sum, (_, unit)| sum.plus(&unit.stats()))
+        self.units.iter().fold(DamageStats::default(), |sum, unit| sum.plus(&unit.logs.damage_stats()))
     }
 
+    /// Of each unit, in the order in which they were given.
     #[allow(clippy::cast_precision_loss, reason = "milliseconds of this era fit")]
-    pub(crate) fn stats(&self) -> Stats {
-        let state = self.state.lock();
-        Stats {
-            bytes: state.all_bytes,
-            passes: state.passes,
-            last_end_seconds: state.last_end.map_or(0.0, |end| end.0 as f64 / 1e3),
-            damage: self.damage(),
-        }
+    pub(crate) fn stats(&self) -> impl Iterator<Item = Stats> + '_ {
+        self.units.iter().map(|unit| {
+            let Done { bytes, passes, last_end } = *unit.done.lock();
+            let last_end_seconds = last_end.map_or(0.0, |end| end.0 as f64 / 1e3);
+            Stats { bytes, passes, last_end_seconds, damage: unit.logs.damage_stats() }
+        })
     }
 
     /// Answers requests for [`SERVED`]. Never waits.
@@ -139,7 +125,7 @@ impl Scrubs {
         let named = self
             .units
             .iter()
-            .flat_map(|(folder, unit)| unit.damages().into_iter().map(|damage| Listed::of(folder, damage)));
+            .flat_map(|unit| unit.logs.damages().into_iter().map(|damage| Listed::of(unit.folder, damage)));
         let damage: Vec<Listed> = named.collect();
         let DamageStats { left_out, .. } = self.damage();
         Progress {
@@ -193,7 +179,7 @@ impl Scrubber {
     pub(crate) fn step(&mut self) -> Option<Duration> {
         let now = Instant::now();
         if now >= self.next_refresh {
-            self.scrubs.units.iter().for_each(|(_, unit)| unit.refresh(background::now()));
+            self.scrubs.units.iter().for_each(|unit| unit.logs.refresh_damage(background::now()));
             self.next_refresh = Instant::now() + REFRESH_EVERY;
         }
         self.begin(now);
@@ -210,7 +196,7 @@ impl Scrubber {
         let is_due = self.rate > 0 && self.pass.is_none() && now >= self.next_pass;
         if is_asked || is_due {
             self.pass = Some(Pass { answers: is_asked.then_some(state.asked), unit: 0, scrub: Scrub::default() });
-            let total = self.scrubs.units.iter().map(|(_, unit)| unit.pass_bytes()).sum();
+            let total = self.scrubs.units.iter().map(|unit| unit.logs.scrub_bytes()).sum();
             (state.running, state.read_bytes, state.total_bytes) = (true, 0, total);
             (state.unchecked, state.unchecked_more) = (Vec::new(), 0);
         }
@@ -219,26 +205,29 @@ impl Scrubber {
     /// The next step of the pass, if there is one: how much was read.
     fn read(&mut self) -> Option<u64> {
         let pass = self.pass.as_mut()?;
-        let Some((folder, unit)) = self.scrubs.units.get(pass.unit) else {
+        let Some(unit) = self.scrubs.units.get(pass.unit) else {
             self.end();
             return None;
         };
-        match unit.step(&mut pass.scrub) {
+        match unit.logs.scrub(&mut pass.scrub) {
             Ok(Some(read)) => {
-                let mut state = self.scrubs.state.lock();
-                state.read_bytes += read;
-                state.all_bytes += read;
+                self.scrubs.state.lock().read_bytes += read;
+                unit.done.lock().bytes += read;
                 Some(read)
             }
             Ok(None) => {
                 (pass.unit, pass.scrub) = (pass.unit + 1, Scrub::default());
+                unit.logs.refresh_damage(background::now());
+                let mut done = unit.done.lock();
+                done.passes += 1;
+                done.last_end = Some(background::now());
                 Some(0)
             }
             Err(error) => {
-                tracing::warn!(%folder, %error, "the scrub could not read everything");
+                tracing::warn!(folder = unit.folder, %error, "the scrub could not read everything");
                 let mut state = self.scrubs.state.lock();
                 if state.unchecked.len() < UNCHECKED_MAX {
-                    state.unchecked.push(format!("{folder}{error}"));
+                    state.unchecked.push(format!("{}{error}", unit.folder));
                 } else {
                     state.unchecked_more += 1;
                 }
@@ -248,7 +237,7 @@ impl Scrubber {
     }
 
     fn end(&mut self) {
-        self.scrubs.units.iter().for_each(|(_, unit)| unit.refresh(background::now()));
+        self.scrubs.units.iter().for_each(|unit| unit.logs.refresh_damage(background::now()));
         let Some(pass) = self.pass.take() else { return };
         self.next_pass = Instant::now() + self.every;
         let damage = self.scrubs.damage().total();

@@ -71,6 +71,15 @@ fn count(server: &Server, name: &str) -> u64 {
     content.lines().count() as u64
 }
 
+/// Waits until there is nothing in the journal that is to be settled.
+fn settled(server: &Server) {
+    let began = Instant::now();
+    while !String::from_utf8_lossy(&server.get("/metrics").1).contains("\nthalweg_settle_lag_bytes 0\n") {
+        assert!(began.elapsed() < Duration::from_secs(30), "settling does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 #[test]
 fn a_backup_of_a_busy_server_is_everything_up_to_one_moment() {
     let rounds: usize = std::env::var("ROUNDS").map_or(2, |n| n.parse().unwrap());
@@ -87,6 +96,7 @@ fn a_backup_of_a_busy_server_is_everything_up_to_one_moment() {
     // Content that stays as it is: the second backup shares its object.
     server.create("big");
     (0..32).for_each(|_| server.append("big", &[b'x'; 128 << 10]));
+    settled(&server);
     let counts: Arc<Vec<AtomicU64>> = Arc::new((0..PAIRS).map(|_| AtomicU64::new(0)).collect());
     let stop = Arc::new(AtomicBool::new(false));
     let writers: Vec<_> = (0..PAIRS)
@@ -290,11 +300,8 @@ fn a_damaged_backup_is_refused_and_nothing_is_restored() {
     let server = Server::start(&data, &SMALL);
     server.create("a");
     server.append("a", &[b'x'; 200_000]);
-    // An object is there before the root names it.
-    let settled = || String::from_utf8(server.get("/metrics").1).unwrap().contains("\nthalweg_settle_lag_bytes 0\n");
-    while !settled() || object_names(&data).is_empty() {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    settled(&server);
+    assert!(!object_names(&data).is_empty());
     server.append("a", b"and the journal");
     backup(&server, &target);
     server.kill();

@@ -45,10 +45,8 @@ impl Rig {
     fn with(config: SubscriptionsConfig) -> Self {
         let journal = Arc::new(MemoryJournal::new(Options::default()));
         let (storage, manifest) = (Arc::new(MemoryStorage::new()), Arc::new(MemoryManifest::new()));
-        let opened = Arc::clone(&journal);
-        let logs =
-            Logs::open(LogsOptions::default(), storage, manifest, thalweg_log::Loss::Nothing, |_, _| Ok(opened as _));
-        let logs = Arc::new(logs.unwrap());
+        let opening = Logs::begin(LogsOptions::default(), storage, manifest, thalweg_log::Loss::Nothing).unwrap();
+        let logs = Arc::new(opening.finish(Arc::clone(&journal) as _).unwrap());
         let streams = Streams::new(Arc::clone(&logs), StreamsConfig::default());
         let folder = tempfile::tempdir().unwrap();
         let core = open(&logs, &streams, &config, &folder);

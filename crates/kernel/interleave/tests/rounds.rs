@@ -96,13 +96,14 @@ fn options(faults: Faults) -> LogsOptions {
 
 fn open(disk: &Disk, journal: &Arc<MortalJournal>, frames: &[(Lsn, Bytes)], faults: Faults) -> Result<Unit, String> {
     let (storage, manifest) = (disk.storage(), disk.manifest());
-    Logs::open(options(faults), storage, manifest, Loss::Nothing, |bounds, replay| {
-        for (lsn, bytes) in frames.iter().filter(|(lsn, _)| *lsn >= bounds.floor) {
-            replay(FrameRef { lsn: *lsn, len: bytes.len() as u32 }, bytes.clone())?;
-        }
-        Ok(Arc::clone(journal) as Arc<dyn Journal>)
-    })
-    .map_err(|error| error.to_string())
+    let opening = Logs::begin(options(faults), storage, manifest, Loss::Nothing);
+    let mut opening = opening.map_err(|error| error.to_string())?;
+    let floor = opening.bounds().floor;
+    for (lsn, bytes) in frames.iter().filter(|(lsn, _)| *lsn >= floor) {
+        let frame = FrameRef { lsn: *lsn, len: bytes.len() as u32 };
+        opening.replay(frame, bytes).map_err(|error| error.to_string())?;
+    }
+    opening.finish(Arc::clone(journal) as Arc<dyn Journal>).map_err(|error| error.to_string())
 }
 
 /// Names that share a shard: what a round does to one of them, it may do beside another.

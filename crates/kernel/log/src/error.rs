@@ -53,8 +53,19 @@ pub enum OpenError {
     Manifest(#[from] thalweg_manifest::ManifestError),
     #[error("directory checkpoint: {0}")]
     Directory(String),
-    #[error("journal: {0}")]
-    Journal(String),
     #[error("storage: {0}")]
     Storage(#[from] thalweg_storage::StorageError),
+}
+
+/// Why a unit of files does not open.
+#[derive(Debug, Error)]
+pub enum UnitError {
+    #[error("cannot open the objects: {0}")]
+    Objects(thalweg_storage::StorageError),
+    #[error("cannot open the manifest: {0}")]
+    Manifest(thalweg_manifest::ManifestError),
+    #[error("cannot recover the data folder: journal: {0}")]
+    Journal(thalweg_journal::OpenError<OpenError>),
+    #[error("cannot recover the data folder: {0}")]
+    Logs(OpenError),
 }

@@ -35,13 +35,14 @@ mod runs;
 mod scrub;
 mod settle;
 mod shard;
+mod unit;
 mod upkeep;
 
 pub use attachment::Attachment;
 pub use check::{CheckError, Checked, check, find_damage};
 pub use cut::{Cut, HeldCut, read_cut};
 pub use damage::{DAMAGES_MAX, Damage, DamageStats, DamagedLog, Place};
-pub use error::{CommitError, OpenError, ReadError};
+pub use error::{CommitError, OpenError, ReadError, UnitError};
 #[cfg(feature = "faults")]
 pub use faults::{Faults, Moment};
 pub use frame::fuzz_frame;
@@ -51,7 +52,8 @@ pub use lengths::Lengths;
 pub use logs::{Logs, LogsOptions, Loss, ReadFrom, Seen, SweepCursor};
 pub use op::{Append, Op, Origin};
 pub use read::{Chunk, Seek, SeekError};
-pub use recovery::Replay;
+pub use recovery::Opening;
 pub use scrub::{Scrub, Unchecked};
 pub use settle::When;
+pub use unit::{FileUnit, MANIFEST, OBJECTS};
 pub use upkeep::{LogsStats, UpkeepError};

@@ -14,7 +14,7 @@ use crate::gathered::Gathered;
 use crate::guard::fresh_log;
 use crate::log::{Log, Piece};
 use crate::logs::{Counters, Logs, LogsOptions, Loss, SHARDS, shard_of_log};
-use crate::root::Root;
+use crate::root::{LossMarks, Root};
 use crate::runs::Sealed;
 use crate::shard::Shard;
 use crate::upkeep::{Pace, UpkeepError};
@@ -25,35 +25,49 @@ use thalweg_base::{LogId, Lsn, Offset};
 use thalweg_journal::{Bounds, FrameRef, Journal};
 use thalweg_manifest::Manifest;
 use thalweg_storage::Storage;
+use thalweg_unit::Claim;
 use thalweg_unit::sync::Mutex;
 use thalweg_unit::sync::atomic::{AtomicBool, AtomicU64};
-use thalweg_unit::{Claim, Opening};
 
-/// Takes the frames that a journal found when it was opened, in order.
-pub type Replay<'a> = dyn FnMut(FrameRef, Bytes) -> Result<(), String> + 'a;
+/// The logs of a unit between the manifest's root, which is read, and the journal, which is not open yet.
+///
+/// A unit opens in three steps, so that a unit that was taken over or that lost a part of itself keeps the rest:
+///
+/// 1. [`Logs::begin`] reads the root, acquires the unit, and reads the directory. From then on no earlier owner commits anything.
+/// 2. The caller opens its journal within [`Opening::bounds`] and passes every frame to [`Opening::replay`], in order.
+/// 3. [`Opening::finish`] commits the root with the journal's term, the first root of a new unit, and only then removes the objects that
+///    the root does not name.
+///
+/// An opening that is dropped before the last step has removed nothing.
+pub struct Opening<A: Attachment> {
+    options: LogsOptions,
+    sealed: Sealed,
+    tables: Tables<A>,
+    damage: Register,
+    is_new: bool,
+    next_id: u64,
+    loss: LossMarks,
+    /// The frame that could not be replayed: the unit must not open.
+    refused: Option<Lsn>,
+}
 
 impl<A: Attachment> Logs<A> {
-    /// Opens all logs. `open_journal` opens the journal and replays its frames; `loss` says what may
-    /// have been lost since the last start.
-    ///
-    /// In this order, so that a unit that was taken over or that lost a part of itself keeps the rest: the root is made this owner's and
-    /// durable, the journal is opened, and only then are objects removed that the root does not name.
-    pub fn open(
+    /// Begins to open all logs: everything that comes before the journal. `loss` says what may have been lost since the last start.
+    pub fn begin(
         options: LogsOptions,
         storage: Arc<dyn Storage>,
         manifest: Arc<dyn Manifest>,
         loss: Loss,
-        open_journal: impl FnOnce(Bounds, &mut Replay<'_>) -> Result<Arc<dyn Journal>, String>,
-    ) -> Result<Self, OpenError> {
-        let mut opening = Opening::read(storage, manifest, Root::decode_unit)?;
-        let is_new = opening.is_new();
-        let mut root = opening.section::<Root>()?.unwrap_or_else(|| Root::new(options.chunk_bytes));
+    ) -> Result<Opening<A>, OpenError> {
+        let mut unit = thalweg_unit::Opening::read(storage, manifest, Root::decode_unit)?;
+        let is_new = unit.is_new();
+        let mut root = unit.section::<Root>()?.unwrap_or_else(|| Root::new(options.chunk_bytes));
         #[cfg(feature = "faults")]
         if options.faults().orphans_go_first {
-            opening.remove_orphans_before_owning(&root.lengths())?;
+            unit.remove_orphans_before_owning(&root.lengths())?;
         }
         // Nothing is changed before this, and nothing of an earlier owner is committed after it.
-        let unit = opening.acquire()?;
+        let unit = unit.acquire()?;
         let damage = Register::default();
         damage.note_lengths(&root, unit.storage().as_ref())?;
         let mut tables =
@@ -66,19 +80,42 @@ impl<A: Attachment> Logs<A> {
         root.loss.raise(loss, LogId(next_id << SHARDS.trailing_zeros()));
         let loss = root.loss;
         let options = LogsOptions { chunk_bytes: root.chunk_bytes, ..options };
-        let sealed = Sealed::new(&options, Arc::clone(&unit), root);
-        let journal = open_journal(unit.bounds(), &mut |at, bytes| {
-            if is_new {
-                return Err(format!("the frame at {}: {}", at.lsn, thalweg_unit::OpenError::ROOT_IS_MISSING));
-            }
-            tables.replay(at, &bytes)
+        let sealed = Sealed::new(&options, unit, root);
+        Ok(Opening { options, sealed, tables, damage, is_new, next_id, loss, refused: None })
+    }
+}
+
+impl<A: Attachment> Opening<A> {
+    /// What the root knows of the journal: where it must begin, and how far it was durable.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        self.sealed.unit().bounds()
+    }
+
+    /// Takes the next frame that the journal found.
+    pub fn replay(&mut self, at: FrameRef, bytes: &Bytes) -> Result<(), OpenError> {
+        let replayed = if self.is_new {
+            Err(thalweg_unit::OpenError::ROOT_IS_MISSING.to_owned())
+        } else {
+            self.tables.replay(at, bytes)
+        };
+        replayed.map_err(|what| {
+            self.refused.get_or_insert(at.lsn);
+            OpenError::Frame { at: at.lsn, what }
         })
-        .map_err(OpenError::Journal)?;
-        tables.finish()?;
+    }
+
+    /// Opens the logs on the journal whose frames were replayed. Refuses if one of them could not be.
+    pub fn finish(mut self, journal: Arc<dyn Journal>) -> Result<Logs<A>, OpenError> {
+        if let Some(at) = self.refused {
+            return Err(OpenError::Frame { at, what: "its refusal was passed over".to_owned() });
+        }
+        self.tables.finish()?;
+        let Self { options, sealed, tables, damage, next_id, loss, .. } = self;
         sealed
             .edit_claim(Vec::new(), |_, claim| *claim = Claim { durable: journal.durable(), term: journal.term() })?;
-        unit.remove_orphans().map_err(thalweg_unit::OpenError::Storage)?;
-        Ok(Self {
+        sealed.unit().remove_orphans()?;
+        Ok(Logs {
             shards: tables.shards.into_iter().map(Mutex::new).collect(),
             journal,
             id_ceiling: AtomicU64::new(next_id + options.id_reserve),
@@ -95,7 +132,9 @@ impl<A: Attachment> Logs<A> {
             interrupt: Mutex::new(None),
         })
     }
+}
 
+impl<A: Attachment> Logs<A> {
     /// Notes in the root how far the journal is durable, so that the next opening knows if some of it is gone. For when the journal is
     /// closed: before that it goes on.
     pub fn close(&self) -> Result<(), UpkeepError> {
@@ -146,10 +185,10 @@ impl<A: Attachment> Tables<A> {
     }
 
     fn replay(&mut self, at: FrameRef, bytes: &Bytes) -> Result<(), String> {
-        let entries = frame::entries(bytes).map_err(|e| format!("the frame at {}: {e}", at.lsn))?;
+        let entries = frame::entries(bytes).map_err(|e| e.to_string())?;
         for entry in entries {
             let log = entry.log();
-            self.replay_entry(at, entry).map_err(|what| format!("the frame at {}, log {log}: {what}", at.lsn))?;
+            self.replay_entry(at, entry).map_err(|what| format!("log {log}: {what}"))?;
         }
         for id in std::mem::take(&mut self.touched) {
             if let Some(log) = self.log(id)? {

@@ -31,20 +31,18 @@ impl Unit {
     }
 
     fn open(&self) -> (Arc<Logs<Notes>>, Arc<FileJournal>) {
-        let mut opened = None;
         let (storage, manifest) = (Arc::clone(&self.storage), Arc::clone(&self.manifest));
         let options =
             LogsOptions { settle_after_ms: 0, reclaim_every_ms: 0, object_bytes: 1 << 20, ..LogsOptions::default() };
-        let logs = Logs::open(options, storage, manifest, Loss::Nothing, |bounds, replay| {
-            let journal = FileJournal::open(Arc::new(self.disk.clone()), self.options, bounds, &mut |at, payload| {
-                replay(at, payload)
-            });
-            let journal = Arc::new(journal.map_err(|error| error.to_string())?);
-            journal.start_writer().unwrap();
-            opened = Some(Arc::clone(&journal));
-            Ok(journal as _)
+        let mut opening = Logs::begin(options, storage, manifest, Loss::Nothing).unwrap();
+        let bounds = opening.bounds();
+        let journal = FileJournal::open(Arc::new(self.disk.clone()), self.options, bounds, &mut |at, payload| {
+            opening.replay(at, &payload)
         });
-        (Arc::new(logs.unwrap()), opened.unwrap())
+        let journal = Arc::new(journal.unwrap());
+        let logs = opening.finish(Arc::clone(&journal) as _).unwrap();
+        journal.start_writer().unwrap();
+        (Arc::new(logs), journal)
     }
 }
 

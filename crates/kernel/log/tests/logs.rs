@@ -10,7 +10,7 @@ use std::sync::Arc;
 use support::{Fate, ScriptedJournal, Unit};
 use thalweg_base::DecodeError;
 use thalweg_base::{Durability, LogId, Lsn, Millis, ObjectId, Offset, Until};
-use thalweg_journal::{Class, Journal};
+use thalweg_journal::{Class, FrameRef, Journal};
 use thalweg_log::{
     Append, CommitError, Committed, Damage, Lengths, Logs, LogsOptions, Loss, Moment, Op, OpenError, Origin, Place,
     ReadError, ReadFrom, Scrub, Seek, SeekError, UpkeepError, When,
@@ -662,7 +662,7 @@ fn objects_or_frames_without_a_root_are_refused_and_left_alone() {
     // Frames alone.
     let mut lost = Unit::new(unit.journal.clone(), unit.options);
     let refused = lost.try_open(Loss::Nothing).err().unwrap();
-    assert!(matches!(&refused, OpenError::Journal(why) if why.contains("the manifest is missing")), "{refused}");
+    assert!(matches!(&refused, OpenError::Frame { what, .. } if what.contains("the manifest is missing")), "{refused}");
     settle_all(&unit.open());
     // Objects alone.
     let objects = unit.storage.list().unwrap();
@@ -694,6 +694,39 @@ fn objects_are_removed_only_once_the_root_that_does_not_name_them_is_this_owners
     append(&logs, log, b"two");
     settle_all(&logs);
     assert!(unit.storage.list().unwrap().iter().all(|id| id.0 > 77), "its id is not given out again");
+}
+
+#[test]
+fn an_opening_that_never_gets_a_journal_removes_nothing() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let orphan = ObjectId(77);
+    let begin =
+        || Logs::<support::Notes>::begin(unit.options, unit.storage.clone(), unit.manifest.clone(), Loss::Nothing);
+    drop(begin().unwrap());
+    let root = unit.manifest.load().unwrap().unwrap();
+    assert!(root.body.is_empty(), "a new unit has an owner, and gets its root when it has a journal");
+    drop(unit.open());
+    unit.storage.create(orphan).unwrap().finish().unwrap();
+    let before = unit.manifest.load().unwrap().unwrap().version;
+    drop(begin().unwrap());
+    assert!(unit.manifest.load().unwrap().unwrap().version > before, "the unit is owned before the journal is opened");
+    assert_eq!(unit.storage.list().unwrap(), [orphan]);
+    drop(unit.open());
+    assert_eq!(unit.storage.list().unwrap(), []);
+}
+
+#[test]
+fn a_unit_with_a_frame_that_cannot_be_replayed_does_not_open_even_if_its_caller_goes_on() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    drop(unit.open());
+    let mut opening =
+        Logs::<support::Notes>::begin(unit.options, unit.storage.clone(), unit.manifest.clone(), Loss::Nothing)
+            .unwrap();
+    let at = FrameRef { lsn: Lsn(0), len: 3 };
+    let refused = opening.replay(at, &Bytes::from_static(b"bad")).unwrap_err();
+    assert!(matches!(refused, OpenError::Frame { at: Lsn(0), .. }), "{refused}");
+    let refused = opening.finish(unit.journal.clone()).err().unwrap();
+    assert!(matches!(refused, OpenError::Frame { at: Lsn(0), .. }), "{refused}");
 }
 
 #[test]

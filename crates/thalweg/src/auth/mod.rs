@@ -22,12 +22,13 @@ pub(crate) use command::run as run_command;
 pub(crate) use signed::KEY_FILE;
 
 use crate::config::{AuthMode, Config};
+use crate::host::Needs;
 use anyhow::bail;
 use arc_swap::ArcSwap;
 use bearer::{Credential, Way};
 pub(crate) use denied::DeniedCounts;
 use denied::{Denials, Denied};
-use routes::Need;
+pub(crate) use routes::{Need, need};
 use scope::{Prefix, Rights};
 use signed::Key;
 use std::borrow::Cow;
@@ -145,8 +146,8 @@ impl Auth {
         Ok(())
     }
 
-    /// The answer to a request that is not to reach the routes: a refusal, or a signed token. `None` lets it pass.
-    pub(crate) fn answer(&self, request: &Request<'_>, now_ms: u64) -> Option<Response> {
+    /// The answer to a request that is not to reach the routes: a refusal, or a signed token. `None` lets it pass. `needs`: of its route.
+    pub(crate) fn answer(&self, request: &Request<'_>, needs: Needs, now_ms: u64) -> Option<Response> {
         if !self.everywhere {
             return None;
         }
@@ -159,11 +160,11 @@ impl Auth {
                 known.bearer(request, now_ms).and_then(|bearer| issue::answer(&known, &bearer, request, now_ms));
             return Some(issued.unwrap_or_else(|denied| self.denials.response(&denied)));
         }
-        known.admit(request, now_ms).err().map(|denied| self.denials.response(&denied))
+        known.admit(request, needs, now_ms).err().map(|denied| self.denials.response(&denied))
     }
 
     /// The refusal of a request of which there is only the head. `None` lets it go on to [`Auth::answer`].
-    pub(crate) fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
+    pub(crate) fn on_head(&self, head: &Request<'_>, needs: Needs, now_ms: u64) -> Option<Response> {
         if !self.everywhere {
             return None;
         }
@@ -171,7 +172,7 @@ impl Auth {
         let admitted = if head.path == ISSUE_PATH && head.method != Method::Options {
             known.bearer(head, now_ms).map(drop)
         } else {
-            known.admit(head, now_ms)
+            known.admit(head, needs, now_ms)
         };
         admitted.err().map(|denied| self.denials.response(&denied))
     }
@@ -207,8 +208,8 @@ impl Auth {
 }
 
 impl Known {
-    fn admit(&self, request: &Request<'_>, now_ms: u64) -> Result<(), Denied> {
-        let need = routes::need(request);
+    fn admit(&self, request: &Request<'_>, needs: Needs, now_ms: u64) -> Result<(), Denied> {
+        let need = needs(request);
         if matches!(need, Need::Nothing | Need::OwnToken) {
             return Ok(());
         }

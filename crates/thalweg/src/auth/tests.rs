@@ -44,8 +44,8 @@ impl Stand {
         let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
         let request = Request { method, path, query, headers: Headers(&headers), body: body.as_bytes() };
         // The head alone is never refused where the whole is not.
-        let early = self.auth.on_head(&Request { body: b"", ..request }, NOW).map(|response| response.status);
-        let answer = self.auth.answer(&request, NOW);
+        let early = self.auth.on_head(&Request { body: b"", ..request }, need, NOW).map(|response| response.status);
+        let answer = self.auth.answer(&request, need, NOW);
         let status = answer.as_ref().map(|response| response.status);
         assert!(early.is_none() || early == status, "{early:?} {status:?}");
         assert!(early.is_some() || path == ISSUE_PATH || status.is_none(), "{status:?} by the whole only");
@@ -261,7 +261,7 @@ fn what_was_sent_is_repeated_in_part_only() {
             headers: Headers(headers),
             body: body.as_bytes(),
         };
-        let response = stand.auth.answer(&request, NOW).unwrap();
+        let response = stand.auth.answer(&request, need, NOW).unwrap();
         let Body::Bytes(said) = response.body else { panic!() };
         assert!(response.status == 400 && said.len() < 1000, "{}: {} bytes", response.status, said.len());
     }
@@ -373,7 +373,7 @@ fn what_a_check_costs() {
         };
         let start = std::time::Instant::now();
         for _ in 0..100_000 {
-            assert!(stand.auth.answer(std::hint::black_box(&request), NOW).is_none());
+            assert!(stand.auth.answer(std::hint::black_box(&request), need, NOW).is_none());
         }
         println!("{what}: {} ns a request", start.elapsed().as_nanos() / 100_000);
     }

@@ -13,7 +13,6 @@
 use super::folder::{self, READ_BYTES};
 use super::{Listed, Listing, Place, place};
 use crate::folder::FORMAT;
-use crate::kernel::Kernel;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -25,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thalweg_base::ObjectId;
 use thalweg_journal::{FileJournal, HeldSegments, Journal};
-use thalweg_log::{HeldCut, Logs};
+use thalweg_log::{FileUnit, HeldCut, Logs};
 use thalweg_streams::StreamState;
 use thalweg_wire::http::{Context, Method, Pending, Poll, Reply, Request, Response, Waker};
 
@@ -107,7 +106,7 @@ pub(crate) struct Backups {
 impl Backups {
     /// Starts the thread. `lineage` names this history of object ids; a client that asks for nothing for `idle` loses its hold.
     pub(crate) fn start(
-        kernel: &Kernel<thalweg_streams::StreamState>,
+        kernel: &FileUnit<StreamState>,
         folder: PathBuf,
         lineage: String,
         idle: Duration,
@@ -374,7 +373,7 @@ mod tests {
         let folder = Folder::take(dir.path()).unwrap();
         let mut config = load(Settings::default(), None).unwrap();
         config.journal_segment_bytes.0 = 64 << 10;
-        let kernel = Kernel::<thalweg_streams::StreamState>::open(&folder, &config).unwrap();
+        let kernel = crate::kernel::open::<StreamState>(&folder, &config).unwrap();
         let mut holder = Holder {
             journal: Arc::clone(&kernel.journal),
             logs: Arc::clone(&kernel.logs),

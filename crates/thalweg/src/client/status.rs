@@ -250,12 +250,11 @@ fn show(was: &Sample, now: &Sample) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{Door, Snapshot, render};
+    use crate::host::tests::Rig;
 
     #[test]
     fn every_figure_is_a_metric_of_the_server() {
-        let snapshot = Snapshot { shapes: Some(crate::metrics::Shapes::default()), ..Snapshot::default() };
-        let sample = Sample::read(&render(&snapshot, &Door::default()));
+        let sample = Sample::read(&Rig::with_shapes().page());
         assert_eq!(sample.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
         assert!(sample.has_shapes() && sample.damage().is_some_and(|damage| damage.is_empty()));
         let source = include_str!("status.rs").split("#[cfg(test)]").next().unwrap();

@@ -7,13 +7,13 @@
 mod origins;
 
 use crate::auth::Auth;
-use crate::config::{Config, Switch};
+use crate::config::Config;
+use crate::host::Guard;
 use crate::http::plain;
 use crate::{logs, metrics};
 use origins::Origins;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use thalweg_shapes::{Denied, Granted, ShapesService};
 use thalweg_wire::http::{Method, Request, Response};
 
 /// Why a request was refused, other than by its token. `docs/protocol/refusals.md` lists the codes.
@@ -71,12 +71,9 @@ pub(crate) type RefusedCounts = [(&'static str, u64); CODES.len()];
 pub(crate) struct Door {
     origins: Origins,
     auth: Option<Arc<Auth>>,
-    /// Routes of shapes ask for a secret or a token of their own.
-    shapes_guarded: bool,
     refused: [AtomicU64; CODES.len()],
     /// Where the server listens.
     port: u16,
-    streams_max: u64,
 }
 
 impl Door {
@@ -84,21 +81,18 @@ impl Door {
         Self {
             origins: Origins::of(config, auth.as_ref().is_some_and(|auth| auth.is_everywhere())),
             auth,
-            shapes_guarded: config.serves_shapes() && config.shape_insecure == Switch::Off,
             refused: Default::default(),
             port,
-            streams_max: config.max_streams,
         }
     }
 
-    /// The answer to a request that is not to reach the routes. `None` lets it pass. With `whole` the body is there.
-    pub(crate) fn judge(&self, request: &Request<'_>, now_ms: u64, whole: bool) -> Option<Response> {
-        let of_shapes = ShapesService::serves(request.path);
-        if let Some(refused) = self.origin_of(request, of_shapes) {
+    /// The answer to a request that is not to reach its route, which has this guard. `None` lets it pass. With `whole` the body is there.
+    pub(crate) fn judge(&self, request: &Request<'_>, guard: Guard, now_ms: u64, whole: bool) -> Option<Response> {
+        if let Some(refused) = self.origin_of(request, guard) {
             return Some(self.refuse(&refused));
         }
-        if let Some(auth) = self.auth.as_ref().filter(|_| !of_shapes) {
-            let answer = if whole { auth.answer(request, now_ms) } else { auth.on_head(request, now_ms) };
+        if let (Some(auth), Guard::Token(needs)) = (&self.auth, guard) {
+            let answer = if whole { auth.answer(request, needs, now_ms) } else { auth.on_head(request, needs, now_ms) };
             if answer.is_some() {
                 return answer;
             }
@@ -106,15 +100,8 @@ impl Door {
         encoded(request).map(|refused| self.refuse(&refused))
     }
 
-    /// What a request for shapes may read, if it comes with a token in place of their secret.
-    pub(crate) fn shapes(&self, request: &Request<'_>, now_ms: u64) -> Result<Option<Granted>, Denied> {
-        let auth =
-            self.auth.as_ref().filter(|_| request.method != Method::Options && !ShapesService::gives_secret(request));
-        auth.map_or(Ok(None), |auth| auth.shapes(request, now_ms, !self.shapes_guarded))
-    }
-
-    fn origin_of(&self, request: &Request<'_>, of_shapes: bool) -> Option<Refused> {
-        if of_shapes && self.shapes_guarded && !self.origins.are_named() {
+    fn origin_of(&self, request: &Request<'_>, guard: Guard) -> Option<Refused> {
+        if matches!(guard, Guard::Own { asks: true }) && !self.origins.are_named() {
             return None;
         }
         self.origins.refuse(request, self.port)
@@ -133,7 +120,6 @@ impl Door {
     pub(crate) fn stats(&self) -> metrics::Door {
         metrics::Door {
             refused: std::array::from_fn(|at| (CODES[at], self.refused[at].load(Ordering::Relaxed))),
-            streams_max: self.streams_max,
             log_lines_dropped: logs::dropped(),
         }
     }

@@ -15,9 +15,14 @@ fn open(hosts: &str, origins: &str) -> Door {
 
 /// The code of the refusal; nothing if the request passes.
 fn ask(door: &Door, method: Method<'_>, path: &str, headers: &[(&str, &str)]) -> Option<String> {
+    ask_at(door, Guard::Token(crate::auth::need), method, path, headers)
+}
+
+/// The same of a route with this guard.
+fn ask_at(door: &Door, guard: Guard, method: Method<'_>, path: &str, headers: &[(&str, &str)]) -> Option<String> {
     let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_bytes())).collect();
     let request = Request { method, path, query: None, headers: Headers(&headers), body: b"" };
-    let response = door.judge(&request, 0, true)?;
+    let response = door.judge(&request, guard, 0, true)?;
     let head = String::from_utf8(response.head).unwrap();
     let Body::Bytes(body) = response.body else { panic!("a refusal says nothing") };
     let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
@@ -109,6 +114,9 @@ fn every_route_is_behind_the_same_door() {
         for method in [Method::Get, Method::Head, Method::Put, Method::Post, Method::Delete, Method::Options] {
             assert_eq!(ask(&door, method, path, &evil), code("origin_not_allowed"), "{method:?} {path}");
             assert_eq!(ask(&door, method, path, &rebound), code("host_not_allowed"), "{method:?} {path}");
+            let open = Guard::Own { asks: false };
+            assert_eq!(ask_at(&door, open, method, path, &evil), code("origin_not_allowed"), "{method:?} {path}");
+            assert_eq!(ask_at(&door, open, method, path, &rebound), code("host_not_allowed"), "{method:?} {path}");
         }
     }
 }
@@ -164,14 +172,10 @@ fn a_server_that_asks_for_a_credential_is_open_to_pages() {
     assert_eq!(preflight(&tokens("")), None);
     assert_eq!(preflight(&tokens("https://app.example")), None);
     assert_eq!(preflight(&tokens("https://other.example")), code("origin_not_allowed"));
-    let shapes = Settings {
-        database_url: Some("postgres://h/d".to_owned()),
-        shape_secret: Some("s".to_owned()),
-        ..Settings::default()
-    };
-    let with_secret = door(shapes.clone(), None);
-    assert_eq!(ask(&with_secret, Method::Get, "/v1/shape", &from_page), None);
-    assert_eq!(get(&with_secret, &from_page), code("host_not_allowed"), "streams have no secret");
+    let no_tokens = door(Settings::default(), None);
+    let asks = Guard::Own { asks: true };
+    assert_eq!(ask_at(&no_tokens, asks, Method::Get, "/v1/shape", &from_page), None);
+    assert_eq!(get(&no_tokens, &from_page), code("host_not_allowed"), "streams have no secret");
 }
 
 #[test]

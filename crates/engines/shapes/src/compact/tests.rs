@@ -6,7 +6,7 @@ use super::pace::Pace;
 use crate::definition::{Definition, Identity, LogMode, Replica};
 use crate::engine::{Engine, ShapesConfig};
 use crate::format::handle::Handle;
-use crate::format::note::{LogState, ShapeNote, Stored};
+use crate::format::note::{ShapeNote, Stored};
 use crate::format::offset::From;
 use crate::format::projection::{Difference, Place, Projection};
 use crate::format::references::{Group, References};
@@ -27,11 +27,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
-use thalweg_disk::{Disk, RealDisk};
-use thalweg_journal::{FileJournal, Journal, Options};
-use thalweg_log::{Lengths, Logs, LogsOptions, Loss};
-use thalweg_manifest::FileManifest;
-use thalweg_storage::FileStorage;
+use thalweg_journal::Options;
+use thalweg_log::Lengths;
 
 const HANDLE: &str = "1-1";
 
@@ -52,18 +49,8 @@ fn open(folder: &Path, chunk_bytes: u64) -> Arc<Engine> {
 }
 
 fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<Engine> {
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(folder).unwrap());
-    let storage = FileStorage::open(Arc::clone(&disk), "objects").unwrap();
-    let manifest = FileManifest::open(Arc::clone(&disk), "manifest", 0).unwrap();
     let options = Options { segment_bytes: 2 << 20, max_payload: 1 << 20, batch_bytes: 1 << 20, ..Options::default() };
-    let logs: Logs<LogState> =
-        Logs::open(LogsOptions::default(), Arc::new(storage), Arc::new(manifest), Loss::Nothing, |bounds, replay| {
-            let journal = FileJournal::open(Arc::clone(&disk), options, bounds, &mut |at, bytes| replay(at, bytes));
-            let journal = Arc::new(journal.map_err(|error| error.to_string())?);
-            journal.prepare().and_then(|()| journal.start_writer()).map_err(|error| error.to_string())?;
-            Ok(journal as Arc<dyn Journal>)
-        })
-        .unwrap();
+    let logs = crate::unit::open_with(folder, options);
     let database: thalweg_wire::pg::Config = "postgres://nobody@localhost/nothing".parse().unwrap();
     let config = ShapesConfig {
         database: database.clone(),
@@ -86,7 +73,7 @@ fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<Engine>
         io_threads: 1,
         unsent_bytes_max: 1 << 30,
     };
-    Arc::new(Engine::new(config, Store::open(Arc::new(logs)).unwrap()))
+    Arc::new(Engine::new(config, Store::open(logs).unwrap()))
 }
 
 /// What is true, and the engine that should say so.

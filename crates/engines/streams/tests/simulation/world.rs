@@ -5,13 +5,13 @@ use crate::model::{self, Keep, Kind, Request, Streams as Modelled, Verdict};
 use oorandom::Rand32;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use thalweg_base::{Durability, Lsn, Millis, Reached, Until};
+use thalweg_disk::Disk;
 use thalweg_journal::{FileJournal, Journal, Options};
-use thalweg_log::{Logs, LogsOptions, Loss, Scrub, When};
-use thalweg_manifest::{FileManifest, Manifest};
+use thalweg_log::{FileUnit, Logs, LogsOptions, Loss, Scrub, When};
 use thalweg_sim::SimDisk;
-use thalweg_storage::FileStorage;
 use thalweg_streams::{StreamState, Streams, StreamsConfig};
 use thalweg_wire::http::Method;
 
@@ -896,13 +896,11 @@ enum Start {
 }
 
 fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, start: Start, salt: u64) -> Result<System, String> {
-    let shared: Arc<dyn thalweg_disk::Disk> = Arc::new(disk.clone());
-    let storage = FileStorage::open(Arc::clone(&shared), "objects").map_err(|error| error.to_string())?;
-    let manifest = FileManifest::open(Arc::clone(&shared), "manifest/root", salt).map_err(|error| error.to_string())?;
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let loss = match start {
         Start::First => Loss::Nothing,
         // As the server does: nothing else may tell that a unit without objects and durable batches has a root that was lost.
-        Start::After(_) if manifest.load().map_err(|error| error.to_string())?.is_none() => {
+        Start::After(_) if !has_root(&shared)? => {
             return Err("the root is missing, but a server has run on this folder".into());
         }
         Start::After(loss) => loss,
@@ -918,15 +916,9 @@ fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, start: Start, salt: u64)
         faults: thalweg_log::Faults { round_misses_deletes: plan.round_misses_deletes, ..Default::default() },
         ..LogsOptions::default()
     };
-    let mut opened = None;
-    let logs = Logs::open(options, Arc::new(storage), Arc::new(manifest), loss, |bounds, replay| {
-        let options = Options { salt, ..journal_options(plan) };
-        let journal = FileJournal::open(Arc::clone(&shared), options, bounds, &mut |at, bytes| replay(at, bytes));
-        let journal = Arc::new(journal.map_err(|error| error.to_string())?);
-        opened = Some(Arc::clone(&journal));
-        Ok(journal as Arc<dyn Journal>)
-    });
-    let logs = Arc::new(logs.map_err(|error| error.to_string())?);
+    let journal = Options { salt, ..journal_options(plan) };
+    let FileUnit { journal, logs, .. } =
+        FileUnit::open(shared, journal, options, loss).map_err(|error| error.to_string())?;
     let config = StreamsConfig {
         io_threads: 1,
         #[cfg(feature = "faults")]
@@ -938,7 +930,16 @@ fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, start: Start, salt: u64)
         ..StreamsConfig::default()
     };
     let streams = Streams::new(Arc::clone(&logs), config);
-    Ok(System { journal: opened.ok_or("the journal was not opened")?, logs, streams })
+    Ok(System { journal, logs, streams })
+}
+
+/// Looks for the file alone, as the server does: reading it is the opening's business.
+fn has_root(disk: &Arc<dyn Disk>) -> Result<bool, String> {
+    match disk.open(thalweg_log::MANIFEST) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn journal_options(plan: Plan) -> Options {

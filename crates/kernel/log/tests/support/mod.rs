@@ -247,15 +247,13 @@ impl Unit {
         let journal = Arc::clone(&self.journal);
         self.manifest.dead.store(false, Ordering::Relaxed);
         let (storage, manifest) = (Arc::clone(&self.storage), Arc::clone(&self.manifest));
-        let logs = Logs::open(self.options, storage, manifest, loss, |bounds, replay| {
-            let frames: Vec<_> =
-                journal.state.lock().frames.range(bounds.floor..).map(|(lsn, b)| (*lsn, b.clone())).collect();
-            for (lsn, bytes) in frames {
-                replay(FrameRef { lsn, len: bytes.len() as u32 }, bytes)?;
-            }
-            Ok(journal as _)
-        });
-        logs.map(Arc::new)
+        let mut opening = Logs::begin(self.options, storage, manifest, loss)?;
+        let floor = opening.bounds().floor;
+        let frames: Vec<_> = journal.state.lock().frames.range(floor..).map(|(lsn, b)| (*lsn, b.clone())).collect();
+        for (lsn, bytes) in frames {
+            opening.replay(FrameRef { lsn, len: bytes.len() as u32 }, &bytes)?;
+        }
+        opening.finish(journal).map(Arc::new)
     }
 }
 

@@ -184,18 +184,13 @@ impl Rig {
         durability: Durability,
         loss: Loss,
     ) -> Self {
-        let opened = Arc::clone(&journal);
         let options = LogsOptions { chunk_bytes: 4_096, durability, ..LogsOptions::default() };
-        let logs =
-            Logs::open(options, Arc::clone(&storage) as _, Arc::clone(&manifest) as _, loss, |bounds, replay| {
-                for (frame, bytes) in opened.frames.lock().iter() {
-                    if frame.lsn >= bounds.floor {
-                        replay(*frame, bytes.clone())?;
-                    }
-                }
-                Ok(Arc::clone(&opened) as _)
-            });
-        let logs = Arc::new(logs.unwrap());
+        let mut opening = Logs::begin(options, Arc::clone(&storage) as _, Arc::clone(&manifest) as _, loss).unwrap();
+        let floor = opening.bounds().floor;
+        for (frame, bytes) in journal.frames.lock().iter().filter(|(frame, _)| frame.lsn >= floor) {
+            opening.replay(*frame, bytes).unwrap();
+        }
+        let logs = Arc::new(opening.finish(Arc::clone(&journal) as _).unwrap());
         let streams = Streams::new(Arc::clone(&logs), config.clone());
         let weak = Arc::downgrade(&streams);
         journal.subscribe(Arc::new(move || {

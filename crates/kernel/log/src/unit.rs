@@ -1,0 +1,41 @@
+//! A kernel unit of files: the journal, the objects and the manifest of one folder, and the logs on them.
+
+use crate::attachment::Attachment;
+use crate::error::UnitError;
+use crate::logs::{Logs, LogsOptions, Loss};
+use std::sync::Arc;
+use thalweg_disk::Disk;
+use thalweg_journal::{FileJournal, OpenError as JournalError, Options};
+use thalweg_manifest::FileManifest;
+use thalweg_storage::FileStorage;
+
+/// What an engine stands on. The parts outlive each other: each is shared by whatever works with it.
+pub struct FileUnit<A: Attachment> {
+    pub disk: Arc<dyn Disk>,
+    pub journal: Arc<FileJournal>,
+    pub logs: Arc<Logs<A>>,
+}
+
+/// Where the objects lie in a unit's folder.
+pub const OBJECTS: &str = "objects";
+/// Where the manifest lies in it.
+pub const MANIFEST: &str = "manifest/root";
+
+impl<A: Attachment> FileUnit<A> {
+    /// Opens the unit that is on the disk, or makes it, and recovers. The caller starts the journal's writer.
+    pub fn open(disk: Arc<dyn Disk>, journal: Options, logs: LogsOptions, loss: Loss) -> Result<Self, UnitError> {
+        let storage = FileStorage::open(Arc::clone(&disk), OBJECTS).map_err(UnitError::Objects)?;
+        let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST, journal.salt).map_err(UnitError::Manifest)?;
+        let opening = Logs::begin(logs, Arc::new(storage), Arc::new(manifest), loss);
+        let mut opening = opening.map_err(UnitError::Logs)?;
+        let bounds = opening.bounds();
+        let journal =
+            FileJournal::open(Arc::clone(&disk), journal, bounds, &mut |at, bytes| opening.replay(at, &bytes));
+        let journal = Arc::new(journal.map_err(|error| match error {
+            JournalError::Replay { error, .. } => UnitError::Logs(error),
+            error => UnitError::Journal(error),
+        })?);
+        let logs = opening.finish(Arc::clone(&journal) as _).map_err(UnitError::Logs)?;
+        Ok(Self { disk, journal, logs: Arc::new(logs) })
+    }
+}

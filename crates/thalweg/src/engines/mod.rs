@@ -1,0 +1,24 @@
+//! The engines of this binary. The wiring of each lies in one file: its settings, its routes, what it says of its health, its metrics, its
+//! background work and its stop.
+
+pub(crate) mod shapes;
+pub(crate) mod streams;
+pub(crate) mod subscriptions;
+
+use crate::config::Config;
+use crate::host::{Boot, Engines};
+use std::sync::Arc;
+
+/// Opens every engine, each with one line. An engine stands on those above it at most.
+pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<(Engines, Arc<streams::ServedStreams>)> {
+    let mut engines = Engines::default();
+    let streams = engines.add(streams::open(boot)?);
+    engines.add(shapes::open(boot)?);
+    engines.add(subscriptions::open(boot, &streams)?);
+    Ok((engines, streams))
+}
+
+/// Whether engines could be opened with these settings, as far as the settings tell. Opens and makes nothing.
+pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
+    shapes::check(config)
+}

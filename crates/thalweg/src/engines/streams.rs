@@ -1,0 +1,157 @@
+//! The engine of streams. Its kernel unit is that of the data folder, and the event loop's gate follows the journal of this unit.
+
+use crate::auth;
+use crate::background::{self, Background, Done};
+use crate::config::Config;
+use crate::folder::Folder;
+use crate::host::{Boot, Engine, Guard, Paths, Route, Unit};
+use crate::kernel;
+use crate::metrics::{Kind, Page};
+use parking_lot::Mutex;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use thalweg_journal::Journal;
+use thalweg_log::{FileUnit, UpkeepError};
+use thalweg_streams::{Retention, StreamState, Streams, StreamsConfig};
+use thalweg_wire::http::{Context, Gate, Reply, Request, Service};
+
+/// The path under which streams live.
+const ROOT: &str = "/v1/stream";
+/// How often streams are looked at that may have expired.
+const TICK_EVERY: Duration = Duration::from_millis(100);
+
+/// Counts logs of the unit that are no streams.
+type CountOthers = Box<dyn Fn() -> u64 + Send + Sync>;
+
+/// Streams and the kernel unit they stand on.
+pub(crate) struct ServedStreams {
+    pub(crate) kernel: FileUnit<StreamState>,
+    pub(crate) streams: Arc<Streams>,
+    others: OnceLock<CountOthers>,
+    streams_max: u64,
+    reserve_bytes: u64,
+}
+
+pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<ServedStreams> {
+    let Boot { config, folder, auth, gate } = boot;
+    let kernel = kernel::open(folder, config)?;
+    folder.note_running(config.durability)?;
+    let private = auth.is_some_and(|auth| auth.is_everywhere());
+    let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config, private));
+    let (path, durability) = (folder.path().to_owned(), config.durability);
+    open_gate(&kernel, gate, &streams, move || Folder::note_failed(&path, durability));
+    let (streams_max, reserve_bytes) = (config.max_streams, config.reserve_bytes.0);
+    Ok(ServedStreams { kernel, streams, others: OnceLock::new(), streams_max, reserve_bytes })
+}
+
+impl ServedStreams {
+    /// An engine that keeps logs of its own beside the streams says how many: they are not counted as streams.
+    pub(crate) fn leave_out(&self, count: impl Fn() -> u64 + Send + Sync + 'static) {
+        let first = self.others.set(Box::new(count)).is_ok();
+        assert!(first, "one engine keeps logs beside the streams");
+    }
+}
+
+impl Engine for ServedStreams {
+    fn routes(&self) -> Vec<Route> {
+        let help = "streams: PUT creates, POST appends, GET reads, HEAD asks, DELETE removes";
+        vec![Route {
+            paths: Paths::Below(ROOT),
+            guard: Guard::Token(auth::need),
+            is_served: true,
+            shown: ("/v1/stream/NAME", help),
+        }]
+    }
+
+    fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+        Service::handle(&*self.streams, request, cx)
+    }
+
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::main("streams", &self.kernel, self.reserve_bytes))
+    }
+
+    fn health(&self) -> Result<(), String> {
+        match self.kernel.logs.is_low_on_space() {
+            true => Err("the disk is full: appends are refused, reads and deletes work".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    #[rustfmt::skip]
+    #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
+    fn metrics(&self, page: &mut Page) {
+        use Kind::{Counter, Gauge};
+        let f = |n: u64| n as f64;
+        let (s, logs) = (self.streams.stats(), self.kernel.logs.stats());
+        let count = logs.logs.saturating_sub(self.others.get().map_or(0, |count| count()));
+        page.add([
+            ("streams", Gauge, "Streams that exist.", f(count)),
+            ("streams_max", Gauge, "Streams that there may be.", f(self.streams_max)),
+            ("appends_total", Counter, "Append requests accepted.", f(s.appends)),
+            ("append_bytes_total", Counter, "Bytes of content accepted.", f(logs.appended_bytes)),
+            ("append_duplicates_total", Counter, "Retries of idempotent producers recognised.", f(s.duplicates)),
+            ("read_held_bytes", Gauge, "Memory of answers that are not sent yet, and of chunks kept for more readers.", f(self.kernel.logs.held_bytes())),
+            ("compressed_from_bytes_total", Counter, "Bytes of reads that were compressed, before.", f(s.compressed_from_bytes)),
+            ("compressed_to_bytes_total", Counter, "Bytes of reads that were compressed, after.", f(s.compressed_to_bytes)),
+            ("trimmed_bytes_total", Counter, "Bytes of content given up by retention.", f(s.trimmed_bytes)),
+            ("read_bytes_total", Counter, "Bytes of content read.", f(s.read_bytes)),
+            ("waiters", Gauge, "Long-polls and SSE connections waiting for data.", f(s.long_poll_waiters + s.sse_waiters)),
+        ]);
+    }
+
+    /// Lets streams expire.
+    fn work(&self, background: &mut Background) -> std::io::Result<()> {
+        let streams = Arc::clone(&self.streams);
+        background.every("tick", TICK_EVERY, move || {
+            streams.tick(background::now());
+            Ok::<_, UpkeepError>(Done::Nothing)
+        })
+    }
+}
+
+/// Lets the gate follow the journal, and tells the engine of every advance. If the journal stops, `note` is called on a thread of its
+/// own.
+fn open_gate(
+    kernel: &FileUnit<StreamState>,
+    gate: &Arc<Gate>,
+    streams: &Arc<Streams>,
+    note: impl FnOnce() -> anyhow::Result<()> + Send + 'static,
+) {
+    let note = Mutex::new(Some(note));
+    let (gate, streams) = (Arc::clone(gate), Arc::clone(streams));
+    let journal = Arc::downgrade(&kernel.journal);
+    gate.advance(kernel.journal.reached());
+    kernel.journal.subscribe(Arc::new(move || {
+        let Some(journal) = journal.upgrade() else { return };
+        gate.advance_with(journal.reached(), || streams.on_durable());
+        if journal.poisoned().is_some() {
+            gate.fail();
+            let Some(note) = note.lock().take() else { return };
+            let noting = std::thread::Builder::new().name("failure".into()).spawn(move || {
+                if let Err(error) = note() {
+                    tracing::error!(%error, "the failure cannot be noted in the data folder");
+                }
+            });
+            drop(noting);
+        }
+    }));
+}
+
+fn streams_config(config: &Config, private: bool) -> StreamsConfig {
+    StreamsConfig {
+        private,
+        https: config.speaks_tls(),
+        long_poll_timeout: config.long_poll_timeout.0,
+        sse_lifetime: config.sse_lifetime.0,
+        streams_max: config.max_streams,
+        io_threads: config.io_threads,
+        unsent_bytes_max: config.max_unsent.0,
+        gzip_level: config.gzip_level,
+        retention: Retention {
+            bytes: Some(config.retention_bytes.0).filter(|bytes| *bytes > 0),
+            secs: Some(config.retention_age.0.as_secs()).filter(|secs| *secs > 0),
+        },
+        ..StreamsConfig::default()
+    }
+}

@@ -1,0 +1,87 @@
+//! The engine of subscriptions. It stands on the streams, and its logs lie in their kernel unit.
+
+use super::streams::ServedStreams;
+use crate::auth;
+use crate::background;
+use crate::config::WebhookTargets;
+use crate::host::{Boot, Engine, Guard, Paths, Route};
+use crate::metrics::{Kind, Page};
+use anyhow::Context as _;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
+use thalweg_wire::http::{Context, Reply, Request};
+
+/// What subscriptions sign with, in the data folder.
+const KEYS: &str = "subscriptions.keys";
+
+pub(crate) struct ServedSubscriptions(Arc<Subscriptions>);
+
+pub(crate) fn open(boot: Boot<'_>, on: &ServedStreams) -> anyhow::Result<ServedSubscriptions> {
+    let Boot { config, folder, .. } = boot;
+    let keys = Keys::open(&folder.path().join(KEYS)).context("cannot open the keys of webhooks")?;
+    let settings = SubscriptionsConfig {
+        public_url: config.public_url.clone(),
+        https: config.speaks_tls(),
+        targets: match config.webhook_targets {
+            WebhookTargets::Public => Targets::Public,
+            WebhookTargets::Local => Targets::Local,
+            WebhookTargets::Any => Targets::Any,
+        },
+        subscriptions_max: config.max_subscriptions,
+        streams_max: config.max_subscription_streams,
+        deliveries_max: config.webhook_threads,
+        delivery_timeout: config.webhook_timeout.0,
+        ..SubscriptionsConfig::default()
+    };
+    let (logs, streams) = (Arc::clone(&on.kernel.logs), Arc::clone(&on.streams));
+    // Ids of wakes and jitter: they need to differ, not to be secret.
+    let random = RandomState::new();
+    let mut n = 0_u64;
+    let random = Box::new(move || {
+        n += 1;
+        random.hash_one(n)
+    });
+    let subscriptions = Subscriptions::open(logs, streams, settings, keys, background::now, random)
+        .context("cannot open the subscriptions")?;
+    let counted = Arc::clone(&subscriptions);
+    // A subscription is a log too.
+    on.leave_out(move || counted.stats().subscriptions);
+    Ok(ServedSubscriptions(subscriptions))
+}
+
+impl Engine for ServedSubscriptions {
+    fn routes(&self) -> Vec<Route> {
+        let route = |paths, shown| Route { paths, guard: Guard::Token(auth::need), is_served: true, shown };
+        let help = "subscriptions: PUT creates, GET asks, DELETE removes; workers are woken when streams change";
+        vec![
+            route(Paths::Below("/v1/stream/__ds/subscriptions"), ("/v1/stream/__ds/subscriptions/ID", help)),
+            route(Paths::Exactly("/v1/stream/__ds/jwks.json"), ("", "")),
+        ]
+    }
+
+    fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
+        self.0.handle(request, cx)
+    }
+
+    #[rustfmt::skip]
+    #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
+    fn metrics(&self, page: &mut Page) {
+        use Kind::{Counter, Gauge};
+        let f = |n: u64| n as f64;
+        let s = self.0.stats();
+        page.add([
+            ("subscriptions", Gauge, "Subscriptions that exist.", f(s.subscriptions)),
+            ("subscription_streams", Gauge, "Streams that subscriptions are linked to, counted for each.", f(s.links)),
+            ("subscription_streams_refused_total", Counter, "Streams that matched a pattern but were over the subscription's limit.", f(s.unlinked)),
+            ("subscription_leases", Gauge, "Wakes in flight that a lease bounds.", f(s.leases)),
+            ("subscription_retries", Gauge, "Subscriptions that wait to try again after a failed wake.", f(s.retries)),
+            ("webhook_deliveries_total", Counter, "Webhook deliveries that the receiver took.", f(s.delivered)),
+            ("wake_failures_total", Counter, "Webhook deliveries that failed, and wakes whose wake stream was not there.", f(s.failed)),
+        ]);
+    }
+
+    fn stop(&self) {
+        self.0.stop();
+    }
+}

@@ -1,0 +1,117 @@
+//! The host: what it asks of an engine, and what every engine gets from it.
+//!
+//! An engine is one door of the product. [`crate::engines`] lists those of this binary; the rest of the host knows engines by the trait
+//! [`Engine`] alone. The host matches routes, judges every request before its route, keeps and scrubs the kernel units, runs the event
+//! loops, and answers `/health` and `/metrics` for all engines together.
+
+mod route;
+mod unit;
+
+pub(crate) use route::{Guard, Needs, Paths, Route, Routes};
+pub(crate) use unit::{Unit, UnitLogs, UnitScrub};
+
+use crate::auth::Auth;
+use crate::background::Background;
+use crate::config::Config;
+use crate::folder::Folder;
+use crate::metrics::Page;
+use anyhow::Context as _;
+use std::sync::Arc;
+use thalweg_wire::http::{Context, Gate, Reply, Request, Response};
+
+/// What engines are opened with.
+#[derive(Clone, Copy)]
+pub(crate) struct Boot<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) folder: &'a Folder,
+    pub(crate) auth: Option<&'a Arc<Auth>>,
+    /// Where the event loop holds replies. It counts positions of the streams' journal: `Reply::Held` of every engine means those.
+    pub(crate) gate: &'a Arc<Gate>,
+}
+
+/// One engine that was opened, whether or not the settings have it serve anything.
+///
+/// The event loop calls [`Engine::handle`] and [`Engine::on_head`]: they must not wait for a device, a peer, or a lock whose holder waits
+/// for one.
+pub(crate) trait Engine: Send + Sync {
+    /// The requests that are its own. Asked once, before the server serves.
+    fn routes(&self) -> Vec<Route>;
+
+    /// Answers a request of one of its routes, which the host has let in.
+    fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply;
+
+    /// The refusal of a request whose body is still to come. `None` lets it go on to [`Engine::handle`].
+    fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
+        let _ = (head, now_ms);
+        None
+    }
+
+    /// The kernel unit that it has to itself. The host keeps it in order, scrubs it, counts it, says in `/health` if its journal has
+    /// stopped, and closes it.
+    fn unit(&self) -> Option<Unit> {
+        None
+    }
+
+    /// Why `/health` must say that some requests cannot be served. Never waits.
+    fn health(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Adds its figures to the page, all of them at every call. Never waits.
+    fn metrics(&self, page: &mut Page);
+
+    /// Starts its background work on threads of the host.
+    fn work(&self, background: &mut Background) -> std::io::Result<()> {
+        let _ = background;
+        Ok(())
+    }
+
+    /// Stops what it runs beside the requests, of which none come any more. Its unit is still open.
+    fn stop(&self) {}
+}
+
+/// The engines of a server and their units, in the order in which they were opened.
+#[derive(Default)]
+pub(crate) struct Engines {
+    all: Vec<Arc<dyn Engine>>,
+    units: Vec<Unit>,
+}
+
+impl Engines {
+    pub(crate) fn add<E: Engine + 'static>(&mut self, engine: E) -> Arc<E> {
+        let engine = Arc::new(engine);
+        self.units.extend(engine.unit());
+        self.all.push(Arc::clone(&engine) as Arc<dyn Engine>);
+        engine
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<dyn Engine>] {
+        &self.all
+    }
+
+    pub(crate) fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    /// Whether requests of every kind can be served; if not, why. A journal that has stopped tells more than what follows from it.
+    pub(crate) fn health(&self) -> Result<(), String> {
+        self.units.iter().try_for_each(Unit::health)?;
+        self.all.iter().try_for_each(|engine| engine.health())
+    }
+
+    /// Stops all of them, the last one that was opened first: it may stand on those before it.
+    pub(crate) fn stop(&self) {
+        self.all.iter().rev().for_each(|engine| engine.stop());
+    }
+
+    /// Ends all units with everything on the disk. Nothing works with them any more.
+    pub(crate) fn close(&self) -> anyhow::Result<()> {
+        self.units.iter().rev().try_for_each(|unit| match unit.label() {
+            None => unit.close(),
+            Some(name) => unit.close().context(name),
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;
