@@ -86,14 +86,19 @@ impl Page {
                 (
                     "scrub_bytes_total",
                     Kind::Counter,
-                    "Bytes that the scrub has read back to look for damage.",
+                    "Bytes of the unit that the scrub has read back to look for damage.",
                     scrub.bytes as f64,
                 ),
-                ("scrub_passes_total", Kind::Counter, "Times that the scrub has read everything.", scrub.passes as f64),
+                (
+                    "scrub_passes_total",
+                    Kind::Counter,
+                    "Times that the scrub has read everything in the unit.",
+                    scrub.passes as f64,
+                ),
                 (
                     "scrub_last_pass_timestamp_seconds",
                     Kind::Gauge,
-                    "When the scrub had last read everything, as Unix time; 0 before.",
+                    "When the scrub had last read everything in the unit, as Unix time; 0 before.",
                     scrub.last_end_seconds,
                 ),
             ],

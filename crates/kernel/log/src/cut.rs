@@ -5,12 +5,13 @@ use crate::check::CheckError;
 use crate::logs::Logs;
 use crate::root::Root;
 use thalweg_manifest::Manifest;
+use thalweg_unit::Section as _;
 pub use thalweg_unit::{Cut, HeldCut};
 
 /// The cut of a unit that no one has open; `None` if nothing was ever written to it.
 pub fn read_cut(manifest: &dyn Manifest) -> Result<Option<Cut>, CheckError> {
     let Some((unit, section)) = Root::read(manifest)? else { return Ok(None) };
-    Ok(Some(Cut { root: unit.encode().into(), journal: unit.bounds(), objects: section.lengths() }))
+    Ok(Some(Cut { root: unit.encode().into(), journal: unit.bounds(), objects: section.objects() }))
 }
 
 impl<A: Attachment> Logs<A> {

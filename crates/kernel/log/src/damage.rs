@@ -326,7 +326,7 @@ impl<A: Attachment> Logs<A> {
             return;
         }
         let root = self.sealed.root();
-        let named: HashSet<ObjectId> = root.objects().collect();
+        let named: HashSet<ObjectId> = root.object_ids().collect();
         for (place, known) in self.damage.all() {
             if !self.is_needed(place, &named) {
                 self.damage.forget(place);

@@ -52,7 +52,7 @@ pub use lengths::Lengths;
 pub use logs::{Logs, LogsOptions, Loss, ReadFrom, Seen, SweepCursor};
 pub use op::{Append, Op, Origin};
 pub use read::{Chunk, Seek, SeekError};
-pub use recovery::Opening;
+pub use recovery::Replaying;
 pub use scrub::{Scrub, Unchecked};
 pub use settle::When;
 pub use unit::{FileUnit, MANIFEST, OBJECTS};

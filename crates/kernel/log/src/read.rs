@@ -528,7 +528,7 @@ impl<A: Attachment> Reader<'_, A> {
 
     /// Whether the root in force names an object. An edit puts its root in force before it removes objects of the one before.
     fn names(&self, object: ObjectId) -> bool {
-        self.logs.sealed.root().objects().any(|named| named == object)
+        self.logs.sealed.root().object_ids().any(|named| named == object)
     }
 }
 

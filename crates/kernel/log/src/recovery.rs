@@ -29,17 +29,17 @@ use thalweg_unit::Claim;
 use thalweg_unit::sync::Mutex;
 use thalweg_unit::sync::atomic::{AtomicBool, AtomicU64};
 
-/// The logs of a unit between the manifest's root, which is read, and the journal, which is not open yet.
+/// The logs of a unit that is owned, and whose journal is not open yet.
 ///
-/// A unit opens in three steps, so that a unit that was taken over or that lost a part of itself keeps the rest:
+/// A unit opens in three steps, so that nothing is removed before it is certain that it is owned and whole:
 ///
-/// 1. [`Logs::begin`] reads the root, acquires the unit, and reads the directory. From then on no earlier owner commits anything.
-/// 2. The caller opens its journal within [`Opening::bounds`] and passes every frame to [`Opening::replay`], in order.
-/// 3. [`Opening::finish`] commits the root with the journal's term, the first root of a new unit, and only then removes the objects that
+/// 1. [`Logs::begin`] reads the root and the directory, and acquires the unit. From then on no earlier owner commits anything.
+/// 2. The caller opens its journal within [`Replaying::bounds`] and passes every frame to [`Replaying::replay`], in order.
+/// 3. [`Replaying::finish`] commits the root with the journal's term, the first root of a new unit, and only then removes the objects that
 ///    the root does not name.
 ///
-/// An opening that is dropped before the last step has removed nothing.
-pub struct Opening<A: Attachment> {
+/// What is dropped before the last step has removed nothing.
+pub struct Replaying<A: Attachment> {
     options: LogsOptions,
     sealed: Sealed,
     tables: Tables<A>,
@@ -58,21 +58,21 @@ impl<A: Attachment> Logs<A> {
         storage: Arc<dyn Storage>,
         manifest: Arc<dyn Manifest>,
         loss: Loss,
-    ) -> Result<Opening<A>, OpenError> {
+    ) -> Result<Replaying<A>, OpenError> {
         let mut unit = thalweg_unit::Opening::read(storage, manifest, Root::decode_unit)?;
         let is_new = unit.is_new();
         let mut root = unit.section::<Root>()?.unwrap_or_else(|| Root::new(options.chunk_bytes));
         #[cfg(feature = "faults")]
         if options.faults().orphans_go_first {
-            unit.remove_orphans_before_owning(&root.lengths())?;
+            unit.remove_orphans_before_owning(&thalweg_unit::Section::objects(&root))?;
         }
-        // Nothing is changed before this, and nothing of an earlier owner is committed after it.
-        let unit = unit.acquire()?;
         let damage = Register::default();
         damage.note_lengths(&root, unit.storage().as_ref())?;
         let mut tables =
             Tables { shards: (0..SHARDS).map(|_| Shard::new()).collect(), missed: HashSet::new(), touched: Vec::new() };
         tables.load(&root, unit.storage())?;
+        // Nothing is changed before this, and nothing of an earlier owner is committed after it.
+        let unit = unit.acquire()?;
 
         let next_id = root.id_ceiling.max(options.ids_from);
         // Each start skips what the one before it reserved: an id that was given out, but lost before it was durable, stays unused.
@@ -81,11 +81,11 @@ impl<A: Attachment> Logs<A> {
         let loss = root.loss;
         let options = LogsOptions { chunk_bytes: root.chunk_bytes, ..options };
         let sealed = Sealed::new(&options, unit, root);
-        Ok(Opening { options, sealed, tables, damage, is_new, next_id, loss, refused: None })
+        Ok(Replaying { options, sealed, tables, damage, is_new, next_id, loss, refused: None })
     }
 }
 
-impl<A: Attachment> Opening<A> {
+impl<A: Attachment> Replaying<A> {
     /// What the root knows of the journal: where it must begin, and how far it was durable.
     #[must_use]
     pub fn bounds(&self) -> Bounds {

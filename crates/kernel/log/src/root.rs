@@ -75,7 +75,7 @@ pub(crate) struct DirectoryObject {
     pub(crate) bytes: u64,
 }
 
-/// The root.
+/// What logs keep in the root of their unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Root {
     /// Fixed when the data folder was made: clients and caches see it.
@@ -129,14 +129,8 @@ impl Root {
         Ok(section.map(|section| (unit, section)))
     }
 
-    /// Every object that is named, and its length in bytes.
-    pub(crate) fn lengths(&self) -> Vec<(ObjectId, u64)> {
-        let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|o| (o.meta.id, o.meta.bytes())));
-        sealed.chain(self.directory.iter().map(|object| (object.id, object.bytes))).collect()
-    }
-
     /// Every object that is named.
-    pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
+    pub(crate) fn object_ids(&self) -> impl Iterator<Item = ObjectId> + '_ {
         let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|object| object.meta.id));
         sealed.chain(self.directory.iter().map(|object| object.id))
     }
@@ -187,7 +181,8 @@ impl Section for Root {
     }
 
     fn objects(&self) -> Vec<(ObjectId, u64)> {
-        self.lengths()
+        let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|o| (o.meta.id, o.meta.bytes())));
+        sealed.chain(self.directory.iter().map(|object| (object.id, object.bytes))).collect()
     }
 }
 
@@ -236,7 +231,7 @@ fn decode_earlier(body: &[u8]) -> Result<unit::Root, DecodeError> {
     }
     let root = root.decode_objects(d)?;
     let stored = Stored { floor: root.floor, body: root.encode().into() };
-    Ok(unit::Root { epoch: 0, claim, sections: BTreeMap::from([(IndexId::LOG.0, stored)]) })
+    Ok(unit::Root { epoch: 0, claim, sections: BTreeMap::from([(IndexId::LOG, stored)]) })
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]

@@ -43,15 +43,8 @@ impl Sealed {
         change: impl FnOnce(&mut Root, &mut Claim),
     ) -> Result<(), ManifestError> {
         let dropped = self.index.edit(made, change)?;
-        self.discard(&dropped.0);
+        dropped.0.iter().for_each(|object| self.reader.forget(*object));
+        self.unit().discard(&dropped);
         Ok(())
-    }
-
-    /// Removes objects that no root names, at once or when nobody holds them any more.
-    pub(crate) fn discard(&self, objects: &[ObjectId]) {
-        for object in objects {
-            self.reader.forget(*object);
-        }
-        self.unit().discard(objects);
     }
 }

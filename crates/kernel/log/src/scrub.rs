@@ -187,7 +187,7 @@ impl<A: Attachment> Logs<A> {
     fn note_missing(&self, place: Place, id: ObjectId) {
         // Read after the object was missed: an edit puts its root in force before it removes anything.
         let root = self.sealed.root();
-        if root.objects().any(|named| named == id) {
+        if root.object_ids().any(|named| named == id) {
             self.note_found(place, "its file is gone");
         }
     }

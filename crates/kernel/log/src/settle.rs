@@ -196,7 +196,7 @@ impl<A: Attachment> Logs<A> {
             }
             Ok(Some(checkpoint::write(&self.sealed, &taken.records)?))
         });
-        let directory = directory.inspect_err(|_| self.sealed.discard(&fresh))?;
+        let directory = directory.inspect_err(|_| self.sealed.unit().abandon(&fresh))?;
         let made = fresh.into_iter().chain(directory.iter().map(|object| object.id)).collect();
         self.at(Moment::Unnamed);
         let whole = taken.whole;

@@ -115,7 +115,7 @@ impl<A: Attachment> Logs<A> {
             rounds: get(&pace.rounds),
             merges: get(&pace.merges),
             runs: root.runs.len() as u64,
-            objects: root.objects().count() as u64,
+            objects: root.object_ids().count() as u64,
             object_bytes: sealed().map(|o| o.meta.bytes()).sum::<u64>() + directory,
             data_bytes: sealed().map(|o| o.meta.data_bytes).sum(),
             live_bytes: sealed().map(|o| o.live_bytes).sum(),

@@ -4,7 +4,8 @@
 //! blocks from the local disk, joins requests for them that are under way, and asks the remote storage for the others, neighbours in
 //! one range. It promises:
 //!
-//! - A read never waits for the remote storage: it returns a ticket, which the remote answer resolves.
+//! - A read does not wait for the remote storage, if that answers by ticket: it returns a ticket, which the remote answer resolves.
+//!   Only a cache without threads has its reads wait for the local disk.
 //! - A block that many read is asked for once; an error reaches all reads that wait for it, and is not kept.
 //! - No local byte is believed before its checksum was looked at. A local block that is damaged, and a local disk that fails, cost
 //!   time and never a read.

@@ -6,7 +6,7 @@ use crate::{ObjectWriter, Storage, StorageError};
 use bytes::Bytes;
 use oorandom::Rand64;
 use parking_lot::{Condvar, Mutex};
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -29,11 +29,12 @@ struct State {
     pace: Pace,
     /// Reads that wait for their answer, the one that is due first on top.
     due: BinaryHeap<Due>,
-    /// How many reads were asked for: numbers them.
+    /// Every read that was asked for: its place here is its number.
     asked: Vec<(ObjectId, Range<u64>)>,
     in_flight: usize,
     in_flight_max: usize,
-    fail: Vec<StorageError>,
+    /// Errors of the next answers, in order.
+    fail: VecDeque<StorageError>,
     random: Rand64,
     stopped: bool,
 }
@@ -106,7 +107,7 @@ impl SlowStorage {
             asked: Vec::new(),
             in_flight: 0,
             in_flight_max: 0,
-            fail: Vec::new(),
+            fail: VecDeque::new(),
             random: Rand64::new(u128::from(seed)),
             stopped: false,
         };
@@ -137,7 +138,7 @@ impl SlowStorage {
 
     /// The next answer is this error.
     pub fn fail_next(&self, error: StorageError) {
-        self.shared.state.lock().fail.push(error);
+        self.shared.state.lock().fail.push_back(error);
     }
 
     /// Every read that was asked for, in order.
@@ -186,7 +187,7 @@ impl Shared {
         let failed = {
             let mut state = self.state.lock();
             state.in_flight -= 1;
-            state.fail.pop()
+            state.fail.pop_front()
         };
         due.completer.complete(match failed {
             Some(error) => Err(error),

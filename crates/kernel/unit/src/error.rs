@@ -5,11 +5,14 @@ use thiserror::Error;
 
 #[derive(Debug, Error)]
 pub enum OpenError {
-    #[error("{}: {objects} objects are there that nothing names", Self::ROOT_IS_MISSING)]
+    #[error(
+        "{}: {objects} objects are there that nothing names. Remove nothing, and restore a backup into a new folder",
+        Self::ROOT_IS_MISSING
+    )]
     RootMissing { objects: usize },
     #[error(
-        "object {object} was made by the owner of epoch {maker}, but the manifest knows owners up to epoch {epoch} only: it is an \
-         older copy, unless another owner starts at this moment"
+        "the manifest is an older copy: it knows owners up to epoch {epoch}, and object {object} was made by that of epoch {maker}. \
+         Restore a backup into a new folder; or start again, if another server has just started on this unit"
     )]
     OlderRoot { object: ObjectId, maker: u64, epoch: u64 },
     #[error("the manifest cannot be read: {0}")]
@@ -19,9 +22,9 @@ pub enum OpenError {
     /// The unit holds data of an index that this program does not know.
     #[error("the manifest names data of an index that is not known here (number {0}): use a newer thalweg")]
     UnknownIndex(u8),
-    #[error("the manifest was changed by another owner just now; try again")]
+    #[error("another owner has changed the manifest while it was read: start again")]
     Changed,
-    #[error("no epochs are left: the unit was opened {0} times")]
+    #[error("no epochs are left after {0} starts: restore a backup into a new folder")]
     Epochs(u64),
     #[error("storage: {0}")]
     Storage(#[from] thalweg_storage::StorageError),

@@ -25,17 +25,25 @@ pub fn epoch_of(object: ObjectId) -> u64 {
 /// Gives out the ids of one owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
+    epoch: u64,
     next: Arc<AtomicU64>,
 }
 
 impl Ids {
     pub(crate) fn of(epoch: u64) -> Self {
-        Self { next: Arc::new(AtomicU64::new(object_id(epoch, 1).0)) }
+        Self { epoch, next: Arc::new(AtomicU64::new(object_id(epoch, 1).0)) }
     }
 
-    /// 2^32 objects of one owner would take more than a hundred years at one in a second.
+    /// An id that was not given out before.
+    ///
+    /// # Panics
+    ///
+    /// If the owner has used up its 2^32 numbers, which takes a hundred years at one object a second: the next id would be one of the next
+    /// owner's.
     pub(crate) fn next(&self) -> ObjectId {
-        ObjectId(self.next.fetch_add(1, Ordering::Relaxed))
+        let id = ObjectId(self.next.fetch_add(1, Ordering::Relaxed));
+        assert_eq!(epoch_of(id), self.epoch, "all ids of objects of this owner are used up: a restart gives new ones");
+        id
     }
 }
 

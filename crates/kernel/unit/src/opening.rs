@@ -2,10 +2,10 @@
 
 use crate::error::OpenError;
 use crate::ids::{EPOCH_MAX, epoch_of};
-use crate::root::{Root, Section};
+use crate::root::{IndexId, Root, Section};
 use crate::unit::Unit;
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use thalweg_base::{DecodeError, ObjectId};
 use thalweg_manifest::{self as manifest, Manifest};
@@ -18,10 +18,12 @@ pub struct Opening {
     /// The manifest's body as it was read; empty if there is none.
     body: Bytes,
     root: Root,
+    /// The last owner's.
+    epoch: u64,
     /// Every object that is there, ascending.
     objects: Vec<ObjectId>,
-    /// Indexes that have looked at their sections.
-    known: BTreeSet<u8>,
+    /// What the sections name that indexes have looked at.
+    named: BTreeMap<IndexId, Arc<[(ObjectId, u64)]>>,
 }
 
 impl Opening {
@@ -44,7 +46,7 @@ impl Opening {
         if let Some(newest) = objects.last().filter(|newest| epoch_of(**newest) > epoch) {
             return Err(OpenError::OlderRoot { object: *newest, maker: epoch_of(*newest), epoch });
         }
-        Ok(Self { storage, manifest, body, root, objects, known: BTreeSet::new() })
+        Ok(Self { storage, manifest, body, root, epoch, objects, named: BTreeMap::new() })
     }
 
     /// No owner has committed anything to the unit yet.
@@ -55,13 +57,13 @@ impl Opening {
 
     /// The section of an index; `None` if it has none yet. Refuses a section that names an object which is not there.
     pub fn section<S: Section>(&mut self) -> Result<Option<S>, OpenError> {
-        self.known.insert(S::INDEX.0);
         let section: Option<S> = self.root.section().map_err(OpenError::Root)?;
-        let named = section.iter().flat_map(Section::objects);
-        match named.map(|(id, _)| id).find(|id| self.objects.binary_search(id).is_err()) {
-            Some(missing) => Err(StorageError::Missing(missing).into()),
-            None => Ok(section),
+        let named = section.as_ref().map(Section::objects).unwrap_or_default();
+        if let Some((missing, _)) = named.iter().find(|(id, _)| self.objects.binary_search(id).is_err()) {
+            return Err(StorageError::Missing(*missing).into());
         }
+        self.named.insert(S::INDEX, named.into());
+        Ok(section)
     }
 
     /// The fault that a start had: it removes what its root does not name before it owns the unit. For tests.
@@ -71,19 +73,24 @@ impl Opening {
         Ok(self.objects.iter().filter(is_orphan).try_for_each(|orphan| self.storage.remove(*orphan))?)
     }
 
+    #[must_use]
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+
     /// Makes the caller the owner. Every index must have asked for its section before, so that nothing is taken for an orphan because
     /// nobody reads what names it.
     pub fn acquire(self) -> Result<Arc<Unit>, OpenError> {
-        if let Some(unknown) = self.root.sections.keys().find(|index| !self.known.contains(index)) {
-            return Err(OpenError::UnknownIndex(*unknown));
+        if let Some(unknown) = self.root.sections.keys().find(|index| !self.named.contains_key(index)) {
+            return Err(OpenError::UnknownIndex(unknown.0));
+        }
+        if self.epoch >= EPOCH_MAX {
+            return Err(OpenError::Epochs(EPOCH_MAX));
         }
         let acquired = self.manifest.acquire(self.root.epoch)?;
         if acquired.body != self.body {
             return Err(OpenError::Changed);
         }
-        if acquired.epoch > EPOCH_MAX {
-            return Err(OpenError::Epochs(EPOCH_MAX));
-        }
-        Ok(Arc::new(Unit::of(self.storage, self.manifest, &acquired, self.root)))
+        Ok(Arc::new(Unit::of(self.storage, self.manifest, &acquired, self.root, self.named)))
     }
 }

@@ -54,7 +54,7 @@ pub struct Root {
     /// Of the owner that wrote it. The manifest has it too; a copy of the root in another manifest begins above it.
     pub epoch: u64,
     pub claim: Claim,
-    pub sections: BTreeMap<u8, Stored>,
+    pub sections: BTreeMap<IndexId, Stored>,
 }
 
 impl Root {
@@ -65,7 +65,7 @@ impl Root {
             out.put_varint(n);
         }
         for (index, section) in &self.sections {
-            out.push(*index);
+            out.push(index.0);
             out.put_varint(section.floor.0);
             out.put_bytes(&section.body);
         }
@@ -82,7 +82,7 @@ impl Root {
         let mut root = Self { epoch: d.varint()?, ..Self::default() };
         root.claim = Claim { durable: Lsn(d.varint()?), term: d.varint()? };
         for _ in 0..d.varint()? {
-            let index = d.u8()?;
+            let index = IndexId(d.u8()?);
             let section = Stored { floor: Lsn(d.varint()?), body: Bytes::copy_from_slice(d.bytes()?) };
             if root.sections.last_key_value().is_some_and(|(last, _)| *last >= index) {
                 return Err(DecodeError::Range("index of a section"));
@@ -102,14 +102,14 @@ impl Root {
 
     /// The section of an index, if it has one.
     pub fn section<S: Section>(&self) -> Result<Option<S>, DecodeError> {
-        let stored = self.sections.get(&S::INDEX.0);
+        let stored = self.sections.get(&S::INDEX);
         stored.map(|stored| S::decode(stored.floor, &stored.body)).transpose()
     }
 
     /// Puts a section in the place of the one that is there.
     pub fn put<S: Section>(&mut self, section: &S) {
         let stored = Stored { floor: section.floor(), body: section.encode().into() };
-        self.sections.insert(S::INDEX.0, stored);
+        self.sections.insert(S::INDEX, stored);
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
         Root {
             epoch: 5,
             claim: Claim { durable: Lsn(300), term: 9 },
-            sections: [(1, section(200, b"log")), (2, section(260, b""))].into(),
+            sections: [(IndexId(1), section(200, b"log")), (IndexId(2), section(260, b""))].into(),
         }
     }
 

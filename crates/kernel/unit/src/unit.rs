@@ -6,11 +6,11 @@
 
 use crate::holds::{Cut, HeldCut, Holds};
 use crate::ids::{Ids, epoch_of};
-use crate::root::{Claim, Root, Section};
+use crate::root::{Claim, IndexId, Root, Section};
 use crate::sync::{Mutex, RwLock};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
-use thalweg_base::{Lsn, ObjectId};
+use thalweg_base::ObjectId;
 use thalweg_journal::Bounds;
 use thalweg_manifest::{self as manifest, Manifest, ManifestError};
 use thalweg_storage::{Storage, StorageError};
@@ -31,8 +31,10 @@ pub struct Unit {
 #[derive(Clone, Debug, Default)]
 struct State {
     root: Root,
-    /// By index, each object with its length in bytes.
-    objects: BTreeMap<u8, Arc<[(ObjectId, u64)]>>,
+    /// Each object with its length in bytes, those of sections whose index is not entered yet included.
+    objects: BTreeMap<IndexId, Arc<[(ObjectId, u64)]>>,
+    /// Indexes that have put their section in force.
+    entered: BTreeSet<IndexId>,
 }
 
 impl State {
@@ -61,6 +63,7 @@ impl Unit {
         manifest: Arc<dyn Manifest>,
         acquired: &manifest::Root,
         root: Root,
+        objects: BTreeMap<IndexId, Arc<[(ObjectId, u64)]>>,
     ) -> Self {
         let root = Root { epoch: acquired.epoch, ..root };
         Self {
@@ -70,7 +73,7 @@ impl Unit {
             epoch: acquired.epoch,
             ids: Ids::of(acquired.epoch),
             editing: Mutex::new(Editing { version: acquired.version, doubt: None, doubtful: Vec::new() }),
-            state: RwLock::new(Arc::new(State { root, objects: BTreeMap::new() })),
+            state: RwLock::new(Arc::new(State { root, objects, entered: BTreeSet::new() })),
         }
     }
 
@@ -123,12 +126,17 @@ impl Unit {
     }
 
     /// Takes note of a section that is in force and of what it names, before the first edit.
+    ///
+    /// # Panics
+    ///
+    /// If the index was entered before: each would overwrite the edits of the other.
     pub(crate) fn enter<S: Section>(&self, section: &S) {
         let mut state = self.state.write();
-        let mut entered = State::clone(&state);
-        entered.root.put(section);
-        entered.objects.insert(S::INDEX.0, section.objects().into());
-        *state = Arc::new(entered);
+        let mut after = State::clone(&state);
+        assert!(after.entered.insert(S::INDEX), "{:?} of a unit has one owner", S::INDEX);
+        after.root.put(section);
+        after.objects.insert(S::INDEX, section.objects().into());
+        *state = Arc::new(after);
     }
 
     /// Commits a root with this section and claim, made with the objects `made`; then `put_in_force` is called, before anything is
@@ -147,7 +155,7 @@ impl Unit {
         let mut after = State::clone(&before);
         let section = change(&mut after.root.claim);
         after.root.put(&section);
-        after.objects.insert(S::INDEX.0, section.objects().into());
+        after.objects.insert(S::INDEX, section.objects().into());
         let body = after.root.encode();
         match self.resolve(&mut editing).and_then(|()| self.manifest.commit(self.epoch, editing.version, &body)) {
             Ok(version) => editing.version = version,
@@ -189,9 +197,14 @@ impl Unit {
         Ok(())
     }
 
-    /// Removes objects that no section names, at once or when nobody holds them any more.
-    pub fn discard(&self, objects: &[ObjectId]) {
-        self.holds.remove(objects);
+    /// Removes what an edit has dropped, at once or when nobody holds it any more.
+    pub fn discard(&self, dropped: &Dropped) {
+        self.holds.remove(&dropped.0);
+    }
+
+    /// Removes objects that were made for an edit which is not made after all.
+    pub fn abandon(&self, made: &[ObjectId]) {
+        self.holds.remove(made);
     }
 
     /// Removes objects of earlier owners that no section in force names: leftovers of work that did not come to its commit. An earlier
@@ -213,11 +226,5 @@ impl Unit {
             let state = self.state.read();
             Cut { root: state.root.encode().into(), journal: state.root.bounds(), objects: state.objects().collect() }
         })
-    }
-
-    /// The lowest floor of all indexes: the journal below can be given up.
-    #[must_use]
-    pub fn floor(&self) -> Lsn {
-        self.bounds().floor
     }
 }

@@ -8,6 +8,8 @@
 //! `SEED=n` replays one history, `SEEDS=n` says how many are run.
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
+mod support;
+
 use bytes::Bytes;
 use oorandom::Rand32;
 use parking_lot::Mutex;
@@ -15,51 +17,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use thalweg_base::{DecodeError, Decoder, Encoder, Lsn, ObjectId, Ticket};
+use support::{Names, One, Two};
+use thalweg_base::{ObjectId, Ticket};
 use thalweg_manifest::{self as manifest, Manifest, ManifestError, MemoryManifest};
 use thalweg_storage::{MemoryStorage, ObjectWriter, Storage, StorageError};
-use thalweg_unit::{Index, IndexId, OpenError, Opening, Root, Section, Unit, epoch_of};
-
-/// A section that names objects, and counts its edits.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Names<const INDEX: u8> {
-    edits: u64,
-    objects: Vec<(ObjectId, u64)>,
-}
-
-impl<const INDEX: u8> Section for Names<INDEX> {
-    const INDEX: IndexId = IndexId(INDEX);
-
-    fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        out.put_varint(self.edits);
-        for (object, len) in &self.objects {
-            out.put_varint(object.0);
-            out.put_varint(*len);
-        }
-        out
-    }
-
-    fn decode(_: Lsn, body: &[u8]) -> Result<Self, DecodeError> {
-        let mut d = Decoder::new(body);
-        let mut names = Self { edits: d.varint()?, objects: Vec::new() };
-        while !d.is_empty() {
-            names.objects.push((ObjectId(d.varint()?), d.varint()?));
-        }
-        Ok(names)
-    }
-
-    fn floor(&self) -> Lsn {
-        Lsn(self.edits)
-    }
-
-    fn objects(&self) -> Vec<(ObjectId, u64)> {
-        self.objects.clone()
-    }
-}
-
-type One = Names<1>;
-type Two = Names<2>;
+use thalweg_unit::{Index, OpenError, Opening, Root, Section, Unit, epoch_of};
 
 /// Which fault is planted, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -333,7 +295,7 @@ impl World {
                 self.edits[at] = index.section().edits;
                 self.doubts = 0;
                 self.tally.edits += 1;
-                index.unit().discard(&dropped.0);
+                index.unit().discard(&dropped);
             }
             Err(ManifestError::Io { .. }) => {
                 self.tally.doubts += 1;

@@ -154,11 +154,11 @@ impl Unit {
             ("object_written_bytes_total", Counter, "Bytes written to objects by settling, merging and rewriting.", f(object_written_bytes)),
             ("objects", Gauge, "Objects that exist.", f(logs.objects)),
             ("object_bytes", Gauge, "Size of all objects.", f(logs.object_bytes)),
-            ("live_bytes", Gauge, "Bytes in objects that some stream can read.", f(logs.live_bytes)),
-            ("runs_max", Gauge, "Runs that exist: no stream is spread over more.", f(logs.runs)),
+            ("live_bytes", Gauge, "Bytes in objects that some log can read.", f(logs.live_bytes)),
+            ("runs_max", Gauge, "Runs that exist: no log is spread over more.", f(logs.runs)),
             ("write_amplification", Gauge, "Bytes written to journal and objects per byte of content accepted.",
                 ratio(journal.written_bytes + object_written_bytes, logs.appended_bytes)),
-            ("space_amplification", Gauge, "Size of all objects per byte in them that some stream can read.",
+            ("space_amplification", Gauge, "Size of all objects per byte in them that some log can read.",
                 ratio(logs.object_bytes, logs.live_bytes)),
         ]
     }
