@@ -59,6 +59,20 @@ impl<A: Attachment> Logs<A> {
         manifest: Arc<dyn Manifest>,
         loss: Loss,
     ) -> Result<Replaying<A>, OpenError> {
+        let begin = || Self::begin_once(options, Arc::clone(&storage), Arc::clone(&manifest), loss);
+        match begin() {
+            // The owner before committed something between the reading and the acquiring. It cannot do so again.
+            Err(OpenError::Unit(thalweg_unit::OpenError::Changed)) => begin(),
+            begun => begun,
+        }
+    }
+
+    fn begin_once(
+        options: LogsOptions,
+        storage: Arc<dyn Storage>,
+        manifest: Arc<dyn Manifest>,
+        loss: Loss,
+    ) -> Result<Replaying<A>, OpenError> {
         let mut unit = thalweg_unit::Opening::read(storage, manifest, Root::decode_unit)?;
         let is_new = unit.is_new();
         let mut root = unit.section::<Root>()?.unwrap_or_else(|| Root::new(options.chunk_bytes));
@@ -94,6 +108,10 @@ impl<A: Attachment> Replaying<A> {
 
     /// Takes the next frame that the journal found.
     pub fn replay(&mut self, at: FrameRef, bytes: &Bytes) -> Result<(), OpenError> {
+        // Settled: the journal begins here because another index of the unit needs it.
+        if at.lsn < self.sealed.root().floor {
+            return Ok(());
+        }
         let replayed = if self.is_new {
             Err(thalweg_unit::OpenError::ROOT_IS_MISSING.to_owned())
         } else {

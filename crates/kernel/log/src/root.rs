@@ -125,8 +125,12 @@ impl Root {
             return Ok(None);
         }
         let unit = Self::decode_unit(body)?;
-        let section = unit.section()?;
-        Ok(section.map(|section| (unit, section)))
+        // Whoever reads the logs alone would miss what another index names.
+        if let Some(other) = unit.sections.keys().find(|index| **index != IndexId::LOG) {
+            return Err(DecodeError::Unknown { what: "index of a section", got: other.0.into() });
+        }
+        let section = unit.section()?.ok_or(DecodeError::Range("sections: that of logs is not there"))?;
+        Ok(Some((unit, section)))
     }
 
     /// Every object that is named.
@@ -269,6 +273,11 @@ mod tests {
             assert_eq!(found, section);
         }
         assert_eq!(Root::of_body(&[]), Ok(None), "acquired, and nothing was committed");
+        let mut other = unit::Root::default();
+        assert!(Root::of_body(&other.encode()).is_err(), "a root without logs is not an empty one");
+        other.put(&sample());
+        other.sections.insert(IndexId(2), Stored::default());
+        assert!(Root::of_body(&other.encode()).is_err(), "a copy of the logs alone would not be whole");
     }
 
     #[test]

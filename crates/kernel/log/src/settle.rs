@@ -279,7 +279,8 @@ impl<A: Attachment> Logs<A> {
         for (shard, active) in self.shards.iter().zip(taken.active) {
             self.settle_down(shard, &active, floor);
         }
-        self.journal.trim(floor);
+        // Another index of the unit may need more of the journal.
+        self.journal.trim(self.sealed.unit().bounds().floor);
     }
 
     /// Drops what is settled of these logs and puts those to rest that nothing keeps awake; the others stay listed.

@@ -716,6 +716,24 @@ fn an_opening_that_never_gets_a_journal_removes_nothing() {
 }
 
 #[test]
+fn frames_below_the_logs_own_floor_are_passed_over() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    append(&logs, log, b"one");
+    let frame = FrameRef { lsn: Lsn(0), len: 3 };
+    settle_all(&logs);
+    drop(logs);
+    // Another index of the unit needs more of the journal than the logs do.
+    let begun = Logs::<support::Notes>::begin(unit.options, unit.storage.clone(), unit.manifest.clone(), Loss::Nothing);
+    let mut opening = begun.unwrap();
+    assert!(opening.bounds().floor > frame.lsn);
+    opening.replay(frame, &Bytes::from_static(b"of settled content")).unwrap();
+    let logs = Arc::new(opening.finish(unit.journal.clone()).unwrap());
+    assert_eq!(read(&logs, log), b"one");
+}
+
+#[test]
 fn a_unit_with_a_frame_that_cannot_be_replayed_does_not_open_even_if_its_caller_goes_on() {
     let unit = Unit::new(ScriptedJournal::eager(), options());
     drop(unit.open());

@@ -8,8 +8,9 @@ use std::io;
 use std::sync::Arc;
 use thalweg_disk::{Disk, is_damage};
 
-/// A root in one file of a [`Disk`]. The data folder's lock keeps other processes away; the version check on every commit tells
-/// if it did not.
+/// A root in one file of a [`Disk`]. It is compared and replaced in two steps, so that the lock of the data folder has to keep other
+/// processes away: without it two could acquire at once, and an owner whose file has rotted could write over a later one's. What the
+/// lock has let pass is noticed by the epoch and the version at the next commit.
 pub struct FileManifest {
     disk: Arc<dyn Disk>,
     path: String,
@@ -36,21 +37,24 @@ impl FileManifest {
         Ok(manifest)
     }
 
-    /// The root that a restart would find. Its owner must not act on one that a power failure could take back. To sync the folder
-    /// once more would not help: after a failed sync the system may have dropped the rename and still report success the next time.
-    /// So the root that is found is written and renamed again.
-    ///
-    /// A file that has rotted since is replaced by what its owner knows. Should the file have been that of a commit whose outcome is in
-    /// doubt, that commit is undone: it had failed. A file that is gone stays so: perhaps the folder was replaced by another one.
-    fn settle(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
-        let found = match (self.find(), &writer.known) {
+    /// The root that is there, or the one that its owner knows, should the file have rotted. Should the file have been that of a commit
+    /// whose outcome is in doubt, that commit is undone: it had failed. A file that is gone stays so: perhaps the folder was replaced.
+    fn known(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
+        match (self.find(), &writer.known) {
             (Err(error @ ManifestError::Corrupt(_)), Some(known)) => {
                 tracing::error!(path = self.path, %error, "what is in memory replaces it; look after the disk");
                 writer.settled = false;
-                Some(known.clone())
+                Ok(Some(known.clone()))
             }
-            (found, _) => found?,
-        };
+            (found, _) => found,
+        }
+    }
+
+    /// The root that a restart would find. Its owner must not act on one that a power failure could take back. To sync the folder
+    /// once more would not help: after a failed sync the system may have dropped the rename and still report success the next time.
+    /// So the root that is found is written and renamed again.
+    fn settle(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
+        let found = self.known(writer)?;
         if !writer.settled {
             if let Some(frame) = &found {
                 self.replace(frame)?;
@@ -145,7 +149,8 @@ impl Manifest for FileManifest {
 
     fn commit(&self, epoch: u64, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
         let mut writer = self.writer.lock();
-        let found = self.settle(&mut writer)?;
+        // Nothing is written before the epoch was looked at: what is found may be a later owner's.
+        let found = self.known(&mut writer)?;
         let version = next_version(epoch, expected, found.map(|frame| (frame.version, frame.epoch)))?;
         Ok(self.put(&mut writer, version, epoch, Bytes::copy_from_slice(body))?.version)
     }

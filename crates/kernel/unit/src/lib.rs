@@ -9,7 +9,7 @@
 //! 1. [`Opening::read`] reads the root and changes nothing; every index looks whether the objects are there that its section names.
 //! 2. [`Opening::acquire`] takes the next epoch. From here on no edit of an earlier owner succeeds.
 //! 3. The caller opens the journal, which it may trim and append to only now, within [`Unit::bounds`].
-//! 4. The first edit says how far the journal is durable.
+//! 4. The first edit says how far the journal is durable. Objects are made only after it.
 //! 5. [`Unit::remove_orphans`] removes the objects of earlier owners that no section names.
 //!
 //! Object ids hold the epoch of their maker ([`object_id`]), so no two owners ever make the same one: an object that a deposed owner

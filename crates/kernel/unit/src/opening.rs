@@ -28,18 +28,17 @@ pub struct Opening {
 
 impl Opening {
     /// Reads the root. `decode` also reads the roots of earlier versions, as the one index wrote them that there was. Refuses a unit
-    /// that lacks its root, or has one from before objects that are there: these belong to something that is not known.
+    /// that lacks its root, or has one from before objects that are there: these belong to something that is not known. An owner commits a
+    /// root before it makes objects, so an empty root names none because it is new, or because it is not the one that was there.
     pub fn read(
         storage: Arc<dyn Storage>,
         manifest: Arc<dyn Manifest>,
         decode: impl Fn(&[u8]) -> Result<Root, DecodeError>,
     ) -> Result<Self, OpenError> {
-        let found = manifest.read()?;
-        let is_there = found.is_some();
-        let manifest::Root { epoch, body, .. } = found.unwrap_or_default();
+        let manifest::Root { epoch, body, .. } = manifest.read()?.unwrap_or_default();
         let root = if body.is_empty() { Root::default() } else { decode(&body).map_err(OpenError::Root)? };
         let objects = storage.list()?;
-        if !is_there && !objects.is_empty() {
+        if body.is_empty() && !objects.is_empty() {
             return Err(OpenError::RootMissing { objects: objects.len() });
         }
         let epoch = epoch.max(root.epoch);

@@ -245,7 +245,8 @@ impl World {
     fn work(&mut self, owner: Process) {
         let Process::Owner { one, two, unit, mut making, mut made } = owner else { return };
         match self.upto(16) {
-            0..4 => {
+            // Objects are made only when there is a root.
+            0..4 if self.found().is_some() => {
                 let id = unit.new_object();
                 let content = vec![self.upto(250) as u8; 1 + self.upto(20)];
                 if let Ok(writer) = unit.storage().create(id) {

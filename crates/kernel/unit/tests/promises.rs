@@ -26,7 +26,10 @@ impl Parts {
         let mut opening = self.read().unwrap();
         let (one, two) = (opening.section::<One>().unwrap(), opening.section::<Two>().unwrap());
         let unit = opening.acquire().unwrap();
-        (Index::new(unit.clone(), one.unwrap_or_default()), Index::new(unit, two.unwrap_or_default()))
+        let (one, two) = (one.unwrap_or_default(), two.unwrap_or_default());
+        let (one, two) = (Index::new(unit.clone(), one), Index::new(unit, two));
+        begin(&one);
+        (one, two)
     }
 
     fn objects(&self) -> Vec<ObjectId> {
@@ -39,6 +42,12 @@ fn make(unit: &Unit) -> (ObjectId, u64) {
     let mut writer = unit.storage().create(id).unwrap();
     writer.write(b"content").unwrap();
     (id, writer.finish().unwrap())
+}
+
+/// An owner's first edit, before which it makes nothing.
+fn begin(index: &Index<One>) {
+    let edited = index.edit(Vec::new(), |_, claim| claim.term += 1).unwrap();
+    assert!(edited.0.is_empty());
 }
 
 /// One more edit, which names an object more.
@@ -125,6 +134,8 @@ fn an_older_root_or_one_that_lacks_an_object_is_refused_and_its_owner_stays() {
     // Objects without any manifest.
     let lost = Parts { manifest: Arc::default(), ..parts };
     assert!(matches!(lost.read().err(), Some(OpenError::RootMissing { objects: 2 })));
+    lost.manifest.acquire(0).unwrap();
+    assert!(matches!(lost.read().err(), Some(OpenError::RootMissing { .. })), "an owner alone names nothing");
 }
 
 #[test]

@@ -106,10 +106,12 @@ impl Engines {
 
     /// Ends all units with everything on the disk. Nothing works with them any more.
     pub(crate) fn close(&self) -> anyhow::Result<()> {
-        self.units.iter().rev().try_for_each(|unit| match unit.label() {
+        let closed = self.units.iter().rev().map(|unit| match unit.label() {
             None => unit.close(),
             Some(name) => unit.close().context(name),
-        })
+        });
+        // All of them, also behind one that fails.
+        closed.collect::<Vec<_>>().into_iter().collect()
     }
 }
 

@@ -113,6 +113,21 @@ fn another_process_that_has_acquired_the_file_is_noticed() {
 }
 
 #[test]
+fn a_deposed_owner_whose_last_commit_is_in_doubt_writes_nothing() {
+    let disk = SimDisk::new(1);
+    let (old, new) = (file(&disk), file(&disk));
+    old.acquire(0).unwrap();
+    disk.fail_next_dir_sync();
+    assert!(matches!(old.commit(1, 1, b"in doubt"), Err(ManifestError::Io { .. })));
+    new.acquire(0).unwrap();
+    let before = disk.durable()["MANIFEST"].clone();
+    let refused = old.commit(1, 1, b"late");
+    assert!(matches!(refused, Err(ManifestError::Fenced { epoch: 1, found: 2 })), "{refused:?}");
+    assert_eq!(disk.durable()["MANIFEST"], before);
+    assert!(!disk.files().contains(&"MANIFEST.tmp".to_owned()));
+}
+
+#[test]
 fn two_bodies_are_never_equal_by_accident() {
     let disk = SimDisk::new(1);
     let manifest = FileManifest::open(Arc::new(disk.clone()), "MANIFEST", u64::MAX - 3).unwrap();

@@ -186,6 +186,13 @@ impl Index {
         removed.is_some()
     }
 
+    /// Drops the blocks that an object of `len` bytes will have, for the object to take their place.
+    pub(crate) fn make_way(&mut self, object: ObjectId, len: u64, block_bytes: u64) {
+        for block in 0..u32::try_from(len.div_ceil(block_bytes)).unwrap_or(u32::MAX) {
+            self.forget(BlockKey { object, block }, None);
+        }
+    }
+
     /// Drops everything that is known of an object.
     pub(crate) fn remove(&mut self, object: ObjectId, block_bytes: u64) {
         self.removals += 1;

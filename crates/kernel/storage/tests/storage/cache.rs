@@ -489,6 +489,30 @@ fn a_small_object_that_is_written_through_is_not_fetched() {
 }
 
 #[test]
+fn an_object_that_is_written_through_is_never_hidden_by_an_earlier_one_of_its_id() {
+    let disk = SimDisk::new(1);
+    for byte in [1, 2] {
+        // The store is set back: the first object is gone, and its id is given out again.
+        let cache = CachedStorage::open(
+            Arc::new(MemoryStorage::new()),
+            &disk,
+            "cache",
+            CacheOptions::new(StoreId([9; 16]), 100 << 20),
+        )
+        .unwrap();
+        for (id, len) in [(ObjectId(1), 5 << 20), (ObjectId(2), 100)] {
+            let content = vec![byte; len];
+            let mut writer = cache.create(id).unwrap();
+            writer.write(&content).unwrap();
+            writer.finish().unwrap();
+            assert_eq!(cache.read(id, 0..100).wait().unwrap(), &content[..100]);
+            cache.wait_idle();
+            assert_eq!(cache.read(id, 0..100).wait().unwrap(), &content[..100]);
+        }
+    }
+}
+
+#[test]
 fn a_removed_object_is_missing_though_its_blocks_were_cached() {
     let far = far(&SimDisk::new(1), options(50), 10 * BLOCK);
     far.read(0..3 * BLOCK);
