@@ -44,8 +44,8 @@ pub(crate) fn open<A: Attachment>(folder: &Folder, config: &Config) -> anyhow::R
         .context("`thalweg check` reads all of the data folder and says what is wrong")
 }
 
-/// Opens a unit beside that of the streams, whose data can be made again. It is always durable: who shows something earlier
-/// does so by itself.
+/// Opens a unit beside that of the streams, whose data can be made again. Its logs are always durable: an engine that shows content
+/// before it is durable keeps that content itself.
 pub(crate) fn open_derived<A: Attachment>(path: &Path, config: &Config) -> anyhow::Result<FileUnit<A>> {
     crate::folder::make(path).with_context(|| format!("cannot make {}", path.display()))?;
     let mut journal = journal_options(config)?;

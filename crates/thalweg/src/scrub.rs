@@ -9,7 +9,7 @@
 
 use crate::background;
 use crate::check::{Counts, Listed, Progress};
-use crate::host::{Unit, UnitScrub};
+use crate::host::{Unit, UnitLogs};
 use parking_lot::Mutex;
 use serde_json::json;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub(crate) struct Scrubs {
 struct Scrubbed {
     /// Below the data folder.
     folder: &'static str,
-    logs: Arc<dyn UnitScrub>,
+    logs: Arc<dyn UnitLogs>,
     done: Mutex<Done>,
 }
 
@@ -78,10 +78,8 @@ struct Done {
 
 impl Scrubs {
     pub(crate) fn of(units: &[Unit]) -> Self {
-        let scrubbed = |unit: &Unit| {
-            let logs = Arc::clone(&unit.logs) as Arc<dyn UnitScrub>;
-            Scrubbed { folder: unit.folder, logs, done: Mutex::default() }
-        };
+        let scrubbed =
+            |unit: &Unit| Scrubbed { folder: unit.folder, logs: Arc::clone(&unit.logs), done: Mutex::default() };
         Self { units: units.iter().map(scrubbed).collect(), state: Mutex::default() }
     }
 

@@ -351,11 +351,11 @@ pub enum Loss {
 }
 
 /// The incarnation that positions of a log carry at `offset`: the id of the log that owns the position or, if that is from before
-/// the loss mark, of the first one after it through which the position was inherited. Where all are from before, it is the mark:
-/// at the time of the loss a name stood for one log, and whoever takes the name afterwards is younger.
+/// the loss mark, of the first log after it through which the position was inherited. Where all of these logs are from before the mark,
+/// it is the mark: when the loss happened a name stood for one log, and a log that takes the name afterwards has an id above the mark.
 pub(crate) fn incarnation(lineage: &[Ancestor], log: LogId, loss_mark: LogId, offset: Offset) -> u64 {
-    let heirs = lineage.iter().skip_while(|a| offset > a.upto).map(|a| a.id).chain([log]);
-    heirs.into_iter().find(|id| *id >= loss_mark).unwrap_or(loss_mark).0
+    let mut heirs = lineage.iter().skip_while(|a| offset > a.upto).map(|a| a.id).chain([log]);
+    heirs.find(|id| *id >= loss_mark).unwrap_or(loss_mark).0
 }
 
 type Resting<'a, A> = (Head<'a>, Box<[Ancestor]>, A);

@@ -38,12 +38,14 @@ use thalweg_unit::sync::atomic::{AtomicBool, AtomicU64};
 /// 3. [`Replaying::finish`] commits the root with the journal's term, the first root of a new unit, and only then removes the objects that
 ///    the root does not name.
 ///
-/// What is dropped before the last step has removed nothing.
+/// An opening that ends before the last step has removed nothing.
 pub struct Replaying<A: Attachment> {
     options: LogsOptions,
     sealed: Sealed,
     tables: Tables<A>,
     damage: Register,
+    /// What the journal has below is settled, as far as logs go.
+    floor: Lsn,
     is_new: bool,
     next_id: u64,
     loss: LossMarks,
@@ -92,10 +94,10 @@ impl<A: Attachment> Logs<A> {
         // Each start skips what the one before it reserved: an id that was given out, but lost before it was durable, stays unused.
         root.id_ceiling = next_id + options.id_reserve;
         root.loss.raise(loss, LogId(next_id << SHARDS.trailing_zeros()));
-        let loss = root.loss;
+        let (loss, floor) = (root.loss, root.floor);
         let options = LogsOptions { chunk_bytes: root.chunk_bytes, ..options };
         let sealed = Sealed::new(&options, unit, root);
-        Ok(Replaying { options, sealed, tables, damage, is_new, next_id, loss, refused: None })
+        Ok(Replaying { options, sealed, tables, damage, floor, is_new, next_id, loss, refused: None })
     }
 }
 
@@ -108,8 +110,8 @@ impl<A: Attachment> Replaying<A> {
 
     /// Takes the next frame that the journal found.
     pub fn replay(&mut self, at: FrameRef, bytes: &Bytes) -> Result<(), OpenError> {
-        // Settled: the journal begins here because another index of the unit needs it.
-        if at.lsn < self.sealed.root().floor {
+        // The journal begins with such frames if another index of the unit needs them.
+        if at.lsn < self.floor {
             return Ok(());
         }
         let replayed = if self.is_new {

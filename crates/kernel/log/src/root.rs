@@ -125,7 +125,7 @@ impl Root {
             return Ok(None);
         }
         let unit = Self::decode_unit(body)?;
-        // Whoever reads the logs alone would miss what another index names.
+        // A copy or a check by the section of logs alone would leave out the objects that another index names.
         if let Some(other) = unit.sections.keys().find(|index| **index != IndexId::LOG) {
             return Err(DecodeError::Unknown { what: "index of a section", got: other.0.into() });
         }

@@ -716,6 +716,27 @@ fn an_opening_that_never_gets_a_journal_removes_nothing() {
 }
 
 #[test]
+fn a_start_that_fails_on_its_directory_deposes_nobody() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let log = create(&logs, "a");
+    append(&logs, log, b"one");
+    settle_all(&logs);
+    let before = unit.manifest.load().unwrap();
+    let spoil = |bytes: &mut Vec<u8>| bytes.iter_mut().for_each(|byte| *byte ^= 16);
+    let whole: Vec<_> =
+        unit.storage.list().unwrap().into_iter().map(|object| (object, replace(&unit, object, spoil))).collect();
+    assert!(matches!(unit.try_open(Loss::Nothing), Err(OpenError::Directory(_))));
+    assert_eq!(unit.manifest.load().unwrap(), before);
+    for (object, bytes) in whole {
+        replace(&unit, object, |spoilt| *spoilt = bytes);
+    }
+    append(&logs, log, b"two");
+    settle_all(&logs);
+    assert_eq!(read(&logs, log), b"onetwo", "the owner goes on");
+}
+
+#[test]
 fn frames_below_the_logs_own_floor_are_passed_over() {
     let unit = Unit::new(ScriptedJournal::eager(), options());
     let logs = unit.open();

@@ -91,7 +91,7 @@ impl Holds {
         self.remove_now(&free);
     }
 
-    /// Removes objects that no root names any more, those that are held later.
+    /// Removes objects that no root names: at once, or with their last hold.
     pub(crate) fn remove(&self, objects: &[ObjectId]) {
         let mut free = objects.to_vec();
         {

@@ -25,7 +25,7 @@ pub fn epoch_of(object: ObjectId) -> u64 {
 /// Gives out the ids of one owner.
 #[derive(Clone, Debug)]
 pub(crate) struct Ids {
-    epoch: u64,
+    pub(crate) epoch: u64,
     next: Arc<AtomicU64>,
 }
 

@@ -19,7 +19,7 @@ use thalweg_storage::{Storage, StorageError};
 pub struct Unit {
     storage: Arc<dyn Storage>,
     manifest: Arc<dyn Manifest>,
-    epoch: u64,
+    /// They have the owner's epoch.
     ids: Ids,
     /// Held while an edit is made.
     editing: Mutex<Editing>,
@@ -70,7 +70,6 @@ impl Unit {
             holds: Arc::new(Holds::new(Arc::clone(&storage))),
             storage,
             manifest,
-            epoch: acquired.epoch,
             ids: Ids::of(acquired.epoch),
             editing: Mutex::new(Editing { version: acquired.version, doubt: None, doubtful: Vec::new() }),
             state: RwLock::new(Arc::new(State { root, objects, entered: BTreeSet::new() })),
@@ -85,7 +84,7 @@ impl Unit {
     /// Above those of all owners before.
     #[must_use]
     pub fn epoch(&self) -> u64 {
-        self.epoch
+        self.ids.epoch
     }
 
     /// What the journal must hold.
@@ -157,7 +156,7 @@ impl Unit {
         after.root.put(&section);
         after.objects.insert(S::INDEX, section.objects().into());
         let body = after.root.encode();
-        match self.resolve(&mut editing).and_then(|()| self.manifest.commit(self.epoch, editing.version, &body)) {
+        match self.resolve(&mut editing).and_then(|()| self.manifest.commit(self.epoch(), editing.version, &body)) {
             Ok(version) => editing.version = version,
             Err(error) => {
                 if matches!(error, ManifestError::Io { .. }) {
@@ -184,8 +183,8 @@ impl Unit {
     fn resolve(&self, editing: &mut Editing) -> Result<(), ManifestError> {
         let Some(body) = &editing.doubt else { return Ok(()) };
         let found = self.manifest.load()?.unwrap_or_default();
-        if found.epoch != self.epoch {
-            return Err(ManifestError::Fenced { epoch: self.epoch, found: found.epoch });
+        if found.epoch != self.epoch() {
+            return Err(ManifestError::Fenced { epoch: self.epoch(), found: found.epoch });
         }
         if found.version != editing.version {
             let ours = found.version == editing.version + 1 && found.body == body;
@@ -197,7 +196,7 @@ impl Unit {
         Ok(())
     }
 
-    /// Removes what an edit has dropped, at once or when nobody holds it any more.
+    /// Removes the objects that an edit has dropped: at once, or with their last hold.
     pub fn discard(&self, dropped: &Dropped) {
         self.holds.remove(&dropped.0);
     }
@@ -212,7 +211,7 @@ impl Unit {
     pub fn remove_orphans(&self) -> Result<(), StorageError> {
         let named: HashSet<ObjectId> = self.state.read().objects().map(|(id, _)| id).collect();
         for orphan in self.storage.list()? {
-            if epoch_of(orphan) < self.epoch && !named.contains(&orphan) {
+            if epoch_of(orphan) < self.epoch() && !named.contains(&orphan) {
                 self.holds.remove(&[orphan]);
             }
         }

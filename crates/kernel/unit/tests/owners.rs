@@ -155,7 +155,7 @@ struct Tally {
     owners: u64,
     edits: u64,
     doubts: u64,
-    /// Edits and objects of owners that were none any more.
+    /// Edits of owners that were deposed.
     refused: u64,
     late: u64,
     orphans: u64,

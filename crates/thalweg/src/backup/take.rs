@@ -205,7 +205,7 @@ impl Taking {
         Ok(())
     }
 
-    /// The root gets a manifest of its own. Whoever restores it begins with an epoch above the one in the root.
+    /// The copied root gets a manifest of its own. The first start of a restored folder takes an epoch above the one in the root.
     fn take_root(&mut self, source: &mut dyn Source, listed: &Listed) -> anyhow::Result<Kept> {
         let mut body = Vec::new();
         while (body.len() as u64) < listed.bytes {

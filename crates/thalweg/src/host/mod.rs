@@ -8,7 +8,7 @@ mod route;
 mod unit;
 
 pub(crate) use route::{Guard, Needs, Paths, Route, Routes};
-pub(crate) use unit::{Unit, UnitLogs, UnitScrub};
+pub(crate) use unit::{Unit, UnitLogs};
 
 use crate::auth::Auth;
 use crate::background::Background;
@@ -66,7 +66,7 @@ pub(crate) trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Stops what it runs beside the requests, of which none come any more. Its unit is still open.
+    /// Stops the engine's own threads and connections. The server has stopped taking requests; the engine's unit is still open.
     fn stop(&self) {}
 }
 
@@ -104,7 +104,7 @@ impl Engines {
         self.all.iter().rev().for_each(|engine| engine.stop());
     }
 
-    /// Ends all units with everything on the disk. Nothing works with them any more.
+    /// Closes all units with everything on the disk, after the engines and the background work have stopped.
     pub(crate) fn close(&self) -> anyhow::Result<()> {
         let closed = self.units.iter().rev().map(|unit| match unit.label() {
             None => unit.close(),

@@ -24,7 +24,7 @@ pub(crate) struct Unit {
 }
 
 /// What [`Logs`] can do without knowing what is attached to them.
-pub(crate) trait UnitLogs: UnitScrub {
+pub(crate) trait UnitLogs: Send + Sync {
     fn stats(&self) -> LogsStats;
     fn is_low_on_space(&self) -> bool;
     fn set_low_on_space(&self, low: bool);
@@ -32,10 +32,6 @@ pub(crate) trait UnitLogs: UnitScrub {
     fn merge(&self) -> Result<bool, UpkeepError>;
     fn reclaim(&self, now: Millis) -> Result<bool, UpkeepError>;
     fn close(&self) -> Result<(), UpkeepError>;
-}
-
-/// The part of it that looks for damage.
-pub(crate) trait UnitScrub: Send + Sync {
     fn scrub(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked>;
     fn scrub_bytes(&self) -> u64;
     fn refresh_damage(&self, now: Millis);
@@ -71,9 +67,7 @@ impl<A: Attachment + Sync> UnitLogs for Logs<A> {
     fn close(&self) -> Result<(), UpkeepError> {
         self.close()
     }
-}
 
-impl<A: Attachment + Sync> UnitScrub for Logs<A> {
     fn scrub(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked> {
         self.scrub(scrub)
     }
