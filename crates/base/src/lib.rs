@@ -6,10 +6,12 @@ mod checksum;
 mod codec;
 mod durability;
 mod ids;
+mod step;
 mod ticket;
 
 pub use checksum::{Crc, crc};
 pub use codec::{DecodeError, Decoder, Encoder};
 pub use durability::{Durability, Reached, Until};
 pub use ids::{LogId, Lsn, Millis, ObjectId, Offset};
+pub use step::Step;
 pub use ticket::{Completer, Ticket};

@@ -9,6 +9,8 @@
 mod cluster;
 mod installation;
 mod owner;
+mod shared;
 
 pub use cluster::{Cluster, Options, Stop};
 pub use installation::{Installation, installations};
+pub use shared::{shared_clusters, unique_database};

@@ -228,7 +228,7 @@ settings! {
     }
     "Journal and settling" {
         journal_segment_bytes: Size = "64MiB", "THALWEG_JOURNAL_SEGMENT_BYTES", "SIZE",
-            "Size of one journal file";
+            "Largest size of a journal file; the first ones are smaller";
         journal_bound_bytes: Size = "1GiB", "THALWEG_JOURNAL_BOUND_BYTES", "SIZE",
             "How much may wait in the journal to be settled before writers are refused";
         window_bytes: Size = "64MiB", "THALWEG_WINDOW_BYTES", "SIZE",
@@ -249,6 +249,10 @@ settings! {
             "How much is read back each second to look for damage, at most; 0 is only when `thalweg check --server` asks";
         scrub_every: Span = "1d", "THALWEG_SCRUB_EVERY", "TIME",
             "How long after all was read back this begins again";
+        background_threads: usize = "4", "THALWEG_BACKGROUND_THREADS", "N",
+            "Threads that settle, merge, make journal segments and look for damage, for all kernel units together";
+        background_rate: Size = "128MiB", "THALWEG_BACKGROUND_RATE", "SIZE",
+            "How much merging and looking for damage may read and write each second; 0 is no limit";
         reserve_bytes: Size = "64MiB", "THALWEG_RESERVE_BYTES", "SIZE",
             "Disk space held back so that deletes and settling work on a full disk";
     }

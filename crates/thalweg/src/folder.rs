@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use thalweg_log::Loss;
 
 /// The format of data folders that this program writes; it reads this one and older ones.
-pub(crate) const FORMAT: u32 = 4;
+pub(crate) const FORMAT: u32 = 5;
 
 /// How long a server waits for a folder: the process that it replaces may just have been killed.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -2,12 +2,14 @@
 
 use crate::backup::{Backups, SERVED};
 use crate::door::Door;
-use crate::host::Routes;
+use crate::host::{Paths, Routes};
 use crate::live;
 use crate::metrics;
 use crate::scrub::{self, Scrubs};
 use std::sync::Arc;
 use thalweg_wire::http::{Context, Method, Reply, Request, Response, Service};
+
+const BACKUPS: Paths = Paths::Below(SERVED);
 
 /// Whether requests can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +49,7 @@ impl<S: Service, V: Vitals> Front<S, V> {
             let response = plain(200, "text/html; charset=utf-8").header("vary", "accept");
             return Reply::Now(live::page(response));
         }
-        if is_backup(request.path) {
+        if BACKUPS.fit(request.path) {
             return self.backups.handle(request);
         }
         if request.path == scrub::SERVED {
@@ -91,10 +93,6 @@ impl<S: Service, V: Vitals> Service for Front<S, V> {
 
 fn is_read(method: Method<'_>) -> bool {
     matches!(method, Method::Get | Method::Head)
-}
-
-fn is_backup(path: &str) -> bool {
-    path.strip_prefix(SERVED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The binary's own pages, as the page at `/` shows them: those for operators, and those for everybody.

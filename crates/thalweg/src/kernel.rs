@@ -3,11 +3,12 @@
 use crate::config::{Config, Durability, Span};
 use crate::folder::Folder;
 use anyhow::Context;
+use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_disk::RealDisk;
-use thalweg_journal::{Opened, Options};
+use thalweg_journal::{Opened, Options, WriterPool};
 use thalweg_log::{Attachment, FileUnit, LogsOptions, Loss};
 pub(crate) use thalweg_log::{MANIFEST, OBJECTS};
 
@@ -18,6 +19,8 @@ const BUFFERED_SYNC_BYTES: u64 = 16 << 20;
 /// they are sent.
 const DERIVED_WINDOW_BYTES: usize = 8 << 20;
 const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
+/// How many journals are written at the same moment; more take turns.
+const WRITERS_MAX: usize = 16;
 
 /// Opens the unit of the data folder itself, or makes it, and recovers.
 pub(crate) fn open<A: Attachment>(folder: &Folder, config: &Config) -> anyhow::Result<FileUnit<A>> {
@@ -65,9 +68,19 @@ fn open_unit<A: Attachment>(
     let disk = Arc::new(RealDisk::open(path).context("cannot open the data folder")?);
     let unit = FileUnit::open(disk, journal, logs, loss)?;
     let Opened { end, segments, .. } = unit.journal.opened();
-    tracing::info!(folder = %path.display(), streams = unit.logs.len(), segments, %end, "the data is open");
-    unit.journal.start_writer().context("cannot start the journal's writer")?;
+    tracing::info!(folder = %path.display(), logs = unit.logs.len(), segments, %end, "the data is open");
+    unit.journal.start_writer_on(&writers().context("cannot start the journals' writers")?);
     Ok(unit)
+}
+
+/// The threads that write the journals of all units of the process. A unit that is busy keeps one of them.
+fn writers() -> std::io::Result<WriterPool> {
+    static WRITERS: Mutex<Option<WriterPool>> = Mutex::new(None);
+    let mut writers = WRITERS.lock();
+    if let Some(pool) = writers.as_ref() {
+        return Ok(pool.clone());
+    }
+    Ok(writers.insert(WriterPool::start(WRITERS_MAX)?).clone())
 }
 
 /// Log ids for a history that begins with a restore: what was written after the backup, or by another restore of it, may have used

@@ -8,6 +8,7 @@ use crate::host::Unit;
 use crate::scrub;
 use std::fmt::Write;
 use thalweg_log::{DamageStats, Place};
+use thalweg_rounds as rounds;
 use thalweg_wire::http::{ServerStats, Waits};
 
 /// What Prometheus is told of a metric, and its value: name, kind, help, value.
@@ -110,6 +111,27 @@ impl Page {
             let labels = labels.join(",");
             self.add_labelled(labels.trim_end_matches(','), [("damage", Kind::Gauge, help, places as f64)]);
         }
+    }
+
+    /// Figures of the background jobs of all units, by kind.
+    #[rustfmt::skip]
+    #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
+    pub(crate) fn add_rounds(&mut self, stats: &rounds::Stats) {
+        use Kind::{Counter, Gauge};
+        let f = |n: u64| n as f64;
+        for (kind, of) in rounds::Kind::ALL.into_iter().zip(&stats.kinds) {
+            self.add_labelled(&format!("kind=\"{}\"", kind.name()), [
+                ("background_turns_total", Counter, "Turns of background work, by kind.", f(of.turns)),
+                ("background_failed_total", Counter, "Turns of background work that failed and are tried again, by kind.", f(of.failed)),
+                ("background_seconds_total", Counter, "Time spent in background work, by kind.", of.busy.as_secs_f64()),
+                ("background_waited_seconds_total", Counter, "Time that background work was due and waited for a thread or for background_rate, by kind.", of.waited.as_secs_f64()),
+                ("background_due", Gauge, "Jobs of background work that are due and wait, by kind.", f(of.due)),
+            ]);
+        }
+        self.add([
+            ("background_threads", Gauge, "Threads of background work.", stats.threads as f64),
+            ("background_wakes_total", Counter, "Times that a thread of background work looked for work.", f(stats.wakes)),
+        ]);
     }
 
     /// Figures of the event loops.

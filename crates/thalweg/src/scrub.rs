@@ -5,26 +5,29 @@
 //! | `POST /v1/admin/check` | asks for a full pass, which reads without pauses: 202 and its number |
 //! | `GET /v1/admin/check` | 200: how far the pass is, and all damage that is known, with the names of streams |
 //!
-//! One thread takes all steps and does all that waits for a disk. What is damaged is known to the register of each kernel unit.
+//! One job takes all steps and does all that waits for a disk. What is damaged is known to the register of each kernel unit.
 
 use crate::background;
 use crate::check::{Counts, Listed, Progress};
 use crate::host::{Unit, UnitLogs};
 use parking_lot::Mutex;
 use serde_json::json;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use thalweg_base::Millis;
 use thalweg_log::{DamageStats, Scrub};
+use thalweg_rounds::{Behind, Done as Turn, Handle, Kind, Next, Rounds};
 use thalweg_wire::http::{Method, Request, Response};
 
 /// The path of these requests.
 pub(crate) const SERVED: &str = "/v1/admin/check";
 
-/// How often damage is located that reads have met.
+/// How often known damage is looked at: where it is, and whether anything still needs it.
 const REFRESH_EVERY: Duration = Duration::from_millis(500);
 /// What could not be read, of one pass: more is only counted.
 const UNCHECKED_MAX: usize = 16;
+/// A pass that somebody waits for is not held up by the budget of long work.
+const URGENT: Behind = Behind::BOUND;
 
 /// The progress of passes, and the requests for them.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +62,8 @@ pub(crate) struct Stats {
 pub(crate) struct Scrubs {
     units: Vec<Scrubbed>,
     state: Mutex<State>,
+    /// Nudged when a pass is asked for, and when damage is met, once the steps are taken.
+    job: OnceLock<Handle>,
 }
 
 struct Scrubbed {
@@ -80,7 +85,7 @@ impl Scrubs {
     pub(crate) fn of(units: &[Unit]) -> Self {
         let scrubbed =
             |unit: &Unit| Scrubbed { folder: unit.folder, logs: Arc::clone(&unit.logs), done: Mutex::default() };
-        Self { units: units.iter().map(scrubbed).collect(), state: Mutex::default() }
+        Self { units: units.iter().map(scrubbed).collect(), state: Mutex::default(), job: OnceLock::new() }
     }
 
     /// Of all units.
@@ -104,6 +109,9 @@ impl Scrubs {
             Method::Post => {
                 let mut state = self.state.lock();
                 state.asked += 1;
+                if let Some(job) = self.job.get() {
+                    job.nudge_behind(URGENT);
+                }
                 answer(202, &json!({ "pass": state.asked }))
             }
             Method::Get => match serde_json::to_value(self.progress()) {
@@ -149,12 +157,14 @@ fn answer(status: u16, body: &serde_json::Value) -> Response {
         .body(body.to_string())
 }
 
-/// Takes the steps. Only its thread has it.
+/// Takes the steps. Only its job has it.
 pub(crate) struct Scrubber {
     scrubs: Arc<Scrubs>,
     /// Bytes per second; zero: only when it is asked for.
     rate: u64,
     every: Duration,
+    /// Since the start.
+    read_bytes: u64,
     pass: Option<Pass>,
     next_pass: Instant,
     next_refresh: Instant,
@@ -170,7 +180,47 @@ struct Pass {
 impl Scrubber {
     pub(crate) fn new(scrubs: Arc<Scrubs>, rate: u64, every: Duration) -> Self {
         let now = Instant::now();
-        Self { scrubs, rate, every, pass: None, next_pass: now, next_refresh: now }
+        Self { scrubs, rate, every, read_bytes: 0, pass: None, next_pass: now, next_refresh: now }
+    }
+
+    /// Has the threads of `rounds` take the steps.
+    pub(crate) fn start(mut self, rounds: &Rounds) {
+        let scrubs = Arc::clone(&self.scrubs);
+        let job = rounds.add("every unit", Kind::Scrub, move || Ok(self.turn()));
+        for unit in &scrubs.units {
+            let job = job.clone();
+            unit.logs.on_damage(Box::new(move || job.nudge()));
+        }
+        // Damage that was met, and a pass that was asked for, before anything could be nudged.
+        job.nudge();
+        let _ = scrubs.job.set(job);
+    }
+
+    pub(crate) fn turn(&mut self) -> Turn {
+        let before = self.read_bytes;
+        let next = match self.step() {
+            Some(Duration::ZERO) => Next::Now,
+            Some(pause) => Next::In(pause),
+            None => self.rest(),
+        };
+        let behind = if self.is_asked() { URGENT } else { Behind::ZERO };
+        Turn { next, behind, bytes: self.read_bytes - before }
+    }
+
+    /// Whether somebody waits for a pass that is under way or to begin.
+    fn is_asked(&self) -> bool {
+        let state = self.scrubs.state.lock();
+        state.asked > state.finished
+    }
+
+    /// When the next turn has something to do that found nothing.
+    fn rest(&self) -> Next {
+        if self.is_asked() {
+            return Next::Now;
+        }
+        let damage = (self.scrubs.damage().total() > 0).then_some(REFRESH_EVERY);
+        let pass = (self.rate > 0).then(|| self.next_pass.saturating_duration_since(Instant::now()));
+        damage.into_iter().chain(pass).min().map_or(Next::WhenNudged, Next::In)
     }
 
     /// Does a little; how long to rest then. `None`: there is nothing to do now.
@@ -211,6 +261,7 @@ impl Scrubber {
             Ok(Some(read)) => {
                 self.scrubs.state.lock().read_bytes += read;
                 unit.done.lock().bytes += read;
+                self.read_bytes += read;
                 Some(read)
             }
             Ok(None) => {

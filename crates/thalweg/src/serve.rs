@@ -9,7 +9,7 @@ use crate::config::{Config, Switch, environment};
 use crate::door::Door;
 use crate::engines;
 use crate::folder::Folder;
-use crate::host::{Boot, Routes};
+use crate::host::{Boot, Keeping, Routes, keep};
 use crate::http::Front;
 use crate::reload::Reload;
 use crate::reserve::{self, Reserve};
@@ -23,6 +23,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_disk::RealDisk;
+use thalweg_rounds::{Options, Rounds};
 use thalweg_wire::http::{Gate, Server, ServerConfig, TlsIdentity};
 
 /// How long requests that are under way may take after a stop was asked for.
@@ -57,10 +58,13 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let (engines, streams) = engines::open(Boot { config, folder: &folder, auth: auth.as_ref(), gate: &gate })?;
     let engines = Arc::new(engines);
     let mut background = Background::start();
+    let options = Options { threads: config.background_threads, bytes_per_second: config.background_rate.0 };
+    let rounds = Arc::new(Rounds::start(options).context("cannot start the threads of background work")?);
     // Space is held back again once everything is open: on a full disk the opening may use it.
     for unit in engines.units() {
         let reserve = Reserve::open(&*unit.disk, unit.reserve_bytes).context("cannot hold back disk space")?;
-        background.keep(unit, reserve, config.settle == Switch::On, config.journal_segment_bytes.0)?;
+        let settles = config.settle == Switch::On;
+        keep(&rounds, unit, Keeping { reserve, settles, bound_bytes: config.journal_bound_bytes.0 });
     }
     engines.all().iter().try_for_each(|engine| engine.work(&mut background))?;
 
@@ -70,9 +74,10 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     }
     background.watch(reload)?;
     let scrubs = Arc::new(Scrubs::of(engines.units()));
-    background.scrub(Scrubber::new(Arc::clone(&scrubs), config.scrub_rate.0, config.scrub_every.0))?;
+    Scrubber::new(Arc::clone(&scrubs), config.scrub_rate.0, config.scrub_every.0).start(&rounds);
 
-    let vitals = Arc::new(ServerVitals::new(Arc::clone(&engines), auth.clone(), Arc::clone(&scrubs)));
+    let vitals =
+        Arc::new(ServerVitals::new(Arc::clone(&engines), auth.clone(), Arc::clone(&scrubs), Arc::clone(&rounds)));
     let backups = Backups::start(&streams.kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
     let backups = Arc::new(backups);
     let bound = Server::bind(server_config(config, tls)).map_err(|error| not_listening(config, error))?;
@@ -97,6 +102,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     engines.stop();
     backups.stop();
     background.stop();
+    rounds.stop();
     engines.close()?;
     folder.note_stopped()?;
     tracing::info!("stopped");

@@ -7,20 +7,27 @@ use crate::metrics::{self, Page};
 use crate::scrub::Scrubs;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
+use thalweg_rounds::Rounds;
 use thalweg_wire::http::Server;
 
 pub(crate) struct ServerVitals {
     engines: Arc<Engines>,
     auth: Option<Arc<Auth>>,
     scrubs: Arc<Scrubs>,
+    rounds: Arc<Rounds>,
     server: OnceLock<Weak<Server>>,
     started: Instant,
 }
 
 impl ServerVitals {
     /// `scrubs`: of the engines' units.
-    pub(crate) fn new(engines: Arc<Engines>, auth: Option<Arc<Auth>>, scrubs: Arc<Scrubs>) -> Self {
-        Self { engines, auth, scrubs, server: OnceLock::new(), started: Instant::now() }
+    pub(crate) fn new(
+        engines: Arc<Engines>,
+        auth: Option<Arc<Auth>>,
+        scrubs: Arc<Scrubs>,
+        rounds: Arc<Rounds>,
+    ) -> Self {
+        Self { engines, auth, scrubs, rounds, server: OnceLock::new(), started: Instant::now() }
     }
 
     /// The server is there once it serves, later than the vitals that it shows.
@@ -44,6 +51,7 @@ impl Vitals for Arc<ServerVitals> {
         let mut page = Page::default();
         self.engines.all().iter().for_each(|engine| engine.metrics(&mut page));
         self.engines.units().iter().zip(self.scrubs.stats()).for_each(|(unit, scrub)| page.add_unit(unit, &scrub));
+        page.add_rounds(&self.rounds.stats());
         let server = self.server.get().and_then(Weak::upgrade).map(|server| server.stats()).unwrap_or_default();
         page.add_server(&server);
         let process = metrics::Process {

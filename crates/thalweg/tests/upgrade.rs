@@ -14,6 +14,7 @@ use support::{Server, path, said, thalweg};
 const FORMAT_1: &str = include_str!("../../../tests/upgrade/format-1.txt");
 const FORMAT_2: &str = include_str!("../../../tests/upgrade/format-2.txt");
 const FORMAT_3: &str = include_str!("../../../tests/upgrade/format-3.txt");
+const FORMAT_4: &str = include_str!("../../../tests/upgrade/format-4.txt");
 
 fn unhex(text: &str) -> Vec<u8> {
     assert!(text.len().is_multiple_of(2), "{text}");
@@ -90,6 +91,11 @@ fn a_folder_of_format_2_answers_as_it_did() {
 #[test]
 fn a_folder_of_format_3_answers_as_it_did() {
     answers_as_it_did(FORMAT_3);
+}
+
+#[test]
+fn a_folder_of_format_4_answers_as_it_did() {
+    answers_as_it_did(FORMAT_4);
 }
 
 fn answers_as_it_did(vector: &str) {

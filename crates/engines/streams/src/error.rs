@@ -307,6 +307,7 @@ impl Refusal {
                 Self::Corrupt { name: name.into(), start: at(*offset), end: at(*end), what: what.clone() }
             }
             ReadError::Io { .. } => Self::Io(error.to_string()),
+            ReadError::Bug { .. } => Self::Internal(error.to_string()),
         }
     }
 }

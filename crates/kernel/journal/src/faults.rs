@@ -17,11 +17,19 @@ pub struct Faults {
     pub recycled_under_reader: bool,
     /// Damage to what is settled is refused as if it were needed.
     pub settled_damage_refused: bool,
+    /// A batch of a remote sink is acknowledged before every batch before it is kept.
+    pub acknowledged_before_earlier: bool,
+    /// What the last owner did not acknowledge stays in the sink when the journal is taken over.
+    pub tail_kept_on_take_over: bool,
+    /// A sink keeps batches of owners that were deposed.
+    pub stale_term_accepted: bool,
 }
 
+/// Without the feature there are none.
 #[cfg(not(feature = "faults"))]
+#[allow(unreachable_pub, reason = "public with the feature `testing`, whose sink takes them")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Faults;
+pub struct Faults;
 
 macro_rules! planted {
     ($($name:ident),*) => {
@@ -29,9 +37,10 @@ macro_rules! planted {
         impl Faults {
             $(
                 #[cfg(feature = "faults")]
+                #[allow(dead_code, reason = "one is for the sink of the feature `testing`")]
                 pub(crate) fn $name(self) -> bool { self.$name }
                 #[cfg(not(feature = "faults"))]
-                #[allow(clippy::unused_self)]
+                #[allow(clippy::unused_self, dead_code, reason = "one is for the sink of the feature `testing`")]
                 pub(crate) fn $name(self) -> bool { false }
             )*
         }
@@ -45,5 +54,8 @@ planted!(
     torn_tail_is_corruption,
     corruption_is_torn_tail,
     recycled_under_reader,
-    settled_damage_refused
+    settled_damage_refused,
+    acknowledged_before_earlier,
+    tail_kept_on_take_over,
+    stale_term_accepted
 );

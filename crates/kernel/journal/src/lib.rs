@@ -2,42 +2,31 @@
 //!
 //! Vocabulary. A *frame* is one payload with its header; it is what callers append and read. A *batch* is what one write and one
 //! sync make durable: a batch header and the frames that gathered while the batch before was being synced. A *segment* is one
-//! file of fixed size with its own *generation*. *Accepted* means ordered and in memory; *written* means that the operating system
+//! file with a *number* of its own. *Accepted* means ordered and in memory; *written* means that the operating system
 //! has it, so that it survives the process; *durable* means that it survives loss of power.
 
-mod arrange;
-mod copy;
 mod faults;
-mod file;
-mod fill;
 mod format;
-mod inspect;
 mod memory;
 mod options;
-mod pinned;
-mod prepare;
-mod published;
-mod read;
-mod recovery;
-mod scan;
-mod segments;
-mod shell;
-mod verify;
-mod window;
-mod writer;
+mod sequencer;
+mod sink;
 
-pub use copy::{HeldSegments, SegmentFile};
-#[cfg(feature = "faults")]
+#[cfg(any(feature = "faults", feature = "testing"))]
 pub use faults::Faults;
-pub use file::FileJournal;
-pub use inspect::{Inspected, Inspection, JournalDamage};
 pub use memory::MemoryJournal;
 pub use options::Options;
-pub use pinned::PinnedBuffer;
-pub use read::Held;
-pub use recovery::{Discarded, OpenError, Opened};
-pub use scan::fuzz_segment;
-pub use verify::{Report, verify};
+pub use sequencer::Sequencer;
+pub use sequencer::pinned::PinnedBuffer;
+pub use sequencer::pool::WriterPool;
+pub use sequencer::take_over::TakeOverError;
+pub use sink::file::{
+    Discarded, FileJournal, FileSink, Held, HeldSegments, Inspected, Inspection, JournalDamage, OpenError, Opened,
+    Report, SegmentFile, fuzz_segment, verify,
+};
+pub use sink::{Fenced, Kept, Piece, Sink, SinkBatch, SinkError, Term};
+#[cfg(feature = "testing")]
+pub use sink::{MemorySink, Network};
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -107,6 +96,16 @@ pub enum AppendError {
 pub struct Poisoned {
     pub operation: &'static str,
     pub cause: String,
+    /// Set if a later owner has taken the journal over: then no restart of this owner helps.
+    pub fenced: Option<Fenced>,
+}
+
+impl Poisoned {
+    /// By a cause of this owner's own.
+    #[must_use]
+    pub fn new(operation: &'static str, cause: impl Into<String>) -> Self {
+        Self { operation, cause: cause.into(), fenced: None }
+    }
 }
 
 /// Why something that was accepted is not durable yet, or never will be.
@@ -187,8 +186,8 @@ pub trait Journal: Send + Sync + 'static {
     /// Set once a write or sync has failed.
     fn poisoned(&self) -> Option<Poisoned>;
 
-    /// `f` is called by whoever writes after every advance of `durable`, after every advance of `written` over a buffered frame, and
-    /// once on poisoning. It must not block.
+    /// `f` is called by whoever writes after every advance of `durable`, after every advance of `written` over a buffered frame,
+    /// once on poisoning, and when accepted frames begin to wait for space. It must not block.
     fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>);
 
     /// Kicks, and blocks until `upto` is durable, whatever was promised to users. What is written elsewhere and must not be ahead of

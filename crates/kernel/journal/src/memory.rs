@@ -1,7 +1,7 @@
 //! A journal in memory: the same promises but for surviving. A kick stands for the writer.
 
 use crate::options::Options;
-use crate::published::Published;
+use crate::sequencer::published::Published;
 use crate::{AppendError, Appended, Class, FrameRef, Journal, JournalStats, Poisoned, ReadError};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
@@ -37,7 +37,7 @@ impl MemoryJournal {
 
     /// Stops it, as a failed write would.
     pub fn poison(&self, cause: &str) {
-        self.published.poison("write", cause.to_owned());
+        self.published.poison(Poisoned::new("write", cause));
     }
 }
 

@@ -4,10 +4,16 @@ use crate::faults::Faults;
 use crate::format::{BATCH_HEADER, FRAME_HEADER, SEGMENT_HEADER, Seal, SegmentHeader};
 use std::time::Duration;
 
+/// How much larger a segment is than the one before. A journal that becomes busy has a few small segments to get through, in each of which the
+/// writer may have to wait for the next: 3 until 64 MiB.
+const GROWTH: u64 = 8;
+
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Size of a segment file, header included.
+    /// Size of a segment file, header included. The first ones of an opening are smaller: from `first_segment_bytes` on each is 8 times
+    /// as large as the one before.
     pub segment_bytes: u64,
+    pub first_segment_bytes: u64,
     /// Largest payload of a frame.
     pub max_payload: usize,
     /// A batch that has reached this size is closed, so that a write and its sync stay bounded.
@@ -25,6 +31,8 @@ pub struct Options {
     /// What nobody waits for to be durable is synced after so many bytes or, if a writer thread runs, so much time.
     pub sync_bytes: u64,
     pub sync_after: Duration,
+    /// The term of this opening, as its owner chose it: larger than any before. Zero: one above the largest that is known.
+    pub term: u64,
     /// Drawn at random for each opening: no one who chooses payloads can forge a batch, and nothing that an earlier opening left in a
     /// reused file is taken for a batch of this one.
     pub salt: u64,
@@ -36,6 +44,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             segment_bytes: 64 << 20,
+            first_segment_bytes: 64 << 10,
             max_payload: 48 << 20,
             batch_bytes: 8 << 20,
             bound_bytes: 1 << 30,
@@ -45,6 +54,7 @@ impl Default for Options {
             window_batches: 1 << 16,
             sync_bytes: 16 << 20,
             sync_after: Duration::from_millis(200),
+            term: 0,
             salt: 0,
             #[cfg(feature = "faults")]
             faults: Faults::default(),
@@ -53,14 +63,38 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Bytes of a segment that batches may fill, but for the room that one idle mark needs at the end.
-    pub(crate) fn room(&self) -> u64 {
-        self.segment_bytes - SEGMENT_HEADER - BATCH_HEADER as u64
+    /// Bytes of a segment file of `bytes` that batches may fill, but for the room that one idle mark needs at the end.
+    pub(crate) fn room(bytes: u64) -> u64 {
+        bytes.saturating_sub(SEGMENT_HEADER + BATCH_HEADER as u64)
+    }
+
+    /// The size of a journal's smallest segment files.
+    pub(crate) fn first_bytes(&self) -> u64 {
+        self.first_segment_bytes.min(self.segment_bytes)
+    }
+
+    /// The size of the segment behind one of `bytes` that is used up.
+    pub(crate) fn grown(&self, bytes: u64) -> u64 {
+        bytes.saturating_mul(GROWTH).clamp(self.first_bytes(), self.segment_bytes)
+    }
+
+    /// The least of these sizes in which a batch of one frame with such a payload has room.
+    pub(crate) fn bytes_for(&self, len: usize) -> u64 {
+        let mut bytes = self.first_bytes();
+        while Self::room(bytes) < (BATCH_HEADER + FRAME_HEADER + len) as u64 && bytes < self.segment_bytes {
+            bytes = self.grown(bytes);
+        }
+        bytes
+    }
+
+    /// Whether a file of `bytes` may be a segment of this opening.
+    pub(crate) fn is_size(&self, bytes: u64) -> bool {
+        (self.first_bytes()..=self.segment_bytes).contains(&bytes)
     }
 
     /// The largest payload that is allowed and fits a segment.
     pub(crate) fn payload_max(&self) -> usize {
-        self.max_payload.min(self.room() as usize - BATCH_HEADER - FRAME_HEADER)
+        self.max_payload.min(Self::room(self.segment_bytes) as usize - BATCH_HEADER - FRAME_HEADER)
     }
 
     pub(crate) fn faults(&self) -> Faults {
@@ -83,6 +117,9 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         if self.segment_bytes < 2 * SEGMENT_HEADER || self.segment_bytes > 2 << 30 {
             return Err("segment_bytes must be from 8 KiB to 2 GiB");
+        }
+        if self.first_segment_bytes < 2 * SEGMENT_HEADER {
+            return Err("first_segment_bytes must be at least 8 KiB");
         }
         if self.batch_bytes == 0 {
             return Err("batch_bytes must not be zero");

@@ -352,6 +352,44 @@ fn an_owner_that_knows_the_term_misses_all_segments_of_it() {
 }
 
 #[test]
+fn an_owner_whose_term_is_not_above_all_on_the_disk_is_refused_and_changes_nothing() {
+    let disk = SimDisk::new(1);
+    let open = |disk: &SimDisk, term: u64, known: u64| {
+        let options = Options { term, ..options() };
+        let bounds = Bounds { term: known, ..Bounds::default() };
+        FileJournal::open(Arc::new(disk.clone()), options, bounds, &mut |_, _| Ok::<(), Infallible>(()))
+    };
+    let journal = open(&disk, 7, 0).unwrap();
+    append(&journal, b"one");
+    assert_eq!(journal.term(), 7);
+    drop(journal);
+    let before = disk.cached();
+    for (term, known, by) in [(7, 0, 7), (3, 0, 7), (7, 7, 7)] {
+        let refused = open(&disk, term, known);
+        assert!(matches!(refused, Err(OpenError::Fenced(fenced)) if (fenced.term, fenced.by) == (term, by)));
+    }
+    assert_eq!(disk.cached(), before);
+    assert_eq!(FileJournal::newest_term::<Infallible>(&disk).unwrap(), 7);
+    assert_eq!(open(&disk, 8, 7).unwrap().term(), 8);
+}
+
+#[test]
+fn an_owner_of_a_folder_that_another_has_opened_stops_at_its_next_segment_at_the_latest() {
+    let disk = SimDisk::new(1);
+    let (old, _) = open(&disk);
+    append(&old, b"one");
+    // As if no lock had kept them apart.
+    let (new, _) = open(&disk);
+    let stopped = (0..100u8).find_map(|n| {
+        let appended = old.append(Class::User, &[&[n; 900]]).ok()?;
+        old.wait(appended.end).err()
+    });
+    let fenced = stopped.unwrap().fenced.unwrap();
+    assert_eq!((fenced.term, fenced.by), (old.term(), new.term()));
+    assert!(old.append(Class::Upkeep, &[b"more"]).is_err());
+}
+
+#[test]
 fn what_is_discarded_is_said_with_its_place_and_size() {
     let disk = SimDisk::new(1);
     let (journal, _) = open(&disk);

@@ -11,14 +11,14 @@ use world::{Plan, run};
 #[test]
 fn simulation_of_the_journal_keeps_acknowledged_frames_whatever_the_disk_does() {
     let mut tally = std::collections::BTreeMap::new();
-    thalweg_sim::histories(300, "thalweg-journal", |seed| {
+    thalweg_sim::histories(600, "thalweg-journal", |seed| {
         let history = run(&Plan::new(seed, Faults::default())).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         for (event, n) in history.events {
             *tally.entry(event).or_insert(0u64) += n;
         }
     });
     println!("{tally:#?}");
-    if thalweg_sim::seeds(300).count() >= 300 {
+    if thalweg_sim::seeds(600).count() >= 600 {
         for event in [
             "power",
             "kill",
@@ -38,6 +38,8 @@ fn simulation_of_the_journal_keeps_acknowledged_frames_whatever_the_disk_does() 
             "lost file",
             "discarded",
             "settled damage",
+            "grown",
+            "larger than a segment",
         ] {
             assert!(tally.get(event).is_some_and(|n| *n > 0), "no seed had the event {event:?}: {tally:#?}");
         }

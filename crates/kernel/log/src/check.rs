@@ -24,7 +24,7 @@ pub enum CheckError {
     Run(#[from] run::RunError),
     #[error("object {object} is whole, but not the one that the manifest names")]
     Other { object: ObjectId },
-    #[error(transparent)]
+    #[error("directory checkpoint: {0}")]
     Directory(#[from] directory::DirectoryError),
 }
 
@@ -40,6 +40,16 @@ pub struct Checked {
     pub journal: Option<Bounds>,
 }
 
+impl Checked {
+    /// The list objects that were read.
+    fn add_lists(&mut self, root: &Root) {
+        for page in root.runs.iter().flat_map(|run| &run.pages) {
+            self.objects += 1;
+            self.bytes += page.bytes;
+        }
+    }
+}
+
 /// Reads the manifest and every object that it names, contents included; fails with the first thing that is wrong. `progress` is
 /// told of each object.
 pub fn check(
@@ -48,9 +58,11 @@ pub fn check(
     progress: &mut dyn FnMut(&Checked),
 ) -> Result<Checked, CheckError> {
     let mut checked = Checked::default();
-    let Some((unit, root)) = Root::read(manifest)? else { return Ok(checked) };
+    let Some((unit, mut root)) = Root::read(manifest)? else { return Ok(checked) };
     checked.journal = Some(unit.bounds());
     checked.runs = root.runs.len() as u64;
+    root.read_lists(storage)?;
+    checked.add_lists(&root);
     for object in root.runs.iter().flat_map(|run| &run.objects) {
         if run::verify(storage, object.meta.id)? != object.meta {
             return Err(CheckError::Other { object: object.meta.id });
@@ -79,10 +91,13 @@ pub fn find_damage(
     progress: &mut dyn FnMut(&Checked),
 ) -> Result<(Checked, Vec<Damage>), CheckError> {
     let mut checked = Checked::default();
-    let Some((unit, root)) = Root::read(manifest)? else { return Ok((checked, Vec::new())) };
+    let Some((unit, mut root)) = Root::read(manifest)? else { return Ok((checked, Vec::new())) };
     checked.journal = Some(unit.bounds());
     checked.runs = root.runs.len() as u64;
-    let mut damages = Vec::new();
+    let lists = root.read_lists_behind_damage(storage)?.into_iter();
+    let in_list = |(object, error): (ObjectId, RunError)| Damage::of(Place::List { object }, error.to_string());
+    let mut damages: Vec<Damage> = lists.map(in_list).collect();
+    checked.add_lists(&root);
     for object in root.runs.iter().flat_map(|run| &run.objects) {
         for error in damage_of_run_object(storage, &object.meta)? {
             damages.extend(damage_of(place_of_run_error(&error), &error, object.meta.id, |object, at| Place::Object {

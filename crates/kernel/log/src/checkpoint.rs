@@ -22,7 +22,7 @@ pub(crate) fn merge(
     drop_tombstones: bool,
 ) -> Result<DirectoryObject, DirectoryError> {
     let ids: Vec<ObjectId> = inputs.iter().map(|input| input.id).collect();
-    build(sealed, |builder| merge_newest_wins(&sealed.storage, &ids, drop_tombstones, builder).map(|_| ()))
+    build(sealed, |builder| merge_newest_wins(&sealed.storage, &ids, drop_tombstones, builder))
 }
 
 fn build(
@@ -30,7 +30,7 @@ fn build(
     fill: impl FnOnce(&mut DirectoryBuilder) -> Result<(), DirectoryError>,
 ) -> Result<DirectoryObject, DirectoryError> {
     let id = sealed.unit().new_object();
-    let mut builder = DirectoryBuilder::new(id, sealed.storage.create(id)?);
+    let mut builder = DirectoryBuilder::new(id, sealed.storage.create(id)?)?;
     fill(&mut builder)?;
     let DirectoryMeta { records, tombstones, bytes, .. } = builder.finish()?;
     Ok(DirectoryObject { id, records: records + tombstones, bytes })

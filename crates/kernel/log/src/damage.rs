@@ -13,6 +13,7 @@ use crate::run::RunError;
 use crate::shard::Slot;
 use crate::upkeep::UpkeepError;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::OnceLock;
 use thalweg_base::{Lsn, Millis, ObjectId, Offset};
 use thalweg_storage::{Storage, StorageError};
 use thalweg_unit::sync::Mutex;
@@ -32,15 +33,17 @@ pub enum Place {
     Directory { object: ObjectId, at: u64 },
     /// An object of a run, from this byte on.
     Object { object: ObjectId, at: u64 },
+    /// A list object: it says which objects a run has.
+    List { object: ObjectId },
 }
 
 impl Place {
-    pub const KINDS: [&str; 4] = ["manifest", "journal", "directory", "object"];
+    pub const KINDS: [&str; 5] = ["manifest", "journal", "directory", "object", "list"];
 
     pub(crate) fn object(&self) -> Option<ObjectId> {
         match self {
             Self::Manifest | Self::Journal { .. } => None,
-            Self::Directory { object, .. } | Self::Object { object, .. } => Some(*object),
+            Self::Directory { object, .. } | Self::Object { object, .. } | Self::List { object } => Some(*object),
         }
     }
 
@@ -62,6 +65,7 @@ impl Place {
             Self::Journal { .. } => 1,
             Self::Directory { .. } => 2,
             Self::Object { .. } => 3,
+            Self::List { .. } => 4,
         }
     }
 }
@@ -148,12 +152,16 @@ struct State {
 
 /// Owns what is known of a unit's damage.
 #[derive(Default)]
-pub(crate) struct Register(Mutex<State>);
+pub(crate) struct Register {
+    state: Mutex<State>,
+    /// Called when damage is met that was not known.
+    tell: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
 
 impl Register {
     /// Counts damage that was met; whether it is remembered.
     pub(crate) fn note(&self, place: Place, what: impl ToString) -> bool {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         if let Some(known) = state.covering(place) {
             known.times += 1;
             known.doubted = false;
@@ -164,6 +172,10 @@ impl Register {
             return false;
         }
         state.places.insert(place, known);
+        drop(state);
+        if let Some(tell) = self.tell.get() {
+            tell();
+        }
         true
     }
 
@@ -189,52 +201,52 @@ impl Register {
 
     /// There are too many to remember another one. A pass meets each of them once.
     fn leave_out(&self) {
-        self.0.lock().left_out += 1;
+        self.state.lock().left_out += 1;
     }
 
     fn locate(&self, place: Place, located: Located) {
-        if let Some(known) = self.0.lock().places.get_mut(&place) {
+        if let Some(known) = self.state.lock().places.get_mut(&place) {
             known.located = Some(located);
         }
     }
 
     fn stamp(&self, now: Millis) {
-        self.0.lock().places.values_mut().for_each(|known| {
+        self.state.lock().places.values_mut().for_each(|known| {
             known.first_seen.get_or_insert(now);
         });
     }
 
-    fn forget(&self, place: Place) {
-        self.0.lock().places.remove(&place);
+    pub(crate) fn forget(&self, place: Place) {
+        self.state.lock().places.remove(&place);
     }
 
     /// A pass begins: what it does not meet any more was mended, or was never so on the device.
     pub(crate) fn doubt_all(&self) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.left_out = 0;
         state.places.values_mut().for_each(|known| known.doubted = true);
     }
 
     /// A pass has read all of these places.
     pub(crate) fn forget_doubted(&self, of: impl Fn(&Place) -> bool) {
-        self.0.lock().places.retain(|place, known| !(known.doubted && of(place)));
+        self.state.lock().places.retain(|place, known| !(known.doubted && of(place)));
     }
 
     fn all(&self) -> Vec<(Place, Known)> {
-        self.0.lock().places.iter().map(|(place, known)| (*place, known.clone())).collect()
+        self.state.lock().places.iter().map(|(place, known)| (*place, known.clone())).collect()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().places.is_empty()
+        self.state.lock().places.is_empty()
     }
 
     /// Whether live content of this object is damaged.
     pub(crate) fn has_object(&self, id: ObjectId) -> bool {
-        self.0.lock().has_object(id)
+        self.state.lock().has_object(id)
     }
 
     fn stats(&self) -> DamageStats {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let mut stats = DamageStats { left_out: state.left_out, ..DamageStats::default() };
         for place in state.places.keys() {
             stats.places[place.kind()] += 1;
@@ -274,6 +286,12 @@ impl State {
 }
 
 impl<A: Attachment> Logs<A> {
+    /// `tell` is called when damage is met that was not known: [`Logs::refresh_damage`] has work. Locks may be held then, so `tell` must
+    /// neither block nor call the logs. Only the first call of this counts.
+    pub fn on_damage(&self, tell: impl Fn() + Send + Sync + 'static) {
+        let _ = self.damage.tell.set(Box::new(tell));
+    }
+
     pub fn damage_stats(&self) -> DamageStats {
         self.damage.stats()
     }
@@ -345,6 +363,10 @@ impl<A: Attachment> Logs<A> {
             }
         }
         self.damage.stamp(now);
+        // A round is due at once that writes the directory once more.
+        if self.is_directory_damaged() {
+            self.awakened.note();
+        }
     }
 
     fn is_needed(&self, place: Place, named: &HashSet<ObjectId>) -> bool {
@@ -352,7 +374,9 @@ impl<A: Attachment> Logs<A> {
             Place::Manifest => true,
             // The next start reads a segment from its beginning.
             Place::Journal { at, .. } => at >= self.journal.oldest(),
-            Place::Directory { object, .. } | Place::Object { object, .. } => named.contains(&object),
+            Place::Directory { object, .. } | Place::Object { object, .. } | Place::List { object } => {
+                named.contains(&object)
+            }
         }
     }
 
@@ -378,13 +402,32 @@ impl<A: Attachment> Logs<A> {
     /// Notes the damage that a failed round met.
     pub(crate) fn note_upkeep(&self, error: &UpkeepError) {
         let met = match error {
-            UpkeepError::Run(error) => place_of_run_error(error),
+            UpkeepError::Run(error) => self.damage_of_run_error(error),
+            UpkeepError::Directory(DirectoryError::Storage(StorageError::Missing(object))) if self.names(*object) => {
+                Some((Place::Directory { object: *object, at: 0 }, GONE.to_owned()))
+            }
             UpkeepError::Directory(error) => place_of_directory_error(error),
             _ => None,
         };
         if let Some((place, what)) = met {
             self.note_found(place, &what);
         }
+    }
+
+    /// Where an error says that a run's object is damaged, if that is what it says. An object that the root in force names must be there.
+    pub(crate) fn damage_of_run_error(&self, error: &RunError) -> Option<(Place, String)> {
+        match error {
+            RunError::Storage(StorageError::Missing(object)) if self.names(*object) => {
+                Some((Place::Object { object: *object, at: 0 }, GONE.to_owned()))
+            }
+            error => place_of_run_error(error),
+        }
+    }
+
+    /// Whether the root in force names an object. An edit puts its root in force before it removes objects of the one before: whoever
+    /// misses an object and then asks knows whether it must be there.
+    pub(crate) fn names(&self, object: ObjectId) -> bool {
+        self.sealed.root().object_ids().any(|named| named == object)
     }
 
     /// Notes the damage that a read met. Never waits.
@@ -395,7 +438,10 @@ impl<A: Attachment> Logs<A> {
     }
 }
 
-/// Where an error says that a run's object is damaged, if that is what it says.
+/// What is said of an object that the root names and that is not there.
+pub(crate) const GONE: &str = "its file is gone";
+
+/// The same, of what was read: it is not said of an object that is not there.
 pub(crate) fn place_of_run_error(error: &RunError) -> Option<(Place, String)> {
     match error {
         RunError::Corrupt { object, at, what } => Some((Place::Object { object: *object, at: *at }, what.clone())),
@@ -424,6 +470,8 @@ pub(crate) fn place_of_directory_error(error: &DirectoryError) -> Option<(Place,
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
     fn so_many_places_are_remembered_and_no_more() {
@@ -440,6 +488,17 @@ mod tests {
         assert!(register.note(place(7), "still so"));
         register.forget_doubted(|place| place.object() == Some(ObjectId(1)));
         assert_eq!(register.stats().total(), 1, "the rest was mended");
+    }
+
+    #[test]
+    fn damage_that_was_not_known_is_told_once() {
+        let (register, told) = (Register::default(), Arc::<AtomicU64>::default());
+        let tell = Arc::clone(&told);
+        let _ = register.tell.set(Box::new(move || _ = tell.fetch_add(1, Ordering::Relaxed)));
+        for (at, times) in [(1, 1), (1, 1), (2, 2), (1, 2)] {
+            register.note(Place::Object { object: ObjectId(1), at }, "rotten");
+            assert_eq!(told.load(Ordering::Relaxed), times);
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Errors, one enum per public operation.
 
-use thalweg_base::{DecodeError, LogId, Lsn, Offset};
+use thalweg_base::{DecodeError, LogId, Offset};
 use thalweg_journal::AppendError;
+use thalweg_unit::{ReplayError, StartError};
 use thiserror::Error;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -41,18 +42,24 @@ pub enum ReadError {
     Corrupt { log: LogId, offset: Offset, end: Offset, what: String },
     #[error("reading log {log} at {offset} failed: {cause}; a retry may help")]
     Io { log: LogId, offset: Offset, cause: String },
+    /// Nothing that is stored and no device is the cause.
+    #[error("a bug of the program: reading log {log} at {offset} {what}; report it, a retry does not help")]
+    Bug { log: LogId, offset: Offset, what: &'static str },
 }
 
 #[derive(Debug, Error)]
 pub enum OpenError {
     #[error(transparent)]
     Unit(#[from] thalweg_unit::OpenError),
-    #[error("journal frame at {at} cannot be replayed: {what}")]
-    Frame { at: Lsn, what: String },
-    #[error("the manifest cannot be written: {0}")]
-    Manifest(#[from] thalweg_manifest::ManifestError),
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    #[error(transparent)]
+    Start(#[from] StartError),
     #[error("directory checkpoint: {0}")]
     Directory(String),
+    /// It says which objects there are, as the manifest does.
+    #[error("a list of objects cannot be read: {0}. Remove nothing, and restore a backup into a new folder")]
+    List(crate::run::RunError),
     #[error("storage: {0}")]
     Storage(#[from] thalweg_storage::StorageError),
 }

@@ -8,8 +8,14 @@ pub struct Faults {
     pub round_misses_deletes: bool,
     /// A merge does not wait for the deaths that it acts on to be durable.
     pub merge_ignores_undurable_deaths: bool,
+    /// A round takes all of what it settles for live, whatever was trimmed or deleted meanwhile.
+    pub round_counts_all_as_live: bool,
+    /// A pass takes logs for counted that have changed again since it looked at them.
+    pub pass_forgets_later_deaths: bool,
     /// Objects that the root found does not name are removed before the unit is owned.
     pub orphans_go_first: bool,
+    /// A read takes a missing object that its root names for damage, whatever the root in force says by then.
+    pub reads_believe_their_root: bool,
 }
 
 #[cfg(not(feature = "faults"))]
@@ -31,7 +37,13 @@ macro_rules! planted {
     };
 }
 
-planted!(round_misses_deletes, merge_ignores_undurable_deaths);
+planted!(
+    round_misses_deletes,
+    merge_ignores_undurable_deaths,
+    round_counts_all_as_live,
+    pass_forgets_later_deaths,
+    reads_believe_their_root
+);
 
 /// Where background work stands when it holds no lock of a shard.
 #[cfg_attr(not(feature = "faults"), allow(unreachable_pub))]

@@ -1,4 +1,4 @@
-//! The bytes of a transaction: what stands in one journal frame.
+//! The bytes of a transaction: the part of a journal frame that belongs to logs.
 //!
 //! Form: a version byte, a varint count of operations, then each operation: a tag byte and its fields. An append's bytes stand
 //! where the operation stands, so a frame is written by parts and read without copying. See `docs/format/log.md`.
@@ -6,6 +6,7 @@
 use crate::lengths::Lengths;
 use bytes::Bytes;
 use thalweg_base::{DecodeError, Decoder, Encoder, LogId, Offset};
+use thalweg_unit::{IndexId, Part, frame_head, frame_part, shared_frame_head};
 
 const VERSION: u8 = 1;
 
@@ -45,6 +46,7 @@ pub(crate) fn lineage(d: &mut Decoder<'_>) -> Result<Box<[Ancestor]>, DecodeErro
 
 /// Builds a frame as a list of parts: heads of operations from one scratch buffer, payloads as they lie with the caller.
 pub(crate) struct FrameBuilder<'a> {
+    /// What a frame of logs alone begins with stands before the heads.
     heads: Vec<u8>,
     /// Where each head ends, and the payload parts that follow it.
     cuts: Vec<(usize, &'a [&'a [u8]])>,
@@ -53,6 +55,7 @@ pub(crate) struct FrameBuilder<'a> {
 impl<'a> FrameBuilder<'a> {
     pub(crate) fn new(ops: usize) -> Self {
         let mut heads = Vec::with_capacity(96);
+        heads.extend_from_slice(&frame_head(IndexId::LOG));
         heads.put_u8(VERSION);
         heads.put_varint(ops as u64);
         Self { heads, cuts: Vec::with_capacity(ops) }
@@ -119,7 +122,7 @@ impl<'a> FrameBuilder<'a> {
         }
     }
 
-    /// Calls `f` with the frame's parts.
+    /// Calls `f` with the pieces of a frame that holds this transaction alone.
     pub(crate) fn finish<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> R {
         if let [(end, [payload])] = self.cuts[..]
             && end == self.heads.len()
@@ -127,15 +130,41 @@ impl<'a> FrameBuilder<'a> {
             // The one append of most frames, without a list.
             return f(&[&self.heads, payload]);
         }
-        let mut parts = Vec::with_capacity(2 * self.cuts.len() + 1);
-        let mut at = 0;
+        f(&self.pieces(0))
+    }
+
+    /// The same for a frame that also holds what other indexes of the unit write in this transaction.
+    ///
+    /// # Panics
+    ///
+    /// If two parts are of one index.
+    pub(crate) fn finish_beside<R>(&self, others: &[Part<'_>], f: impl FnOnce(&[&[u8]]) -> R) -> R {
+        if others.is_empty() {
+            return self.finish(f);
+        }
+        let own = self.pieces(frame_head(IndexId::LOG).len());
+        let mut parts = vec![Part { index: IndexId::LOG, pieces: &own }];
+        parts.extend_from_slice(others);
+        parts.sort_unstable_by_key(|part| part.index);
+        let lengths: Vec<_> =
+            parts.iter().map(|part| (part.index, part.pieces.iter().map(|piece| piece.len()).sum())).collect();
+        let head = shared_frame_head(&lengths);
+        let pieces: Vec<&[u8]> =
+            std::iter::once(&head[..]).chain(parts.iter().flat_map(|part| part.pieces.iter().copied())).collect();
+        f(&pieces)
+    }
+
+    /// Heads from `from` on, and payloads where they stand.
+    fn pieces(&self, from: usize) -> Vec<&[u8]> {
+        let mut pieces = Vec::with_capacity(2 * self.cuts.len() + 1);
+        let mut at = from;
         for (end, payload) in &self.cuts {
-            parts.push(&self.heads[at..*end]);
-            parts.extend_from_slice(payload);
+            pieces.push(&self.heads[at..*end]);
+            pieces.extend_from_slice(payload);
             at = *end;
         }
-        parts.push(&self.heads[at..]);
-        f(&parts)
+        pieces.push(&self.heads[at..]);
+        pieces
     }
 }
 
@@ -182,23 +211,24 @@ impl Entry {
     }
 }
 
-/// Every operation of a frame, in order. Payloads are slices of `frame`, not copies.
-pub(crate) fn entries(frame: &Bytes) -> Result<Vec<Entry>, DecodeError> {
-    let mut d = Decoder::new(frame);
+/// Every operation of a transaction, in order. Payloads are slices of `part`, not copies.
+pub(crate) fn entries(part: &Bytes) -> Result<Vec<Entry>, DecodeError> {
+    let mut d = Decoder::new(part);
     let count = header(&mut d)?;
     let mut entries = Vec::with_capacity(count.min(64) as usize);
     for _ in 0..count {
-        entries.push(entry(frame, &mut d)?);
+        entries.push(entry(part, &mut d)?);
     }
     d.end()?;
     Ok(entries)
 }
 
-/// The append of `log` that starts at `start`, without decoding what follows it.
+/// The append of `log` that starts at `start` in a whole frame, without decoding what follows it.
 pub(crate) fn find_append(frame: &Bytes, log: LogId, start: Offset) -> Result<Option<Appended>, DecodeError> {
-    let mut d = Decoder::new(frame);
+    let Some(part) = frame_part(frame, IndexId::LOG)? else { return Ok(None) };
+    let mut d = Decoder::new(&part);
     for _ in 0..header(&mut d)? {
-        let entry = entry(frame, &mut d)?;
+        let entry = entry(&part, &mut d)?;
         if entry.log() == log
             && let Some(append) = entry.into_append()
             && append.start == start
@@ -212,7 +242,7 @@ pub(crate) fn find_append(frame: &Bytes, log: LogId, start: Offset) -> Result<Op
 fn header(d: &mut Decoder<'_>) -> Result<u64, DecodeError> {
     match d.u8()? {
         VERSION => d.varint(),
-        got => Err(DecodeError::Unknown { what: "frame version", got: got.into() }),
+        got => Err(DecodeError::Unknown { what: "version of a transaction of logs", got: got.into() }),
     }
 }
 
@@ -264,7 +294,8 @@ fn append(frame: &Bytes, d: &mut Decoder<'_>) -> Result<Option<Appended>, Decode
 #[doc(hidden)]
 pub fn fuzz_frame(data: &[u8]) {
     let frame = Bytes::copy_from_slice(data);
-    if let Ok(entries) = entries(&frame) {
+    let Ok(Some(part)) = frame_part(&frame, IndexId::LOG) else { return };
+    if let Ok(entries) = entries(&part) {
         for entry in entries {
             let log = entry.log();
             if let Some(append) = entry.into_append() {
@@ -281,7 +312,7 @@ mod tests {
     use crate::op::Append;
     use proptest::prelude::*;
 
-    fn sample() -> Bytes {
+    fn with_sample<R>(f: impl FnOnce(&FrameBuilder<'_>) -> R) -> R {
         let lengths = Lengths::repeated(2, 3);
         let lineage = [Ancestor { upto: Offset(9), id: LogId(64) }];
         let parts: [&[u8]; 2] = [b"ab", b"cdef"];
@@ -293,13 +324,22 @@ mod tests {
         builder.trim(LogId(64), Offset(5));
         builder.unpin(LogId(64));
         builder.delete(LogId(66));
-        builder.finish(|parts| Bytes::from(parts.concat()))
+        f(&builder)
+    }
+
+    fn sample() -> Bytes {
+        with_sample(|builder| builder.finish(|parts| Bytes::from(parts.concat())))
+    }
+
+    /// The part of logs, with which a frame from before frames named their index ends and begins.
+    fn part() -> Bytes {
+        sample().slice(2..)
     }
 
     #[test]
     fn a_frame_round_trips() {
         let frame = sample();
-        let entries = entries(&frame).unwrap();
+        let entries = entries(&part()).unwrap();
         assert_eq!(entries.len(), 5);
         let Entry::Create { log, name, start: Offset(2), lineage, note, append } = &entries[0] else {
             panic!("{entries:?}")
@@ -318,7 +358,8 @@ mod tests {
         let hex: String = sample().iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             hex,
-            "010501800103612f6202010940".to_owned()
+            "0201".to_owned()
+                + "010501800103612f6202010940"
                 + "06636f6e666967"
                 + "0109"
                 + "010702"
@@ -330,9 +371,32 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_frame_from_before_frames_named_their_index_is_read() {
+        let found = find_append(&part(), LogId(65), Offset(700)).unwrap().unwrap();
+        assert_eq!(found.content, Content::Reference { source: LogId(64), from: Offset(3) });
+    }
+
+    #[test]
+    fn one_frame_holds_the_parts_of_several_indexes() {
+        let other = |index| Part { index: IndexId(index), pieces: &[b"ot", b"her"] };
+        let frame =
+            with_sample(|builder| builder.finish_beside(&[other(7), other(0)], |pieces| Bytes::from(pieces.concat())));
+        assert_eq!(frame_part(&frame, IndexId::LOG), Ok(Some(part())));
+        for index in [0, 7] {
+            assert_eq!(frame_part(&frame, IndexId(index)), Ok(Some(Bytes::from_static(b"other"))));
+        }
+        let found = find_append(&frame, LogId(65), Offset(700)).unwrap().unwrap();
+        assert_eq!(found.content, Content::Reference { source: LogId(64), from: Offset(3) });
+        let of_another = Bytes::from([&frame_head(IndexId(7))[..], b"other"].concat());
+        assert_eq!(find_append(&of_another, LogId(65), Offset(700)), Ok(None));
+    }
+
     proptest! {
         #[test]
-        fn garbage_never_panics(data: Vec<u8>) {
+        fn garbage_never_panics(form in 0u8..4, mut data: Vec<u8>) {
+            fuzz_frame(&data);
+            data.splice(0..0, [form, 1, 1]);
             fuzz_frame(&data);
         }
 

@@ -6,7 +6,7 @@
 use crate::attachment::Attachment;
 use crate::log::Log;
 use crate::root::Root;
-use crate::{directory, run};
+use crate::{directory, lists, run};
 use std::sync::Arc;
 use thalweg_base::{DecodeError, LogId, Lsn, ObjectId, Offset, crc};
 use thalweg_storage::{MemoryStorage, Storage};
@@ -60,12 +60,16 @@ pub fn fuzz_object(data: &[u8]) {
     assert_eq!(written, Ok(data.len() as u64));
     let storage: Arc<dyn Storage> = Arc::new(storage);
     let _ = run::verify(&storage, OBJECT);
-    let reader = run::RunReader::new(Arc::clone(&storage), 1 << 16);
-    for (log, at) in [(LogId::ZERO, Offset::ZERO), (LogId(64), Offset(7)), (LogId::MAX, Offset::MAX)] {
-        let _ = reader.find(OBJECT, log, at, run::Mode::Wait);
+    if let Ok(meta) = run::load_meta(&storage, OBJECT) {
+        let reader = run::RunReader::new(1 << 16);
+        for (log, at) in [(LogId::ZERO, Offset::ZERO), (LogId(64), Offset(7)), (LogId::MAX, Offset::MAX)] {
+            let _ = run::find_waiting(&reader, storage.as_ref(), &meta, log, at);
+        }
     }
     let _ = directory::verify(&storage, OBJECT);
     run::fuzz_parts(OBJECT, data);
+    let _ = lists::decode_page(OBJECT, data);
+    let _ = lists::decode_page(OBJECT, &sealed(data));
     directory::fuzz_parts(OBJECT, data);
 }
 
@@ -111,7 +115,7 @@ mod tests {
     }
 
     fn objects() -> Vec<Vec<u8>> {
-        run::samples().into_iter().chain(directory::samples()).collect()
+        run::samples().into_iter().chain(directory::samples()).chain(lists::samples()).collect()
     }
 
     fn records() -> Vec<Vec<u8>> {
@@ -124,7 +128,9 @@ mod tests {
         let earlier = vec![3, 0x80, 0x20, 0xac, 0x02, 0xad, 0x02, 5, 6, 7, 0x40, 0x80, 1, 0xc8, 1, 9, 0, 1, 1, 2, 3];
         let mut unit = thalweg_unit::Root::default();
         unit.put(&root);
-        vec![unit.encode(), root.encode(), earlier]
+        let mut listed = thalweg_unit::Root::default();
+        listed.put(&lists::sample_root());
+        vec![unit.encode(), root.encode(), earlier, listed.encode()]
     }
 
     proptest! {

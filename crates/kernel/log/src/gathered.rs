@@ -68,10 +68,18 @@ impl Gathered {
     }
 
     /// The chunk that was read, in one piece from the second time on.
-    pub(crate) fn note(&self, want: ReadFrom, mut chunk: Chunk, journal: &dyn Journal) -> Chunk {
+    pub(crate) fn note(&self, want: ReadFrom, chunk: Chunk, journal: &dyn Journal) -> Chunk {
         let len = chunk.bytes();
         if len < BYTES_MIN || !self.asked_before(want, chunk.end) {
             return self.memory.join_chunk(chunk, |part| journal.buffer_of(part));
+        }
+        self.keep(want, chunk)
+    }
+
+    /// The chunk that was read, in one piece, which others find here.
+    pub(crate) fn keep(&self, want: ReadFrom, mut chunk: Chunk) -> Chunk {
+        if chunk.bytes() < BYTES_MIN {
+            return chunk;
         }
         // A copy even of a single part: it may be a slice of something much larger.
         let bytes = self.memory.count(Bytes::from(chunk.parts.concat()));

@@ -12,6 +12,7 @@ use crate::op::{Append, Op, Origin};
 use crate::shard::Shard;
 use thalweg_base::{Durability, LogId, Lsn, Offset, Reached, Until};
 use thalweg_journal::{AppendError, Class, FrameRef};
+use thalweg_unit::Part;
 use thalweg_unit::sync::MutexGuard;
 
 /// The longest name, in bytes.
@@ -33,6 +34,8 @@ enum Locked<'a, A> {
 /// A committed transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
+    /// Where the frame stands.
+    pub at: FrameRef,
     pub end: Lsn,
     /// What its acknowledgement waits for.
     pub until: Until,
@@ -163,15 +166,36 @@ impl<'a, A: Attachment> Guard<'a, A> {
     /// Commits one transaction: one frame, all or nothing. On an error nothing has changed. The frame is buffered if every log that
     /// it touches is, if it removes none, and if nothing durable is still pending for one of them or its name.
     pub fn commit(&mut self, class: Class, ops: &[Op<'_>]) -> Result<Committed, CommitError> {
-        self.commit_as(Durability::Buffered, class, ops)
+        self.commit_as(Durability::Buffered, class, ops, &[])
     }
 
     /// The same, but the frame is durable whatever it touches.
     pub fn commit_durably(&mut self, class: Class, ops: &[Op<'_>]) -> Result<Committed, CommitError> {
-        self.commit_as(Durability::Durable, class, ops)
+        self.commit_as(Durability::Durable, class, ops, &[])
     }
 
-    fn commit_as(&mut self, least: Durability, class: Class, ops: &[Op<'_>]) -> Result<Committed, CommitError> {
+    /// One durable transaction of logs and of other indexes of the unit: the frame also holds `others`, each of which is replayed by its
+    /// index. The caller holds what orders the frames of these indexes, and applies their parts when this has returned.
+    ///
+    /// # Panics
+    ///
+    /// If two parts are of one index, or one is of logs.
+    pub fn commit_beside(
+        &mut self,
+        class: Class,
+        ops: &[Op<'_>],
+        others: &[Part<'_>],
+    ) -> Result<Committed, CommitError> {
+        self.commit_as(Durability::Durable, class, ops, others)
+    }
+
+    fn commit_as(
+        &mut self,
+        least: Durability,
+        class: Class,
+        ops: &[Op<'_>],
+        others: &[Part<'_>],
+    ) -> Result<Committed, CommitError> {
         if class == Class::User && self.logs.is_low_on_space() {
             return Err(AppendError::NoSpace.into());
         }
@@ -182,7 +206,8 @@ impl<'a, A: Attachment> Guard<'a, A> {
             self.plan(op, &mut plan, reached)?;
         }
         let durability = plan.durability;
-        let appended = plan.builder.finish(|parts| self.logs.journal().append_as(durability, class, parts))?;
+        let append = |pieces: &[&[u8]]| self.logs.journal().append_as(durability, class, pieces);
+        let appended = plan.builder.finish_beside(others, append)?;
         let frame = Frame { at: appended.frame, end: appended.end, durability };
         let mut created = None;
         for (step, op) in plan.steps.into_iter().zip(ops) {
@@ -191,7 +216,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
             }
             self.apply(step, op, frame)?;
         }
-        Ok(Committed { end: frame.end, until: Until::of(durability, frame.end), created })
+        Ok(Committed { at: frame.at, end: frame.end, until: Until::of(durability, frame.end), created })
     }
 
     /// Checks one operation against the state before the transaction, and puts it into the frame.
@@ -331,16 +356,10 @@ impl<'a, A: Attachment> Guard<'a, A> {
                 }
             }
             (_, Op::Trim { log, start }) => {
-                if let Some(found) = self.touched(*log, frame) {
-                    found.start = found.start.max(*start);
-                }
-                self.logs.note_death();
+                self.change_bounds(*log, frame, |found| found.start = found.start.max(*start));
             }
             (_, Op::Unpin { log }) => {
-                if let Some(found) = self.touched(*log, frame) {
-                    found.pinned = Offset::ZERO;
-                }
-                self.logs.note_death();
+                self.change_bounds(*log, frame, |found| found.pinned = Offset::ZERO);
             }
             (_, Op::Delete { log }) => {
                 let durable = self.logs.durable();
@@ -372,10 +391,19 @@ impl<'a, A: Attachment> Guard<'a, A> {
 
     fn pin(&mut self, log: LogId, upto: Offset, frame: Frame) {
         // An ancestor whose shard is not locked is pinned already: by the fork through which it is inherited.
-        if self.awake(log).is_some_and(|found| found.pinned < upto)
-            && let Some(found) = self.touched(log, frame)
-        {
-            found.pinned = upto;
+        if self.awake(log).is_some_and(|found| found.pinned < upto) {
+            self.change_bounds(log, frame, |found| found.pinned = upto);
+        }
+    }
+
+    /// Changes which content of a log is wanted.
+    fn change_bounds(&mut self, log: LogId, frame: Frame, change: impl FnOnce(&mut Log<A>)) {
+        let before = self.shard(shard_of_log(log)).and_then(|shard| shard.head(log));
+        if let Some(found) = self.touched(log, frame) {
+            change(found);
+        }
+        if self.shard_mut(shard_of_log(log)).is_some_and(|shard| shard.note_moved(log, before)) {
+            self.logs.note_death();
         }
     }
 

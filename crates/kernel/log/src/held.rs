@@ -37,7 +37,25 @@ impl Drop for Counted {
     }
 }
 
+/// Room for a buffer that a read waits for.
+pub(crate) struct Expected {
+    bytes: u64,
+    by: Held,
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.by.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 impl Held {
+    /// Counts a buffer of so many bytes before it is there.
+    pub(crate) fn expect(&self, bytes: u64) -> Expected {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+        Expected { bytes, by: self.clone() }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

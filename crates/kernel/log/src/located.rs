@@ -50,7 +50,7 @@ impl<A: Attachment> Logs<A> {
     /// Looks into the index of the object, or at the places of content that is not settled. Waits for the device.
     pub(crate) fn locate(&self, root: &Root, place: Place) -> Located {
         match place {
-            Place::Manifest | Place::Directory { .. } => Located::default(),
+            Place::Manifest | Place::Directory { .. } | Place::List { .. } => Located::default(),
             Place::Journal { at, end } => self.locate_in_journal(at, end),
             Place::Object { object, at } => {
                 let Some(sealed) = root.runs.iter().flat_map(|run| &run.objects).find(|o| o.meta.id == object) else {

@@ -7,7 +7,11 @@ use crate::faults::{Faults, Moment};
 use crate::frame::Ancestor;
 use crate::gathered::Gathered;
 use crate::guard::Guard;
+use crate::ledger::Ledger;
+use crate::lists::ListOptions;
 use crate::log::Head;
+use crate::outlook::Awakened;
+use crate::read::Arrivals;
 use crate::root::LossMarks;
 use crate::runs::Sealed;
 use crate::shard::{Bounds, Shard, Slot};
@@ -48,6 +52,12 @@ pub struct LogsOptions {
     pub purge_after_ms: u64,
     /// How often dead data is looked for, in milliseconds.
     pub reclaim_every_ms: u64,
+    /// How much of the indexes of objects one such pass reads to count those that are not counted yet, in bytes, about.
+    pub count_bytes: u64,
+    /// How many logs are remembered whose content died since the pass before; if it is more, all indexes are read. Bounds memory.
+    pub moved_logs: usize,
+    /// Where lists of objects are kept.
+    pub lists: ListOptions,
     /// Bounded memory for index blocks of sealed data.
     pub index_cache_bytes: u64,
     /// No id below this one (without the shard's bits) is given out: they may name what another history of this unit wrote. Only
@@ -73,6 +83,9 @@ impl Default for LogsOptions {
             object_bytes: 64 << 20,
             purge_after_ms: 300_000,
             reclaim_every_ms: 5_000,
+            count_bytes: 64 << 20,
+            moved_logs: 1 << 17,
+            lists: ListOptions::default(),
             index_cache_bytes: 64 << 20,
             ids_from: 0,
             id_reserve: 1 << 24,
@@ -103,6 +116,7 @@ pub struct Logs<A: Attachment> {
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) sealed: Sealed,
     pub(crate) gathered: Gathered,
+    pub(crate) arrivals: Arc<Arrivals>,
     pub(crate) options: LogsOptions,
     /// The next log's id, without the shard's bits.
     pub(crate) next_id: AtomicU64,
@@ -113,6 +127,8 @@ pub struct Logs<A: Attachment> {
     pub(crate) counters: Counters,
     pub(crate) pace: Pace,
     pub(crate) damage: Register,
+    pub(crate) awakened: Arc<Awakened>,
+    pub(crate) ledger: Ledger,
     #[cfg(feature = "faults")]
     pub(crate) interrupt: Mutex<Option<Interrupt>>,
 }
@@ -121,7 +137,7 @@ pub struct Logs<A: Attachment> {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) appended_bytes: AtomicU64,
-    /// Deletes, trims and unpins: a change says that sealed data may have died.
+    /// Deletes, trims, pins and unpins that have changed which content is wanted.
     pub(crate) deaths: AtomicU64,
 }
 

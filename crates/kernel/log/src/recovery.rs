@@ -12,8 +12,11 @@ use crate::error::OpenError;
 use crate::frame::{self, Ancestor, Entry};
 use crate::gathered::Gathered;
 use crate::guard::fresh_log;
+use crate::ledger::Ledger;
 use crate::log::{Log, Piece};
 use crate::logs::{Counters, Logs, LogsOptions, Loss, SHARDS, shard_of_log};
+use crate::outlook::Awakened;
+use crate::read::Arrivals;
 use crate::root::{LossMarks, Root};
 use crate::runs::Sealed;
 use crate::shard::Shard;
@@ -21,122 +24,169 @@ use crate::upkeep::{Pace, UpkeepError};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
-use thalweg_base::{LogId, Lsn, Offset};
+use thalweg_base::{DecodeError, LogId, Lsn, Offset};
 use thalweg_journal::{Bounds, FrameRef, Journal};
 use thalweg_manifest::Manifest;
 use thalweg_storage::Storage;
-use thalweg_unit::Claim;
 use thalweg_unit::sync::Mutex;
 use thalweg_unit::sync::atomic::{AtomicBool, AtomicU64};
+use thalweg_unit::{IndexId, Replay, Unit};
 
-/// The logs of a unit that is owned, and whose journal is not open yet.
+/// Logs as the root and the directory have them, of a unit that is read and not owned: nothing in it has changed.
 ///
-/// A unit opens in three steps, so that nothing is removed before it is certain that it is owned and whole:
+/// Logs open in steps, so that other indexes of the unit can open beside them:
 ///
-/// 1. [`Logs::begin`] reads the root and the directory, and acquires the unit. From then on no earlier owner commits anything.
-/// 2. The caller opens its journal within [`Replaying::bounds`] and passes every frame to [`Replaying::replay`], in order.
-/// 3. [`Replaying::finish`] commits the root with the journal's term, the first root of a new unit, and only then removes the objects that
-///    the root does not name.
+/// 1. [`Logs::load`] reads the section and the directory. The caller then acquires the unit: from there on no earlier owner commits
+///    anything.
+/// 2. [`Loaded::replay_on`] puts the section in force. The caller opens the journal within the bounds of the unit, and passes every frame
+///    to [`Unit::replay`], which gives the part of logs to [`Replaying`].
+/// 3. [`Replaying::finish`] makes the logs, and [`Unit::start`] commits the root and only then removes the objects that no root names.
 ///
-/// An opening that ends before the last step has removed nothing.
+/// An opening that ends before the last step has removed nothing. [`Logs::begin`] takes the same steps for logs that are alone.
+pub struct Loaded<A: Attachment> {
+    options: LogsOptions,
+    root: Root,
+    tables: Tables<A>,
+    damage: Register,
+    awakened: Arc<Awakened>,
+    next_id: u64,
+}
+
+/// The logs of a unit that is owned, and whose journal is being replayed.
 pub struct Replaying<A: Attachment> {
     options: LogsOptions,
     sealed: Sealed,
     tables: Tables<A>,
     damage: Register,
+    awakened: Arc<Awakened>,
     /// What the journal has below is settled, as far as logs go.
     floor: Lsn,
-    is_new: bool,
     next_id: u64,
     loss: LossMarks,
-    /// The frame that could not be replayed: the unit must not open.
-    refused: Option<Lsn>,
+}
+
+/// Logs that are the one index of their unit, being opened.
+pub struct Alone<A: Attachment> {
+    unit: Arc<Unit>,
+    logs: Replaying<A>,
+}
+
+/// The root of a unit, as this program or an earlier version wrote it: for [`thalweg_unit::Opening::read`].
+pub fn decode_root(body: &[u8]) -> Result<thalweg_unit::Root, DecodeError> {
+    Root::decode_unit(body)
 }
 
 impl<A: Attachment> Logs<A> {
-    /// Begins to open all logs: everything that comes before the journal. `loss` says what may have been lost since the last start.
+    /// Reads everything of the logs that comes before the journal. `loss` says what may have been lost since the last start.
+    pub fn load(options: LogsOptions, unit: &mut thalweg_unit::Opening, loss: Loss) -> Result<Loaded<A>, OpenError> {
+        let new = Root { floor: unit.floor(), ..Root::new(options.chunk_bytes) };
+        let mut root = unit.section::<Root>()?.unwrap_or(new);
+        root.read_lists(unit.storage()).map_err(OpenError::List)?;
+        #[cfg(feature = "faults")]
+        if options.faults().orphans_go_first {
+            unit.remove_orphans_before_owning(&thalweg_unit::Section::objects(&root))?;
+        }
+        let awakened = Arc::<Awakened>::default();
+        let damage = Register::default();
+        damage.note_lengths(&root, unit.storage().as_ref())?;
+        let moved_max = options.moved_logs.div_ceil(SHARDS);
+        let mut tables = Tables {
+            shards: (0..SHARDS).map(|_| Shard::new(moved_max, Arc::clone(&awakened))).collect(),
+            missed: HashSet::new(),
+            touched: Vec::new(),
+        };
+        tables.load(&root, unit.storage())?;
+        let next_id = root.id_ceiling.max(options.ids_from);
+        // Each start skips what the one before it reserved: an id that was given out, but lost before it was durable, stays unused.
+        root.id_ceiling = next_id + options.id_reserve;
+        root.loss.raise(loss, LogId(next_id << SHARDS.trailing_zeros()));
+        let options = LogsOptions { chunk_bytes: root.chunk_bytes, ..options };
+        Ok(Loaded { options, root, tables, damage, awakened, next_id })
+    }
+
+    /// Begins to open logs that are the one index of their unit: everything that comes before the journal.
     pub fn begin(
         options: LogsOptions,
         storage: Arc<dyn Storage>,
         manifest: Arc<dyn Manifest>,
         loss: Loss,
-    ) -> Result<Replaying<A>, OpenError> {
-        let begin = || Self::begin_once(options, Arc::clone(&storage), Arc::clone(&manifest), loss);
-        match begin() {
-            // The owner before committed something between the reading and the acquiring. It cannot do so again.
-            Err(OpenError::Unit(thalweg_unit::OpenError::Changed)) => begin(),
-            begun => begun,
-        }
+    ) -> Result<Alone<A>, OpenError> {
+        Self::begin_above(0, options, storage, manifest, loss)
     }
 
-    fn begin_once(
+    /// The same, with an epoch above `term`, the newest of the journal: see [`thalweg_unit::Opening::acquire_above`].
+    pub fn begin_above(
+        term: u64,
         options: LogsOptions,
         storage: Arc<dyn Storage>,
         manifest: Arc<dyn Manifest>,
         loss: Loss,
-    ) -> Result<Replaying<A>, OpenError> {
-        let mut unit = thalweg_unit::Opening::read(storage, manifest, Root::decode_unit)?;
-        let is_new = unit.is_new();
-        let mut root = unit.section::<Root>()?.unwrap_or_else(|| Root::new(options.chunk_bytes));
-        #[cfg(feature = "faults")]
-        if options.faults().orphans_go_first {
-            unit.remove_orphans_before_owning(&thalweg_unit::Section::objects(&root))?;
-        }
-        let damage = Register::default();
-        damage.note_lengths(&root, unit.storage().as_ref())?;
-        let mut tables =
-            Tables { shards: (0..SHARDS).map(|_| Shard::new()).collect(), missed: HashSet::new(), touched: Vec::new() };
-        tables.load(&root, unit.storage())?;
-        // Nothing is changed before this, and nothing of an earlier owner is committed after it.
-        let unit = unit.acquire()?;
+    ) -> Result<Alone<A>, OpenError> {
+        let read = || thalweg_unit::Opening::read(Arc::clone(&storage), Arc::clone(&manifest), decode_root);
+        let (unit, loaded) = thalweg_unit::own(term, read, |opening| Self::load(options, opening, loss))?;
+        Ok(Alone { logs: loaded.replay_on(&unit), unit })
+    }
+}
 
-        let next_id = root.id_ceiling.max(options.ids_from);
-        // Each start skips what the one before it reserved: an id that was given out, but lost before it was durable, stays unused.
-        root.id_ceiling = next_id + options.id_reserve;
-        root.loss.raise(loss, LogId(next_id << SHARDS.trailing_zeros()));
+impl<A: Attachment> Loaded<A> {
+    /// Puts the section of the logs in force, on the unit that was read and is owned now.
+    #[must_use]
+    pub fn replay_on(self, unit: &Arc<Unit>) -> Replaying<A> {
+        let Self { options, root, tables, damage, awakened, next_id } = self;
         let (loss, floor) = (root.loss, root.floor);
-        let options = LogsOptions { chunk_bytes: root.chunk_bytes, ..options };
-        let sealed = Sealed::new(&options, unit, root);
-        Ok(Replaying { options, sealed, tables, damage, floor, is_new, next_id, loss, refused: None })
+        let sealed = Sealed::new(&options, Arc::clone(unit), root);
+        Replaying { options, sealed, tables, damage, awakened, floor, next_id, loss }
+    }
+}
+
+impl<A: Attachment> Alone<A> {
+    /// What the root knows of the journal: where it must begin, and how far it was durable.
+    #[must_use]
+    pub fn bounds(&self) -> Bounds {
+        self.unit.bounds()
+    }
+
+    /// The owner's epoch: the term that its journal is opened in, so that an append of an earlier owner fails as its commit does.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.unit.epoch()
+    }
+
+    /// Takes the next frame that the journal found.
+    pub fn replay(&mut self, at: FrameRef, frame: &Bytes) -> Result<(), OpenError> {
+        Ok(self.unit.replay(at, frame, &mut [&mut self.logs])?)
+    }
+
+    /// Opens the logs on the journal whose frames were replayed. Refuses if one of them could not be.
+    pub fn finish(self, journal: Arc<dyn Journal>) -> Result<Logs<A>, OpenError> {
+        let logs = self.logs.finish(Arc::clone(&journal))?;
+        self.unit.start(journal)?;
+        Ok(logs)
+    }
+}
+
+impl<A: Attachment> Replay for Replaying<A> {
+    fn index(&self) -> IndexId {
+        IndexId::LOG
+    }
+
+    fn floor(&self) -> Lsn {
+        self.floor
+    }
+
+    fn replay(&mut self, at: FrameRef, part: &Bytes) -> Result<(), String> {
+        self.tables.replay(at, part)
     }
 }
 
 impl<A: Attachment> Replaying<A> {
-    /// What the root knows of the journal: where it must begin, and how far it was durable.
-    #[must_use]
-    pub fn bounds(&self) -> Bounds {
-        self.sealed.unit().bounds()
-    }
-
-    /// Takes the next frame that the journal found.
-    pub fn replay(&mut self, at: FrameRef, bytes: &Bytes) -> Result<(), OpenError> {
-        // The journal begins with such frames if another index of the unit needs them.
-        if at.lsn < self.floor {
-            return Ok(());
-        }
-        let replayed = if self.is_new {
-            Err(thalweg_unit::OpenError::ROOT_IS_MISSING.to_owned())
-        } else {
-            self.tables.replay(at, bytes)
-        };
-        replayed.map_err(|what| {
-            self.refused.get_or_insert(at.lsn);
-            OpenError::Frame { at: at.lsn, what }
-        })
-    }
-
-    /// Opens the logs on the journal whose frames were replayed. Refuses if one of them could not be.
+    /// The logs, when every frame was replayed. Nothing may be written to them before the unit is started.
     pub fn finish(mut self, journal: Arc<dyn Journal>) -> Result<Logs<A>, OpenError> {
-        if let Some(at) = self.refused {
-            return Err(OpenError::Frame { at, what: "its refusal was passed over".to_owned() });
-        }
         self.tables.finish()?;
-        let Self { options, sealed, tables, damage, next_id, loss, .. } = self;
-        sealed
-            .edit_claim(Vec::new(), |_, claim| *claim = Claim { durable: journal.durable(), term: journal.term() })?;
-        sealed.unit().remove_orphans()?;
+        let Self { options, sealed, tables, damage, awakened, next_id, loss, .. } = self;
         Ok(Logs {
             shards: tables.shards.into_iter().map(Mutex::new).collect(),
+            arrivals: Arrivals::of(&journal),
             journal,
             id_ceiling: AtomicU64::new(next_id + options.id_reserve),
             sealed,
@@ -148,6 +198,8 @@ impl<A: Attachment> Replaying<A> {
             counters: Counters::default(),
             pace: Pace::default(),
             damage,
+            awakened,
+            ledger: Ledger::default(),
             #[cfg(feature = "faults")]
             interrupt: Mutex::new(None),
         })
@@ -155,14 +207,9 @@ impl<A: Attachment> Replaying<A> {
 }
 
 impl<A: Attachment> Logs<A> {
-    /// Notes in the root how far the journal is durable, so that the next opening knows if some of it is gone. For when the journal is
-    /// closed: before that it goes on.
+    /// Ends the unit of the logs when its journal is closed: see [`Unit::close`].
     pub fn close(&self) -> Result<(), UpkeepError> {
-        let durable = self.durable();
-        if self.sealed.unit().claim().durable < durable {
-            self.sealed.edit_claim(Vec::new(), |_, claim| claim.durable = durable)?;
-        }
-        Ok(())
+        Ok(self.sealed.unit().close()?)
     }
 }
 
@@ -204,8 +251,8 @@ impl<A: Attachment> Tables<A> {
         Ok(())
     }
 
-    fn replay(&mut self, at: FrameRef, bytes: &Bytes) -> Result<(), String> {
-        let entries = frame::entries(bytes).map_err(|e| e.to_string())?;
+    fn replay(&mut self, at: FrameRef, part: &Bytes) -> Result<(), String> {
+        let entries = frame::entries(part).map_err(|e| e.to_string())?;
         for entry in entries {
             let log = entry.log();
             self.replay_entry(at, entry).map_err(|what| format!("log {log}: {what}"))?;

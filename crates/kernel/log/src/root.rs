@@ -1,15 +1,19 @@
 //! What logs keep in the root of their unit: from it everything else is found.
 
 use crate::check::CheckError;
+use crate::lists::{Form, Page};
 use crate::logs::Loss;
-use crate::run::ObjectMeta;
+use crate::run::{ObjectMeta, RunError};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use thalweg_base::{DecodeError, Decoder, Durability, Encoder, LogId, Lsn, Millis, ObjectId};
 use thalweg_manifest::Manifest;
+use thalweg_storage::Storage;
 use thalweg_unit::{self as unit, Claim, IndexId, Section, Stored};
 
-/// Of the section.
-const VERSION: u8 = 1;
+/// Of the section. Version 1 listed every object of every run.
+const VERSION: u8 = 2;
+const WITHOUT_LISTS: u8 = 1;
 /// Roots that held nothing but logs, the oldest first: without marks by kind, as logs did not say what they promise; without the
 /// journal's term; with both.
 const ROOT_VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
@@ -44,13 +48,33 @@ impl LossMarks {
 }
 
 /// One sealed object of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sealed {
     pub(crate) meta: ObjectMeta,
-    /// Data that is still wanted, as last counted.
+    /// Data that was still wanted when this was last written: what a start knows of an object until it is counted. The ledger
+    /// (`crate::ledger`) has the number of now.
     pub(crate) live_bytes: u64,
     /// When dead data was first seen in it.
     pub(crate) dead_since: Option<Millis>,
+}
+
+impl Sealed {
+    /// An object that was just built: all of it is live.
+    pub(crate) fn new(meta: ObjectMeta) -> Self {
+        Self { meta, live_bytes: meta.covered_bytes(), dead_since: None }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        self.meta.encode(out);
+        out.put_varint(self.live_bytes);
+        out.put_varint(self.dead_since.map_or(0, |at| at.0));
+    }
+
+    pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let meta = ObjectMeta::decode(d)?;
+        let live_bytes = d.varint()?;
+        Ok(Self { meta, live_bytes, dead_since: Some(Millis(d.varint()?)).filter(|at| at.0 > 0) })
+    }
 }
 
 /// Objects that one round or merge made; their key ranges do not overlap.
@@ -58,10 +82,19 @@ pub(crate) struct Sealed {
 pub(crate) struct Run {
     /// Unique and growing; runs are ordered by time, and merging keeps the newest one's id.
     pub(crate) id: u64,
+    /// In the order of their keys.
     pub(crate) objects: Vec<Sealed>,
+    /// What list objects have of them, in the same order: the root holds only how `objects` differs from that.
+    pub(crate) pages: Vec<Page>,
+    /// The run as the root has it, until its list objects are read: [`Root::read_lists`].
+    pub(crate) unread: Option<Form>,
 }
 
 impl Run {
+    pub(crate) fn new(id: u64, objects: Vec<Sealed>) -> Self {
+        Self { id, objects, pages: Vec::new(), unread: None }
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.objects.iter().map(|object| object.meta.data_bytes).sum()
     }
@@ -135,8 +168,38 @@ impl Root {
 
     /// Every object that is named.
     pub(crate) fn object_ids(&self) -> impl Iterator<Item = ObjectId> + '_ {
-        let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|object| object.meta.id));
-        sealed.chain(self.directory.iter().map(|object| object.id))
+        self.named().map(|(id, _)| id)
+    }
+
+    /// The same, with their lengths in bytes: those of runs, then lists, then the directory's.
+    fn named(&self) -> impl Iterator<Item = (ObjectId, u64)> + '_ {
+        let of = |objects: &'_ [Sealed]| objects.iter().map(|o| (o.meta.id, o.meta.bytes())).collect::<Vec<_>>();
+        let sealed = self.runs.iter().flat_map(|run| run.objects.iter()).map(|o| (o.meta.id, o.meta.bytes()));
+        let pages = self.runs.iter().flat_map(|run| run.pages.iter()).map(|page| (page.id, page.bytes));
+        let unread = self.runs.iter().filter_map(|run| run.unread.as_ref());
+        let unread = unread.flat_map(move |form| of(&form.here).into_iter().chain(form.pages()));
+        let directory = self.directory.iter().map(|object| (object.id, object.bytes));
+        sealed.chain(pages).chain(unread).chain(directory)
+    }
+
+    /// Reads the list objects, one after the other. Until then runs are not known.
+    pub(crate) fn read_lists(&mut self, storage: &Arc<dyn Storage>) -> Result<(), RunError> {
+        let damaged = self.read_lists_behind_damage(storage)?;
+        damaged.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// The same, without the objects of list objects that are damaged: what is wrong with these. Other errors end it.
+    pub(crate) fn read_lists_behind_damage(
+        &mut self,
+        storage: &Arc<dyn Storage>,
+    ) -> Result<Vec<(ObjectId, RunError)>, RunError> {
+        let mut damaged = Vec::new();
+        for run in &mut self.runs {
+            if let Some(form) = run.unread.take() {
+                (run.objects, run.pages) = form.read(storage, &mut damaged)?;
+            }
+        }
+        Ok(damaged)
     }
 }
 
@@ -152,11 +215,9 @@ impl Section for Root {
         out.put_varint(self.runs.len() as u64);
         for run in &self.runs {
             out.put_varint(run.id);
-            out.put_varint(run.objects.len() as u64);
-            for object in &run.objects {
-                object.meta.encode(&mut out);
-                out.put_varint(object.live_bytes);
-                out.put_varint(object.dead_since.map_or(0, |at| at.0));
+            match &run.unread {
+                Some(form) => form.encode(&mut out),
+                None => Form::of(&run.objects, &run.pages).encode(&mut out),
             }
         }
         out.put_varint(self.directory.len() as u64);
@@ -171,13 +232,13 @@ impl Section for Root {
     fn decode(floor: Lsn, body: &[u8]) -> Result<Self, DecodeError> {
         let mut d = Decoder::new(body);
         let version = d.u8()?;
-        if version != VERSION {
+        if !(WITHOUT_LISTS..=VERSION).contains(&version) {
             return Err(DecodeError::Unknown { what: "version of the logs' section", got: version.into() });
         }
         let mut root = Self { floor, ..Self::new(d.varint()?) };
         (root.id_ceiling, root.next_run) = (d.varint()?, d.varint()?);
         root.loss = LossMarks { all: LogId(d.varint()?), unsaid: LogId(d.varint()?), buffered: LogId(d.varint()?) };
-        root.decode_objects(d)
+        root.decode_objects(d, version)
     }
 
     fn floor(&self) -> Lsn {
@@ -185,23 +246,20 @@ impl Section for Root {
     }
 
     fn objects(&self) -> Vec<(ObjectId, u64)> {
-        let sealed = self.runs.iter().flat_map(|run| run.objects.iter().map(|o| (o.meta.id, o.meta.bytes())));
-        sealed.chain(self.directory.iter().map(|object| (object.id, object.bytes))).collect()
+        self.named().collect()
     }
 }
 
 impl Root {
-    /// With the runs and the directory, which end every form.
-    fn decode_objects(mut self, mut d: Decoder<'_>) -> Result<Self, DecodeError> {
+    /// With the runs, as a section of this version has them, and the directory, which end every form.
+    fn decode_objects(mut self, mut d: Decoder<'_>, version: u8) -> Result<Self, DecodeError> {
         for _ in 0..d.varint()? {
-            let mut run = Run { id: d.varint()?, objects: Vec::new() };
-            for _ in 0..d.varint()? {
-                let meta = ObjectMeta::decode(&mut d)?;
-                let live_bytes = d.varint()?;
-                let dead_since = Some(Millis(d.varint()?)).filter(|at| at.0 > 0);
-                run.objects.push(Sealed { meta, live_bytes, dead_since });
-            }
-            self.runs.push(run);
+            let id = d.varint()?;
+            let form = if version == WITHOUT_LISTS { Form::decode_here(&mut d)? } else { Form::decode(&mut d)? };
+            self.runs.push(match form.has_pages() {
+                true => Run { unread: Some(form), ..Run::new(id, Vec::new()) },
+                false => Run::new(id, form.here),
+            });
         }
         for _ in 0..d.varint()? {
             self.directory.push(DirectoryObject {
@@ -233,7 +291,7 @@ fn decode_earlier(body: &[u8]) -> Result<unit::Root, DecodeError> {
     if version > 2 {
         claim.term = d.varint()?;
     }
-    let root = root.decode_objects(d)?;
+    let root = root.decode_objects(d, WITHOUT_LISTS)?;
     let stored = Stored { floor: root.floor, body: root.encode().into() };
     Ok(unit::Root { epoch: 0, claim, sections: BTreeMap::from([(IndexId::LOG, stored)]) })
 }
@@ -241,6 +299,7 @@ fn decode_earlier(body: &[u8]) -> Result<unit::Root, DecodeError> {
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
+    use thalweg_base::Offset;
 
     fn sample() -> Root {
         let mut root = Root::new(4096);
@@ -255,10 +314,24 @@ mod tests {
         let hex: String = sample().encode().iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             hex,
-            "01802005074080\
+            "02802005074080\
                          01c8010001010203"
         );
         assert_eq!(Root::decode(Lsn(300), &sample().encode()), Ok(sample()));
+    }
+
+    #[test]
+    fn a_section_that_lists_every_object_is_read() {
+        // Version 1: run 9 of object 3, whose metadata is 3 3 16 3 40 24 0 50 1 1 2, live 20, dead since 900.
+        let body =
+            [1, 0x80, 0x20, 5, 7, 0x40, 0x80, 1, 0xc8, 1, 1, 9, 1, 3, 3, 16, 3, 40, 24, 0, 50, 1, 1, 2, 20, 0x84, 7];
+        let found = Root::decode(Lsn(300), &[&body[..], &[1, 1, 2, 3]].concat()).unwrap();
+        let Sealed { meta, live_bytes, dead_since } = found.runs[0].objects[0];
+        assert_eq!((meta.id, meta.end, meta.data_bytes, meta.messages), (ObjectId(3), Offset(40), 24, 2));
+        assert_eq!((found.runs[0].id, live_bytes, dead_since), (9, 20, Some(Millis(900))));
+        assert_eq!(Root { runs: Vec::new(), ..found.clone() }, sample());
+        assert_eq!(Root::decode(Lsn(300), &found.encode()), Ok(found), "and is written in version 2");
+        assert!(Root::decode(Lsn(300), &[3]).is_err(), "a newer one is refused");
     }
 
     #[test]

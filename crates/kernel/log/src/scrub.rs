@@ -1,13 +1,15 @@
 //! The scrub: reads all that a unit has stored, a step at a time, and notes what is damaged.
 //!
 //! One pass reads the manifest, then every object that its root named when the pass began and that is still there, then the journal up
-//! to where it was synced. Nothing goes through the caches of readers, and no lock is held while the device is waited for. A step reads
+//! to where it was synced. Lists of objects are in memory: one that is damaged is written once more. An object that was read is counted once
+//! more by the next pass of reclaiming, so that the ledger of live bytes is compared with what is stored as often as that is scrubbed. Nothing goes through the caches of readers, and no lock is held while the device is waited for. A step reads
 //! about a megabyte; the caller paces the steps.
 
 use crate::attachment::Attachment;
-use crate::damage::{Place, place_of_directory_error, place_of_run_error};
+use crate::damage::{GONE, Place, place_of_directory_error, place_of_run_error};
 use crate::device::Device;
 use crate::directory::{DirectoryError, DirectoryReader};
+use crate::lists::{Page, verify_page};
 use crate::logs::Logs;
 use crate::root::Root;
 use crate::run::{Inspection, ObjectMeta, RunError};
@@ -37,6 +39,7 @@ pub struct Scrub {
 }
 
 enum ToRead {
+    List(Page),
     Run(ObjectMeta),
     Directory(ObjectId),
 }
@@ -50,7 +53,7 @@ impl Walk {
     fn object(&self) -> ObjectId {
         match self {
             Self::Run(inspection) => inspection.object(),
-            Self::Directory(reader) => reader.meta().id,
+            Self::Directory(reader) => reader.object(),
         }
     }
 }
@@ -68,9 +71,10 @@ impl<A: Attachment> Logs<A> {
         let Some(objects) = &mut scrub.objects else {
             self.damage.doubt_all();
             let root = self.sealed.root();
+            let lists = root.runs.iter().flat_map(|run| &run.pages).map(|page| ToRead::List(page.clone()));
             let runs = root.runs.iter().flat_map(|run| &run.objects).map(|object| ToRead::Run(object.meta));
             let directory = root.directory.iter().map(|object| ToRead::Directory(object.id));
-            scrub.objects = Some(runs.chain(directory).collect());
+            scrub.objects = Some(lists.chain(runs).chain(directory).collect());
             return self.scrub_manifest().map(Some);
         };
         if let Some(walk) = &mut scrub.walk {
@@ -78,6 +82,7 @@ impl<A: Attachment> Logs<A> {
             if step == Ok(None) {
                 let read = walk.object();
                 self.damage.forget_doubted(|place| place.object() == Some(read));
+                self.ledger.doubt(read);
             }
             if !matches!(step, Ok(Some(_))) {
                 scrub.walk = None;
@@ -85,6 +90,9 @@ impl<A: Attachment> Logs<A> {
             return step.map(|read| Some(read.unwrap_or(0)));
         }
         if let Some(next) = objects.pop_front() {
+            if let ToRead::List(page) = &next {
+                return self.scrub_list(page).map(Some);
+            }
             scrub.walk = self.open_walk(&next)?;
             return Ok(Some(0));
         }
@@ -101,7 +109,7 @@ impl<A: Attachment> Logs<A> {
                 Ok(root.body.len() as u64)
             }
             Ok(None) => {
-                self.note_found(Place::Manifest, "its file is gone");
+                self.note_found(Place::Manifest, GONE);
                 Ok(0)
             }
             Err(error @ (ManifestError::Corrupt(_) | ManifestError::Newer { .. })) => {
@@ -111,6 +119,27 @@ impl<A: Attachment> Logs<A> {
             }
             Err(error) => Err(Unchecked { what: "the manifest".into(), cause: error.to_string() }),
         }
+    }
+
+    /// Reads a list object. If it is damaged, one edit writes what it listed once more.
+    fn scrub_list(&self, page: &Page) -> Result<u64, Unchecked> {
+        let place = Place::List { object: page.id };
+        let error = match verify_page(&self.device(), page) {
+            Ok(read) => {
+                self.damage.forget_doubted(|doubted| *doubted == place);
+                return Ok(read);
+            }
+            Err(error) => error,
+        };
+        let unchecked = |cause: String| Unchecked { what: format!("the list of objects {}", page.id), cause };
+        match (&error, place_of_run_error(&error)) {
+            (RunError::Storage(StorageError::Missing(_)), _) => self.note_missing(place, page.id),
+            (_, Some((_, what))) => self.note_found(place, &what),
+            _ => return Err(unchecked(error.to_string())),
+        }
+        self.sealed.relist(page.id).map_err(|error| unchecked(format!("it is damaged, and is not mended: {error}")))?;
+        self.damage.forget(place);
+        Ok(page.bytes)
     }
 
     fn device(&self) -> Arc<dyn Storage> {
@@ -123,6 +152,7 @@ impl<A: Attachment> Logs<A> {
                 let opened = Inspection::open(&self.device(), meta).map(Walk::Run);
                 self.run_error(meta.id, opened.map(Some))
             }
+            ToRead::List(_) => Ok(None),
             ToRead::Directory(id) => {
                 let opened = DirectoryReader::open(&self.device(), *id).map(Walk::Directory);
                 self.directory_error(*id, opened.map(Some))
@@ -142,7 +172,7 @@ impl<A: Attachment> Logs<A> {
             }
             Walk::Directory(reader) => {
                 let step = reader.check_block();
-                self.directory_error(reader.meta().id, step)
+                self.directory_error(reader.object(), step)
             }
         }
     }
@@ -185,10 +215,8 @@ impl<A: Attachment> Logs<A> {
     }
 
     fn note_missing(&self, place: Place, id: ObjectId) {
-        // Read after the object was missed: an edit puts its root in force before it removes anything.
-        let root = self.sealed.root();
-        if root.object_ids().any(|named| named == id) {
-            self.note_found(place, "its file is gone");
+        if self.names(id) {
+            self.note_found(place, GONE);
         }
     }
 

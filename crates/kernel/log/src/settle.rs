@@ -12,7 +12,7 @@
 //!    passed. Then the records are written. If the journal has no space to write what it had accepted, the round ends as one that failed:
 //!    nothing has happened, and the thread is free to make space.
 //! 5. One edit names the new objects and moves the floor. Before it nothing has happened, after it everything has.
-//! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The journal is trimmed.
+//! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The unit trims the journal to what no index needs.
 //!
 //! While an object of the directory is known to be damaged a round is due at once, step 2 takes the records of all logs, and in step 5 they
 //! replace all of the directory.
@@ -24,10 +24,11 @@ use crate::faults::Moment;
 use crate::frame;
 use crate::log::Piece;
 use crate::logs::{Logs, shard_of_log};
-use crate::root::Run;
-use crate::run::{Content, Extent};
+use crate::root::{Root, Run};
+use crate::run::{Content, Extent, ObjectMeta};
 use crate::shard::{Shard, Slot};
-use crate::upkeep::{UpkeepError, sealed};
+use crate::upkeep::UpkeepError;
+use std::ops::Range;
 use thalweg_base::{LogId, Lsn, Millis, Offset};
 use thalweg_journal::ReadError;
 use thalweg_unit::sync::Mutex;
@@ -43,7 +44,7 @@ const FETCH_BYTES: usize = 8 << 20;
 const LARGE_BYTES: u32 = 64 << 10;
 
 /// How often logs that were only looked at are put to rest.
-const REST_EVERY_MS: u64 = 1_000;
+pub(crate) const REST_EVERY_MS: u64 = 1_000;
 
 /// When to settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +80,7 @@ impl<A: Attachment> Logs<A> {
             return Ok(false);
         };
         let mut taken = self.take(floor);
-        let done = self.round(floor, &mut taken);
+        let done = self.round(floor, &mut taken, now);
         match &done {
             Ok(()) => self.release(taken, floor),
             Err(_) => self.give_back(taken),
@@ -110,7 +111,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     /// Every record is in memory: a round writes all of them where a start would not find one.
-    fn is_directory_damaged(&self) -> bool {
+    pub(crate) fn is_directory_damaged(&self) -> bool {
         !self.damage.is_empty() && self.sealed.root().directory.iter().any(|object| self.damage.has_object(object.id))
     }
 
@@ -183,8 +184,8 @@ impl<A: Attachment> Logs<A> {
         graves
     }
 
-    fn round(&self, floor: Lsn, taken: &mut Taken) -> Result<(), UpkeepError> {
-        let objects = self.build_run(&mut taken.pieces)?;
+    fn round(&self, floor: Lsn, taken: &mut Taken, now: Millis) -> Result<(), UpkeepError> {
+        let (objects, ranges) = self.build_run(&mut taken.pieces)?;
         let settled: u64 = objects.iter().map(|meta| meta.bytes()).sum();
         let fresh: Vec<_> = objects.iter().map(|meta| meta.id).collect();
         let known_durable = floor.max(taken.seen);
@@ -201,19 +202,23 @@ impl<A: Attachment> Logs<A> {
         self.at(Moment::Unnamed);
         let whole = taken.whole;
         let ceiling = self.next_id.load(Ordering::Relaxed) + self.options.id_reserve;
-        self.sealed.edit_claim(made, |root, claim| {
+        let counting = self.ledger.count();
+        let objects = self.count_made(&counting, &objects, &ranges, now);
+        let change = |root: &mut Root| {
             root.floor = floor;
-            claim.durable = claim.durable.max(known_durable);
             root.id_ceiling = root.id_ceiling.max(ceiling);
             if whole {
                 root.directory.clear();
             }
             root.directory.extend(directory);
             if !objects.is_empty() {
-                root.runs.push(Run { id: root.next_run, objects: objects.into_iter().map(sealed).collect() });
+                root.runs.push(Run::new(root.next_run, objects.clone()));
                 root.next_run += 1;
             }
-        })?;
+        };
+        self.sealed.edit_claim(made, change, |claim| claim.durable = claim.durable.max(known_durable))?;
+        self.ledger.lock().insert(&objects);
+        drop(counting);
         self.at(Moment::Edited);
         self.id_ceiling.fetch_max(ceiling, Ordering::Release);
         let pace = &self.pace;
@@ -223,8 +228,8 @@ impl<A: Attachment> Logs<A> {
         Ok(())
     }
 
-    /// Reads pieces in journal order, writes them in key order.
-    fn build_run(&self, pieces: &mut [(LogId, Piece)]) -> Result<Vec<crate::run::ObjectMeta>, UpkeepError> {
+    /// Reads pieces in journal order, writes them in key order: the objects, and which range of each log they have.
+    fn build_run(&self, pieces: &mut [(LogId, Piece)]) -> Result<(Vec<ObjectMeta>, Ranges), UpkeepError> {
         pieces.sort_unstable_by_key(|(_, piece)| piece.frame.lsn);
         let mut extents = Vec::with_capacity(pieces.len());
         let mut small = Vec::with_capacity(pieces.len());
@@ -250,18 +255,22 @@ impl<A: Attachment> Logs<A> {
             }
         }
         extents.sort_unstable_by_key(ToSettle::key);
-        let mut builder = self.run_builder();
+        let (mut builder, mut ranges) = (self.run_builder(), Ranges::new());
+        let mut push = |extent: &Extent| {
+            note_range(extent, &mut ranges);
+            builder.push(extent)
+        };
         for extent in &extents {
             match extent {
-                ToSettle::Small(extent) => builder.push(extent)?,
+                ToSettle::Small(extent) => push(extent)?,
                 ToSettle::Large(log, piece) => {
                     for payload in self.fetch(&[(*log, *piece)])? {
-                        builder.push(&self::extent(*log, *piece, &payload)?)?;
+                        push(&self::extent(*log, *piece, &payload)?)?;
                     }
                 }
             }
         }
-        Ok(builder.finish()?)
+        Ok((builder.finish()?, ranges))
     }
 
     fn fetch(&self, pieces: &[(LogId, Piece)]) -> Result<Vec<bytes::Bytes>, UpkeepError> {
@@ -279,8 +288,7 @@ impl<A: Attachment> Logs<A> {
         for (shard, active) in self.shards.iter().zip(taken.active) {
             self.settle_down(shard, &active, floor);
         }
-        // Another index of the unit may need more of the journal.
-        self.journal.trim(self.sealed.unit().bounds().floor);
+        self.sealed.release(floor);
     }
 
     /// Drops what is settled of these logs and puts those to rest that nothing keeps awake; the others stay listed.
@@ -342,6 +350,18 @@ impl ToSettle {
             ToSettle::Small(extent) => (extent.log, extent.start),
             ToSettle::Large(log, piece) => (*log, piece.start),
         }
+    }
+}
+
+/// Which range of each log a round settles, in the order of logs.
+type Ranges = Vec<(LogId, Range<Offset>)>;
+
+/// Adds an extent, which comes after those before it in the order of keys.
+fn note_range(extent: &Extent, ranges: &mut Ranges) {
+    let end = extent.start.plus(extent.lengths().bytes());
+    match ranges.last_mut().filter(|(log, range)| *log == extent.log && range.end == extent.start) {
+        Some((_, range)) => range.end = end,
+        None => ranges.push((extent.log, extent.start..end)),
     }
 }
 

@@ -5,10 +5,14 @@
 
 use crate::attachment::Attachment;
 use crate::log::{Head, Log, record_name};
-use hashbrown::{DefaultHashBuilder, HashTable};
+use crate::outlook::Awakened;
+use crate::run::Live;
+use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use std::cell::Cell;
 use std::hash::BuildHasher;
-use thalweg_base::{DecodeError, Decoder, LogId, Lsn};
+use std::ops::Range;
+use std::sync::Arc;
+use thalweg_base::{DecodeError, Decoder, LogId, Lsn, Offset};
 
 pub(crate) enum Slot<A> {
     Vacant,
@@ -54,10 +58,63 @@ pub(crate) struct Shard<A> {
     /// Logs removed since the last checkpoint.
     pub(crate) graves: Vec<LogId>,
     vanished: Vec<Vanished>,
+    awakened: Arc<Awakened>,
+    pub(crate) moved: Moved,
+}
+
+/// Logs of a shard of which other content is wanted than when live bytes were counted: bounded, since any number may be deleted at once.
+pub(crate) struct Moved {
+    /// What was wanted when it was counted.
+    before: HashMap<LogId, Bounds>,
+    max: usize,
+    /// There were too many: nothing that was counted is sure.
+    pub(crate) is_lost: bool,
+}
+
+impl Moved {
+    fn new(max: usize) -> Self {
+        Self { before: HashMap::new(), max, is_lost: false }
+    }
+
+    /// Every log is counted as it is.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::new(self.max);
+    }
+
+    /// What is wanted of a log is about to change, or has just changed, from `before`.
+    fn note(&mut self, log: LogId, before: Bounds) {
+        if self.is_lost {
+            return;
+        }
+        if self.before.len() >= self.max && !self.before.contains_key(&log) {
+            self.clear();
+            self.is_lost = true;
+            return;
+        }
+        self.before.entry(log).or_insert(before);
+    }
+
+    /// `after` was counted for a log; what is wanted by now is `now`.
+    pub(crate) fn counted(&mut self, log: LogId, after: Option<Bounds>, now: Option<Bounds>) {
+        match after {
+            Some(after) if Some(after.unwanted()) != now.map(Bounds::unwanted) => {
+                if let Some(before) = self.before.get_mut(&log) {
+                    *before = after;
+                }
+            }
+            _ => {
+                self.before.remove(&log);
+            }
+        }
+    }
+
+    pub(crate) fn logs(&self) -> impl Iterator<Item = (LogId, Bounds)> + '_ {
+        self.before.iter().map(|(log, before)| (*log, *before))
+    }
 }
 
 impl<A: Attachment> Shard<A> {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(moved_max: usize, awakened: Arc<Awakened>) -> Self {
         Self {
             slots: Vec::new(),
             vacant: Vec::new(),
@@ -68,6 +125,8 @@ impl<A: Attachment> Shard<A> {
             active: Vec::new(),
             graves: Vec::new(),
             vanished: Vec::new(),
+            awakened,
+            moved: Moved::new(moved_max),
         }
     }
 
@@ -122,6 +181,7 @@ impl<A: Attachment> Shard<A> {
             log.active = true;
             self.active.push(slot);
             *place = Slot::Awake(Box::new(log));
+            self.awakened.note();
         }
         match place {
             Slot::Awake(log) => Ok(Some(log)),
@@ -183,9 +243,25 @@ impl<A: Attachment> Shard<A> {
         }
     }
 
+    /// What was wanted of a log when live bytes were counted, if it has changed since, else what is wanted now.
+    pub(crate) fn counted_head(&self, id: LogId) -> Option<Bounds> {
+        self.moved.before.get(&id).copied().or_else(|| self.head(id))
+    }
+
+    /// What is wanted of a log has changed, if it is not `before`.
+    pub(crate) fn note_moved(&mut self, id: LogId, before: Option<Bounds>) -> bool {
+        let now = self.head(id).map(Bounds::unwanted);
+        let Some(before) = before.filter(|before| Some(before.unwanted()) != now) else { return false };
+        self.moved.note(id, before);
+        true
+    }
+
     /// Takes a log out. Its name stays known as vanished until `at` is durable.
     pub(crate) fn remove(&mut self, id: LogId, at: Lsn) {
         let Some(slot) = self.slot_of(id) else { return };
+        if let Some(before) = self.head(id) {
+            self.moved.note(id, before);
+        }
         let by_id = self.hasher.hash_one(id);
         let name: Box<[u8]> = self.slots[slot as usize].name().into();
         let by_name = self.hasher.hash_one(&name[..]);
@@ -236,4 +312,16 @@ impl<A: Attachment> Shard<A> {
 pub(crate) struct Bounds {
     pub(crate) start: u64,
     pub(crate) pinned: u64,
+}
+
+impl Bounds {
+    /// The content between them, which nobody wants.
+    pub(crate) fn unwanted(self) -> Range<u64> {
+        if self.pinned < self.start { self.pinned..self.start } else { 0..0 }
+    }
+
+    pub(crate) fn live(self) -> Live {
+        let Self { start, pinned } = self;
+        Live::new([Offset::ZERO..Offset(pinned), Offset(start)..Offset::MAX])
+    }
 }

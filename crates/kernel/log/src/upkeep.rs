@@ -4,17 +4,16 @@
 //! any moment it leaves objects that no root names, which the next start removes.
 
 use crate::attachment::Attachment;
-use crate::damage::{Place, place_of_run_error};
 use crate::directory::DirectoryError;
 use crate::faults::Moment;
 use crate::logs::Logs;
-use crate::root::{DirectoryObject, Root, Run, Sealed};
+use crate::root::{DirectoryObject, Run, Sealed};
 use crate::run::plan::{Liveness, Rewrite, RunShape, plan_merge, plan_rewrite};
-use crate::run::{Live, ObjectMeta, RunBuilder, RunError, RunOptions, live_bytes, merge};
+use crate::run::{Live, ObjectMeta, RunBuilder, RunError, RunOptions, merge_counted};
 use crate::shard::Bounds;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use thalweg_base::{LogId, Lsn, Millis, ObjectId, Offset};
+use thalweg_base::{LogId, Lsn, Millis, ObjectId};
 use thalweg_journal::WaitError;
 use thalweg_manifest::ManifestError;
 use thalweg_storage::StorageError;
@@ -50,7 +49,7 @@ impl UpkeepError {
     }
 }
 
-/// Where background work stands. Only its own thread changes it.
+/// Where background work stands. Each part has a lock of its own, and the turn of one job changes it.
 #[derive(Default)]
 pub(crate) struct Pace {
     /// When the oldest unsettled frame was first seen, and where the floor was.
@@ -59,6 +58,8 @@ pub(crate) struct Pace {
     pub(crate) round: Mutex<()>,
     pub(crate) rested: Mutex<Millis>,
     reclaim: Mutex<Reclaim>,
+    /// Held by what replaces objects or counts them: a merge, a pass of reclaiming.
+    pub(crate) upkeep: Mutex<()>,
     pub(crate) settled_bytes: AtomicU64,
     pub(crate) merged_bytes: AtomicU64,
     pub(crate) directory_bytes: AtomicU64,
@@ -66,12 +67,21 @@ pub(crate) struct Pace {
     pub(crate) merges: AtomicU64,
 }
 
+impl Pace {
+    /// After how many milliseconds dead data is looked for again.
+    pub(crate) fn next_reclaim(&self, deaths: u64, now: Millis, every_ms: u64) -> Option<u64> {
+        let mut reclaim = self.reclaim.lock();
+        let is_wanted = Some(deaths) != reclaim.deaths || reclaim.waiting;
+        is_wanted.then(|| every_ms.saturating_sub(reclaim.last.elapsed(now)))
+    }
+}
+
 #[derive(Default)]
 struct Reclaim {
-    /// The count of deaths that the last pass knew.
-    deaths: u64,
+    /// The count of deaths that the last pass knew; `None` before the first, which finds nothing counted.
+    deaths: Option<u64>,
     last: Millis,
-    /// Dead data is left somewhere, waiting for its time.
+    /// Dead data is left somewhere, waiting for its time, or objects are not counted yet.
     waiting: bool,
 }
 
@@ -104,6 +114,7 @@ impl<A: Attachment> Logs<A> {
     pub fn stats(&self) -> LogsStats {
         let (root, pace) = (self.sealed.root(), &self.pace);
         let sealed = || root.runs.iter().flat_map(|run| &run.objects);
+        let lists: u64 = root.runs.iter().flat_map(|run| &run.pages).map(|page| page.bytes).sum();
         let directory: u64 = root.directory.iter().map(|object| object.bytes).sum();
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         LogsStats {
@@ -116,9 +127,9 @@ impl<A: Attachment> Logs<A> {
             merges: get(&pace.merges),
             runs: root.runs.len() as u64,
             objects: root.object_ids().count() as u64,
-            object_bytes: sealed().map(|o| o.meta.bytes()).sum::<u64>() + directory,
+            object_bytes: sealed().map(|o| o.meta.bytes()).sum::<u64>() + lists + directory,
             data_bytes: sealed().map(|o| o.meta.data_bytes).sum(),
-            live_bytes: sealed().map(|o| o.live_bytes).sum(),
+            live_bytes: self.ledger.sum(sealed()),
             lag_bytes: self.durable().since(root.floor),
             lag_since: pace.unsettled_since.lock().map(|(_, since)| since),
         }
@@ -144,6 +155,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     fn merge_runs(&self) -> Result<bool, UpkeepError> {
+        let _upkeep = self.pace.upkeep.lock();
         let root = self.sealed.root();
         let is_damaged = |run: &Run| run.objects.iter().any(|object| self.damage.has_object(object.meta.id));
         let Some(range) = self.plan(&root.runs, Run::bytes, is_damaged) else {
@@ -162,26 +174,29 @@ impl<A: Attachment> Logs<A> {
         let (merged, copied) = self.rebuild(&metas)?;
         self.pace.merged_bytes.fetch_add(copied, Ordering::Relaxed);
         let before: HashMap<ObjectId, Sealed> =
-            inputs.iter().flat_map(|run| &run.objects).map(|object| (object.meta.id, object.clone())).collect();
+            inputs.iter().flat_map(|run| &run.objects).map(|object| (object.meta.id, *object)).collect();
         let objects: Vec<Sealed> =
-            merged.iter().map(|meta| before.get(&meta.id).cloned().unwrap_or_else(|| sealed(*meta))).collect();
+            merged.iter().map(|meta| before.get(&meta.id).copied().unwrap_or_else(|| Sealed::new(*meta))).collect();
         let ids: Vec<u64> = inputs.iter().map(|run| run.id).collect();
-        self.sealed.edit(merged.iter().map(|m| m.id).filter(|id| !before.contains_key(id)).collect(), |root| {
+        let made: Vec<ObjectMeta> = merged.iter().filter(|meta| !before.contains_key(&meta.id)).copied().collect();
+        self.sealed.edit(made.iter().map(|meta| meta.id).collect(), |root| {
             let Some(at) = root.runs.iter().position(|run| ids.contains(&run.id)) else {
                 return;
             };
             root.runs.retain(|run| !ids.contains(&run.id));
             if !objects.is_empty() {
-                root.runs.insert(at, Run { id: ids[ids.len() - 1], objects });
+                root.runs.insert(at, Run::new(ids[ids.len() - 1], objects));
             }
         })?;
+        let kept: HashSet<ObjectId> = merged.iter().map(|meta| meta.id).collect();
+        self.ledger.lock().replace(before.into_keys().filter(|id| !kept.contains(id)), &made);
         Ok(())
     }
 
     /// Copies what is live of the inputs, oldest first, into new objects; these, and how many bytes were copied.
     fn rebuild(&self, inputs: &[Vec<ObjectMeta>]) -> Result<(Vec<ObjectMeta>, u64), UpkeepError> {
         let mut builder = self.run_builder();
-        let stats = merge(inputs, &|log| self.live(log), &mut builder)?;
+        let stats = merge_counted(inputs, &|log| self.live_kept(log), &|id| self.ledger.get(id), &mut builder)?;
         self.at(Moment::Looked);
         self.deaths_are_durable()?;
         let built = builder.finish()?;
@@ -191,7 +206,7 @@ impl<A: Attachment> Logs<A> {
 
     /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is gone. Not while the
     /// journal has no space: the thread that waits here is the one that frees some.
-    fn deaths_are_durable(&self) -> Result<(), WaitError> {
+    pub(crate) fn deaths_are_durable(&self) -> Result<(), WaitError> {
         if self.options.faults().merge_ignores_undurable_deaths() {
             return Ok(());
         }
@@ -205,8 +220,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     pub(crate) fn live(&self, log: LogId) -> Option<Live> {
-        let Bounds { start, pinned } = self.bounds(log)?;
-        Some(Live::new([Offset::ZERO..Offset(pinned), Offset(start)..Offset::MAX]))
+        self.bounds(log).map(Bounds::live)
     }
 
     fn merge_directory(&self) -> Result<bool, UpkeepError> {
@@ -231,113 +245,101 @@ impl<A: Attachment> Logs<A> {
         Ok(true)
     }
 
-    /// Looks for dead data if something died since the last look, and frees it: objects that are wholly dead at once, those less
-    /// than half alive by a rewrite, and every other dead byte when it has been dead for `purge_after_ms`. Whether it did anything.
+    /// Frees dead data if something died since the last look: objects that are wholly dead at once, those less than half alive by a
+    /// rewrite, and every other dead byte when it has been dead for `purge_after_ms`. Counts what is not counted yet, so much in each
+    /// pass (`count_bytes`). Whether it freed anything.
     pub fn reclaim(&self, now: Millis) -> Result<bool, UpkeepError> {
+        let deaths = self.counters.deaths.load(Ordering::Relaxed);
         {
             let mut reclaim = self.pace.reclaim.lock();
-            let deaths = self.counters.deaths.load(Ordering::Relaxed);
             let is_early = reclaim.last.elapsed(now) < self.options.reclaim_every_ms;
-            if (deaths == reclaim.deaths && !reclaim.waiting) || is_early {
+            if (reclaim.deaths == Some(deaths) && !reclaim.waiting) || is_early {
                 return Ok(false);
             }
         }
-        let deaths = self.counters.deaths.load(Ordering::Relaxed);
-        let (dead, is_sure) = self.count_dead(now)?;
-        let mut did = false;
-        for run in &dead {
-            did |= self.rewrite(run, now).inspect_err(|error| self.note_upkeep(error))?;
-        }
+        let _upkeep = self.pace.upkeep.lock();
+        let is_sure = self.count(now)?;
+        let did = self.free(now).inspect_err(|error| self.note_upkeep(error))?;
         let root = self.sealed.root();
         let waiting = root.runs.iter().flat_map(|run| &run.objects).any(|o| o.dead_since.is_some());
-        *self.pace.reclaim.lock() = Reclaim { deaths, last: now, waiting: waiting || !is_sure };
+        *self.pace.reclaim.lock() = Reclaim { deaths: Some(deaths), last: now, waiting: waiting || !is_sure };
         Ok(did)
     }
 
-    /// Counts live bytes in every object and notes them in the root; the runs that hold dead data, and whether those are all.
-    fn count_dead(&self, now: Millis) -> Result<(Vec<Run>, bool), UpkeepError> {
+    /// Drops and rewrites objects, as planned; whether any was.
+    fn free(&self, now: Millis) -> Result<bool, UpkeepError> {
         let root = self.sealed.root();
-        let mut is_sure = true;
-        let mut counted: HashMap<ObjectId, u64> = HashMap::new();
-        for object in root.runs.iter().flat_map(|run| &run.objects) {
-            match live_bytes(&self.sealed.storage, &object.meta, &|log| self.live(log)) {
-                Ok(live) => {
-                    counted.insert(object.meta.id, live);
-                }
-                Err(error) => {
-                    let (place, what) = place_of_run_error(&error).ok_or(error)?;
-                    self.note_found(place, &what);
-                    is_sure &= self.count_damaged(object, &mut counted);
-                }
-            }
-        }
-        let note = |root: &mut Root| {
-            for object in root.runs.iter_mut().flat_map(|run| &mut run.objects) {
-                let Some(live) = counted.get(&object.meta.id) else {
-                    continue;
-                };
-                object.live_bytes = *live;
-                // Not in the future: the clock may have been set back since.
-                let dead_since = object.dead_since.map_or(now, |since| since.min(now));
-                object.dead_since = (*live < object.meta.covered_bytes()).then_some(dead_since);
-            }
+        let dead: Vec<Sealed> =
+            root.runs.iter().flat_map(|run| &run.objects).filter(|o| o.dead_since.is_some()).copied().collect();
+        let liveness = |o: &Sealed| {
+            let live_bytes = self.ledger.get(o.meta.id).unwrap_or(o.live_bytes);
+            Liveness { meta: o.meta, live_bytes, dead_since: o.dead_since }
         };
-        let mut after = Root::clone(&root);
-        note(&mut after);
-        self.at(Moment::Looked);
-        self.deaths_are_durable()?;
-        if after.runs != root.runs {
-            self.sealed.edit(Vec::new(), note)?;
-        }
-        let root = self.sealed.root();
-        let dead = root.runs.iter().filter(|run| run.objects.iter().any(|object| object.dead_since.is_some()));
-        Ok((dead.cloned().collect(), is_sure))
-    }
-
-    /// An object whose index is damaged is dead if none of the logs that it may hold is live, else it counts as it did. Whether that is
-    /// sure: while a round is under way, the logs of its run are not known.
-    fn count_damaged(&self, object: &Sealed, counted: &mut HashMap<ObjectId, u64>) -> bool {
-        let all = Place::Object { object: object.meta.id, at: object.meta.bytes() };
-        let located = self.locate(&self.sealed.root(), all);
-        if located.logs.is_empty() {
-            counted.insert(object.meta.id, 0);
-        }
-        !located.is_provisional
-    }
-
-    /// Rewrites or drops objects of one run, as planned; whether any was.
-    fn rewrite(&self, run: &Run, now: Millis) -> Result<bool, UpkeepError> {
-        let liveness = |o: &Sealed| Liveness { meta: o.meta, live_bytes: o.live_bytes, dead_since: o.dead_since };
-        let objects: Vec<Liveness> = run.objects.iter().map(liveness).collect();
-        let planned = plan_rewrite(&objects, now, self.options.purge_after_ms);
-        for rewrite in &planned {
-            // Live content of it is damaged: it stays as it is, and is known.
-            if matches!(rewrite, Rewrite::Rewrite(id) if self.damage.has_object(*id)) {
-                continue;
+        let planned = plan_rewrite(&dead.iter().map(liveness).collect::<Vec<_>>(), now, self.options.purge_after_ms);
+        let planned: HashMap<ObjectId, Rewrite> = planned.into_iter().map(|plan| (plan.object(), plan)).collect();
+        let (mut dropped, mut did) = (HashSet::new(), false);
+        for object in &dead {
+            match planned.get(&object.meta.id) {
+                Some(Rewrite::Drop(id)) if self.is_dead(object)? => {
+                    dropped.insert(*id);
+                }
+                // Live content of it is damaged: it stays as it is, and is known.
+                Some(Rewrite::Rewrite(id)) if !self.damage.has_object(*id) => {
+                    self.rewrite(object.meta)?;
+                    did = true;
+                }
+                _ => {}
             }
-            let (id, fresh) = match rewrite {
-                Rewrite::Drop(id) => (*id, Vec::new()),
-                Rewrite::Rewrite(id) => {
-                    let metas = run.objects.iter().map(|object| object.meta).filter(|meta| meta.id == *id).collect();
-                    let (fresh, copied) = self.rebuild(&[metas])?;
-                    self.pace.merged_bytes.fetch_add(copied, Ordering::Relaxed);
-                    (*id, fresh)
-                }
-            };
-            self.sealed.edit(fresh.iter().map(|meta| meta.id).collect(), |root| {
-                for run in &mut root.runs {
-                    if let Some(at) = run.objects.iter().position(|object| object.meta.id == id) {
-                        run.objects.splice(at..=at, fresh.iter().copied().map(sealed));
-                    }
-                }
-                root.runs.retain(|run| !run.objects.is_empty());
-            })?;
         }
-        Ok(!planned.is_empty())
+        if !dropped.is_empty() {
+            self.drop_objects(&dropped)?;
+            did = true;
+        }
+        Ok(did)
     }
-}
 
-/// An object that was just built: all of it is live.
-pub(crate) fn sealed(meta: ObjectMeta) -> Sealed {
-    Sealed { meta, live_bytes: meta.covered_bytes(), dead_since: None }
+    /// Whether the index of an object that is dead by the ledger says the same.
+    fn is_dead(&self, object: &Sealed) -> Result<bool, UpkeepError> {
+        match self.count_object(object)?.0 {
+            Some(0) => Ok(true),
+            Some(live) => {
+                let id = object.meta.id;
+                tracing::warn!(object = %id, live, "an object was counted as dead, and is not: it is kept and counted once more");
+                self.ledger.forget(id);
+                Ok(false)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// One edit for all: each is a write of the root.
+    fn drop_objects(&self, dropped: &HashSet<ObjectId>) -> Result<(), UpkeepError> {
+        self.deaths_are_durable()?;
+        self.sealed.edit(Vec::new(), |root| {
+            for run in &mut root.runs {
+                run.objects.retain(|object| !dropped.contains(&object.meta.id));
+            }
+            root.runs.retain(|run| !run.objects.is_empty());
+        })?;
+        self.ledger.lock().replace(dropped.iter().copied(), &[]);
+        Ok(())
+    }
+
+    /// Copies what is live of an object into new ones that take its place.
+    fn rewrite(&self, old: ObjectMeta) -> Result<(), UpkeepError> {
+        let (fresh, copied) = self.rebuild(&[vec![old]])?;
+        self.pace.merged_bytes.fetch_add(copied, Ordering::Relaxed);
+        // All of it may be live after all: then it is kept as it is.
+        let made = fresh.iter().map(|meta| meta.id).filter(|id| *id != old.id).collect();
+        self.sealed.edit(made, |root| {
+            for run in &mut root.runs {
+                if let Some(at) = run.objects.iter().position(|object| object.meta.id == old.id) {
+                    run.objects.splice(at..=at, fresh.iter().copied().map(Sealed::new));
+                }
+            }
+            root.runs.retain(|run| !run.objects.is_empty());
+        })?;
+        self.ledger.lock().replace([old.id], &fresh);
+        Ok(())
+    }
 }

@@ -4,13 +4,16 @@
 
 mod support;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 use support::{Doubtful, Notes};
 use thalweg_base::{LogId, Millis, Offset};
-use thalweg_journal::{Class, FileJournal, Journal, Options};
-use thalweg_log::{Append, Lengths, Logs, LogsOptions, Loss, Op, ReadFrom, UpkeepError, When};
+use thalweg_disk::Disk;
+use thalweg_journal::{Bounds, Class, FileJournal, Journal, Options};
+use thalweg_log::{Append, FileUnit, Lengths, Logs, LogsOptions, Loss, MANIFEST, Op, ReadFrom, UpkeepError, When};
+use thalweg_manifest::{FileManifest, Manifest};
 use thalweg_sim::SimDisk;
 use thalweg_storage::MemoryStorage;
 
@@ -158,4 +161,24 @@ fn a_reader_of_small_parts_does_not_keep_whole_batches() {
     logs.settle(Millis(1), When::Now).unwrap();
     assert!(logs.held_bytes() < 100_000, "{} bytes are held for {}", logs.held_bytes(), of_small.bytes());
     journal.close().unwrap();
+}
+
+#[test]
+fn the_term_of_a_journal_is_the_epoch_of_its_owner_however_many_openings_it_had() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+    let open = || FileUnit::<Notes>::open(Arc::clone(&disk), Options::default(), LogsOptions::default(), Loss::Nothing);
+    let epoch = || {
+        let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST, 1).unwrap();
+        manifest.read().unwrap().unwrap().epoch
+    };
+    let first = open().unwrap().journal.term();
+    assert_eq!(first, epoch());
+    // Openings that no owner stands behind, as a journal had them before owners had epochs.
+    for _ in 0..5 {
+        let bounds = Bounds { term: first, ..Bounds::default() };
+        FileJournal::open(Arc::clone(&disk), Options::default(), bounds, &mut |_, _| Ok::<(), Infallible>(())).unwrap();
+    }
+    let unit = open().unwrap();
+    assert_eq!(unit.journal.term(), epoch());
+    assert!(unit.journal.term() > first + 5, "{}", unit.journal.term());
 }

@@ -17,6 +17,7 @@ use thalweg_log::{
 };
 use thalweg_manifest::{Manifest, ManifestError};
 use thalweg_storage::Storage;
+use thalweg_unit::{ReplayError, StartError};
 
 type Unlocked = Logs<support::Notes>;
 
@@ -662,7 +663,8 @@ fn objects_or_frames_without_a_root_are_refused_and_left_alone() {
     // Frames alone.
     let mut lost = Unit::new(unit.journal.clone(), unit.options);
     let refused = lost.try_open(Loss::Nothing).err().unwrap();
-    assert!(matches!(&refused, OpenError::Frame { what, .. } if what.contains("the manifest is missing")), "{refused}");
+    assert!(matches!(&refused, OpenError::Replay(ReplayError::RootMissing { .. })), "{refused}");
+    assert!(refused.to_string().contains("the manifest is missing"), "{refused}");
     settle_all(&unit.open());
     // Objects alone.
     let objects = unit.storage.list().unwrap();
@@ -749,7 +751,7 @@ fn frames_below_the_logs_own_floor_are_passed_over() {
     let begun = Logs::<support::Notes>::begin(unit.options, unit.storage.clone(), unit.manifest.clone(), Loss::Nothing);
     let mut opening = begun.unwrap();
     assert!(opening.bounds().floor > frame.lsn);
-    opening.replay(frame, &Bytes::from_static(b"of settled content")).unwrap();
+    opening.replay(frame, &Bytes::from_static(b"\x01of settled content")).unwrap();
     let logs = Arc::new(opening.finish(unit.journal.clone()).unwrap());
     assert_eq!(read(&logs, log), b"one");
 }
@@ -763,9 +765,9 @@ fn a_unit_with_a_frame_that_cannot_be_replayed_does_not_open_even_if_its_caller_
             .unwrap();
     let at = FrameRef { lsn: Lsn(0), len: 3 };
     let refused = opening.replay(at, &Bytes::from_static(b"bad")).unwrap_err();
-    assert!(matches!(refused, OpenError::Frame { at: Lsn(0), .. }), "{refused}");
+    assert!(matches!(refused, OpenError::Replay(ReplayError::Form { at: Lsn(0), .. })), "{refused}");
     let refused = opening.finish(unit.journal.clone()).err().unwrap();
-    assert!(matches!(refused, OpenError::Frame { at: Lsn(0), .. }), "{refused}");
+    assert!(matches!(refused, OpenError::Start(StartError::Refused { at: Lsn(0) })), "{refused}");
 }
 
 #[test]
@@ -796,7 +798,7 @@ fn a_closed_unit_knows_how_far_its_journal_was_durable() {
     append(&logs, log, b"one");
     let end = logs.durable();
     logs.close().unwrap();
-    let cut = thalweg_log::read_cut(&*unit.manifest).unwrap().unwrap();
+    let cut = thalweg_log::read_cut(&*unit.manifest, &(unit.storage.clone() as _)).unwrap().unwrap();
     assert_eq!((cut.journal.known_durable, cut.journal.term), (end, journal.term()));
 }
 
@@ -1013,6 +1015,61 @@ fn damage_stops_no_other_merge_and_goes_with_its_log() {
         assert_eq!(scrub(&logs), []);
         assert_eq!(read(&logs, other).len(), 15_000);
     }
+}
+
+#[test]
+fn an_object_that_is_gone_stops_neither_reclaiming_nor_merging_of_the_rest() {
+    let unit = Unit::new(ScriptedJournal::eager(), LogsOptions { reclaim_every_ms: 0, ..options() });
+    let logs = unit.open();
+    let [lost, freed, other] = ["lost", "freed", "other"].map(|name| create(&logs, name));
+    append(&logs, lost, &[7; 500]);
+    append(&logs, lost, &[7; 500]);
+    settle_all(&logs);
+    let object = unit.storage.list().unwrap()[0];
+    append(&logs, freed, &[9; 500]);
+    settle_all(&logs);
+    logs.reclaim(Millis(1)).unwrap();
+    unit.storage.remove(object).unwrap();
+    let change = |log, op| logs.lock_logs(&[log], &[]).commit(Class::Upkeep, &[op]).unwrap();
+    change(lost, Op::Trim { log: lost, start: Offset(500) });
+    change(freed, Op::Delete { log: freed });
+    for hour in 1..3 {
+        logs.reclaim(Millis(hour * 3_600_000)).expect("a pass goes on with the rest");
+    }
+    assert_eq!(logs.stats().data_bytes, 1_000, "what else has died is freed");
+    logs.refresh_damage(Millis(5));
+    let damages = logs.damages();
+    let [damage] = &damages[..] else { panic!("{damages:?}") };
+    assert_eq!((damage.place, damage.logs[0].name.as_str()), (Place::Object { object, at: 0 }, "lost"));
+    for _ in 0..30 {
+        append(&logs, other, &[8; 500]);
+        settle_all(&logs);
+    }
+    assert!(logs.stats().runs <= 8, "{} runs", logs.stats().runs);
+    change(lost, Op::Delete { log: lost });
+    for hour in 3..6 {
+        logs.reclaim(Millis(hour * 3_600_000)).unwrap();
+    }
+    assert_eq!((logs.stats().data_bytes, read(&logs, other).len()), (15_000, 15_000));
+    logs.refresh_damage(Millis(6));
+    assert_eq!(logs.damages(), []);
+}
+
+#[test]
+fn an_object_that_is_gone_is_left_out_of_merging_once_a_merge_has_missed_it() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let [lost, other] = ["lost", "other"].map(|name| create(&logs, name));
+    append(&logs, lost, &[7; 500]);
+    settle_all(&logs);
+    unit.storage.remove(unit.storage.list().unwrap()[0]).unwrap();
+    for _ in 0..30 {
+        append(&logs, other, &[8; 500]);
+        while logs.settle(Millis(1), When::Now).unwrap() {}
+        (0..9).for_each(|_| drop(logs.merge()));
+    }
+    assert!(logs.stats().runs <= 8, "{} runs", logs.stats().runs);
+    assert_eq!(read(&logs, other).len(), 15_000);
 }
 
 #[test]

@@ -9,6 +9,7 @@
 //! - A block that many read is asked for once; an error reaches all reads that wait for it, and is not kept.
 //! - No local byte is believed before its checksum was looked at. A local block that is damaged, and a local disk that fails, cost
 //!   time and never a read.
+//! - The remote storage is asked so many things at once, and no more.
 //! - The files of the cache folder never have more bytes than their bound. The blocks that are given up are those that were used
 //!   least of late; blocks that were read once, as by a scan, go before those that are read again and again.
 //! - What was cached is found again after a restart, also one after a kill or a power cut. No block is synced for that.
@@ -26,6 +27,7 @@ mod local;
 mod options;
 mod queue;
 mod read;
+mod requests;
 mod shared;
 mod stats;
 mod writer;
@@ -42,6 +44,7 @@ use format::{ENTRY_BYTES, HEADER_SPAN, Header};
 use index::Index;
 use parking_lot::Mutex;
 use queue::Queue;
+use requests::Requests;
 use shared::{Bounds, Shared, State};
 use stats::Counters;
 use std::ops::Range;
@@ -79,6 +82,7 @@ impl CachedStorage {
             remote,
             state: Mutex::new(State { index, flights: Flights::default(), off: false }),
             queue: Queue::new(options.queued_reads_max, options.queued_fill_bytes_max),
+            requests: Requests::new(options.remote_requests_max),
             counters: Counters::default(),
             bounds: Bounds {
                 block_bytes: u64::from(options.block_bytes),

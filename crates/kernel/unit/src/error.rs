@@ -1,6 +1,6 @@
 //! Why a unit cannot be opened.
 
-use thalweg_base::{DecodeError, ObjectId};
+use thalweg_base::{DecodeError, Lsn, ObjectId};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -32,4 +32,15 @@ pub enum OpenError {
 
 impl OpenError {
     pub const ROOT_IS_MISSING: &str = "the manifest is missing, but not the data that it named";
+}
+
+/// Why an opened unit cannot be put to work.
+#[derive(Debug, Error)]
+pub enum StartError {
+    #[error("the journal frame at {at} could not be replayed, and its refusal was passed over")]
+    Refused { at: Lsn },
+    #[error("the manifest cannot be written: {0}")]
+    Manifest(#[from] thalweg_manifest::ManifestError),
+    #[error("storage: {0}")]
+    Storage(#[from] thalweg_storage::StorageError),
 }

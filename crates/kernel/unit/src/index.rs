@@ -4,7 +4,7 @@ use crate::root::{Claim, Section};
 use crate::sync::RwLock;
 use crate::unit::{Dropped, Unit};
 use std::sync::Arc;
-use thalweg_base::ObjectId;
+use thalweg_base::{Lsn, ObjectId};
 use thalweg_manifest::ManifestError;
 
 /// The section in force of one index, and the way to change it.
@@ -26,6 +26,14 @@ impl<S: Section> Index<S> {
 
     pub fn section(&self) -> Arc<S> {
         Arc::clone(&self.section.read())
+    }
+
+    /// The index holds no reference into the journal below `floor` any longer, which is at most the floor of its section in force: the unit
+    /// trims the journal, if no other index needs what is below.
+    pub fn release(&self, floor: Lsn) {
+        let in_force = self.section().floor();
+        assert!(floor <= in_force, "{:?} lets {floor} go, and its section in force needs {in_force}", S::INDEX);
+        self.unit.release(S::INDEX, floor);
     }
 
     /// Makes one edit, with objects that were `made` for it. What it no longer names is returned: [`Unit::discard`] removes that. If

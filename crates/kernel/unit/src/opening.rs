@@ -7,7 +7,7 @@ use crate::unit::Unit;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use thalweg_base::{DecodeError, ObjectId};
+use thalweg_base::{DecodeError, Lsn, ObjectId};
 use thalweg_manifest::{self as manifest, Manifest};
 use thalweg_storage::{Storage, StorageError};
 
@@ -65,6 +65,12 @@ impl Opening {
         Ok(section)
     }
 
+    /// Where an index begins that has no section yet: the journal has nothing below, and nothing of this index above.
+    #[must_use]
+    pub fn floor(&self) -> Lsn {
+        self.root.bounds().floor
+    }
+
     /// The fault that a start had: it removes what its root does not name before it owns the unit. For tests.
     #[cfg(feature = "faults")]
     pub fn remove_orphans_before_owning(&self, named: &[(ObjectId, u64)]) -> Result<(), OpenError> {
@@ -80,16 +86,42 @@ impl Opening {
     /// Makes the caller the owner. Every index must have asked for its section before, so that nothing is taken for an orphan because
     /// nobody reads what names it.
     pub fn acquire(self) -> Result<Arc<Unit>, OpenError> {
+        self.acquire_above(0)
+    }
+
+    /// The same, with an epoch above `term`, and above every term of the journal that the root knows: so the owner's epoch can be the term
+    /// of its journal, although a journal may have had more openings than the unit had owners.
+    pub fn acquire_above(self, term: u64) -> Result<Arc<Unit>, OpenError> {
         if let Some(unknown) = self.root.sections.keys().find(|index| !self.named.contains_key(index)) {
             return Err(OpenError::UnknownIndex(unknown.0));
         }
-        if self.epoch >= EPOCH_MAX {
+        let above = self.root.epoch.max(self.root.claim.term).max(term);
+        if self.epoch.max(above) >= EPOCH_MAX {
             return Err(OpenError::Epochs(EPOCH_MAX));
         }
-        let acquired = self.manifest.acquire(self.root.epoch)?;
+        let acquired = self.manifest.acquire(above)?;
         if acquired.body != self.body {
             return Err(OpenError::Changed);
         }
         Ok(Arc::new(Unit::of(self.storage, self.manifest, &acquired, self.root, self.named)))
+    }
+}
+
+/// Reads a unit, lets its indexes look at their sections, and makes the caller its owner. Once more if the owner before has committed
+/// something in between, which it cannot do again. The epoch is above `term`, the newest of the journal.
+pub fn own<T, E: From<OpenError>>(
+    term: u64,
+    read: impl Fn() -> Result<Opening, OpenError>,
+    load: impl Fn(&mut Opening) -> Result<T, E>,
+) -> Result<(Arc<Unit>, T), E> {
+    let mut is_again = false;
+    loop {
+        let mut opening = read()?;
+        let loaded = load(&mut opening)?;
+        match opening.acquire_above(term) {
+            Ok(unit) => return Ok((unit, loaded)),
+            Err(OpenError::Changed) if !is_again => is_again = true,
+            Err(error) => return Err(error.into()),
+        }
     }
 }

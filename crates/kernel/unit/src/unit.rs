@@ -4,14 +4,16 @@
 //! that it no longer names. Readers take a section as it is and keep it for one read; an object that an edit has dropped meanwhile is
 //! missing for them, and they start over with the new section.
 
+use crate::error::StartError;
+use crate::faults::Faults;
 use crate::holds::{Cut, HeldCut, Holds};
 use crate::ids::{Ids, epoch_of};
 use crate::root::{Claim, IndexId, Root, Section};
 use crate::sync::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::Arc;
-use thalweg_base::ObjectId;
-use thalweg_journal::Bounds;
+use std::sync::{Arc, OnceLock};
+use thalweg_base::{Lsn, ObjectId};
+use thalweg_journal::{Bounds, Journal};
 use thalweg_manifest::{self as manifest, Manifest, ManifestError};
 use thalweg_storage::{Storage, StorageError};
 
@@ -25,6 +27,17 @@ pub struct Unit {
     editing: Mutex<Editing>,
     state: RwLock<Arc<State>>,
     holds: Arc<Holds>,
+    /// No owner had committed anything.
+    is_new: bool,
+    /// The first frame that could not be replayed.
+    refused: Mutex<Option<Lsn>>,
+    /// Once the unit is started.
+    journal: OnceLock<Arc<dyn Journal>>,
+    /// What each index has let go of in the journal: everything below. Behind the floor of its section in force, until the index holds no
+    /// reference below it.
+    released: Mutex<BTreeMap<IndexId, Lsn>>,
+    #[cfg(feature = "faults")]
+    faults: Mutex<Faults>,
 }
 
 /// The root in force, and what it names.
@@ -40,6 +53,11 @@ struct State {
 impl State {
     fn objects(&self) -> impl Iterator<Item = (ObjectId, u64)> + '_ {
         self.objects.values().flat_map(|objects| objects.iter().copied())
+    }
+
+    /// An index that has a section and has not put it in force.
+    fn absent(&self) -> Option<IndexId> {
+        self.root.sections.keys().find(|index| !self.entered.contains(index)).copied()
     }
 }
 
@@ -66,7 +84,14 @@ impl Unit {
         objects: BTreeMap<IndexId, Arc<[(ObjectId, u64)]>>,
     ) -> Self {
         let root = Root { epoch: acquired.epoch, ..root };
+        let released = root.sections.iter().map(|(index, section)| (*index, section.floor)).collect();
         Self {
+            is_new: acquired.body.is_empty(),
+            refused: Mutex::new(None),
+            journal: OnceLock::new(),
+            released: Mutex::new(released),
+            #[cfg(feature = "faults")]
+            faults: Mutex::new(Faults::default()),
             holds: Arc::new(Holds::new(Arc::clone(&storage))),
             storage,
             manifest,
@@ -128,14 +153,96 @@ impl Unit {
     ///
     /// # Panics
     ///
-    /// If the index was entered before: each would overwrite the edits of the other.
+    /// If the index was entered before: each would overwrite the edits of the other. If its floor is below what the journal holds: see
+    /// [`crate::Opening::floor`].
     pub(crate) fn enter<S: Section>(&self, section: &S) {
         let mut state = self.state.write();
         let mut after = State::clone(&state);
         assert!(after.entered.insert(S::INDEX), "{:?} of a unit has one owner", S::INDEX);
+        let (floor, lowest) = (section.floor(), state.root.bounds().floor);
+        assert!(floor >= lowest, "the floor of {:?} is {floor}, and the journal begins at {lowest}", S::INDEX);
         after.root.put(section);
         after.objects.insert(S::INDEX, section.objects().into());
         *state = Arc::new(after);
+        self.released.lock().insert(S::INDEX, floor);
+    }
+
+    /// Nothing was committed before this owner: the journal must be empty.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
+    pub(crate) fn refuse(&self, at: Lsn) {
+        self.refused.lock().get_or_insert(at);
+    }
+
+    /// Ends the opening, when every index is in force and has its frames of `journal`: commits how far the journal is durable and the
+    /// sections of indexes that are new, and removes the objects that no section names. The unit trims this journal from here on.
+    ///
+    /// # Panics
+    ///
+    /// If an index of the unit is not in force, or if the unit was started before.
+    pub fn start(&self, journal: Arc<dyn Journal>) -> Result<(), StartError> {
+        if let Some(at) = *self.refused.lock() {
+            return Err(StartError::Refused { at });
+        }
+        let missing = { self.state.read().absent() };
+        assert!(missing.is_none(), "{missing:?} of the unit is not in force");
+        let claim = Claim { durable: journal.durable(), term: journal.term() };
+        let _ = self.commit(Vec::new(), |after| after.root.claim = claim, |()| {})?;
+        assert!(self.journal.set(journal).is_ok(), "a unit is started once");
+        self.remove_orphans()?;
+        Ok(())
+    }
+
+    /// Notes in the root how far the journal is durable, so that the next opening knows if some of it is gone. For when the journal is
+    /// closed: before that it goes on. Does nothing on a unit that was not started.
+    pub fn close(&self) -> Result<(), ManifestError> {
+        let Some(journal) = self.journal.get() else { return Ok(()) };
+        let durable = journal.durable();
+        if self.claim().durable < durable {
+            let _ = self.commit(Vec::new(), |after| after.root.claim.durable = durable, |()| {})?;
+        }
+        Ok(())
+    }
+
+    /// An index holds no reference into the journal below `floor`, which its section in force allows to go: trims the journal to what no
+    /// index needs any longer.
+    pub(crate) fn release(&self, index: IndexId, floor: Lsn) {
+        let lowest = {
+            let mut released = self.released.lock();
+            let of_index = released.entry(index).or_default();
+            *of_index = (*of_index).max(floor);
+            match self.faults().trims_to_the_fastest_index() {
+                true => released.values().max().copied(),
+                false => released.values().min().copied(),
+            }
+        };
+        let in_force = self.bounds().floor;
+        if let (Some(journal), Some(lowest)) = (self.journal.get(), lowest) {
+            let is_allowed = lowest <= in_force || self.faults().trims_to_the_fastest_index();
+            assert!(is_allowed, "{lowest} is let go, and the root in force needs {in_force}");
+            journal.trim(lowest);
+        }
+    }
+
+    fn faults(&self) -> Faults {
+        #[cfg(feature = "faults")]
+        return *self.faults.lock();
+        #[cfg(not(feature = "faults"))]
+        Faults
+    }
+
+    /// Plants faults, for tests.
+    #[cfg(feature = "faults")]
+    pub fn plant(&self, faults: Faults) {
+        *self.faults.lock() = faults;
+    }
+
+    /// The index that a part goes to: its own, unless a fault is planted.
+    pub(crate) fn planted_route(&self, index: IndexId) -> IndexId {
+        if self.faults().routes_to_the_first_index() { IndexId::LOG } else { index }
     }
 
     /// Commits a root with this section and claim, made with the objects `made`; then `put_in_force` is called, before anything is
@@ -149,12 +256,29 @@ impl Unit {
         change: impl FnOnce(&mut Claim) -> S,
         put_in_force: impl FnOnce(S),
     ) -> Result<Dropped, ManifestError> {
+        let changed = |after: &mut State| {
+            let section = change(&mut after.root.claim);
+            let before = after.root.sections.get(&S::INDEX).map_or(Lsn::ZERO, |stored| stored.floor);
+            let floor = section.floor();
+            assert!(floor >= before, "the floor of {:?} goes from {before} back to {floor}", S::INDEX);
+            after.root.put(&section);
+            after.objects.insert(S::INDEX, section.objects().into());
+            section
+        };
+        self.commit(made, changed, put_in_force)
+    }
+
+    /// Commits a changed root, made with the objects `made`; then `put_in_force` is called, before anything is removed.
+    fn commit<T>(
+        &self,
+        made: Vec<ObjectId>,
+        change: impl FnOnce(&mut State) -> T,
+        put_in_force: impl FnOnce(T),
+    ) -> Result<Dropped, ManifestError> {
         let mut editing = self.editing.lock();
         let before = Arc::clone(&self.state.read());
         let mut after = State::clone(&before);
-        let section = change(&mut after.root.claim);
-        after.root.put(&section);
-        after.objects.insert(S::INDEX, section.objects().into());
+        let changed = change(&mut after);
         let body = after.root.encode();
         match self.resolve(&mut editing).and_then(|()| self.manifest.commit(self.epoch(), editing.version, &body)) {
             Ok(version) => editing.version = version,
@@ -163,7 +287,9 @@ impl Unit {
                     editing.doubt.get_or_insert(body);
                     editing.doubtful.extend(made);
                 } else {
-                    self.holds.remove(&made);
+                    // An index may keep an object that it has, and hand it over with those that it made.
+                    let named: HashSet<ObjectId> = before.objects().map(|(id, _)| id).collect();
+                    self.holds.remove(&made.into_iter().filter(|id| !named.contains(id)).collect::<Vec<_>>());
                 }
                 return Err(error);
             }
@@ -171,7 +297,7 @@ impl Unit {
         let doubtful = std::mem::take(&mut editing.doubtful);
         let after = Arc::new(after);
         *self.state.write() = Arc::clone(&after);
-        put_in_force(section);
+        put_in_force(changed);
         drop(editing);
 
         let named: HashSet<ObjectId> = after.objects().map(|(id, _)| id).collect();

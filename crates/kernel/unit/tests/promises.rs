@@ -169,6 +169,25 @@ fn what_is_held_outlives_the_edit_that_drops_it() {
 }
 
 #[test]
+fn an_edit_that_was_not_made_removes_nothing_that_the_root_in_force_names() {
+    let parts = Parts::default();
+    let (one, _two) = parts.open();
+    let kept = add(&one);
+    let another = make(one.unit()).0;
+    // Another owner: what this one commits is refused for certain.
+    parts
+        .read()
+        .map(|mut opening| {
+            let _ = (opening.section::<One>().unwrap(), opening.section::<Two>().unwrap());
+            opening.acquire().unwrap()
+        })
+        .unwrap();
+    let refused = one.edit(vec![kept, another], |section, _| section.edits += 1).unwrap_err();
+    assert!(matches!(refused, ManifestError::Fenced { .. }), "{refused}");
+    assert_eq!(parts.objects(), [kept], "what was made for it is gone, and what the root names is there");
+}
+
+#[test]
 fn a_copy_of_the_root_in_another_manifest_begins_above_its_epoch() {
     let parts = Parts::default();
     for _ in 0..5 {

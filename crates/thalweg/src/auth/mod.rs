@@ -28,7 +28,9 @@ use arc_swap::ArcSwap;
 use bearer::{Credential, Way};
 pub(crate) use denied::DeniedCounts;
 use denied::{Denials, Denied};
-pub(crate) use routes::{Need, need};
+#[cfg(test)]
+pub(crate) use routes::need;
+pub(crate) use routes::{Need, need_of_admin, need_of_host, need_of_streams};
 use scope::{Prefix, Rights};
 use signed::Key;
 use std::borrow::Cow;

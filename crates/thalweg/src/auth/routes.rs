@@ -1,4 +1,4 @@
-//! What a request needs: one table of rules, and streams by their names.
+//! What a request needs, by the part of the server that it is for. Each route names one of these functions: none stands for the others.
 
 use super::scope::Scope;
 use std::borrow::Cow;
@@ -62,17 +62,37 @@ const STREAMS: &str = "/v1/stream/";
 /// Whatever there is, such as backups of everything.
 const ADMIN: &str = "/v1/admin";
 
-/// What this request needs.
-pub(crate) fn need<'a>(request: &Request<'a>) -> Need<'a> {
+/// What a request needs for the binary's own pages, and for paths where nothing is.
+pub(crate) fn need_of_host<'a>(request: &Request<'a>) -> Need<'a> {
     if request.method == Method::Options {
         return Need::Nothing;
     }
     if request.path.starts_with(ADMIN) {
-        return Need::Everything(Scope::Admin);
+        return need_of_admin(request);
     }
-    if !(request.path == "/v1/stream" || request.path.starts_with(STREAMS)) {
-        let rule = OWN.iter().find(|(verb, path, _)| verb.is(request.method) && *path == request.path);
-        return rule.map_or(Need::AnyToken, |(_, _, demand)| demand.of(request));
+    let rule = OWN.iter().find(|(verb, path, _)| verb.is(request.method) && *path == request.path);
+    rule.map_or(Need::AnyToken, |(_, _, demand)| demand.of(request))
+}
+
+/// What the route of a request's path asks for.
+#[cfg(test)]
+pub(crate) fn need<'a>(request: &Request<'a>) -> Need<'a> {
+    let is_streams = request.path == "/v1/stream" || request.path.starts_with(STREAMS);
+    if is_streams { need_of_streams(request) } else { need_of_host(request) }
+}
+
+/// What a request needs that is for operators, whichever engine it asks.
+pub(crate) fn need_of_admin<'a>(request: &Request<'a>) -> Need<'a> {
+    match request.method {
+        Method::Options => Need::Nothing,
+        _ => Need::Everything(Scope::Admin),
+    }
+}
+
+/// What a request needs for streams and their subscriptions.
+pub(crate) fn need_of_streams<'a>(request: &Request<'a>) -> Need<'a> {
+    if request.method == Method::Options {
+        return Need::Nothing;
     }
     match place_of_path(request.path, STREAMS) {
         Ok(Place::Stream(name)) => stream(request, name),

@@ -2,7 +2,7 @@
 
 use super::{Listed, Listing, Place, ROOT, Source, object_path, place};
 use crate::folder::{FORMAT, Folder};
-use crate::kernel::MANIFEST;
+use crate::kernel::{MANIFEST, OBJECTS};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use std::fs::{self, File};
@@ -13,6 +13,7 @@ use thalweg_base::Lsn;
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_log::{Cut, read_cut};
 use thalweg_manifest::FileManifest;
+use thalweg_storage::FileStorage;
 
 /// How much of a file one read gives.
 pub(super) const READ_BYTES: usize = 1 << 20;
@@ -72,7 +73,9 @@ impl Source for Stopped {
     fn begin(&mut self) -> anyhow::Result<Listing> {
         let disk: Arc<dyn Disk> = Arc::new(RealDisk::open_read_only(self.folder.path())?);
         let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST, 0).context("the manifest is not whole")?;
-        let cut = read_cut(&manifest)?.context("nothing was ever written to this data folder")?;
+        let objects = FileStorage::open_read_only(Arc::clone(&disk), OBJECTS).context("the objects cannot be read")?;
+        let cut =
+            read_cut(&manifest, &(Arc::new(objects) as _))?.context("nothing was ever written to this data folder")?;
         let journal = thalweg_journal::verify(&*disk, cut.journal);
         if let Some(problem) = journal.problem {
             bail!("the journal is not whole: {problem}");

@@ -61,6 +61,7 @@ impl Listed {
     pub(crate) fn of(folder: &str, damage: Damage) -> Self {
         let (file, at) = match damage.place {
             Place::Manifest => (MANIFEST.to_owned(), 0),
+            Place::List { object } => (format!("{OBJECTS}/{:016x}.obj", object.0), 0),
             Place::Object { object, at } | Place::Directory { object, at } => {
                 (format!("{OBJECTS}/{:016x}.obj", object.0), at)
             }

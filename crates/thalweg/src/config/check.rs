@@ -3,6 +3,10 @@
 use super::{Config, Switch};
 use anyhow::bail;
 use std::path::Path;
+use thalweg_rounds::THREADS_MIN;
+
+/// More than any device makes use of.
+const BACKGROUND_THREADS_MAX: usize = 256;
 
 /// The data folder may be missing, since the server makes it. Anything else in its place is a mistake.
 fn check_data(data: &Path) -> anyhow::Result<()> {
@@ -60,6 +64,12 @@ fn check_journal(config: &Config) -> anyhow::Result<()> {
             "--journal-bound-bytes {} must hold at least two segments of --journal-segment-bytes {}",
             config.journal_bound_bytes,
             config.journal_segment_bytes
+        );
+    }
+    if !(THREADS_MIN..=BACKGROUND_THREADS_MAX).contains(&config.background_threads) {
+        bail!(
+            "--background-threads {} must be from {THREADS_MIN} (segments, settling, merging) to {BACKGROUND_THREADS_MAX}",
+            config.background_threads
         );
     }
     if config.merge_fan_in < 2 {

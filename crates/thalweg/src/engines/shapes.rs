@@ -21,7 +21,7 @@ const NAME: &str = "shapes";
 /// The same as the beginning of paths below the data folder.
 const PREFIX: &str = "shapes/";
 /// What operators ask.
-const ADMIN: &str = "/v1/admin/shapes";
+const ADMIN: Paths = Paths::Below(ShapesService::ADMIN);
 const NO_SHAPES: &str =
     r#"{"error":{"code":"no_shapes","message":"this server has no database: --database-url names one"}}"#;
 /// Changes that are held in memory for live readers.
@@ -85,10 +85,10 @@ impl Engine for ServedShapes {
             },
             // Without a database it says why there is nothing to administer.
             Route {
-                paths: Paths::Below(ADMIN),
-                guard: Guard::Token(auth::need),
+                paths: ADMIN,
+                guard: Guard::Token(auth::need_of_admin),
                 is_served: true,
-                shown: (ADMIN, admin_help),
+                shown: (ShapesService::ADMIN, admin_help),
             },
         ]
     }
@@ -96,13 +96,13 @@ impl Engine for ServedShapes {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply {
         match &self.running {
             None => Reply::Now(plain(404, "application/json").body(NO_SHAPES)),
-            Some(running) if ShapesService::administers(request.path) => running.service.admin(request, cx),
+            Some(running) if ADMIN.fit(request.path) => running.service.admin(request, cx),
             Some(running) => running.service.handle_as(request, self.access(request, cx.now_ms), cx),
         }
     }
 
     fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
-        let running = self.running.as_ref().filter(|_| !ShapesService::administers(head.path))?;
+        let running = self.running.as_ref().filter(|_| !ADMIN.fit(head.path))?;
         running.service.on_head(head, self.access(head, now_ms), now_ms)
     }
 

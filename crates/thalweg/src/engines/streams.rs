@@ -1,7 +1,7 @@
 //! The engine of streams. Its kernel unit is that of the data folder, and the event loop's gate follows the journal of this unit.
 
 use crate::auth;
-use crate::background::{self, Background, Done};
+use crate::background::{self, Background};
 use crate::config::Config;
 use crate::folder::Folder;
 use crate::host::{Boot, Engine, Guard, Paths, Route, Unit};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use thalweg_journal::Journal;
-use thalweg_log::{FileUnit, UpkeepError};
+use thalweg_log::FileUnit;
 use thalweg_streams::{Retention, StreamState, Streams, StreamsConfig};
 use thalweg_wire::http::{Context, Gate, Reply, Request, Service};
 
@@ -57,7 +57,7 @@ impl Engine for ServedStreams {
         let help = "streams: PUT creates, POST appends, GET reads, HEAD asks, DELETE removes";
         vec![Route {
             paths: Paths::Below(ROOT),
-            guard: Guard::Token(auth::need),
+            guard: Guard::Token(auth::need_of_streams),
             is_served: true,
             shown: ("/v1/stream/NAME", help),
         }]
@@ -103,10 +103,7 @@ impl Engine for ServedStreams {
     /// Lets streams expire.
     fn work(&self, background: &mut Background) -> std::io::Result<()> {
         let streams = Arc::clone(&self.streams);
-        background.every("tick", TICK_EVERY, move || {
-            streams.tick(background::now());
-            Ok::<_, UpkeepError>(Done::Nothing)
-        })
+        background.every("tick", TICK_EVERY, move || streams.tick(background::now()))
     }
 }
 

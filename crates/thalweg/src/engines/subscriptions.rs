@@ -52,7 +52,7 @@ pub(crate) fn open(boot: Boot<'_>, on: &ServedStreams) -> anyhow::Result<ServedS
 
 impl Engine for ServedSubscriptions {
     fn routes(&self) -> Vec<Route> {
-        let route = |paths, shown| Route { paths, guard: Guard::Token(auth::need), is_served: true, shown };
+        let route = |paths, shown| Route { paths, guard: Guard::Token(auth::need_of_streams), is_served: true, shown };
         let help = "subscriptions: PUT creates, GET asks, DELETE removes; workers are woken when streams change";
         vec![
             route(Paths::Below("/v1/stream/__ds/subscriptions"), ("/v1/stream/__ds/subscriptions/ID", help)),

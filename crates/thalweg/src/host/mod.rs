@@ -4,9 +4,11 @@
 //! [`Engine`] alone. The host matches routes, judges every request before its route, keeps and scrubs the kernel units, runs the event
 //! loops, and answers `/health` and `/metrics` for all engines together.
 
+mod keep;
 mod route;
 mod unit;
 
+pub(crate) use keep::{Keeping, keep};
 pub(crate) use route::{Guard, Needs, Paths, Route, Routes};
 pub(crate) use unit::{Unit, UnitLogs};
 
@@ -116,4 +118,8 @@ impl Engines {
 }
 
 #[cfg(test)]
+mod full;
+#[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod thousand;

@@ -39,7 +39,7 @@ pub(crate) enum Guard {
 }
 
 impl Paths {
-    fn fit(self, path: &str) -> bool {
+    pub(crate) fn fit(self, path: &str) -> bool {
         match self {
             Self::Exactly(one) => path == one,
             Self::Below(root) => path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
@@ -91,7 +91,7 @@ impl Routes {
     pub(crate) fn find(&self, path: &str) -> (Guard, Option<&dyn Engine>) {
         match self.entries.iter().find(|entry| entry.paths.fit(path)) {
             Some(entry) => (entry.guard, entry.engine.as_deref()),
-            None => (Guard::Token(auth::need), None),
+            None => (Guard::Token(auth::need_of_host), None),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::vitals::ServerVitals;
 use std::time::Duration;
 use thalweg_journal::{Class, Journal, Options};
 use thalweg_log::{FileUnit, LogsOptions, Loss};
+use thalweg_rounds::{Done, Next, Rounds};
 use thalweg_streams::{StreamState, Streams};
 use thalweg_wire::http::{Body, Headers, Method, Service, Waker};
 
@@ -36,7 +37,11 @@ impl Rig {
         let (engines, streams) = engines::open(boot).unwrap();
         let engines = Arc::new(engines);
         let scrubs = Arc::new(Scrubs::of(engines.units()));
-        let vitals = Arc::new(ServerVitals::new(Arc::clone(&engines), auth.clone(), Arc::clone(&scrubs)));
+        // For its figures alone.
+        let rounds = Arc::new(Rounds::start(thalweg_rounds::Options::default()).unwrap());
+        rounds.stop();
+        let vitals = ServerVitals::new(Arc::clone(&engines), auth.clone(), Arc::clone(&scrubs), rounds);
+        let vitals = Arc::new(vitals);
         let backups =
             Backups::start(&streams.kernel, config.data.clone(), folder.lineage(), config.backup_idle.0).unwrap();
         let backups = Arc::new(backups);
@@ -115,6 +120,8 @@ fn each_path_has_the_engine_whose_route_says_most_of_it() {
         ("/v1/admin/shapes", shapes),
         ("/v1/admin/shapes/1-1", shapes),
         ("/v1/admin/shapesx", None),
+        ("/v1//admin/shapes", None),
+        ("/v1/admin", None),
         ("/v1/admin/backup", None),
         ("/v1/admin/check", None),
         ("/v1/streams", None),
@@ -215,6 +222,29 @@ fn a_pass_of_the_scrub_is_counted_for_every_unit() {
 }
 
 #[test]
+fn the_scrub_rests_until_a_pass_is_due_or_asked_for() {
+    let rig = Rig::new(Settings::default());
+    let mut idle = Scrubber::new(Arc::clone(&rig.scrubs), 0, Duration::from_secs(3600));
+    assert_eq!(idle.turn(), Done::IDLE, "with a rate of zero nothing is read");
+    assert_eq!(rig.ask(Method::Post, "/v1/admin/check").0, 202);
+    assert_eq!(rig.ask(Method::Post, "/v1/admin/check").0, 202);
+    let turns = std::iter::from_fn(|| Some(idle.turn())).take_while(|turn| turn.next == Next::Now);
+    assert!(turns.count() > 1, "a pass that was asked for reads without pauses");
+    assert_eq!(idle.turn(), Done::IDLE);
+    assert!(rig.ask(Method::Get, "/v1/admin/check").1.contains("\"finished\":2"));
+    let mut daily = Scrubber::new(Arc::clone(&rig.scrubs), 1 << 40, Duration::from_secs(3600));
+    let pauses = std::iter::from_fn(|| match daily.turn().next {
+        Next::In(pause) => Some(pause),
+        other => (other == Next::Now).then_some(Duration::ZERO),
+    });
+    let pause = pauses.take(10_000).find(|pause| *pause > Duration::from_secs(60));
+    assert!(
+        pause.is_some_and(|pause| pause <= Duration::from_secs(3600)),
+        "the next pass is not looked for: {pause:?}"
+    );
+}
+
+#[test]
 fn the_documentation_lists_every_metric() {
     let documented = include_str!("../../../../docs/ops/metrics.md");
     let page = Rig::with_shapes().page();
@@ -253,4 +283,51 @@ fn health_names_the_unit_whose_journal_has_stopped() {
     assert_eq!(derived.health().unwrap_err(), format!("shapes: {why}"));
     let poisoned = |unit: &Unit| unit.families().into_iter().find(|family| family.0 == "journal_poisoned").unwrap().3;
     assert_eq!((poisoned(&main), poisoned(&derived)), (1.0, 1.0));
+}
+
+/// An engine that has a unit, and nothing else.
+struct Holder(Unit);
+
+impl Engine for Holder {
+    fn routes(&self) -> Vec<Route> {
+        Vec::new()
+    }
+
+    fn handle(&self, _: &Request<'_>, _: &mut Context<'_>) -> Reply {
+        unreachable!("it has no route")
+    }
+
+    fn unit(&self) -> Option<Unit> {
+        Some(self.0.clone())
+    }
+
+    fn metrics(&self, _: &mut Page) {}
+}
+
+#[test]
+fn closing_closes_every_unit_also_behind_one_that_fails() {
+    let open = |seed| {
+        let disk = thalweg_sim::SimDisk::new(seed);
+        let parts = (Arc::new(disk.clone()) as _, Options::default(), LogsOptions::default(), Loss::Nothing);
+        let unit = FileUnit::<StreamState>::open(parts.0, parts.1, parts.2, parts.3).unwrap();
+        unit.journal.append(Class::User, &[b"a frame"]).unwrap();
+        (disk, unit)
+    };
+    let (first, second, last) = (open(1), open(2), open(3));
+    let mut engines = Engines::default();
+    engines.add(Holder(Unit::main("streams", &first.1, 0)));
+    engines.add(Holder(Unit::derived("second", "second/", &second.1)));
+    engines.add(Holder(Unit::derived("last", "last/", &last.1)));
+    second.0.fail_next_sync();
+    let error = format!("{:#}", engines.close().unwrap_err());
+    assert!(error.starts_with("second: the journal could not be closed"), "{error}");
+    for (_, unit) in [&first, &last] {
+        assert!(unit.journal.durable() >= unit.journal.end());
+        let durable = unit.logs.hold_sealed().cut.journal.known_durable;
+        assert!(
+            durable >= unit.journal.opened().end.plus(8),
+            "the root says how far the journal is durable: {durable}"
+        );
+        assert!(unit.journal.append(Class::User, &[b"late"]).is_err(), "a closed journal accepts nothing");
+    }
 }

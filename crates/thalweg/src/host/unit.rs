@@ -7,7 +7,9 @@ use std::sync::Arc;
 use thalweg_base::Millis;
 use thalweg_disk::Disk;
 use thalweg_journal::{FileJournal, Journal};
-use thalweg_log::{Attachment, Damage, DamageStats, FileUnit, Logs, LogsStats, Scrub, Unchecked, UpkeepError, When};
+use thalweg_log::{
+    Attachment, Damage, DamageStats, FileUnit, Logs, LogsStats, NextRound, Scrub, Unchecked, UpkeepError, When,
+};
 
 /// One kernel unit of the process.
 #[derive(Clone)]
@@ -29,13 +31,20 @@ pub(crate) trait UnitLogs: Send + Sync {
     fn is_low_on_space(&self) -> bool;
     fn set_low_on_space(&self, low: bool);
     fn settle(&self, now: Millis, when: When) -> Result<bool, UpkeepError>;
+    fn next_round(&self, now: Millis) -> NextRound;
+    fn on_awake(&self, tell: Box<dyn Fn() + Send + Sync>);
     fn merge(&self) -> Result<bool, UpkeepError>;
+    fn runs(&self) -> u64;
+    fn merged_bytes(&self) -> u64;
     fn reclaim(&self, now: Millis) -> Result<bool, UpkeepError>;
+    fn next_reclaim(&self, now: Millis) -> Option<u64>;
+    fn deaths(&self) -> u64;
     fn close(&self) -> Result<(), UpkeepError>;
     fn scrub(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked>;
     fn scrub_bytes(&self) -> u64;
     fn refresh_damage(&self, now: Millis);
     fn damage_stats(&self) -> DamageStats;
+    fn on_damage(&self, tell: Box<dyn Fn() + Send + Sync>);
     fn damages(&self) -> Vec<Damage>;
 }
 
@@ -56,12 +65,36 @@ impl<A: Attachment + Sync> UnitLogs for Logs<A> {
         self.settle(now, when)
     }
 
+    fn next_round(&self, now: Millis) -> NextRound {
+        self.next_round(now)
+    }
+
+    fn on_awake(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        self.on_awake(tell);
+    }
+
     fn merge(&self) -> Result<bool, UpkeepError> {
         self.merge()
     }
 
+    fn runs(&self) -> u64 {
+        self.runs()
+    }
+
+    fn merged_bytes(&self) -> u64 {
+        self.merged_bytes()
+    }
+
     fn reclaim(&self, now: Millis) -> Result<bool, UpkeepError> {
         self.reclaim(now)
+    }
+
+    fn next_reclaim(&self, now: Millis) -> Option<u64> {
+        self.next_reclaim(now)
+    }
+
+    fn deaths(&self) -> u64 {
+        self.deaths()
     }
 
     fn close(&self) -> Result<(), UpkeepError> {
@@ -82,6 +115,10 @@ impl<A: Attachment + Sync> UnitLogs for Logs<A> {
 
     fn damage_stats(&self) -> DamageStats {
         self.damage_stats()
+    }
+
+    fn on_damage(&self, tell: Box<dyn Fn() + Send + Sync>) {
+        self.on_damage(tell);
     }
 
     fn damages(&self) -> Vec<Damage> {

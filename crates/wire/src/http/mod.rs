@@ -10,7 +10,7 @@ mod service;
 
 #[doc(hidden)]
 pub use framing::fuzz_framing;
-pub use pool::{Fetch, Pool, Promise};
+pub use pool::{Fetch, Place, Pool, Promise};
 pub use server::{Bound, IdentityError, Server, ServerConfig, ServerStats, TlsIdentity, Waits};
 pub use service::{
     Body, BodySource, Context, Gate, Headers, Method, Pending, Poll, Pull, Reply, Request, Response, Service, Sink,

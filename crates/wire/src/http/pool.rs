@@ -1,10 +1,13 @@
 //! A few threads for work that waits for a device. The queue is bounded: when it is full, the read is refused, not delayed.
+//!
+//! A job may also go in steps: while it waits for something that is far away it holds no thread, and its place in the bound.
 
 use super::Waker;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use thalweg_base::Step;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -23,6 +26,8 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     jobs: VecDeque<Job>,
+    /// Jobs in steps that are not done.
+    in_steps: usize,
     stopping: bool,
 }
 
@@ -50,6 +55,44 @@ impl Pool {
         self.shared.filled.notify_one();
         Some(fetch)
     }
+
+    /// Takes the steps of `job` on threads of the pool until it is done, or until nobody waits for it. `None`: too many wait already, here
+    /// or for their tickets.
+    pub fn steps<T: Send + 'static>(&self, mut job: impl FnMut() -> Step<T> + Send + 'static) -> Option<Fetch<T>> {
+        let (promise, fetch) = Fetch::promise();
+        let mut promise = Some(promise);
+        let step = move || {
+            if !promise.as_ref().is_some_and(Promise::is_awaited) {
+                return Step::Done(None);
+            }
+            job().map(|value| promise.take().map(|promise| (promise, value)))
+        };
+        let end = |kept: Option<(Promise<T>, T)>| kept.into_iter().for_each(|(promise, value)| promise.keep(value));
+        self.begin(step, end).then_some(fetch)
+    }
+
+    /// Takes the steps of `job` on threads of the pool until it is done; `end` then takes what it gave, when its place is free again.
+    /// `false`: too many wait already, here or for their tickets.
+    pub fn begin<T: 'static>(
+        &self,
+        job: impl FnMut() -> Step<T> + Send + 'static,
+        end: impl FnOnce(T) + Send + 'static,
+    ) -> bool {
+        self.place().map(|place| place.begin(job, end)).is_some()
+    }
+
+    /// A place for a job in steps, for a caller that makes the job only if there is one. `None`: too many wait already, here or for their
+    /// tickets.
+    pub fn place(&self) -> Option<Place> {
+        let mut queue = self.shared.queue.lock();
+        let is_full = queue.jobs.len() >= self.jobs_max || queue.in_steps >= self.jobs_max + self.threads.len();
+        if is_full || self.threads.is_empty() {
+            return None;
+        }
+        queue.in_steps += 1;
+        drop(queue);
+        Some(Place(Arc::clone(&self.shared)))
+    }
 }
 
 impl Drop for Pool {
@@ -66,7 +109,59 @@ impl Drop for Pool {
     }
 }
 
+/// What a job in steps takes of the pool's bound, until it is dropped.
+#[must_use]
+pub struct Place(Arc<Shared>);
+
+impl Place {
+    /// Takes the steps of `job` on threads of the pool until it is done; `end` then takes what it gave, when this place is free again.
+    pub fn begin<T: 'static>(
+        self,
+        job: impl FnMut() -> Step<T> + Send + 'static,
+        end: impl FnOnce(T) + Send + 'static,
+    ) {
+        let shared = Arc::clone(&self.0);
+        shared.resume(Box::new(move || take_step(self, job, end)));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.queue.lock().in_steps -= 1;
+    }
+}
+
+fn take_step<T: 'static>(
+    place: Place,
+    mut job: impl FnMut() -> Step<T> + Send + 'static,
+    end: impl FnOnce(T) + Send + 'static,
+) {
+    match job() {
+        Step::Done(value) => {
+            drop(place);
+            end(value);
+        }
+        Step::Wants(ticket) => {
+            let shared = Arc::clone(&place.0);
+            ticket.then(move |()| shared.resume(Box::new(move || take_step(place, job, end))));
+        }
+    }
+}
+
 impl Shared {
+    /// Queues a step of a job. After the pool has stopped nobody takes it: the job is dropped.
+    fn resume(&self, job: Job) {
+        let mut queue = self.queue.lock();
+        if queue.stopping {
+            // A job gives its place back, which needs the lock.
+            drop(queue);
+            return;
+        }
+        queue.jobs.push_back(job);
+        drop(queue);
+        self.filled.notify_one();
+    }
+
     fn work(&self) {
         let mut queue = self.queue.lock();
         loop {
@@ -95,6 +190,11 @@ struct Slot<T> {
 }
 
 impl<T> Promise<T> {
+    /// Whether somebody still waits for the value.
+    pub fn is_awaited(&self) -> bool {
+        Arc::strong_count(&self.0) > 1
+    }
+
     /// Gives the value to who waits for it.
     pub fn keep(self, value: T) {
         let waker = {
@@ -129,6 +229,7 @@ impl<T> Fetch<T> {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use thalweg_base::{Completer, Ticket};
 
     #[test]
     fn a_job_wakes_who_waits_for_it() {
@@ -144,6 +245,84 @@ mod tests {
         go.send(()).unwrap();
         wakes.recv().unwrap();
         assert_eq!(fetch.take(waker), Some(Ok(7)));
+    }
+
+    /// A job that waits for `count` tickets, one after the other. Each comes out of the channel when its step was taken.
+    fn waiting_job(count: usize) -> (impl FnMut() -> Step<usize> + Send, mpsc::Receiver<Completer<()>>) {
+        let (send, tickets) = mpsc::channel();
+        let mut steps = 0;
+        let job = move || {
+            if steps == count {
+                return Step::Done(steps);
+            }
+            steps += 1;
+            let (ticket, completer) = Ticket::pending();
+            send.send(completer).unwrap_or(());
+            Step::Wants(ticket)
+        };
+        (job, tickets)
+    }
+
+    fn wait<T>(fetch: &Fetch<T>) -> T {
+        let (woken, wakes) = mpsc::channel();
+        loop {
+            let woken = woken.clone();
+            match fetch.take(|| Waker::from_fn(move || woken.send(()).unwrap_or(()))) {
+                Some(value) => return value,
+                None => wakes.recv().unwrap(),
+            }
+        }
+    }
+
+    #[test]
+    fn jobs_that_wait_for_tickets_hold_no_thread() {
+        let pool = Pool::new("test", 1, 100);
+        let (fetches, tickets): (Vec<_>, Vec<_>) = (0..100)
+            .map(|_| {
+                let (job, tickets) = waiting_job(2);
+                (pool.steps(job).unwrap(), tickets)
+            })
+            .unzip();
+        for _ in 0..2 {
+            let all: Vec<_> = tickets.iter().map(|tickets| tickets.recv().unwrap()).collect();
+            assert_eq!(wait(&pool.run(|| 7).unwrap()), 7, "the one thread is free");
+            all.into_iter().rev().for_each(|ticket| ticket.complete(()));
+        }
+        assert!(fetches.iter().all(|fetch| wait(fetch) == 2));
+    }
+
+    #[test]
+    fn jobs_that_wait_for_tickets_count_as_waiting() {
+        let pool = Pool::new("test", 1, 1);
+        let (job, tickets) = waiting_job(1);
+        let fetch = pool.steps(job).unwrap();
+        let ticket = tickets.recv().unwrap();
+        let (second, more) = waiting_job(1);
+        let second = pool.steps(second).unwrap();
+        let last = more.recv().unwrap();
+        assert!(pool.steps(waiting_job(0).0).is_none());
+        ticket.complete(());
+        assert_eq!(wait(&fetch), 1);
+        assert_eq!(wait(&pool.steps(waiting_job(0).0).unwrap()), 0, "there is room again");
+        last.complete(());
+        assert_eq!(wait(&second), 1);
+    }
+
+    #[test]
+    fn a_job_that_nobody_waits_for_is_given_up() {
+        let pool = Pool::new("test", 1, 2);
+        let (job, tickets) = waiting_job(2);
+        let fetch = pool.steps(job).unwrap();
+        let ticket = tickets.recv().unwrap();
+        drop(fetch);
+        ticket.complete(());
+        assert!(tickets.recv().is_err(), "no further step was taken, and the job is gone");
+        let (job, tickets) = waiting_job(1);
+        let _fetch = pool.steps(job).unwrap();
+        let ticket = tickets.recv().unwrap();
+        drop(pool);
+        ticket.complete(());
+        assert!(tickets.recv().is_err(), "a pool that has stopped takes no step");
     }
 
     #[test]

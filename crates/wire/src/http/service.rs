@@ -84,6 +84,19 @@ pub enum Body {
     Sized(u64, Box<dyn BodySource>),
 }
 
+impl Body {
+    /// Its length in bytes, if it is known before it is sent.
+    pub(crate) fn len(&self) -> Option<u64> {
+        match self {
+            Body::Empty => Some(0),
+            Body::Bytes(bytes) => Some(bytes.len() as u64),
+            Body::Parts(parts) => Some(parts.iter().map(|part| part.len() as u64).sum()),
+            Body::Sized(len, _) => Some(*len),
+            Body::Stream(_) => None,
+        }
+    }
+}
+
 impl Response {
     #[must_use]
     pub fn new(status: u16) -> Self {

@@ -19,3 +19,4 @@ mod policy;
 mod stop;
 mod streams;
 mod timeouts;
+mod turns;

@@ -2,6 +2,7 @@
 
 use super::engine::{Engine, closed_visibly, position};
 use super::etag::{etag, gzipped, unchanged};
+use super::flights::{Boarded, Landing};
 use super::gzip::{BYTES_MIN, is_compressible};
 use super::head::Head;
 use super::stats::add;
@@ -13,8 +14,8 @@ use crate::state::StreamState;
 use crate::state::cursor;
 use bytes::Bytes;
 use std::sync::Arc;
-use thalweg_base::{LogId, Lsn, Millis, Offset, Reached, Until};
-use thalweg_log::{Chunk, LogView, Logs, ReadError, ReadFrom};
+use thalweg_base::{LogId, Lsn, Millis, Offset, Reached, Step, Until};
+use thalweg_log::{BoundaryRead, Chunk, ChunkRead, LogView, Logs, ReadError, ReadFrom};
 use thalweg_wire::http::Fetch;
 use thalweg_wire::http::{Body, Response};
 
@@ -96,6 +97,7 @@ const INLINE_MAX: u64 = 256 << 10;
 const UNCOUNTED_MAX: u64 = 4 << 10;
 
 /// A chunk, and where it begins: at the place that was asked for or, if that lies inside a message, at the message's start.
+#[derive(Clone)]
 pub(crate) struct Content {
     pub(crate) from: Offset,
     pub(crate) chunk: Chunk,
@@ -122,23 +124,51 @@ impl Engine {
         if from.upto.since(from.from) >= UNCOUNTED_MAX && self.is_memory_short() {
             return Err(Refusal::Unsent);
         }
-        let read = || {
-            let logs = Arc::clone(&self.logs);
-            self.pool.run(move || read_whole_messages(&logs, from, kind))
-        };
         if let Some(chunk) = self.logs.recall(from) {
             return here(chunk);
         }
         if from.upto.since(from.from) > INLINE_MAX
-            && let Some(reading) = read()
+            && let Some(reading) = self.read_elsewhere(from, kind)
         {
             return Ok(Asked::Reading(reading));
         }
         match self.logs.try_read(from) {
             Some(Ok(chunk)) => here(chunk),
             Some(Err(error)) if !begins_earlier(&error, kind) => Ok(Asked::Failed(error)),
-            Some(Err(_)) | None => Ok(Asked::Reading(read().ok_or(Refusal::Busy)?)),
+            Some(Err(_)) | None => Ok(Asked::Reading(self.read_elsewhere(from, kind).ok_or(Refusal::Busy)?)),
         }
+    }
+
+    /// Has a chunk read by the pool, once for all who want it meanwhile. `None`: too many reads wait already.
+    pub(super) fn read_elsewhere(&self, want: ReadFrom, kind: Kind) -> Option<Reading> {
+        let target = self.logs.chunk_target(want.from);
+        if let Some(reading) = self.flights.join(want, target) {
+            return Some(reading);
+        }
+        // Before others may join: a read that the pool refuses is refused to the request that wanted it, and nobody waits for it.
+        let place = self.pool.place()?;
+        let (flight, reading) = match self.flights.board(want, target) {
+            Boarded::Joined(reading) => return Some(reading),
+            Boarded::First(flight, reading) => (flight, reading),
+        };
+        let logs = Arc::clone(&self.logs);
+        let (mut read, mut flight) = (WholeMessages::new(want, kind), flight);
+        let step = move || {
+            if flight.ends_unawaited() {
+                return Step::Done(None);
+            }
+            read.step(&logs).map(|mut outcome| {
+                if let Ok(content) = &mut outcome
+                    && flight.is_shared()
+                {
+                    let want = ReadFrom { from: content.from, ..want };
+                    content.chunk = logs.share(want, std::mem::take(&mut content.chunk));
+                }
+                flight.landing(outcome)
+            })
+        };
+        place.begin(step, |landing: Option<Landing>| landing.into_iter().for_each(Landing::tell));
+        Some(reading)
     }
 
     /// Answers that nobody takes hold as much memory as they may.
@@ -266,14 +296,48 @@ fn begins_earlier(error: &ReadError, kind: Kind) -> bool {
     kind != Kind::Json && matches!(error, ReadError::InsideMessage { .. })
 }
 
-/// Reads a chunk that begins with a whole message; may wait for a device.
-fn read_whole_messages(logs: &Logs<StreamState>, want: ReadFrom, kind: Kind) -> Result<Content, ReadError> {
-    match logs.read(want) {
-        Err(error) if begins_earlier(&error, kind) => {
-            let from = logs.boundary(want.log, want.from, want.upto)?;
-            Ok(Content { from, chunk: logs.read(ReadFrom { from, ..want })? })
+/// A chunk that begins with a whole message, being read: steps as of a [`ChunkRead`].
+struct WholeMessages {
+    want: ReadFrom,
+    kind: Kind,
+    stage: Stage,
+}
+
+enum Stage {
+    Chunk(Box<ChunkRead>),
+    Boundary(Box<BoundaryRead>),
+}
+
+impl WholeMessages {
+    fn new(want: ReadFrom, kind: Kind) -> Self {
+        Self { want, kind, stage: Stage::Chunk(Box::new(ChunkRead::new(want))) }
+    }
+
+    fn step(&mut self, logs: &Logs<StreamState>) -> Step<Result<Content, ReadError>> {
+        loop {
+            let ReadFrom { log, from, upto } = self.want;
+            self.stage = match &mut self.stage {
+                Stage::Chunk(read) => match read.step(logs) {
+                    Step::Done(Err(error)) if begins_earlier(&error, self.kind) => {
+                        Stage::Boundary(Box::new(BoundaryRead::new(log, from, upto)))
+                    }
+                    step => return step.map(|read| read.map(|chunk| Content { from, chunk })),
+                },
+                Stage::Boundary(find) => match find.step(logs) {
+                    Step::Done(Ok(at)) if at < from => {
+                        self.want.from = at;
+                        Stage::Chunk(Box::new(ChunkRead::new(self.want)))
+                    }
+                    // It has become a boundary, which cannot be: what is there never changes.
+                    Step::Done(Ok(_)) => {
+                        let cause = "the message around it was not found".to_owned();
+                        return Step::Done(Err(ReadError::Io { log, offset: from, cause }));
+                    }
+                    Step::Done(Err(error)) => return Step::Done(Err(error)),
+                    Step::Wants(ticket) => return Step::Wants(ticket),
+                },
+            };
         }
-        read => Ok(Content { from: want.from, chunk: read? }),
     }
 }
 

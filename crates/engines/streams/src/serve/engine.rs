@@ -1,6 +1,7 @@
 //! What all requests share, and which of them goes where.
 
 use super::config::StreamsConfig;
+use super::flights::Flights;
 use super::frames::FrameCache;
 use super::gzip::Compressions;
 use super::head;
@@ -30,6 +31,7 @@ pub(crate) struct Engine {
     pub(crate) watchers: Watchers,
     pub(crate) observed: Observed,
     pub(crate) pool: Pool,
+    pub(crate) flights: Arc<Flights>,
     pub(crate) frames: FrameCache,
     pub(crate) counters: Counters,
     pub(crate) upkeep: Upkeep,
@@ -50,6 +52,7 @@ impl Engine {
             watchers: Watchers::default(),
             observed: Observed::default(),
             pool: Pool::new("streams-io", config.io_threads, config.io_queue_max),
+            flights: Arc::default(),
             frames: FrameCache::default(),
             counters: Counters::default(),
             upkeep: Upkeep::default(),

@@ -15,7 +15,7 @@ use crate::state::{Fork, StreamState};
 use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_base::{Durability, LogId, Millis, Offset};
-use thalweg_log::{Guard, LogView, Origin, Seek, SeekError};
+use thalweg_log::{Guard, LogView, Origin, Seek, SeekError, SeekRead};
 use thalweg_wire::http::Fetch;
 
 /// A distance past a message boundary of a source, and where it leads. Content never changes, so this stays true as long as the
@@ -114,14 +114,15 @@ impl Engine {
         }))
     }
 
-    /// Finds the fork point on a thread that may wait for a device, then goes on.
+    /// Finds the fork point on threads that may wait for a device, then goes on.
     pub(super) fn walk_elsewhere(self: &Arc<Self>, put: &Put<'_>, step: Step) -> Result<Answer, Refused> {
         if self.is_memory_short() {
             return Err(Refusal::Unsent.into());
         }
         let logs = Arc::clone(&self.logs);
         let Step { source, anchor, upto, by } = step;
-        let walk = self.pool.run(move || logs.seek(source, anchor, upto, by)).ok_or(Refusal::Busy)?;
+        let mut seek = SeekRead::new(source, anchor, upto, by);
+        let walk = self.pool.steps(move || seek.step(&logs)).ok_or(Refusal::Busy)?;
         let fork = put.wish.fork.map(|fork| (Box::from(fork.source), fork.at, fork.sub_offset));
         Ok(Answer::Later(Box::new(LatePut {
             engine: Arc::clone(self),

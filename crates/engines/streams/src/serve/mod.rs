@@ -9,6 +9,7 @@ mod create;
 mod engine;
 mod etag;
 mod fields;
+mod flights;
 mod fork;
 mod frames;
 mod gzip;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use thalweg_base::{Durability, Lsn, Millis, Reached, Until};
 use thalweg_disk::Disk;
 use thalweg_journal::{FileJournal, Journal, Options};
-use thalweg_log::{FileUnit, Logs, LogsOptions, Loss, Scrub, When};
+use thalweg_log::{FileUnit, ListOptions, Logs, LogsOptions, Loss, Scrub, When};
 use thalweg_sim::SimDisk;
 use thalweg_streams::{StreamState, Streams, StreamsConfig};
 use thalweg_wire::http::Method;
@@ -87,10 +87,25 @@ impl Tally {
     }
 }
 
-struct System {
+pub(crate) struct System {
+    disk: SimDisk,
     journal: Arc<FileJournal>,
     logs: Arc<Logs<StreamState>>,
-    streams: Arc<Streams>,
+    pub(crate) streams: Arc<Streams>,
+}
+
+impl System {
+    /// What the journal's writer does while a reader waits for it; whether one does. If the disk is full, it gets space.
+    pub(crate) fn write_for_readers(&self) -> bool {
+        if self.logs.reads_waiting() == 0 {
+            return false;
+        }
+        while matches!(self.journal.step(), Ok(true)) {}
+        if self.logs.reads_waiting() > 0 {
+            self.disk.capacity(1 << 40);
+        }
+        true
+    }
 }
 
 pub(crate) struct World {
@@ -202,6 +217,7 @@ impl World {
                 Self::work(shared, |logs, now| {
                     let _ = logs.merge();
                     let _ = logs.reclaim(now.plus(1_000_000));
+                    check_counts(logs);
                 });
                 world = shared.lock();
             }
@@ -481,10 +497,9 @@ impl World {
 
     /// What was seen below an offset is seen there again, or the offset is refused; that of a durable stream is not.
     fn check_shown(&mut self) {
-        let streams = Arc::clone(&self.system.streams);
         for Shown { name, offset, born, kind, content } in self.shown.clone() {
             let query = format!("offset={offset}");
-            let answer = send(&streams, self.now_ms, Method::Get, &name, Some(&query), &[], b"");
+            let answer = send(&self.system, self.now_ms, Method::Get, &name, Some(&query), &[], b"");
             if self.is_excused(&answer) {
                 continue;
             }
@@ -540,7 +555,7 @@ impl World {
         if self.upto(5) > 0 {
             return None;
         }
-        let head = send(&Arc::clone(&self.system.streams), self.now_ms, Method::Head, name, None, &[], b"");
+        let head = send(&self.system, self.now_ms, Method::Head, name, None, &[], b"");
         head.header("stream-next-offset").map(str::to_owned)
     }
 
@@ -580,7 +595,6 @@ impl World {
     }
 
     fn send(&mut self, request: &Request) -> Answer {
-        let streams = Arc::clone(&self.system.streams);
         let type_of = |json: bool| if json { "application/json" } else { "text/plain" };
         let now = self.now_ms;
         match request {
@@ -598,11 +612,11 @@ impl World {
                     Keep::Seconds(secs) => ("stream-retention-seconds", secs.to_string()),
                 };
                 headers.extend((!bound.is_empty()).then_some((bound, amount.as_str())));
-                send(&streams, now, Method::Put, name, None, &headers, &body.concat())
+                send(&self.system, now, Method::Put, name, None, &headers, &body.concat())
             }
             Request::Fork { name, source } => {
                 let source = format!("{}{source}", crate::client::ROOT);
-                send(&streams, now, Method::Put, name, None, &[("stream-forked-from", &source)], b"")
+                send(&self.system, now, Method::Put, name, None, &[("stream-forked-from", &source)], b"")
             }
             Request::Append { name, body, producer, close, expects, .. } => {
                 let json = self.accepted.get(name).is_some_and(|stream| stream.json);
@@ -613,9 +627,9 @@ impl World {
                 if let (Some((id, ..)), Some((epoch, seq))) = (producer, &numbers) {
                     headers.extend([("producer-id", id.as_str()), ("producer-epoch", epoch), ("producer-seq", seq)]);
                 }
-                send(&streams, now, Method::Post, name, None, &headers, &body.concat())
+                send(&self.system, now, Method::Post, name, None, &headers, &body.concat())
             }
-            Request::Delete { name } => send(&streams, now, Method::Delete, name, None, &[], b""),
+            Request::Delete { name } => send(&self.system, now, Method::Delete, name, None, &[], b""),
         }
     }
 
@@ -684,8 +698,7 @@ impl World {
     /// The stream's life is about to change: the answer is that of the newest state, and held until that is as safe as promised.
     fn read_unsteady(&mut self, name: &str, newest: Option<&model::Stream>, promise: Durability) {
         self.tally.unsteady += 1;
-        let streams = Arc::clone(&self.system.streams);
-        let answer = send(&streams, self.now_ms, Method::Get, name, Some("offset=-1"), &[], b"");
+        let answer = send(&self.system, self.now_ms, Method::Get, name, Some("offset=-1"), &[], b"");
         if self.is_excused(&answer) || (self.system.journal.poisoned().is_some() && answer.status >= 500) {
             return;
         }
@@ -717,12 +730,11 @@ impl World {
     }
 
     fn check_stream(&mut self, name: &str, expected: Option<&model::Stream>) {
-        let streams = Arc::clone(&self.system.streams);
         let mut content = Vec::new();
         let mut offset = "-1".to_owned();
         for _ in 0..10_000 {
             let query = format!("offset={offset}");
-            let answer = send(&streams, self.now_ms, Method::Get, name, Some(&query), &[], b"");
+            let answer = send(&self.system, self.now_ms, Method::Get, name, Some(&query), &[], b"");
             if self.is_excused(&answer) {
                 return;
             }
@@ -766,7 +778,6 @@ impl World {
         if expected.closed || expected.soft_deleted {
             return;
         }
-        let streams = Arc::clone(&self.system.streams);
         for (id, (epoch, last)) in &expected.producers {
             for (seq, status) in [(*last, 204), (last + 2, 409)] {
                 let (epoch, seq) = (epoch.to_string(), seq.to_string());
@@ -777,7 +788,7 @@ impl World {
                     ("producer-epoch", epoch.as_str()),
                     ("producer-seq", seq.as_str()),
                 ];
-                let answer = send(&streams, self.now_ms, Method::Post, name, None, &headers, b"\"retry\"");
+                let answer = send(&self.system, self.now_ms, Method::Post, name, None, &headers, b"\"retry\"");
                 assert_eq!(answer.status, status, "{name}: {id} retries {epoch}/{seq}: {answer:?}");
             }
         }
@@ -882,6 +893,15 @@ fn unwrapped(body: &[u8], json: bool) -> Vec<u8> {
     inner
 }
 
+/// What is kept of live bytes is what the indexes of all objects say, as far as these can be read.
+fn check_counts(logs: &Logs<StreamState>) {
+    #[cfg(feature = "faults")]
+    if let Ok((wrong, _)) = logs.miscounted() {
+        assert!(wrong.is_empty(), "objects with their kept and their real number of live bytes: {wrong:?}");
+    }
+    let _ = logs;
+}
+
 /// Where an offset lies.
 fn number_of(offset: &str) -> usize {
     offset.split_once('_').and_then(|(_, number)| number.parse().ok()).expect("an offset")
@@ -911,6 +931,11 @@ fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, start: Start, salt: u64)
         object_bytes: 4_000,
         fan_in: 3,
         reclaim_every_ms: 0,
+        lists: if salt.is_multiple_of(2) {
+            ListOptions { root_bytes: 200, page_objects: 2 }
+        } else {
+            ListOptions::default()
+        },
         durability: unsaid,
         #[cfg(feature = "faults")]
         faults: thalweg_log::Faults { round_misses_deletes: plan.round_misses_deletes, ..Default::default() },
@@ -930,7 +955,7 @@ fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, start: Start, salt: u64)
         ..StreamsConfig::default()
     };
     let streams = Streams::new(Arc::clone(&logs), config);
-    Ok(System { journal, logs, streams })
+    Ok(System { disk: disk.clone(), journal, logs, streams })
 }
 
 /// Looks for the file alone, as the server does: reading it is the opening's business.

@@ -139,7 +139,7 @@ impl MortalJournal {
 }
 
 fn stopped() -> Poisoned {
-    Poisoned { operation: "sync", cause: "the process is dead".into() }
+    Poisoned::new("sync", "the process is dead")
 }
 
 impl Journal for MortalJournal {

@@ -33,9 +33,13 @@ impl Plan {
     pub(crate) fn new(seed: u64, faults: Faults) -> Self {
         let mut rng = Rand64::new(u128::from(seed) << 1 | 1);
         let mut pick = |n: u64| rng.rand_range(0..n);
+        // Some journals grow, and take frames that are larger than their first segment.
+        let grows = seed.is_multiple_of(3);
+        let steps = pick(3);
         let options = Options {
-            segment_bytes: 8192 + 4096 * pick(3),
-            max_payload: 3000,
+            segment_bytes: if grows { 32 << 10 } else { 8192 + 4096 * steps },
+            first_segment_bytes: if grows { 8192 } else { 1 << 20 },
+            max_payload: if grows { 20_000 } else { 3000 },
             batch_bytes: [200, 2000, 100_000][pick(3) as usize],
             bound_bytes: [15_000, 30_000, 200_000][pick(3) as usize],
             reserve_segments: pick(2) as usize,
@@ -44,6 +48,7 @@ impl Plan {
             window_batches: 1 + pick(50) as usize,
             sync_bytes: 500 + pick(8000),
             sync_after: Duration::ZERO,
+            term: 0,
             salt: rng_salt(seed),
             faults,
         };
@@ -224,7 +229,11 @@ impl World {
     fn append(&mut self) -> Check {
         let sizes = [0, 8, 64, 64, 64, 64, 64, 500, 700, 3000];
         for _ in 0..1 + self.pick(3) {
-            let len = sizes[self.pick(sizes.len() as u64) as usize];
+            let mut len = sizes[self.pick(sizes.len() as u64) as usize];
+            if self.options.max_payload > 3000 && self.pick(8) == 0 {
+                len = 6000 + self.pick(14_000) as usize;
+                self.event("larger than a segment");
+            }
             self.counter += 1;
             let payload: Vec<u8> = self.counter.to_le_bytes().into_iter().cycle().take(len).collect();
             let class = if self.pick(5) == 0 { Class::Upkeep } else { Class::User };
@@ -382,6 +391,10 @@ impl World {
         let before = self.disk.files();
         let answer = self.journal.prepare();
         let after = self.disk.files();
+        let first = self.options.first_segment_bytes;
+        if self.disk.cached().values().any(|bytes| bytes.len() as u64 > first) {
+            self.event("grown");
+        }
         if before.iter().any(|f| !after.contains(f)) && after.iter().any(|f| !before.contains(f)) {
             self.event("recycled");
         }
@@ -557,8 +570,8 @@ impl World {
                     self.journal = Arc::new(journal);
                     self.term = self.journal.term();
                     self.compare(&replayed, survives, known, clean)?;
-                    // What the disk said of its space when the journal was opened stands until the next preparation.
-                    self.tight = tight;
+                    // The disk was healed: there is space.
+                    self.tight = false;
                     return Ok(true);
                 }
                 Err(OpenError::Corrupt { at, proof }) if self.flipped => {

@@ -8,6 +8,8 @@ use crate::lengths::Lengths;
 use thalweg_base::{DecodeError, Decoder, Encoder, LogId, ObjectId, Offset, crc};
 
 pub(super) const CRC_BYTES: usize = 4;
+/// A block is closed when it has grown so long. Only the last one of an object is shorter.
+pub(super) const BYTES_MIN: usize = 4 << 10;
 const DATA: u8 = 0;
 const REFERENCE: u8 = 1;
 

@@ -1,6 +1,6 @@
 //! Writing objects and runs.
 
-use super::block::BlockBuilder;
+use super::block::{BYTES_MIN, BlockBuilder};
 use super::error::RunError;
 use super::extent::{Content, Entry, Extent, Place};
 use super::filter;
@@ -16,8 +16,6 @@ use thalweg_storage::{ObjectWriter, Storage};
 pub const ENTRY_MESSAGES_MAX: u64 = 512;
 /// An index entry covers at most so many bytes, unless it is a single larger message.
 pub const ENTRY_BYTES_MAX: u64 = 256 << 10;
-/// An index block is closed when it has grown so long.
-const BLOCK_BYTES: usize = 4 << 10;
 
 /// Writes one object from extents in key order. Holds the index in memory until it is finished, and no data.
 pub struct ObjectBuilder {
@@ -192,7 +190,7 @@ impl ObjectBuilder {
         };
         self.block.push(&entry, data);
         self.entries += 1;
-        if self.block.len() >= BLOCK_BYTES {
+        if self.block.len() >= BYTES_MIN {
             self.flush_block();
         }
     }

@@ -1,5 +1,6 @@
 //! What can go wrong with runs.
 
+use super::read::Lack;
 use thalweg_base::{LogId, ObjectId, Offset};
 use thalweg_storage::StorageError;
 use thiserror::Error;
@@ -31,15 +32,14 @@ impl RunError {
 /// Why a lookup gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fetch {
-    /// Only in [`super::Mode::NoWait`]: ask again in [`super::Mode::Wait`], on an I/O thread.
-    #[error("the answer has to wait for a device")]
-    WouldWait,
+    #[error("bytes {}..{} of object {} must be read first", .0.range.start, .0.range.end, .0.object)]
+    Lacks(Lack),
     #[error(transparent)]
     Failed(#[from] RunError),
 }
 
-impl From<StorageError> for Fetch {
-    fn from(error: StorageError) -> Self {
-        Self::Failed(error.into())
+impl From<Lack> for Fetch {
+    fn from(lack: Lack) -> Self {
+        Self::Lacks(lack)
     }
 }

@@ -10,9 +10,9 @@ pub(super) const MAGIC: [u8; 8] = *b"THWGRUNS";
 pub(super) const FORMAT: u32 = 1;
 pub(super) const FOOTER_BYTES: u64 = 124;
 pub(crate) const PAGE_BYTES: u64 = 16 << 10;
-const CRC_BYTES: u64 = 4;
-const ADDRESS_BYTES: u64 = 28;
-const SUM_BYTES: u64 = 4;
+pub(super) const CRC_BYTES: u64 = 4;
+pub(super) const ADDRESS_BYTES: u64 = 28;
+pub(super) const SUM_BYTES: u64 = 4;
 
 /// Where one index block stands, and the key of its first entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Address {
 
 /// What is needed to find anything in an object.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Map {
+pub struct Map {
     pub(super) meta: ObjectMeta,
     pub(super) blocks: Vec<Address>,
     /// The CRC32C of each page of data.
@@ -175,6 +175,11 @@ impl Footer {
 }
 
 impl Map {
+    #[must_use]
+    pub fn object(&self) -> ObjectId {
+        self.meta.id
+    }
+
     /// The map and the footer as bytes. Sets the number of index bytes: `blocks_bytes` and what it writes.
     pub(super) fn encode(&mut self, blocks_bytes: u64) -> Vec<u8> {
         let mut out = Vec::new();

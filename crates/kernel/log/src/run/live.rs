@@ -1,12 +1,15 @@
 //! Which positions of a log anything can still read, and how much of an object that is.
 
+use super::block::Entries;
 use super::error::RunError;
 use super::extent::within;
+use super::footer::Map;
 use super::meta::ObjectMeta;
+use super::read::{Known, RunReader};
 use super::scan::ObjectScan;
 use std::ops::Range;
 use std::sync::Arc;
-use thalweg_base::{LogId, Offset};
+use thalweg_base::{DecodeError, LogId, Offset};
 use thalweg_storage::Storage;
 
 /// The live positions of one log: a short list of ranges in order, none of which touch.
@@ -42,6 +45,13 @@ impl Live {
         &self.ranges
     }
 
+    /// The positions that are live in both.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let both = |a: &Range<Offset>, b: &Range<Offset>| a.start.max(b.start)..a.end.min(b.end);
+        Self::new(self.ranges.iter().flat_map(|a| other.ranges.iter().map(move |b| both(a, b))))
+    }
+
     /// How many of the positions `start..end` are live.
     #[must_use]
     pub fn bytes_in(&self, start: Offset, end: Offset) -> u64 {
@@ -63,6 +73,78 @@ pub fn live_bytes(
         count += live.of(entry.log).map_or(0, |live| live.bytes_in(entry.start, entry.end()));
     }
     Ok(count)
+}
+
+/// A log of which other positions are live than before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveChange {
+    pub log: LogId,
+    pub before: Live,
+    pub after: Live,
+    /// Outside of these positions nothing has changed.
+    pub within: Range<Offset>,
+}
+
+impl LiveChange {
+    /// How many more of these positions are live now, and how many fewer.
+    fn of(&self, start: Offset, end: Offset) -> i64 {
+        self.after.bytes_in(start, end) as i64 - self.before.bytes_in(start, end) as i64
+    }
+}
+
+/// By how much the live bytes of an object change. `changes` are sorted by log. Reads those index blocks that hold something of what has
+/// changed, through the caches, and none if the object has one log that is now all live or all dead: `counted` is what was live of it.
+pub fn live_change(
+    reader: &RunReader,
+    storage: &dyn Storage,
+    meta: &ObjectMeta,
+    counted: u64,
+    changes: &[LiveChange],
+) -> Result<i64, RunError> {
+    if let ([change], true) = (changes, meta.logs == 1) {
+        let (start, end) = (meta.first.1, meta.end);
+        match change.after.bytes_in(start, end) {
+            0 => return Ok(-(counted as i64)),
+            live if live == end.since(start) => return Ok(meta.covered_bytes() as i64 - counted as i64),
+            _ => {}
+        }
+    }
+    let known = &mut Known::default();
+    let map = reader.wait_for_map(storage, known, meta)?;
+    let mut sum = 0;
+    for change in changes.iter().filter(|change| map.may_hold(change.log)) {
+        sum += change_in(reader, storage, known, &map, change)?;
+    }
+    Ok(sum)
+}
+
+fn change_in(
+    reader: &RunReader,
+    storage: &dyn Storage,
+    known: &mut Known,
+    map: &Map,
+    change: &LiveChange,
+) -> Result<i64, RunError> {
+    let LiveChange { log, within: Range { start: from, end: upto }, .. } = change;
+    let first = map.block_of((*log, *from));
+    let mut sum = 0;
+    for (number, block) in map.blocks.iter().enumerate().skip(first) {
+        if number > first && block.first >= (*log, *upto) {
+            break;
+        }
+        let damaged = |error: DecodeError| RunError::corrupt(map.meta.id, block.at, error);
+        let bytes = reader.wait_for_block(storage, known, map, number)?;
+        let mut entries = Entries::new(map.meta.id, &bytes).map_err(damaged)?;
+        while let Some((head, _)) = entries.next_head().map_err(damaged)? {
+            if (head.log, head.start) >= (*log, *upto) {
+                break;
+            }
+            if head.log == *log && head.end > *from {
+                sum += change.of(head.start, head.end);
+            }
+        }
+    }
+    Ok(sum)
 }
 
 /// Asks once per log, since logs come in order.

@@ -8,7 +8,7 @@ use super::meta::ObjectMeta;
 use super::scan::RunScan;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use thalweg_base::{LogId, Offset};
+use thalweg_base::{LogId, ObjectId, Offset};
 use thalweg_storage::Storage;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,8 +34,18 @@ pub fn merge(
     live: &dyn Fn(LogId) -> Option<Live>,
     out: &mut RunBuilder,
 ) -> Result<MergeStats, RunError> {
+    merge_counted(inputs, live, &|_| None, out)
+}
+
+/// The same. `counted` knows of some objects how many of their bytes are live by `live`: their indexes are not read for that.
+pub fn merge_counted(
+    inputs: &[Vec<ObjectMeta>],
+    live: &dyn Fn(LogId) -> Option<Live>,
+    counted: &dyn Fn(ObjectId) -> Option<u64>,
+    out: &mut RunBuilder,
+) -> Result<MergeStats, RunError> {
     let storage = Arc::clone(out.storage());
-    let adopted = adoptable(inputs, live, out)?;
+    let adopted = adoptable(inputs, live, counted, out)?;
     let mut sources = Vec::with_capacity(inputs.len());
     for run in inputs {
         sources.push(Source::new(&storage, run, &adopted)?);
@@ -54,8 +64,13 @@ pub fn merge(
 fn adoptable(
     inputs: &[Vec<ObjectMeta>],
     live: &dyn Fn(LogId) -> Option<Live>,
+    counted: &dyn Fn(ObjectId) -> Option<u64>,
     out: &RunBuilder,
 ) -> Result<Vec<ObjectMeta>, RunError> {
+    let live_of = |object: &ObjectMeta| match counted(object.id) {
+        Some(counted) => Ok(counted),
+        None => live_bytes(out.storage(), object, live),
+    };
     let mut objects: Vec<&ObjectMeta> = inputs.iter().flatten().collect();
     objects.sort_by_key(|object| object.first);
     let mut adopted = Vec::new();
@@ -65,7 +80,7 @@ fn adoptable(
             && objects.get(n + 1).is_none_or(|next| (object.last, object.end) <= next.first);
         reached = reached.max(Some((object.last, object.end)));
         let large = object.bytes() >= out.options().object_bytes / 2;
-        if apart && large && live_bytes(out.storage(), object, live)? == object.covered_bytes() {
+        if apart && large && live_of(object)? == object.covered_bytes() {
             adopted.push(**object);
         }
     }

@@ -29,12 +29,14 @@ mod verify;
 pub use build::{ENTRY_BYTES_MAX, ENTRY_MESSAGES_MAX, ObjectBuilder, RunBuilder, RunOptions};
 pub use error::{Fetch, RunError};
 pub use extent::{Content, Entry, Extent, Place};
+pub use footer::Map;
 pub(crate) use footer::PAGE_BYTES;
 pub use inspect::{Inspection, Key, keys_at};
-pub use live::{Live, live_bytes};
-pub use merge::{MergeStats, merge};
+pub use live::{Live, LiveChange, live_bytes, live_change};
+pub use merge::{MergeStats, merge, merge_counted};
 pub use meta::ObjectMeta;
-pub use read::{Mode, RunReader};
+pub use read::{Hit, Known, Lack, Pages, RunReader};
+pub(crate) use read::{find_waiting, load_meta};
 pub use scan::{ObjectScan, RunScan};
 pub use verify::verify;
 

@@ -72,6 +72,16 @@ pub enum Rewrite {
     Rewrite(ObjectId),
 }
 
+impl Rewrite {
+    /// The object that goes.
+    #[must_use]
+    pub fn object(&self) -> ObjectId {
+        match self {
+            Self::Drop(id) | Self::Rewrite(id) => *id,
+        }
+    }
+}
+
 /// What to do now. An object goes when nothing of it is live, is rewritten when less than half is, and in any case when some of it
 /// has been dead for `purge_after` milliseconds.
 #[must_use]

@@ -1,33 +1,40 @@
-//! Finding entries and reading data, through bounded caches.
+//! Finding entries and checking data, through bounded caches.
+//!
+//! Nothing here reads from a storage. A lookup takes two steps in an object: the *map* at the object's end says which index block to look
+//! into, and the block has the entry. A lookup that does not have one of the two gives [`Fetch::Lacks`]; the caller reads that range in
+//! its own way, hands it to [`RunReader::take`], and asks again. What was handed over stays in the caller's [`Known`] too, so that a lookup
+//! goes on however small the shared caches are.
 
 use super::block::{self, Entries};
 use super::error::{Fetch, RunError};
-use super::extent::{Entry, Place};
-use super::footer::{FOOTER_BYTES, Footer, Map};
+use super::extent::Entry;
+use super::filter;
+use super::footer::{ADDRESS_BYTES, CRC_BYTES, FOOTER_BYTES, Footer, Map, PAGE_BYTES, SUM_BYTES};
 use super::meta::ObjectMeta;
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use thalweg_base::{DecodeError, LogId, ObjectId, Offset};
-use thalweg_storage::Storage;
+use thalweg_storage::{Storage, StorageError};
 
-/// May a call wait for a device?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// No: it gives [`Fetch::WouldWait`] instead. For reactors.
-    NoWait,
-    /// Yes. For I/O threads.
-    Wait,
-}
+/// An index of up to this many bytes is read as a whole: one read instead of one for the map and one for each block.
+const WHOLE_INDEX_BYTES: u64 = 64 << 10;
+/// How many blocks one caller holds beside the shared cache.
+const KNOWN_BLOCKS: usize = 64;
+/// How many maps a caller holds that goes over many objects: more than twice as many as it asks for ahead, so that it comes to each
+/// before it lets go of it.
+const KNOWN_MAPS: usize = 128;
 
 /// Looks things up in objects. Shared by all threads; its memory is what the caches are given.
 pub struct RunReader {
-    storage: Arc<dyn Storage>,
     maps: Cache<ObjectId, Arc<Map>, ByBytes>,
-    blocks: Cache<(ObjectId, u32), Bytes, ByBytes>,
+    blocks: Cache<BlockId, Bytes, ByBytes>,
 }
+
+type BlockId = (ObjectId, u32);
 
 #[derive(Clone)]
 struct ByBytes;
@@ -38,33 +45,88 @@ impl Weighter<ObjectId, Arc<Map>> for ByBytes {
     }
 }
 
-impl Weighter<(ObjectId, u32), Bytes> for ByBytes {
-    fn weight(&self, _: &(ObjectId, u32), block: &Bytes) -> u64 {
+impl Weighter<BlockId, Bytes> for ByBytes {
+    fn weight(&self, _: &BlockId, block: &Bytes) -> u64 {
         block.len() as u64 + 64
     }
 }
 
-impl RunReader {
-    /// `cache_bytes` bounds the memory that it takes: a quarter for footers, block directories and filters (about 0.1 % of the
-    /// data), the rest for index blocks.
+/// A range of an object's index that a lookup needs and nobody holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    pub object: ObjectId,
+    pub range: Range<u64>,
+    part: Part,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The end of the object, with the map.
+    End(ObjectMeta),
+    Block(u32),
+}
+
+impl Lack {
+    /// Whether it has the object's map, which takes some time to decode.
     #[must_use]
-    pub fn new(storage: Arc<dyn Storage>, cache_bytes: u64) -> Self {
+    pub fn has_map(&self) -> bool {
+        matches!(self.part, Part::End(_))
+    }
+
+    /// The same with no more than the last `len` bytes.
+    #[cfg(all(test, not(feature = "shuttle")))]
+    pub(super) fn ending_with(&self, len: u64) -> Self {
+        Self { range: self.range.end - len..self.range.end, ..self.clone() }
+    }
+}
+
+/// What one caller was given for its lookups.
+#[derive(Default)]
+pub struct Known {
+    maps: VecDeque<Arc<Map>>,
+    blocks: VecDeque<(BlockId, Bytes)>,
+    /// Objects whose map is longer than was expected, with the bytes from its start to the object's end.
+    ends: VecDeque<(ObjectId, u64)>,
+}
+
+impl Known {
+    /// Lets go of the maps that came first, if there are many: for a caller that goes from object to object and does not come back.
+    pub(crate) fn trim(&mut self) {
+        self.maps.drain(..self.maps.len().saturating_sub(KNOWN_MAPS));
+        self.ends.drain(..self.ends.len().saturating_sub(KNOWN_MAPS));
+    }
+
+    #[cfg(feature = "faults")]
+    pub(crate) fn maps(&self) -> usize {
+        self.maps.len()
+    }
+}
+
+/// An entry, and the map of the object that it was found in.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    pub entry: Entry,
+    pub map: Arc<Map>,
+}
+
+impl RunReader {
+    /// `cache_bytes` bounds the memory that it takes: a quarter for maps (about 0.1 % of the data), the rest for index blocks.
+    #[must_use]
+    pub fn new(cache_bytes: u64) -> Self {
         let map_bytes = cache_bytes / 4;
         let block_bytes = cache_bytes - map_bytes;
         let maps = Cache::with_weighter((map_bytes >> 16).max(16) as usize, map_bytes, ByBytes);
         let blocks = Cache::with_weighter((block_bytes >> 12).max(16) as usize, block_bytes, ByBytes);
-        Self { storage, maps, blocks }
-    }
-
-    #[must_use]
-    pub fn storage(&self) -> &Arc<dyn Storage> {
-        &self.storage
+        Self { maps, blocks }
     }
 
     /// The entry that covers `offset` of `log`, else the next one of that log in this object; `None` if there is neither.
-    pub fn find(&self, object: ObjectId, log: LogId, offset: Offset, mode: Mode) -> Result<Option<Entry>, Fetch> {
-        let map = self.map(object, mode)?;
-        if !map.meta.reaches(log, offset) || !map.may_hold(log) {
+    pub fn find(&self, known: &Known, meta: &ObjectMeta, log: LogId, offset: Offset) -> Result<Option<Hit>, Fetch> {
+        if !meta.reaches(log, offset) {
+            return Ok(None);
+        }
+        let map = self.map(known, meta)?;
+        if !map.may_hold(log) {
             return Ok(None);
         }
         let start = map.block_of((log, offset));
@@ -73,55 +135,83 @@ impl RunReader {
             if number > start && map.blocks[number].first.0 != log {
                 break;
             }
-            if let Some(entry) = self.find_in_block(&map, number, log, offset, mode)? {
-                return Ok(Some(entry));
+            let block = self.block(known, &map, number)?;
+            if let Some(entry) = find_in_block(&map, number, &block, log, offset)? {
+                return Ok(Some(Hit { entry, map }));
             }
         }
         Ok(None)
     }
 
-    /// Like [`RunReader::find`], in a run: its objects in key order.
-    pub fn find_in_run(
+    /// What lookups of `span` of `log` in this object lack, as far as that is known by now, among the first `parts` parts that they use;
+    /// and how many parts these are.
+    pub fn lacks(
         &self,
-        run: &[ObjectMeta],
+        known: &Known,
+        meta: &ObjectMeta,
         log: LogId,
-        offset: Offset,
-        mode: Mode,
-    ) -> Result<Option<Entry>, Fetch> {
-        let start = run.partition_point(|object| (object.last, object.end) <= (log, offset));
-        for object in run[start..].iter().take_while(|object| object.first.0 <= log) {
-            if let Some(entry) = self.find(object.id, log, offset, mode)? {
-                return Ok(Some(entry));
+        span: &Range<Offset>,
+        parts: usize,
+    ) -> (Vec<Lack>, usize) {
+        let map = match self.map(known, meta) {
+            Ok(map) => map,
+            Err(lack) => return (vec![lack], 1),
+        };
+        if !map.may_hold(log) {
+            return (Vec::new(), 1);
+        }
+        let last = Offset(span.end.0.saturating_sub(1)).max(span.start);
+        let blocks = (map.block_of((log, span.start))..=map.block_of((log, last))).take(parts);
+        let count = blocks.clone().count();
+        (blocks.filter_map(|number| self.block(known, &map, number).err()).collect(), count.max(1))
+    }
+
+    /// Takes what was read of a range that a lookup lacked. An error says why a lookup that needs it fails.
+    pub fn take(&self, known: &mut Known, lack: &Lack, read: Result<Bytes, StorageError>) -> Result<(), RunError> {
+        let bytes = read.map_err(of_storage)?;
+        match &lack.part {
+            Part::Block(number) => {
+                let entries = checked(lack.object, lack.range.start, &bytes)?;
+                self.keep(known, (lack.object, *number), entries);
+                Ok(())
+            }
+            Part::End(meta) => self.take_end(known, meta, lack.range.start, &bytes),
+        }
+    }
+
+    fn take_end(&self, known: &mut Known, meta: &ObjectMeta, at: u64, end: &Bytes) -> Result<(), RunError> {
+        if end.len() as u64 != meta.bytes() - at {
+            return Err(cut(meta.id, at, end.len()));
+        }
+        let footer = end.len().saturating_sub(FOOTER_BYTES as usize);
+        let footer = Footer::decode(meta.id, meta.bytes(), &end[footer..])?;
+        if footer.meta != *meta {
+            return Err(RunError::corrupt(meta.id, 0, "it is not the object that the run names"));
+        }
+        let range = footer.map_range();
+        let Some(start) = range.start.checked_sub(at) else {
+            known.ends.push_back((meta.id, meta.bytes() - range.start));
+            return Ok(());
+        };
+        let map = Arc::new(footer.decode_map(&end[start as usize..(range.end - at) as usize])?);
+        self.maps.insert(meta.id, Arc::clone(&map));
+        known.maps.push_back(Arc::clone(&map));
+        for (number, block) in map.blocks.iter().enumerate().filter(|(_, block)| block.at >= at) {
+            let block = block.range().start - at..block.range().end - at;
+            // A damaged block is told to those that look into it: they do not find it here.
+            if let Some(entries) = block::check(&end[block.start as usize..block.end as usize]) {
+                self.keep(known, (meta.id, number as u32), Bytes::copy_from_slice(entries));
             }
         }
-        Ok(None)
+        Ok(())
     }
 
-    /// The bytes of an entry in `range`, relative to its start and clipped to it. Empty for a reference: its bytes are in
-    /// another log.
-    pub fn entry_data(&self, entry: &Entry, range: Range<u64>, mode: Mode) -> Result<Bytes, Fetch> {
-        let Place::Data { object, at } = entry.place else {
-            return Ok(Bytes::new());
-        };
-        let end = range.end.min(entry.lengths.bytes());
-        let start = range.start.min(end);
-        self.data(object, at + start..at + end, mode)
-    }
-
-    /// The bytes of an object's data in `range`, checked.
-    pub fn data(&self, object: ObjectId, range: Range<u64>, mode: Mode) -> Result<Bytes, Fetch> {
-        if range.is_empty() {
-            return Ok(Bytes::new());
+    fn keep(&self, known: &mut Known, block: BlockId, entries: Bytes) {
+        self.blocks.insert(block, entries.clone());
+        if known.blocks.len() == KNOWN_BLOCKS {
+            known.blocks.pop_front();
         }
-        let map = self.map(object, mode)?;
-        if range.end > map.meta.data_bytes {
-            let what = format!("data {}..{} is outside of {} bytes", range.start, range.end, map.meta.data_bytes);
-            return Err(RunError::corrupt(object, range.start, what).into());
-        }
-        let pages = map.pages(&range);
-        let bytes = self.read(object, pages.clone(), mode)?;
-        map.check_pages(pages.start, &bytes)?;
-        Ok(bytes.slice((range.start - pages.start) as usize..(range.end - pages.start) as usize))
+        known.blocks.push_back((block, entries));
     }
 
     /// Lets go of what is cached of an object, when it was removed or found damaged.
@@ -133,62 +223,147 @@ impl RunReader {
         }
     }
 
-    fn find_in_block(
+    /// The map of an object, for background work: waits for the storage.
+    pub(super) fn wait_for_map(
         &self,
+        storage: &dyn Storage,
+        known: &mut Known,
+        meta: &ObjectMeta,
+    ) -> Result<Arc<Map>, RunError> {
+        loop {
+            match self.map(known, meta) {
+                Ok(map) => return Ok(map),
+                Err(lack) => self.wait_for(storage, known, &lack)?,
+            }
+        }
+    }
+
+    /// A block of an object, for background work: waits for the storage.
+    pub(super) fn wait_for_block(
+        &self,
+        storage: &dyn Storage,
+        known: &mut Known,
         map: &Map,
         number: usize,
-        log: LogId,
-        offset: Offset,
-        mode: Mode,
-    ) -> Result<Option<Entry>, Fetch> {
-        let object = map.meta.id;
-        let at = map.blocks[number].at;
-        let damaged = |error: DecodeError| RunError::corrupt(object, at, error);
-        let entries = self.block(map, number, mode)?;
-        let mut entries = Entries::new(object, &entries).map_err(damaged)?;
-        while let Some((head, lengths)) = entries.next_head().map_err(damaged)? {
-            if head.log > log {
-                break;
-            }
-            if head.log == log && head.end > offset {
-                return Ok(Some(head.entry(lengths).map_err(damaged)?));
+    ) -> Result<Bytes, RunError> {
+        loop {
+            match self.block(known, map, number) {
+                Ok(entries) => return Ok(entries),
+                Err(lack) => self.wait_for(storage, known, &lack)?,
             }
         }
-        Ok(None)
     }
 
-    fn map(&self, object: ObjectId, mode: Mode) -> Result<Arc<Map>, Fetch> {
-        if let Some(map) = self.maps.get(&object) {
+    fn wait_for(&self, storage: &dyn Storage, known: &mut Known, lack: &Lack) -> Result<(), RunError> {
+        self.take(known, lack, storage.read(lack.object, lack.range.clone()).wait())
+    }
+
+    fn map(&self, known: &Known, meta: &ObjectMeta) -> Result<Arc<Map>, Lack> {
+        if let Some(map) = self.maps.get(&meta.id) {
             return Ok(map);
         }
-        if mode == Mode::NoWait {
-            return Err(Fetch::WouldWait);
+        if let Some(map) = known.maps.iter().find(|map| map.meta.id == meta.id) {
+            return Ok(Arc::clone(map));
         }
-        let map = Arc::new(load_map(&self.storage, object)?);
-        self.maps.insert(object, Arc::clone(&map));
-        Ok(map)
+        let found = known.ends.iter().find(|(object, _)| *object == meta.id);
+        let len = found.map_or_else(|| end_bytes(meta), |(_, len)| *len).min(meta.bytes());
+        let range = meta.bytes() - len..meta.bytes();
+        Err(Lack { object: meta.id, range, part: Part::End(*meta) })
     }
 
-    fn block(&self, map: &Map, number: usize, mode: Mode) -> Result<Bytes, Fetch> {
-        let object = map.meta.id;
-        let key = (object, number as u32);
-        if let Some(entries) = self.blocks.get(&key) {
+    fn block(&self, known: &Known, map: &Map, number: usize) -> Result<Bytes, Lack> {
+        let id = (map.meta.id, number as u32);
+        if let Some(entries) = self.blocks.get(&id) {
             return Ok(entries);
         }
-        let range = map.blocks[number].range();
-        let block = self.read(object, range.clone(), mode)?;
-        let entries = checked(object, range.start, &block)?;
-        self.blocks.insert(key, entries.clone());
-        Ok(entries)
+        match known.blocks.iter().find(|(known, _)| *known == id) {
+            Some((_, entries)) => Ok(entries.clone()),
+            None => Err(Lack { object: id.0, range: map.blocks[number].range(), part: Part::Block(id.1) }),
+        }
+    }
+}
+
+/// How much of the object's end is read for its map: the whole index if that is short, else what the map takes at most. A map of another
+/// shape than expected costs a second read.
+fn end_bytes(meta: &ObjectMeta) -> u64 {
+    if meta.index_bytes <= WHOLE_INDEX_BYTES {
+        return meta.index_bytes.max(FOOTER_BYTES);
+    }
+    let sums = meta.data_bytes.div_ceil(PAGE_BYTES).saturating_mul(SUM_BYTES);
+    let fixed = FOOTER_BYTES.saturating_add(CRC_BYTES).saturating_add(sums).saturating_add(filter::bytes(meta.logs));
+    let blocks = meta.index_bytes.saturating_sub(fixed) / block::BYTES_MIN as u64 + 1;
+    fixed.saturating_add(blocks.saturating_mul(ADDRESS_BYTES)).min(meta.index_bytes)
+}
+
+fn find_in_block(
+    map: &Map,
+    number: usize,
+    entries: &Bytes,
+    log: LogId,
+    offset: Offset,
+) -> Result<Option<Entry>, RunError> {
+    let object = map.meta.id;
+    let damaged = |error: DecodeError| RunError::corrupt(object, map.blocks[number].at, error);
+    let mut entries = Entries::new(object, entries).map_err(damaged)?;
+    while let Some((head, lengths)) = entries.next_head().map_err(damaged)? {
+        if head.log > log {
+            break;
+        }
+        if head.log == log && head.end > offset {
+            return head.entry(lengths).map(Some).map_err(damaged);
+        }
+    }
+    Ok(None)
+}
+
+/// The pages around a range of an object's data: what must be read of it to check it.
+#[derive(Clone, Debug)]
+pub struct Pages {
+    map: Arc<Map>,
+    wanted: Range<u64>,
+    /// The whole pages.
+    pub range: Range<u64>,
+}
+
+impl Pages {
+    pub fn around(map: &Arc<Map>, wanted: Range<u64>) -> Result<Self, RunError> {
+        if wanted.end > map.meta.data_bytes {
+            let what = format!("data {}..{} is outside of {} bytes", wanted.start, wanted.end, map.meta.data_bytes);
+            return Err(RunError::corrupt(map.meta.id, wanted.start, what));
+        }
+        let range = if wanted.is_empty() { wanted.clone() } else { map.pages(&wanted) };
+        Ok(Self { map: Arc::clone(map), wanted, range })
     }
 
-    fn read(&self, object: ObjectId, range: Range<u64>, mode: Mode) -> Result<Bytes, Fetch> {
-        let read = match mode {
-            Mode::Wait => self.storage.read(object, range).wait(),
-            Mode::NoWait => self.storage.try_read(object, range).ok_or(Fetch::WouldWait)?,
-        };
-        Ok(read?)
+    #[must_use]
+    pub fn object(&self) -> ObjectId {
+        self.map.meta.id
     }
+
+    /// The bytes of the range, out of what was read of the pages; each page is checked.
+    pub fn checked(&self, read: Result<Bytes, StorageError>) -> Result<Bytes, RunError> {
+        let pages = read.map_err(of_storage)?;
+        if pages.len() as u64 != self.range.end - self.range.start {
+            return Err(cut(self.object(), self.range.start, pages.len()));
+        }
+        self.map.check_pages(self.range.start, &pages)?;
+        let within = self.wanted.start - self.range.start..self.wanted.end - self.range.start;
+        Ok(pages.slice(within.start as usize..within.end as usize))
+    }
+}
+
+/// An object that is shorter than the root says is damaged.
+fn of_storage(error: StorageError) -> RunError {
+    match error {
+        StorageError::Range { object, end, len, .. } => {
+            RunError::corrupt(object, len, format!("it has {len} bytes, and must have {end} or more"))
+        }
+        error => error.into(),
+    }
+}
+
+fn cut(object: ObjectId, at: u64, got: usize) -> RunError {
+    RunError::corrupt(object, at, format!("only {got} bytes were read"))
 }
 
 /// The entries' bytes of a block that starts at `at`, if its checksum is right.
@@ -196,6 +371,32 @@ pub(super) fn checked(object: ObjectId, at: u64, block: &Bytes) -> Result<Bytes,
     let entries =
         block::check(block).ok_or_else(|| RunError::corrupt(object, at, "the index block's checksum differs"))?;
     Ok(block.slice(..entries.len()))
+}
+
+/// Looks up as [`RunReader::find`] does, and reads what that lacks. Waits.
+pub(crate) fn find_waiting(
+    reader: &RunReader,
+    storage: &dyn Storage,
+    meta: &ObjectMeta,
+    log: LogId,
+    offset: Offset,
+) -> Result<Option<Hit>, RunError> {
+    let mut known = Known::default();
+    loop {
+        match reader.find(&known, meta, log, offset) {
+            Ok(found) => return Ok(found),
+            Err(Fetch::Failed(error)) => return Err(error),
+            Err(Fetch::Lacks(lack)) => {
+                let read = storage.read(lack.object, lack.range.clone()).wait();
+                reader.take(&mut known, &lack, read)?;
+            }
+        }
+    }
+}
+
+/// What an object says of itself. Waits.
+pub(crate) fn load_meta(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<ObjectMeta, RunError> {
+    Ok(load_map(storage, object)?.meta)
 }
 
 /// Reads footer and map. Waits.

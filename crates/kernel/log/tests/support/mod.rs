@@ -5,13 +5,15 @@
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use thalweg_base::{DecodeError, Durability, Lsn, Ticket};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use thalweg_base::{DecodeError, Durability, Lsn, ObjectId, Ticket};
 use thalweg_journal::{AppendError, Appended, Class, FrameRef, Journal, JournalStats, Poisoned, ReadError};
 use thalweg_log::{Attachment, Logs, LogsOptions, Loss, OpenError};
 use thalweg_manifest::{Manifest, ManifestError, MemoryManifest, Root};
-use thalweg_storage::MemoryStorage;
+use thalweg_storage::{MemoryStorage, ObjectWriter, Storage, StorageError};
 
 /// An attachment that remembers every note: live and replayed state must be the same list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,6 +68,7 @@ impl Attachment for Notes {
 #[derive(Default)]
 pub(crate) struct ScriptedJournal {
     state: Mutex<State>,
+    subscribers: Mutex<Vec<Arc<dyn Fn() + Send + Sync>>>,
 }
 
 #[derive(Default)]
@@ -96,14 +99,25 @@ impl ScriptedJournal {
     }
 
     pub(crate) fn sync(&self) {
-        let mut state = self.state.lock();
-        (state.durable, state.written) = (state.end, state.end);
+        {
+            let mut state = self.state.lock();
+            (state.durable, state.written) = (state.end, state.end);
+        }
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let subscribers = self.subscribers.lock().clone();
+        subscribers.iter().for_each(|f| f());
     }
 
     /// What is accepted becomes written, and not durable.
     pub(crate) fn write(&self) {
-        let mut state = self.state.lock();
-        state.written = state.end;
+        {
+            let mut state = self.state.lock();
+            state.written = state.end;
+        }
+        self.tell();
     }
 
     /// Until the next crash nothing more is written or waited for.
@@ -171,14 +185,16 @@ impl Journal for ScriptedJournal {
         None
     }
 
-    fn subscribe(&self, _: Arc<dyn Fn() + Send + Sync>) {}
+    fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>) {
+        self.subscribers.lock().push(f);
+    }
 
     /// What was asked for becomes durable, and not a frame more.
     fn wait(&self, upto: Lsn) -> Result<(), Poisoned> {
         let mut state = self.state.lock();
         assert!(upto <= state.end, "{upto} is waited for, {} is accepted", state.end);
         if state.dead {
-            return Err(Poisoned { operation: "sync", cause: "the simulated process is dead".into() });
+            return Err(Poisoned::new("sync", "the simulated process is dead"));
         }
         state.durable = state.durable.max(upto);
         state.written = state.written.max(upto);
@@ -225,14 +241,19 @@ impl Journal for ScriptedJournal {
 /// The parts that survive.
 pub(crate) struct Unit {
     pub(crate) journal: Arc<ScriptedJournal>,
-    pub(crate) storage: Arc<MemoryStorage>,
+    pub(crate) storage: Arc<Counted>,
     pub(crate) manifest: Arc<Doubtful>,
     pub(crate) options: LogsOptions,
 }
 
 impl Unit {
     pub(crate) fn new(journal: Arc<ScriptedJournal>, options: LogsOptions) -> Self {
-        Self { journal, storage: Arc::new(MemoryStorage::new()), manifest: Arc::default(), options }
+        Self::over(Arc::new(MemoryStorage::new()), journal, options)
+    }
+
+    pub(crate) fn over(storage: Arc<dyn Storage>, journal: Arc<ScriptedJournal>, options: LogsOptions) -> Self {
+        let storage = Arc::new(Counted { inner: storage, read: Mutex::default() });
+        Self { journal, storage, manifest: Arc::default(), options }
     }
 
     pub(crate) fn open(&self) -> Arc<Logs<Notes>> {
@@ -257,12 +278,71 @@ impl Unit {
     }
 }
 
+/// A storage that remembers which objects were read, and how much of them.
+pub(crate) struct Counted {
+    inner: Arc<dyn Storage>,
+    read: Mutex<BTreeMap<ObjectId, u64>>,
+}
+
+impl Counted {
+    /// Bytes that were read of each object since the last call.
+    pub(crate) fn take_read(&self) -> BTreeMap<ObjectId, u64> {
+        std::mem::take(&mut self.read.lock())
+    }
+
+    fn note(&self, object: ObjectId, range: &Range<u64>) {
+        *self.read.lock().entry(object).or_default() += range.end - range.start;
+    }
+}
+
+impl Storage for Counted {
+    fn create(&self, object: ObjectId) -> Result<Box<dyn ObjectWriter>, StorageError> {
+        self.inner.create(object)
+    }
+
+    fn try_read(&self, object: ObjectId, range: Range<u64>) -> Option<Result<Bytes, StorageError>> {
+        self.note(object, &range);
+        self.inner.try_read(object, range)
+    }
+
+    fn read(&self, object: ObjectId, range: Range<u64>) -> Ticket<Result<Bytes, StorageError>> {
+        self.note(object, &range);
+        self.inner.read(object, range)
+    }
+
+    fn len(&self, object: ObjectId) -> Result<u64, StorageError> {
+        self.inner.len(object)
+    }
+
+    fn remove(&self, object: ObjectId) -> Result<(), StorageError> {
+        self.inner.remove(object)
+    }
+
+    fn list(&self) -> Result<Vec<ObjectId>, StorageError> {
+        self.inner.list()
+    }
+}
+
 /// A manifest whose commits may fail so that it is not known whether they were made.
 #[derive(Default)]
 pub(crate) struct Doubtful {
     inner: MemoryManifest,
     next: Mutex<Option<Fate>>,
+    held: Mutex<Option<(Sender<()>, Receiver<()>)>>,
     dead: AtomicBool,
+}
+
+/// A commit that is held: it ends when this is dropped.
+pub(crate) struct HeldCommit {
+    begun: Receiver<()>,
+    _held: Sender<()>,
+}
+
+impl HeldCommit {
+    /// Waits until the commit has begun.
+    pub(crate) fn wait(&self) {
+        self.begun.recv().expect("a commit begins");
+    }
 }
 
 /// What becomes of a commit that fails.
@@ -276,6 +356,13 @@ impl Doubtful {
     /// The next commit fails.
     pub(crate) fn fail_next(&self, fate: Fate) {
         *self.next.lock() = Some(fate);
+    }
+
+    /// The next commit waits.
+    pub(crate) fn hold_next(&self) -> HeldCommit {
+        let ((begin, begun), (_held, end)) = (channel(), channel());
+        *self.held.lock() = Some((begin, end));
+        HeldCommit { begun, _held }
     }
 
     /// Another one with the same root.
@@ -320,6 +407,10 @@ impl Manifest for Doubtful {
     }
 
     fn commit(&self, epoch: u64, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
+        let held = self.held.lock().take();
+        if let Some((begin, end)) = held {
+            let _ = (begin.send(()), end.recv());
+        }
         self.changed(|inner| inner.commit(epoch, expected, body))
     }
 }

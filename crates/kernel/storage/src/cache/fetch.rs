@@ -39,9 +39,24 @@ impl Shared {
         let to = (u64::from(blocks.end) * self.bounds.block_bytes).min(object_len.unwrap_or(u64::MAX));
         add(&self.counters.remote_requests, 1);
         let shared = Arc::clone(self);
-        self.remote
-            .read(object, from..to)
-            .then(move |answer| shared.answered(object, blocks, from..to, object_len, answer));
+        self.request(object, from..to, move |answer| shared.answered(object, blocks, from..to, object_len, answer));
+    }
+
+    /// Asks the remote storage for a range when there is room for one more request.
+    pub(crate) fn request(
+        self: &Arc<Self>,
+        object: ObjectId,
+        range: Range<u64>,
+        then: impl FnOnce(Answer) + Send + 'static,
+    ) {
+        let shared = Arc::clone(self);
+        self.requests.send(move || {
+            let answered = Arc::clone(&shared);
+            shared.remote.read(object, range).then(move |answer| {
+                then(answer);
+                answered.requests.answered();
+            });
+        });
     }
 
     fn answered(

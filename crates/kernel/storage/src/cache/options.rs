@@ -22,6 +22,8 @@ pub struct CacheOptions {
     pub threads: usize,
     /// How many reads may wait for these threads; the ones beyond go to the remote storage.
     pub queued_reads_max: usize,
+    /// How many requests the remote storage is asked at once. Further ones are sent as answers come.
+    pub remote_requests_max: usize,
     /// How many fetched bytes may wait in memory to be written; those beyond are not cached.
     pub queued_fill_bytes_max: usize,
 }
@@ -58,6 +60,7 @@ impl CacheOptions {
             block_bytes: 64 << 10,
             threads: 4,
             queued_reads_max: 4096,
+            remote_requests_max: 1024,
             queued_fill_bytes_max: 64 << 20,
         }
     }

@@ -7,6 +7,7 @@ use super::flights::Flights;
 use super::folder::Folder;
 use super::index::Index;
 use super::queue::Queue;
+use super::requests::Requests;
 use super::stats::{Counters, add};
 use crate::{Storage, StorageError};
 use parking_lot::Mutex;
@@ -18,6 +19,7 @@ pub(crate) struct Shared {
     pub(crate) remote: Arc<dyn Storage>,
     pub(crate) state: Mutex<State>,
     pub(crate) queue: Queue,
+    pub(crate) requests: Requests,
     pub(crate) counters: Counters,
     pub(crate) bounds: Bounds,
     /// `None` if the local disk failed when it was opened.

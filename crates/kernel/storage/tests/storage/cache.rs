@@ -557,6 +557,18 @@ fn reads_and_fills_beyond_the_bounds_of_the_queue_go_to_the_remote_storage() {
 }
 
 #[test]
+fn the_remote_storage_is_asked_so_many_things_at_once_and_no_more() {
+    let far = far(&SimDisk::new(1), CacheOptions { remote_requests_max: 3, ..options(50) }, 40 * BLOCK);
+    // Every other block, so that none is asked for with its neighbour.
+    let reads: Vec<_> = (0..20).map(|n| far.start(2 * n * BLOCK..2 * n * BLOCK + 9)).collect();
+    assert_eq!(far.slow.in_flight(), 3);
+    far.slow.fail_next(StorageError::NoSpace(ObjectId(1)));
+    far.slow.answer_all();
+    let failed = reads.into_iter().map(thalweg_base::Ticket::wait).filter(Result::is_err).count();
+    assert_eq!((failed, far.slow.in_flight_max(), far.slow.asked().len()), (1, 3, 20));
+}
+
+#[test]
 fn a_read_without_waiting_answers_what_is_in_memory_only() {
     let disk = SimDisk::new(1);
     let far = far(&disk, options(50), 10 * BLOCK);

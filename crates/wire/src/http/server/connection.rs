@@ -82,6 +82,9 @@ pub(super) enum Fill {
     Abort,
 }
 
+/// An answer up to here is sent before larger ones.
+const SMALL_MAX: usize = 16 << 10;
+
 const REFUSED: Manner = Manner { keep_alive: false, http11: true, bodiless: false };
 
 impl Connection {
@@ -181,6 +184,14 @@ impl Connection {
 
     pub(super) fn is_idle(&self) -> bool {
         self.replies.is_empty() && self.backlog.is_none() && self.input.is_none()
+    }
+
+    /// What it has to send takes long enough for others to feel it.
+    pub(super) fn has_much(&self) -> bool {
+        match &self.backlog {
+            Some(backlog) => self.flags.writable && backlog.len() > SMALL_MAX,
+            None => self.replies.first_len() > SMALL_MAX as u64,
+        }
     }
 
     /// Whether a bound allows to handle one more request.

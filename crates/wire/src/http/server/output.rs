@@ -20,7 +20,7 @@ const LITTLE: usize = 4096;
 const FEW: usize = 8;
 /// What one connection may send in one turn: a socket can take megabytes, and the others would wait for the copying. What is left
 /// goes on when the event loop comes round.
-const TURN_MAX: usize = 256 << 10;
+pub(super) const TURN_MAX: usize = 256 << 10;
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 /// Head text and small pieces, copied one after the other, interleaved with large shared pieces.
@@ -127,6 +127,10 @@ impl Backlog {
 
     pub(super) fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     /// Sends what the socket takes; gives what it took.

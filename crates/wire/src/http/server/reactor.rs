@@ -9,7 +9,7 @@ use super::held::Held;
 use super::input::Input;
 use super::listener::{self, Accepted};
 use super::mailbox::Token;
-use super::output::{Backlog, Gather};
+use super::output::{Backlog, Gather, TURN_MAX};
 use super::timers::{NEVER, Tick, Timers};
 use super::tls::{PlainHttp, Tls};
 use crate::http::framing::Refusal;
@@ -19,6 +19,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown, sockopt};
 use slab::Slab;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -32,6 +33,9 @@ const EXTRA_MAX: usize = 256;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Sends of one connection per round.
 const SENDS_PER_ROUND: usize = 4;
+/// What connections with much to send get of a round together, once everything small is sent: the delay that they cause to a request
+/// or a wake-up which comes meanwhile. The last of them may go over it, by [`TURN_MAX`] at most.
+const BULK_PER_ROUND: usize = TURN_MAX;
 
 const LISTENER: Token = Token { index: u32::MAX, serial: u32::MAX };
 const BELL: Token = Token { index: u32::MAX, serial: u32::MAX - 1 };
@@ -64,6 +68,8 @@ pub(super) struct Reactor {
     wakes: Vec<Token>,
     /// To be sent to, or otherwise brought into order, at the end of this round.
     dirty: Vec<Token>,
+    /// Those with much to send, in the order of their turns; they stay marked as dirty, so that each is here once.
+    bulk: VecDeque<Token>,
     /// To go on with in the next round, which is not to wait.
     again: Vec<Token>,
 }
@@ -89,6 +95,7 @@ impl Reactor {
             parts: Vec::new(),
             wakes: Vec::new(),
             dirty: Vec::new(),
+            bulk: VecDeque::new(),
             again: Vec::new(),
         })
     }
@@ -144,7 +151,7 @@ impl Reactor {
     /// How long to wait for events; `None` is for ever. Arms the bell if at all.
     fn sleep(&mut self) -> Option<Timespec> {
         const NOT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if !self.again.is_empty() {
+        if !(self.again.is_empty() && self.bulk.is_empty()) {
             return Some(NOT);
         }
         let Env { mailbox, gate, stopping, clock, .. } = &self.env;
@@ -487,29 +494,53 @@ impl Reactor {
         }
     }
 
-    /// Sends what is ready, on every connection that something happened to.
+    /// Sends what is ready, on every connection that something happened to: first what is small, then a bounded part of what is large.
     fn send(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for token in dirty.drain(..) {
-            let Some(connection) = self.get(token) else { continue };
-            connection.flags.dirty = false;
-            match self.flush(token) {
-                Ok(()) => self.settle(token),
-                Err(_) => self.close(token.index as usize),
+            match self.get(token) {
+                None => {}
+                Some(connection) if connection.has_much() => self.bulk.push_back(token),
+                Some(_) => _ = self.send_to(token),
             }
         }
         self.dirty = dirty;
+        let mut sent = 0;
+        while sent < BULK_PER_ROUND
+            && let Some(token) = self.bulk.pop_front()
+        {
+            sent += self.send_to(token);
+        }
+        self.bulk.shrink_to(1024);
     }
 
-    fn flush(&mut self, token: Token) -> io::Result<()> {
-        let Some(connection) = self.connections.get_mut(token.index as usize) else { return Ok(()) };
+    /// Gives a connection its turn; tells how many bytes its socket took.
+    fn send_to(&mut self, token: Token) -> usize {
+        let Some(connection) = self.get(token) else { return 0 };
+        connection.flags.dirty = false;
+        match self.flush(token) {
+            Ok(sent) => {
+                self.settle(token);
+                sent
+            }
+            Err(_) => {
+                self.close(token.index as usize);
+                0
+            }
+        }
+    }
+
+    fn flush(&mut self, token: Token) -> io::Result<usize> {
+        let Some(connection) = self.connections.get_mut(token.index as usize) else { return Ok(0) };
         let Env { counters, clock, .. } = &self.env;
+        let mut turn = 0;
         if connection.backlog.is_some() && std::mem::take(&mut connection.flags.writable) {
-            counters.bytes_out.add(connection.send_backlog(clock.tick)?);
+            turn = connection.send_backlog(clock.tick)?;
+            counters.bytes_out.add(turn);
         }
         connection.send_handshake(clock.tick)?;
         if connection.backlog.is_some() {
-            return Ok(());
+            return Ok(turn);
         }
         for _ in 0..SENDS_PER_ROUND {
             self.gather.clear();
@@ -526,6 +557,7 @@ impl Reactor {
             if len > 0 {
                 let sent = connection.send(&mut self.gather)?;
                 counters.bytes_out.add(sent);
+                turn += sent;
                 connection.since = if connection.input.is_none() { clock.tick } else { connection.since };
                 if sent < len || connection.tls_waits() {
                     let mut backlog = Box::<Backlog>::default();
@@ -538,15 +570,20 @@ impl Reactor {
                 Fill::AtGate(position) if !connection.flags.at_gate => {
                     connection.flags.at_gate = true;
                     self.held.add(position, token);
-                    return Ok(());
+                    return Ok(turn);
                 }
-                Fill::Full if connection.backlog.is_none() && len > 0 => {}
+                Fill::Full if connection.backlog.is_none() && len > 0 && turn < TURN_MAX => {}
                 Fill::Full if connection.backlog.is_none() => break,
-                _ => return Ok(()),
+                _ => return Ok(turn),
             }
         }
-        self.again.push(token);
-        Ok(())
+        if turn >= TURN_MAX {
+            connection.flags.dirty = true;
+            self.bulk.push_back(token);
+        } else {
+            self.again.push(token);
+        }
+        Ok(turn)
     }
 
     /// After sending: closes the connection if it is done, and sees to its interest and timer if not.

@@ -89,6 +89,16 @@ impl Replies {
         self.first.as_mut()
     }
 
+    /// The length of the first body, as far as it is known before it is sent.
+    pub(super) fn first_len(&self) -> u64 {
+        match &self.first {
+            Some(Slot { state: State::Ready(response) | State::Held(_, _, response), .. }) => {
+                response.body.len().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.first.is_none()
     }
@@ -159,14 +169,7 @@ pub(super) fn render(
     if !page && !never {
         text.extend_from_slice(DATA_ONLY);
     }
-    let len = match &body {
-        Body::Empty => Some(0),
-        Body::Bytes(bytes) => Some(bytes.len() as u64),
-        Body::Parts(parts) => Some(parts.iter().map(|part| part.len() as u64).sum()),
-        Body::Sized(len, _) => Some(*len),
-        Body::Stream(_) => None,
-    };
-    match len {
+    match body.len() {
         _ if never => {}
         Some(len) => {
             text.extend_from_slice(b"content-length: ");

@@ -2,8 +2,10 @@
 
 use super::support::Rig;
 use crate::serve::StreamsConfig;
+use crate::serve::chunk::Span;
 use crate::serve::turn::Answer;
-use thalweg_base::Millis;
+use std::sync::mpsc;
+use thalweg_base::{Millis, Offset};
 use thalweg_log::When;
 use thalweg_wire::http::Method::{Get, Post};
 
@@ -61,4 +63,68 @@ fn readers_of_one_chunk_share_it() {
         answers.push(response);
     }
     assert!(rig.logs.held_bytes() <= 400_000, "{}", rig.logs.held_bytes());
+}
+
+/// Occupies the one thread of the pool until it is dropped.
+fn occupy(rig: &Rig) -> mpsc::Sender<()> {
+    let (go, gate) = mpsc::channel::<()>();
+    assert!(rig.streams.engine.pool.run(move || gate.recv().is_ok()).is_some());
+    go
+}
+
+#[test]
+fn readers_who_ask_before_the_first_has_its_chunk_share_one_read() {
+    let rig = Rig::with(StreamsConfig { io_threads: 1, ..StreamsConfig::default() });
+    rig.put("a", "text/plain", &"x".repeat(300_000));
+    let busy = occupy(&rig);
+    let tasks: Vec<_> = (0..100)
+        .map(|_| match rig.ask(Get, "a?offset=-1", &[], b"") {
+            Answer::Later(task) => task,
+            _ => panic!("it is too large to be read at once"),
+        })
+        .collect();
+    // A tail of another client's is behind the chunk's end as well.
+    rig.post("a", "text/plain", "y");
+    let Answer::Later(later) = rig.ask(Get, "a?offset=-1", &[], b"") else { panic!() };
+    drop(busy);
+    let (_, got) = rig.finish(later);
+    assert_eq!((got.status, got.body.len()), (200, 300_000));
+    // What the others have not taken yet: the chunk as it was gathered, and the piece that all answers share.
+    let held = rig.logs.held_bytes();
+    assert!((300_000..=600_000).contains(&held), "{held}");
+    for task in tasks {
+        assert_eq!(rig.finish(task).1.body.len(), 300_000);
+    }
+}
+
+#[test]
+fn a_read_that_is_given_up_leaves_nobody_waiting() {
+    let rig = Rig::with(StreamsConfig { io_threads: 1, io_queue_max: 0, ..StreamsConfig::default() });
+    rig.put("a", "text/plain", &"x".repeat(300_000));
+    // The pool takes none: each is read where it was asked for, and the second does not wait for a read that never was.
+    for _ in 0..2 {
+        assert_eq!(rig.get("a?offset=-1").body.len(), 300_000);
+    }
+}
+
+#[test]
+fn no_request_waits_for_a_read_that_a_full_pool_refuses_another() {
+    let rig = Rig::with(StreamsConfig { io_threads: 1, io_queue_max: 0, ..StreamsConfig::default() });
+    rig.put("a", "text/plain", &"x".repeat(300_000));
+    let (engine, durable) = (&rig.streams.engine, rig.logs.durable());
+    let mut guard = rig.logs.lock(&["a"]);
+    let log = guard.find("a").unwrap();
+    let span = guard.view(log).map(|view| Span::new(&view, Offset::ZERO, durable)).unwrap();
+    drop(guard);
+    let all_are_refused = || {
+        for _ in 0..20_000 {
+            assert!(
+                engine.read_elsewhere(span.read_from(), span.kind).is_none(),
+                "it waits for a read that never begins"
+            );
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..3).for_each(|_| drop(scope.spawn(all_are_refused)));
+    });
 }

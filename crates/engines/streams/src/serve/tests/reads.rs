@@ -1,6 +1,13 @@
 //! Offsets, chunks, entity tags, headers.
 
 use super::support::Rig;
+use crate::serve::StreamsConfig;
+use crate::serve::turn::Answer;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thalweg_base::Millis;
+use thalweg_log::When;
+use thalweg_storage::SlowStorage;
 use thalweg_wire::http::Method::{Get, Options, Post, Put};
 
 #[test]
@@ -191,4 +198,25 @@ fn one_name_has_one_stream_however_it_is_encoded() {
     let rig = Rig::new();
     rig.put("%61b", "text/plain", "x");
     assert_eq!(rig.get("ab").text(), "x");
+}
+
+#[test]
+fn reads_of_a_storage_that_is_far_away_wait_together() {
+    const ROUND_TRIP: Duration = Duration::from_millis(50);
+    let rig = Rig::with(StreamsConfig { io_threads: 4, ..StreamsConfig::default() });
+    let name = |n: usize| format!("s{n}");
+    for n in 0..1_000 {
+        rig.put(&name(n), "text/plain", &format!("content of {n}"));
+    }
+    while rig.logs.settle(Millis(rig.now.get()), When::Now).unwrap() {}
+    let rig = rig.reopen_over(|near| Arc::new(SlowStorage::after(near, ROUND_TRIP, Duration::ZERO, 1)));
+    let began = Instant::now();
+    let answers: Vec<Answer> = (0..1_000).map(|n| rig.ask(Get, &name(n), &[], b"")).collect();
+    for (n, answer) in answers.into_iter().enumerate() {
+        let Answer::Later(task) = answer else { panic!("nothing is near") };
+        assert_eq!(rig.finish(task).1.text(), format!("content of {n}"));
+    }
+    // Four at a time would take 12.5 s for each of two trips.
+    let took = began.elapsed();
+    assert!(took < ROUND_TRIP * 1_000 / 4 / 2, "{took:?}");
 }

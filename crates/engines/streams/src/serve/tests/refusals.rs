@@ -103,7 +103,7 @@ fn refused_by_the_journal(rig: &Rig) -> Vec<(&'static str, Got)> {
         ("too_large", AppendError::TooLarge { len: 9, max: 8 }),
         ("journal_full", AppendError::Full { held: 9, bound: 8 }),
         ("disk_full", AppendError::NoSpace),
-        ("journal_stopped", AppendError::Poisoned(Poisoned { operation: "sync", cause: "EIO".into() })),
+        ("journal_stopped", AppendError::Poisoned(Poisoned::new("sync", "EIO"))),
     ];
     let mut got = Vec::new();
     for (code, error) in errors {

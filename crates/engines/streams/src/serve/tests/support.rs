@@ -14,7 +14,7 @@ use thalweg_journal::{
 };
 use thalweg_log::{Logs, LogsOptions, Loss};
 use thalweg_manifest::MemoryManifest;
-use thalweg_storage::MemoryStorage;
+use thalweg_storage::{MemoryStorage, Storage};
 use thalweg_wire::http::{Body, Headers, Method, Pull, Request, Response, Waker};
 
 /// A journal in memory that can be replayed.
@@ -100,7 +100,7 @@ impl Journal for Recorded {
 
 pub(crate) struct Rig {
     pub(crate) journal: Arc<Recorded>,
-    storage: Arc<MemoryStorage>,
+    storage: Arc<dyn Storage>,
     manifest: Arc<MemoryManifest>,
     pub(crate) logs: Arc<Logs<StreamState>>,
     pub(crate) streams: Arc<Streams>,
@@ -178,14 +178,14 @@ impl Rig {
 
     fn open(
         journal: Arc<Recorded>,
-        storage: Arc<MemoryStorage>,
+        storage: Arc<dyn Storage>,
         manifest: Arc<MemoryManifest>,
         config: StreamsConfig,
         durability: Durability,
         loss: Loss,
     ) -> Self {
         let options = LogsOptions { chunk_bytes: 4_096, durability, ..LogsOptions::default() };
-        let mut opening = Logs::begin(options, Arc::clone(&storage) as _, Arc::clone(&manifest) as _, loss).unwrap();
+        let mut opening = Logs::begin(options, Arc::clone(&storage), Arc::clone(&manifest) as _, loss).unwrap();
         let floor = opening.bounds().floor;
         for (frame, bytes) in journal.frames.lock().iter().filter(|(frame, _)| frame.lsn >= floor) {
             opening.replay(*frame, bytes).unwrap();
@@ -204,6 +204,12 @@ impl Rig {
     /// Starts again with what is durable.
     pub(crate) fn reopen(self) -> Self {
         self.reopen_after(Loss::Nothing)
+    }
+
+    /// The same, with another storage of the same objects.
+    pub(crate) fn reopen_over(mut self, storage: impl FnOnce(Arc<dyn Storage>) -> Arc<dyn Storage>) -> Self {
+        self.storage = storage(self.storage);
+        self.reopen()
     }
 
     /// The same, when something may have been lost.

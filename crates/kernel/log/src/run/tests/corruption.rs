@@ -7,7 +7,7 @@ use super::model::*;
 use bytes::Bytes;
 use proptest::prelude::*;
 use std::sync::Arc;
-use thalweg_base::{LogId, ObjectId, Offset, crc};
+use thalweg_base::{ObjectId, crc};
 use thalweg_storage::Storage;
 
 fn stored(bytes: &[u8]) -> Arc<dyn Storage> {
@@ -35,11 +35,11 @@ fn any_damaged_byte_is_found_by_verify_and_never_read_as_data() {
     assert_eq!(verify(&stored(&bytes), ObjectId(1)), Ok(meta));
     let asked = [(0, 0), (4, 2), (5, 0), (598, 300), (601, 5), (602, 40), (603, 0)];
     let answers = |storage: &Arc<dyn Storage>| -> Vec<_> {
-        let reader = RunReader::new(Arc::clone(storage), 1 << 20);
+        let reader = Waiting::new(storage, 1 << 20);
         let answer = |(log, at)| {
-            let entry = reader.find(ObjectId(1), LogId(log), Offset(at), Mode::Wait)?;
-            let data = entry.as_ref().map(|entry| reader.entry_data(entry, 0..u64::MAX, Mode::Wait)).transpose()?;
-            Ok::<_, Fetch>((entry, data))
+            let hit = reader.find(&meta, log, at)?;
+            let data = hit.as_ref().map(|hit| reader.data(hit, 0..u64::MAX)).transpose()?;
+            Ok::<_, RunError>((hit.map(|hit| hit.entry), data))
         };
         asked.map(answer).to_vec()
     };

@@ -17,23 +17,24 @@ proptest! {
         let extents = runs_of(&[batch]).remove(0);
         let run = write(&storage, 1, object_bytes, &extents);
         let model = Model::of(&extents);
-        let reader = RunReader::new(Arc::clone(&storage), 1 << 20);
+        let reader = Waiting::new(&storage, 1 << 20);
         for log in 0..8u64 {
             let end = model.cells.keys().rfind(|(l, _)| *l == log).map_or(3, |(_, at)| at + 3);
             for at in 0..end {
-                let found = reader.find_in_run(&run, LogId(log), Offset(at), Mode::Wait).unwrap();
+                let found = reader.find_in_run(&run, log, at).unwrap();
                 let next = model.cells.range((log, at)..(log + 1, 0)).next();
                 prop_assert_eq!(found.is_some(), next.is_some());
-                let (Some(entry), Some(((_, next), cell))) = (found, next) else { continue };
+                let (Some(hit), Some(((_, next), cell))) = (found, next) else { continue };
+                let entry = &hit.entry;
                 prop_assert_eq!(entry.log, LogId(log));
                 prop_assert!(entry.end() > Offset(at));
                 prop_assert_eq!(entry.start.max(Offset(at)), Offset(*next));
                 let from = next - entry.start.0;
                 match (*cell, entry.place) {
-                    (Cell::Byte(byte), Place::Data { object, at }) => {
-                        let data = reader.data(object, at + from..at + from + 1, Mode::NoWait).unwrap();
+                    (Cell::Byte(byte), Place::Data { .. }) => {
+                        let data = reader.data(&hit, from..from + 1).unwrap();
                         prop_assert_eq!(&data[..], &[byte]);
-                        let whole = reader.entry_data(&entry, 0..u64::MAX, Mode::NoWait).unwrap();
+                        let whole = reader.data(&hit, 0..u64::MAX).unwrap();
                         prop_assert_eq!(whole[from as usize], byte);
                     }
                     (Cell::At(source, position), Place::Reference { source: found, from: at }) => {
@@ -46,46 +47,99 @@ proptest! {
     }
 }
 
+/// Hands over what a lookup lacks, until it lacks nothing; how often it lacked something.
+fn found(
+    reader: &RunReader,
+    known: &mut Known,
+    storage: &Arc<dyn Storage>,
+    meta: &ObjectMeta,
+    log: u64,
+) -> (Option<Entry>, usize) {
+    for reads in 0.. {
+        match reader.find(known, meta, LogId(log), Offset(7)) {
+            Ok(found) => return (found.map(|hit| hit.entry), reads),
+            Err(Fetch::Lacks(lack)) => {
+                assert_eq!(lack.has_map(), reads == 0, "the map comes first");
+                let read = storage.read(lack.object, lack.range.clone()).wait();
+                reader.take(known, &lack, read).unwrap();
+            }
+            Err(Fetch::Failed(error)) => panic!("{error}"),
+        }
+    }
+    unreachable!()
+}
+
 #[test]
-fn nothing_waits_unless_it_may() {
-    let inner = memory();
-    let extents: Vec<_> = (0..3000).map(|log| bytes_extent(log, 0, &[20])).collect();
-    let run = write(&inner, 1, 64 << 20, &extents);
-    let (cold, _) = Counted::around(&inner, false);
-    let reader = RunReader::new(cold, 1 << 20);
-    let find = |log, mode| reader.find(run[0].id, LogId(log), Offset(7), mode);
-    assert_eq!(find(5, Mode::NoWait), Err(Fetch::WouldWait));
-    let entry = find(5, Mode::Wait).unwrap().unwrap();
-    assert_eq!(find(5, Mode::NoWait), Ok(Some(entry.clone())), "footer and block are cached now");
-    assert_eq!(find(2900, Mode::NoWait), Err(Fetch::WouldWait), "another block");
-    assert_eq!(reader.entry_data(&entry, 0..20, Mode::NoWait), Err(Fetch::WouldWait));
-    assert_eq!(reader.entry_data(&entry, 3..20, Mode::Wait).unwrap().len(), 17);
-    reader.forget(run[0].id);
-    assert_eq!(find(5, Mode::NoWait), Err(Fetch::WouldWait));
+fn a_lookup_in_a_cold_object_takes_two_reads_and_in_a_small_one_a_single_one() {
+    let storage = memory();
+    for (logs, reads) in [(12_000, 2), (30, 1)] {
+        let extents: Vec<_> = (0..logs).map(|log| bytes_extent(log, 0, &[20])).collect();
+        let run = write(&storage, logs, 64 << 20, &extents);
+        for cache_bytes in [1 << 20, 0] {
+            let reader = RunReader::new(cache_bytes);
+            let mut known = Known::default();
+            let (entry, took) = found(&reader, &mut known, &storage, &run[0], 5);
+            assert_eq!((entry.as_ref().map(|entry| entry.log), took), (Some(LogId(5)), reads));
+            let again = reader.find(&known, &run[0], LogId(5), Offset(7)).unwrap();
+            assert_eq!(again.map(|hit| hit.entry), entry, "what was handed over is held without a cache too");
+            let other = reader.find(&Known::default(), &run[0], LogId(5), Offset(7));
+            assert_eq!(other.is_ok(), cache_bytes > 0, "and shared by the cache");
+            reader.forget(run[0].id);
+            assert!(matches!(reader.find(&Known::default(), &run[0], LogId(5), Offset(7)), Err(Fetch::Lacks(_))));
+        }
+    }
+}
+
+#[test]
+fn a_map_of_another_shape_than_expected_costs_one_more_read() {
+    let storage = memory();
+    let extents: Vec<_> = (0..12_000).map(|log| bytes_extent(log, 0, &[20])).collect();
+    let meta = write(&storage, 1, 64 << 20, &extents)[0];
+    let reader = RunReader::new(1 << 20);
+    let Err(Fetch::Lacks(lack)) = reader.find(&Known::default(), &meta, LogId(5), Offset(7)) else { panic!("cold") };
+    let mut known = Known::default();
+    let short = lack.ending_with(200);
+    reader.take(&mut known, &short, storage.read(meta.id, short.range.clone()).wait()).unwrap();
+    let Err(Fetch::Lacks(longer)) = reader.find(&known, &meta, LogId(5), Offset(7)) else { panic!("it has no map") };
+    assert!(longer.has_map() && longer.range.start < short.range.start);
+    reader.take(&mut known, &longer, storage.read(meta.id, longer.range.clone()).wait()).unwrap();
+    let next = reader.find(&known, &meta, LogId(5), Offset(7));
+    assert!(matches!(next, Err(Fetch::Lacks(block)) if !block.has_map()));
+}
+
+#[test]
+fn an_object_that_the_run_does_not_name_is_refused() {
+    let storage = memory();
+    let meta = write(&storage, 1, 64 << 20, &[bytes_extent(5, 0, &[20])])[0];
+    let reader = Waiting::new(&storage, 1 << 20);
+    let other = ObjectMeta { messages: meta.messages + 1, ..meta };
+    assert!(matches!(reader.find(&other, 5, 7), Err(RunError::Corrupt { .. })));
+    let longer = ObjectMeta { index_bytes: meta.index_bytes + 1, ..meta };
+    assert!(matches!(reader.find(&longer, 5, 7), Err(RunError::Corrupt { .. })), "the object is cut");
 }
 
 #[test]
 fn a_log_that_is_not_there_costs_no_block_read() {
     let inner = memory();
-    let extents: Vec<_> = (0..5000).map(|n| bytes_extent(n * 2, 0, &[20])).collect();
+    let extents: Vec<_> = (0..12_000).map(|n| bytes_extent(n * 2, 0, &[20])).collect();
     let run = write(&inner, 1, 64 << 20, &extents);
     let (storage, reads) = Counted::around(&inner, true);
-    let reader = RunReader::new(storage, 0);
+    let reader = Waiting::new(&storage, 0);
     let mut missed = 0;
     for n in 0..1000 {
-        reader.find(run[0].id, LogId(0), Offset(0), Mode::Wait).unwrap();
+        reader.find(&run[0], 0, 0).unwrap();
         let before = reads.load(Ordering::Relaxed);
-        assert_eq!(reader.find(run[0].id, LogId(n * 2 + 1), Offset(0), Mode::Wait), Ok(None));
-        // Footer and map, since this reader caches nothing.
-        missed += usize::from(reads.load(Ordering::Relaxed) - before > 2);
+        assert!(reader.find(&run[0], n * 2 + 1, 0).unwrap().is_none());
+        // The map, since this reader caches nothing.
+        missed += usize::from(reads.load(Ordering::Relaxed) - before > 1);
     }
     assert!(missed < 30, "{missed}");
     let (storage, reads) = Counted::around(&inner, true);
-    let reader = RunReader::new(storage, 4 << 20);
+    let reader = Waiting::new(&storage, 4 << 20);
     for n in 0..1000 {
-        reader.find(run[0].id, LogId(n * 2 + 1), Offset(0), Mode::Wait).unwrap();
+        reader.find(&run[0], n * 2 + 1, 0).unwrap();
     }
-    assert!(reads.load(Ordering::Relaxed) < 2 + 30);
+    assert!(reads.load(Ordering::Relaxed) < 1 + 30);
 }
 
 #[test]
@@ -96,11 +150,11 @@ fn a_log_over_many_blocks_is_found_across_their_edges() {
         .map(|n| bytes_extent(7, n * 1000, &(0..100).map(|i| 1 + (i + n as u32) % 9).collect::<Vec<_>>()))
         .collect();
     let run = write(&storage, 1, 64 << 20, &extents);
-    let reader = RunReader::new(Arc::clone(&storage), 1 << 20);
+    let reader = Waiting::new(&storage, 1 << 20);
     for extent in &extents {
         for at in [extent.end().0, extent.end().0 + 1, extent.start.0 + 999] {
-            let found = reader.find(run[0].id, LogId(7), Offset(at), Mode::Wait).unwrap();
-            assert_eq!(found.map(|entry| entry.start.0), (at < 399_000).then_some(extent.start.0 + 1000), "{at}");
+            let found = reader.find(&run[0], 7, at).unwrap();
+            assert_eq!(found.map(|hit| hit.entry.start.0), (at < 399_000).then_some(extent.start.0 + 1000), "{at}");
         }
     }
 }
@@ -112,7 +166,7 @@ fn an_object_in_files_reads_the_same() {
     let extents: Vec<_> = (0..500).map(|n| bytes_extent(n, n, &[1000, 500])).collect();
     let run = write(&storage, 1, 100_000, &extents);
     assert_eq!(Model::of(&read(&storage, &run)), Model::of(&extents));
-    let reader = RunReader::new(Arc::clone(&storage), 1 << 20);
-    let missing = reader.find(ObjectId(99), LogId(1), Offset(0), Mode::Wait);
-    assert!(matches!(missing, Err(Fetch::Failed(RunError::Storage(_)))));
+    let reader = Waiting::new(&storage, 1 << 20);
+    let missing = reader.find(&ObjectMeta { id: ObjectId(99), ..run[0] }, 1, 1);
+    assert!(matches!(missing, Err(RunError::Storage(_))));
 }

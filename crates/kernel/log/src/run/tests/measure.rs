@@ -42,19 +42,19 @@ fn writing_merging_and_finding() {
         verify(&storage, meta.id).unwrap();
     }
     println!("verify: {:?}", start.elapsed());
-    let reader = RunReader::new(Arc::clone(&storage), 64 << 20);
+    let reader = Waiting::new(&storage, 64 << 20);
     for round in ["cold index", "warm index"] {
         let start = Instant::now();
         for n in 0..64_000u64 {
-            let log = LogId(n.wrapping_mul(48_271) % 64_000);
-            assert!(reader.find_in_run(&merged, log, Offset(4100), Mode::Wait).unwrap().is_some());
+            let log = n.wrapping_mul(48_271) % 64_000;
+            assert!(reader.find_in_run(&merged, log, 4100).unwrap().is_some());
         }
         println!("find, {round}: {:?} each", start.elapsed() / 64_000);
     }
-    let entry = reader.find_in_run(&merged, LogId(77), Offset(0), Mode::Wait).unwrap().unwrap();
+    let hit = reader.find_in_run(&merged, 77, 0).unwrap().unwrap();
     let start = Instant::now();
     for _ in 0..10_000 {
-        reader.entry_data(&entry, 0..900, Mode::NoWait).unwrap();
+        reader.data(&hit, 0..900).unwrap();
     }
     println!("data of 900 bytes: {:?} each", start.elapsed() / 10_000);
     std::fs::remove_dir_all(folder).unwrap();

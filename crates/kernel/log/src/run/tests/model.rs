@@ -195,6 +195,39 @@ impl Storage for Counted {
     }
 }
 
+/// Looks up in objects of a storage, and waits for it.
+pub(super) struct Waiting {
+    pub(super) reader: RunReader,
+    storage: Arc<dyn Storage>,
+}
+
+impl Waiting {
+    pub(super) fn new(storage: &Arc<dyn Storage>, cache_bytes: u64) -> Self {
+        Self { reader: RunReader::new(cache_bytes), storage: Arc::clone(storage) }
+    }
+
+    pub(super) fn find(&self, meta: &ObjectMeta, log: u64, at: u64) -> Result<Option<Hit>, RunError> {
+        find_waiting(&self.reader, self.storage.as_ref(), meta, LogId(log), Offset(at))
+    }
+
+    pub(super) fn find_in_run(&self, run: &[ObjectMeta], log: u64, at: u64) -> Result<Option<Hit>, RunError> {
+        for meta in run {
+            if let Some(hit) = self.find(meta, log, at)? {
+                return Ok(Some(hit));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Bytes of an entry, relative to its start and clipped to it.
+    pub(super) fn data(&self, hit: &Hit, range: Range<u64>) -> Result<Bytes, RunError> {
+        let Place::Data { at, .. } = hit.entry.place else { return Ok(Bytes::new()) };
+        let end = range.end.min(hit.entry.lengths.bytes());
+        let pages = Pages::around(&hit.map, at + range.start..at + end)?;
+        pages.checked(self.storage.read(pages.object(), pages.range.clone()).wait())
+    }
+}
+
 /// Writes one wrong byte into every object, at `at`.
 pub(super) struct Bent {
     pub(super) inner: Arc<dyn Storage>,

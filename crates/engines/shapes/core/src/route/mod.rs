@@ -1,0 +1,3 @@
+//! Which shapes a changed row may concern.
+
+pub mod matching;

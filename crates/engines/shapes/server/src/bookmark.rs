@@ -1,0 +1,91 @@
+//! What is noted of the source: which history it is, and how far it was told that it may forget.
+//!
+//! Postgres is told of a position only after that position is durable here. So a slot that begins later was moved by somebody else, and has
+//! skipped changes.
+
+use crate::format::note::SourceNote;
+use crate::store::{Store, StoreError};
+use parking_lot::Mutex;
+use thalweg_base::Lsn;
+use thalweg_shapes_model::history::{Anchor, SourceIdentity};
+
+#[derive(Debug, Default)]
+pub(crate) struct Bookmark(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    note: Option<SourceNote>,
+    /// Why the history that is noted cannot go on, if the stream has shown that.
+    broken: Option<String>,
+}
+
+impl Bookmark {
+    /// What a start found.
+    pub(crate) fn found(&self, note: Option<SourceNote>) {
+        self.0.lock().note = note;
+    }
+
+    pub(crate) fn note(&self) -> Option<SourceNote> {
+        self.0.lock().note.clone()
+    }
+
+    pub(crate) fn broken(&self) -> Option<String> {
+        self.0.lock().broken.clone()
+    }
+
+    /// The history that is noted cannot go on: the next connection begins another one.
+    pub(crate) fn break_off(&self, why: String) {
+        self.0.lock().broken = Some(why);
+    }
+
+    /// Another history begins: the slot has everything after `confirmed`. Durable when this returns.
+    pub(crate) fn begin(&self, store: &Store, identity: SourceIdentity, confirmed: u64) -> Result<(), StoreError> {
+        let note = SourceNote { identity, acknowledged: Some(confirmed), anchor: None };
+        self.put(store, note)?;
+        self.0.lock().broken = None;
+        Ok(())
+    }
+
+    /// The history goes on, perhaps by another name: on another timeline. Durable when this returns.
+    pub(crate) fn go_on(&self, store: &Store, identity: SourceIdentity, confirmed: u64) -> Result<(), StoreError> {
+        let known = self.note();
+        let before = known.as_ref().and_then(|note| note.acknowledged);
+        let anchor = known.as_ref().and_then(|note| note.anchor);
+        let note = SourceNote { identity, acknowledged: before.or(Some(confirmed)), anchor };
+        if known.as_ref() == Some(&note) { Ok(()) } else { self.put(store, note) }
+    }
+
+    fn put(&self, store: &Store, note: SourceNote) -> Result<(), StoreError> {
+        store.wait(store.put_source(&note)?)?;
+        self.0.lock().note = Some(note);
+        Ok(())
+    }
+
+    /// Postgres may be told of `position` when the returned frame is durable.
+    pub(crate) fn acknowledge(&self, store: &Store, position: u64, anchor: Option<Anchor>) -> Result<Lsn, StoreError> {
+        self.change(store, |note| (note.acknowledged, note.anchor) = (Some(position), anchor))
+    }
+
+    /// What the publication was when it was looked at last; empty: that does not matter.
+    pub(crate) fn publication(&self) -> String {
+        self.0.lock().note.as_ref().map(|note| note.identity.publication_version.clone()).unwrap_or_default()
+    }
+
+    /// The publication is this now.
+    pub(crate) fn set_publication(&self, store: &Store, version: &str) -> Result<(), StoreError> {
+        if self.publication() == version {
+            return Ok(());
+        }
+        self.change(store, |note| version.clone_into(&mut note.identity.publication_version)).map(drop)
+    }
+
+    fn change(&self, store: &Store, change: impl FnOnce(&mut SourceNote)) -> Result<Lsn, StoreError> {
+        let mut state = self.0.lock();
+        let Some(note) = &state.note else { return Ok(Lsn::ZERO) };
+        let mut note = note.clone();
+        change(&mut note);
+        let end = store.put_source(&note)?;
+        state.note = Some(note);
+        Ok(end)
+    }
+}

@@ -1,0 +1,233 @@
+//! Making a base: the rows of the newest one, and what has changed since.
+
+use super::pace::Pace;
+use super::write::Writer;
+use crate::engine::Engine;
+use crate::format::note::StoredBase;
+use crate::shape::Shape;
+use crate::store::StoreError;
+use std::hash::RandomState;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use thalweg_base::{LogId, Lsn};
+use thalweg_log::ReadError;
+use thalweg_shapes_core::compact::body::BodyError;
+use thalweg_shapes_core::compact::delta::{Delta, Part};
+use thalweg_shapes_core::state::bases::Base;
+use thalweg_shapes_core::state::entries::Entry;
+use thalweg_shapes_model::definition::LogMode;
+use thalweg_shapes_model::snapshot::PgSnapshot;
+
+/// Memory for changed rows. Of more, all is read several times, and each time a part of the keys is merged.
+const DELTA_BYTES_MAX: usize = 64 << 20;
+/// Parts of the keys, at most.
+const PARTS_MAX: u64 = 1 << 12;
+/// Bodies that lie together are read together up to this size.
+const READ_BYTES: u32 = 256 << 10;
+
+/// Why there is no new base.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MakeError {
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+impl MakeError {
+    /// Whether it can never go better.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, MakeError::Body(_) | MakeError::Read(ReadError::Corrupt { .. }))
+    }
+}
+
+/// A base that is not shown yet.
+pub(crate) struct Made {
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) base: Base,
+    /// When this is durable, it may be shown.
+    pub(crate) durable: Lsn,
+}
+
+/// What a base is made of.
+struct Source {
+    number: u32,
+    log: LogId,
+    /// Bytes of rows.
+    rows: u64,
+    snapshot: PgSnapshot,
+    entries: Vec<Entry>,
+}
+
+/// Makes the next base of a shape. `None`: there is nothing to merge, or nothing to merge it with.
+pub(crate) fn make(
+    engine: &Engine,
+    shape: &Arc<Shape>,
+    pace: &mut Pace,
+    delta_max: usize,
+) -> Result<Option<Made>, MakeError> {
+    let Some(source) = source(engine, shape) else { return Ok(None) };
+    let Some(end) = source.entries.last().map(Entry::offset) else { return Ok(None) };
+    let number = source.number + 1;
+    let stored = StoredBase { shape: shape.number, number, end, snapshot: None, chunks: Vec::new(), complete: false };
+    let log = engine.store.create_base(shape.handle, stored)?;
+    let written = write(engine, shape, &source, log, pace, delta_max);
+    let (snapshot, chunks, durable) = match written {
+        Ok(written) => written,
+        Err(error) => {
+            discard(engine, log);
+            return Err(error);
+        }
+    };
+    let base = Base { number, log, end, chunks, snapshot: Box::new(snapshot), shown_ms: 0 };
+    Ok(Some(Made { shape: Arc::clone(shape), base, durable }))
+}
+
+/// A base that nobody will see.
+pub(crate) fn discard(engine: &Engine, log: LogId) {
+    // What is left of it goes at the next start.
+    if let Err(error) = engine.store.delete_shape(&[log]) {
+        tracing::warn!(%error, "a base that was not finished cannot be deleted");
+    }
+}
+
+/// Shows a base that is durable. Not if the shape went meanwhile.
+pub(crate) fn show(engine: &Engine, made: Made) {
+    let Made { shape, mut base, .. } = made;
+    let log = base.log;
+    base.shown_ms = engine.now_ms();
+    let shown = {
+        let mut state = shape.lock();
+        let next = state.is_live() && state.newest() + 1 == base.number;
+        if next {
+            state.show(base);
+        }
+        next
+    };
+    if shown {
+        engine.counters.bases_made.fetch_add(1, Ordering::Relaxed);
+    } else {
+        discard(engine, log);
+    }
+}
+
+fn source(engine: &Engine, shape: &Shape) -> Option<Source> {
+    // Asked for first: what is before it, the shape has.
+    let processed = engine.positions.processed_lsn();
+    let state = shape.lock();
+    if !state.is_live() {
+        return None;
+    }
+    let number = state.newest();
+    let rows = state.rows(number)?;
+    Some(Source {
+        number,
+        log: rows.log?,
+        rows: rows.chunks.last().copied()?,
+        snapshot: rows.snapshot?.clone(),
+        entries: state.entries.between(rows.end, processed).to_vec(),
+    })
+}
+
+type Written = (PgSnapshot, Vec<u64>, Lsn);
+
+fn write(
+    engine: &Engine,
+    shape: &Shape,
+    source: &Source,
+    log: LogId,
+    pace: &mut Pace,
+    delta_max: usize,
+) -> Result<Written, MakeError> {
+    let mut writer = Writer::new(engine, log);
+    let lsn = source.entries.last().map_or(0, |entry| entry.lsn);
+    // Who wants changes only begins with nothing, now as ever.
+    if shape.family.log == LogMode::ChangesOnly {
+        let snapshot = PgSnapshot { lsn, ..source.snapshot.clone() };
+        let (chunks, durable) = writer.finish(&snapshot, pace)?;
+        return Ok((snapshot, chunks, durable));
+    }
+    let hasher = RandomState::new();
+    let (mut part, mut snapshot) = (Part::ALL, None);
+    while part.part < part.of {
+        let mut delta = Delta::new(hasher.clone(), part);
+        let fits = changes(engine, &source.entries, &mut delta, pace, |delta| {
+            part.part > 0 || part.of >= PARTS_MAX || delta.bytes() <= delta_max
+        })?;
+        if !fits {
+            part.of *= 2;
+            continue;
+        }
+        engine.store.each_rows(source.log, source.rows, &mut |rows| {
+            read(engine, rows.len(), pace)?;
+            let mut rest = rows;
+            // Few rows at a time, so that a chunk ends with the row that brings it to its size.
+            while !rest.is_empty() {
+                rest = delta.row(rest, &mut |row| writer.push(row))?;
+                if writer.is_full() {
+                    writer.flush(pace)?;
+                }
+            }
+            Ok::<_, MakeError>(())
+        })?;
+        let mut failed = None;
+        delta.rest(&mut |row| {
+            writer.push(row);
+            if writer.is_full() && failed.is_none() {
+                failed = writer.flush(pace).err();
+            }
+        })?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        snapshot.get_or_insert_with(|| delta.snapshot(&source.snapshot, lsn));
+        part.part += 1;
+    }
+    let snapshot = snapshot.unwrap_or_else(|| source.snapshot.clone());
+    let (chunks, durable) = writer.finish(&snapshot, pace)?;
+    Ok((snapshot, chunks, durable))
+}
+
+/// Reads all changes into `delta`, for as long as it `fits`.
+fn changes(
+    engine: &Engine,
+    entries: &[Entry],
+    delta: &mut Delta,
+    pace: &mut Pace,
+    fits: impl Fn(&Delta) -> bool,
+) -> Result<bool, MakeError> {
+    let mut rest = entries;
+    while let Some((first, mut others)) = rest.split_first() {
+        let mut len = first.len;
+        while let Some((next, after)) = others.split_first()
+            && next.at == first.at + u64::from(len)
+            && len < READ_BYTES
+        {
+            (len, others) = (len.saturating_add(next.len), after);
+        }
+        let bodies = engine.sources().bodies(first.at..first.at + u64::from(len))?;
+        read(engine, len as usize, pace)?;
+        delta.changes(&bodies)?;
+        if !fits(delta) {
+            return Ok(false);
+        }
+        rest = others;
+    }
+    Ok(true)
+}
+
+/// So much was read.
+fn read(engine: &Engine, bytes: usize, pace: &mut Pace) -> Result<(), MakeError> {
+    engine.counters.compact_read.fetch_add(bytes as u64, Ordering::Relaxed);
+    pace.spend(bytes, || engine.stopping());
+    if engine.stopping() { Err(MakeError::Stopping) } else { Ok(()) }
+}
+
+/// As many changed rows as are held at a time.
+pub(crate) const fn delta_max() -> usize {
+    DELTA_BYTES_MAX
+}

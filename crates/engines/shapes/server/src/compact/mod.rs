@@ -1,0 +1,212 @@
+//! Keeps shapes' logs short: makes new bases in the background, and gives up what only old ones need.
+//!
+//! A base is shown when it is durable; from then on it answers who begins. What came before it stays for a while, for those who began
+//! with an older one or have been away. Then it goes in this order: nobody is answered from it any more (409), its logs are deleted,
+//! the shape forgets the changes, and the change log is cut where no shape needs it. A crash after any of these brings back at most
+//! what was still deletable.
+
+mod make;
+mod pace;
+#[cfg(test)]
+mod tests;
+mod write;
+
+#[cfg(test)]
+pub(crate) use thalweg_shapes_core::compact::delta::merged;
+
+use crate::engine::Engine;
+use crate::shape::{Chunks, Shape, State};
+use crate::store::StoreError;
+use make::{Made, MakeError};
+use pace::Pace;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use thalweg_shapes_core::compact::body::BodyError;
+use thalweg_shapes_core::compact::plan::{Facts, Limits, Urgency};
+use thalweg_shapes_model::name::Name;
+
+/// How often it is looked whether there is something to do.
+const TICK: Duration = Duration::from_millis(100);
+/// Bases that wait together until they are durable.
+const TOGETHER: usize = 64;
+/// A shape whose base could not be made is left alone for this long.
+const REST_MS: u64 = 60_000;
+/// What can wait waits behind this many others, until it is looked for again.
+const QUEUE_MAX: usize = 10_000;
+/// Bases of one shape during the time that they are kept, at most about this many.
+const BASES_MAX: u64 = 32;
+
+/// What the background has to do.
+#[derive(Default)]
+pub(crate) struct Compactor {
+    /// The most urgent comes last.
+    queue: Mutex<Vec<(Urgency, Arc<Shape>)>>,
+    /// Shapes that are left alone, and until when.
+    resting: Mutex<HashMap<Name, u64>>,
+    /// Whoever deletes logs of a shape holds it, so that no log is deleted twice.
+    pub(crate) deleting: Mutex<()>,
+}
+
+/// What a look at a shape for [`Engine::look_after`] comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Where the oldest body lies that is still held.
+    pub(crate) held: Option<u64>,
+    /// The same, if only the newest base is kept.
+    pub(crate) needed: Option<u64>,
+    /// There are bases that may go.
+    pub(crate) may_leave: bool,
+}
+
+impl Engine {
+    /// Notes what should be done for a shape; what it holds of the change log.
+    pub(crate) fn consider(
+        &self,
+        shape: &Arc<Shape>,
+        limits: &Limits,
+        found: &mut Vec<(Urgency, Arc<Shape>)>,
+    ) -> Standing {
+        let (standing, facts) = {
+            let state = shape.lock();
+            (self.standing(&state, limits.now_ms), state.is_live().then(|| facts(&state)))
+        };
+        if let Some(urgency) = facts.and_then(|facts| limits.urgency(&facts))
+            && self.compactor.resting.lock().get(&shape.handle).is_none_or(|until| limits.now_ms >= *until)
+        {
+            found.push((urgency, Arc::clone(shape)));
+        }
+        standing
+    }
+
+    fn standing(&self, state: &State, now_ms: u64) -> Standing {
+        let keep_before = now_ms.checked_sub(self.config.log_keep_ms);
+        Standing {
+            held: state.oldest_body(),
+            needed: state.oldest_needed(),
+            may_leave: match (&state.bases, keep_before) {
+                (Some(bases), Some(before)) => bases.may_leave(before),
+                _ => false,
+            },
+        }
+    }
+
+    /// What is worth doing now. `pressed_before`: changes before this place must not be needed any more.
+    pub(crate) fn limits(&self, pressed_before: u64) -> Limits {
+        Limits {
+            bytes_min: self.config.compact_bytes,
+            pressed_before,
+            every_ms: self.config.log_keep_ms / BASES_MAX,
+            now_ms: self.now_ms(),
+        }
+    }
+
+    /// What was found takes the place of what was found before.
+    pub(crate) fn want(&self, mut found: Vec<(Urgency, Arc<Shape>)>) {
+        found.sort_unstable_by_key(|(urgency, _)| *urgency);
+        if found.len() > QUEUE_MAX {
+            found.drain(..found.len() - QUEUE_MAX);
+        }
+        *self.compactor.queue.lock() = found;
+    }
+
+    /// Gives up the bases of a shape that had a newer one at `before_ms`, and the changes that only they need.
+    pub(crate) fn release(&self, shape: &Shape, before_ms: u64) -> Result<(), StoreError> {
+        let _deleting = self.compactor.deleting.lock();
+        let (first, leaving) = {
+            let mut state = shape.lock();
+            let log = state.log;
+            let Some(bases) = &mut state.bases else { return Ok(()) };
+            let leaving = bases.leave(before_ms);
+            if leaving.first {
+                state.chunks = Chunks::default();
+            }
+            (log.filter(|_| leaving.first), leaving)
+        };
+        if first.is_some() || !leaving.logs.is_empty() {
+            // What only the snapshot's rows referred to goes with them.
+            let joint = if first.is_some() { self.joint.let_go(shape.number) } else { Vec::new() };
+            let logs = [&leaving.logs[..], &joint].concat();
+            self.store.delete_bases(first, &logs).inspect_err(|_| self.joint.give_back(joint))?;
+        }
+        let mut state = shape.lock();
+        if let Some(bases) = &mut state.bases {
+            bases.left(&leaving);
+        }
+        state.cut();
+        Ok(())
+    }
+}
+
+fn facts(state: &State) -> Facts {
+    let newest = state.newest();
+    let rows = state.rows(newest).and_then(|rows| rows.chunks.last().copied()).unwrap_or(0);
+    Facts {
+        rows,
+        since: state.since(),
+        oldest: state.oldest_needed(),
+        joined: state.joined,
+        shown_ms: state.bases.as_ref().map(|bases| bases.newest().shown_ms),
+    }
+}
+
+/// Runs until the engine stops.
+pub(crate) fn run(engine: &Arc<Engine>) {
+    let mut pace = Pace::new();
+    let mut made: Vec<Made> = Vec::new();
+    while !engine.stopping() {
+        if !step(engine, &mut pace, &mut made) {
+            std::thread::sleep(TICK);
+        }
+    }
+}
+
+/// Does the most urgent; whether there was anything to do.
+fn step(engine: &Engine, pace: &mut Pace, made: &mut Vec<Made>) -> bool {
+    let next = engine.compactor.queue.lock().pop();
+    let Some((urgency, shape)) = next else {
+        show_all(engine, made);
+        return false;
+    };
+    pace.pressed(matches!(urgency, Urgency::Pressed(_)));
+    // It may have been done since it was noted.
+    if !made.iter().any(|made| made.shape.number == shape.number) {
+        match make::make(engine, &shape, pace, make::delta_max()) {
+            Ok(one) => made.extend(one),
+            Err(MakeError::Stopping) => {}
+            Err(error) => rest(engine, &shape, &error),
+        }
+    }
+    if made.len() >= TOGETHER {
+        show_all(engine, made);
+    }
+    true
+}
+
+/// Waits until bases are durable, and shows them.
+fn show_all(engine: &Engine, made: &mut Vec<Made>) {
+    let Some(durable) = made.iter().map(|made| made.durable).max() else { return };
+    match engine.store.wait(durable) {
+        Ok(()) => made.drain(..).for_each(|made| make::show(engine, made)),
+        // The journal is at its end; the next start sees what there is.
+        Err(error) => {
+            tracing::error!(%error, "new bases cannot be made durable");
+            made.clear();
+        }
+    }
+}
+
+fn rest(engine: &Engine, shape: &Shape, error: &MakeError) {
+    let until = if error.is_final() { u64::MAX } else { engine.now_ms() + REST_MS };
+    let mut resting = engine.compactor.resting.lock();
+    let known = engine.registry.read();
+    if known.by_name(shape.handle).is_none() {
+        return;
+    }
+    resting.retain(|name, _| known.by_name(*name).is_some());
+    let new = resting.insert(shape.handle, until).is_none();
+    if !matches!(error, MakeError::Body(BodyError::NotRows)) && new {
+        tracing::warn!(handle = %shape.handle, %error, "a shape's log cannot be merged");
+    }
+}

@@ -1,0 +1,224 @@
+//! What a registered shape costs in memory, and how long a start takes that finds many.
+//!
+//! `SHAPES=1000000 cargo test -p thalweg-shapes --release -- --ignored --nocapture footprint::measured`
+//!
+//! Nothing of Postgres is in it: the kernel unit is filled as [`crate::make`] does it, and what is measured is the growth of a process
+//! that opens it again, with the server's allocator. So each measurement is a process of its own.
+
+use crate::engine::{Engine, ShapesConfig};
+use crate::format::note::{ShapeNote, Stored};
+use crate::shape::{Phase, Shape, State};
+use crate::store::Store;
+use crate::unit;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Instant;
+use thalweg_base::Millis;
+use thalweg_log::{Lengths, When};
+use thalweg_shapes_model::definition::{Condition, Definition, Identity};
+use thalweg_shapes_model::family::Family;
+use thalweg_shapes_model::predicate;
+use thalweg_shapes_model::snapshot::PgSnapshot;
+use thalweg_shapes_model::table::Table;
+use thalweg_shapes_model::table::sample::{self, INT4, TEXT, column};
+
+/// What a shape may cost, in bytes.
+const EACH_MAX: usize = 700;
+
+/// Bytes of memory that this process has from the system.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+pub(crate) fn config() -> ShapesConfig {
+    let database: thalweg_wire::pg::Config = "postgres://u@127.0.0.1:1/d".parse().unwrap();
+    ShapesConfig {
+        query_database: database.clone(),
+        database,
+        secret: None,
+        http: crate::Settings::default(),
+        shapes_max: usize::MAX,
+        log_bytes_max: u64::MAX,
+        log_keep_ms: u64::MAX,
+        compact_bytes: u64::MAX,
+        connections: 1,
+        stream_id: "default".into(),
+        manual_publishing: false,
+        temporary_slot: false,
+        failover_slot: false,
+        database_idle: std::time::Duration::ZERO,
+        ephemeral: false,
+        spill: PathBuf::new(),
+        hot_bytes: 1 << 20,
+        io_threads: 1,
+        unsent_bytes_max: 1 << 30,
+    }
+}
+
+fn table() -> Table {
+    let columns = vec![
+        column("id", (20, "int8"), Some(0)),
+        column("project", INT4, None),
+        column("name", TEXT, None),
+        column("done", (16, "bool"), None),
+        column("at", (1184, "timestamptz"), None),
+    ];
+    Table { oid: 16400, ..sample::table("items", columns) }
+}
+
+fn definition(n: u64) -> Definition {
+    Definition { where_sql: Some(format!("id = {}", 100_000 + n)), ..Definition::of_table("public", "items") }
+}
+
+fn engine(folder: &Path) -> Arc<Engine> {
+    Arc::new(Engine::new(config(), Store::open(unit::open(folder)).unwrap()))
+}
+
+/// Waits until everything is durable, and settles it.
+fn settle(engine: &Engine, now: u64) {
+    let logs = engine.store.logs();
+    engine.store.wait(logs.journal().end()).unwrap();
+    while logs.settle(Millis(now), When::Now).unwrap() {}
+    logs.settle(Millis(now + 10_000), When::Due).unwrap();
+}
+
+/// Makes shapes without rows, as they are while the server runs.
+fn fill(engine: &Engine, numbers: Range<u64>) {
+    let (table, snapshot) = (Arc::new(table()), PgSnapshot { lsn: 1 << 30, ..("1000:1000:".parse().unwrap()) });
+    engine.store.put_table(&table).unwrap();
+    let selected: Vec<usize> = (0..table.columns.len()).collect();
+    for n in numbers.clone() {
+        let (number, definition) = (engine.ids.new_number(), definition(n));
+        let identity = Identity::of(&n.to_le_bytes());
+        let handle = engine.ids.new_handle(identity, 1_700_000_000_000_000);
+        let stored = Stored {
+            number,
+            table: table.oid,
+            definition: definition.clone(),
+            identity,
+            snapshot: None,
+            chunks: Vec::new(),
+            complete: false,
+            rows_gone: false,
+        };
+        let (log, _) = engine.store.create_shape(handle, &stored, None).unwrap();
+        for note in [ShapeNote::SnapshotTaken(snapshot.clone()), ShapeNote::ChunkEnd(0), ShapeNote::Complete] {
+            engine.store.write_shape(log, Some(&note), b"", &Lengths::default()).unwrap();
+        }
+        let header = thalweg_shapes_core::encode::schema::header(&table, &selected);
+        let family = engine.families.share(Family::of(&definition, table.oid, header));
+        let mut state = State::default();
+        (state.phase, state.log) = (Phase::Live, Some(log));
+        state.snapshot_taken(engine.shared_snapshot(&snapshot), 1000);
+        state.chunks.push(0);
+        let shape = Shape::new(number, handle, family, Condition::of(&definition), identity, state);
+        let (shape, sql) = (Arc::new(shape), definition.where_sql.unwrap());
+        let predicate = predicate::parse(&sql, &[], &table).unwrap();
+        engine.registry.write().insert(Arc::clone(&shape));
+        let slot = engine.router.lock().insert(Arc::clone(&shape), &table, &selected, Some(Arc::new(predicate)));
+        shape.lock().slot = Some(slot);
+        if n % 5000 == 4999 {
+            settle(engine, n);
+        }
+    }
+    settle(engine, numbers.end);
+}
+
+/// In a process of its own: opens a unit again, and says what that took.
+#[test]
+#[ignore = "a part of others"]
+fn opened_again() {
+    let Some(folder) = std::env::var_os("FOOTPRINT_FOLDER") else { return };
+    let (before, began) = (resident(), Instant::now());
+    let engine = engine(Path::new(&folder));
+    let kernel = (resident(), began.elapsed());
+    let recovered = engine.recover().unwrap();
+    let whole = (resident(), began.elapsed());
+    let shapes = recovered.shapes.max(1);
+    let each = |bytes: usize| bytes.saturating_sub(before) / shapes;
+    println!(
+        "shapes={} bytes={} each={} kernel={} ms={} kernel_ms={}",
+        recovered.shapes,
+        whole.0.saturating_sub(before),
+        each(whole.0),
+        each(kernel.0),
+        whole.1.as_millis(),
+        kernel.1.as_millis()
+    );
+    assert_found(&engine, recovered.shapes as u64);
+}
+
+/// In a process of its own: makes shapes as they are while the server runs.
+#[test]
+#[ignore = "a part of others"]
+fn made() {
+    let Some(folder) = std::env::var_os("FOOTPRINT_FOLDER") else { return };
+    let count: u64 = std::env::var("SHAPES").unwrap().parse().unwrap();
+    let engine = engine(Path::new(&folder));
+    // Buffers and tables that every server has.
+    let some = count / 8;
+    fill(&engine, 0..some);
+    let (before, began) = (resident(), Instant::now());
+    fill(&engine, some..count);
+    let each = resident().saturating_sub(before) / (count - some) as usize;
+    println!("shapes={count} each={each} base={before} ms={}", began.elapsed().as_millis());
+    assert_found(&engine, count);
+}
+
+fn assert_found(engine: &Engine, count: u64) {
+    let row: [Option<&[u8]>; 5] =
+        [Some(b"100007"), Some(b"1"), Some(b"n"), Some(b"t"), Some(b"2024-01-01 00:00:00+00")];
+    let began = Instant::now();
+    let slots = engine.router.lock().slots_of(16400, &row);
+    let took = began.elapsed();
+    assert_eq!(slots.len(), 1, "of {count} shapes one has the row");
+    let router = engine.router.lock();
+    assert_eq!(router.shape(slots[0]).unwrap().condition.where_sql(), Some("id = 100007"));
+    println!("found in {took:?}");
+}
+
+/// What a part says in a process of its own.
+fn apart(part: &str, folder: &Path, count: u64) -> std::collections::HashMap<String, usize> {
+    let part = format!("footprint::{part}");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", &part, "--ignored", "--nocapture"]);
+    // Whatever is free goes back to the system at once: it is not what shapes need.
+    let command = command.env("FOOTPRINT_FOLDER", folder).env("SHAPES", count.to_string());
+    let out = command.env("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0").output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
+    eprintln!(
+        "{part}: {}",
+        text.lines().filter(|line| line.contains('=') || line.contains("found")).collect::<Vec<_>>().join("; ")
+    );
+    text.split_whitespace()
+        .filter_map(|word| word.split_once('='))
+        .filter_map(|(name, n)| Some((name.into(), n.parse().ok()?)))
+        .collect()
+}
+
+#[test]
+fn a_registered_shape_costs_at_most_700_bytes() {
+    let (some, count) = (2_500, 20_000);
+    let (few, many) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    apart("made", few.path(), some);
+    let made = apart("made", many.path(), count);
+    assert!(made["each"] <= EACH_MAX, "{made:?}");
+    // Without what every server has.
+    let [few, many] = [few, many].map(|folder| apart("opened_again", folder.path(), 0));
+    let each = (many["bytes"] - few["bytes"]) / (many["shapes"] - few["shapes"]);
+    assert_eq!((few["shapes"], many["shapes"]), (some as usize, count as usize));
+    assert!(each <= EACH_MAX, "{each} bytes: {few:?} {many:?}");
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn measured() {
+    let count: u64 = std::env::var("SHAPES").map_or(100_000, |count| count.parse().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    apart("made", folder.path(), count);
+    (0..3).for_each(|_| drop(apart("opened_again", folder.path(), count)));
+}

@@ -1,0 +1,169 @@
+//! How far the changes that were applied are behind Postgres's log.
+//!
+//! The replication stream does not say where the log ends: its positions are those of what was sent. So Postgres is asked now and then,
+//! on a connection of its own, which also tells of a server whose queue for queries is full.
+
+use crate::engine::Engine;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thalweg_shapes_model::health::Health;
+use thalweg_shapes_source::error::SourceError;
+use thalweg_shapes_source::session::Session;
+use thalweg_wire::pg::{Lsn, quote_literal};
+
+/// Between two questions.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Before a connection that failed is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+/// How long an answer may take; also how long a stop may have to wait for one.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Ends of the log that are remembered with their times; beyond that every second one is forgotten.
+const MARKS_MAX: usize = 1024;
+
+/// What is not applied yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Behind {
+    /// Of the log as it was when Postgres was asked last.
+    pub(crate) bytes: u64,
+    /// Since when the oldest part is known that is not applied.
+    pub(crate) age: Duration,
+    /// Bytes of the log that Postgres keeps for the replication slot.
+    pub(crate) kept_bytes: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Lag(Mutex<Marks>);
+
+#[derive(Default)]
+struct Marks {
+    /// Ends of the log that were not applied when they were heard of, oldest first.
+    open: VecDeque<(u64, Instant)>,
+    end: u64,
+    kept_bytes: u64,
+}
+
+impl Lag {
+    /// Another history begins.
+    pub(crate) fn forget(&self) {
+        *self.0.lock() = Marks::default();
+    }
+
+    /// The log ended at `end`.
+    fn heard(&self, end: u64, kept_bytes: u64, processed: u64, now: Instant) {
+        let mut marks = self.0.lock();
+        (marks.end, marks.kept_bytes) = (end, kept_bytes);
+        if end > processed + 1 && marks.open.back().is_none_or(|(last, _)| *last < end) {
+            if marks.open.len() >= MARKS_MAX {
+                let mut odd = false;
+                marks.open.retain(|_| {
+                    odd = !odd;
+                    odd
+                });
+            }
+            marks.open.push_back((end, now));
+        }
+    }
+
+    /// `processed`: every transaction that commits at or before it was applied.
+    pub(crate) fn behind(&self, processed: u64, now: Instant) -> Behind {
+        let mut marks = self.0.lock();
+        while marks.open.pop_front_if(|(end, _)| *end <= processed + 1).is_some() {}
+        Behind {
+            // Nothing was followed yet: there is nothing to be behind of.
+            bytes: if processed == 0 { 0 } else { marks.end.saturating_sub(processed + 1) },
+            age: marks.open.front().map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since)),
+            kept_bytes: marks.kept_bytes,
+        }
+    }
+}
+
+/// Asks until the engine stops.
+pub(crate) fn run(engine: &Arc<Engine>) {
+    let mut session = None;
+    while !engine.stopping() {
+        let answer = ask(engine, &mut session);
+        let pause = match answer {
+            Ok((end, kept)) => {
+                engine.lag.heard(end, kept, engine.positions.processed_lsn(), Instant::now());
+                ASK_EVERY
+            }
+            Err(error) => {
+                // Who follows the stream says aloud that Postgres is not there.
+                tracing::debug!(%error, "Postgres does not say where its log ends");
+                session = None;
+                RETRY_AFTER
+            }
+        };
+        let until = Instant::now() + pause;
+        while Instant::now() < until && !engine.stopping() {
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum AskError {
+    #[error("no changes are followed yet")]
+    NotFollowing,
+    #[error(transparent)]
+    Postgres(#[from] SourceError),
+    #[error("the answer is no position")]
+    Answer,
+}
+
+/// Where the log ends, and how much of it is kept for the slot of the name that follows.
+const POSITIONS: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn(), \
+    (SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), s.restart_lsn)::pg_catalog.int8 \
+    FROM pg_catalog.pg_replication_slots s WHERE s.slot_name OPERATOR(pg_catalog.=) ";
+
+fn ask(engine: &Engine, session: &mut Option<Session>) -> Result<(u64, u64), AskError> {
+    // A database that cannot be reached is tried by who follows it, at its own pace.
+    if engine.health() != Health::Active {
+        return Err(AskError::NotFollowing);
+    }
+    let session = match session {
+        Some(session) => session,
+        None => {
+            let connected = engine.queries.patient(PATIENCE).connect();
+            session.insert(connected.map_err(SourceError::from)?)
+        }
+    };
+    let answer = session.ask(&format!("{POSITIONS}{})", quote_literal(&engine.config.slot())));
+    let answer = answer.map_err(SourceError::from)?;
+    let row = answer.row(0).ok_or(AskError::Answer)?;
+    let end: Lsn = row.get(0).and_then(|text| text.parse().ok()).ok_or(AskError::Answer)?;
+    Ok((end.0, row.get(1).and_then(|text| text.parse().ok()).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lag_is_the_age_of_the_oldest_part_that_is_not_applied() {
+        let (lag, start) = (Lag::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        lag.heard(100, 7, 99, at(0));
+        assert_eq!(lag.behind(99, at(1)), Behind { bytes: 0, age: Duration::ZERO, kept_bytes: 7 });
+        lag.heard(200, 107, 99, at(2));
+        lag.heard(300, 207, 99, at(3));
+        assert_eq!(lag.behind(99, at(5)), Behind { bytes: 200, age: Duration::from_secs(3), kept_bytes: 207 });
+        assert_eq!(lag.behind(250, at(5)), Behind { bytes: 49, age: Duration::from_secs(2), kept_bytes: 207 });
+        assert_eq!(lag.behind(299, at(9)).age, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_long_standstill_is_remembered_from_its_beginning() {
+        let (lag, start) = (Lag::default(), Instant::now());
+        for n in 0..10 * MARKS_MAX as u64 {
+            lag.heard(100 + n, 0, 50, start + Duration::from_secs(n));
+        }
+        let marks = lag.0.lock().open.len();
+        assert!(marks <= MARKS_MAX, "{marks}");
+        let seconds = 10 * MARKS_MAX as u64;
+        assert_eq!(lag.behind(50, start + Duration::from_secs(seconds)).age, Duration::from_secs(seconds));
+    }
+}

@@ -1,0 +1,62 @@
+//! Live subsets of a Postgres database: Electric's HTTP API on the kernel.
+//!
+//! `thalweg-shapes-core` decides, [`mod@format`] writes bytes, `serve` speaks HTTP; `thalweg-shapes-source` speaks to Postgres, and
+//! `thalweg-shapes-model` has the values that all know. `../README.md` has the way of a change, the states of a shape, the invariants
+//! and the failure cases.
+
+mod acknowledge;
+mod applier;
+mod bookmark;
+mod compact;
+mod costly;
+#[cfg(test)]
+mod database;
+mod engine;
+mod explain;
+mod follow;
+#[cfg(test)]
+mod footprint;
+pub mod format;
+mod hot;
+mod idle;
+mod joint;
+mod kept;
+mod lag;
+mod leave;
+mod make;
+mod marks;
+mod partitions;
+mod positions;
+mod read;
+mod recover;
+mod registry;
+mod router;
+mod serve;
+mod shape;
+mod shapes;
+pub mod state;
+#[cfg(test)]
+mod storage_cost;
+mod store;
+mod stuck;
+mod subquery;
+#[cfg(test)]
+mod unit;
+mod view;
+mod watch;
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+pub use engine::ShapesConfig;
+pub use explain::Explanation;
+pub use format::note::LogState;
+#[doc(hidden)]
+pub use format::note::fuzz_log_state;
+pub use serve::settings::Settings;
+pub use serve::{Beyond, Denied, Grant, Granted, Grants, ShapesService};
+pub use shapes::{OpenError, Shapes, ShapesStats};
+pub use store::StoreError;
+pub use thalweg_shapes_model::health::Health;
+pub use view::ShapeView;

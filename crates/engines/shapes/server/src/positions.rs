@@ -1,0 +1,61 @@
+//! How far changes have come, in Postgres's log and in the change log. Positions of Postgres's log are of one history.
+
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use thalweg_shapes_model::history::Anchor;
+
+#[derive(Debug, Default)]
+pub(crate) struct Positions {
+    /// Every transaction that commits at or before this LSN was applied.
+    processed: AtomicU64,
+    /// The last transaction that the change log has.
+    applied: AtomicU64,
+    /// The last transaction that the stream has brought.
+    anchor: Mutex<Option<Anchor>>,
+    /// Bodies before this place in the change log were published.
+    published: AtomicU64,
+}
+
+impl Positions {
+    /// Everything that commits at or before `lsn` was applied.
+    pub(crate) fn processed(&self, lsn: u64) {
+        self.processed.fetch_max(lsn, Ordering::AcqRel);
+    }
+
+    /// Ask before the shape: then what it says is true of what the shape is found to have.
+    pub(crate) fn processed_lsn(&self) -> u64 {
+        self.processed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_applied(&self, lsn: u64) {
+        self.applied.fetch_max(lsn, Ordering::Relaxed);
+    }
+
+    pub(crate) fn anchor(&self) -> Option<Anchor> {
+        *self.anchor.lock()
+    }
+
+    pub(crate) fn set_anchor(&self, anchor: Option<Anchor>) {
+        *self.anchor.lock() = anchor;
+    }
+
+    /// Another history begins, where these positions mean nothing.
+    pub(crate) fn forget(&self) {
+        self.processed.store(0, Ordering::Release);
+        self.applied.store(0, Ordering::Relaxed);
+        self.set_anchor(None);
+    }
+
+    /// Bodies before this place in the change log belong to entries of shapes, or to nobody.
+    pub(crate) fn published(&self) -> u64 {
+        self.published.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_published(&self, bodies: u64) {
+        self.published.store(bodies, Ordering::Release);
+    }
+}

@@ -1,0 +1,257 @@
+//! Every shape by its names: its handle, what it selects, and what was asked for in these very words.
+
+use crate::shape::Shape;
+use hashbrown::HashTable;
+use quick_cache::sync::Cache;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use thalweg_shapes_core::request::params;
+use thalweg_shapes_model::definition::Identity;
+use thalweg_shapes_model::name::Name;
+
+/// How many words are remembered for shapes that were made in other words.
+const OTHER_WORDS: usize = 64 << 10;
+
+/// The shapes that answer requests. Each is found by the words that it was made in, for as long as it lives.
+pub(crate) struct Registry {
+    hasher: RandomState,
+    second: RandomState,
+    shapes: Vec<Option<Arc<Shape>>>,
+    /// Places in `shapes` that are free.
+    free: Vec<u32>,
+    by_handle: Places,
+    by_identity: Places,
+    by_words: Places,
+    /// Other words, hashed twice, to the place and the number of a shape. Wrong only if two of 2^128 meet: the seeds are this process's
+    /// own, so nobody can look for such a pair.
+    other_words: Cache<u128, (u32, u64)>,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::new(),
+            second: RandomState::new(),
+            shapes: Vec::new(),
+            free: Vec::new(),
+            by_handle: Places::default(),
+            by_identity: Places::default(),
+            by_words: Places::default(),
+            other_words: Cache::new(OTHER_WORDS),
+        }
+    }
+}
+
+impl Registry {
+    pub(crate) fn len(&self) -> usize {
+        self.shapes.len() - self.free.len()
+    }
+
+    fn shape(&self, place: u32) -> Option<&Arc<Shape>> {
+        self.shapes.get(place as usize)?.as_ref()
+    }
+
+    pub(crate) fn by_handle(&self, handle: &str) -> Option<&Arc<Shape>> {
+        self.by_name(handle.parse().ok()?)
+    }
+
+    pub(crate) fn by_name(&self, name: Name) -> Option<&Arc<Shape>> {
+        self.find(&self.by_handle, self.hasher.hash_one(name), |shape| shape.handle == name)
+    }
+
+    /// The shape that selects this.
+    pub(crate) fn by_identity(&self, identity: Identity) -> Option<&Arc<Shape>> {
+        self.find(&self.by_identity, self.hasher.hash_one(identity), |shape| shape.identity == identity)
+    }
+
+    /// The shape that was asked for in these words.
+    pub(crate) fn by_words(&self, words: &[u8]) -> Option<&Arc<Shape>> {
+        let hash = self.hasher.hash_one(words);
+        self.find(&self.by_words, hash, |shape| own_words(shape) == words).or_else(|| {
+            let (place, number) = self.other_words.get(&self.twice(hash, words))?;
+            self.at(place, number)
+        })
+    }
+
+    /// The shape at a place of [`Registry::places`], if it is still there.
+    pub(crate) fn at(&self, place: u32, number: u64) -> Option<&Arc<Shape>> {
+        self.shape(place).filter(|shape| shape.number == number)
+    }
+
+    fn find(&self, places: &Places, hash: u64, is: impl Fn(&Shape) -> bool) -> Option<&Arc<Shape>> {
+        self.shape(places.find(hash, |place| self.shape(place).is_some_and(|shape| is(shape)))?)
+    }
+
+    fn twice(&self, hash: u64, words: &[u8]) -> u128 {
+        u128::from(hash) << 64 | u128::from(self.second.hash_one(words))
+    }
+
+    /// Remembers that these words mean this shape.
+    pub(crate) fn learn(&self, words: &[u8], shape: &Shape) {
+        let hash = self.hasher.hash_one(words);
+        if self.find(&self.by_words, hash, |known| known.number == shape.number && own_words(known) == words).is_some()
+        {
+            return;
+        }
+        let handle = self.hasher.hash_one(shape.handle);
+        let is = |place| self.at(place, shape.number).is_some();
+        if let Some(place) = self.by_handle.find(handle, is) {
+            self.other_words.insert(self.twice(hash, words), (place, shape.number));
+        }
+    }
+
+    pub(crate) fn insert(&mut self, shape: Arc<Shape>) {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.shapes.push(None);
+            u32::try_from(self.shapes.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.by_handle.insert(self.hasher.hash_one(shape.handle), place);
+        self.by_identity.insert(self.hasher.hash_one(shape.identity), place);
+        self.by_words.insert(self.hasher.hash_one(&own_words(&shape)[..]), place);
+        self.shapes[place as usize] = Some(shape);
+    }
+
+    /// Makes room for so many shapes more.
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.shapes.reserve(count);
+        [&mut self.by_handle, &mut self.by_identity, &mut self.by_words].into_iter().for_each(|p| p.reserve(count));
+    }
+
+    /// Takes a shape out; whether it was in.
+    pub(crate) fn remove(&mut self, shape: &Shape) -> bool {
+        let handle = self.hasher.hash_one(shape.handle);
+        let Some(place) = self.by_handle.find(handle, |place| self.at(place, shape.number).is_some()) else {
+            return false;
+        };
+        self.by_handle.remove(handle, place);
+        self.by_identity.remove(self.hasher.hash_one(shape.identity), place);
+        self.by_words.remove(self.hasher.hash_one(&own_words(shape)[..]), place);
+        self.shapes[place as usize] = None;
+        self.free.push(place);
+        true
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Shape>> {
+        self.shapes.iter().flatten()
+    }
+
+    /// Every shape with its place.
+    pub(crate) fn places(&self) -> impl Iterator<Item = (u32, &Arc<Shape>)> {
+        (0..).zip(&self.shapes).filter_map(|(place, shape)| Some((place, shape.as_ref()?)))
+    }
+}
+
+/// The words in which a shape was made. They are put together again each time: keeping them would cost more.
+fn own_words(shape: &Shape) -> Vec<u8> {
+    params::Shape::of(&shape.family, &shape.condition).key()
+}
+
+/// How many tables there are of one kind: one grows at a time, and while it does everybody waits.
+const TABLES: usize = 64;
+
+/// Places of shapes by half a hash. The other half chooses the table, so that a table grows without looking at its shapes.
+struct Places(Box<[HashTable<(u32, u32)>]>);
+
+impl Default for Places {
+    fn default() -> Self {
+        Self((0..TABLES).map(|_| HashTable::new()).collect())
+    }
+}
+
+fn half(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
+/// A hash of the half, for the table.
+fn spread(half: u32) -> u64 {
+    u64::from(half).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Places {
+    fn find(&self, hash: u64, is: impl Fn(u32) -> bool) -> Option<u32> {
+        let half = half(hash);
+        let found = self.0[hash as usize % TABLES].find(spread(half), |(known, place)| *known == half && is(*place));
+        found.map(|(_, place)| *place)
+    }
+
+    fn reserve(&mut self, count: usize) {
+        self.0.iter_mut().for_each(|table| table.reserve(count / TABLES, |(half, _)| spread(*half)));
+    }
+
+    fn insert(&mut self, hash: u64, place: u32) {
+        let half = half(hash);
+        self.0[hash as usize % TABLES].insert_unique(spread(half), (half, place), |(half, _)| spread(*half));
+    }
+
+    fn remove(&mut self, hash: u64, place: u32) {
+        let half = half(hash);
+        if let Ok(found) = self.0[hash as usize % TABLES].find_entry(spread(half), |known| *known == (half, place)) {
+            found.remove();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::{State, sample_of};
+    use thalweg_shapes_model::definition::Definition;
+
+    fn shape(number: u64, clause: &str) -> Arc<Shape> {
+        let definition = Definition { where_sql: Some(clause.into()), ..Definition::of_table("public", "t") };
+        Arc::new(sample_of(number, &definition, State::default()))
+    }
+
+    fn words(clause: &str) -> Vec<u8> {
+        own_words(&shape(0, clause))
+    }
+
+    #[test]
+    fn a_shape_is_found_by_each_of_its_names_until_it_is_removed() {
+        let mut registry = Registry::default();
+        let (a, b) = (shape(1, "a"), shape(2, "b"));
+        registry.insert(Arc::clone(&a));
+        registry.insert(Arc::clone(&b));
+        registry.learn(&words("(a)"), &a);
+        let number = |found: Option<&Arc<Shape>>| found.map(|shape| shape.number);
+        assert_eq!(number(registry.by_handle("1-1")), Some(1));
+        assert_eq!(number(registry.by_handle("1-2")), None);
+        assert_eq!(number(registry.by_identity(b.identity)), Some(2));
+        assert_eq!(number(registry.by_words(&words("a"))), Some(1));
+        assert_eq!(number(registry.by_words(&words("(a)"))), Some(1));
+        assert_eq!(number(registry.by_words(&words("c"))), None);
+        assert!(registry.remove(&a));
+        assert!(!registry.remove(&a));
+        assert_eq!(number(registry.by_handle("1-1")), None);
+        assert_eq!(number(registry.by_identity(a.identity)), None);
+        assert_eq!((number(registry.by_words(&words("a"))), number(registry.by_words(&words("(a)")))), (None, None));
+        assert_eq!(registry.len(), 1);
+        // The next one has its place, and not its words.
+        registry.insert(shape(3, "c"));
+        assert_eq!(number(registry.by_words(&words("(a)"))), None);
+        assert_eq!(registry.shapes.len(), 2);
+    }
+
+    #[test]
+    fn many_shapes_are_found() {
+        let mut registry = Registry::default();
+        (0..5000).for_each(|number| registry.insert(shape(number, &format!("id = {number}"))));
+        for number in 0..5000 {
+            assert_eq!(registry.by_words(&words(&format!("id = {number}"))).map(|shape| shape.number), Some(number));
+            assert_eq!(registry.by_handle(&format!("{number}-{number}")).map(|shape| shape.number), Some(number));
+        }
+        let all: Vec<Arc<Shape>> = registry.all().cloned().collect();
+        assert!(all.iter().all(|shape| registry.remove(shape)));
+        assert_eq!((registry.len(), registry.all().count()), (0, 0));
+    }
+
+    #[test]
+    fn words_do_not_gather_for_ever() {
+        let mut registry = Registry::default();
+        let a = shape(1, "a");
+        registry.insert(Arc::clone(&a));
+        (0..2 * OTHER_WORDS).for_each(|n| registry.learn(&n.to_le_bytes(), &a));
+        assert!(registry.other_words.len() <= OTHER_WORDS);
+        assert!(registry.by_words(&words("a")).is_some(), "its own words stay");
+    }
+}

@@ -1,0 +1,63 @@
+//! Shapes that are being made: whoever asks for the same one meanwhile waits for it too.
+
+use crate::shape::Shape;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use thalweg_shapes_model::failure::Failure;
+use thalweg_wire::http::Waker;
+
+/// A shape on its way, until it is registered or it is clear why it cannot be.
+#[derive(Default)]
+pub(crate) struct Making(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    result: Option<Result<Arc<Shape>, Failure>>,
+    waiters: Vec<Waker>,
+}
+
+impl Making {
+    /// The result, if it is there; else `waker` is woken when it is.
+    pub(crate) fn result(&self, waker: impl FnOnce() -> Waker) -> Option<Result<Arc<Shape>, Failure>> {
+        let mut inner = self.0.lock();
+        if inner.result.is_none() {
+            inner.waiters.push(waker());
+        }
+        inner.result.clone()
+    }
+
+    fn finish(&self, result: Result<Arc<Shape>, Failure>) {
+        let waiters = {
+            let mut inner = self.0.lock();
+            inner.result = Some(result);
+            std::mem::take(&mut inner.waiters)
+        };
+        waiters.iter().for_each(Waker::wake);
+    }
+}
+
+/// What is being made, by the words of its definition.
+#[derive(Default)]
+pub(crate) struct Makings(Mutex<HashMap<Vec<u8>, Arc<Making>>>);
+
+impl Makings {
+    /// The one that is under way for these words, or a new one, that the caller must see to.
+    pub(crate) fn join(&self, words: &[u8]) -> (Arc<Making>, bool) {
+        let mut all = self.0.lock();
+        if let Some(making) = all.get(words) {
+            return (Arc::clone(making), false);
+        }
+        let making = Arc::new(Making::default());
+        all.insert(words.to_vec(), Arc::clone(&making));
+        (making, true)
+    }
+
+    /// It is made, or it failed: the next who asks begins anew.
+    pub(crate) fn finish(&self, words: &[u8], result: Result<Arc<Shape>, Failure>) {
+        let making = self.0.lock().remove(words);
+        if let Some(making) = making {
+            making.finish(result);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The engine as the binary has it: opened on a kernel unit, with the threads that follow Postgres.
+
+use crate::compact;
+use crate::engine::{Engine, ShapesConfig};
+use crate::follow;
+use crate::format::note::LogState;
+use crate::lag;
+use crate::serve::ShapesService;
+use crate::serve::admission::Kind;
+use crate::store::{Store, StoreError};
+use crate::watch;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use thalweg_log::Logs;
+use thalweg_shapes_model::health::Health;
+use thalweg_shapes_model::table::TableName;
+use thalweg_shapes_source::pool::{self, Pool};
+use thalweg_shapes_source::setup;
+
+/// Why the engine cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("a thread cannot be started: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Numbers for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShapesStats {
+    pub shapes: usize,
+    /// Transactions that were applied since the start.
+    pub transactions: u64,
+    /// Changes that were made for shapes since the start, and how often one was given to a shape.
+    pub changes: u64,
+    pub told: u64,
+    /// Predicates that were evaluated for a row since the start.
+    pub evaluations: u64,
+    /// Every transaction that commits at or before this LSN was applied.
+    pub processed_lsn: u64,
+    /// Changes in memory for live readers.
+    pub hot_bytes: usize,
+    /// The stream of changes is open, or nobody needs it.
+    pub active: bool,
+    /// Nobody needs the database: no connection to it is open.
+    pub asleep: bool,
+    /// Times that the tables of shapes were compared with the catalog since the start.
+    pub compared: u64,
+    /// Times that all shapes were dropped since the start, as the source had become another one.
+    pub left: u64,
+    /// Connections to the database for queries.
+    pub connections: usize,
+    /// Queries that wait for one.
+    pub queries_waiting: usize,
+    /// The last attempt to connect for queries failed.
+    pub database_down: bool,
+    /// Of Postgres's log, not applied yet.
+    pub lag_bytes: u64,
+    /// How long the oldest part of them has been known.
+    pub lag_ms: u64,
+    /// Bytes of its log that Postgres keeps for the replication slot.
+    pub wal_kept_bytes: u64,
+    /// Live requests under way: long-polls and SSE.
+    pub live: u64,
+    /// Snapshots that are being copied.
+    pub snapshots: u64,
+    /// Rows that snapshots copied since the start.
+    pub rows_copied: u64,
+    /// Bases that were made of logs since the start, and bytes that were read and written for them.
+    pub bases_made: u64,
+    pub compact_read_bytes: u64,
+    pub compact_written_bytes: u64,
+    /// Changes that are kept for shapes.
+    pub log_held_bytes: u64,
+    /// Changes that came cannot be stored.
+    pub stuck: bool,
+    /// That is because the disk is full.
+    pub disk_full: bool,
+    /// Memory of answers that are not sent yet, and of what is kept for more readers.
+    pub held_bytes: u64,
+    /// Requests that wait for a shape to be made; all other requests that are under way.
+    pub initial_requests: usize,
+    pub existing_requests: usize,
+}
+
+/// Shapes of one database.
+pub struct Shapes {
+    engine: Arc<Engine>,
+    service: ShapesService,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Shapes {
+    /// Brings back what the unit has, and begins to follow the database.
+    pub fn open(logs: Arc<Logs<LogState>>, config: ShapesConfig) -> Result<Self, OpenError> {
+        let store = Store::open(logs)?;
+        let engine = Arc::new(Engine::new(config, store));
+        let recovered = engine.recover()?;
+        tracing::info!(shapes = recovered.shapes, transactions = recovered.transactions, "shapes are back");
+        let kept = if engine.idle.is_on() { 0 } else { pool::KEPT };
+        let database = Pool::new(engine.queries.clone(), engine.config.connections, kept);
+        warm(&engine, &database);
+        let service = ShapesService::new(Arc::clone(&engine), database);
+        let mut shapes = Self { engine, service, threads: Vec::new() };
+        let following = Arc::clone(&shapes.engine);
+        shapes.spawn("shapes-follow", move || follow::run(&following))?;
+        let watching = Arc::clone(&shapes.engine);
+        shapes.spawn("shapes-watch", move || watch::run(&watching))?;
+        let compacting = Arc::clone(&shapes.engine);
+        shapes.spawn("shapes-compact", move || compact::run(&compacting))?;
+        let asking = Arc::clone(&shapes.engine);
+        shapes.spawn("shapes-lag", move || lag::run(&asking))?;
+        Ok(shapes)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+        self.threads.push(std::thread::Builder::new().name(name.into()).spawn(work)?);
+        Ok(())
+    }
+
+    /// Answers requests.
+    #[must_use]
+    pub fn service(&self) -> ShapesService {
+        self.service.clone()
+    }
+
+    /// Stops following. What was applied is durable or will be sent again.
+    pub fn stop(&mut self) {
+        self.engine.stop();
+        self.engine.subqueries.asking.stop();
+        self.engine.partitions.stop();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the shapes has panicked");
+            }
+        }
+        if self.engine.publication_passing.swap(false, Ordering::Relaxed) {
+            let publication = self.engine.config.publication();
+            match setup::forget(&self.engine.replication, &publication) {
+                Ok(()) => tracing::info!(publication, "the publication of `thalweg dev` is dropped"),
+                Err(error) => {
+                    tracing::warn!(publication, %error, "the publication of `thalweg dev` stays: drop it")
+                }
+            }
+        }
+    }
+}
+
+/// Has the pool's first connection made, and has Postgres read in its process what a look at a table takes, before somebody waits for it.
+fn warm(engine: &Arc<Engine>, database: &Pool) {
+    let engine = Arc::clone(engine);
+    let any = TableName { schema: "pg_catalog".into(), name: "pg_publication".into() };
+    // If it cannot be done now, who makes the first shape does it.
+    let _ = database.submit(move |session| {
+        if let Ok(session) = session {
+            let _ = engine.tables.find(session, &any);
+        }
+    });
+}
+
+impl Drop for Shapes {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl ShapesService {
+    /// Numbers for metrics.
+    #[must_use]
+    pub fn stats(&self) -> ShapesStats {
+        let engine = &self.0.engine;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let behind = engine.behind();
+        let pool = self.0.database.stats();
+        ShapesStats {
+            shapes: engine.registry.read().len(),
+            transactions: count(&engine.counters.transactions),
+            changes: count(&engine.counters.changes),
+            told: count(&engine.counters.told),
+            evaluations: count(&engine.counters.evaluations),
+            processed_lsn: engine.positions.processed_lsn(),
+            hot_bytes: engine.hot.bytes(),
+            active: matches!(engine.health(), Health::Active | Health::Asleep),
+            asleep: engine.health() == Health::Asleep,
+            compared: count(&engine.counters.compared),
+            left: count(&engine.counters.left),
+            connections: pool.connections,
+            queries_waiting: pool.waiting,
+            database_down: matches!(self.0.database.health(), pool::Health::Down { .. }),
+            lag_bytes: behind.bytes,
+            lag_ms: u64::try_from(behind.age.as_millis()).unwrap_or(u64::MAX),
+            wal_kept_bytes: behind.kept_bytes,
+            live: count(&engine.counters.live),
+            snapshots: count(&engine.counters.snapshots),
+            rows_copied: count(&engine.counters.rows_copied),
+            bases_made: count(&engine.counters.bases_made),
+            compact_read_bytes: count(&engine.counters.compact_read),
+            compact_written_bytes: count(&engine.counters.compact_written),
+            log_held_bytes: engine.store.changes_held(),
+            stuck: engine.stuck.is_stuck(),
+            disk_full: engine.stuck.is_full(),
+            held_bytes: engine.store.logs().held_bytes(),
+            initial_requests: self.0.admission.now(Kind::Initial),
+            existing_requests: self.0.admission.now(Kind::Existing),
+        }
+    }
+}

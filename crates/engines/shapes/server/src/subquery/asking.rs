@@ -1,0 +1,434 @@
+//! Fetching rows that come because an inner query's values did.
+//!
+//! The thread that applies changes only says what is wanted: it never waits for Postgres, nor for a queue behind it. Threads of a pool of
+//! their own take a snapshot, see to it that it has all that was applied by now, and read the rows. Until they know the snapshot the values
+//! count as before, and other values that come for the same shape are asked for with them.
+//!
+//! What cannot be had now (the table is locked, the database cannot be reached, a commit is not visible yet) is asked for again later, one
+//! table independently of the others, until [`PATIENCE`] is over: then the shape is made anew.
+
+use super::graph::{Ask, Turn, Wanted};
+use crate::engine::Engine;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thalweg_shapes_core::subquery::place::ROWS_MAX;
+use thalweg_shapes_model::copy::CopyRow;
+use thalweg_shapes_model::health::Health;
+use thalweg_shapes_model::row::{Cells, Row};
+use thalweg_shapes_model::snapshot::PgSnapshot;
+use thalweg_shapes_source::error::SourceError;
+use thalweg_shapes_source::pool::{Options, Pool};
+use thalweg_shapes_source::session::{Endpoint, Limits, Session};
+use thalweg_shapes_source::snapshot;
+
+/// Queries that run at a time: all, and those of one table.
+const RUNNING_MAX: usize = 8;
+const RUNNING_OF_TABLE_MAX: usize = 4;
+/// Shapes whose rows one snapshot is for.
+const TOGETHER_MAX: usize = 256;
+/// Shapes that may wait. Each has one place in the queue, however many values come.
+const QUEUE_MAX: usize = 1_000_000;
+/// Rows that one shape may get at a time are held in memory.
+const ROWS_BYTES_MAX: usize = 256 << 20;
+/// Their places behind a transaction are kept, and those of a few events.
+const ROWS_AT_ONCE_MAX: usize = ROWS_MAX as usize - 4096;
+/// How long a shape waits for a snapshot, while changes come from Postgres.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long to wait for a lock: as long as that a connection is taken up by a table that is locked.
+const LOCK: Duration = Duration::from_secs(1);
+/// How long reading the rows of one shape may take.
+const FETCH: Duration = Duration::from_secs(600);
+/// How often a snapshot is taken anew at once that has not everything that was applied, and the pause in between.
+const SNAPSHOTS_MAX: usize = 20;
+const VISIBLE_AFTER: Duration = Duration::from_millis(2);
+/// How long a table is left alone after an attempt that failed.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(2);
+
+/// Rows for a shape, or why there are none.
+pub(crate) struct Arrival {
+    pub(crate) shape: u64,
+    pub(crate) pending: u64,
+    pub(crate) rows: Result<Vec<Cells>, String>,
+}
+
+pub(crate) struct Asking {
+    pool: Mutex<Option<Pool>>,
+    queue: Mutex<Queue>,
+    arrivals: Mutex<Vec<Arrival>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    tables: HashMap<u32, Line>,
+    /// Of all tables.
+    waiting: usize,
+    running: usize,
+}
+
+/// What waits for rows of one table.
+#[derive(Default)]
+struct Line {
+    waiting: VecDeque<Waiting>,
+    running: usize,
+    /// The last attempt failed: the next one is made after that, alone.
+    not_before: Option<Instant>,
+    pause: Duration,
+}
+
+#[derive(Clone, Copy)]
+struct Waiting {
+    wanted: Wanted,
+    since: Instant,
+}
+
+/// Why rows were not fetched.
+enum Unfetched {
+    /// Asking again may help.
+    Later(SourceError),
+    Never(String),
+}
+
+impl From<SourceError> for Unfetched {
+    fn from(error: SourceError) -> Self {
+        match error {
+            SourceError::Permission(_)
+            | SourceError::SchemaChanged(_)
+            | SourceError::Replaced
+            | SourceError::Invalid(_)
+            | SourceError::TooLarge(_)
+            | SourceError::Catalog(_) => Self::Never(error.to_string()),
+            error => Self::Later(error),
+        }
+    }
+}
+
+impl Asking {
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
+        let idle = endpoint.unused_for;
+        let options = Options { endpoint, connections: RUNNING_MAX, jobs_max: RUNNING_MAX, idle, kept: 0 };
+        Self { pool: Mutex::new(Some(Pool::with(options))), queue: Mutex::default(), arrivals: Mutex::default() }
+    }
+
+    /// Interrupts what runs. Nothing is fetched any more.
+    pub(crate) fn stop(&self) {
+        let pool = self.pool.lock().take();
+        drop(pool);
+    }
+
+    /// Rows are wanted: at once if there is a thread for them. Never waits.
+    pub(crate) fn want(&self, engine: &Arc<Engine>, all: &[Wanted]) {
+        let since = Instant::now();
+        {
+            let mut queue = self.queue.lock();
+            for wanted in all {
+                if queue.waiting >= QUEUE_MAX {
+                    self.fail(&[(wanted.shape, wanted.pending)], "too many shapes wait for rows");
+                    continue;
+                }
+                queue.waiting += 1;
+                let line = queue.tables.entry(wanted.table).or_default();
+                line.waiting.push_back(Waiting { wanted: *wanted, since });
+            }
+        }
+        self.start(engine);
+    }
+
+    /// Begins what can be begun.
+    pub(crate) fn start(&self, engine: &Arc<Engine>) {
+        let now = Instant::now();
+        let pool = self.pool.lock();
+        let Some(pool) = &*pool else { return };
+        loop {
+            let next = self.queue.lock().next(now);
+            let Some((table, batch)) = next else { return };
+            let (engine, again) = (Arc::clone(engine), batch.clone());
+            let queued = pool.submit(move |session| {
+                let asking = &engine.subqueries.asking;
+                let left = asking.work(&engine, session, &batch);
+                asking.ended(&engine, table, left);
+            });
+            if let Err(error) = queued {
+                tracing::debug!(%error, "rows of subqueries are asked for later");
+                self.queue.lock().end(table, again, true, now);
+                return;
+            }
+        }
+    }
+
+    /// What came since the last time.
+    pub(crate) fn arrivals(&self) -> Vec<Arrival> {
+        std::mem::take(&mut *self.arrivals.lock())
+    }
+
+    fn fail(&self, pendings: &[(u64, u64)], why: &str) {
+        let arrivals = pendings.iter().map(|(shape, pending)| Arrival {
+            shape: *shape,
+            pending: *pending,
+            rows: Err(why.to_owned()),
+        });
+        self.arrivals.lock().extend(arrivals);
+    }
+
+    /// An attempt is over; what it left is asked for again, unless it has waited for too long.
+    fn ended(&self, engine: &Arc<Engine>, table: u32, left: Vec<Waiting>) {
+        let now = Instant::now();
+        let failed = !left.is_empty();
+        // While nothing comes from Postgres there is nothing to be late for.
+        let away = engine.health() != Health::Active;
+        let (mut again, mut over) = (Vec::new(), Vec::new());
+        for waiting in left {
+            let since = if away { now } else { waiting.since };
+            if now.duration_since(since) < PATIENCE {
+                again.push(Waiting { since, ..waiting });
+            } else {
+                over.push((waiting.wanted.shape, waiting.wanted.pending));
+            }
+        }
+        self.fail(&over, "Postgres did not give them in time");
+        self.queue.lock().end(table, again, failed, now);
+        if !engine.stopping() {
+            self.start(engine);
+        }
+    }
+
+    /// Fetches for all of one table, from one snapshot. Gives back what is to be asked for again.
+    fn work(&self, engine: &Engine, session: Result<&mut Session, SourceError>, batch: &[Waiting]) -> Vec<Waiting> {
+        let (mut asks, mut later) = (Vec::with_capacity(batch.len()), Vec::new());
+        {
+            let mut graph = engine.subqueries.graph.lock();
+            for waiting in batch {
+                match graph.turn(waiting.wanted.shape, waiting.wanted.pending) {
+                    Turn::Ask(ask) => asks.push((ask, *waiting)),
+                    Turn::Later => later.push(*waiting),
+                    Turn::Gone => {}
+                }
+            }
+        }
+        let Some((first, _)) = asks.first() else { return later };
+        let table = Arc::clone(&first.table);
+        let taken = session.map_err(Unfetched::from).and_then(|session| {
+            let snapshot = take(engine, session, &table, &asks)?;
+            Ok((session, snapshot))
+        });
+        let (session, snapshot) = match taken {
+            Ok(taken) => taken,
+            Err(why) => {
+                self.leave(engine, &asks, &why, &mut later);
+                return later;
+            }
+        };
+        for (at, (ask, _)) in asks.iter().enumerate() {
+            match fetch(session, ask) {
+                Ok(rows) => {
+                    self.arrivals.lock().push(Arrival { shape: ask.shape, pending: ask.pending, rows: Ok(rows) });
+                }
+                Err(why) => {
+                    self.leave(engine, &asks[at..], &why, &mut later);
+                    break;
+                }
+            }
+        }
+        session.roll_back();
+        // What was written without a commit may stay in the server's memory for long, and the stream has to get there.
+        if let Err(error) = snapshot::flush(session, snapshot.lsn) {
+            tracing::debug!(%error, "rows of a subquery may wait for the next transaction");
+        }
+        later
+    }
+
+    /// These were not fetched: they are asked for again, if that may help and their place in the stream is still to come.
+    fn leave(&self, engine: &Engine, asks: &[(Ask, Waiting)], why: &Unfetched, later: &mut Vec<Waiting>) {
+        let (error, again) = match why {
+            Unfetched::Later(error) => (error.to_string(), true),
+            Unfetched::Never(error) => (error.clone(), false),
+        };
+        // Of a table it is said once, until rows of it come again.
+        let table = asks.first().map(|(_, waiting)| waiting.wanted.table);
+        let is_known = again && table.is_some_and(|table| self.queue.lock().is_failing(table));
+        if is_known {
+            tracing::debug!(shapes = asks.len(), error, "rows of subqueries cannot be fetched yet");
+        } else {
+            tracing::warn!(shapes = asks.len(), error, again, "rows of subqueries cannot be fetched");
+        }
+        let mut graph = engine.subqueries.graph.lock();
+        for (ask, waiting) in asks {
+            if again && graph.unask(ask.shape, ask.pending) {
+                later.push(*waiting);
+            } else {
+                self.fail(&[(ask.shape, ask.pending)], &error);
+            }
+        }
+    }
+}
+
+impl Queue {
+    /// The next shapes of one table that may be asked for.
+    fn next(&mut self, now: Instant) -> Option<(u32, Vec<Waiting>)> {
+        if self.running >= RUNNING_MAX {
+            return None;
+        }
+        let ready = self.tables.iter_mut().filter(|(_, line)| line.may_begin(now));
+        // The one that has least, and of these the one that has waited for longest.
+        let (table, line) =
+            ready.min_by_key(|(_, line)| (line.running, line.waiting.front().map(|first| first.since)))?;
+        let count = line.waiting.len().min(TOGETHER_MAX);
+        let batch: Vec<Waiting> = line.waiting.drain(..count).collect();
+        line.running += 1;
+        self.waiting -= count;
+        self.running += 1;
+        Some((*table, batch))
+    }
+
+    /// Whether the last attempt of a table failed.
+    fn is_failing(&self, table: u32) -> bool {
+        self.tables.get(&table).is_some_and(|line| line.not_before.is_some())
+    }
+
+    /// An attempt is over, which leaves these.
+    fn end(&mut self, table: u32, left: Vec<Waiting>, failed: bool, now: Instant) {
+        self.running -= 1;
+        self.waiting += left.len();
+        let line = self.tables.entry(table).or_default();
+        line.running = line.running.saturating_sub(1);
+        left.into_iter().rev().for_each(|waiting| line.waiting.push_front(waiting));
+        if failed {
+            line.pause = (line.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
+            line.not_before = Some(now + line.pause);
+        } else {
+            (line.pause, line.not_before) = (Duration::ZERO, None);
+        }
+        if line.waiting.is_empty() && line.running == 0 {
+            self.tables.remove(&table);
+        }
+    }
+}
+
+impl Line {
+    fn may_begin(&self, now: Instant) -> bool {
+        let running_max = if self.not_before.is_some() { 1 } else { RUNNING_OF_TABLE_MAX };
+        !self.waiting.is_empty() && self.running < running_max && self.not_before.is_none_or(|at| at <= now)
+    }
+}
+
+/// Takes a snapshot for these, and tells the graph before anything is applied that the snapshot has not.
+fn take(
+    engine: &Engine,
+    session: &mut Session,
+    table: &Arc<thalweg_shapes_model::table::Table>,
+    asks: &[(Ask, Waiting)],
+) -> Result<PgSnapshot, Unfetched> {
+    for _ in 0..SNAPSHOTS_MAX {
+        let limits = Limits { statement: Some(FETCH), lock: LOCK };
+        let snapshot = snapshot::begin(session, table, limits).inspect_err(|_| session.roll_back())?;
+        {
+            let mut graph = engine.subqueries.graph.lock();
+            let recent = engine.recent.lock();
+            if !recent.missed(recent.mark(), &snapshot) {
+                graph.asked(asks.iter().map(|(ask, _)| ask), &snapshot);
+                return Ok(snapshot);
+            }
+        }
+        session.roll_back();
+        if engine.stopping() {
+            break;
+        }
+        std::thread::sleep(VISIBLE_AFTER);
+    }
+    Err(Unfetched::Later(SourceError::Other("transactions that were applied are not visible yet".to_owned())))
+}
+
+fn fetch(session: &mut Session, ask: &Ask) -> Result<Vec<Cells>, Unfetched> {
+    let Some(filter) = &ask.filter else { return Ok(Vec::new()) };
+    let select = snapshot::select(&ask.table, &ask.columns, Some(filter));
+    let mut line = CopyRow::default();
+    let (mut rows, mut bytes) = (Vec::new(), 0_usize);
+    let mut bad = None;
+    let read = snapshot::rows_within(session, &select, FETCH, |text| {
+        bytes += text.len();
+        if bytes > ROWS_BYTES_MAX || rows.len() >= ROWS_AT_ONCE_MAX {
+            bad = Some("more rows came at once than are held in memory".to_owned());
+            return ControlFlow::Break(());
+        }
+        match line.decode(text) {
+            Ok(()) => rows.push(cells(&ask.columns, &line, ask.table.columns.len())),
+            Err(error) => bad = Some(error.to_string()),
+        }
+        if bad.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    match (read, bad) {
+        (_, Some(why)) => Err(Unfetched::Never(why)),
+        (Err(error), None) => Err(error.into()),
+        (Ok(()), None) => Ok(rows),
+    }
+}
+
+/// A row by the table's columns, of one that has only some of them, in this order.
+pub(super) fn cells(columns: &[usize], line: &CopyRow, width: usize) -> Cells {
+    let mut cells: Vec<Option<Box<[u8]>>> = vec![None; width];
+    for (place, at) in columns.iter().enumerate() {
+        if let Some(cell) = cells.get_mut(*at) {
+            *cell = line.cell(place).map(Into::into);
+        }
+    }
+    cells.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(table: u32, shape: u64) -> Waiting {
+        Waiting { wanted: Wanted { shape, pending: 1, table }, since: Instant::now() }
+    }
+
+    fn queue(tables: &[(u32, usize)]) -> Queue {
+        let mut queue = Queue::default();
+        for (table, shapes) in tables {
+            let line = queue.tables.entry(*table).or_default();
+            line.waiting.extend((0..*shapes as u64).map(|shape| waiting(*table, shape)));
+            queue.waiting += shapes;
+        }
+        queue
+    }
+
+    fn begin(queue: &mut Queue, now: Instant) -> Vec<(u32, usize)> {
+        let mut begun: Vec<(u32, usize)> =
+            std::iter::from_fn(|| queue.next(now)).map(|(table, batch)| (table, batch.len())).collect();
+        begun.sort_unstable();
+        begun
+    }
+
+    #[test]
+    fn no_table_takes_up_all_connections() {
+        let now = Instant::now();
+        let mut all = queue(&[(1, 10 * TOGETHER_MAX), (2, 3)]);
+        let begun = begin(&mut all, now);
+        assert_eq!(begun, [vec![(1, TOGETHER_MAX); RUNNING_OF_TABLE_MAX], vec![(2, 3)]].concat());
+        assert_eq!((all.running, all.waiting), (5, 6 * TOGETHER_MAX));
+        let mut many = queue(&(0..20).map(|table| (table, 1)).collect::<Vec<_>>());
+        assert_eq!(begin(&mut many, now).len(), RUNNING_MAX);
+    }
+
+    #[test]
+    fn a_table_that_failed_is_left_alone_for_a_while_and_tried_by_one() {
+        let now = Instant::now();
+        let mut queue = queue(&[(1, 2 * TOGETHER_MAX)]);
+        let (_, batch) = queue.next(now).unwrap();
+        let (_, other) = queue.next(now).unwrap();
+        queue.end(1, batch, true, now);
+        queue.end(1, other, true, now);
+        assert_eq!((queue.running, queue.waiting), (0, 2 * TOGETHER_MAX));
+        assert!(queue.next(now + PAUSE_MIN).is_none());
+        let late = now + PAUSE_MAX;
+        assert_eq!(begin(&mut queue, late), [(1, TOGETHER_MAX)]);
+        queue.end(1, Vec::new(), false, late);
+        assert_eq!(begin(&mut queue, late), [(1, TOGETHER_MAX)]);
+        queue.end(1, Vec::new(), false, late);
+        assert!(queue.tables.is_empty() && queue.running == 0 && queue.waiting == 0);
+    }
+}

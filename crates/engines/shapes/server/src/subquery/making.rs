@@ -1,0 +1,417 @@
+//! Making shapes with subqueries, and the inner shapes that they need.
+
+use super::asking::cells;
+use super::inner::Inner;
+use super::node::Node;
+use super::rows::Rows;
+use crate::engine::Engine;
+use crate::format::note::Stored;
+use crate::make::{cannot_store, invalid, not_published, unavailable};
+use crate::shape::{Phase, Shape, State};
+use hashbrown::{HashMap, HashSet};
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use thalweg_filter::{Condition, Filter, Position, Query};
+use thalweg_shapes_core::encode::projection::Projection;
+use thalweg_shapes_core::subquery::seen::Seen;
+use thalweg_shapes_model::copy::CopyRow;
+use thalweg_shapes_model::definition::{self, Definition, Identity, LogMode, Replica};
+use thalweg_shapes_model::failure::Failure;
+use thalweg_shapes_model::family::Family;
+use thalweg_shapes_model::row::{Cells, Row as _, borrowed};
+use thalweg_shapes_model::snapshot::PgSnapshot;
+use thalweg_shapes_model::table::Table;
+use thalweg_shapes_source::session::Session;
+use thalweg_shapes_source::snapshot::{self, Taken};
+
+/// How long to wait for other makers of the same inner shape, or for rows that are on their way to it.
+const SETTLED_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_AGAIN: Duration = Duration::from_millis(3);
+
+/// A where clause with subqueries, and the tables that those select from.
+#[derive(Clone)]
+pub(crate) struct Dependence {
+    pub(crate) condition: Arc<Condition>,
+    pub(crate) tables: HashMap<u32, Arc<Table>>,
+}
+
+/// What to select so that rows say which positions are true of them: these columns, and behind them one boolean for each position.
+pub(crate) fn positions_list(table: &Table, columns: &[usize], condition: &Condition) -> String {
+    let names = columns.iter().map(|at| thalweg_shapes_model::table::quoted(&table.columns[*at].name));
+    let truths = condition.positions().iter().map(|position| format!("({}) IS TRUE", position.sql()));
+    names.chain(truths).collect::<Vec<_>>().join(", ")
+}
+
+/// JSON members for the headers of a row of a [`positions_list`], and the row by the table's columns.
+pub(crate) fn headers(
+    table: &Table,
+    columns: &[usize],
+    condition: &Condition,
+    handle: &str,
+    line: &CopyRow,
+) -> (Cells, Vec<u8>) {
+    let cells = cells(columns, line, table.columns.len());
+    let truths = (0..condition.positions().len()).map(|at| line.cell(columns.len() + at) == Some(b"t")).collect();
+    let seen = Seen::told(condition, &borrowed(&cells), truths);
+    let mut headers = Vec::new();
+    seen.push_headers(condition, handle, None, &mut headers);
+    (cells, headers)
+}
+
+impl Dependence {
+    /// The columns of the shape's table that are needed, ascending.
+    pub(crate) fn columns(&self, selected: &[usize]) -> Vec<usize> {
+        let all: BTreeSet<usize> = selected.iter().copied().chain(self.condition.columns()).collect();
+        all.into_iter().collect()
+    }
+}
+
+/// What distinguishes an inner shape from all others. No definition of a client looks like this.
+pub(super) fn identity(query: &Query) -> String {
+    format!("inner {} {}", query.table.oid, query.canonical())
+}
+
+/// The same as shapes have it.
+pub(super) fn inner_identity(query: &Query) -> Identity {
+    Identity::of(identity(query).as_bytes())
+}
+
+/// The columns of an inner shape: the key, and what the query looks at.
+pub(super) fn inner_columns(table: &Table, query: &Query) -> Vec<usize> {
+    let all: BTreeSet<usize> = table.key().into_iter().chain(query.columns()).collect();
+    all.into_iter().collect()
+}
+
+/// A node for an outer shape.
+pub(super) fn outer_node(
+    shape: &Arc<Shape>,
+    slot: u32,
+    table: &Arc<Table>,
+    projection: Projection,
+    condition: Arc<Condition>,
+    sets: Vec<Option<u64>>,
+    contained: Option<PgSnapshot>,
+) -> Node {
+    Node {
+        shape: Arc::clone(shape),
+        slot,
+        table: Arc::clone(table),
+        projection,
+        filter: Filter::Nested(condition),
+        sets,
+        depth: 0,
+        contained,
+        overtaken: false,
+        pendings: VecDeque::new(),
+        after: Default::default(),
+        inner: None,
+    }
+}
+
+/// A node for an inner shape whose rows are still to come.
+pub(super) fn inner_node(
+    shape: &Arc<Shape>,
+    slot: u32,
+    table: &Arc<Table>,
+    query: &Arc<Query>,
+    sets: Vec<Option<u64>>,
+    contained: Option<PgSnapshot>,
+) -> Node {
+    let projection = Projection::new(table, &inner_columns(table, query), Replica::Full);
+    Node {
+        shape: Arc::clone(shape),
+        slot,
+        table: Arc::clone(table),
+        projection,
+        filter: query.filter.clone(),
+        sets,
+        depth: 0,
+        contained,
+        overtaken: false,
+        pendings: VecDeque::new(),
+        after: Default::default(),
+        inner: Some(Inner::new(identity(query), query, table.key())),
+    }
+}
+
+impl Engine {
+    /// The inner shapes that a condition asks for, by position: found, or made.
+    pub(crate) fn inner_shapes(
+        self: &Arc<Self>,
+        session: &mut Session,
+        condition: &Condition,
+        tables: &HashMap<u32, Arc<Table>>,
+    ) -> Result<Vec<Option<u64>>, Failure> {
+        let positions = condition.positions().iter().map(|position| match position {
+            Position::Row(_) => Ok(None),
+            Position::In(membership) => self.inner_shape(session, &membership.query, tables).map(Some),
+        });
+        positions.collect()
+    }
+
+    fn inner_shape(
+        self: &Arc<Self>,
+        session: &mut Session,
+        query: &Arc<Query>,
+        tables: &HashMap<u32, Arc<Table>>,
+    ) -> Result<u64, Failure> {
+        let sets = match &query.filter {
+            Filter::Nested(condition) => self.inner_shapes(session, condition, tables)?,
+            Filter::All | Filter::Row(_) => Vec::new(),
+        };
+        let table = tables.get(&query.table.oid).ok_or(Failure::Rotated)?;
+        self.publisher.ensure(session, table).map_err(not_published)?;
+        let identity = identity(query);
+        // One makes it, others wait.
+        let until = Instant::now() + SETTLED_WITHIN;
+        loop {
+            {
+                let graph = self.subqueries.graph.lock();
+                if let Some((number, node)) = graph.inner(&identity) {
+                    if node.inner.as_ref().is_some_and(|inner| inner.loading.is_none()) {
+                        return Ok(number);
+                    }
+                } else if self.subqueries.making.lock().insert(identity.clone()) {
+                    break;
+                }
+            }
+            self.wait_until(until)?;
+        }
+        let made = self.make_inner(session, query, table, &sets);
+        self.subqueries.making.lock().remove(&identity);
+        made
+    }
+
+    /// Waits until all was applied that the first rows of a shape may have. Only then it is known that these are a state between two
+    /// transactions of the stream; if they are not, the shape is dropped meanwhile.
+    fn until_grown(&self, shape: &Shape) -> Result<(), Failure> {
+        let until = Instant::now() + SETTLED_WITHIN;
+        loop {
+            let grown = self.subqueries.graph.lock().is_grown(shape.number);
+            match grown {
+                None => return Err(Failure::Rotated),
+                Some(true) => return Ok(()),
+                Some(false) => {}
+            }
+            self.wait_until(until)?;
+        }
+    }
+
+    fn wait_until(&self, until: Instant) -> Result<(), Failure> {
+        if self.stopping() || Instant::now() > until {
+            let why = "changes of Postgres that the rows of a subquery depend on are still on their way";
+            return Err(Failure::unavailable("snapshot_error", why, 5));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+        Ok(())
+    }
+
+    fn make_inner(
+        self: &Arc<Self>,
+        session: &mut Session,
+        query: &Arc<Query>,
+        table: &Arc<Table>,
+        sets: &[Option<u64>],
+    ) -> Result<u64, Failure> {
+        let columns = inner_columns(table, query);
+        let definition = Definition {
+            columns: Some(columns.iter().map(|at| table.columns[*at].name.clone()).collect()),
+            replica: Replica::Full,
+            log: LogMode::Inner,
+            ..Definition::of_table(&table.name.schema, &table.name.name)
+        };
+        let (number, identity) = (self.ids.new_number(), inner_identity(query));
+        let handle = self.ids.new_handle(identity, thalweg_micros());
+        let family = self.families.share(Family::of(&definition, table.oid, String::new()));
+        let mut state = State::default();
+        state.phase = Phase::Snapshotting;
+        let shape =
+            Arc::new(Shape::new(number, handle, family, definition::Condition::of(&definition), identity, state));
+        self.registry.write().insert(Arc::clone(&shape));
+        let made = self.fill_dependent(
+            session,
+            &shape,
+            table,
+            sets,
+            &mut |slot, snapshot| inner_node(&shape, slot, table, query, sets.to_vec(), Some(snapshot)),
+            &Filled { columns: &columns, condition: None, filter: query.filter.sql().as_deref() },
+        );
+        let made = made.and_then(|rows| {
+            let loaded = self.subqueries.graph.lock().loaded(number, rows);
+            loaded.map_err(|costly| invalid("where", costly))
+        });
+        match made {
+            Ok(()) => Ok(number),
+            Err(failure) => {
+                self.fail_shape(&shape, failure.clone());
+                Err(failure)
+            }
+        }
+    }
+
+    /// Makes a shape with subqueries: like any other, but it is told of changes from its snapshot on, and not before.
+    pub(crate) fn fill_outer(
+        self: &Arc<Self>,
+        session: &mut Session,
+        shape: &Arc<Shape>,
+        table: &Arc<Table>,
+        selected: &[usize],
+        dependence: &Dependence,
+        filter: Option<&str>,
+    ) -> Result<(), Failure> {
+        let sets = self.inner_shapes(session, &dependence.condition, &dependence.tables)?;
+        for inner in dependence.tables.values() {
+            self.store.put_table(inner).map_err(cannot_store)?;
+        }
+        let columns = dependence.columns(selected);
+        let projection = Projection::new(table, selected, shape.family.replica);
+        let condition = &dependence.condition;
+        self.fill_dependent(
+            session,
+            shape,
+            table,
+            &sets,
+            &mut |slot, snapshot| {
+                let condition = Arc::clone(condition);
+                outer_node(shape, slot, table, projection.clone(), condition, sets.clone(), Some(snapshot))
+            },
+            &Filled { columns: &columns, condition: Some(condition), filter },
+        )
+        .map(drop)
+    }
+
+    fn fill_dependent(
+        self: &Arc<Self>,
+        session: &mut Session,
+        shape: &Arc<Shape>,
+        table: &Arc<Table>,
+        sets: &[Option<u64>],
+        node: &mut dyn FnMut(u32, PgSnapshot) -> Node,
+        filled: &Filled<'_>,
+    ) -> Result<Vec<Cells>, Failure> {
+        // Inner shapes may have taken their time.
+        let now = self.table_of(session, &table.name)?;
+        if !now.table.same_shape(table) {
+            return Err(Failure::Rotated);
+        }
+        let stored = Stored {
+            number: shape.number,
+            table: table.oid,
+            definition: shape.definition(),
+            identity: shape.identity,
+            snapshot: None,
+            chunks: Vec::new(),
+            complete: false,
+            rows_gone: false,
+        };
+        self.store.put_table(table).map_err(cannot_store)?;
+        let (log, _) = self.store.create_shape(shape.handle, &stored, None).map_err(cannot_store)?;
+        if !shape.change(|state| {
+            let wanted = matches!(state.phase, Phase::Snapshotting);
+            state.log = wanted.then_some(log);
+            wanted
+        }) {
+            self.store.delete_shape(&[log]).map_err(cannot_store)?;
+            return Err(Failure::Rotated);
+        }
+        let select = match filled.condition {
+            Some(condition) => {
+                let list = positions_list(table, filled.columns, condition);
+                let filter = filled.filter.map(|filter| format!(" WHERE ({filter})")).unwrap_or_default();
+                format!("SELECT {list} FROM {}{filter}", table.name)
+            }
+            None => snapshot::select(table, filled.columns, filled.filter),
+        };
+        let until = Instant::now() + SETTLED_WITHIN;
+        let handle = shape.handle.to_string();
+        loop {
+            let projection_columns = filled.columns;
+            let mut rows = Rows::new(self, shape, log);
+            let mut kept = Vec::new();
+            let (mut again, mut gone) = (false, false);
+            let mut line = CopyRow::default();
+            let mut projection = None;
+            let copied = snapshot::copy(session, table, &select, None, |taken| match taken {
+                Taken::Snapshot(snapshot) => {
+                    // The shape sees changes from here on; the snapshot has all that was applied before, or another one is taken.
+                    let mut router = self.router.lock();
+                    let mut graph = self.subqueries.graph.lock();
+                    let recent = self.recent.lock();
+                    // Shapes of one table see its changes by the same columns.
+                    let altered = router.table(table.oid).is_some_and(|known| !known.same_shape(table));
+                    gone = altered || !graph.has(sets) || !matches!(shape.lock().phase, Phase::Snapshotting);
+                    let (missed, settled) = (recent.missed(recent.mark(), snapshot), graph.is_settled(sets));
+                    if gone || missed || !settled {
+                        tracing::debug!(table = %table.name, gone, missed, settled, "a snapshot is taken once more");
+                        again = true;
+                        return ControlFlow::Break(());
+                    }
+                    let slot = router.insert_dependent(Arc::clone(shape), table);
+                    // Rows and changes that come from here on are ordered by the shape, and it drops what its snapshot has.
+                    {
+                        let mut state = shape.lock();
+                        state.slot = Some(slot);
+                        state.snapshot_taken(self.shared_snapshot(snapshot), self.config.http.chunk_bytes);
+                    }
+                    let node = node(slot, snapshot.clone());
+                    projection = Some(node.projection.clone());
+                    graph.insert(node);
+                    drop((recent, graph, router));
+                    rows.begin(snapshot)
+                }
+                Taken::Row(text) => {
+                    let Some(projection) = &projection else { return ControlFlow::Break(()) };
+                    if let Err(error) = line.decode(text) {
+                        return rows.fail(error.to_string());
+                    }
+                    match filled.condition {
+                        Some(condition) => {
+                            let (cells, headers) = headers(table, projection_columns, condition, &handle, &line);
+                            rows.put(|out| {
+                                projection.table_row_with(&borrowed(&cells)[..], &headers, out);
+                            })
+                        }
+                        None => {
+                            let cells = cells(projection_columns, &line, table.columns.len());
+                            let put = rows.put(|out| {
+                                projection.table_row_with(&borrowed(&cells)[..], b"", out);
+                            });
+                            kept.push(cells);
+                            put
+                        }
+                    }
+                }
+            });
+            match copied {
+                // What it depends on was dropped meanwhile, or it was itself: who asks again has it made anew.
+                _ if gone => return Err(Failure::Rotated),
+                _ if again => self.wait_until(until)?,
+                Ok(_) => {
+                    if sets.iter().any(Option::is_some) {
+                        self.until_grown(shape)?;
+                    }
+                    return rows.finish().map(|()| kept);
+                }
+                Err(error) => return Err(rows.failure().unwrap_or_else(|| unavailable(error))),
+            }
+        }
+    }
+}
+
+/// What a snapshot is to have.
+struct Filled<'a> {
+    columns: &'a [usize],
+    /// Of a shape whose rows say which positions are true.
+    condition: Option<&'a Condition>,
+    filter: Option<&'a str>,
+}
+
+fn thalweg_micros() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+/// Who makes inner shapes now, by their identities.
+pub(crate) type Making = HashSet<String>;

@@ -1,0 +1,220 @@
+//! Values whose rows come, and are not here yet: what of a node is not as its sets say.
+
+use super::node::Node;
+use hashbrown::{HashMap, HashSet};
+use std::cell::Cell;
+use std::sync::Arc;
+use thalweg_filter::{Condition, Key};
+use thalweg_shapes_core::subquery::place::{At, ROWS_MAX};
+use thalweg_shapes_core::subquery::set::Moves;
+use thalweg_shapes_core::subquery::sets::Sets;
+use thalweg_shapes_model::row::Cells;
+use thalweg_shapes_model::snapshot::PgSnapshot;
+
+/// Most values whose rows are fetched at once for one shape; with more it is made anew.
+const KEYS_MAX: usize = 20_000;
+const TOO_MANY: &str = "too many values of an inner query came at once";
+/// Most transactions that clients are told of with the rows of one pending.
+const XIDS_MAX: usize = 1000;
+
+/// Values whose rows come, and are not here yet.
+pub(super) struct Pending {
+    pub(super) number: u64,
+    /// The transactions that brought them, and the position of the first: from there on they are missing.
+    pub(super) xids: Vec<u32>,
+    pub(super) lsn: u64,
+    /// With their positions.
+    pub(super) keys: Vec<(usize, Key)>,
+    /// For values that count as before until the boundary: whether they are in the set.
+    pub(super) before: Overlay,
+    /// For values that changed again between the boundary and now: what they were at the boundary.
+    pub(super) boundary: Overlay,
+    /// How far asking for the rows has come.
+    pub(super) asked: Asked,
+    /// From which the rows are.
+    pub(super) snapshot: Option<PgSnapshot>,
+    /// The boundary was passed.
+    pub(super) reached: bool,
+    /// Every transaction that the snapshot may have was passed.
+    pub(super) complete: bool,
+    pub(super) rows: Option<Vec<Cells>>,
+    /// The last transaction before the boundary, and where behind it the next body goes.
+    pub(super) place: (u64, Cell<u32>),
+    /// Keys of an inner shape's rows that were changed since the boundary.
+    pub(super) touched: HashSet<Arc<[u8]>>,
+}
+
+/// How far asking for rows has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// It waits for its turn: what else comes meanwhile is asked for together with it.
+    Not,
+    /// A snapshot is being taken, or was.
+    Begun,
+}
+
+/// Whether values are in a position's set, where that is not what the set says.
+#[derive(Default, Debug)]
+pub(super) struct Overlay(HashMap<(usize, Box<[u8]>), bool>);
+
+impl Overlay {
+    pub(super) fn get(&self, position: usize, key: &Key) -> Option<bool> {
+        if self.0.is_empty() {
+            return None;
+        }
+        self.0.get(&(position, key.bytes().into())).copied()
+    }
+
+    fn put(&mut self, position: usize, key: &Key, is_in: bool) {
+        self.0.insert((position, key.bytes().into()), is_in);
+    }
+
+    /// Keeps what was put first.
+    fn put_first(&mut self, position: usize, key: &Key, is_in: bool) {
+        self.0.entry((position, key.bytes().into())).or_insert(is_in);
+    }
+
+    fn take(&mut self, position: usize, key: &Key) -> bool {
+        self.0.remove(&(position, key.bytes().into())).is_some()
+    }
+}
+
+/// What moves of sets do to a node.
+#[derive(Default)]
+pub(super) struct Step {
+    /// Values whose rows go now.
+    pub(super) gone: Vec<(usize, Key)>,
+    /// Values whose rows come. It has no number yet.
+    pub(super) pending: Option<Pending>,
+}
+
+impl Pending {
+    fn new(at: At, keys: Vec<(usize, Key)>, before: Overlay) -> Self {
+        Self {
+            number: 0,
+            xids: vec![at.xid],
+            lsn: at.since,
+            keys,
+            before,
+            boundary: Overlay::default(),
+            asked: Asked::Not,
+            snapshot: None,
+            reached: false,
+            complete: false,
+            rows: None,
+            place: (0, Cell::new(0)),
+            touched: HashSet::new(),
+        }
+    }
+
+    /// The first transaction that brought some of them.
+    pub(super) fn xid(&self) -> u32 {
+        self.xids.first().copied().unwrap_or_default()
+    }
+
+    /// Takes in values that came later, if its rows are not asked for yet.
+    pub(super) fn join(&mut self, later: Self) -> Result<(), &'static str> {
+        self.lsn = self.lsn.min(later.lsn);
+        self.keys.extend(later.keys);
+        for ((position, key), is_in) in later.before.0 {
+            self.before.0.entry((position, key)).or_insert(is_in);
+        }
+        let room = XIDS_MAX.saturating_sub(self.xids.len());
+        self.xids.extend(later.xids.iter().take(room));
+        if self.keys.len() > KEYS_MAX { Err(TOO_MANY) } else { Ok(()) }
+    }
+
+    pub(super) fn next_op(&self) -> u32 {
+        let op = self.place.1.get();
+        self.place.1.set(op.saturating_add(1));
+        op
+    }
+
+    /// Rows of these keys, as SQL.
+    pub(super) fn filter(&self, condition: &Condition) -> String {
+        let filters = condition.memberships().filter_map(|(position, _)| {
+            let of = self.keys.iter().filter(|(at, _)| *at == position);
+            let keys: Vec<Key> = of.map(|(_, key)| key.clone()).collect();
+            (!keys.is_empty()).then(|| condition.sql_moving(position, &keys))
+        });
+        format!("({})", filters.collect::<Vec<_>>().join(") OR ("))
+    }
+
+    /// A value went again before its rows were there: whether it was one of these.
+    fn take_back(&mut self, position: usize, key: &Key) -> bool {
+        let was = self.before.take(position, key);
+        if was {
+            self.keys.retain(|(at, known)| *at != position || known != key);
+        }
+        was
+    }
+}
+
+impl Node {
+    /// What moves of the sets below mean: values whose rows go now, and values whose rows come.
+    pub(super) fn moved(&mut self, sets: &Sets, moves: &[(u64, Arc<Moves>)], at: At) -> Result<Step, &'static str> {
+        let mut step = Step::default();
+        let Some(condition) = self.condition().filter(|_| !moves.is_empty()).cloned() else { return Ok(step) };
+        let mut gained = Vec::new();
+        let mut before = Overlay::default();
+        for (position, membership) in condition.memberships() {
+            for (set, moves) in moves.iter().filter(|(set, _)| self.sets.get(position) == Some(&Some(*set))) {
+                if membership.negated && moves.nulls {
+                    return Err("nulls came to the inner query of a NOT IN, or went");
+                }
+                // A row with a null may be decided by any value that comes or goes.
+                if membership.negated && membership.width() > 1 && self.has_nullable(membership) {
+                    return Err(
+                        "values of an inner query of NOT IN with several columns, which may be null, came or went",
+                    );
+                }
+                // Null is not among the values of an empty set.
+                let nothing = moves
+                    .filled
+                    .filter(|_| membership.negated && membership.width() == 1)
+                    .map(|filled| (membership.null(), filled));
+                // Beside a null nobody is not in a set, whatever comes and goes.
+                let moot = |key: &Key| membership.negated && sets.get(*set).is_some_and(|set| set.is_unsure_of(key));
+                for (key, entered) in moves.keys.iter().cloned().chain(nothing) {
+                    if moot(&key) {
+                        continue;
+                    }
+                    if entered != membership.negated {
+                        before.put(position, &key, !entered);
+                        gained.push((position, key));
+                        continue;
+                    }
+                    let mut early = self.pendings.iter_mut().filter(|pending| !pending.reached);
+                    if early.any(|pending| pending.take_back(position, &key)) {
+                        continue;
+                    }
+                    for late in self.pendings.iter_mut().filter(|pending| pending.reached) {
+                        late.boundary.put_first(position, &key, !entered);
+                    }
+                    step.gone.push((position, key));
+                }
+            }
+        }
+        if gained.len() > KEYS_MAX {
+            return Err(TOO_MANY);
+        }
+        step.pending = (!gained.is_empty()).then(|| Pending::new(at, gained, before));
+        Ok(step)
+    }
+
+    /// The boundary of a pending is here: its values count from now on, and what comes from now on belongs behind its rows.
+    pub(super) fn reach(&mut self, at: usize, last_lsn: u64) {
+        self.after.at(last_lsn);
+        let first = self.after.take(ROWS_MAX);
+        let pendings = self.pendings.make_contiguous();
+        let (earlier, [pending, ..]) = pendings.split_at_mut(at) else { return };
+        for (position, key) in &pending.keys {
+            if let Some(was) = pending.before.get(*position, key) {
+                earlier.iter_mut().for_each(|other| other.boundary.put_first(*position, key, was));
+            }
+        }
+        pending.reached = true;
+        pending.place = (last_lsn, Cell::new(first));
+        self.shape.lock().hold(pending.number);
+    }
+}

@@ -1,0 +1,232 @@
+//! Nodes whose rows are on their way: from the moment in which they are asked for until they are in the log.
+
+use super::graph::{Ask, Ended, Graph, Turn, Verdict};
+use super::node::Node;
+use super::pending::Asked;
+use crate::shape::Shape;
+use crate::state::transaction::Transaction;
+use hashbrown::HashSet;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use thalweg_shapes_core::subquery::place::At;
+use thalweg_shapes_core::subquery::set::Moves;
+use thalweg_shapes_model::row::Cells;
+use thalweg_shapes_model::snapshot::PgSnapshot;
+
+/// What one transaction did was seen by sets that did not have another one yet, and by rows that did.
+pub(super) const ANOTHER_ORDER: &str = "transactions became visible in another order";
+
+/// Who waits.
+#[derive(Default)]
+pub(super) struct Waiting {
+    numbers: BTreeSet<u64>,
+    /// Slots whose changes are not to be referred to yet: rows that belong before them are on their way.
+    held: HashSet<u32>,
+    /// Those that may have rows which can be put into the log.
+    ready: BTreeSet<u64>,
+    last_pending: u64,
+}
+
+impl Waiting {
+    pub(super) fn is_any(&self) -> bool {
+        !self.numbers.is_empty()
+    }
+
+    pub(super) fn held(&self) -> &HashSet<u32> {
+        &self.held
+    }
+
+    /// A node waits for rows: the number of what it waits for.
+    pub(super) fn begin(&mut self, node: &Node) -> u64 {
+        self.numbers.insert(node.shape.number);
+        self.last_pending += 1;
+        self.last_pending
+    }
+
+    pub(super) fn forget(&mut self, node: &Node) {
+        self.numbers.remove(&node.shape.number);
+        self.ready.remove(&node.shape.number);
+        self.held.remove(&node.slot);
+    }
+
+    /// Notes how a node stands after something happened to what it waits for.
+    fn note(&mut self, node: &Node) {
+        let number = node.shape.number;
+        let first = node.pendings.front();
+        if first.is_none() {
+            self.numbers.remove(&number);
+        }
+        if first.is_some_and(|first| first.complete && first.rows.is_some()) {
+            self.ready.insert(number);
+        } else {
+            self.ready.remove(&number);
+        }
+        if node.pendings.iter().any(|pending| pending.reached) {
+            self.held.insert(node.slot);
+        } else {
+            self.held.remove(&node.slot);
+        }
+    }
+}
+
+/// Rows that came, ready to be put into the log.
+pub(crate) struct Publication {
+    pub(crate) transaction: Transaction,
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) pending: u64,
+    /// The last transaction before the rows: they stand behind it. What others are told stands behind `transaction.lsn`.
+    pub(crate) boundary: u64,
+    pub(crate) slot: u32,
+    pub(crate) verdict: Verdict,
+}
+
+impl Graph {
+    /// Somebody is about to ask for rows: what for. From now on nothing is added to them.
+    pub(crate) fn turn(&mut self, shape: u64, pending: u64) -> Turn {
+        let Some(node) = self.nodes.get_mut(&shape) else { return Turn::Gone };
+        let Some(at) = node.pendings.iter().position(|known| known.number == pending) else { return Turn::Gone };
+        // Boundaries are passed in the order of the pendings.
+        if node.pendings.range(..at).any(|earlier| earlier.snapshot.is_none()) {
+            return Turn::Later;
+        }
+        node.pendings[at].asked = Asked::Begun;
+        let pending = &node.pendings[at];
+        let filter = node.condition().filter(|_| !pending.keys.is_empty()).map(|condition| pending.filter(condition));
+        let (table, columns) = (Arc::clone(&node.table), node.columns());
+        Turn::Ask(Ask { shape, pending: pending.number, table, columns, filter })
+    }
+
+    /// The snapshot from which rows are fetched. It has everything that was applied so far.
+    pub(crate) fn asked<'a>(&mut self, asks: impl IntoIterator<Item = &'a Ask>, snapshot: &PgSnapshot) {
+        for ask in asks {
+            if let Some(node) = self.nodes.get_mut(&ask.shape)
+                && let Some(pending) = node.pendings.iter_mut().find(|pending| pending.number == ask.pending)
+            {
+                pending.snapshot = Some(snapshot.clone());
+            }
+        }
+    }
+
+    /// The rows cannot be had from this snapshot: whether they can be asked for once more.
+    pub(crate) fn unask(&mut self, shape: u64, pending: u64) -> bool {
+        let Some(node) = self.nodes.get_mut(&shape) else { return false };
+        let Some(at) = node.pendings.iter().position(|known| known.number == pending) else { return false };
+        let is_last = node.pendings.range(at + 1..).all(|later| later.snapshot.is_none());
+        let pending = &mut node.pendings[at];
+        if pending.reached || !is_last {
+            return false;
+        }
+        (pending.asked, pending.snapshot) = (Asked::Not, None);
+        true
+    }
+
+    /// Rows that were fetched.
+    pub(crate) fn arrived(&mut self, shape: u64, pending: u64, rows: Vec<Cells>) {
+        if let Some(node) = self.nodes.get_mut(&shape)
+            && let Some(pending) = node.pendings.iter_mut().find(|known| known.number == pending)
+        {
+            pending.rows = Some(rows);
+            self.waiting.note(node);
+        }
+    }
+
+    /// A transaction is about to be applied, or (`xid` is `None`) everything before `lsn` was: which boundaries that passes.
+    pub(crate) fn pass(&mut self, xid: Option<u32>, lsn: u64) -> Verdict {
+        let mut verdict = Verdict::default();
+        for number in self.waiting.numbers.clone() {
+            let Some(node) = self.nodes.get_mut(&number) else { continue };
+            for at in 0..node.pendings.len() {
+                let Some(snapshot) = &node.pendings[at].snapshot else { break };
+                let (contained, complete) = match xid {
+                    Some(xid) => (snapshot.contains(xid, lsn), snapshot.is_past(lsn)),
+                    None => (lsn < snapshot.lsn, lsn >= snapshot.lsn),
+                };
+                match (node.pendings[at].reached, contained) {
+                    (true, true) if xid.is_some() => {
+                        // It committed after another that the snapshot does not have, and became visible before it.
+                        verdict.drop.push((Arc::clone(&node.shape), Ended::Because(ANOTHER_ORDER)));
+                        break;
+                    }
+                    (true, _) => {}
+                    (false, true) => break,
+                    (false, false) => node.reach(at, self.last_lsn),
+                }
+                node.pendings[at].complete |= complete;
+            }
+            self.waiting.note(node);
+        }
+        if xid.is_none() {
+            self.settle(lsn);
+        }
+        verdict
+    }
+
+    /// Everything before `lsn` was applied: nodes whose first rows are from a snapshot before that do not wait for more of it.
+    fn settle(&mut self, lsn: u64) {
+        let nodes = &mut self.nodes;
+        self.young.retain(|number| {
+            let Some(node) = nodes.get_mut(number) else { return false };
+            node.contained.take_if(|contained| lsn >= contained.lsn);
+            node.contained.is_some()
+        });
+    }
+
+    /// The next rows that came and whose boundary is passed, as bodies after the last transaction. When shapes have them, that is to be said
+    /// ([`Graph::published`]).
+    pub(crate) fn publish(&mut self, split_bytes: usize) -> Option<Publication> {
+        let number = *self.waiting.ready.first()?;
+        let mut node = self.nodes.remove(&number)?;
+        let mut pending = node.pendings.pop_front()?;
+        let at = At { xid: pending.xid(), lsn: self.last_lsn, since: pending.lsn };
+        let mut out = Transaction::new(at.xid, at.lsn, split_bytes);
+        let rows = pending.rows.take().unwrap_or_default();
+        let mut told = Ok(());
+        let moves = if node.inner.is_some() {
+            self.sets.change(number, |sets, set, changes| {
+                let mut rows = rows.into_iter();
+                told = rows.try_for_each(|cells| node.inner_row_comes(&pending, cells, sets, set, changes, &mut out));
+            })
+        } else {
+            told = node.outer_rows_come(&self.sets, &pending, &rows, &mut out);
+            Moves::default()
+        };
+        self.waiting.note(&node);
+        self.finders.watch(&node);
+        let (shape, slot) = (Arc::clone(&node.shape), node.slot);
+        self.nodes.insert(number, node);
+        let mut verdict = self.moved(number, moves, at, &mut out);
+        if let Err(costly) = told {
+            verdict.drop.push((Arc::clone(&shape), costly.into()));
+        }
+        Some(Publication { transaction: out, shape, pending: pending.number, boundary: pending.place.0, slot, verdict })
+    }
+
+    /// Rows of a shape, and what they do to others, are in the shapes or held by them: from now on they are not awaited.
+    pub(crate) fn published(&self, shape: u64) {
+        self.uncap(shape);
+    }
+
+    /// Nothing of the transaction at `lsn` and of those after it is complete in the shape, and in those above it.
+    pub(super) fn cap(&self, node: &Node, lsn: u64) {
+        node.shape.lock().cap(lsn.saturating_sub(1));
+        for user in node.inner.iter().flat_map(|inner| &inner.users) {
+            if let Some(above) = self.nodes.get(user) {
+                self.cap(above, lsn);
+            }
+        }
+    }
+
+    /// Sets anew how far a shape is complete, and those above it.
+    fn uncap(&self, number: u64) {
+        let Some(node) = self.nodes.get(&number) else { return };
+        node.shape.lock().set_cap(self.complete(node));
+        node.inner.iter().flat_map(|inner| &inner.users).for_each(|user| self.uncap(*user));
+    }
+
+    /// Before which position everything is there; `None`: it is all there.
+    fn complete(&self, node: &Node) -> Option<u64> {
+        let own = node.pendings.iter().map(|pending| pending.lsn.saturating_sub(1));
+        let below = node.sets.iter().flatten().filter_map(|set| self.complete(self.nodes.get(set)?));
+        own.chain(below).min()
+    }
+}

@@ -1,0 +1,243 @@
+//! Looks after what nobody asks for: tables that were changed without a write to them, tables that no shape needs any more, and more
+//! shapes than there may be.
+
+use crate::engine::Engine;
+use crate::shape::Shape;
+use crate::store::StoreError;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use thalweg_shapes_model::health::Health;
+use thalweg_shapes_model::table::Table;
+use thalweg_shapes_source::error::SourceError;
+use thalweg_shapes_source::publish::PublishError;
+use thalweg_shapes_source::reconcile::reconcile;
+use thalweg_shapes_source::session::Session;
+
+/// How often the catalog is asked: this, and so much longer for each table that it costs next to nothing.
+const RECONCILE_EVERY: Duration = Duration::from_secs(2);
+const RECONCILE_EVERY_PER_TABLE: Duration = Duration::from_millis(10);
+/// A table that no shape has asked for in this time leaves the publication.
+const UNUSED: Duration = Duration::from_secs(600);
+/// How often shapes are looked through for changes that nobody needs: this, and so much longer for each shape that it costs little.
+const CUT_EVERY: Duration = Duration::from_secs(1);
+const CUT_EVERY_PER_SHAPE: Duration = Duration::from_micros(10);
+/// How often inner shapes are looked for that nobody needs: twice, and they go.
+const ORPHANS_EVERY: Duration = Duration::from_secs(60);
+/// How often it is looked whether there is something to do.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Runs until the engine stops.
+pub(crate) fn run(engine: &Arc<Engine>) {
+    let mut next = Instant::now();
+    let mut last_cut = Instant::now();
+    let mut last_orphans = Instant::now();
+    let mut was = Health::Starting;
+    while !engine.stopping() {
+        std::thread::sleep(TICK);
+        engine.evict();
+        let shapes = u32::try_from(engine.registry.read().len()).unwrap_or(u32::MAX);
+        if last_cut.elapsed() >= CUT_EVERY + CUT_EVERY_PER_SHAPE * shapes {
+            last_cut = Instant::now();
+            engine.look_after();
+        }
+        if last_orphans.elapsed() >= ORPHANS_EVERY {
+            last_orphans = Instant::now();
+            // Made for shapes that were then not made after all.
+            let orphans = engine.subqueries.graph.lock().orphans();
+            orphans.iter().for_each(|shape| {
+                engine.drop_shape(shape);
+            });
+        }
+        let health = engine.health();
+        // While nobody listened, anything may have happened.
+        let back = health == Health::Active && was != Health::Active;
+        was = health;
+        if was != Health::Active || !back && Instant::now() < next {
+            continue;
+        }
+        let tables = u32::try_from(engine.router.lock().tables().len()).unwrap_or(u32::MAX);
+        next = Instant::now() + RECONCILE_EVERY + RECONCILE_EVERY_PER_TABLE * tables;
+        if let Err(error) = look(engine) {
+            tracing::warn!(%error, "tables could not be compared with the catalog; it is tried again");
+        }
+    }
+}
+
+fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
+    let tables = engine.router.lock().tables();
+    if tables.is_empty() {
+        engine.counters.compared.fetch_add(1, Ordering::Relaxed);
+        return Ok(());
+    }
+    let mut session = engine.queries.connect()?;
+    let known: Vec<&Table> = tables.iter().map(AsRef::as_ref).collect();
+    let found = reconcile(&mut session, &engine.config.publication(), known.iter().copied())?;
+    if let Some(version) = &found.publication
+        && let Err(error) = engine.publication_is(version)
+    {
+        tracing::warn!(%error, "the publication's version cannot be stored; the catalog is compared again soon");
+    }
+    for (table, why) in &found.gone {
+        engine.drop_table(*table, &why.to_string());
+        if let Err(error) = engine.store.forget_table(*table) {
+            tracing::warn!(%error, "a table cannot be forgotten");
+        }
+    }
+    for moved in &found.moved {
+        // With the parts that it had, all of its changes come: the catalog was compared. Asking again would wait for its writers.
+        let same_parts = tables.iter().any(|table| table.oid == moved.table.oid && table.parts == moved.table.parts);
+        if !same_parts {
+            publish_parts(engine, &mut session, &moved.table)?;
+        }
+        if let Err(error) = engine.store.put_table(&moved.table) {
+            tracing::warn!(%error, "a table cannot be noted");
+        }
+        let table = Arc::new(moved.table.clone());
+        if engine.router.lock().moved(Arc::clone(&table)) {
+            engine.described(table);
+        }
+    }
+    engine.counters.compared.fetch_add(1, Ordering::Relaxed);
+    let in_use = |oid: u32| engine.router.lock().table(oid).is_some();
+    for table in engine.publisher.release(&mut session, UNUSED, in_use)? {
+        tracing::info!(%table, "no shape needs the table: it leaves the publication");
+    }
+    Ok(())
+}
+
+/// Sees to it that changes of a table's new parts come, or drops its shapes.
+fn publish_parts(engine: &Engine, session: &mut Session, table: &Table) -> Result<(), SourceError> {
+    // That the table was busy a moment ago is no answer.
+    engine.publisher.forget(table.oid);
+    match engine.publisher.ensure(session, table) {
+        Ok(()) => {}
+        Err(PublishError::Source(error)) => return Err(error),
+        Err(error) => {
+            engine.drop_table(table.oid, &format!("has a part whose changes do not come: {error}"));
+        }
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// Takes note of the publication's version, as it was found just now. When the version is not the one known, somebody has changed what the
+    /// publication publishes. Changes may then be missing from the stream, also if everything was set back since: all shapes are dropped. While
+    /// there is no publication (`version` is empty) the known version stays, so that the next publication is found to be another one.
+    pub(crate) fn publication_is(&self, version: &str) -> Result<(), StoreError> {
+        let known = self.bookmark.publication();
+        if known == version || version.is_empty() {
+            return Ok(());
+        }
+        if !known.is_empty() {
+            self.drop_all("somebody has changed what the publication publishes");
+            self.publisher.forget_all();
+            self.tables.forget();
+        }
+        self.bookmark.set_publication(&self.store, version)
+    }
+
+    /// Gives up changes that no shape needs, has shapes rebased that hold too many of them, and drops those that still do.
+    pub(crate) fn look_after(&self) {
+        let published = self.positions.published();
+        let kept_from = published.saturating_sub(self.config.log_bytes_max);
+        let limits = self.limits(published.saturating_sub(self.config.log_bytes_max / 2));
+        let shapes: Vec<Arc<Shape>> = self.registry.read().all().cloned().collect();
+        let (mut floor, applied) = (published, self.positions.applied());
+        let mut dropped = 0;
+        let mut found = Vec::new();
+        for shape in shapes {
+            shape.lock().rest(applied);
+            let mut standing = self.consider(&shape, &limits, &mut found);
+            // The space that may be used goes before the time for which offsets are kept.
+            let forced =
+                standing.held.is_some_and(|at| at < kept_from) && standing.needed.is_none_or(|at| at >= kept_from);
+            if standing.may_leave || forced {
+                let before_ms = if forced { u64::MAX } else { limits.now_ms.saturating_sub(self.config.log_keep_ms) };
+                if let Err(error) = self.release(&shape, before_ms) {
+                    tracing::warn!(%error, "old bases cannot be deleted; it is tried again");
+                }
+                standing.held = shape.lock().oldest_body();
+            }
+            let Some(oldest) = standing.held else { continue };
+            if oldest < kept_from && !forced {
+                dropped += 1;
+                self.drop_shape(&shape);
+            } else {
+                floor = floor.min(oldest);
+            }
+        }
+        self.want(found);
+        if dropped > 0 {
+            tracing::warn!(
+                shapes = dropped,
+                "shapes are dropped: they need more changes than are kept (shape_log_bytes)"
+            );
+        }
+        // The references say which shapes wait for rows; they are kept until those have come.
+        if self.subqueries.graph.lock().is_waiting() {
+            return;
+        }
+        let Some(mark) = self.marks.lock().cut(floor) else { return };
+        if let Err(error) = self.store.trim_changes(mark.bodies, mark.references) {
+            tracing::warn!(%error, "old changes cannot be given up; it is tried again");
+        }
+    }
+
+    /// Drops the shapes that were not asked for longest, if there are more than may be.
+    fn evict(&self) {
+        let max = self.config.shapes_max;
+        let all: Vec<Arc<Shape>> = {
+            let registry = self.registry.read();
+            if registry.len() <= max {
+                return;
+            }
+            registry.all().filter(|shape| !shape.is_inner()).cloned().collect()
+        };
+        // A few more than needed, so that the next ones need no look at all of them.
+        let count = ((all.len() + max / 100).saturating_sub(max)).min(all.len());
+        if count == 0 {
+            return;
+        }
+        tracing::info!(shapes = count, max, "shapes that nobody has asked for longest are dropped");
+        longest_unused(all, count).iter().for_each(|shape| {
+            self.drop_shape(shape);
+        });
+    }
+}
+
+/// So many of the shapes, those that nobody has asked for longest.
+fn longest_unused(mut shapes: Vec<Arc<Shape>>, count: usize) -> Vec<Arc<Shape>> {
+    if count < shapes.len() {
+        shapes.select_nth_unstable_by_key(count, |shape| shape.wanted_ms());
+        shapes.truncate(count);
+    }
+    shapes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::{State, sample};
+
+    #[test]
+    fn a_shape_that_was_not_asked_for_since_the_start_is_as_old_as_its_name() {
+        // `sample` names a shape after its number.
+        let shapes = [5_000_000, 1_000_000, 2_000_000, 3_000_000].map(|n| Arc::new(sample(n, State::default())));
+        shapes[1].used(4_000);
+        let gone = |count| {
+            let mut numbers: Vec<u64> =
+                longest_unused(shapes.to_vec(), count).iter().map(|shape| shape.number).collect();
+            numbers.sort_unstable();
+            numbers
+        };
+        assert_eq!(gone(1), [2_000_000], "made first of those that nobody has asked for");
+        assert_eq!(gone(2), [2_000_000, 3_000_000]);
+        assert_eq!(
+            gone(3),
+            [1_000_000, 2_000_000, 3_000_000],
+            "a new shape outlives what was asked for before it was made"
+        );
+        assert_eq!(gone(9).len(), 4);
+    }
+}

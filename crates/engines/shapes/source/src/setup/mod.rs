@@ -1,0 +1,226 @@
+//! Preparation before changes can be followed: the server, the lock, the publication, the slot.
+//!
+//! Everything happens on the connection that will replicate, so that the lock is held for exactly as long as it does.
+
+mod judge;
+mod publication;
+mod server;
+mod slot;
+
+pub use server::Server;
+
+use super::clock::Clock;
+use super::error::SourceError;
+use super::session::Endpoint;
+use std::time::Duration;
+use thalweg_shapes_model::history::SourceIdentity;
+use thalweg_wire::pg::replication::{self, Conn};
+use thalweg_wire::pg::{DbError, Error, Lsn, ResultSet, ServerVersion};
+
+/// Between two attempts to get the lock.
+const LOCK_EVERY: Duration = Duration::from_millis(250);
+/// The longest silence of the server; a new slot waits for every transaction that writes.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How long an engine that stops waits for Postgres.
+const FORGET_MAX: Duration = Duration::from_secs(5);
+
+/// The first version whose standbys can keep a copy of a slot.
+const FAILOVER_SINCE: u32 = 17;
+
+/// Settings of the preparation.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub slot: String,
+    pub publication: String,
+    /// The administrator maintains the publication: it is checked and never altered.
+    pub manual: bool,
+    /// The slot goes when the connection does, and with it every shape.
+    pub temporary: bool,
+    /// Standbys keep a copy of the slot.
+    pub failover: bool,
+    /// The engine leaves nothing behind: a publication that it makes goes when it ends.
+    pub ephemeral: bool,
+    /// The source of the changes so far.
+    pub known: Option<Known>,
+}
+
+/// Knowledge of the source from earlier connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    pub identity: SourceIdentity,
+    /// The LSN up to which the server's WAL was read, in changes or in snapshots.
+    pub seen: u64,
+    /// The last LSN that was acknowledged to Postgres. `None`: unknown.
+    pub acknowledged: Option<u64>,
+    /// The reason why the history cannot go on, if the stream has proved that.
+    pub broken: Option<String>,
+}
+
+/// Everything is in order.
+#[derive(Debug)]
+pub struct Ready {
+    pub conn: Conn,
+    /// To be kept, and given as `known` the next time.
+    pub identity: SourceIdentity,
+    pub resume: Resume,
+    pub server: Server,
+    /// It was made for this run, or for one that was killed.
+    pub publication_passing: bool,
+    /// The slot has everything after it.
+    pub confirmed: Lsn,
+    /// Where the server's log ended.
+    pub end: Lsn,
+}
+
+/// Whether the slot has every change since the last time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    Continue,
+    /// Changes were lost; existing shapes are invalid.
+    Restart {
+        why: String,
+    },
+}
+
+/// The reason why changes cannot be followed.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    #[error("Postgres {0} is too old: 14 is the first version that can be followed")]
+    Version(ServerVersion),
+    #[error("wal_level is {0}: set wal_level = logical in postgresql.conf and restart Postgres")]
+    WalLevel(String),
+    #[error(
+        "the database has no encoding (SQL_ASCII), so its texts may hold bytes that Postgres cannot send: the first of them would end \
+         replication for good; move the data to a database WITH ENCODING 'UTF8'"
+    )]
+    NoEncoding,
+    #[error("the server is a standby: give the primary's address")]
+    Standby,
+    #[error(
+        "Postgres {0} cannot keep a failover slot: 17 is the first version that can; unset replication_failover_slot"
+    )]
+    Failover(ServerVersion),
+    #[error("the role {role} may not replicate ({error}): ALTER ROLE {role} REPLICATION, or use one that may")]
+    Privilege { role: String, error: Box<DbError> },
+    #[error("Postgres has no replication connection free (max_wal_senders): {0}")]
+    NoSenderFree(Box<DbError>),
+    #[error("all {max} replication slots are in use: raise max_replication_slots, or drop one that nobody needs")]
+    NoSlotFree { max: String },
+    #[error("the replication slot {slot} is not ours: {what}; drop it, or set another replication_stream_id")]
+    ForeignSlot { slot: String, what: String },
+    #[error("the replication slot {slot} is in use by process {pid}")]
+    SlotInUse { slot: String, pid: String },
+    #[error("Publication {0:?} not found in the database")]
+    PublicationMissing(String),
+    #[error("Publication {0:?} does not publish all required operations: INSERT, UPDATE, DELETE, TRUNCATE")]
+    PublicationOperations(String),
+    #[error("Publication {name:?} cannot be created ({error}): grant CREATE on the database, or create it")]
+    PublicationPrivilege { name: String, error: Box<DbError> },
+    #[error("stopped")]
+    Stopped,
+    #[error(transparent)]
+    Postgres(Error),
+    #[error("an answer of the server cannot be read: {0}")]
+    Answer(&'static str),
+}
+
+impl From<Error> for SetupError {
+    fn from(error: Error) -> Self {
+        Self::Postgres(error)
+    }
+}
+
+/// Connects and prepares. Waits for the lock for as long as another server has it, and calls `waiting` after each attempt.
+/// `stopping` ends the wait.
+pub fn prepare(
+    endpoint: &Endpoint,
+    options: &Options,
+    waiting: &dyn Fn(),
+    stopping: &(dyn Fn() -> bool + Sync),
+) -> Result<Ready, SetupError> {
+    let connected = endpoint.patient(PATIENCE).replicate();
+    let mut conn = connected.map_err(|error| server::not_let_in(&endpoint.config, error))?;
+    let system = conn.identify_system()?;
+    let facts = server::check(&mut conn)?;
+    lock(&mut conn, &options.slot, waiting, stopping, &*endpoint.clock)?;
+    if options.failover && facts.version.major < FAILOVER_SINCE {
+        return Err(SetupError::Failover(facts.version));
+    }
+    let publication = publication::prepare(&mut conn, options, facts.version)?;
+    let identity = SourceIdentity {
+        branches: server::branches(&mut conn, system.timeline)?,
+        system: system.id,
+        timeline: system.timeline,
+        database: system.database.unwrap_or_default(),
+        database_oid: Some(facts.database_oid),
+        slot: options.slot.clone(),
+        publication: format!("{}/{}", options.publication, publication.oid),
+        publication_version: publication.version,
+    };
+    let broken = match &options.known {
+        None => Some("nothing is known of an earlier connection".to_owned()),
+        Some(known) => judge::broken(known, &identity, system.end),
+    };
+    let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
+    let (resume, publication_passing) = (slot.resume, publication.passing);
+    Ok(Ready {
+        conn,
+        identity,
+        resume,
+        server: facts.server,
+        publication_passing,
+        confirmed: slot.confirmed,
+        end: system.end,
+    })
+}
+
+/// Drops the publication, for an engine that leaves nothing behind.
+pub fn forget(endpoint: &Endpoint, publication: &str) -> Result<(), SourceError> {
+    let mut endpoint = endpoint.patient(FORGET_MAX);
+    endpoint.config.connect_timeout = Some(FORGET_MAX);
+    let drop_publication = format!("DROP PUBLICATION IF EXISTS {}", thalweg_shapes_model::table::quoted(publication));
+    endpoint.connect()?.change(FORGET_MAX, &drop_publication)?;
+    Ok(())
+}
+
+/// One server owns a slot. The lock is bound to this session.
+fn lock(
+    conn: &mut Conn,
+    slot: &str,
+    waiting: &dyn Fn(),
+    stopping: &dyn Fn() -> bool,
+    clock: &dyn Clock,
+) -> Result<(), SetupError> {
+    let key = i64::from(u32::from_be_bytes(*b"thal")) << 32 | i64::from(thalweg_base::crc(slot.as_bytes()));
+    let mut told = false;
+    loop {
+        let answers = conn.simple(&format!("SELECT pg_catalog.pg_try_advisory_lock({key}::pg_catalog.int8)"))?;
+        if value(&answers) == Some("t") {
+            return Ok(());
+        }
+        waiting();
+        if !std::mem::replace(&mut told, true) {
+            tracing::info!(slot, "another server follows Postgres with this slot: waiting for it to end");
+        }
+        clock.sleep(LOCK_EVERY);
+        if stopping() {
+            return Err(SetupError::Stopped);
+        }
+    }
+}
+
+fn value(answers: &[ResultSet]) -> Option<&str> {
+    answers.last().and_then(ResultSet::value)
+}
+
+/// The values of the only row, with their columns' names.
+fn row<'a>(answers: &'a [ResultSet]) -> impl Fn(&str) -> Option<&'a str> {
+    let answer = answers.last();
+    move |name| answer.and_then(|answer| answer.row(0)?.get(answer.column(name)?))
+}
+
+fn literal(text: &str) -> String {
+    thalweg_wire::pg::quote_literal(text)
+}
+
+type SlotOptions = replication::SlotOptions;

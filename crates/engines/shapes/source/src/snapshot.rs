@@ -1,0 +1,174 @@
+//! The rows of a table as of one snapshot, with that snapshot.
+//!
+//! All of it is one transaction, `REPEATABLE READ READ ONLY`. It locks the table, then takes the snapshot, and only then asks where the log
+//! ends: a transaction that commits after that position is not in the snapshot.
+
+use super::error::SourceError;
+use super::session::{Limits, Session};
+use std::fmt::Write;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+use thalweg_shapes_model::snapshot::PgSnapshot;
+use thalweg_shapes_model::table::{Table, quoted};
+use thalweg_wire::pg::{Lsn, quote_literal};
+
+/// Waiting for the server's answer after it should have interrupted the statement itself.
+const GRACE: Duration = Duration::from_secs(30);
+/// The lock timeout: how long the snapshot waits for a statement that alters the table.
+const LOCK_WITHIN: Duration = Duration::from_secs(30);
+/// How long Postgres may take to write its log to its disk, and how often it is asked whether it has.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(30);
+const FLUSH_LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Between two words of the server, when nothing long is asked.
+pub(super) const SHORT: Duration = Duration::from_secs(60);
+
+/// The parts of a snapshot, in this order.
+#[derive(Debug)]
+pub enum Taken<'a> {
+    /// Once, before the first row.
+    Snapshot(&'a PgSnapshot),
+    /// A row in the text format of `COPY`: columns in the order asked for, between tabs, `\N` for NULL, escaped; without its line feed.
+    Row(&'a [u8]),
+}
+
+/// `SELECT` of these columns, in this order. `filter` is SQL without parameters.
+#[must_use]
+pub fn select(table: &Table, columns: &[usize], filter: Option<&str>) -> String {
+    let names: Vec<String> = columns.iter().map(|at| quoted(&table.columns[*at].name)).collect();
+    let mut sql = format!("SELECT {} FROM {}", names.join(", "), table.name);
+    if let Some(filter) = filter {
+        let _ = write!(sql, " WHERE ({filter})");
+    }
+    sql
+}
+
+/// Gives the snapshot and then every row of `select`, which is of this table, to `take`, which may break it off. `limit`: how long the
+/// query may take.
+pub fn copy(
+    session: &mut Session,
+    table: &Table,
+    select: &str,
+    limit: Option<Duration>,
+    mut take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
+) -> Result<PgSnapshot, SourceError> {
+    // The query itself may be silent for long before its first row; a server that is gone is noticed by TCP.
+    session.set_read_timeout(limit.map(|limit| limit + GRACE));
+    let limits = Limits { statement: limit, lock: LOCK_WITHIN };
+    let done = begin(session, table, limits).and_then(|snapshot| {
+        if take(Taken::Snapshot(&snapshot)).is_break() {
+            return Err(SourceError::Stopped);
+        }
+        rows(session, select, |row| take(Taken::Row(row)))?;
+        let ended = session.end(FLUSHED).map_err(|error| session.cancel.explain(error))?;
+        if position(ended.value().unwrap_or_default())? < snapshot.lsn {
+            // The receiver discards the rows of a snapshot whose session is lost before this statement.
+            flush(session, snapshot.lsn)?;
+        }
+        Ok(snapshot)
+    });
+    session.set_read_timeout(Some(SHORT));
+    if done.is_err() {
+        session.roll_back();
+    }
+    done
+}
+
+/// The rows of `select`, in a transaction that [`begin`] began; see [`Taken::Row`].
+fn rows(
+    session: &mut Session,
+    select: &str,
+    mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<(), SourceError> {
+    let cancel = Arc::clone(&session.cancel);
+    let mut rows = session.copy_out(&format!("COPY ({select}) TO STDOUT")).map_err(|error| cancel.explain(error))?;
+    // Each message is one row (Postgres documentation, section "COPY Operations").
+    while let Some(row) = rows.next().map_err(|error| cancel.explain(error))? {
+        if take(row.strip_suffix(b"\n").unwrap_or(row)).is_break() {
+            // The connection is given up: the remaining rows could be of any size.
+            return Err(SourceError::Stopped);
+        }
+    }
+    Ok(())
+}
+
+/// The same, of a query that may take so long, its silence before the first row included.
+pub fn rows_within(
+    session: &mut Session,
+    select: &str,
+    limit: Duration,
+    take: impl FnMut(&[u8]) -> ControlFlow<()>,
+) -> Result<(), SourceError> {
+    session.set_read_timeout(Some(limit + GRACE));
+    let done = rows(session, select, take);
+    session.set_read_timeout(Some(SHORT));
+    done
+}
+
+/// Begins the transaction: locks the table against being altered, renamed or rewritten, takes the snapshot, and checks that the table's name
+/// still means the same table and that the server is the one that changes come from.
+pub fn begin(session: &mut Session, table: &Table, limits: Limits) -> Result<PgSnapshot, SourceError> {
+    let begun = match session.begin(limits, &first(session, table, true)) {
+        // A role that may read some columns only may not lock the table.
+        Err(error) if error.code() == Some("42501") => {
+            session.roll_back();
+            session.begin(limits, &first(session, table, false))
+        }
+        begun => begun,
+    };
+    let answer = begun.map_err(|error| match session.cancel.explain(error) {
+        // The error of the lock if the table's name no longer exists.
+        SourceError::SchemaChanged(_) => SourceError::Replaced,
+        error => error,
+    })?;
+    let value = |at| answer.row(0).and_then(|row| row.get(at));
+    let text = |at| value(at).unwrap_or_default();
+    session.check_place(value(3), value(4))?;
+    if text(2) != table.oid.to_string() {
+        return Err(SourceError::Replaced);
+    }
+    let snapshot: PgSnapshot = text(0).parse().map_err(|error| SourceError::Catalog(format!("{error}")))?;
+    Ok(PgSnapshot { lsn: position(text(1))?, ..snapshot })
+}
+
+/// The first statements of the transaction. The lock comes before the snapshot: a snapshot older than a rewrite sees no rows of the rewritten
+/// table.
+fn first(session: &Session, table: &Table, lock: bool) -> String {
+    let lock = if lock { format!("LOCK TABLE {} IN ACCESS SHARE MODE; ", table.name) } else { String::new() };
+    format!(
+        "{lock}SELECT pg_catalog.pg_current_snapshot(), pg_catalog.pg_current_wal_insert_lsn(), \
+         pg_catalog.to_regclass({})::pg_catalog.oid, {}",
+        quote_literal(&table.name.to_string()),
+        session.place_columns()
+    )
+}
+
+/// Ensures that the server's WAL is on its disk up to `lsn`; outside of a transaction. A snapshot may contain transactions that are not durable
+/// (`synchronous_commit = off`): a crash of the server would undo them, and the stream would never send them.
+pub fn flush(session: &mut Session, lsn: u64) -> Result<(), SourceError> {
+    let mut asked = false;
+    let until = session.clock.now() + FLUSHED_WITHIN;
+    loop {
+        let answer = session.ask(FLUSHED);
+        let answer = answer.map_err(|error| session.cancel.explain(error))?;
+        if position(answer.value().unwrap_or_default())? >= lsn {
+            return Ok(());
+        }
+        if session.clock.now() > until {
+            return Err(SourceError::Other("Postgres does not write its log to its disk".to_owned()));
+        }
+        if std::mem::replace(&mut asked, true) {
+            session.clock.sleep(FLUSH_LOOK_EVERY);
+        } else {
+            // A commit that writes WAL flushes all WAL before it.
+            session.change(LOCK_WITHIN, FLUSH).map_err(|error| session.cancel.explain(error))?;
+        }
+    }
+}
+
+const FLUSHED: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
+const FLUSH: &str = "SET LOCAL synchronous_commit = local; SELECT pg_catalog.pg_logical_emit_message(true, 'thalweg', ''::pg_catalog.text)";
+
+fn position(text: &str) -> Result<u64, SourceError> {
+    text.parse::<Lsn>().map(|lsn| lsn.0).map_err(|error| SourceError::Catalog(error.to_string()))
+}

@@ -1,0 +1,232 @@
+//! Reads under way: a request for a chunk that is being read for another request waits for that read.
+//!
+//! When many clients start from one place at once, the last of them asks before the first read has ended. Without this table each
+//! client would have the chunk gathered for itself. The table is a lock of its own: none is taken, and no waiter is woken, under it.
+
+use super::chunk::{Content, Reading};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use thalweg_base::{LogId, Offset};
+use thalweg_log::{ReadError, ReadFrom};
+use thalweg_wire::http::{Fetch, Promise};
+
+type Outcome = Result<Content, ReadError>;
+
+/// What decides the outcome of a read: its log, its begin, and its end or the place that its chunk ends at or after.
+type Key = (LogId, Offset, Offset);
+
+/// One entry per read that waits in the pool or runs there; the pool bounds their number, that of connections the number of waiters.
+#[derive(Default)]
+pub(crate) struct Flights(Mutex<HashMap<Key, Vec<Promise<Outcome>>>>);
+
+/// The duty to end a read: every waiter gets the outcome, or an error if there is none when it is dropped.
+pub(crate) struct Flight {
+    flights: Arc<Flights>,
+    key: Key,
+    want: ReadFrom,
+    /// The read has ended: the table may hold a new one of the same chunk.
+    landed: bool,
+}
+
+/// The outcome of a read that has ended, and the requests that wait for it.
+#[must_use]
+pub(crate) struct Landing {
+    waiters: Vec<Promise<Outcome>>,
+    outcome: Outcome,
+}
+
+impl Landing {
+    /// Gives every waiter the outcome.
+    pub(crate) fn tell(self) {
+        self.waiters.into_iter().for_each(|waiter| waiter.keep(self.outcome.clone()));
+    }
+}
+
+/// A request's way to its chunk.
+pub(crate) enum Boarded {
+    /// Another request has begun the read.
+    Joined(Reading),
+    /// The caller is to do the read.
+    First(Flight, Reading),
+}
+
+impl Flights {
+    /// Waits for the read of a chunk, if one is under way.
+    pub(crate) fn join(&self, want: ReadFrom, target: Offset) -> Option<Reading> {
+        let mut flights = self.0.lock();
+        let waiters = flights.get_mut(&key(want, target))?;
+        let (promise, reading) = Fetch::promise();
+        waiters.push(promise);
+        Some(reading)
+    }
+
+    /// Waits for the read of a chunk, which begins with the first who wants it. Nothing may keep the caller from doing a read
+    /// that it is the first to want: others count on it from here on. Chunks end by content: every tail from `target` on, a
+    /// message boundary itself, has the first boundary from there on before it, so they all give the same chunk.
+    pub(crate) fn board(self: &Arc<Self>, want: ReadFrom, target: Offset) -> Boarded {
+        let key = key(want, target);
+        let (promise, reading) = Fetch::promise();
+        match self.0.lock().entry(key) {
+            Entry::Occupied(mut entry) => {
+                entry.get_mut().push(promise);
+                Boarded::Joined(reading)
+            }
+            Entry::Vacant(entry) => {
+                entry.insert(vec![promise]);
+                Boarded::First(Flight { flights: Arc::clone(self), key, want, landed: false }, reading)
+            }
+        }
+    }
+}
+
+fn key(want: ReadFrom, target: Offset) -> Key {
+    (want.log, want.from, want.upto.min(target))
+}
+
+impl Flight {
+    /// More than one request waits for it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.flights.0.lock().get(&self.key).is_some_and(|waiters| waiters.len() > 1)
+    }
+
+    /// Ends the read if every request that waited for it has gone.
+    pub(crate) fn ends_unawaited(&mut self) -> bool {
+        if let Entry::Occupied(entry) = self.flights.0.lock().entry(self.key)
+            && !entry.get().iter().any(Promise::is_awaited)
+        {
+            entry.remove();
+            self.landed = true;
+        }
+        self.landed
+    }
+
+    /// Ends the read; a request that comes after this begins a new one. `None` if it has ended before.
+    pub(crate) fn landing(&mut self, outcome: Outcome) -> Option<Landing> {
+        if std::mem::replace(&mut self.landed, true) {
+            return None;
+        }
+        let waiters = self.flights.0.lock().remove(&self.key).unwrap_or_default();
+        Some(Landing { waiters, outcome })
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let (log, offset) = (self.want.log, self.want.from);
+        let given_up = self.landing(Err(ReadError::Io { log, offset, cause: "the read was given up".into() }));
+        given_up.into_iter().for_each(Landing::tell);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use thalweg_log::Chunk;
+    use thalweg_wire::http::Waker;
+
+    const LOG: LogId = LogId(64);
+    const TARGET: Offset = Offset(4_096);
+
+    fn want(upto: u64) -> ReadFrom {
+        ReadFrom { log: LOG, from: Offset(10), upto: Offset(upto) }
+    }
+
+    fn first(flights: &Arc<Flights>, upto: u64) -> (Flight, Reading) {
+        match flights.board(want(upto), TARGET) {
+            Boarded::First(flight, reading) => (flight, reading),
+            Boarded::Joined(_) => panic!("a read is under way"),
+        }
+    }
+
+    fn joined(flights: &Arc<Flights>, upto: u64) -> Reading {
+        match flights.board(want(upto), TARGET) {
+            Boarded::Joined(reading) => reading,
+            Boarded::First(..) => panic!("no read is under way"),
+        }
+    }
+
+    fn content(end: u64) -> Outcome {
+        Ok(Content { from: Offset(10), chunk: Chunk { parts: Vec::new(), end: Offset(end) } })
+    }
+
+    fn land(flight: &mut Flight, end: u64) {
+        flight.landing(content(end)).unwrap().tell();
+    }
+
+    fn end_of(reading: &Reading) -> Option<Result<Offset, ReadError>> {
+        let outcome = reading.take(|| Waker::from_fn(|| ()))?;
+        Some(outcome.map(|content| content.chunk.end))
+    }
+
+    #[test]
+    fn who_asks_for_a_chunk_under_way_gets_it_with_the_first() {
+        let flights = Arc::new(Flights::default());
+        let (mut flight, one) = first(&flights, 5_000);
+        assert!(!flight.is_shared());
+        let wakes = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&wakes);
+        // Every tail from the target on gives the same chunk.
+        let (two, three) = (joined(&flights, 5_000), joined(&flights, 1 << 40));
+        let waker = Waker::from_fn(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(two.take(|| waker).is_none() && flight.is_shared());
+        land(&mut flight, 4_100);
+        assert_eq!(wakes.load(Ordering::Relaxed), 1);
+        for reading in [one, two, three] {
+            assert_eq!(end_of(&reading), Some(Ok(Offset(4_100))));
+        }
+        assert_eq!(flights.0.lock().len(), 0);
+    }
+
+    #[test]
+    fn only_a_read_under_way_is_joined() {
+        let flights = Arc::new(Flights::default());
+        assert!(flights.join(want(5_000), TARGET).is_none());
+        let (mut flight, _one) = first(&flights, 5_000);
+        let two = flights.join(want(1 << 40), TARGET).unwrap();
+        land(&mut flight, 4_100);
+        assert_eq!(end_of(&two), Some(Ok(Offset(4_100))));
+        assert!(flights.join(want(5_000), TARGET).is_none());
+    }
+
+    #[test]
+    fn a_chunk_that_ends_at_the_tail_is_for_those_who_see_that_tail() {
+        let flights = Arc::new(Flights::default());
+        let (mut shorter, one) = first(&flights, 100);
+        let (mut longer, two) = first(&flights, 200);
+        land(&mut shorter, 100);
+        land(&mut longer, 200);
+        assert_eq!((end_of(&one), end_of(&two)), (Some(Ok(Offset(100))), Some(Ok(Offset(200)))));
+    }
+
+    #[test]
+    fn a_read_that_has_ended_does_not_end_the_next_one() {
+        let flights = Arc::new(Flights::default());
+        let (flight, one) = first(&flights, 100);
+        drop(flight);
+        assert!(matches!(end_of(&one), Some(Err(ReadError::Io { .. }))), "it was given up");
+        let (mut flight, _) = first(&flights, 100);
+        land(&mut flight, 100);
+        let (_next, waiting) = first(&flights, 100);
+        assert_eq!(end_of(&waiting), None);
+    }
+
+    #[test]
+    fn a_read_for_which_nobody_waits_ends_and_the_next_request_begins_another() {
+        let flights = Arc::new(Flights::default());
+        let (mut flight, one) = first(&flights, 100);
+        let two = joined(&flights, 100);
+        drop(one);
+        assert!(!flight.ends_unawaited(), "one of two still waits");
+        drop(two);
+        assert!(flight.ends_unawaited());
+        let (mut next, three) = first(&flights, 100);
+        drop(flight);
+        land(&mut next, 100);
+        assert_eq!(end_of(&three), Some(Ok(Offset(100))));
+    }
+}

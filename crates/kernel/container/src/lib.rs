@@ -1,0 +1,56 @@
+//! Sorted entries in one immutable object.
+//!
+//! A *container* holds entries (a key, a kind, a value) in the order of their keys as bytes: in data blocks that may be compressed, under
+//! an index in *partitions*, each with an optional filter, under a *root* with statistics that stays in memory while the container is
+//! read. A section of *content* may stand before them: opaque bytes in one piece, for what is sent by ranges as it is.
+//! `docs/format/container.md` has the bytes.
+//!
+//! It is written from front to back ([`Builder`]) and read by ranges. Readers ([`Lookup`], [`Cursor`], [`ContentRead`]) never wait: a step
+//! says which range it wants, and is called again with its bytes ([`Step`]). A lookup wants three ranges at most, one after the other: the
+//! tail of the object, a partition, a data block; a [`BlockCache`] that all readers share spares those that it has. Work in the background
+//! reads whole containers ([`Scan`], [`verify()`]) and merges them ([`Merge`]) with bounded memory.
+//!
+//! What keys mean is the [`Codec`]'s, and which entries a merge leaves out a [`Rule`]'s: stretches that must not overlap, newest wins,
+//! versions. What is promised: an entry is given out only if the checksum over its block's content and place fits; no bytes make a reader
+//! panic, or take memory beyond the object's length and a fixed bound.
+
+mod block;
+mod build;
+mod cache;
+mod codec;
+mod compress;
+mod content;
+mod cursor;
+mod error;
+mod filter;
+mod footer;
+mod frame;
+mod fuzz;
+mod load;
+mod lookup;
+mod merge;
+mod object;
+pub mod ordered;
+mod partition;
+mod read_content;
+mod root;
+mod rule;
+mod scan;
+mod verify;
+
+pub use build::{Builder, HELD_BYTES_MAX, Options, Written};
+pub use cache::{BlockCache, Cached, NoCache, SharedCache};
+pub use codec::{Codec, Entry, KEY_BYTES_MAX, Kind, VALUE_BYTES_MAX};
+pub use compress::Compression;
+pub use cursor::Cursor;
+pub use error::ContainerError;
+pub use fuzz::{fuzz_container, fuzz_samples};
+pub use load::{Step, wait};
+pub use lookup::{Found, Lookup};
+pub use merge::{Merge, Source, write_merged};
+pub use object::Object;
+pub use read_content::{CONTENT_READ_MAX, ContentRead};
+pub use root::{NOTE_BYTES_MAX, Stats};
+pub use rule::{Disjoint, NewestWins, Rule, Versions};
+pub use scan::Scan;
+pub use verify::verify;

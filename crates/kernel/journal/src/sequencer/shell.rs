@@ -1,0 +1,226 @@
+//! The writer's steps on a thread of a pool: takes one when there is work, parks on it during short pauses, and gives it back. The only place
+//! with a clock.
+//!
+//! *Gathering.* A sync costs about the same whatever it makes durable, and those who were just answered ask again soon. So after a
+//! sync the next batch waits until it holds half of those who asked lately, so that one half is synced while the other asks; for
+//! two syncs at most. Somebody who appends alone never waits.
+
+use crate::Poisoned;
+use crate::sequencer::pool::{Work, WriterPool};
+use crate::sequencer::{Counters, Sequencer};
+use crate::sink::Sink;
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// What a sync counts for at most, however slow the device: a batch is gathered for twice as long.
+const SYNC_TIME_MAX: Duration = Duration::from_millis(1);
+/// How long nothing must have come in before the writer says so in the journal and gives its thread back.
+const PAUSE: Duration = Duration::from_millis(50);
+
+#[derive(Default)]
+pub(crate) struct Shell {
+    /// Work was announced that the writer has not looked for yet.
+    wanted: AtomicBool,
+    stopping: AtomicBool,
+    /// While a batch is gathered: the count of accepted frames that ends it. Zero otherwise.
+    goal: AtomicU64,
+    /// Where threads come from, and what they do.
+    home: OnceLock<(WriterPool, Weak<dyn Work>)>,
+    /// A thread of the pool has the journal, or will.
+    taken: AtomicBool,
+    /// The thread that has it.
+    thread: Mutex<Option<Thread>>,
+    pace: Mutex<Pace>,
+    left: Condvar,
+}
+
+/// What the writer remembers from one step to the next, whichever thread takes it.
+#[derive(Default)]
+struct Pace {
+    /// Since when frames wait for a sync that nobody asks for.
+    dirty_since: Option<Instant>,
+    sync_time: Duration,
+    /// Nothing came in during the last pause.
+    quiet: bool,
+}
+
+/// What the thread does after a look.
+enum Next {
+    Look,
+    Park(Duration),
+    /// There is nothing to do, or nothing can be done.
+    Leave,
+}
+
+impl Shell {
+    /// `accepted` frames wait or are written. While the writer is busy, or gathers more than these, this is two atomic loads.
+    pub(crate) fn kick(&self, accepted: u64) {
+        if accepted < self.goal.load(Ordering::SeqCst) {
+            return;
+        }
+        self.wake();
+    }
+
+    pub(crate) fn wake(&self) {
+        if self.wanted.load(Ordering::SeqCst) || self.wanted.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.rouse();
+    }
+
+    /// Has a thread look for work: the one that has the journal, else another.
+    fn rouse(&self) {
+        let Some((pool, work)) = self.home.get() else { return };
+        if self.taken.swap(true, Ordering::SeqCst) {
+            if let Some(thread) = self.thread.lock().as_ref() {
+                thread.unpark();
+            }
+        } else if let Some(work) = work.upgrade() {
+            pool.submit(work);
+        }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.home.get().is_some() && !self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Returns when no thread has the journal; none takes it from then on. What was accepted stays with whoever stops it.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let mut thread = self.thread.lock();
+        while self.taken.load(Ordering::SeqCst) {
+            if let Some(thread) = thread.as_ref() {
+                thread.unpark();
+            }
+            self.left.wait(&mut thread);
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn is_crowded(&self) -> bool {
+        self.home.get().is_some_and(|(pool, _)| pool.is_crowded())
+    }
+}
+
+impl<S: Sink> Sequencer<S> {
+    /// Has the threads of `pool` take the writer's steps, until [`Sequencer::close`]. A second call does nothing.
+    pub fn start_writer_on(self: &Arc<Self>, pool: &WriterPool) {
+        let work: Weak<Self> = Arc::downgrade(self);
+        if self.shell.home.set((pool.clone(), work)).is_ok() {
+            // A kick may have come before the pool was known.
+            self.shell.rouse();
+        }
+    }
+
+    /// The same with a thread of its own.
+    pub fn start_writer(self: &Arc<Self>) -> std::io::Result<()> {
+        self.start_writer_on(&WriterPool::start(1)?);
+        Ok(())
+    }
+
+    /// Takes a step, and says what comes next.
+    fn look(&self, pace: &mut Pace) -> Result<Next, Poisoned> {
+        let (before, began) = (self.written_frames(), Instant::now());
+        let (worked, synced) = self.timed_step()?;
+        if synced {
+            (pace.dirty_since, pace.quiet) = (None, false);
+            // A moving average, over some ten syncs.
+            pace.sync_time = (pace.sync_time * 7 + began.elapsed().min(SYNC_TIME_MAX)) / 8;
+            self.gather(self.written_frames() - before, 2 * pace.sync_time);
+            return Ok(Next::Look);
+        }
+        // What others wrote by themselves is found by looking.
+        if self.is_dirty() {
+            pace.quiet = false;
+            let waited = pace.dirty_since.get_or_insert(began).elapsed();
+            if waited >= self.options.sync_after || (!worked && self.shell.is_crowded()) {
+                pace.dirty_since = None;
+                self.sync_dirty()?;
+            } else if !worked {
+                return Ok(Next::Park(self.options.sync_after - waited));
+            }
+            return Ok(Next::Look);
+        }
+        pace.dirty_since = None;
+        if worked {
+            pace.quiet = false;
+            return Ok(Next::Look);
+        }
+        if !pace.quiet && !self.shell.is_crowded() {
+            pace.quiet = true;
+            return Ok(Next::Park(PAUSE));
+        }
+        pace.quiet = false;
+        Ok(if self.mark()? { Next::Look } else { Next::Leave })
+    }
+
+    /// Waits until half of those who asked lately, `last` of whom were just answered, have asked again; for `most` at most.
+    fn gather(&self, last: u64, most: Duration) {
+        let (written, accepted) = (self.written_frames(), self.accepted_frames());
+        let goal = written + (last + (accepted - written)) / 2;
+        let until = Instant::now() + most;
+        self.shell.goal.store(goal, Ordering::SeqCst);
+        while self.accepted_frames() < goal && !self.shell.is_stopping() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::park_timeout(left);
+        }
+        self.shell.goal.store(0, Ordering::SeqCst);
+    }
+
+    /// Whether something was done, and whether that was a sync.
+    fn timed_step(&self) -> Result<(bool, bool), Poisoned> {
+        let began = self.begin()?;
+        let before = Instant::now();
+        let finished = self.finish()?;
+        if finished {
+            Counters::add(&self.counters.sync_nanos, before.elapsed().as_nanos() as u64);
+        }
+        Ok((began || finished, finished))
+    }
+}
+
+impl<S: Sink> Work for Sequencer<S> {
+    fn work(&self) -> bool {
+        *self.shell.thread.lock() = Some(std::thread::current());
+        let mut pace = self.shell.pace.lock();
+        while !self.shell.is_stopping() {
+            // Cleared before looking: who announces from here on is heard, by this look or by the park below.
+            self.shell.wanted.store(false, Ordering::SeqCst);
+            match self.look(&mut pace) {
+                Ok(Next::Look) if self.shell.is_crowded() => return true,
+                Ok(Next::Look) => {}
+                Ok(Next::Park(time)) => std::thread::park_timeout(time),
+                Ok(Next::Leave) | Err(_) => return false,
+            }
+        }
+        false
+    }
+
+    fn fail(&self) {
+        self.published.poison(Poisoned::new("step of the writer", "its thread panicked"));
+    }
+
+    fn leave(self: Arc<Self>) {
+        let shell = &self.shell;
+        let mut thread = shell.thread.lock();
+        *thread = None;
+        shell.taken.store(false, Ordering::SeqCst);
+        // Announced while this thread had the journal, and not looked for.
+        let is_missed =
+            shell.wanted.load(Ordering::SeqCst) && !shell.is_stopping() && self.published.poisoned().is_none();
+        shell.left.notify_all();
+        drop(thread);
+        if is_missed {
+            shell.rouse();
+        }
+    }
+}

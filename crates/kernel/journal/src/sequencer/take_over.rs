@@ -1,0 +1,135 @@
+//! Taking over a journal in a remote sink: fence, read what is kept without a hole, cut off the rest, go on there.
+//!
+//! Everything that an owner has acknowledged lies before the first hole, because it acknowledges a batch only after every batch before it.
+//! What lies behind the hole nobody was told of. It is removed before the new owner appends: its place is used again, and whatever were left
+//! there could be read as the continuation of the new owner's batches.
+//!
+//! An owner that dies at any point of this leaves a sink in which the next one does the same again.
+
+use crate::sequencer::Sequencer;
+use crate::sink::file::Body;
+use crate::sink::{Fenced, Piece, Sink, SinkError, Term};
+use crate::{Bounds, FrameRef, Opened, Options};
+use bytes::Bytes;
+use thalweg_base::Lsn;
+use thiserror::Error;
+
+/// Why a journal was not taken over. Nothing but the fence has changed in the sink, if anything has.
+#[derive(Debug, Error)]
+pub enum TakeOverError<E> {
+    /// A later owner has the journal, or the term was used before: acquire a larger one.
+    #[error(transparent)]
+    Fenced(#[from] Fenced),
+    #[error("the journal is damaged at {at}, which was durable: {proof}")]
+    Corrupt { at: Lsn, proof: String },
+    #[error("{operation} of the journal failed: {error}")]
+    Sink { operation: &'static str, error: SinkError },
+    #[error("the frame at {at} was refused: {error}")]
+    Replay { at: Lsn, error: E },
+    #[error("journal options: {0}")]
+    Options(&'static str),
+}
+
+impl<E> TakeOverError<E> {
+    fn of(operation: &'static str) -> impl FnOnce(SinkError) -> Self {
+        move |error| match error {
+            SinkError::Fenced(fenced) => Self::Fenced(fenced),
+            error => Self::Sink { operation, error },
+        }
+    }
+}
+
+/// What a take-over found, up to the first hole.
+struct Found {
+    end: Lsn,
+    /// The largest position that a batch says was durable.
+    known: Lsn,
+}
+
+impl<S: Sink> Sequencer<S> {
+    /// Opens the journal in a remote sink as the owner of term `term`, which must be above the terms of all owners before.
+    ///
+    /// Every frame from the floor on is given to `replay`, in order. An end before what `bounds` says is corruption. When this returns, no
+    /// earlier owner can append, what was replayed is durable, and nothing else is kept at or behind the end.
+    pub fn take_over<E>(
+        sink: S,
+        options: Options,
+        bounds: Bounds,
+        term: u64,
+        replay: &mut dyn FnMut(FrameRef, Bytes) -> Result<(), E>,
+    ) -> Result<Self, TakeOverError<E>> {
+        options.check().map_err(TakeOverError::Options)?;
+        if term == 0 || term <= bounds.term {
+            return Err(Fenced { term, by: bounds.term }.into());
+        }
+        let term = Term { number: term, salt: options.salt };
+        sink.fence(term).wait().map_err(TakeOverError::of("fencing"))?;
+        let Found { end, known } = read_kept(&sink, bounds.floor, replay)?;
+        let known = known.max(bounds.known_durable).max(bounds.floor);
+        if end < known {
+            let proof = format!("{known} is known to be durable, and nothing is kept at {end}");
+            return Err(TakeOverError::Corrupt { at: end, proof });
+        }
+        if !options.faults().tail_kept_on_take_over() {
+            sink.truncate(end, term).wait().map_err(TakeOverError::of("cutting off the end"))?;
+        }
+        let opened = Opened { term: term.number, end, segments: 0, discarded: None };
+        Ok(Self::new(sink, options, opened, term.seal(), bounds.floor, u64::MAX))
+    }
+}
+
+/// Reads whole batches from the one that holds `floor`, up to the first hole.
+fn read_kept<E>(
+    sink: &impl Sink,
+    floor: Lsn,
+    replay: &mut dyn FnMut(FrameRef, Bytes) -> Result<(), E>,
+) -> Result<Found, TakeOverError<E>> {
+    let mut found = Found { end: floor, known: Lsn::ZERO };
+    let mut is_first = true;
+    loop {
+        let pieces = match sink.read(found.end..Lsn::MAX).wait() {
+            Ok(pieces) => pieces,
+            Err(SinkError::Missing(_)) => return Ok(found),
+            Err(error) => return Err(TakeOverError::of("reading")(error)),
+        };
+        let before = found.end;
+        for piece in pieces {
+            // The first batch may begin below the floor.
+            let follows = piece.at == found.end || is_first && piece.at < found.end;
+            if !follows {
+                let proof = format!("the sink gave a batch at {}, where {} was asked for", piece.at, found.end);
+                return Err(TakeOverError::Corrupt { at: found.end, proof });
+            }
+            is_first = false;
+            found.take(piece, floor, replay)?;
+        }
+        if found.end == before {
+            return Ok(found);
+        }
+    }
+}
+
+impl Found {
+    /// Checks the batches of a piece and replays their frames. A batch is kept whole or not at all: damage is corruption wherever it is.
+    fn take<E>(
+        &mut self,
+        piece: Piece,
+        floor: Lsn,
+        replay: &mut dyn FnMut(FrameRef, Bytes) -> Result<(), E>,
+    ) -> Result<(), TakeOverError<E>> {
+        let end = piece.end();
+        let body = Body { bytes: piece.bytes, base: piece.at, seal: piece.seal };
+        let walk = body.walk(Some(end), |frame, payload| {
+            if frame.lsn < floor {
+                return Ok(());
+            }
+            replay(frame, payload).map_err(|error| TakeOverError::Replay { at: frame.lsn, error })
+        })?;
+        if let Some(what) = walk.damage {
+            return Err(TakeOverError::Corrupt { at: walk.end, proof: format!("the batch there is kept; {what}") });
+        }
+        self.known = self.known.max(walk.known);
+        self.end = end;
+        Ok(())
+    }
+}

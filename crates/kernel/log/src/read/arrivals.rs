@@ -1,0 +1,68 @@
+//! Reads that wait until the journal has written what was accepted.
+//!
+//! What a fork's creating frame gave it may be read before that frame, or its source's, is written. Such a read holds a ticket here, and
+//! no thread.
+
+use std::sync::Arc;
+use thalweg_base::{Completer, Lsn, Ticket};
+use thalweg_journal::{Journal, Poisoned};
+use thalweg_unit::sync::Mutex;
+
+pub(crate) type Arrival = Result<(), Poisoned>;
+
+#[derive(Default)]
+pub(crate) struct Arrivals {
+    waiting: Mutex<Vec<(Lsn, Completer<Arrival>)>>,
+}
+
+impl Arrivals {
+    /// Follows a journal for as long as the caller holds on to what this gives.
+    pub(crate) fn of(journal: &Arc<dyn Journal>) -> Arc<Self> {
+        let arrivals = Arc::new(Self::default());
+        let (follower, told) = (Arc::downgrade(&arrivals), Arc::downgrade(journal));
+        journal.subscribe(Arc::new(move || {
+            if let (Some(arrivals), Some(journal)) = (follower.upgrade(), told.upgrade()) {
+                arrivals.advance(journal.as_ref());
+            }
+        }));
+        arrivals
+    }
+
+    /// A ticket for when everything below `upto` is written, or never will be.
+    pub(crate) fn written(&self, journal: &dyn Journal, upto: Lsn) -> Ticket<Arrival> {
+        let (ticket, completer) = Ticket::pending();
+        // Listed first: the journal looks at the list after it has advanced, and this looks at the journal after it has listed.
+        self.waiting.lock().push((upto, completer));
+        journal.kick();
+        self.advance(journal);
+        ticket
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.lock().len()
+    }
+
+    fn advance(&self, journal: &dyn Journal) {
+        let mut arrived = Vec::new();
+        {
+            let mut waiting = self.waiting.lock();
+            if waiting.is_empty() {
+                return;
+            }
+            let (written, poisoned) = (journal.written(), journal.poisoned());
+            let all = std::mem::take(&mut *waiting);
+            for (upto, completer) in all {
+                if upto <= written {
+                    arrived.push((completer, Ok(())));
+                } else if let Some(poisoned) = &poisoned {
+                    arrived.push((completer, Err(poisoned.clone())));
+                } else {
+                    waiting.push((upto, completer));
+                }
+            }
+        }
+        for (completer, arrival) in arrived {
+            completer.complete(arrival);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Reading: from a position to the end of its chunk.
+//!
+//! A log's content lies in up to three places: what a fork inherited lies with its ancestors, what is settled in runs, the rest in
+//! journal frames. A read takes a snapshot of where its range lies, then fetches. Settling and merging move content meanwhile:
+//! a fetch that finds its place gone starts over with a new snapshot.
+//!
+//! A read is a state machine ([`attempt`]): a step goes as far as what is at hand, asks for what the read lacks, and gives a ticket for it.
+//! The next step goes on from there. [`walk`] has the place in lineage and runs, [`frames`] that in the journal; [`chunk`] and [`seek`] say what is looked for
+//! on the way; [`asks`] is what was asked of storage and journal and has not come; [`arrivals`] waits for frames that are not written.
+//! The same machine serves callers that must not wait, which try one step, and callers that may block.
+//!
+//! Chunks end by content alone: at the first message boundary at or after the next multiple of `chunk_bytes`. So everyone who
+//! reads from one position gets the same bytes, before and after settling, on a fork, after a restart.
+
+mod arrivals;
+mod asks;
+mod attempt;
+mod chunk;
+mod damaged;
+mod frames;
+mod seek;
+mod snapshot;
+mod stop;
+mod walk;
+
+pub(crate) use arrivals::Arrivals;
+
+use crate::attachment::Attachment;
+use crate::error::ReadError;
+use crate::logs::{Logs, ReadFrom};
+use asks::Mode;
+use attempt::Attempts;
+use bytes::Bytes;
+use chunk::Chunks;
+use seek::{Boundary, Distance};
+use thalweg_base::{LogId, Offset, Step};
+use thiserror::Error;
+
+/// What a read gave: whole messages, except where a fork cut its last inherited one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chunk {
+    /// They concatenate to the content.
+    pub parts: Vec<Bytes>,
+    /// Where the next read starts.
+    pub end: Offset,
+}
+
+impl Chunk {
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.parts.iter().map(Bytes::len).sum()
+    }
+}
+
+/// A distance from a message boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    Messages(u64),
+    /// Not past the next message boundary; equal to it is allowed.
+    Bytes(u64),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SeekError {
+    #[error("the distance goes past the next boundary or the tail")]
+    Overshoot,
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+/// A chunk that is being read. Steps may block for a local device, and for nothing else: take them on an I/O thread.
+pub struct ChunkRead(Attempts<Chunks>);
+
+impl ChunkRead {
+    #[must_use]
+    pub fn new(from: ReadFrom) -> Self {
+        Self(Attempts::new(Chunks::new(from), Mode::Ask))
+    }
+
+    pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Chunk, ReadError>> {
+        self.0.step(logs)
+    }
+}
+
+/// A position at a distance that is being looked for. Steps are as those of a [`ChunkRead`].
+pub struct SeekRead(Attempts<Distance>);
+
+impl SeekRead {
+    /// See [`Logs::seek`].
+    #[must_use]
+    pub fn new(log: LogId, from: Offset, upto: Offset, by: Seek) -> Self {
+        Self(Attempts::new(Distance::new(log, from, upto, by), Mode::Ask))
+    }
+
+    pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Offset, SeekError>> {
+        self.0.step(logs).map(sought)
+    }
+
+    /// How many maps of objects it holds. For tests.
+    #[cfg(feature = "faults")]
+    #[must_use]
+    pub fn maps(&self) -> usize {
+        self.0.maps()
+    }
+}
+
+/// A message boundary that is being looked for. Steps are as those of a [`ChunkRead`].
+pub struct BoundaryRead(Attempts<Boundary>);
+
+impl BoundaryRead {
+    /// See [`Logs::boundary`].
+    #[must_use]
+    pub fn new(log: LogId, at: Offset, upto: Offset) -> Self {
+        Self(Attempts::new(Boundary::new(log, at, upto), Mode::Ask))
+    }
+
+    pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Offset, ReadError>> {
+        self.0.step(logs)
+    }
+}
+
+fn sought(found: Result<Option<Offset>, ReadError>) -> Result<Offset, SeekError> {
+    found?.ok_or(SeekError::Overshoot)
+}
+
+impl<A: Attachment> Logs<A> {
+    /// The chunk, if it was read again and again lately.
+    pub fn recall(&self, from: ReadFrom) -> Option<Chunk> {
+        self.gathered.get(from)
+    }
+
+    /// Reads a chunk if no device has to be waited for; else `None`: then take the steps of a [`ChunkRead`] on an I/O thread.
+    pub fn try_read(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
+        Attempts::new(Chunks::new(from), Mode::NoWait).try_once(self)
+    }
+
+    /// Reads a chunk. Blocks, also for a storage that is far away.
+    pub fn read(&self, from: ReadFrom) -> Result<Chunk, ReadError> {
+        Attempts::new(Chunks::new(from), Mode::Block).block(self)
+    }
+
+    /// A chunk that several readers get at once, in one piece; later readers find it by [`Logs::recall`].
+    #[must_use]
+    pub fn share(&self, from: ReadFrom, chunk: Chunk) -> Chunk {
+        self.gathered.keep(from, chunk)
+    }
+
+    /// The place that the chunk from `from` on ends at, or at the first message boundary after it.
+    #[must_use]
+    pub fn chunk_target(&self, from: Offset) -> Offset {
+        let chunk = self.options.chunk_bytes;
+        Offset((from.0 / chunk + 1).saturating_mul(chunk))
+    }
+
+    /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made or wait for, and batches
+    /// of the journal of which they have a part.
+    pub fn held_bytes(&self) -> u64 {
+        self.gathered.memory.bytes() + self.journal.pinned_bytes()
+    }
+
+    /// How many reads wait until the journal has written what they want.
+    pub fn reads_waiting(&self) -> usize {
+        self.arrivals.len()
+    }
+
+    /// Counts a buffer that was made from what was read, such as an encoded answer.
+    pub fn hold(&self, bytes: Bytes) -> Bytes {
+        self.gathered.memory.count(bytes)
+    }
+
+    /// The position at a distance from a message boundary, if no device has to be waited for; else `None`: then take the steps of a
+    /// [`SeekRead`] on an I/O thread.
+    pub fn try_seek(&self, log: LogId, from: Offset, upto: Offset, by: Seek) -> Option<Result<Offset, SeekError>> {
+        Attempts::new(Distance::new(log, from, upto, by), Mode::NoWait).try_once(self).map(sought)
+    }
+
+    /// The position at a distance from a message boundary. Blocks.
+    pub fn seek(&self, log: LogId, from: Offset, upto: Offset, by: Seek) -> Result<Offset, SeekError> {
+        sought(Attempts::new(Distance::new(log, from, upto, by), Mode::Block).block(self))
+    }
+
+    /// The last message boundary that is not after `at`, which lies between the log's start and `upto`, a published tail. Blocks.
+    pub fn boundary(&self, log: LogId, at: Offset, upto: Offset) -> Result<Offset, ReadError> {
+        Attempts::new(Boundary::new(log, at, upto), Mode::Block).block(self)
+    }
+}

@@ -1,0 +1,63 @@
+//! Replay: the unit passes each part of each frame to the index that the part belongs to.
+
+use crate::frame::frame_parts;
+use crate::root::IndexId;
+use crate::unit::Unit;
+use bytes::Bytes;
+use thalweg_base::{DecodeError, Lsn};
+use thalweg_journal::FrameRef;
+use thiserror::Error;
+
+/// An index whose section is in force, and which takes what the journal has above its floor.
+pub trait Replay {
+    fn index(&self) -> IndexId;
+
+    /// The index needs nothing of the journal below: it is not given those frames, which another index may need.
+    fn floor(&self) -> Lsn;
+
+    /// Takes the index's part of the next frame. An error says why the part cannot be applied.
+    fn replay(&mut self, at: FrameRef, part: &Bytes) -> Result<(), String>;
+}
+
+/// Why a frame cannot be replayed. The unit does not open then.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReplayError {
+    #[error(
+        "{}: the journal frame at {at} stands above nothing. Restore a backup into a new folder",
+        crate::OpenError::ROOT_IS_MISSING
+    )]
+    RootMissing { at: Lsn },
+    #[error(
+        "journal frame at {at} holds data of an index that is not known here (number {index}): use a newer thalweg"
+    )]
+    UnknownIndex { at: Lsn, index: u8 },
+    #[error("journal frame at {at} is not one of a unit: {error}")]
+    Form { at: Lsn, error: DecodeError },
+    #[error("journal frame at {at} cannot be replayed: {what}")]
+    Part { at: Lsn, index: IndexId, what: String },
+}
+
+impl Unit {
+    /// Takes the next frame of the journal: passes its parts to `indexes`, which are all that the unit has. After an error
+    /// [`Unit::start`] refuses, also if the caller passes over it.
+    pub fn replay(&self, at: FrameRef, frame: &Bytes, indexes: &mut [&mut dyn Replay]) -> Result<(), ReplayError> {
+        self.route(at, frame, indexes).inspect_err(|_| self.refuse(at.lsn))
+    }
+
+    fn route(&self, at: FrameRef, frame: &Bytes, indexes: &mut [&mut dyn Replay]) -> Result<(), ReplayError> {
+        let lsn = at.lsn;
+        if self.is_new() {
+            return Err(ReplayError::RootMissing { at: lsn });
+        }
+        for (index, part) in frame_parts(frame).map_err(|error| ReplayError::Form { at: lsn, error })? {
+            let index = self.planted_route(index);
+            let Some(to) = indexes.iter_mut().find(|to| to.index() == index) else {
+                return Err(ReplayError::UnknownIndex { at: lsn, index: index.0 });
+            };
+            if lsn >= to.floor() {
+                to.replay(at, &part).map_err(|what| ReplayError::Part { at: lsn, index, what })?;
+            }
+        }
+        Ok(())
+    }
+}

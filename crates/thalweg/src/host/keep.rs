@@ -1,0 +1,296 @@
+//! Keeping a kernel unit in order: the jobs of one unit, and what gives them work.
+//!
+//! | job | has work |
+//! |---|---|
+//! | segments | when a batch has begun the last segment that was ready, or a trim has retired one |
+//! | settle | when enough is durable, when the oldest of it is old enough, when logs have woken; while the disk is full it makes space, each second and after a delete |
+//! | merge | after a round of settling, after a delete, when a full disk has space again |
+//!
+//! [`Watch`] hears of every advance of the journal, and nudges the jobs that have work then. A unit in which nothing happens has none.
+
+use super::unit::{Unit, UnitLogs};
+use crate::background::now;
+use crate::reserve::Reserve;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+use thalweg_base::Lsn;
+use thalweg_journal::{FileJournal, Journal};
+use thalweg_log::{UpkeepError, When};
+use thalweg_rounds::{Behind, Done, Error, Handle, Kind, Next, Rounds};
+
+/// How often a full disk is looked at: whether there is space again.
+const FULL_EVERY: Duration = Duration::from_secs(1);
+/// When segments are looked at once more that readers may have held in the turn before.
+const HELD_SEGMENTS_AFTER: Duration = Duration::from_secs(1);
+/// As many runs are the most that a unit is meant to have. Half of them are merged whatever the budget is.
+const RUNS_MAX: u64 = 128;
+/// The journal's way to its bound, in this many steps: settling is told of each in the second half.
+const STEPS: u64 = 8;
+
+/// What a unit is kept with.
+pub(crate) struct Keeping {
+    pub(crate) reserve: Reserve,
+    /// Off for measurements.
+    pub(crate) settles: bool,
+    /// Where writers are refused.
+    pub(crate) bound_bytes: u64,
+}
+
+/// Adds the jobs of a unit. They go when `rounds` is stopped.
+pub(crate) fn keep(rounds: &Rounds, unit: &Unit, keeping: Keeping) -> Jobs {
+    let watch = Arc::new(Watch {
+        logs: Arc::downgrade(&unit.logs),
+        journal: Arc::downgrade(&unit.journal),
+        jobs: OnceLock::new(),
+        settle_at: AtomicU64::new(u64::MAX),
+        deaths: AtomicU64::new(0),
+        bound_bytes: keeping.bound_bytes,
+        step: AtomicU64::new(0),
+    });
+    let segments = {
+        let journal = Arc::clone(&unit.journal);
+        rounds.add(unit.name, Kind::Segments, move || make_segments(&journal))
+    };
+    let settles = keeping.settles.then(|| {
+        let (logs, journal) = (Arc::clone(&unit.logs), Arc::clone(&unit.journal));
+        let merging = Arc::<Mutex<()>>::default();
+        let merge = Merge { logs: Arc::clone(&logs), merging: Arc::clone(&merging), watch: Arc::clone(&watch) };
+        let settle = Settle { logs, journal, reserve: keeping.reserve, merging, watch: Arc::clone(&watch) };
+        (rounds.add(unit.name, Kind::Settle, settle.job()), rounds.add(unit.name, Kind::Merge, merge.job()))
+    });
+    let (settle, merge) = settles.unzip();
+    let jobs = Jobs { segments, settle, merge };
+    // Turns that were taken meanwhile have nudged nothing: these look again.
+    let _ = watch.jobs.set(jobs.clone());
+    jobs.all().for_each(Handle::nudge);
+    if let Some(settle) = jobs.settle.clone() {
+        unit.logs.on_awake(Box::new(move || settle.nudge()));
+    }
+    unit.journal.subscribe(Arc::new(move || watch.look()));
+    jobs
+}
+
+/// The jobs of one unit.
+#[derive(Clone)]
+pub(crate) struct Jobs {
+    segments: Handle,
+    /// Both are missing if nothing settles.
+    settle: Option<Handle>,
+    merge: Option<Handle>,
+}
+
+impl Jobs {
+    fn all(&self) -> impl Iterator<Item = &Handle> {
+        std::iter::once(&self.segments).chain(&self.settle).chain(&self.merge)
+    }
+}
+
+/// Knows what the jobs of a unit wait for.
+struct Watch {
+    logs: Weak<dyn UnitLogs>,
+    journal: Weak<FileJournal>,
+    /// Set once all of them are there.
+    jobs: OnceLock<Jobs>,
+    /// The durable position at which settling wants a turn; `u64::MAX`: it has been told.
+    settle_at: AtomicU64,
+    /// As many as the job has been told of that frees their space.
+    deaths: AtomicU64,
+    bound_bytes: u64,
+    /// How many of [`STEPS`] settling has been told of.
+    step: AtomicU64,
+}
+
+impl Watch {
+    /// After an advance of the journal, on the thread that wrote: cheap, and waits for no device.
+    fn look(&self) {
+        let (Some(jobs), Some(logs), Some(journal)) = (self.jobs.get(), self.logs.upgrade(), self.journal.upgrade())
+        else {
+            return;
+        };
+        if journal.wants_prepare() {
+            jobs.segments.nudge();
+        }
+        let durable = journal.durable();
+        if let Some(settle) = &jobs.settle {
+            let step = self.step_of(durable.since(journal.start()));
+            if step > self.step.swap(step, Ordering::Relaxed) && step >= STEPS / 2 {
+                settle.nudge_behind(Behind::of(step, STEPS));
+            }
+            if durable.0 >= self.settle_at.load(Ordering::SeqCst) {
+                self.settle_at.store(u64::MAX, Ordering::SeqCst);
+                settle.nudge();
+            }
+        }
+        let frees = if logs.is_low_on_space() { &jobs.settle } else { &jobs.merge };
+        if let Some(frees) = frees {
+            let deaths = logs.deaths();
+            if self.deaths.swap(deaths, Ordering::Relaxed) != deaths {
+                frees.nudge();
+            }
+        }
+    }
+
+    fn step_of(&self, held: u64) -> u64 {
+        held.saturating_mul(STEPS).checked_div(self.bound_bytes).unwrap_or(0).min(STEPS)
+    }
+
+    fn nudge(&self, of: impl Fn(&Jobs) -> Option<&Handle>) {
+        if let Some(job) = self.jobs.get().and_then(of) {
+            job.nudge();
+        }
+    }
+
+    /// Settling wants a turn at this durable position; whether it is there already.
+    fn wait_for(&self, at: Lsn, journal: &FileJournal) -> bool {
+        self.settle_at.store(at.0, Ordering::SeqCst);
+        // After the store: an advance that came before it has not seen it.
+        journal.durable() >= at
+    }
+}
+
+fn make_segments(journal: &FileJournal) -> Result<Done, Error> {
+    if !journal.wants_prepare() {
+        return Ok(Done::IDLE);
+    }
+    journal.prepare()?;
+    Ok(Done::then(Next::In(HELD_SEGMENTS_AFTER)))
+}
+
+/// Rounds of settling. On a full disk their place is taken by its relief.
+struct Settle {
+    logs: Arc<dyn UnitLogs>,
+    journal: Arc<FileJournal>,
+    reserve: Reserve,
+    /// Held in turns of merging.
+    merging: Arc<Mutex<()>>,
+    watch: Arc<Watch>,
+}
+
+impl Settle {
+    fn job(mut self) -> impl FnMut() -> Result<Done, Error> + Send + 'static {
+        move || {
+            let next = self.turn()?;
+            let held = self.journal.durable().since(self.journal.start());
+            self.watch.step.store(self.watch.step_of(held), Ordering::Relaxed);
+            Ok(Done { behind: Behind::of(held, self.watch.bound_bytes), ..Done::then(next) })
+        }
+    }
+
+    fn turn(&mut self) -> Result<Next, UpkeepError> {
+        if self.logs.is_low_on_space() {
+            return self.relieve();
+        }
+        if !self.reserve.hold() {
+            refuse_users(&*self.logs);
+            return Ok(Next::In(FULL_EVERY));
+        }
+        let now = now();
+        match self.logs.settle(now, When::Due) {
+            Err(error) if error.is_no_space() => {
+                refuse_users(&*self.logs);
+                Ok(Next::Now)
+            }
+            Err(error) => Err(error),
+            Ok(true) => {
+                // There is a run more, and segments may be free.
+                self.watch.nudge(|jobs| jobs.merge.as_ref());
+                self.watch.nudge(|jobs| Some(&jobs.segments));
+                Ok(Next::Now)
+            }
+            Ok(false) => {
+                let next = self.logs.next_round(now);
+                let is_there = self.watch.wait_for(next.at, &self.journal);
+                Ok(match next.after_ms {
+                    _ if is_there => Next::Now,
+                    Some(ms) => Next::In(Duration::from_millis(ms)),
+                    None => Next::WhenNudged,
+                })
+            }
+        }
+    }
+
+    /// Reclaims with the reserve's space, takes the reserve back, and lets users in when settling works again.
+    fn relieve(&mut self) -> Result<Next, UpkeepError> {
+        // A merge under way would take the reserve's space, and reclaiming would wait for its end. The end of its turn nudges this job.
+        let Some(_no_merge) = self.merging.try_lock() else {
+            return Ok(Next::In(FULL_EVERY));
+        };
+        self.reserve.release();
+        self.watch.nudge(|jobs| Some(&jobs.segments));
+        let reclaimed = unless_full(self.logs.reclaim(now()));
+        if !self.reserve.hold() {
+            return Ok(match reclaimed? {
+                Some(true) => Next::Now,
+                _ => Next::In(FULL_EVERY),
+            });
+        }
+        if unless_full(self.logs.settle(now(), When::Due))?.is_none() {
+            return Ok(Next::In(FULL_EVERY));
+        }
+        self.logs.set_low_on_space(false);
+        tracing::info!("there is space again: appends are accepted");
+        self.watch.nudge(|jobs| jobs.merge.as_ref());
+        Ok(Next::Now)
+    }
+}
+
+fn refuse_users(logs: &dyn UnitLogs) {
+    tracing::warn!("the disk is full: appends are refused until there is space; deletes work");
+    logs.set_low_on_space(true);
+}
+
+/// `None` if the disk was full.
+fn unless_full<T>(done: Result<T, UpkeepError>) -> Result<Option<T>, UpkeepError> {
+    match done {
+        Err(error) if error.is_no_space() => Ok(None),
+        done => done.map(Some),
+    }
+}
+
+/// Merging and reclaiming. On a full disk they wait for its relief, which is the work of [`Settle`].
+struct Merge {
+    logs: Arc<dyn UnitLogs>,
+    merging: Arc<Mutex<()>>,
+    watch: Arc<Watch>,
+}
+
+impl Merge {
+    fn job(self) -> impl FnMut() -> Result<Done, Error> + Send + 'static {
+        move || {
+            let before = self.logs.merged_bytes();
+            let next = self.turn();
+            if self.logs.is_low_on_space() {
+                // Relief is wanted, and may have found this turn under way.
+                self.watch.nudge(|jobs| jobs.settle.as_ref());
+            }
+            // What is copied is read and written.
+            let bytes = 2 * self.logs.merged_bytes().saturating_sub(before);
+            Ok(Done { behind: Behind::of(self.logs.runs(), RUNS_MAX), bytes, next: next? })
+        }
+    }
+
+    fn turn(&self) -> Result<Next, UpkeepError> {
+        // Relief is under way: it reclaims, and has the reserve's space to itself.
+        let Some(_merging) = self.merging.try_lock() else {
+            return Ok(Next::In(FULL_EVERY));
+        };
+        if self.logs.is_low_on_space() {
+            return Ok(Next::WhenNudged);
+        }
+        // Reclaiming first: it may need no space, and merging needs less after it.
+        let did = self.logs.reclaim(now()).and_then(|reclaimed| Ok(self.logs.merge()? || reclaimed));
+        Ok(match unless_full(did)? {
+            None => {
+                refuse_users(&*self.logs);
+                Next::WhenNudged
+            }
+            Some(true) => Next::Now,
+            Some(false) => match self.logs.next_reclaim(now()) {
+                Some(ms) => Next::In(Duration::from_millis(ms)),
+                None => Next::WhenNudged,
+            },
+        })
+    }
+}
