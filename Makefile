@@ -1,6 +1,7 @@
 # make run    serve streams from ./data on 127.0.0.1:4437, and shapes of the Postgres database in DATABASE_URL if that is set
 # make test   all tests; needs node >= 20 for the conformance suite and the clients, and fetches Postgres, else these are reported as skipped
 # make check  formatting, lints, documentation, the layer rule, the list of simulations
+# make deny   licences, duplicate versions and advisories of dependencies; needs cargo-deny
 # make soak   the long forms: simulations, kills, fuzzing
 # make bench  side by side with the reference server; bench/README.md has the other measurements, make bench-settle and so on
 #
@@ -10,7 +11,7 @@ SHELL := /bin/bash
 CACHE := $(or $(THALWEG_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/thalweg)
 export CARGO_TARGET_DIR ?= $(CACHE)/target
 
-.PHONY: help run test check soak bench bench-streams bench-sustained bench-nginx bench-settle bench-scale bench-fulldisk bench-shapes dist tools
+.PHONY: help run test check deny soak bench bench-streams bench-sustained bench-nginx bench-settle bench-scale bench-fulldisk bench-shapes dist tools
 
 help:
 	@sed -n 's/^# \(make.*\)/\1/p' Makefile
@@ -35,6 +36,12 @@ check: tools
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked
 	tests/layers.sh
 	tests/simulations.sh
+
+# Advisories need the network; `make deny ADVISORIES=` leaves them out.
+ADVISORIES ?= advisories
+deny: tools
+	@cargo deny --version >/dev/null 2>&1 || { echo "cargo-deny is not here: cargo install cargo-deny --locked"; exit 1; }
+	cargo deny --locked check licenses bans sources $(ADVISORIES)
 
 # SEEDS: simulated histories per test; INTERLEAVINGS: orders of threads per test; KILLS: kills per run; FUZZ_SECONDS: per fuzz target.
 soak: tools

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The layer rule: arrows point down only.
 #
-#   thalweg -> engines -> log -> unit -> journal | storage | manifest -> disk -> base      wire -> base
-#   engines -> wire; engines never on engines; sim and pgtest only as dev-dependencies; tests/ and bench/ on none of our crates
+#   thalweg -> engines -> log -> unit | container -> journal | storage | manifest -> disk -> base      wire -> base      thalweg -> rounds
+#   engines -> wire; engines never on engines, but subscriptions on streams; within shapes: server -> source | core -> model
+#   sim and pgtest only as dev-dependencies; tests/ and bench/ on none of our crates
 . "$(dirname "$0")/lib.sh"
 
 # edges: `from to kind`, of our own crates, from cargo metadata on standard input.
@@ -22,10 +23,15 @@ for p in meta["packages"]:
 judge() {
   awk '
     BEGIN {
-      split("thalweg-base 0 thalweg-disk 1 thalweg-journal 2 thalweg-storage 2 thalweg-manifest 2 thalweg-unit 3 thalweg-interleave-unit 3 thalweg-log 4 thalweg-interleave 4 thalweg-lsm 4 thalweg-filter 3 thalweg-streams 5 thalweg-shapes 5 thalweg-structures 5 thalweg-lakebase 5 thalweg-subscriptions 6 thalweg 7", t, " ")
+      split("thalweg-base 0 thalweg-disk 1 thalweg-journal 2 thalweg-storage 2 thalweg-manifest 2 thalweg-container 3 thalweg-unit 3 thalweg-rounds 3 thalweg-interleave-unit 3 thalweg-log 4 thalweg-interleave 4 thalweg-filter 3 thalweg-streams 5 thalweg-shapes-model 5 thalweg-shapes-source 5.3 thalweg-shapes-core 5.3 thalweg-shapes 5.5 thalweg-subscriptions 6 thalweg 7", t, " ")
       for (i = 1; i in t; i += 2) layer[t[i]] = t[i + 1]
-      split("thalweg-crash thalweg-oracle thalweg-loadgen thalweg-fuzz", o, " "); for (i in o) outside[o[i]] = 1
+      # Crates of an engine that know these of ours and no others.
+      split("thalweg-shapes-model base filter;thalweg-shapes-source base wire shapes-model;thalweg-shapes-core base filter shapes-model", o, ";")
+      for (i in o) { n = split(o[i], w, " "); for (k = 2; k <= n; k++) knows[w[1], "thalweg-" w[k]] = 1; narrow[w[1]] = 1 }
+      split("", o); split("thalweg-crash thalweg-oracle thalweg-loadgen thalweg-fuzz", o, " "); for (i in o) outside[o[i]] = 1
     }
+    # The family of an engine in several crates is its first word.
+    function family(name) { split(name, part, "-"); return part[2] }
     function bad(why) { print $1 " -> " $2 " (" $3 "): " why; found = 1 }
     $1 == "thalweg-fuzz" { next }
     $1 in outside { bad("tests and benches know only the binary"); next }
@@ -35,9 +41,13 @@ judge() {
     $2 == "thalweg-sim" { if ($3 != "dev") bad("the simulator is for tests only"); next }
     $1 == "thalweg-sim" { if ($2 == "thalweg" || layer[$2] > 1) bad("the simulator knows the lowest layers only"); next }
     $3 == "dev" { if ($2 in layer && $1 in layer && layer[$2] > layer[$1]) bad("points up"); next }
+    $1 in narrow && !(($1, $2) in knows) { bad("this crate knows less than its engine"); next }
     $1 == "thalweg-wire" { if ($2 != "thalweg-base") bad("wire knows no kernel and no engine"); next }
     $2 == "thalweg-wire" { if (!($1 in layer) || layer[$1] < 5) bad("the kernel knows no wire"); next }
     !($1 in layer) || !($2 in layer) { bad("a crate without a layer: name it in tests/layers.sh"); next }
+    layer[$2] >= 5 && layer[$1] < 7 && family($1) != family($2) && $1 " " $2 != "thalweg-subscriptions thalweg-streams" {
+      bad("engines do not know each other"); next
+    }
     layer[$1] <= layer[$2] { bad(layer[$1] == layer[$2] ? "siblings do not know each other" : "points up") }
     END { exit found }'
 }
@@ -51,6 +61,10 @@ refuses() { local found; found=$(judge <<<"$1") && { echo "  accepted: $1"; retu
 check "a kernel crate on an engine is refused" refuses "thalweg-log thalweg-streams normal"
 check "a sibling is refused" refuses "thalweg-journal thalweg-storage normal"
 check "an engine on an engine is refused" refuses "thalweg-shapes thalweg-streams normal"
+check "an engine's later layer on another engine is refused" refuses "thalweg-subscriptions thalweg-shapes-model normal"
+check "the values of shapes on Postgres's protocol are refused" refuses "thalweg-shapes-model thalweg-wire normal"
+check "the source of shapes on the kernel is refused" refuses "thalweg-shapes-source thalweg-log normal"
+check "what decides on the source is refused" refuses "thalweg-shapes-core thalweg-shapes-source normal"
 check "wire on the kernel is refused" refuses "thalweg-wire thalweg-log normal"
 check "the kernel on wire is refused" refuses "thalweg-log thalweg-wire normal"
 check "the simulator in a shipping crate is refused" refuses "thalweg-journal thalweg-sim normal"
