@@ -147,8 +147,10 @@ pub struct JournalStats {
 
 /// An ordered sequence of frames that becomes durable in order.
 ///
-/// `append` never waits for a device. Whoever appended calls [`Journal::kick`] once per round of work, so that a batch holds what
-/// a round produced; a subscriber learns of every advance of the durable position, and of the written one if anybody waits for it.
+/// `append` never waits for a device. A caller of `append` calls [`Journal::kick`] once per round of work, so that a batch holds what
+/// a round produced. A batch to which nothing more can be added is written without a kick, and so is everything before an append that is
+/// refused for want of space: its caller may try again until there is space. A subscriber learns of every advance of the durable position,
+/// and of the written one if anybody waits for it.
 pub trait Journal: Send + Sync + 'static {
     /// Accepts one frame whose payload is the concatenation of `parts`. A durable one is synced as soon as possible; a buffered
     /// one is written as soon as possible, and synced with the next durable one or after some time.

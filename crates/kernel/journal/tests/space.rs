@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 use thalweg_base::Lsn;
 use thalweg_disk::{Disk, File};
 use thalweg_journal::{AppendError, Bounds, Class, FileJournal, Journal, Options};
@@ -349,6 +350,41 @@ fn a_batch_that_waits_for_space_is_written_by_the_pool_after_a_preparation() {
     }
     journal.wait(large.end).unwrap();
     journal.close().unwrap();
+}
+
+/// Appends 1,000 bytes a hundred times or until it is refused, without a kick, then waits until all but the last `open` frames are durable.
+fn append_without_a_kick(options: Options, open: usize) {
+    let journal = Arc::new(
+        FileJournal::open(Arc::new(SimDisk::new(1)), options, Bounds::default(), &mut |_, _| Ok::<(), Infallible>(()))
+            .unwrap(),
+    );
+    journal.start_writer().unwrap();
+    // Until the writer has given its thread back: one that pauses looks once more.
+    while Arc::strong_count(&journal) > 1 {
+        std::thread::yield_now();
+    }
+    let append = |_| journal.append(Class::User, &[&[7; 1000]]).ok();
+    let ends: Vec<Lsn> = (0..100).map_while(append).map(|appended| appended.end).collect();
+    let end = ends[ends.len() - 1 - open];
+    let began = Instant::now();
+    while journal.durable() < end {
+        assert!(began.elapsed() < Duration::from_secs(10), "{} of {end} is durable", journal.durable());
+        std::thread::yield_now();
+    }
+    journal.close().unwrap();
+}
+
+#[test]
+fn what_fills_the_journal_is_written_without_a_kick_when_the_next_append_is_refused() {
+    // All of it fits the first segment, and the batch in which it gathers.
+    let options = Options { bound_bytes: 10_000, ..Options::default() };
+    append_without_a_kick(options, 0);
+}
+
+#[test]
+fn batches_that_are_whole_are_written_without_a_kick() {
+    // The last batch, of four frames at most, waits for a kick.
+    append_without_a_kick(Options { batch_bytes: 4_000, ..Options::default() }, 4);
 }
 
 #[test]

@@ -150,6 +150,11 @@ impl Fill {
         self.waiting.push_front(batch);
     }
 
+    /// How many batches nothing more is added to.
+    pub(crate) fn whole_batches(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_none() && self.waiting.is_empty()
     }

@@ -129,6 +129,23 @@ impl<S: Sink> Sequencer<S> {
         Ok(())
     }
 
+    fn accept(
+        &self,
+        fill: &mut Fill,
+        durability: Durability,
+        class: Class,
+        parts: &[&[u8]],
+        len: usize,
+        payload: Crc,
+    ) -> Result<Appended, AppendError> {
+        self.check_bound(class, fill.head(), len)?;
+        if fill.needs_extent(len, &self.options) {
+            let room = self.sink.promise(class, len).ok_or(AppendError::NoSpace)?;
+            fill.roll(room);
+        }
+        Ok(fill.append(durability, parts, len, payload, &self.options))
+    }
+
     /// Waits until `upto` is durable, or `is_given_up` when something was told; whether it is durable. Without a writer thread the caller
     /// drives.
     fn wait_until(&self, upto: Lsn, is_given_up: impl Fn() -> bool) -> Result<bool, Poisoned> {
@@ -176,12 +193,18 @@ impl<S: Sink> Journal for Sequencer<S> {
         if fill.closed {
             return Err(Poisoned::new("close", "the journal is closed").into());
         }
-        self.check_bound(class, fill.head(), len)?;
-        if fill.needs_extent(len, &self.options) {
-            let room = self.sink.promise(class, len).ok_or(AppendError::NoSpace)?;
-            fill.roll(room);
+        let waiting = fill.whole_batches();
+        let appended = self.accept(&mut fill, durability, class, parts, len, payload);
+        // What is whole is written without a kick, and so is what a refusal is about: nobody settles, and trims, what is not written.
+        let is_due = match &appended {
+            Ok(_) => fill.whole_batches() > waiting,
+            Err(_) => !fill.is_empty(),
+        };
+        drop(fill);
+        if is_due {
+            self.shell.wake();
         }
-        let appended = fill.append(durability, parts, len, payload, &self.options);
+        let appended = appended?;
         if durability == Durability::Buffered {
             self.early.store(true, Ordering::SeqCst);
         }
