@@ -148,6 +148,7 @@ impl Page {
             ("requests_total", Counter, "Requests answered.", f(s.requests)),
             ("received_bytes_total", Counter, "Bytes received from clients, heads included.", f(s.bytes_in)),
             ("sent_bytes_total", Counter, "Bytes sent to clients, heads included.", f(s.bytes_out)),
+            ("shared_pages_bytes", Gauge, "Chunks for many readers that are sent without a copy for each, in files of memory.", f(s.pages_bytes)),
         ]);
         render_waits(&mut self.rest, &s.waits);
     }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thalweg_disk::RealDisk;
 use thalweg_rounds::{Options, Rounds};
-use thalweg_wire::http::{Gate, Server, ServerConfig, TlsIdentity};
+use thalweg_wire::http::{Gate, Server, ServerConfig, SharedPages, TlsIdentity};
 
 /// How long requests that are under way may take after a stop was asked for.
 const GRACE: Duration = Duration::from_secs(10);
@@ -55,7 +55,10 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     let auth = Auth::of(config)?.map(Arc::new);
     reserve::lend(&RealDisk::open(folder.path()).context("cannot open the data folder")?)?;
     let gate = Arc::new(Gate::default());
-    let (engines, streams) = engines::open(Boot { config, folder: &folder, auth: auth.as_ref(), gate: &gate })?;
+    // Chunks that are kept for many readers: as much again as the cache holds.
+    let pages = SharedPages::new(config.chunk_cache_bytes.0);
+    let boot = Boot { config, folder: &folder, auth: auth.as_ref(), gate: &gate, pages: &pages };
+    let (engines, streams) = engines::open(boot)?;
     let engines = Arc::new(engines);
     let mut background = Background::start();
     let options = Options { threads: config.background_threads, bytes_per_second: config.background_rate.0 };
@@ -80,7 +83,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
         Arc::new(ServerVitals::new(Arc::clone(&engines), auth.clone(), Arc::clone(&scrubs), Arc::clone(&rounds)));
     let backups = Backups::start(&streams.kernel, folder.path().to_owned(), folder.lineage(), config.backup_idle.0)?;
     let backups = Arc::new(backups);
-    let bound = Server::bind(server_config(config, tls)).map_err(|error| not_listening(config, error))?;
+    let bound = Server::bind(server_config(config, tls, pages)).map_err(|error| not_listening(config, error))?;
     let door = Arc::new(Door::new(config, auth.clone(), bound.local_addr().port()));
     let front = Arc::new(Front {
         routes: Routes::of(engines.all()),
@@ -130,7 +133,7 @@ fn warnings(config: &Config) -> Vec<String> {
     said
 }
 
-fn server_config(config: &Config, tls: Option<Arc<TlsIdentity>>) -> ServerConfig {
+fn server_config(config: &Config, tls: Option<Arc<TlsIdentity>>, pages: SharedPages) -> ServerConfig {
     let mut server = ServerConfig {
         listen: config.listen.0,
         tls,
@@ -139,6 +142,7 @@ fn server_config(config: &Config, tls: Option<Arc<TlsIdentity>>) -> ServerConfig
         write_timeout: config.write_timeout.0,
         max_body: usize::try_from(config.max_body.0).unwrap_or(usize::MAX),
         same_origin: config.is_for_this_machine(),
+        pages,
         ..ServerConfig::default()
     };
     if config.reactors > 0 {

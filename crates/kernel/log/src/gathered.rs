@@ -11,6 +11,7 @@ use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::OnceLock;
 use thalweg_base::{LogId, Offset};
 use thalweg_journal::Journal;
 use thalweg_unit::sync::Mutex;
@@ -40,9 +41,13 @@ impl Weighter<Key, Held> for Weigh {
     }
 }
 
+/// Makes of a chunk that is kept the bytes that readers get: the same, and perhaps in a form that costs less to send.
+pub(crate) type Prepare = Box<dyn Fn(Bytes) -> Bytes + Send + Sync>;
+
 pub(crate) struct Gathered {
     /// What readers hold, this cache included.
     pub(crate) memory: Memory,
+    pub(crate) prepare: OnceLock<Prepare>,
     /// One table under one lock: a sharded one would have no room for a large chunk in any of its shards.
     cache: Mutex<Cache<Key, Held, Weigh>>,
     asked: Box<[AtomicU64]>,
@@ -55,6 +60,7 @@ impl Gathered {
         let items = usize::try_from(bytes / (64 << 10)).unwrap_or(usize::MAX).max(16);
         Self {
             memory: Memory::default(),
+            prepare: OnceLock::new(),
             cache: Mutex::new(Cache::with_weighter(items, bytes, Weigh)),
             asked: (0..ASKED).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
@@ -82,7 +88,11 @@ impl Gathered {
             return chunk;
         }
         // A copy even of a single part: it may be a slice of something much larger.
-        let bytes = self.memory.count(Bytes::from(chunk.parts.concat()));
+        let bytes = Bytes::from(chunk.parts.concat());
+        let bytes = self.memory.count(match self.prepare.get() {
+            Some(prepare) => prepare(bytes),
+            None => bytes,
+        });
         chunk.parts = vec![bytes.clone()];
         let held = Held { bytes, end: chunk.end, whole: chunk.end < want.upto };
         self.cache.lock().insert((want.log, want.from), held);
@@ -143,6 +153,18 @@ mod tests {
         assert!(gathered.get(want(0, 1 << 40)).is_some());
         assert!(gathered.get(want(0, 65_536)).is_some());
         assert!(gathered.get(want(0, 65_000)).is_none());
+    }
+
+    #[test]
+    fn every_reader_of_a_chunk_that_is_kept_gets_what_was_prepared() {
+        let gathered = Gathered::new(1 << 20);
+        let prepared = Bytes::from(vec![7; 65_536]);
+        let (address, given) = (prepared.as_ptr(), prepared.clone());
+        let prepare: Prepare = Box::new(move |bytes| if bytes == given { given.clone() } else { bytes });
+        assert!(gathered.prepare.set(prepare).is_ok());
+        let first = gathered.keep(want(0, 65_536), chunk(64, 65_536));
+        let later = gathered.get(want(0, 65_536)).unwrap();
+        assert_eq!([first, later].map(|chunk| chunk.parts[0].as_ptr()), [address; 2]);
     }
 
     #[test]

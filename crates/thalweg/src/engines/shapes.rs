@@ -48,6 +48,9 @@ struct Running {
 pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<ServedShapes> {
     let Boot { config, folder, auth, .. } = boot;
     let running = if config.serves_shapes() { Some(Running::open(folder, config)?) } else { None };
+    if let Some(running) = &running {
+        boot.share_chunks_of(&running.kernel);
+    }
     let asks = running.is_some() && config.shape_insecure == Switch::Off;
     Ok(ServedShapes { running, asks, auth: auth.cloned() })
 }

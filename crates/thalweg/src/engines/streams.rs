@@ -33,8 +33,9 @@ pub(crate) struct ServedStreams {
 }
 
 pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<ServedStreams> {
-    let Boot { config, folder, auth, gate } = boot;
+    let Boot { config, folder, auth, gate, .. } = boot;
     let kernel = kernel::open(folder, config)?;
+    boot.share_chunks_of(&kernel);
     folder.note_running(config.durability)?;
     let private = auth.is_some_and(|auth| auth.is_everywhere());
     let streams = Streams::new(Arc::clone(&kernel.logs), streams_config(config, private));

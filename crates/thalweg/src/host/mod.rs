@@ -19,7 +19,8 @@ use crate::folder::Folder;
 use crate::metrics::Page;
 use anyhow::Context as _;
 use std::sync::Arc;
-use thalweg_wire::http::{Context, Gate, Reply, Request, Response};
+use thalweg_log::{Attachment, FileUnit};
+use thalweg_wire::http::{Context, Gate, Reply, Request, Response, SharedPages};
 
 /// What engines are opened with.
 #[derive(Clone, Copy)]
@@ -29,6 +30,16 @@ pub(crate) struct Boot<'a> {
     pub(crate) auth: Option<&'a Arc<Auth>>,
     /// Where the event loop holds replies. It counts positions of the streams' journal: `Reply::Held` of every engine means those.
     pub(crate) gate: &'a Arc<Gate>,
+    /// What of an answer stands here is sent to many clients without a copy for each.
+    pub(crate) pages: &'a SharedPages,
+}
+
+impl Boot<'_> {
+    /// Has the chunks of a unit that are kept for many readers sent without a copy for each.
+    pub(crate) fn share_chunks_of<A: Attachment>(&self, unit: &FileUnit<A>) {
+        let pages = self.pages.clone();
+        unit.logs.prepare_shared(move |bytes| pages.hold(bytes));
+    }
 }
 
 /// One engine that was opened, whether or not the settings have it serve anything.

@@ -12,7 +12,7 @@ use thalweg_journal::{Class, Journal, Options};
 use thalweg_log::{FileUnit, LogsOptions, Loss};
 use thalweg_rounds::{Done, Next, Rounds};
 use thalweg_streams::{StreamState, Streams};
-use thalweg_wire::http::{Body, Headers, Method, Service, Waker};
+use thalweg_wire::http::{Body, Headers, Method, Service, SharedPages, Waker};
 
 /// All of a server but its sockets and its background work, on a folder of its own.
 pub(crate) struct Rig {
@@ -33,7 +33,8 @@ impl Rig {
         let folder = Folder::take(&config.data).unwrap();
         let auth = Auth::of(&config).unwrap().map(Arc::new);
         let gate = Arc::new(Gate::default());
-        let boot = Boot { config: &config, folder: &folder, auth: auth.as_ref(), gate: &gate };
+        let pages = SharedPages::default();
+        let boot = Boot { config: &config, folder: &folder, auth: auth.as_ref(), gate: &gate, pages: &pages };
         let (engines, streams) = engines::open(boot).unwrap();
         let engines = Arc::new(engines);
         let scrubs = Arc::new(Scrubs::of(engines.units()));

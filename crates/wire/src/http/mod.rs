@@ -4,12 +4,14 @@
 //! another thread, or as a stream with back-pressure. The rest of the module is framing and sockets.
 
 mod framing;
+mod pages;
 mod pool;
 mod server;
 mod service;
 
 #[doc(hidden)]
 pub use framing::fuzz_framing;
+pub use pages::SharedPages;
 pub use pool::{Fetch, Place, Pool, Promise};
 pub use server::{Bound, IdentityError, Server, ServerConfig, ServerStats, TlsIdentity, Waits};
 pub use service::{

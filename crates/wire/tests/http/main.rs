@@ -15,6 +15,7 @@ mod bounds;
 mod disconnects;
 mod held;
 mod order;
+mod pages;
 mod policy;
 mod stop;
 mod streams;

@@ -20,6 +20,8 @@ mod disconnects;
 mod held;
 #[path = "../http/order.rs"]
 mod order;
+#[path = "../http/pages.rs"]
+mod pages;
 #[path = "../http/stop.rs"]
 mod stop;
 #[path = "../http/streams.rs"]

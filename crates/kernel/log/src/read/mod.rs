@@ -145,6 +145,12 @@ impl<A: Attachment> Logs<A> {
         self.gathered.keep(from, chunk)
     }
 
+    /// Every chunk that is kept for several readers goes through `prepare`, which returns the same bytes: in a form that costs less to
+    /// send, perhaps. Only the first call has an effect.
+    pub fn prepare_shared(&self, prepare: impl Fn(Bytes) -> Bytes + Send + Sync + 'static) {
+        let _ = self.gathered.prepare.set(Box::new(prepare));
+    }
+
     /// The place that the chunk from `from` on ends at, or at the first message boundary after it.
     #[must_use]
     pub fn chunk_target(&self, from: Offset) -> Offset {

@@ -1,6 +1,7 @@
 //! The bounds of a server.
 
 use super::identity::TlsIdentity;
+use crate::http::SharedPages;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub struct ServerConfig {
     pub linger_bytes: usize,
     /// Pages of other origins may not embed what responses allow every page to (`Cross-Origin-Resource-Policy: same-origin`).
     pub same_origin: bool,
+    /// What of a body stands in these is sent from there, where no TLS is spoken.
+    pub pages: SharedPages,
 }
 
 impl Default for ServerConfig {
@@ -67,6 +70,7 @@ impl Default for ServerConfig {
             linger_time: Duration::from_secs(2),
             linger_bytes: 8 * 1024 * 1024,
             same_origin: false,
+            pages: SharedPages::default(),
         }
     }
 }

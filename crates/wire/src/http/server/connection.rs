@@ -11,7 +11,7 @@ use super::reply::{Coding, Replies, Slot, State, render, render_parts};
 use super::timers::{NEVER, Tick};
 use super::tls::Tls;
 use crate::http::framing::{Manner, Refusal, Step};
-use crate::http::{Body, Pull};
+use crate::http::{Body, Pull, SharedPages};
 use bytes::Bytes;
 use rustix::event::epoll::EventFlags;
 use std::io;
@@ -107,20 +107,20 @@ impl Connection {
     }
 
     /// Sends what the socket takes of `out`; gives how much of it needs no further care.
-    pub(super) fn send(&mut self, out: &mut Gather) -> io::Result<usize> {
+    pub(super) fn send(&mut self, out: &mut Gather, pages: &SharedPages) -> io::Result<usize> {
         match &mut self.tls {
-            None => out.send(&self.socket),
+            None => out.send(&self.socket, pages),
             Some(tls) => tls.send(&self.socket, out.slices()),
         }
     }
 
     /// Sends what the socket takes of the backlog, which is gone with its last byte; gives how much that is. With TLS, what is encrypted
     /// and waits for the socket counts as backlog too.
-    pub(super) fn send_backlog(&mut self, now: Tick) -> io::Result<usize> {
+    pub(super) fn send_backlog(&mut self, now: Tick, pages: &SharedPages) -> io::Result<usize> {
         let Some(backlog) = &mut self.backlog else { return Ok(0) };
         let (sent, moved) = match &mut self.tls {
             None => {
-                let sent = backlog.send(&self.socket)?;
+                let sent = backlog.send(&self.socket, pages)?;
                 (sent, sent > 0)
             }
             Some(tls) => {

@@ -27,7 +27,7 @@ pub use identity::{IdentityError, TlsIdentity};
 pub use stats::ServerStats;
 pub use waits::Waits;
 
-use super::{Gate, Service};
+use super::{Gate, Service, SharedPages};
 use clock::Clock;
 use crowd::Crowd;
 use env::Env;
@@ -47,6 +47,7 @@ use std::time::Duration;
 pub struct Server {
     address: SocketAddr,
     gate: Arc<Gate>,
+    pages: SharedPages,
     loops: Vec<EventLoop>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -106,7 +107,7 @@ impl Server {
     /// The counters as they are now.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        let mut sum = ServerStats::default();
+        let mut sum = ServerStats { pages_bytes: self.pages.bytes(), ..ServerStats::default() };
         self.loops.iter().for_each(|one| one.counters.add_to(&mut sum));
         sum
     }
@@ -135,7 +136,8 @@ impl Bound {
         let Self { config, address, listeners } = self;
         let budget = Arc::new(Budget::new(config.max_buffered));
         let crowd = Crowd::new(config.max_connections, config.max_connections_per_peer);
-        let mut server = Server { address, gate, loops: Vec::new(), threads: Mutex::new(Vec::new()) };
+        let pages = config.pages.clone();
+        let mut server = Server { address, gate, pages, loops: Vec::new(), threads: Mutex::new(Vec::new()) };
         let mut reactors = Vec::new();
         for listener in listeners {
             let mailbox = Arc::new(Mailbox::new()?);

@@ -3,7 +3,9 @@
 //! A [`Gather`] is what one turn of a connection has to send; it belongs to the event loop and is empty between turns. What the
 //! socket does not take goes to the connection's own [`Backlog`].
 
+use crate::http::SharedPages;
 use bytes::Bytes;
+use rustix::fs::sendfile;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -21,6 +23,8 @@ const FEW: usize = 8;
 /// What one connection may send in one turn: a socket can take megabytes, and the others would wait for the copying. What is left
 /// goes on when the event loop comes round.
 pub(super) const TURN_MAX: usize = 256 << 10;
+/// So many bytes that stand in shared pages take about as long as one that is copied.
+const PAGED_PER_COPIED: usize = 4;
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 /// Head text and small pieces, copied one after the other, interleaved with large shared pieces.
@@ -82,13 +86,13 @@ impl Gather {
     }
 
     /// Sends what the socket takes; gives what it took.
-    pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<usize> {
+    pub(super) fn send(&mut self, socket: &OwnedFd, pages: &SharedPages) -> io::Result<usize> {
         if self.pieces.is_empty() {
             return retry(|| send(socket, &self.text[..self.text.len().min(TURN_MAX)], FLAGS));
         }
         let slices = self.slices();
         let count = slices.len();
-        send_all(socket, slices, count)
+        send_all(socket, slices, count, pages)
     }
 
     /// Moves all but the first `sent` bytes to `backlog`.
@@ -134,8 +138,8 @@ impl Backlog {
     }
 
     /// Sends what the socket takes; gives what it took.
-    pub(super) fn send(&mut self, socket: &OwnedFd) -> io::Result<usize> {
-        let sent = send_all(socket, self.slices(), self.pieces.len())?;
+    pub(super) fn send(&mut self, socket: &OwnedFd, pages: &SharedPages) -> io::Result<usize> {
+        let sent = send_all(socket, self.slices(), self.pieces.len(), pages)?;
         self.advance(sent);
         Ok(sent)
     }
@@ -161,34 +165,58 @@ impl Backlog {
 }
 
 /// Calls until everything is sent, the socket is full, or the turn is over.
-fn send_all<'a>(socket: &OwnedFd, slices: impl Iterator<Item = &'a [u8]>, count: usize) -> io::Result<usize> {
+fn send_all<'a>(
+    socket: &OwnedFd,
+    slices: impl Iterator<Item = &'a [u8]>,
+    count: usize,
+    pages: &SharedPages,
+) -> io::Result<usize> {
     let (mut total, mut left) = (0, TURN_MAX);
     let mut slices = slices.map_while(|slice| {
-        let taken = slice.len().min(left);
-        left -= taken;
-        (taken > 0 || slice.is_empty()).then(|| &slice[..taken])
+        let found = pages.find(slice);
+        let cost = if found.is_some() { PAGED_PER_COPIED } else { 1 };
+        let taken = slice.len().min(left * cost);
+        left -= taken / cost;
+        (taken > 0 || slice.is_empty()).then(|| (&slice[..taken], found))
     });
     // The few pieces of a live reader's event need no allocation.
     let mut few = [IoSlice::new(&[]); FEW];
     let mut many = if count > FEW { Vec::with_capacity(count.min(PIECES_MAX)) } else { Vec::new() };
     loop {
         many.clear();
+        // What stands in a file ends the batch before it.
+        let mut in_file = None;
+        let mut copied = slices.by_ref().map_while(|(slice, found)| {
+            in_file = found.map(|found| (found, slice.len()));
+            in_file.is_none().then(|| IoSlice::new(slice))
+        });
         let batch = if count > FEW {
-            many.extend(slices.by_ref().take(PIECES_MAX).map(IoSlice::new));
+            many.extend(copied.by_ref().take(PIECES_MAX));
             &many[..]
         } else {
-            let filled = few.iter_mut().zip(slices.by_ref()).map(|(slot, slice)| *slot = IoSlice::new(slice)).count();
+            let filled = few.iter_mut().zip(copied).map(|(slot, slice)| *slot = slice).count();
             &few[..filled]
         };
-        if batch.is_empty() {
+        if batch.is_empty() && in_file.is_none() {
             return Ok(total);
         }
-        let asked: usize = batch.iter().map(|slice| slice.len()).sum();
-        let sent = retry(|| sendmsg(socket, batch, &mut SendAncillaryBuffer::default(), FLAGS))?;
-        total += sent;
-        // A call that takes less than it was given has filled the socket.
-        if sent < asked || count <= FEW {
-            return Ok(total);
+        if !batch.is_empty() {
+            let asked: usize = batch.iter().map(|slice| slice.len()).sum();
+            let flags = if in_file.is_some() { FLAGS | SendFlags::MORE } else { FLAGS };
+            let sent = retry(|| sendmsg(socket, batch, &mut SendAncillaryBuffer::default(), flags))?;
+            total += sent;
+            // A call that takes less than it was given has filled the socket.
+            if sent < asked {
+                return Ok(total);
+            }
+        }
+        if let Some((found, asked)) = in_file {
+            let mut offset = found.offset;
+            let sent = retry(|| sendfile(socket, found.file(), Some(&mut offset), asked))?;
+            total += sent;
+            if sent < asked {
+                return Ok(total);
+            }
         }
     }
 }

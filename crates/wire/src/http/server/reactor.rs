@@ -532,10 +532,10 @@ impl Reactor {
 
     fn flush(&mut self, token: Token) -> io::Result<usize> {
         let Some(connection) = self.connections.get_mut(token.index as usize) else { return Ok(0) };
-        let Env { counters, clock, .. } = &self.env;
+        let Env { counters, clock, config, .. } = &self.env;
         let mut turn = 0;
         if connection.backlog.is_some() && std::mem::take(&mut connection.flags.writable) {
-            turn = connection.send_backlog(clock.tick)?;
+            turn = connection.send_backlog(clock.tick, &config.pages)?;
             counters.bytes_out.add(turn);
         }
         connection.send_handshake(clock.tick)?;
@@ -555,7 +555,7 @@ impl Reactor {
             }
             let len = self.gather.len();
             if len > 0 {
-                let sent = connection.send(&mut self.gather)?;
+                let sent = connection.send(&mut self.gather, &config.pages)?;
                 counters.bytes_out.add(sent);
                 turn += sent;
                 connection.since = if connection.input.is_none() { clock.tick } else { connection.since };

@@ -1,6 +1,8 @@
 //! Counters of the event loops.
 
 use super::waits::{WaitCounters, Waits};
+#[cfg(doc)]
+use crate::http::SharedPages;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the server has done and holds, summed over its event loops.
@@ -17,6 +19,8 @@ pub struct ServerStats {
     pub requests_refused: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
+    /// What the files of [`SharedPages`] hold.
+    pub pages_bytes: u64,
     /// Replies that wait for the gate.
     pub replies_held: u64,
     /// Replies that are being made: pending answers and body sources.
