@@ -5,7 +5,7 @@
 //! changes, so an entry is right for as long as its log exists; whoever reads has looked for the log before.
 
 use crate::held::Held as Memory;
-use crate::logs::ReadFrom;
+use crate::logs::{LogsOptions, ReadFrom};
 use crate::read::Chunk;
 use bytes::Bytes;
 use quick_cache::Weighter;
@@ -17,8 +17,8 @@ use thalweg_journal::Journal;
 use thalweg_unit::sync::Mutex;
 use thalweg_unit::sync::atomic::{AtomicU64, Ordering};
 
-/// Smaller chunks are as cheap to read as to find here.
-const BYTES_MIN: usize = 512;
+/// A chunk that ends where its log does is kept anew when it has grown by this fraction.
+const GROWTH: usize = 8;
 /// How many of the latest questions are remembered.
 const ASKED: usize = 256;
 
@@ -48,6 +48,8 @@ pub(crate) struct Gathered {
     /// What readers hold, this cache included.
     pub(crate) memory: Memory,
     pub(crate) prepare: OnceLock<Prepare>,
+    /// Smaller chunks are not kept.
+    bytes_min: usize,
     /// One table under one lock: a sharded one would have no room for a large chunk in any of its shards.
     cache: Mutex<Cache<Key, Held, Weigh>>,
     asked: Box<[AtomicU64]>,
@@ -55,12 +57,14 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// Holds about this many bytes at most.
-    pub(crate) fn new(bytes: u64) -> Self {
+    /// Holds about `chunk_cache_bytes` at most.
+    pub(crate) fn new(options: &LogsOptions) -> Self {
+        let bytes = options.chunk_cache_bytes;
         let items = usize::try_from(bytes / (64 << 10)).unwrap_or(usize::MAX).max(16);
         Self {
             memory: Memory::default(),
             prepare: OnceLock::new(),
+            bytes_min: options.kept_bytes_min,
             cache: Mutex::new(Cache::with_weighter(items, bytes, Weigh)),
             asked: (0..ASKED).map(|_| AtomicU64::new(0)).collect(),
             hasher: RandomState::new(),
@@ -73,18 +77,31 @@ impl Gathered {
         fits.then(|| Chunk { parts: vec![held.bytes], end: held.end })
     }
 
-    /// The chunk that was read, in one piece from the second time on.
-    pub(crate) fn note(&self, want: ReadFrom, chunk: Chunk, journal: &dyn Journal) -> Chunk {
-        let len = chunk.bytes();
-        if len < BYTES_MIN || !self.asked_before(want, chunk.end) {
-            return self.memory.join_chunk(chunk, |part| journal.buffer_of(part));
-        }
-        self.keep(want, chunk)
+    /// What is kept of the chunk that is wanted, if there is more of the log: the chunk goes on behind it, or has reached its target.
+    pub(crate) fn first_part(&self, want: ReadFrom) -> Option<Bytes> {
+        let held = self.cache.lock().get(&(want.log, want.from))?.clone();
+        (held.end < want.upto).then_some(held.bytes)
+    }
+
+    /// The chunk that was read, in one piece from the second time on. `rest` is what was read now, behind the first part that was kept.
+    pub(crate) fn note(&self, want: ReadFrom, kept: Option<Bytes>, rest: Chunk, journal: &dyn Journal) -> Chunk {
+        let len = rest.bytes();
+        let is_wanted = match &kept {
+            // While the log grows, its chunk is kept anew each time it has grown by a part.
+            Some(kept) => len > kept.len() / GROWTH,
+            None => len >= self.bytes_min && self.asked_before(want, rest.end),
+        };
+        let mut chunk = match is_wanted {
+            true => rest,
+            false => self.memory.join_chunk(rest, |part| journal.buffer_of(part)),
+        };
+        chunk.parts.splice(0..0, kept);
+        if is_wanted { self.keep(want, chunk) } else { chunk }
     }
 
     /// The chunk that was read, in one piece, which others find here.
     pub(crate) fn keep(&self, want: ReadFrom, mut chunk: Chunk) -> Chunk {
-        if chunk.bytes() < BYTES_MIN {
+        if chunk.bytes() < self.bytes_min {
             return chunk;
         }
         // A copy even of a single part: it may be a slice of something much larger.
@@ -120,13 +137,44 @@ mod tests {
         Chunk { parts: vec![Bytes::from(vec![7; len]); parts], end: Offset(end) }
     }
 
+    fn cache() -> Gathered {
+        Gathered::new(&LogsOptions { chunk_cache_bytes: 1 << 20, ..LogsOptions::default() })
+    }
+
     fn note(gathered: &Gathered, want: ReadFrom, chunk: Chunk) -> Chunk {
-        gathered.note(want, chunk, &thalweg_journal::MemoryJournal::new(thalweg_journal::Options::default()))
+        note_behind(gathered, want, None, chunk)
+    }
+
+    fn note_behind(gathered: &Gathered, want: ReadFrom, kept: Option<Bytes>, chunk: Chunk) -> Chunk {
+        let journal = thalweg_journal::MemoryJournal::new(thalweg_journal::Options::default());
+        gathered.note(want, kept, chunk, &journal)
+    }
+
+    #[test]
+    fn what_ended_at_the_tail_is_the_first_part_of_what_is_there_later() {
+        let gathered = cache();
+        assert!(gathered.first_part(want(0, 65_536)).is_none());
+        gathered.keep(want(0, 65_536), chunk(64, 65_536));
+        let first = |upto| gathered.first_part(want(0, upto)).map(|bytes| bytes.len());
+        assert_eq!(first(70_000), Some(65_536));
+        assert_eq!(first(65_536), None, "that is all of it");
+        assert_eq!(first(65_535), None, "it ends earlier");
+        let behind = |bytes: u64| {
+            let rest =
+                Chunk { parts: vec![Bytes::from(vec![7; 256]); bytes as usize / 256], end: Offset(65_536 + bytes) };
+            let read = note_behind(&gathered, want(0, 65_536 + bytes), gathered.first_part(want(0, 1 << 19)), rest);
+            assert_eq!((read.bytes() as u64, read.end), (65_536 + bytes, Offset(65_536 + bytes)));
+            read.parts.len()
+        };
+        assert_eq!(behind(2_048), 2, "what is kept, and what came since in one piece");
+        assert_eq!(first(70_000), Some(65_536), "a little is not worth a copy of all");
+        assert_eq!(behind(16_384), 1);
+        assert_eq!(first(1 << 19), Some(65_536 + 16_384));
     }
 
     #[test]
     fn the_second_time_it_is_one_piece() {
-        let gathered = Gathered::new(1 << 20);
+        let gathered = cache();
         assert_eq!(note(&gathered, want(0, 65_536), chunk(64, 65_536)).parts.len(), 64);
         assert!(gathered.get(want(0, 65_536)).is_none());
         assert_eq!(note(&gathered, want(0, 65_536), chunk(64, 65_536)).parts.len(), 1);
@@ -135,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_ended_at_the_tail_is_not_for_who_sees_more() {
-        let gathered = Gathered::new(1 << 20);
+        let gathered = cache();
         for _ in 0..2 {
             note(&gathered, want(0, 65_536), chunk(64, 65_536));
         }
@@ -146,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_ended_by_its_content_is_for_everybody_who_sees_its_end() {
-        let gathered = Gathered::new(1 << 20);
+        let gathered = cache();
         for _ in 0..2 {
             note(&gathered, want(0, 99_999), chunk(64, 65_536));
         }
@@ -157,7 +205,7 @@ mod tests {
 
     #[test]
     fn every_reader_of_a_chunk_that_is_kept_gets_what_was_prepared() {
-        let gathered = Gathered::new(1 << 20);
+        let gathered = cache();
         let prepared = Bytes::from(vec![7; 65_536]);
         let (address, given) = (prepared.as_ptr(), prepared.clone());
         let prepare: Prepare = Box::new(move |bytes| if bytes == given { given.clone() } else { bytes });
@@ -169,7 +217,7 @@ mod tests {
 
     #[test]
     fn small_chunks_are_not_kept() {
-        let gathered = Gathered::new(1 << 20);
+        let gathered = cache();
         for _ in 0..3 {
             assert_eq!(note(&gathered, want(0, 400), chunk(4, 400)).parts.len(), 1);
             assert!(gathered.get(want(0, 400)).is_none());

@@ -67,6 +67,8 @@ pub struct LogsOptions {
     pub id_reserve: u64,
     /// Bounded memory for chunks that are read again and again.
     pub chunk_cache_bytes: u64,
+    /// Chunks below this many bytes are not kept: they are as cheap to read as to find.
+    pub kept_bytes_min: usize,
     /// What acknowledgements of logs promise that do not say so themselves.
     pub durability: Durability,
     #[cfg(feature = "faults")]
@@ -90,6 +92,7 @@ impl Default for LogsOptions {
             ids_from: 0,
             id_reserve: 1 << 24,
             chunk_cache_bytes: 32 << 20,
+            kept_bytes_min: 512,
             durability: Durability::Durable,
             #[cfg(feature = "faults")]
             faults: Faults::default(),

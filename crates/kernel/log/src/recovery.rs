@@ -190,7 +190,7 @@ impl<A: Attachment> Replaying<A> {
             journal,
             id_ceiling: AtomicU64::new(next_id + options.id_reserve),
             sealed,
-            gathered: Gathered::new(options.chunk_cache_bytes),
+            gathered: Gathered::new(&options),
             options,
             next_id: AtomicU64::new(next_id + 1),
             loss,

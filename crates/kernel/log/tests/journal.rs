@@ -34,6 +34,13 @@ impl Unit {
     }
 
     fn open(&self) -> (Arc<Logs<Notes>>, Arc<FileJournal>) {
+        let (logs, journal) = self.open_without_writer();
+        journal.start_writer().unwrap();
+        (logs, journal)
+    }
+
+    /// Who waits for the journal drives it.
+    fn open_without_writer(&self) -> (Arc<Logs<Notes>>, Arc<FileJournal>) {
         let (storage, manifest) = (Arc::clone(&self.storage), Arc::clone(&self.manifest));
         let options =
             LogsOptions { settle_after_ms: 0, reclaim_every_ms: 0, object_bytes: 1 << 20, ..LogsOptions::default() };
@@ -44,7 +51,6 @@ impl Unit {
         });
         let journal = Arc::new(journal.unwrap());
         let logs = opening.finish(Arc::clone(&journal) as _).unwrap();
-        journal.start_writer().unwrap();
         (Arc::new(logs), journal)
     }
 }
@@ -82,7 +88,7 @@ fn background_work_does_not_wait_for_a_journal_that_waits_for_space() {
         spare_segments: 0,
         ..Options::default()
     });
-    let (logs, journal) = unit.open();
+    let (logs, journal) = unit.open_without_writer();
     let (kept, dead) = (create(&logs, "kept"), create(&logs, "dead"));
     append(&logs, kept, &[1; 1000]);
     append(&logs, dead, &[2; 3000]);
@@ -97,7 +103,7 @@ fn background_work_does_not_wait_for_a_journal_that_waits_for_space() {
         append(&logs, kept, &[4; 1000]);
     }
     unit.disk.capacity(unit.disk.cached().values().map(|bytes| bytes.len() as u64).sum());
-    journal.kick();
+    journal.start_writer().unwrap();
     let is_full = |done: Result<bool, UpkeepError>| done.is_err_and(|error| error.is_no_space());
     let floor = logs.hold_sealed().cut.journal.floor;
     for now in 2..5 {

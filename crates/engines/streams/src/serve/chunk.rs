@@ -127,7 +127,7 @@ impl Engine {
         if let Some(chunk) = self.logs.recall(from) {
             return here(chunk);
         }
-        if from.upto.since(from.from) > INLINE_MAX
+        if self.logs.to_gather(from) > INLINE_MAX
             && let Some(reading) = self.read_elsewhere(from, kind)
         {
             return Ok(Asked::Reading(reading));

@@ -27,13 +27,15 @@ const FETCH_BYTES_MAX: u64 = 1 << 20;
 /// The chunk at a position.
 pub(super) struct Chunks {
     want: ReadFrom,
+    /// The first part of it, which was kept when the log ended there: what came since is all that is gathered.
+    kept: Option<Bytes>,
     gathering: Option<Gathering>,
     damaged: Option<Box<Damaged>>,
 }
 
 impl Chunks {
     pub(super) fn new(want: ReadFrom) -> Self {
-        Self { want, gathering: None, damaged: None }
+        Self { want, kept: None, gathering: None, damaged: None }
     }
 
     fn gather<A: Attachment>(&mut self, logs: &Logs<A>, asks: &mut Asks) -> Result<Chunk, Stop> {
@@ -42,13 +44,17 @@ impl Chunks {
             None => {
                 let ReadFrom { log, from, upto } = self.want;
                 let target = logs.chunk_target(from);
-                let walk = Walk::open(logs, log, from..upto, target, false)?;
+                let kept = logs.gathered.first_part(self.want);
+                let begin = kept.as_ref().map_or(from, |kept| from.plus(kept.len() as u64));
+                let walk = Walk::open(logs, log, begin..upto, target, false)?;
+                walk.must_reach_back_to(from)?;
+                self.kept = kept;
                 self.gathering.insert(Gathering::new(walk, target, 0))
             }
         };
         gathering.advance(logs, asks)?;
         let chunk = Chunk { end: gathering.end, parts: gathering.take_parts() };
-        Ok(logs.gathered.note(self.want, chunk, logs.journal.as_ref()))
+        Ok(logs.gathered.note(self.want, self.kept.take(), chunk, logs.journal.as_ref()))
     }
 }
 

@@ -129,6 +129,12 @@ impl<A: Attachment> Logs<A> {
         self.gathered.get(from)
     }
 
+    /// How many bytes a read may have to gather: all that is there, but for what is kept of its chunk from the reads before.
+    pub fn to_gather(&self, from: ReadFrom) -> u64 {
+        let kept = self.gathered.first_part(from);
+        from.upto.since(from.from) - kept.map_or(0, |first| first.len() as u64)
+    }
+
     /// Reads a chunk if no device has to be waited for; else `None`: then take the steps of a [`ChunkRead`] on an I/O thread.
     pub fn try_read(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
         Attempts::new(Chunks::new(from), Mode::NoWait).try_once(self)

@@ -78,13 +78,20 @@ impl Walk {
     ) -> Result<Self, Stop> {
         let Range { start: from, end: upto } = range;
         let own = Snapshot::take(logs, log, from, target)?.ok_or(ReadError::Missing(log))?;
-        if from < own.start {
-            return Err(ReadError::Trimmed { offset: from, start: own.start }.into());
-        }
         if from > upto || upto > own.tail {
             return Err(ReadError::BeyondTail { offset: from.max(upto), tail: own.tail }.into());
         }
-        Ok(Self { log, own, at: from, upto, target, checked: anywhere, stay: None })
+        let walk = Self { log, own, at: from, upto, target, checked: anywhere, stay: None };
+        walk.must_reach_back_to(from)?;
+        Ok(walk)
+    }
+
+    /// The log was not trimmed beyond this position when the walk was opened.
+    pub(super) fn must_reach_back_to(&self, from: Offset) -> Result<(), Stop> {
+        match from < self.own.start {
+            true => Err(ReadError::Trimmed { offset: from, start: self.own.start }.into()),
+            false => Ok(()),
+        }
     }
 
     /// A walk over what another log refers to. It may start and end inside a message, and before the log's start.
