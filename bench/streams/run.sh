@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Side by side with the reference server, in one sitting: rounds are interleaved, tables hold medians.
-#   CASES="append reactors create read replay mixed fanout memory" ROUNDS=5 SECS=3 run.sh
+#   CASES="append reactors create read replay crowd mixed fanout memory" ROUNDS=5 SECS=3 run.sh
 # The servers take turns, in another order each round; every case starts on an empty folder. `bench/README.md` tells what the
 # figures mean. RESULTS names a file whose chapter "Streams, side by side" is replaced, such as bench/RESULTS.md.
 . "$(dirname "$0")/lib.sh"
-CASES=${CASES:-append reactors create read replay mixed fanout memory}
+CASES=${CASES:-append reactors create read replay crowd mixed fanout memory}
 ROUNDS=${ROUNDS:-5} SECS=${SECS:-3} WARM=${WARM:-1}
 MODES=${MODES:-durable buffered} COUNTS=${COUNTS:-1 1000 10000} CONNS=${CONNS:-64 256} PLAIN=${PLAIN:-plain producers}
 SUBS=${SUBS:-10 100 500 2000} EVENTS=${EVENTS:-50} IDLE=${IDLE:-10000} CREATES=${CREATES:-10000} PEERS=${PEERS:-peer}
+CROWDS=${CROWDS:-1 8 64 512}
 RATE=${RATE:-2000} REPLAY_RATE=${REPLAY_RATE:-100} RESULTS=${RESULTS:-}
 need curl; build
 for peer in $PEERS; do
@@ -132,6 +133,22 @@ replay_case() {
     # Once with every byte looked at, and not counted.
     load --connections 4 replay --prefix replay- --streams 4 --verify --seconds 0.5 --warm 0 && [ "$(field wrong)" = 0 ] || echo "  $who: the replay is WRONG: $OUT"
     replay_of "$who" "2,000 x 1 KB, interleaved with 10,000 others, settled" "ops>=0.9 cpu<=1.11" --streams 4
+    end
+  done
+}
+
+# Each connection replays streams of its own, 512 of 2 MiB: is throughput flat, and memory bounded? RSS is the largest since the server began.
+crowd_case() {
+  local who n
+  for who in $(order $(columns durable)); do
+    begin "$who" --settle-after 1s || return
+    load --connections 8 --depth 16 fill --binary --streams 512 --prefix replay- --messages 512 --size 4096
+    settled "$who"
+    for n in $CROWDS; do
+      load --connections "$n" replay --prefix replay- --streams 512 --seconds "$SECS" --warm "$WARM" || continue
+      record "replay" "512 streams of 2 MiB, $n connections" "${who%:*}"
+      note memory "replay of 512 streams of 2 MiB, $n connections" "${who%:*}" bytes "$(awk '/VmHWM/ {print $2 * 1024}' "/proc/$SERVER_PID/status")"
+    done
     end
   done
 }

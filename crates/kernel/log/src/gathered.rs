@@ -32,6 +32,13 @@ struct Held {
     whole: bool,
 }
 
+/// A question, and how much had been noted when it was asked. Both are hints: threads may mix those of two questions.
+#[derive(Default)]
+struct Asked {
+    tag: AtomicU64,
+    at: AtomicU64,
+}
+
 #[derive(Clone)]
 struct Weigh;
 
@@ -52,7 +59,10 @@ pub(crate) struct Gathered {
     bytes_min: usize,
     /// One table under one lock: a sharded one would have no room for a large chunk in any of its shards.
     cache: Mutex<Cache<Key, Held, Weigh>>,
-    asked: Box<[AtomicU64]>,
+    bytes_max: u64,
+    asked: Box<[Asked]>,
+    /// How many bytes all chunks have that were noted.
+    noted: AtomicU64,
     hasher: RandomState,
 }
 
@@ -66,7 +76,9 @@ impl Gathered {
             prepare: OnceLock::new(),
             bytes_min: options.kept_bytes_min,
             cache: Mutex::new(Cache::with_weighter(items, bytes, Weigh)),
-            asked: (0..ASKED).map(|_| AtomicU64::new(0)).collect(),
+            bytes_max: bytes,
+            asked: (0..ASKED).map(|_| Asked::default()).collect(),
+            noted: AtomicU64::new(0),
             hasher: RandomState::new(),
         }
     }
@@ -89,7 +101,7 @@ impl Gathered {
         let is_wanted = match &kept {
             // While the log grows, its chunk is kept anew each time it has grown by a part.
             Some(kept) => len > kept.len() / GROWTH,
-            None => len >= self.bytes_min && self.asked_before(want, rest.end),
+            None => len >= self.bytes_min && self.asked_before(want, rest.end, len),
         };
         let mut chunk = match is_wanted {
             true => rest,
@@ -116,9 +128,13 @@ impl Gathered {
         chunk
     }
 
-    fn asked_before(&self, want: ReadFrom, end: Offset) -> bool {
+    /// Whether the same chunk was noted lately: what was noted since would not have pushed it out, had it been kept.
+    fn asked_before(&self, want: ReadFrom, end: Offset, len: usize) -> bool {
         let tag = self.hasher.hash_one((want.log, want.from, end)) | 1;
-        self.asked[tag as usize / 2 % ASKED].swap(tag, Ordering::Relaxed) == tag
+        let now = self.noted.fetch_add(len as u64, Ordering::Relaxed);
+        let asked = &self.asked[tag as usize / 2 % ASKED];
+        let (before, at) = (asked.tag.swap(tag, Ordering::Relaxed), asked.at.swap(now, Ordering::Relaxed));
+        before == tag && now.saturating_sub(at) <= self.bytes_max
     }
 }
 
@@ -179,6 +195,22 @@ mod tests {
         assert!(gathered.get(want(0, 65_536)).is_none());
         assert_eq!(note(&gathered, want(0, 65_536), chunk(64, 65_536)).parts.len(), 1);
         assert_eq!(gathered.get(want(0, 65_536)).map(|c| (c.bytes(), c.end)), Some((65_536, Offset(65_536))));
+    }
+
+    #[test]
+    fn chunks_that_come_again_after_more_than_there_is_room_for_are_not_kept() {
+        let gathered = cache();
+        for _ in 0..4 {
+            for log in 0..40 {
+                let want = ReadFrom { log: LogId(log), ..want(0, 65_536) };
+                assert_eq!(note(&gathered, want, chunk(64, 65_536)).parts.len(), 64);
+            }
+        }
+        // A few of them fit.
+        let parts =
+            |log: u64| note(&gathered, ReadFrom { log: LogId(log), ..want(0, 65_536) }, chunk(64, 65_536)).parts.len();
+        (100..108).for_each(|log| assert_eq!(parts(log), 64));
+        assert!((100..108).filter(|log| parts(*log) == 1).count() >= 4, "two questions may have one place");
     }
 
     #[test]
