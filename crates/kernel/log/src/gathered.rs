@@ -95,6 +95,11 @@ impl Gathered {
         (held.end < want.upto).then_some(held.bytes)
     }
 
+    /// What was read, without small slices of large buffers.
+    pub(crate) fn own(&self, chunk: Chunk, journal: &dyn Journal) -> Chunk {
+        self.memory.join_chunk(chunk, |part| journal.buffer_of(part))
+    }
+
     /// The chunk that was read, in one piece from the second time on. `rest` is what was read now, behind the first part that was kept.
     pub(crate) fn note(&self, want: ReadFrom, kept: Option<Bytes>, rest: Chunk, journal: &dyn Journal) -> Chunk {
         let len = rest.bytes();
@@ -105,7 +110,7 @@ impl Gathered {
         };
         let mut chunk = match is_wanted {
             true => rest,
-            false => self.memory.join_chunk(rest, |part| journal.buffer_of(part)),
+            false => self.own(rest, journal),
         };
         chunk.parts.splice(0..0, kept);
         if is_wanted { self.keep(want, chunk) } else { chunk }
@@ -129,7 +134,7 @@ impl Gathered {
     }
 
     /// Whether the same chunk was noted lately: what was noted since would not have pushed it out, had it been kept.
-    fn asked_before(&self, want: ReadFrom, end: Offset, len: usize) -> bool {
+    pub(crate) fn asked_before(&self, want: ReadFrom, end: Offset, len: usize) -> bool {
         let tag = self.hasher.hash_one((want.log, want.from, end)) | 1;
         let now = self.noted.fetch_add(len as u64, Ordering::Relaxed);
         let asked = &self.asked[tag as usize / 2 % ASKED];

@@ -58,7 +58,7 @@ pub use lists::ListOptions;
 pub use logs::{Logs, LogsOptions, Loss, ReadFrom, Seen, SweepCursor};
 pub use op::{Append, Op, Origin};
 pub use outlook::NextRound;
-pub use read::{BoundaryRead, Chunk, ChunkRead, Seek, SeekError, SeekRead};
+pub use read::{BoundaryRead, Chunk, ChunkRead, EndRead, PieceRead, Seek, SeekError, SeekRead};
 pub use recovery::{Alone, Loaded, Replaying, decode_root};
 pub use scrub::{Scrub, Unchecked};
 pub use settle::When;

@@ -161,6 +161,14 @@ pub struct Sink<'a> {
     pub(crate) len: usize,
 }
 
+impl<'a> Sink<'a> {
+    /// A sink outside of a server: for tests and for bodies that are pulled directly.
+    #[must_use]
+    pub fn detached(parts: &'a mut Vec<Bytes>) -> Self {
+        Self { parts, len: 0 }
+    }
+}
+
 impl Sink<'_> {
     pub fn push(&mut self, bytes: Bytes) {
         self.len += bytes.len();

@@ -147,10 +147,11 @@ impl Engine {
         }
         // Before others may join: a read that the pool refuses is refused to the request that wanted it, and nobody waits for it.
         let place = self.pool.place()?;
-        let (flight, reading) = match self.flights.board(want, target) {
-            Boarded::Joined(reading) => return Some(reading),
-            Boarded::First(flight, reading) => (flight, reading),
-        };
+        let (flight, reading) =
+            match self.flights.board(want, target, self.logs.to_gather(want).min(target.since(want.from))) {
+                Boarded::Joined(reading) => return Some(reading),
+                Boarded::First(flight, reading) => (flight, reading),
+            };
         let logs = Arc::clone(&self.logs);
         let (mut read, mut flight) = (WholeMessages::new(want, kind), flight);
         let step = move || {
@@ -201,8 +202,21 @@ impl Engine {
         guard.view(span.log).map_or(Position { offset, ..span.upto }, |view| position(&view, offset))
     }
 
-    /// Answers with the chunk of the place: at once, or when it was read.
+    /// Answers with the chunk of the place: at once, when it was read, or in pieces.
     pub(crate) fn chunk(
+        self: &Arc<Self>,
+        place: Place,
+        mode: Mode,
+        caching: Caching<'_>,
+        now: Millis,
+    ) -> Result<Answer, Refused> {
+        match self.begin_pieces(&place, mode, caching) {
+            Some(answer) => Ok(answer),
+            None => self.whole_chunk(place, mode, caching, now),
+        }
+    }
+
+    pub(super) fn whole_chunk(
         self: &Arc<Self>,
         mut place: Place,
         mode: Mode,
@@ -211,7 +225,7 @@ impl Engine {
     ) -> Result<Answer, Refused> {
         match self.ask(&place.span)? {
             Asked::Failed(error) => Err(self.read_failed(&place, &error)),
-            Asked::Here(content) => Ok(self.respond(&mut place, mode, content, caching, now)),
+            Asked::Here(content) => Ok(self.respond_with(&mut place, mode, content, caching, now)),
             Asked::Reading(reading) => Ok(Answer::Later(Box::new(LateChunk {
                 engine: Arc::clone(self),
                 place,
@@ -223,7 +237,7 @@ impl Engine {
         }
     }
 
-    fn respond(
+    fn respond_with(
         self: &Arc<Self>,
         place: &mut Place,
         mode: Mode,
@@ -231,19 +245,32 @@ impl Engine {
         caching: Caching<'_>,
         now: Millis,
     ) -> Answer {
-        let Content { from, chunk } = content;
+        let Content { from, chunk: Chunk { parts, end } } = content;
+        self.respond(place, mode, (from, end), |kind| body(kind, parts), caching, now)
+    }
+
+    /// The answer with the content from the first offset to the second one, which `body` gives.
+    pub(super) fn respond(
+        self: &Arc<Self>,
+        place: &mut Place,
+        mode: Mode,
+        (from, end): (Offset, Offset),
+        body: impl FnOnce(Kind) -> Body,
+        caching: Caching<'_>,
+        now: Millis,
+    ) -> Answer {
         if from != place.span.from.offset {
             place.span.from = self.position_in(&place.span, from);
         }
-        let next = self.position_in(&place.span, chunk.end);
-        let up_to_date = chunk.end == place.span.upto.offset;
+        let next = self.position_in(&place.span, end);
+        let up_to_date = end == place.span.upto.offset;
         let closed = place.span.closed && up_to_date;
         let mut tag = etag(place.span.from.offset, next, closed);
         let compressible = self.compressible(place);
         let unchanged = unchanged(caching.if_none_match, &tag, caching.gzip && compressible);
         let (status, mut small) = if unchanged.is_some() { (304, None) } else { (200, None) };
-        let bytes = chunk.end.since(place.span.from.offset);
-        let body = body(place.content_type.kind(), chunk.parts);
+        let bytes = end.since(place.span.from.offset);
+        let body = body(place.content_type.kind());
         if let Some(known) = unchanged {
             tag = known;
         } else if compressible && caching.gzip && bytes >= BYTES_MIN as u64 {
@@ -426,7 +453,7 @@ impl Task for LateChunk {
         Some(match read {
             Ok(content) => {
                 let caching = Caching { if_none_match: self.if_none_match.as_deref(), gzip: self.gzip };
-                match self.engine.respond(&mut self.place, self.mode, content, caching, turn.now) {
+                match self.engine.respond_with(&mut self.place, self.mode, content, caching, turn.now) {
                     Answer::Later(mut task) => task.step(turn).unwrap_or(Answer::Later(task)),
                     answer => answer,
                 }

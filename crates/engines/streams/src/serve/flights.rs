@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::{LogId, Offset};
 use thalweg_log::{ReadError, ReadFrom};
 use thalweg_wire::http::{Fetch, Promise};
@@ -19,13 +20,18 @@ type Key = (LogId, Offset, Offset);
 
 /// One entry per read that waits in the pool or runs there; the pool bounds their number, that of connections the number of waiters.
 #[derive(Default)]
-pub(crate) struct Flights(Mutex<HashMap<Key, Vec<Promise<Outcome>>>>);
+pub(crate) struct Flights {
+    waiters: Mutex<HashMap<Key, Vec<Promise<Outcome>>>>,
+    /// How many bytes all of them will hold.
+    bytes: AtomicU64,
+}
 
 /// The duty to end a read: every waiter gets the outcome, or an error if there is none when it is dropped.
 pub(crate) struct Flight {
     flights: Arc<Flights>,
     key: Key,
     want: ReadFrom,
+    bytes: u64,
     /// The read has ended: the table may hold a new one of the same chunk.
     landed: bool,
 }
@@ -53,29 +59,39 @@ pub(crate) enum Boarded {
 }
 
 impl Flights {
+    pub(crate) fn are_under_way(&self, want: ReadFrom, target: Offset) -> bool {
+        self.waiters.lock().contains_key(&key(want, target))
+    }
+
     /// Waits for the read of a chunk, if one is under way.
     pub(crate) fn join(&self, want: ReadFrom, target: Offset) -> Option<Reading> {
-        let mut flights = self.0.lock();
+        let mut flights = self.waiters.lock();
         let waiters = flights.get_mut(&key(want, target))?;
         let (promise, reading) = Fetch::promise();
         waiters.push(promise);
         Some(reading)
     }
 
-    /// Waits for the read of a chunk, which begins with the first who wants it. Nothing may keep the caller from doing a read
+    /// How many bytes the reads under way are about, those that have not begun included.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the read of a chunk of about `bytes`, which begins with the first who wants it. Nothing may keep the caller from doing a read
     /// that it is the first to want: others count on it from here on. Chunks end by content: every tail from `target` on, a
     /// message boundary itself, has the first boundary from there on before it, so they all give the same chunk.
-    pub(crate) fn board(self: &Arc<Self>, want: ReadFrom, target: Offset) -> Boarded {
+    pub(crate) fn board(self: &Arc<Self>, want: ReadFrom, target: Offset, bytes: u64) -> Boarded {
         let key = key(want, target);
         let (promise, reading) = Fetch::promise();
-        match self.0.lock().entry(key) {
+        match self.waiters.lock().entry(key) {
             Entry::Occupied(mut entry) => {
                 entry.get_mut().push(promise);
                 Boarded::Joined(reading)
             }
             Entry::Vacant(entry) => {
                 entry.insert(vec![promise]);
-                Boarded::First(Flight { flights: Arc::clone(self), key, want, landed: false }, reading)
+                self.bytes.fetch_add(bytes, Ordering::Relaxed);
+                Boarded::First(Flight { flights: Arc::clone(self), key, want, bytes, landed: false }, reading)
             }
         }
     }
@@ -88,12 +104,12 @@ fn key(want: ReadFrom, target: Offset) -> Key {
 impl Flight {
     /// More than one request waits for it.
     pub(crate) fn is_shared(&self) -> bool {
-        self.flights.0.lock().get(&self.key).is_some_and(|waiters| waiters.len() > 1)
+        self.flights.waiters.lock().get(&self.key).is_some_and(|waiters| waiters.len() > 1)
     }
 
     /// Ends the read if every request that waited for it has gone.
     pub(crate) fn ends_unawaited(&mut self) -> bool {
-        if let Entry::Occupied(entry) = self.flights.0.lock().entry(self.key)
+        if let Entry::Occupied(entry) = self.flights.waiters.lock().entry(self.key)
             && !entry.get().iter().any(Promise::is_awaited)
         {
             entry.remove();
@@ -107,7 +123,7 @@ impl Flight {
         if std::mem::replace(&mut self.landed, true) {
             return None;
         }
-        let waiters = self.flights.0.lock().remove(&self.key).unwrap_or_default();
+        let waiters = self.flights.waiters.lock().remove(&self.key).unwrap_or_default();
         Some(Landing { waiters, outcome })
     }
 }
@@ -117,13 +133,13 @@ impl Drop for Flight {
         let (log, offset) = (self.want.log, self.want.from);
         let given_up = self.landing(Err(ReadError::Io { log, offset, cause: "the read was given up".into() }));
         given_up.into_iter().for_each(Landing::tell);
+        self.flights.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
     use thalweg_log::Chunk;
     use thalweg_wire::http::Waker;
 
@@ -135,14 +151,14 @@ mod tests {
     }
 
     fn first(flights: &Arc<Flights>, upto: u64) -> (Flight, Reading) {
-        match flights.board(want(upto), TARGET) {
+        match flights.board(want(upto), TARGET, 10) {
             Boarded::First(flight, reading) => (flight, reading),
             Boarded::Joined(_) => panic!("a read is under way"),
         }
     }
 
     fn joined(flights: &Arc<Flights>, upto: u64) -> Reading {
-        match flights.board(want(upto), TARGET) {
+        match flights.board(want(upto), TARGET, 10) {
             Boarded::Joined(reading) => reading,
             Boarded::First(..) => panic!("no read is under way"),
         }
@@ -179,7 +195,7 @@ mod tests {
         for reading in [one, two, three] {
             assert_eq!(end_of(&reading), Some(Ok(Offset(4_100))));
         }
-        assert_eq!(flights.0.lock().len(), 0);
+        assert_eq!(flights.waiters.lock().len(), 0);
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod list;
 mod long_poll;
 pub(crate) mod name;
 mod observe;
+mod pieces;
 mod population;
 mod query;
 mod read;

@@ -90,7 +90,8 @@ impl Pending for Running {
     }
 }
 
-struct Flowing(Box<dyn Feed>);
+/// A feed as the event loop pulls it.
+pub(crate) struct Flowing(pub(crate) Box<dyn Feed>);
 
 impl BodySource for Flowing {
     fn pull(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Pull {

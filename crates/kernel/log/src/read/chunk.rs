@@ -24,18 +24,34 @@ const REFERENCE_DEPTH_MAX: usize = 8;
 /// The most that is fetched from an object in one go.
 const FETCH_BYTES_MAX: u64 = 1 << 20;
 
-/// The chunk at a position.
+/// The chunk at a position, or a part of it.
 pub(super) struct Chunks {
     want: ReadFrom,
+    part: Part,
     /// The first part of it, which was kept when the log ended there: what came since is all that is gathered.
     kept: Option<Bytes>,
     gathering: Option<Gathering>,
     damaged: Option<Box<Damaged>>,
 }
 
+/// How much of a chunk is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// All of it.
+    Chunk,
+    /// What is wanted and no more, from a message boundary on.
+    First,
+    /// The same from anywhere on.
+    Later,
+}
+
 impl Chunks {
     pub(super) fn new(want: ReadFrom) -> Self {
-        Self { want, kept: None, gathering: None, damaged: None }
+        Self::of(want, Part::Chunk)
+    }
+
+    pub(super) fn of(want: ReadFrom, part: Part) -> Self {
+        Self { want, part, kept: None, gathering: None, damaged: None }
     }
 
     fn gather<A: Attachment>(&mut self, logs: &Logs<A>, asks: &mut Asks) -> Result<Chunk, Stop> {
@@ -43,10 +59,15 @@ impl Chunks {
             Some(gathering) => gathering,
             None => {
                 let ReadFrom { log, from, upto } = self.want;
-                let target = logs.chunk_target(from);
-                let kept = logs.gathered.first_part(self.want);
+                let (target, anywhere) = match self.part {
+                    Part::Chunk => (logs.chunk_target(from), false),
+                    Part::First => (upto, false),
+                    Part::Later => (upto, true),
+                };
+                let is_whole = matches!(self.part, Part::Chunk);
+                let kept = is_whole.then(|| logs.gathered.first_part(self.want)).flatten();
                 let begin = kept.as_ref().map_or(from, |kept| from.plus(kept.len() as u64));
-                let walk = Walk::open(logs, log, begin..upto, target, false)?;
+                let walk = Walk::open(logs, log, begin..upto, target, anywhere)?;
                 walk.must_reach_back_to(from)?;
                 self.kept = kept;
                 self.gathering.insert(Gathering::new(walk, target, 0))
@@ -54,7 +75,10 @@ impl Chunks {
         };
         gathering.advance(logs, asks)?;
         let chunk = Chunk { end: gathering.end, parts: gathering.take_parts() };
-        Ok(logs.gathered.note(self.want, self.kept.take(), chunk, logs.journal.as_ref()))
+        Ok(match self.part {
+            Part::Chunk => logs.gathered.note(self.want, self.kept.take(), chunk, logs.journal.as_ref()),
+            Part::First | Part::Later => logs.gathered.own(chunk, logs.journal.as_ref()),
+        })
     }
 }
 
@@ -77,7 +101,7 @@ impl Goal for Chunks {
     }
 
     fn start_over(&mut self) {
-        *self = Self::new(self.want);
+        *self = Self::of(self.want, self.part);
     }
 
     fn place(&self) -> (LogId, Offset) {

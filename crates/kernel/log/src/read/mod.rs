@@ -31,8 +31,8 @@ use crate::logs::{Logs, ReadFrom};
 use asks::Mode;
 use attempt::Attempts;
 use bytes::Bytes;
-use chunk::Chunks;
-use seek::{Boundary, Distance};
+use chunk::{Chunks, Part};
+use seek::{Boundary, ChunkEnd, Distance};
 use thalweg_base::{LogId, Offset, Step};
 use thiserror::Error;
 
@@ -75,6 +75,42 @@ impl ChunkRead {
     #[must_use]
     pub fn new(from: ReadFrom) -> Self {
         Self(Attempts::new(Chunks::new(from), Mode::Ask))
+    }
+
+    pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Chunk, ReadError>> {
+        self.0.step(logs)
+    }
+}
+
+/// Where a chunk ends, being looked for: at its target or the first message boundary after it, or where the log ends. Steps are as those of a
+/// [`ChunkRead`].
+pub struct EndRead(Attempts<ChunkEnd>);
+
+impl EndRead {
+    #[must_use]
+    pub fn new(from: ReadFrom) -> Self {
+        Self(Attempts::new(ChunkEnd::new(from), Mode::Ask))
+    }
+
+    pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Offset, ReadError>> {
+        self.0.step(logs)
+    }
+}
+
+/// A range of a log, being read: a chunk in pieces. Steps are as those of a [`ChunkRead`].
+pub struct PieceRead(Attempts<Chunks>);
+
+impl PieceRead {
+    /// The first piece of a chunk begins at a message boundary.
+    #[must_use]
+    pub fn first(piece: ReadFrom) -> Self {
+        Self(Attempts::new(Chunks::of(piece, Part::First), Mode::Ask))
+    }
+
+    /// A later one begins anywhere.
+    #[must_use]
+    pub fn later(piece: ReadFrom) -> Self {
+        Self(Attempts::new(Chunks::of(piece, Part::Later), Mode::Ask))
     }
 
     pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Chunk, ReadError>> {
@@ -133,6 +169,12 @@ impl<A: Attachment> Logs<A> {
     pub fn to_gather(&self, from: ReadFrom) -> u64 {
         let kept = self.gathered.first_part(from);
         from.upto.since(from.from) - kept.map_or(0, |first| first.len() as u64)
+    }
+
+    /// Notes that the chunk is asked for; whether it was lately, so that it is worth keeping.
+    pub fn is_asked_again(&self, from: ReadFrom) -> bool {
+        let bytes = from.upto.since(from.from).min(self.options.chunk_bytes);
+        self.gathered.asked_before(from, Offset(u64::MAX), bytes as usize)
     }
 
     /// Reads a chunk if no device has to be waited for; else `None`: then take the steps of a [`ChunkRead`] on an I/O thread.

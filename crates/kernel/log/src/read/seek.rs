@@ -6,7 +6,7 @@ use super::attempt::Goal;
 use super::stop::Stop;
 use super::walk::{Visit, Walk};
 use crate::attachment::Attachment;
-use crate::logs::Logs;
+use crate::logs::{Logs, ReadFrom};
 use thalweg_base::{LogId, Offset};
 
 /// The position at a distance from a message boundary; `None` if that is too far.
@@ -89,6 +89,54 @@ impl Goal for Distance {
 
     fn place(&self) -> (LogId, Offset) {
         (self.log, self.from)
+    }
+}
+
+/// Where the chunk at a position ends.
+pub(super) struct ChunkEnd {
+    want: ReadFrom,
+    walk: Option<Walk>,
+}
+
+impl ChunkEnd {
+    pub(super) fn new(want: ReadFrom) -> Self {
+        Self { want, walk: None }
+    }
+}
+
+impl Goal for ChunkEnd {
+    type Found = Offset;
+
+    fn advance<A: Attachment>(&mut self, logs: &Logs<A>, asks: &mut Asks) -> Result<Offset, Stop> {
+        let ReadFrom { log, from, upto } = self.want;
+        let target = logs.chunk_target(from);
+        if target >= upto {
+            return Ok(upto);
+        }
+        let mut walk = match self.walk.take() {
+            Some(walk) => walk,
+            None => Walk::open(logs, log, target..upto, target.plus(1), true)?,
+        };
+        let visit = match walk.next(logs, asks) {
+            Ok(visit) => visit,
+            Err(stop) => {
+                self.walk = Some(walk);
+                return Err(stop);
+            }
+        };
+        let after = |Visit { found, span, .. }: Visit| {
+            let inside = found.lengths.boundary_at_or_after(target.since(found.start));
+            inside.map_or(span.end, |at| found.start.plus(at).min(span.end))
+        };
+        Ok(visit.map_or(upto, after))
+    }
+
+    fn start_over(&mut self) {
+        self.walk = None;
+    }
+
+    fn place(&self) -> (LogId, Offset) {
+        (self.want.log, self.want.from)
     }
 }
 

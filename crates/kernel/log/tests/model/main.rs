@@ -15,11 +15,11 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use support::{Doubtful, Fate, Notes, ScriptedJournal, Unit};
-use thalweg_base::{Durability, LogId, Lsn, Millis, Offset};
+use thalweg_base::{Durability, LogId, Lsn, Millis, Offset, Step};
 use thalweg_journal::{Class, Journal};
 use thalweg_log::{
-    Append, Faults, Lengths, ListOptions, Logs, LogsOptions, Loss, Moment, Op, Origin, ReadError, ReadFrom,
-    UpkeepError, When,
+    Append, EndRead, Faults, Lengths, ListOptions, Logs, LogsOptions, Loss, Moment, Op, Origin, PieceRead, ReadError,
+    ReadFrom, UpkeepError, When,
 };
 use thalweg_manifest::ManifestError;
 
@@ -415,6 +415,29 @@ impl World {
             let chunk = got.expect("a read at a boundary gives content");
             assert_eq!(chunk.end.0, end, "the chunk of log {log} from {from}");
             assert!(chunk.parts.concat() == model.bytes[from as usize..end as usize], "log {log} from {from}");
+            let mut read = EndRead::new(want);
+            assert_eq!(done(|| read.step(&self.logs)).expect("the chunk is there").0, end, "log {log} from {from}");
+            let (mut at, mut pieces) = (from, Vec::new());
+            while at < end {
+                let upto = end.min(at + 1 + (at * 7 + tail) % 90);
+                let piece = ReadFrom { log, from: Offset(at), upto: Offset(upto) };
+                let mut read = if at == from { PieceRead::first(piece) } else { PieceRead::later(piece) };
+                let read = done(|| read.step(&self.logs)).expect("the chunk is there");
+                assert_eq!(read.end.0, upto, "a piece of log {log} from {at}");
+                pieces.extend(read.parts);
+                at = upto;
+            }
+            assert!(pieces.concat() == chunk.parts.concat(), "the pieces of log {log} from {from}");
+        }
+    }
+}
+
+/// What steps come to whose answers are awaited.
+fn done<T>(mut step: impl FnMut() -> Step<T>) -> T {
+    loop {
+        match step() {
+            Step::Done(value) => return value,
+            Step::Wants(ticket) => ticket.wait(),
         }
     }
 }

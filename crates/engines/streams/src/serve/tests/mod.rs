@@ -8,6 +8,7 @@ mod forks;
 mod listing;
 mod live;
 mod memory;
+mod pieces;
 mod reads;
 mod refusals;
 mod retention;

@@ -36,7 +36,7 @@ fn a_read_starts_at_its_offset_and_ends_at_the_next_one() {
 }
 
 /// The offset so many bytes behind another one.
-fn behind(offset: &str, bytes: u64) -> String {
+pub(crate) fn behind(offset: &str, bytes: u64) -> String {
     let (incarnation, position) = offset.split_once('_').unwrap();
     format!("{incarnation}_{:016}", position.parse::<u64>().unwrap() + bytes)
 }

@@ -15,7 +15,7 @@ use thalweg_journal::{
 use thalweg_log::{Logs, LogsOptions, Loss};
 use thalweg_manifest::MemoryManifest;
 use thalweg_storage::{MemoryStorage, Storage};
-use thalweg_wire::http::{Body, Headers, Method, Pull, Request, Response, Waker};
+use thalweg_wire::http::{Body, BodySource, Context, Headers, Method, Pull, Request, Response, Sink, Waker};
 
 /// A journal in memory that can be replayed.
 pub(crate) struct Recorded {
@@ -116,13 +116,36 @@ pub(crate) struct Got {
     pub(crate) body: Vec<u8>,
 }
 
+/// All that a source gives, unless it is cut off.
+pub(crate) fn pulled(source: &mut dyn BodySource) -> Option<Vec<u8>> {
+    let (woken, waker) = counting();
+    let waker = || waker.clone();
+    let mut parts = Vec::new();
+    for _ in 0..10_000 {
+        let mut cx = Context::detached(T0, &waker);
+        match source.pull(&mut cx, &mut Sink::detached(&mut parts)) {
+            Pull::More => {}
+            // A source may want to be called after a few milliseconds, too.
+            Pull::Wait => woken.wait_for(Duration::from_millis(5)),
+            Pull::End => return Some(parts.concat()),
+            Pull::Abort => return None,
+        }
+    }
+    panic!("the body does not end");
+}
+
 impl Got {
     pub(crate) fn of(response: Response) -> Self {
         let body = match response.body {
             Body::Empty => Vec::new(),
             Body::Bytes(bytes) => bytes.to_vec(),
             Body::Parts(parts) => parts.concat(),
-            Body::Stream(_) | Body::Sized(..) => panic!("a stream has no whole body"),
+            Body::Sized(len, mut source) => {
+                let body = pulled(&mut *source).expect("the body is not cut off");
+                assert_eq!(body.len() as u64, len, "the length that the head says");
+                body
+            }
+            Body::Stream(_) => panic!("a stream has no whole body"),
         };
         Self { status: response.status, head: String::from_utf8(response.head).unwrap(), body }
     }
@@ -374,6 +397,14 @@ struct Wakes {
 }
 
 impl Wakes {
+    fn wait_for(&self, time: Duration) {
+        let mut count = self.count.lock();
+        if *count == 0 {
+            self.more.wait_for(&mut count, time);
+        }
+        *count = 0;
+    }
+
     fn wait(&self) {
         let mut count = self.count.lock();
         let timed_out = *count == 0 && self.more.wait_for(&mut count, Duration::from_secs(10)).timed_out();
