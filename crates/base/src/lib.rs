@@ -5,6 +5,7 @@
 mod checksum;
 mod codec;
 mod durability;
+mod faults;
 mod ids;
 mod step;
 mod ticket;

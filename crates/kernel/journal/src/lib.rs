@@ -188,7 +188,7 @@ pub trait Journal: Send + Sync + 'static {
     /// Set once a write or sync has failed.
     fn poisoned(&self) -> Option<Poisoned>;
 
-    /// `f` is called by whoever writes after every advance of `durable`, after every advance of `written` over a buffered frame,
+    /// `f` is called on the thread that writes, after every advance of `durable`, after every advance of `written` over a buffered frame,
     /// once on poisoning, and when accepted frames begin to wait for space. It must not block.
     fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>);
 

@@ -2,7 +2,7 @@
 //!
 //! A chunk is gathered from frames, hundreds perhaps, or from blocks of objects. When somebody asks for the same one a second time, as all
 //! clients do that start from the same place, it is kept as one slice, which costs the socket one copy and us nothing. Content never
-//! changes, so an entry is right for as long as its log exists; whoever reads has looked for the log before.
+//! changes, so an entry is right for as long as its log exists; every reader has looked for the log before it asks here.
 
 use crate::held::Held as Memory;
 use crate::logs::{LogsOptions, ReadFrom};

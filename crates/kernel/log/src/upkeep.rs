@@ -85,7 +85,7 @@ struct Reclaim {
     waiting: bool,
 }
 
-/// Numbers for metrics and for whoever wants to know how settling keeps up.
+/// Numbers for metrics: how settling keeps up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogsStats {
     pub logs: u64,

@@ -1,7 +1,7 @@
 //! The background jobs of all kernel units of a process, on a few shared threads.
 //!
 //! A *job* is one kind of work of one unit: its rounds of settling, say. A *turn* is one call of a job; it says when the next one is
-//! wanted: at once, after some time, or when the job is *nudged*, which whoever makes work for it does. So a unit in which nothing happens
+//! wanted: at once, after some time, or when the job is *nudged*, which is the duty of the code that makes work for it. So a unit in which nothing happens
 //! costs no turn, no timer and no wake-up of a thread.
 //!
 //! [`Plan`] decides which job has the next turn. It has no clock, thread or lock: time is a parameter, so that a seed replays a schedule.

@@ -1,6 +1,6 @@
 //! The open files of a [`crate::FileStorage`]: a bounded number, the longest unused closed first.
 //!
-//! Files are opened and closed outside the lock, so that whoever holds it never waits for a device.
+//! Files are opened and closed outside the lock, so that no holder of the lock waits for a device.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;

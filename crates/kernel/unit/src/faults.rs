@@ -1,31 +1,8 @@
-//! Planted faults. They exist only with the feature `faults`, so that tests can prove that they would see such a fault.
+//! Planted faults: tests prove that they would see each.
 
-#[cfg(feature = "faults")]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Faults {
+thalweg_base::planted_faults! {
     /// The journal is trimmed to the highest floor and not to the lowest.
-    pub trims_to_the_fastest_index: bool,
+    trims_to_the_fastest_index,
     /// Every part of a frame is replayed as one of logs.
-    pub routes_to_the_first_index: bool,
+    routes_to_the_first_index,
 }
-
-#[cfg(not(feature = "faults"))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Faults;
-
-macro_rules! planted {
-    ($($name:ident),*) => {
-        /// Whether each fault is planted: never, without the feature.
-        impl Faults {
-            $(
-                #[cfg(feature = "faults")]
-                pub(crate) fn $name(self) -> bool { self.$name }
-                #[cfg(not(feature = "faults"))]
-                #[allow(clippy::unused_self)]
-                pub(crate) fn $name(self) -> bool { false }
-            )*
-        }
-    };
-}
-
-planted!(trims_to_the_fastest_index, routes_to_the_first_index);

@@ -1,4 +1,4 @@
-//! The border between the event loop and whoever answers requests.
+//! The border between the event loop and the services that answer requests.
 //!
 //! A reactor calls [`Service::handle`] for every request found in one round of its event loop, then [`Service::round_done`] once.
 //! Nothing called from here may block: not on a device, and not on a lock whose holder waits for one.
@@ -287,7 +287,7 @@ pub trait Service: Send + Sync + 'static {
 
 /// How far the journal is written and durable, and the event loops that wait for it.
 ///
-/// Replies held at a position cost no task, lock or wake-up of their own: whoever advances the gate wakes each waiting event loop
+/// Replies held at a position cost no task, lock or wake-up of their own: the thread that advances the gate wakes each waiting event loop
 /// once, however many replies it releases.
 #[derive(Default)]
 pub struct Gate {

@@ -212,7 +212,7 @@ impl<S: Sink> Journal for Sequencer<S> {
         Ok(appended)
     }
 
-    /// What need not be synced now is written by whoever kicks: cheaper than waking somebody for it.
+    /// Buffered frames are written on the caller's thread: that is cheaper than waking the writer for them.
     fn kick(&self) {
         if !self.early.load(Ordering::SeqCst) || !self.early.swap(false, Ordering::SeqCst) {
             let accepted = self.accepted_frames();

@@ -87,7 +87,7 @@ impl Shell {
         self.home.get().is_some() && !self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Returns when no thread has the journal; none takes it from then on. What was accepted stays with whoever stops it.
+    /// Returns when no thread has the journal; none takes it from then on. What was accepted and not written is for the caller to write.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let mut thread = self.thread.lock();

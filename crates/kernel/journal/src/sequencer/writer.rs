@@ -2,7 +2,7 @@
 //!
 //! With a local sink `begin` writes the oldest batch, `finish` syncs if a durable frame waits for it, and publishes. In between appends fill
 //! the next batch. A batch with durable frames is the last one written until it is synced, but for batches with buffered frames, which
-//! whoever kicks may write meanwhile.
+//! threads that call `kick` may write meanwhile.
 //!
 //! With a remote sink `begin` takes the answers that have come and sends the oldest batch if not too many are in flight. What is published is
 //! the end of the first batches that are all kept: a batch that is kept before an earlier one waits for it.

@@ -76,7 +76,7 @@ impl Gather {
         self.pieces.shrink_to(1024);
     }
 
-    /// Everything, for whoever sends it in another way.
+    /// Everything, for a caller that sends it in another way, such as TLS.
     pub(super) fn slices(&mut self) -> impl ExactSizeIterator<Item = &[u8]> {
         self.end_text();
         self.pieces.iter().map(|piece| match piece {
@@ -144,7 +144,7 @@ impl Backlog {
         Ok(sent)
     }
 
-    /// Everything, for whoever sends it in another way, and calls [`Backlog::advance`].
+    /// Everything, for a caller that sends it in another way and then calls [`Backlog::advance`].
     pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.pieces.iter().map(|bytes| &bytes[..])
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::Lsn;
 use thalweg_disk::File;
 
-/// One segment that holds frames. Whoever has the `Arc` keeps the file from being reused.
+/// One segment that holds frames. A reader that holds the `Arc` keeps the file from being reused.
 pub(crate) struct Segment {
     pub(crate) number: u64,
     pub(crate) base: Lsn,
