@@ -37,6 +37,9 @@ const SENDS_PER_ROUND: usize = 4;
 /// or a wake-up which comes meanwhile. The last of them may go over it, by [`TURN_MAX`] at most.
 const BULK_PER_ROUND: usize = TURN_MAX;
 
+/// Turns that one connection with much to send may have in a row: 4 MiB that are copied.
+const TURNS_IN_A_ROW: usize = 16;
+
 const LISTENER: Token = Token { index: u32::MAX, serial: u32::MAX };
 const BELL: Token = Token { index: u32::MAX, serial: u32::MAX - 1 };
 
@@ -68,8 +71,10 @@ pub(super) struct Reactor {
     wakes: Vec<Token>,
     /// To be sent to, or otherwise brought into order, at the end of this round.
     dirty: Vec<Token>,
-    /// Those with much to send, in the order of their turns; they stay marked as dirty, so that each is here once.
+    /// Those with much to send, in the order of their turns: one goes on for some turns before the next; they stay marked as dirty, so that each is here once.
     bulk: VecDeque<Token>,
+    /// Whose turn was the last of those that were long enough, and how many it has had in a row.
+    favoured: (Token, usize),
     /// To go on with in the next round, which is not to wait.
     again: Vec<Token>,
 }
@@ -96,6 +101,7 @@ impl Reactor {
             wakes: Vec::new(),
             dirty: Vec::new(),
             bulk: VecDeque::new(),
+            favoured: (LISTENER, 0),
             again: Vec::new(),
         })
     }
@@ -540,6 +546,7 @@ impl Reactor {
         }
         connection.send_handshake(clock.tick)?;
         if connection.backlog.is_some() {
+            self.go_on_with(token, turn);
             return Ok(turn);
         }
         for _ in 0..SENDS_PER_ROUND {
@@ -574,16 +581,38 @@ impl Reactor {
                 }
                 Fill::Full if connection.backlog.is_none() && len > 0 && turn < TURN_MAX => {}
                 Fill::Full if connection.backlog.is_none() => break,
-                _ => return Ok(turn),
+                _ => {
+                    if connection.backlog.is_some() {
+                        self.go_on_with(token, turn);
+                    }
+                    return Ok(turn);
+                }
             }
         }
-        if turn >= TURN_MAX {
-            connection.flags.dirty = true;
-            self.bulk.push_back(token);
-        } else {
+        if !self.go_on_with(token, turn) {
             self.again.push(token);
         }
         Ok(turn)
+    }
+
+    /// After a turn that ended because it was long enough, and not because the socket was full: the next turn is the same connection's, so that
+    /// its client is done with one answer before the next one's begins. Large answers that all go on together fill the memory of clients
+    /// and sockets, and end together. After some turns in a row others have theirs. Whether the connection has another turn.
+    fn go_on_with(&mut self, token: Token, turn: usize) -> bool {
+        if turn < TURN_MAX {
+            return false;
+        }
+        let Some(connection) = self.connections.get_mut(token.index as usize) else { return false };
+        (connection.flags.dirty, connection.flags.writable) = (true, true);
+        let in_a_row = if self.favoured.0 == token { self.favoured.1 + 1 } else { 1 };
+        if in_a_row < TURNS_IN_A_ROW {
+            self.favoured = (token, in_a_row);
+            self.bulk.push_front(token);
+        } else {
+            self.favoured = (LISTENER, 0);
+            self.bulk.push_back(token);
+        }
+        true
     }
 
     /// After sending: closes the connection if it is done, and sees to its interest and timer if not.
