@@ -1,13 +1,15 @@
 //! Reads every byte of an object and checks it: after writing, in the scrub, and for `thalweg check`.
 
+use super::codec::Extents;
+use super::earlier;
 use super::error::RunError;
 use super::extent::Place;
-use super::filter;
-use super::footer::PAGE_BYTES;
+use super::map::PAGE_BYTES;
 use super::meta::ObjectMeta;
 use super::scan::ObjectScan;
 use std::sync::Arc;
 use thalweg_base::{LogId, ObjectId, Offset};
+use thalweg_container::{Object, Scan};
 use thalweg_storage::Storage;
 
 /// Data is read in pieces of this size: a multiple of the page.
@@ -18,9 +20,14 @@ const _: () = assert!(PIECE_BYTES.is_multiple_of(PAGE_BYTES));
 pub fn verify(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<ObjectMeta, RunError> {
     let mut scan = ObjectScan::open(storage, object)?;
     let meta = *scan.meta();
-    let mut at = 0;
-    while at < meta.data_bytes {
-        let end = (at + PIECE_BYTES).min(meta.data_bytes);
+    if scan.map().earlier().is_none() {
+        let mut blocks = Scan::<Extents>::open(storage, Object::new(object, meta.bytes()))?.thorough();
+        while blocks.check_block()?.is_some() {}
+    }
+    let data = scan.map().data();
+    let mut at = data.start;
+    while at < data.end {
+        let end = (at + PIECE_BYTES).min(data.end);
         scan.map().check_pages(at, &storage.read(object, at..end).wait()?)?;
         at = end;
     }
@@ -57,7 +64,7 @@ pub fn verify(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<ObjectMeta
         let what = format!("its footer tells of {meta:?}, its entries of {seen:?}");
         return Err(RunError::corrupt(object, meta.bytes(), what));
     }
-    if filter::build(&logs) != scan.map().filter {
+    if scan.map().earlier().is_some_and(|map| map.filter != earlier::filter_of(&logs)) {
         return Err(RunError::corrupt(object, meta.bytes(), "its filter is not that of its logs"));
     }
     Ok(meta)

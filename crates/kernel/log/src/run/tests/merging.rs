@@ -17,11 +17,15 @@ proptest! {
         input_bytes in 1..2000u64,
         output_bytes in 1..4000u64,
         ranges in prop::collection::vec(prop::option::of(prop::collection::vec((0..400u64, 0..300u64), 0..3)), 6),
+        earlier in prop::collection::vec(any::<bool>(), 5),
     ) {
         let storage = memory();
         let runs = runs_of(&batches);
-        let inputs: Vec<_> =
-            runs.iter().enumerate().map(|(n, run)| write(&storage, 1 + n as u64 * 1000, input_bytes, run)).collect();
+        let written = |(n, run): (usize, &Vec<Extent>)| match earlier[n] && !run.is_empty() {
+            true => vec![write_earlier(&storage, 1 + n as u64 * 1000, run)],
+            false => write(&storage, 1 + n as u64 * 1000, input_bytes, run),
+        };
+        let inputs: Vec<_> = runs.iter().enumerate().map(written).collect();
         let live = |log: LogId| {
             let ranges = ranges.get(log.0 as usize)?.as_ref()?;
             // The last logs live wholly, so that some objects are adopted.
@@ -87,4 +91,17 @@ fn the_data_of_dead_extents_is_not_read() {
     merge(&[run], &|log| (log.0 == 2).then(Live::all), &mut out).unwrap();
     // Footer, map, index, one page of data: nothing of the four megabytes.
     assert!(reads.load(std::sync::atomic::Ordering::Relaxed) <= 4);
+}
+
+#[test]
+fn what_a_merge_writes_is_a_container_whatever_form_it_read() {
+    let storage = memory();
+    let extents: Vec<_> = (0..900).map(|n| bytes_extent(n / 3, n % 3 * 30, &[30])).collect();
+    let (old, new) = extents.iter().cloned().partition::<Vec<_>, _>(|extent| extent.start < Offset(60));
+    let inputs = [vec![write_earlier(&storage, 1, &old)], vec![write_one(&storage, 2, &new)]];
+    let mut out = builder(&storage, 3, 64 << 20);
+    merge(&inputs, &everything, &mut out).unwrap();
+    let merged = out.finish().unwrap();
+    assert_eq!(Model::of(&read(&storage, &merged)), Model::of(&extents));
+    assert!(storage.read(merged[0].id, 0..8).wait().unwrap().starts_with(b"THWGCONT"));
 }
