@@ -189,10 +189,11 @@ impl RunReader {
         }
         self.maps.insert(meta.id, Arc::clone(&map));
         known.maps.push_back(Arc::clone(&map));
-        for number in 0..map.blocks() {
+        // Of an index that was not read as a whole only some blocks at its end happen to be here: they are not worth opening.
+        let is_whole = map.block_range(0).start >= at;
+        for number in (0..map.blocks()).filter(|_| is_whole) {
             let range = map.block_range(number);
-            let Some(from) = range.start.checked_sub(at) else { continue };
-            let stored = Bytes::copy_from_slice(&end[from as usize..(range.end - at) as usize]);
+            let stored = Bytes::copy_from_slice(&end[(range.start - at) as usize..(range.end - at) as usize]);
             // A damaged block is told to those that look into it: they do not find it here.
             if let Ok(block) = map.open_block(number, &stored) {
                 self.keep(known, (meta.id, number as u32), block);
