@@ -28,6 +28,8 @@ pub struct ObjectBuilder {
     out: Builder<Extents>,
     /// Joined from extents, not written yet.
     pending: Option<Entry>,
+    /// Room for the value of an entry.
+    value: Vec<u8>,
     last_log: Option<LogId>,
     /// What the object holds so far. Its index is not counted.
     meta: ObjectMeta,
@@ -36,7 +38,7 @@ pub struct ObjectBuilder {
 impl ObjectBuilder {
     pub fn new(id: ObjectId, writer: Box<dyn ObjectWriter>) -> Result<Self, RunError> {
         let meta = ObjectMeta { id, ..ObjectMeta::default() };
-        Ok(Self { out: Builder::new(id, writer, OPTIONS)?, pending: None, last_log: None, meta })
+        Ok(Self { out: Builder::new(id, writer, OPTIONS)?, pending: None, value: Vec::new(), last_log: None, meta })
     }
 
     #[must_use]
@@ -131,8 +133,10 @@ impl ObjectBuilder {
 
     fn flush_entry(&mut self) -> Result<(), RunError> {
         let Some(entry) = self.pending.take() else { return Ok(()) };
-        let (key, value) = (codec::key(entry.log, entry.end()), codec::encode(&entry));
-        self.out.push(&Stored { key: &key, kind: Kind::Value, value: &value })?;
+        let key = codec::key(entry.log, entry.end());
+        self.value.clear();
+        codec::encode(&entry, &mut self.value);
+        self.out.push(&Stored { key: &key, kind: Kind::Value, value: &self.value })?;
         self.meta.entries += 1;
         Ok(())
     }

@@ -46,9 +46,8 @@ pub(super) fn content_at() -> u64 {
     Index::header().end
 }
 
-/// The value of an entry.
-pub(super) fn encode(entry: &Entry) -> Vec<u8> {
-    let mut out = Vec::new();
+/// Appends the value of an entry.
+pub(super) fn encode(entry: &Entry, out: &mut Vec<u8>) {
     match entry.place {
         Place::Data { at, .. } => out.put_varint(at - content_at() + 1),
         Place::Reference { source, from } => {
@@ -57,8 +56,7 @@ pub(super) fn encode(entry: &Entry) -> Vec<u8> {
             out.put_varint(from.0);
         }
     }
-    entry.lengths.encode(&mut out);
-    out
+    entry.lengths.encode(out);
 }
 
 /// An entry whose lengths were only added up.

@@ -56,10 +56,6 @@ impl ObjectScan {
         &self.map.meta
     }
 
-    pub(super) fn map(&self) -> &Map {
-        &self.map
-    }
-
     /// The next entry in key order.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, RunError> {
         while self.entries.is_empty() {
