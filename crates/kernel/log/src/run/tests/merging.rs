@@ -44,6 +44,37 @@ proptest! {
         let out_bytes: u64 = merged.iter().map(|meta| meta.data_bytes).sum();
         prop_assert_eq!(out_bytes, stats.copied_bytes + stats.adopted_bytes);
     }
+
+    #[test]
+    fn a_change_of_live_bytes_is_what_counting_twice_says(
+        batch in arrivals(),
+        before in prop::collection::vec((0..150u64, 0..300u64), 6),
+        after in prop::collection::vec(prop::option::of((0..150u64, 0..300u64)), 6),
+        is_earlier: bool,
+    ) {
+        let (storage, extents) = (memory(), runs_of(&[batch]).remove(0));
+        prop_assume!(!extents.is_empty());
+        let meta = if is_earlier { write_earlier(&storage, 1, &extents) } else { write_one(&storage, 1, &extents) };
+        let live = |(start, len): (u64, u64)| Live::new([Offset(start)..Offset(start + len)]);
+        let was = |log: LogId| before.get(log.0 as usize).map(|range| live(*range));
+        let is = |log: LogId| match after.get(log.0 as usize) {
+            Some(Some(range)) => Some(live(*range)),
+            _ => was(log),
+        };
+        let changes: Vec<_> = (0..6)
+            .filter(|log| after[*log as usize].is_some())
+            .map(|log| {
+                let (before, after) = (was(LogId(log)).unwrap(), is(LogId(log)).unwrap());
+                let ends = before.ranges().iter().chain(after.ranges()).map(|range| (range.start, range.end));
+                let within = ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).map_or(Offset(0)..Offset(0), |(a, b)| a..b);
+                LiveChange { log: LogId(log), before, after, within }
+            })
+            .collect();
+        let (counted, then) = (live_bytes(&storage, &meta, &was).unwrap(), live_bytes(&storage, &meta, &is).unwrap());
+        let reader = RunReader::new(1 << 16);
+        let change = live_change(&reader, storage.as_ref(), &meta, counted, &changes);
+        prop_assert_eq!(change, Ok(then as i64 - counted as i64));
+    }
 }
 
 #[test]
