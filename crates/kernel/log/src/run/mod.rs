@@ -18,6 +18,7 @@ mod codec;
 mod earlier;
 mod error;
 mod extent;
+mod fuzz;
 mod inspect;
 mod live;
 mod map;
@@ -31,6 +32,7 @@ mod verify;
 pub use build::{ENTRY_BYTES_MAX, ENTRY_MESSAGES_MAX, ObjectBuilder, RunBuilder, RunOptions};
 pub use error::{Fetch, RunError};
 pub use extent::{Content, Entry, Extent, Place};
+pub(crate) use fuzz::fuzz_parts;
 pub use inspect::{Inspection, Key, keys_at};
 pub use live::{Live, LiveChange, live_bytes, live_change};
 pub use map::Map;
@@ -44,22 +46,6 @@ pub use verify::verify;
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
-
-/// Takes `data` for the value of an entry, for what the root of a container says of an object, and for the parts of an object of the
-/// earlier form. The parts of containers have a target of their own.
-pub(crate) fn fuzz_parts(object: thalweg_base::ObjectId, data: &[u8]) {
-    let (key, value) = data.split_at(data.len().min(5));
-    for key in [key, &codec::key(thalweg_base::LogId(7), thalweg_base::Offset(u64::MAX))] {
-        let stored = thalweg_container::Entry { key, kind: thalweg_container::Kind::Value, value };
-        if let Ok((head, lengths)) = codec::head(object, &stored) {
-            assert!(head.start < head.end);
-            let entry = head.entry(lengths);
-            assert!(entry.is_ok_and(|entry| entry.end() == head.end), "what was added up is there");
-        }
-    }
-    let _ = codec::decode_meta(object, data.len() as u64, &thalweg_container::Stats::default(), data);
-    earlier::fuzz_parts(object, data);
-}
 
 /// A few objects, and what parts of them look like.
 #[cfg(all(test, not(feature = "shuttle")))]

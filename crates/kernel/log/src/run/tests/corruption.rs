@@ -195,4 +195,15 @@ proptest! {
     fn garbage_never_panics(bytes: Vec<u8>) {
         super::super::fuzz_parts(ObjectId(1), &bytes);
     }
+
+    /// Entries that are nearly what a writer makes.
+    #[test]
+    fn entries_that_no_writer_makes_never_panic(
+        note in prop::collection::vec(0..40u8, 4), values in prop::collection::vec((0..60u8, prop::collection::vec(0..9u8, 1..6)), 0..40),
+    ) {
+        let values = values.iter().map(|(at, lengths)| [&[*at, lengths.len() as u8 / 2], &lengths[..]].concat());
+        let cut = |value: Vec<u8>| [&[value.len() as u8], &value[..]].concat();
+        let data: Vec<u8> = std::iter::once(note).chain(values).flat_map(cut).collect();
+        super::super::fuzz_parts(ObjectId(1), &data);
+    }
 }
