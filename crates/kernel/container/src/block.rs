@@ -72,9 +72,9 @@ impl BlockBuilder {
     }
 }
 
-/// A data block whose checksum was looked at.
+/// A data block whose checksum was looked at. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Block {
+pub struct Block {
     bytes: Bytes,
     /// Where entries end and restart points begin.
     end: usize,
@@ -102,7 +102,15 @@ impl Block {
         if restarts == 0 { Err(DecodeError::Range("number of restart points")) } else { Ok(block) }
     }
 
-    pub(crate) fn weight(&self) -> usize {
+    /// A cursor before the first entry.
+    #[must_use]
+    pub fn cursor(&self) -> BlockCursor {
+        BlockCursor::new(self.clone())
+    }
+
+    /// The memory that it takes, about, in bytes.
+    #[must_use]
+    pub fn weight(&self) -> usize {
         self.bytes.len()
     }
 
@@ -185,7 +193,7 @@ struct Parts {
 
 /// Walks over the entries of a block, both ways.
 #[derive(Clone, Debug)]
-pub(crate) struct BlockCursor {
+pub struct BlockCursor {
     block: Block,
     /// Where the entry at hand begins.
     at: usize,
@@ -204,7 +212,9 @@ impl BlockCursor {
         Self { block, at: 0, next: 0, key: Vec::new(), is_after_jump: true, kind: Kind::Value, value: 0..0 }
     }
 
-    pub(crate) fn entry(&self) -> Entry<'_> {
+    /// The entry at hand; before the first move an empty one.
+    #[must_use]
+    pub fn entry(&self) -> Entry<'_> {
         Entry { key: &self.key, kind: self.kind, value: &self.block.bytes[self.value.clone()] }
     }
 
@@ -213,8 +223,8 @@ impl BlockCursor {
         self.block.bytes.slice(self.value.clone())
     }
 
-    /// False at the end: the cursor then stays at the last entry.
-    pub(crate) fn next(&mut self) -> Result<bool, DecodeError> {
+    /// To the next entry; false at the end: the cursor then stays at the last one.
+    pub fn advance(&mut self) -> Result<bool, DecodeError> {
         if self.next >= self.block.end {
             return Ok(false);
         }
@@ -256,7 +266,7 @@ impl BlockCursor {
     fn walk_to(&mut self, end: usize) -> Result<bool, DecodeError> {
         let restart = self.partition_point(|_, at| Ok(at < end))?;
         self.restart_at(restart.saturating_sub(1));
-        while self.next()? {
+        while self.advance()? {
             if self.next >= end {
                 return Ok(true);
             }
@@ -265,13 +275,13 @@ impl BlockCursor {
     }
 
     /// To the first entry at or after `key`; false if there is none in this block.
-    pub(crate) fn seek(&mut self, key: &[u8]) -> Result<bool, DecodeError> {
+    pub fn seek(&mut self, key: &[u8]) -> Result<bool, DecodeError> {
         let restart = self.partition_point(|block, at| {
             let parts = block.parts(at)?;
             if parts.shared > 0 { Err(DecodeError::Range("restart point")) } else { Ok(&block.bytes[parts.key] < key) }
         })?;
         self.restart_at(restart.saturating_sub(1));
-        while self.next()? {
+        while self.advance()? {
             if self.key[..] >= *key {
                 return Ok(true);
             }

@@ -28,11 +28,14 @@ pub struct Options {
     /// Whether it has a section of content. It stands before the entries, so that these are held in memory, packed, until
     /// the end: [`HELD_BYTES_MAX`] at most.
     pub has_content: bool,
+    /// Whether the index is one partition, whatever its length. A reader then takes it with the checksums of content, the root and the
+    /// footer in one piece ([`crate::Index`]), and has all of it in memory: for containers of bounded size.
+    pub has_one_partition: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { block_bytes: 16 << 10, compression: Compression::Lz4, has_content: false }
+        Self { block_bytes: 16 << 10, compression: Compression::Lz4, has_content: false, has_one_partition: false }
     }
 }
 
@@ -124,7 +127,13 @@ impl<C: Codec> Builder<C> {
     /// How long the object is by now, about.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.end + self.sums.bytes() + self.block.len() as u64
+        self.end + self.sums.bytes() + (self.block.len() + self.partition.len()) as u64
+    }
+
+    /// How long the section of content is.
+    #[must_use]
+    pub fn content_bytes(&self) -> u64 {
+        self.sums.bytes()
     }
 
     #[must_use]
@@ -138,7 +147,7 @@ impl<C: Codec> Builder<C> {
         self.root.stats.blocks += 1;
         self.root.stats.stored_bytes += packed.len() as u64;
         self.put(packed)?;
-        if self.partition.is_full() {
+        if self.partition.is_full() && !self.options.has_one_partition {
             self.close_partition()?;
         }
         Ok(())

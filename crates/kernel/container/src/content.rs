@@ -8,10 +8,11 @@ use bytes::Bytes;
 use std::ops::Range;
 use thalweg_base::{Encoder, ObjectId, crc};
 
-pub(crate) const PAGE_BYTES: u64 = 16 << 10;
+/// A page of content, in bytes: each has a checksum of its own.
+pub const PAGE_BYTES: u64 = 16 << 10;
 const SUM_BYTES: u64 = 4;
 /// Checksums of so many pages stand in one block: of 16 MiB of content.
-const SUMS_EACH: u64 = 1024;
+pub(crate) const SUMS_EACH: u64 = 1024;
 
 /// The bytes that all blocks of checksums take. They are never compressed.
 pub(crate) fn sums_bytes(content_bytes: u64) -> u64 {
@@ -68,7 +69,13 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    fn pages(&self) -> u64 {
+    /// Where the content stands in the object.
+    pub(crate) fn range(&self) -> Range<u64> {
+        HEADER_BYTES..HEADER_BYTES + self.content_bytes
+    }
+
+    /// How many pages there are.
+    pub(crate) fn pages(&self) -> u64 {
         self.content_bytes.div_ceil(PAGE_BYTES)
     }
 

@@ -113,7 +113,7 @@ impl Cursor {
         let Some((part, block, cursor)) = self.block.as_mut().filter(|_| self.is_at_entry) else {
             return Ok(true);
         };
-        let moved = if edge == Edge::First { cursor.next() } else { cursor.previous() };
+        let moved = if edge == Edge::First { cursor.advance() } else { cursor.previous() };
         let object = self.load.object();
         self.is_at_entry = moved.map_err(|error| ContainerError::corrupt(object.id, 0, error))?;
         if !self.is_at_entry {
@@ -164,7 +164,7 @@ impl Cursor {
         let found = match goal {
             Goal::Key(key) => cursor.seek(key),
             Goal::Edge { edge: Edge::Last, .. } => cursor.last(),
-            _ => cursor.next(),
+            _ => cursor.advance(),
         };
         let object = self.load.object().id;
         if !found.map_err(|error| ContainerError::corrupt(object, at, error))? {

@@ -6,10 +6,12 @@ use std::ops::Range;
 use thalweg_base::{DecodeError, Decoder, Encoder, ObjectId, crc};
 
 pub(crate) const MAGIC: [u8; 8] = *b"THWGCONT";
-pub(crate) const END_MAGIC: [u8; 8] = *b"THWGCEND";
+/// The first bytes of the footer.
+pub const END_MAGIC: [u8; 8] = *b"THWGCEND";
 pub(crate) const FORMAT: u32 = 1;
 pub(crate) const HEADER_BYTES: u64 = 28;
-pub(crate) const FOOTER_BYTES: u64 = 48;
+/// The length of the footer, with which every container ends.
+pub const FOOTER_BYTES: u64 = 48;
 const CRC_BYTES: usize = 4;
 
 pub(crate) fn header(object: ObjectId, codec: u32) -> Vec<u8> {

@@ -3,6 +3,7 @@
 //!
 //! Checksums stop nearly every input before it gets anywhere, so parts of containers are taken with checksums that fit, too.
 
+use crate::block::Block;
 use crate::cache::{NoCache, SharedCache};
 use crate::codec::{Codec, Entry, Kind};
 use crate::compress::Compression;
@@ -10,11 +11,13 @@ use crate::cursor::Cursor;
 use crate::error::ContainerError;
 use crate::footer::{self, Footer};
 use crate::frame::{BlockType, Packed, Place};
-use crate::load::wait;
+use crate::index::Index;
+use crate::load::{Step, wait};
 use crate::lookup::Lookup;
 use crate::object::Object;
 use crate::read_content::ContentRead;
 use crate::{Builder, Options, verify};
+use bytes::Bytes;
 use std::sync::Arc;
 use thalweg_base::ObjectId;
 use thalweg_storage::{MemoryStorage, Storage};
@@ -112,6 +115,15 @@ fn read(bytes: Vec<u8>) {
     let Ok(len) = written else { return };
     let storage: Arc<dyn Storage> = Arc::new(storage);
     let object = Object::new(ID, len);
+    if let Ok(Step::Done(index)) = Index::decode::<Any>(ID, len, &bytes.clone().into()) {
+        let blocks = index.blocks();
+        assert!(index.block_of(&[1, 3]) <= blocks && index.block_range(blocks).is_empty());
+        let _ = (index.may_hold::<Any>(&[1, 3]), index.check_pages(index.content().start, &bytes));
+        for block in (0..blocks).map(|block| index.block_range(block)) {
+            let framed = bytes.get(block.start as usize..block.end as usize).unwrap_or_default();
+            let _ = Block::open(ID, block.start, &Bytes::copy_from_slice(framed));
+        }
+    }
     let is_whole = verify::<Any>(&storage, object).is_ok();
     for key in [&[][..], &[1, 3, 14], &[255; 9]] {
         let mut lookup = Lookup::<Any>::at_or_after(object, key);

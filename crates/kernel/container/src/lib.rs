@@ -7,7 +7,8 @@
 //!
 //! It is written from front to back ([`Builder`]) and read by ranges. Readers ([`Lookup`], [`Cursor`], [`ContentRead`]) never wait: a step
 //! says which range it wants, and is called again with its bytes ([`Step`]). A lookup wants three ranges at most, one after the other: the
-//! tail of the object, a partition, a data block; a [`BlockCache`] that all readers share spares those that it has. Work in the background
+//! tail of the object, a partition, a data block; a [`BlockCache`] that all readers share spares those that it has. An index that is short
+//! enough is one partition, and is taken as a whole ([`Index`]). Work in the background
 //! reads whole containers ([`Scan`], [`verify()`]) and merges them ([`Merge`]) with bounded memory.
 //!
 //! What keys mean is the [`Codec`]'s, and which entries a merge leaves out a [`Rule`]'s: stretches that must not overlap, newest wins,
@@ -26,6 +27,7 @@ mod filter;
 mod footer;
 mod frame;
 mod fuzz;
+mod index;
 mod load;
 mod lookup;
 mod merge;
@@ -38,13 +40,17 @@ mod rule;
 mod scan;
 mod verify;
 
+pub use block::{Block, BlockCursor};
 pub use build::{Builder, HELD_BYTES_MAX, Options, Written};
 pub use cache::{BlockCache, Cached, NoCache, SharedCache};
 pub use codec::{Codec, Entry, KEY_BYTES_MAX, Kind, VALUE_BYTES_MAX};
 pub use compress::Compression;
+pub use content::PAGE_BYTES;
 pub use cursor::Cursor;
 pub use error::ContainerError;
+pub use footer::{END_MAGIC, FOOTER_BYTES};
 pub use fuzz::{fuzz_container, fuzz_samples};
+pub use index::Index;
 pub use load::{Step, wait};
 pub use lookup::{Found, Lookup};
 pub use merge::{Merge, Source, write_merged};

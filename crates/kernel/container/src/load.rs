@@ -104,9 +104,7 @@ impl Loader {
         let Some(framed) = self.framed_root()? else { return Ok(None) };
         let footer_at = self.object.footer_at();
         let at = self.footer.as_ref().map_or(footer_at, |footer| footer.root.start);
-        let place = self.place(at);
-        let content = frame::open(place, BlockType::Root, &framed)?;
-        let root = Arc::new(Root::decode(&content, at).map_err(|error| place.corrupt(format!("its root: {error}")))?);
+        let root = Arc::new(Root::open(id, at, &framed)?);
         cache.insert(id, self.object.bytes, Cached(Part::Root(Arc::clone(&root))));
         self.found_root(root).map(Some)
     }
@@ -148,16 +146,12 @@ impl Loader {
         }
         let place = self.place(self.object.bytes);
         let part = root.parts.get(number).ok_or_else(|| place.corrupt("it has no such partition"))?;
-        let (id, place) = (self.object.id, self.place(part.at));
+        let id = self.object.id;
         let partition = match cache.get(id, part.at) {
             Some(Cached(Part::Partition(partition))) => partition,
             _ => {
                 let Some(framed) = self.fetch(part.range()) else { return Ok(None) };
-                let content = frame::open(place, BlockType::Partition, &framed)?;
-                let partition = Partition::decode(content, &part.data()).map_err(|error| place.corrupt(error))?;
-                if partition.last_key(partition.len() - 1) != part.last {
-                    return Err(place.corrupt("the partition ends with another key than its root says"));
-                }
+                let partition = Partition::open(id, part, &framed)?;
                 let partition = Arc::new(partition);
                 cache.insert(id, part.at, Cached(Part::Partition(Arc::clone(&partition))));
                 partition

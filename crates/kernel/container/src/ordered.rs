@@ -27,6 +27,43 @@ pub fn take_u64_descending(from: &mut &[u8]) -> Result<u64, DecodeError> {
     take_u64(from).map(|n| !n)
 }
 
+/// Numbers below it stand in one byte of the compact encoding.
+const COMPACT: u8 = 248;
+
+/// Appends a number in as few bytes as it needs, nine at most: larger ones sort later.
+pub fn put_compact(out: &mut Vec<u8>, n: u64) {
+    match u8::try_from(n) {
+        Ok(short) if short < COMPACT => out.push(short),
+        _ => {
+            let zeros = n.leading_zeros() as usize / 8;
+            let bytes = &n.to_be_bytes()[zeros..];
+            out.push(COMPACT - 1 + bytes.len() as u8);
+            out.extend_from_slice(bytes);
+        }
+    }
+}
+
+/// Takes off the encoded form of what [`put_compact`] has put. Prefixes need no more.
+pub fn take_encoded_compact<'a>(from: &mut &'a [u8]) -> Result<&'a [u8], DecodeError> {
+    let head = *from.first().ok_or(DecodeError::Truncated(1))?;
+    let len = 1 + usize::from(head.saturating_sub(COMPACT - 1));
+    let (encoded, rest) = from.split_at_checked(len).ok_or_else(|| DecodeError::Truncated(len - from.len()))?;
+    *from = rest;
+    Ok(encoded)
+}
+
+/// Takes off what [`put_compact`] has put, and nothing else: no number has two forms.
+pub fn take_compact(from: &mut &[u8]) -> Result<u64, DecodeError> {
+    let encoded = take_encoded_compact(from)?;
+    let (head, bytes) = encoded.split_first().ok_or(DecodeError::Truncated(1))?;
+    if bytes.is_empty() {
+        return Ok(u64::from(*head));
+    }
+    let n = bytes.iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+    let is_short = bytes[0] == 0 || n < u64::from(COMPACT);
+    if is_short { Err(DecodeError::Range("compact number")) } else { Ok(n) }
+}
+
 /// Appends bytes and an end mark, so that more may follow them in the key: a zero byte becomes two bytes.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     for part in bytes.split_inclusive(|byte| *byte == 0) {
@@ -101,7 +138,30 @@ mod tests {
         }
 
         #[test]
+        fn compact_numbers_sort_as_they_do_and_round_trip(a: u64, b: u64, bits in 0..64u32) {
+            let numbers = [a >> bits, b >> bits, (a >> bits).saturating_add(1), 0, 247, 248, 255, 256, u64::MAX];
+            for a in numbers {
+                let encoded = |n| {
+                    let mut out = Vec::new();
+                    put_compact(&mut out, n);
+                    out
+                };
+                for b in numbers {
+                    prop_assert_eq!(encoded(a).cmp(&encoded(b)), a.cmp(&b));
+                }
+                let bytes = encoded(a);
+                prop_assert_eq!(take_compact(&mut &bytes[..]), Ok(a));
+                prop_assert!((0..bytes.len()).all(|cut| take_compact(&mut &bytes[..cut]).is_err()));
+            }
+        }
+
+        #[test]
         fn garbage_never_panics(bytes: Vec<u8>) {
+            if let Ok(n) = take_compact(&mut &bytes[..]) {
+                let mut again = Vec::new();
+                put_compact(&mut again, n);
+                prop_assert!(bytes.starts_with(&again), "no number has two forms");
+            }
             let _ = take_bytes(&mut &bytes[..]);
             let _ = take_u64(&mut &bytes[..]);
         }

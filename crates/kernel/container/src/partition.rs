@@ -3,10 +3,13 @@
 //! The index of a large container is read a partition at a time; only the list of partitions stays in memory.
 
 use crate::codec::Codec;
+use crate::error::ContainerError;
 use crate::filter;
+use crate::frame::{self, BlockType, Place};
+use crate::root::Part;
 use bytes::Bytes;
 use std::ops::Range;
-use thalweg_base::{DecodeError, Decoder, Encoder};
+use thalweg_base::{DecodeError, Decoder, Encoder, ObjectId};
 
 /// A partition is closed when its keys and lengths take so many bytes,
 const INDEX_BYTES: usize = 16 << 10;
@@ -39,6 +42,11 @@ impl PartitionBuilder {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks == 0
+    }
+
+    /// How long it is by now, about.
+    pub(crate) fn len(&self) -> usize {
+        self.index.len() + self.hashes.len() * 10 / 8
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -98,6 +106,17 @@ impl Partition {
         }
         from.end()?;
         if end == data.end { Ok(Self { bytes, filter, blocks }) } else { Err(DecodeError::Range("length of a block")) }
+    }
+
+    /// Takes a partition out of its frame. `part` is what the root says of it.
+    pub(crate) fn open(object: ObjectId, part: &Part, framed: &Bytes) -> Result<Self, ContainerError> {
+        let place = Place { object, at: part.at };
+        let content = frame::open(place, BlockType::Partition, framed)?;
+        let partition = Self::decode(content, &part.data()).map_err(|error| place.corrupt(error))?;
+        if partition.last_key(partition.len() - 1) != part.last {
+            return Err(place.corrupt("the partition ends with another key than its root says"));
+        }
+        Ok(partition)
     }
 
     pub(crate) fn weight(&self) -> usize {

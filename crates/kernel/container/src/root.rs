@@ -2,10 +2,12 @@
 
 use crate::codec::{KEY_BYTES_MAX, Kind};
 use crate::content;
+use crate::error::ContainerError;
 use crate::footer::HEADER_BYTES;
+use crate::frame::{self, BlockType, Place};
 use bytes::Bytes;
 use std::ops::Range;
-use thalweg_base::{DecodeError, Decoder, Encoder};
+use thalweg_base::{DecodeError, Decoder, Encoder, ObjectId};
 
 /// The largest note, in bytes.
 pub const NOTE_BYTES_MAX: usize = 4 << 10;
@@ -103,6 +105,13 @@ impl Root {
             out.put_varint(part.end - part.at);
         }
         out
+    }
+
+    /// Takes the root out of its frame, which stands at `at` of the object.
+    pub(crate) fn open(object: ObjectId, at: u64, framed: &Bytes) -> Result<Self, ContainerError> {
+        let place = Place { object, at };
+        let content = frame::open(place, BlockType::Root, framed)?;
+        Self::decode(&content, at).map_err(|error| place.corrupt(format!("its root: {error}")))
     }
 
     /// `at` is where the root stands: all sections before it must end there.

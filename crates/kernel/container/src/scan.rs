@@ -180,7 +180,7 @@ impl<C: Codec> Scan<C> {
     fn next_in_block(&mut self) -> Result<bool, ContainerError> {
         let place = self.place();
         let Some(entries) = &mut self.entries else { return Ok(false) };
-        if entries.next().map_err(|error| place.corrupt(error))? {
+        if entries.advance().map_err(|error| place.corrupt(error))? {
             return self.saw(place).map(|()| true);
         }
         let last = self.partition.as_ref().map(|partition| partition.last_key(self.block.saturating_sub(1)));

@@ -33,6 +33,7 @@ impl Run {
         u64::from(self.count) * u64::from(self.length)
     }
 
+    #[inline]
     fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let head = from.varint()?;
         let length = u32::try_from(head >> 1).map_err(|_| DecodeError::Range("message length"))?;
@@ -244,6 +245,7 @@ impl Lengths {
     }
 
     /// Takes an encoded list off the front without keeping it: its bytes and its messages.
+    #[inline]
     pub fn skip(from: &mut Decoder<'_>) -> Result<(u64, u64), DecodeError> {
         let (mut bytes, mut messages) = (0u64, 0u64);
         for _ in 0..from.varint()? {

@@ -345,3 +345,29 @@ fn a_thousand_cold_reads_on_four_threads_take_a_few_round_trips_of_time() {
         assert!(took < bound, "{took:?}, cached: {cached}");
     }
 }
+
+/// `cargo test --release -p thalweg-log --test cold warm -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn a_warm_read_of_settled_data() {
+    const LOGS: usize = 20_000;
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let unit = unit(Arc::clone(&storage));
+    let open = unit.open();
+    let ids: Vec<LogId> = (0..LOGS).map(|n| create(&open, &format!("log {n}"), None)).collect();
+    ids.iter().for_each(|id| append(&open, *id, &[7; 1_000]));
+    settle(&open, 1);
+    let wants: Vec<_> = ids.iter().map(|id| want(&open, *id)).collect();
+    // From here on all indexes are in memory.
+    wants.iter().for_each(|want| drop(open.read(*want).unwrap()));
+    let mut best = Duration::MAX;
+    for _ in 0..12 {
+        let began = Instant::now();
+        for n in 0..LOGS {
+            let chunk = open.try_read(wants[n * 7_919 % LOGS]).unwrap().unwrap();
+            assert_eq!(chunk.end, Offset(1_000));
+        }
+        best = best.min(began.elapsed());
+    }
+    println!("{:?} for 1 KB", best / LOGS as u32);
+}

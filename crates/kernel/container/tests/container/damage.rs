@@ -9,7 +9,8 @@ use thalweg_container::{ContentRead, fuzz_container, fuzz_samples, verify};
 fn sample(compression: Compression) -> (Bytes, Model) {
     let storage = memory();
     let (has_content, long) = (compression == Compression::Lz4, compression != Compression::None);
-    let mut out = builder(&storage, 1, Options { block_bytes: 400, compression, has_content });
+    let mut out =
+        builder(&storage, 1, Options { block_bytes: 400, compression, has_content, has_one_partition: false });
     if has_content {
         out.content(&[9; 16_500]).unwrap();
     }
@@ -94,7 +95,8 @@ fn blocks(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
 fn even() -> (Bytes, Model) {
     let storage = memory();
     let model: Model = (0..64u8).map(|n| (vec![n, n], (Kind::Value, vec![n; 20]))).collect();
-    let options = Options { block_bytes: 100, compression: Compression::None, has_content: false };
+    let options =
+        Options { block_bytes: 100, compression: Compression::None, has_content: false, has_one_partition: false };
     let object = write(&storage, 1, options, &model).object;
     (all_bytes(&storage, object), model)
 }
@@ -126,7 +128,8 @@ fn a_block_of_another_object_is_not_believed() {
     let (bytes, _) = even();
     let storage = memory();
     let model: Model = (0..64u8).map(|n| (vec![n, n], (Kind::Value, vec![255 - n; 20]))).collect();
-    let options = Options { block_bytes: 100, compression: Compression::None, has_content: false };
+    let options =
+        Options { block_bytes: 100, compression: Compression::None, has_content: false, has_one_partition: false };
     let object = write(&storage, 2, options, &model).object;
     let mut mixed = all_bytes(&storage, object).to_vec();
     let block = blocks(&bytes)[3].clone();

@@ -5,8 +5,11 @@ use super::*;
 #[test]
 fn the_bytes_are_pinned() {
     let storage = memory();
-    let mut out =
-        builder(&storage, 258, Options { compression: Compression::None, block_bytes: 16, has_content: true });
+    let mut out = builder(
+        &storage,
+        258,
+        Options { compression: Compression::None, block_bytes: 16, has_content: true, has_one_partition: false },
+    );
     out.content(b"content").unwrap();
     for (key, kind, value) in
         [("apple", Kind::Value, "red"), ("apricot", Kind::Tombstone, ""), ("banana", Kind::Operand, "+1")]

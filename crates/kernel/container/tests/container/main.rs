@@ -4,6 +4,7 @@
 mod content;
 mod damage;
 mod golden;
+mod index;
 mod merging;
 mod model;
 mod reads;

@@ -5,7 +5,8 @@ use super::*;
 use proptest::prelude::*;
 use thalweg_container::{Disjoint, Merge, NewestWins, Rule, Versions, ordered, write_merged};
 
-const OPTIONS: Options = Options { block_bytes: 100, compression: Compression::Lz4, has_content: false };
+const OPTIONS: Options =
+    Options { block_bytes: 100, compression: Compression::Lz4, has_content: false, has_one_partition: false };
 
 /// Writes each input as a container, merges them, writes the rest as containers cut at `cut` bytes, and reads these.
 fn merged(inputs: &[Model], rule: impl Rule, cut: u64) -> Result<Vec<Model>, ContainerError> {

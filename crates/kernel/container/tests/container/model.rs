@@ -21,10 +21,11 @@ pub(super) fn model() -> impl Strategy<Value = Model> {
 pub(super) fn options() -> impl Strategy<Value = Options> {
     let compression = prop::sample::select(vec![Compression::None, Compression::Lz4, Compression::Zstd]);
     let block_bytes = prop::sample::select(vec![1, 100, 1000, 1 << 20]);
-    (block_bytes, compression, any::<bool>()).prop_map(|(block_bytes, compression, has_content)| Options {
+    (block_bytes, compression, any::<[bool; 2]>()).prop_map(|(block_bytes, compression, has)| Options {
         block_bytes,
         compression,
-        has_content,
+        has_content: has[0],
+        has_one_partition: has[1],
     })
 }
 

@@ -7,7 +7,8 @@ use thalweg_container::{Builder, Compression, Entry, Kind, Options, Source};
 use thalweg_storage::ObjectWriter;
 
 /// Objects are read from front to back, so that large blocks cost nothing; names and states of logs are much alike.
-const OPTIONS: Options = Options { block_bytes: 64 << 10, compression: Compression::Lz4, has_content: false };
+const OPTIONS: Options =
+    Options { block_bytes: 64 << 10, compression: Compression::Lz4, has_content: false, has_one_partition: false };
 
 /// What is known of a directory object without reading its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,149 +1,108 @@
-//! Index blocks: entries in key order, under one checksum.
-//!
-//! A block is read from front to back: a log is stored as the distance to the one before, a start within the same log as the gap
-//! to the end before, and data positions not at all, since data stands in the order of the entries.
+//! Blocks of entries, whichever form their object has.
 
-use super::extent::{Entry, Place};
-use crate::lengths::Lengths;
-use thalweg_base::{DecodeError, Decoder, Encoder, LogId, ObjectId, Offset, crc};
+use super::codec::{self, Head};
+use super::earlier;
+use super::error::RunError;
+use super::extent::Entry;
+use bytes::Bytes;
+use thalweg_base::{DecodeError, LogId, ObjectId, Offset};
+use thalweg_container::BlockCursor;
 
-pub(super) const CRC_BYTES: usize = 4;
-/// A block is closed when it has grown so long. Only the last one of an object is shorter.
-pub(super) const BYTES_MIN: usize = 4 << 10;
-const DATA: u8 = 0;
-const REFERENCE: u8 = 1;
-
-/// Gathers the entries of one block.
-#[derive(Default)]
-pub(super) struct BlockBuilder {
-    bytes: Vec<u8>,
-    first: Option<(LogId, Offset)>,
-    log: LogId,
-    end: Offset,
+/// Which form an object has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Container,
+    Earlier,
 }
 
-impl BlockBuilder {
-    /// Appends an entry. In the first one of a block, `data` is where the block's data starts in the object.
-    pub(super) fn push(&mut self, entry: &Entry, data: u64) {
-        if self.first.is_none() {
-            self.first = Some((entry.log, entry.start));
-            self.log = LogId::ZERO;
-            self.end = Offset::ZERO;
-            self.bytes.put_varint(data);
+/// A block whose checksum was looked at. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) enum Block {
+    Container(thalweg_container::Block),
+    /// The bytes of its entries.
+    Earlier(Bytes),
+}
+
+impl Block {
+    /// `stored` is all of a block that stands at `at` of an object.
+    pub(super) fn open(form: Form, object: ObjectId, at: u64, stored: &Bytes) -> Result<Self, RunError> {
+        match form {
+            Form::Container => Ok(Self::Container(thalweg_container::Block::open(object, at, stored)?)),
+            Form::Earlier => earlier::checked(object, at, stored).map(Self::Earlier),
         }
-        self.bytes.put_varint(entry.log.since(self.log));
-        let before = if entry.log == self.log { self.end } else { Offset::ZERO };
-        self.bytes.put_varint(entry.start.since(before));
-        match entry.place {
-            Place::Data { .. } => self.bytes.put_u8(DATA),
-            Place::Reference { source, from } => {
-                self.bytes.put_u8(REFERENCE);
-                self.bytes.put_varint(source.0);
-                self.bytes.put_varint(from.0);
+    }
+
+    /// The memory that it takes, about.
+    pub(super) fn weight(&self) -> u64 {
+        match self {
+            Self::Container(block) => block.weight() as u64,
+            Self::Earlier(entries) => entries.len() as u64,
+        }
+    }
+
+    /// The entry that covers `offset` of `log`, else the next one of that log in this block; `None` if there is neither.
+    pub(super) fn find(&self, object: ObjectId, log: LogId, offset: Offset) -> Result<Option<Entry>, DecodeError> {
+        match self {
+            Self::Container(block) => {
+                let Some(end) = offset.0.checked_add(1) else { return Ok(None) };
+                let mut cursor = block.cursor();
+                if !cursor.seek(&codec::key(log, Offset(end)))? {
+                    return Err(DecodeError::Range("last key of a block"));
+                }
+                let (head, lengths) = codec::head(object, &cursor.entry())?;
+                if head.log == log { head.entry(lengths).map(Some) } else { Ok(None) }
             }
+            Self::Earlier(entries) => earlier::find(object, entries, log, offset),
         }
-        entry.lengths.encode(&mut self.bytes);
-        self.log = entry.log;
-        self.end = entry.end();
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    /// The key of its first entry and its bytes, if there are any; it is empty again afterwards.
-    pub(super) fn take(&mut self) -> Option<((LogId, Offset), Vec<u8>)> {
-        let first = self.first.take()?;
-        let mut bytes = std::mem::take(&mut self.bytes);
-        let sum = crc(&bytes);
-        bytes.put_u32(sum);
-        Some((first, bytes))
-    }
-}
-
-/// The entries' bytes of a block, if its checksum is right.
-pub(super) fn check(block: &[u8]) -> Option<&[u8]> {
-    let (entries, sum) = block.split_last_chunk::<CRC_BYTES>()?;
-    (crc(entries) == u32::from_le_bytes(*sum)).then_some(entries)
-}
-
-/// Walks over the entries of a block whose checksum was checked.
-pub(super) struct Entries<'a> {
-    object: ObjectId,
-    from: Decoder<'a>,
-    log: LogId,
-    end: Offset,
-    data: u64,
-}
-
-/// An entry whose lengths were only added up.
-#[derive(Clone, Copy)]
-pub(super) struct Head {
-    pub(super) log: LogId,
-    pub(super) start: Offset,
-    pub(super) end: Offset,
-    place: Place,
-}
-
-impl<'a> Entries<'a> {
-    pub(super) fn new(object: ObjectId, entries: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut from = Decoder::new(entries);
-        let data = from.varint()?;
-        Ok(Self { object, from, log: LogId::ZERO, end: Offset::ZERO, data })
-    }
-
-    /// Where the data of the next entry that has any stands.
-    pub(super) fn data(&self) -> u64 {
-        self.data
-    }
-
-    /// The next entry, without its lengths: they are left in the decoder that comes with it.
-    pub(super) fn next_head(&mut self) -> Result<Option<(Head, Decoder<'a>)>, DecodeError> {
-        if self.from.is_empty() {
-            return Ok(None);
+    /// Its entries, from the first one on.
+    pub(super) fn entries(&self, object: ObjectId) -> Result<Entries<'_>, DecodeError> {
+        match self {
+            Self::Container(block) => Ok(Entries::Container { object, cursor: block.cursor() }),
+            Self::Earlier(entries) => earlier::Entries::new(object, entries).map(Entries::Earlier),
         }
-        let step = self.from.varint()?;
-        let log = self.log.0.checked_add(step).map(LogId).ok_or(DecodeError::Range("log"))?;
-        let before = if step == 0 { self.end } else { Offset::ZERO };
-        let gap = self.from.varint()?;
-        let start = before.0.checked_add(gap).map(Offset).ok_or(DecodeError::Range("offset"))?;
-        let place = match self.from.u8()? {
-            DATA => Place::Data { object: self.object, at: self.data },
-            REFERENCE => Place::Reference { source: LogId(self.from.varint()?), from: Offset(self.from.varint()?) },
-            got => {
-                return Err(DecodeError::Unknown { what: "kind of entry", got: u64::from(got) });
+    }
+}
+
+/// Walks over the entries of a block.
+pub(super) enum Entries<'a> {
+    Container { object: ObjectId, cursor: BlockCursor },
+    Earlier(earlier::Entries<'a>),
+}
+
+impl Entries<'_> {
+    /// Where the data of the next entry that has any stands, if the block says so.
+    pub(super) fn data(&self) -> Option<u64> {
+        match self {
+            Self::Container { .. } => None,
+            Self::Earlier(entries) => Some(entries.data()),
+        }
+    }
+
+    pub(super) fn next_head(&mut self) -> Result<Option<Head>, DecodeError> {
+        match self {
+            Self::Container { object, cursor } => {
+                if cursor.advance()? {
+                    Ok(Some(codec::head(*object, &cursor.entry())?.0))
+                } else {
+                    Ok(None)
+                }
             }
-        };
-        let lengths = self.from;
-        let (bytes, messages) = Lengths::skip(&mut self.from)?;
-        let end = start.0.checked_add(bytes).map(Offset).ok_or(DecodeError::Range("offset"))?;
-        if messages == 0 {
-            return Err(DecodeError::Range("number of messages"));
+            Self::Earlier(entries) => Ok(entries.next_head()?.map(|(head, _)| head)),
         }
-        match place {
-            Place::Data { .. } => {
-                self.data = self.data.checked_add(bytes).ok_or(DecodeError::Range("data position"))?;
-            }
-            Place::Reference { from, .. } => {
-                from.0.checked_add(bytes).ok_or(DecodeError::Range("offset"))?;
-            }
-        }
-        self.log = log;
-        self.end = end;
-        Ok(Some((Head { log, start, end, place }, lengths)))
     }
 
     pub(super) fn next_entry(&mut self) -> Result<Option<Entry>, DecodeError> {
-        let Some((head, lengths)) = self.next_head()? else {
-            return Ok(None);
-        };
-        head.entry(lengths).map(Some)
-    }
-}
-
-impl Head {
-    pub(super) fn entry(self, mut lengths: Decoder<'_>) -> Result<Entry, DecodeError> {
-        let lengths = Lengths::decode(&mut lengths)?;
-        Ok(Entry { log: self.log, start: self.start, place: self.place, lengths })
+        match self {
+            Self::Container { object, cursor } => {
+                if !cursor.advance()? {
+                    return Ok(None);
+                }
+                let (head, lengths) = codec::head(*object, &cursor.entry())?;
+                head.entry(lengths).map(Some)
+            }
+            Self::Earlier(entries) => entries.next_entry(),
+        }
     }
 }

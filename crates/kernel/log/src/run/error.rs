@@ -2,6 +2,7 @@
 
 use super::read::Lack;
 use thalweg_base::{LogId, ObjectId, Offset};
+use thalweg_container::ContainerError;
 use thalweg_storage::StorageError;
 use thiserror::Error;
 
@@ -21,6 +22,20 @@ pub enum RunError {
     /// Our own bug: the lengths of an extent must add up to its bytes, and its end must be a position.
     #[error("an extent of log {log} at {start} has {bytes} bytes, but lengths for {lengths}")]
     Lengths { log: LogId, start: Offset, bytes: u64, lengths: u64 },
+    /// No container takes what was to be written.
+    #[error(transparent)]
+    Container(ContainerError),
+}
+
+impl From<ContainerError> for RunError {
+    fn from(error: ContainerError) -> Self {
+        match error {
+            ContainerError::Storage(error) => Self::Storage(error),
+            ContainerError::Corrupt { object, at, what } => Self::Corrupt { object, at, what },
+            ContainerError::Newer { object, found, known } => Self::Newer { object, found, known },
+            error => Self::Container(error),
+        }
+    }
 }
 
 impl RunError {

@@ -1,11 +1,9 @@
 //! Looking for all damage in one object, a step at a time, and for the keys that lie at a damaged byte.
 
-use super::block::Entries;
 use super::error::RunError;
 use super::extent::{Entry, Place};
-use super::footer::{Map, PAGE_BYTES};
+use super::map::{Map, PAGE_BYTES, load_map};
 use super::meta::ObjectMeta;
-use super::read::{checked, load_map};
 use std::ops::Range;
 use std::sync::Arc;
 use thalweg_base::{LogId, ObjectId, Offset};
@@ -43,21 +41,26 @@ impl Inspection {
 
     /// Reads some more and adds the damage to `found`; how many bytes it has read, `None` at the end. An error that is no damage ends it.
     pub fn step(&mut self, found: &mut Vec<RunError>) -> Result<Option<u64>, RunError> {
-        let data = self.map.meta.data_bytes;
-        if self.at < data {
-            let range = self.at..(self.at + STEP_BYTES).min(data);
+        let (header, data) = (self.map.header(), self.map.data());
+        if self.at < header.end {
+            self.at = header.end;
+            keep(self.read(header.clone()).and_then(|header| self.map.check_header(&header)), found)?;
+            return Ok(Some(header.end));
+        }
+        if self.at < data.end {
+            let range = self.at..(self.at + STEP_BYTES).min(data.end);
             self.at = range.end;
             let read = range.end - range.start;
             self.pages(range, found)?;
             return Ok(Some(read));
         }
         let mut read = 0;
-        while read < STEP_BYTES && self.block < self.map.blocks.len() {
-            let range = self.map.blocks[self.block].range();
-            self.block += 1;
+        while read < STEP_BYTES && self.block < self.map.blocks() {
+            let range = self.map.block_range(self.block);
             read += range.end - range.start;
-            let block = self.read(range.clone());
-            keep(block.and_then(|block| checked(self.map.meta.id, range.start, &block)), found)?;
+            let block = self.read(range);
+            keep(block.and_then(|block| self.map.open_block(self.block, &block)), found)?;
+            self.block += 1;
         }
         Ok((read > 0).then_some(read))
     }
@@ -102,54 +105,59 @@ fn keep<T>(result: Result<T, RunError>, found: &mut Vec<RunError>) -> Result<(),
     }
 }
 
-/// The keys whose content or index lies at byte `at` of an object, and how many bytes are damaged together: a page, an index block, or
-/// the whole object if its map is. The keys of an index block that cannot be read are all those between its neighbours.
+/// The keys whose content or index lies at byte `at` of an object, and how many bytes are damaged together: a page, a block of entries, or
+/// the whole object if its map is. The keys of a block that cannot be read are all those between its neighbours. No content lies in the
+/// header of a container; where it is damaged all keys are told, so that somebody looks at the file.
 pub fn keys_at(storage: &Arc<dyn Storage>, meta: &ObjectMeta, at: u64) -> (u64, Vec<Range<Key>>) {
     let all = meta.first..(meta.last, meta.end);
     let Ok(map) = load_map(storage, meta.id) else { return (meta.bytes(), vec![all]) };
-    if at < meta.data_bytes {
-        let page = at / PAGE_BYTES * PAGE_BYTES;
-        let page = page..(page + PAGE_BYTES).min(meta.data_bytes);
+    let data = map.data();
+    if data.contains(&at) {
+        let page = map.pages(&(at..at + 1));
         return (page.end - page.start, keys_of_page(storage, &map, &page));
     }
-    let number = map.blocks.iter().position(|block| block.range().contains(&at));
-    match number.map(|number| (&map.blocks[number], number)) {
-        Some((block, number)) => (u64::from(block.len), vec![keys_of_block(&map, number)]),
+    if map.header().contains(&at) {
+        return (data.start, vec![all]);
+    }
+    match (0..map.blocks()).find(|block| map.block_range(*block).contains(&at)) {
+        Some(block) => {
+            let range = map.block_range(block);
+            (range.end - range.start, vec![map.keys_of_block(block)])
+        }
         None => (meta.bytes(), vec![all]),
     }
 }
 
-fn keys_of_block(map: &Map, number: usize) -> Range<Key> {
-    let end = map.blocks.get(number + 1).map_or((map.meta.last, map.meta.end), |next| next.first);
-    map.blocks[number].first..end
-}
-
 fn keys_of_page(storage: &Arc<dyn Storage>, map: &Map, page: &Range<u64>) -> Vec<Range<Key>> {
     let mut keys: Vec<Range<Key>> = Vec::new();
-    for number in 0..map.blocks.len() {
-        let Some((entries, ends)) = entries_of(storage, map.meta.id, map.blocks[number].range()) else {
+    for number in 0..map.blocks() {
+        let Some(entries) = entries_of(storage, map, number) else {
             // It may be one whose data lies there.
-            keys.push(keys_of_block(map, number));
+            keys.push(map.keys_of_block(number));
             continue;
         };
         keys.extend(entries.iter().filter_map(|entry| within(entry, page)));
-        if ends >= page.end {
+        let ends = entries.iter().rev().find_map(|entry| match entry.place {
+            Place::Data { at, .. } => Some(at + entry.lengths.bytes()),
+            Place::Reference { .. } => None,
+        });
+        if ends.is_some_and(|ends| ends >= page.end) {
             break;
         }
     }
     keys
 }
 
-/// The entries of a block, and where their data ends.
-fn entries_of(storage: &Arc<dyn Storage>, object: ObjectId, range: Range<u64>) -> Option<(Vec<Entry>, u64)> {
-    let block = storage.read(object, range.clone()).wait().ok()?;
-    let bytes = checked(object, range.start, &block).ok()?;
-    let mut entries = Entries::new(object, &bytes).ok()?;
+/// The entries of a block.
+fn entries_of(storage: &Arc<dyn Storage>, map: &Map, number: usize) -> Option<Vec<Entry>> {
+    let stored = storage.read(map.object(), map.block_range(number)).wait().ok()?;
+    let block = map.open_block(number, &stored).ok()?;
+    let mut entries = block.entries(map.object()).ok()?;
     let mut all = Vec::new();
     while let Some(entry) = entries.next_entry().ok()? {
         all.push(entry);
     }
-    Some((all, entries.data()))
+    Some(all)
 }
 
 /// The part of an entry whose data lies in `page`.

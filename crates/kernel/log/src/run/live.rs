@@ -1,9 +1,8 @@
 //! Which positions of a log anything can still read, and how much of an object that is.
 
-use super::block::Entries;
 use super::error::RunError;
 use super::extent::within;
-use super::footer::Map;
+use super::map::Map;
 use super::meta::ObjectMeta;
 use super::read::{Known, RunReader};
 use super::scan::ObjectScan;
@@ -126,16 +125,12 @@ fn change_in(
     change: &LiveChange,
 ) -> Result<i64, RunError> {
     let LiveChange { log, within: Range { start: from, end: upto }, .. } = change;
-    let first = map.block_of((*log, *from));
     let mut sum = 0;
-    for (number, block) in map.blocks.iter().enumerate().skip(first) {
-        if number > first && block.first >= (*log, *upto) {
-            break;
-        }
-        let damaged = |error: DecodeError| RunError::corrupt(map.meta.id, block.at, error);
-        let bytes = reader.wait_for_block(storage, known, map, number)?;
-        let mut entries = Entries::new(map.meta.id, &bytes).map_err(damaged)?;
-        while let Some((head, _)) = entries.next_head().map_err(damaged)? {
+    for number in map.blocks_of(*log, &(*from..*upto)) {
+        let damaged = |error: DecodeError| RunError::corrupt(map.meta.id, map.block_range(number).start, error);
+        let block = reader.wait_for_block(storage, known, map, number)?;
+        let mut entries = block.entries(map.meta.id).map_err(damaged)?;
+        while let Some(head) = entries.next_head().map_err(damaged)? {
             if (head.log, head.start) >= (*log, *upto) {
                 break;
             }

@@ -3,7 +3,7 @@
 use thalweg_base::{DecodeError, Decoder, Encoder, LogId, ObjectId, Offset};
 
 /// One object of a run. Whoever names objects (the manifest) stores this.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMeta {
     pub id: ObjectId,
     /// Where its first extent starts.

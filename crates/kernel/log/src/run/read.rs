@@ -5,11 +5,10 @@
 //! its own way, hands it to [`RunReader::take`], and asks again. What was handed over stays in the caller's [`Known`] too, so that a lookup
 //! goes on however small the shared caches are.
 
-use super::block::{self, Entries};
+use super::block::{Block, Form};
 use super::error::{Fetch, RunError};
 use super::extent::Entry;
-use super::filter;
-use super::footer::{ADDRESS_BYTES, CRC_BYTES, FOOTER_BYTES, Footer, Map, PAGE_BYTES, SUM_BYTES};
+use super::map::{Map, end_bytes, load_map};
 use super::meta::ObjectMeta;
 use bytes::Bytes;
 use quick_cache::Weighter;
@@ -17,11 +16,10 @@ use quick_cache::sync::Cache;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use thalweg_base::{DecodeError, LogId, ObjectId, Offset};
+use thalweg_base::{LogId, ObjectId, Offset};
+use thalweg_container::Step;
 use thalweg_storage::{Storage, StorageError};
 
-/// An index of up to this many bytes is read as a whole: one read instead of one for the map and one for each block.
-const WHOLE_INDEX_BYTES: u64 = 64 << 10;
 /// How many blocks one caller holds beside the shared cache.
 const KNOWN_BLOCKS: usize = 64;
 /// How many maps a caller holds that goes over many objects: more than twice as many as it asks for ahead, so that it comes to each
@@ -31,7 +29,7 @@ const KNOWN_MAPS: usize = 128;
 /// Looks things up in objects. Shared by all threads; its memory is what the caches are given.
 pub struct RunReader {
     maps: Cache<ObjectId, Arc<Map>, ByBytes>,
-    blocks: Cache<BlockId, Bytes, ByBytes>,
+    blocks: Cache<BlockId, Block, ByBytes>,
 }
 
 type BlockId = (ObjectId, u32);
@@ -45,9 +43,9 @@ impl Weighter<ObjectId, Arc<Map>> for ByBytes {
     }
 }
 
-impl Weighter<BlockId, Bytes> for ByBytes {
-    fn weight(&self, _: &BlockId, block: &Bytes) -> u64 {
-        block.len() as u64 + 64
+impl Weighter<BlockId, Block> for ByBytes {
+    fn weight(&self, _: &BlockId, block: &Block) -> u64 {
+        block.weight() + 64
     }
 }
 
@@ -63,7 +61,7 @@ pub struct Lack {
 enum Part {
     /// The end of the object, with the map.
     End(ObjectMeta),
-    Block(u32),
+    Block(u32, Form),
 }
 
 impl Lack {
@@ -84,7 +82,7 @@ impl Lack {
 #[derive(Default)]
 pub struct Known {
     maps: VecDeque<Arc<Map>>,
-    blocks: VecDeque<(BlockId, Bytes)>,
+    blocks: VecDeque<(BlockId, Block)>,
     /// Objects whose map is longer than was expected, with the bytes from its start to the object's end.
     ends: VecDeque<(ObjectId, u64)>,
 }
@@ -129,14 +127,11 @@ impl RunReader {
         if !map.may_hold(log) {
             return Ok(None);
         }
-        let start = map.block_of((log, offset));
-        for number in start..map.blocks.len() {
-            // The first entry of a later block may be the next one of this log; then it is the answer.
-            if number > start && map.blocks[number].first.0 != log {
-                break;
-            }
+        for number in map.blocks_from(log, offset) {
             let block = self.block(known, &map, number)?;
-            if let Some(entry) = find_in_block(&map, number, &block, log, offset)? {
+            let found = block.find(meta.id, log, offset);
+            let damaged = |error| RunError::corrupt(meta.id, map.block_range(number).start, error);
+            if let Some(entry) = found.map_err(damaged)? {
                 return Ok(Some(Hit { entry, map }));
             }
         }
@@ -160,8 +155,7 @@ impl RunReader {
         if !map.may_hold(log) {
             return (Vec::new(), 1);
         }
-        let last = Offset(span.end.0.saturating_sub(1)).max(span.start);
-        let blocks = (map.block_of((log, span.start))..=map.block_of((log, last))).take(parts);
+        let blocks = map.blocks_of(log, span).take(parts);
         let count = blocks.clone().count();
         (blocks.filter_map(|number| self.block(known, &map, number).err()).collect(), count.max(1))
     }
@@ -170,9 +164,9 @@ impl RunReader {
     pub fn take(&self, known: &mut Known, lack: &Lack, read: Result<Bytes, StorageError>) -> Result<(), RunError> {
         let bytes = read.map_err(of_storage)?;
         match &lack.part {
-            Part::Block(number) => {
-                let entries = checked(lack.object, lack.range.start, &bytes)?;
-                self.keep(known, (lack.object, *number), entries);
+            Part::Block(number, form) => {
+                let block = Block::open(*form, lack.object, lack.range.start, &bytes)?;
+                self.keep(known, (lack.object, *number), block);
                 Ok(())
             }
             Part::End(meta) => self.take_end(known, meta, lack.range.start, &bytes),
@@ -183,41 +177,43 @@ impl RunReader {
         if end.len() as u64 != meta.bytes() - at {
             return Err(cut(meta.id, at, end.len()));
         }
-        let footer = end.len().saturating_sub(FOOTER_BYTES as usize);
-        let footer = Footer::decode(meta.id, meta.bytes(), &end[footer..])?;
-        if footer.meta != *meta {
+        let map = match Map::decode(meta.id, meta.bytes(), end)? {
+            Step::Done(map) => Arc::new(map),
+            Step::Wants(range) => {
+                known.ends.push_back((meta.id, range.end - range.start));
+                return Ok(());
+            }
+        };
+        if map.meta != *meta {
             return Err(RunError::corrupt(meta.id, 0, "it is not the object that the run names"));
         }
-        let range = footer.map_range();
-        let Some(start) = range.start.checked_sub(at) else {
-            known.ends.push_back((meta.id, meta.bytes() - range.start));
-            return Ok(());
-        };
-        let map = Arc::new(footer.decode_map(&end[start as usize..(range.end - at) as usize])?);
         self.maps.insert(meta.id, Arc::clone(&map));
         known.maps.push_back(Arc::clone(&map));
-        for (number, block) in map.blocks.iter().enumerate().filter(|(_, block)| block.at >= at) {
-            let block = block.range().start - at..block.range().end - at;
+        // Of an index that was not read as a whole only some blocks at its end happen to be here: they are not worth opening.
+        let is_whole = map.block_range(0).start >= at;
+        for number in (0..map.blocks()).filter(|_| is_whole) {
+            let range = map.block_range(number);
+            let stored = Bytes::copy_from_slice(&end[(range.start - at) as usize..(range.end - at) as usize]);
             // A damaged block is told to those that look into it: they do not find it here.
-            if let Some(entries) = block::check(&end[block.start as usize..block.end as usize]) {
-                self.keep(known, (meta.id, number as u32), Bytes::copy_from_slice(entries));
+            if let Ok(block) = map.open_block(number, &stored) {
+                self.keep(known, (meta.id, number as u32), block);
             }
         }
         Ok(())
     }
 
-    fn keep(&self, known: &mut Known, block: BlockId, entries: Bytes) {
-        self.blocks.insert(block, entries.clone());
+    fn keep(&self, known: &mut Known, id: BlockId, block: Block) {
+        self.blocks.insert(id, block.clone());
         if known.blocks.len() == KNOWN_BLOCKS {
             known.blocks.pop_front();
         }
-        known.blocks.push_back((block, entries));
+        known.blocks.push_back((id, block));
     }
 
     /// Lets go of what is cached of an object, when it was removed or found damaged.
     pub fn forget(&self, object: ObjectId) {
         if let Some((_, map)) = self.maps.remove(&object) {
-            for number in 0..map.blocks.len() as u32 {
+            for number in 0..map.blocks() as u32 {
                 self.blocks.remove(&(object, number));
             }
         }
@@ -245,10 +241,10 @@ impl RunReader {
         known: &mut Known,
         map: &Map,
         number: usize,
-    ) -> Result<Bytes, RunError> {
+    ) -> Result<Block, RunError> {
         loop {
             match self.block(known, map, number) {
-                Ok(entries) => return Ok(entries),
+                Ok(block) => return Ok(block),
                 Err(lack) => self.wait_for(storage, known, &lack)?,
             }
         }
@@ -271,49 +267,16 @@ impl RunReader {
         Err(Lack { object: meta.id, range, part: Part::End(*meta) })
     }
 
-    fn block(&self, known: &Known, map: &Map, number: usize) -> Result<Bytes, Lack> {
+    fn block(&self, known: &Known, map: &Map, number: usize) -> Result<Block, Lack> {
         let id = (map.meta.id, number as u32);
-        if let Some(entries) = self.blocks.get(&id) {
-            return Ok(entries);
+        if let Some(block) = self.blocks.get(&id) {
+            return Ok(block);
         }
         match known.blocks.iter().find(|(known, _)| *known == id) {
-            Some((_, entries)) => Ok(entries.clone()),
-            None => Err(Lack { object: id.0, range: map.blocks[number].range(), part: Part::Block(id.1) }),
+            Some((_, block)) => Ok(block.clone()),
+            None => Err(Lack { object: id.0, range: map.block_range(number), part: Part::Block(id.1, map.form()) }),
         }
     }
-}
-
-/// How much of the object's end is read for its map: the whole index if that is short, else what the map takes at most. A map of another
-/// shape than expected costs a second read.
-fn end_bytes(meta: &ObjectMeta) -> u64 {
-    if meta.index_bytes <= WHOLE_INDEX_BYTES {
-        return meta.index_bytes.max(FOOTER_BYTES);
-    }
-    let sums = meta.data_bytes.div_ceil(PAGE_BYTES).saturating_mul(SUM_BYTES);
-    let fixed = FOOTER_BYTES.saturating_add(CRC_BYTES).saturating_add(sums).saturating_add(filter::bytes(meta.logs));
-    let blocks = meta.index_bytes.saturating_sub(fixed) / block::BYTES_MIN as u64 + 1;
-    fixed.saturating_add(blocks.saturating_mul(ADDRESS_BYTES)).min(meta.index_bytes)
-}
-
-fn find_in_block(
-    map: &Map,
-    number: usize,
-    entries: &Bytes,
-    log: LogId,
-    offset: Offset,
-) -> Result<Option<Entry>, RunError> {
-    let object = map.meta.id;
-    let damaged = |error: DecodeError| RunError::corrupt(object, map.blocks[number].at, error);
-    let mut entries = Entries::new(object, entries).map_err(damaged)?;
-    while let Some((head, lengths)) = entries.next_head().map_err(damaged)? {
-        if head.log > log {
-            break;
-        }
-        if head.log == log && head.end > offset {
-            return head.entry(lengths).map(Some).map_err(damaged);
-        }
-    }
-    Ok(None)
 }
 
 /// The pages around a range of an object's data: what must be read of it to check it.
@@ -327,8 +290,9 @@ pub struct Pages {
 
 impl Pages {
     pub fn around(map: &Arc<Map>, wanted: Range<u64>) -> Result<Self, RunError> {
-        if wanted.end > map.meta.data_bytes {
-            let what = format!("data {}..{} is outside of {} bytes", wanted.start, wanted.end, map.meta.data_bytes);
+        let data = map.data();
+        if wanted.start < data.start || wanted.end > data.end {
+            let what = format!("data {}..{} is outside of {}..{}", wanted.start, wanted.end, data.start, data.end);
             return Err(RunError::corrupt(map.meta.id, wanted.start, what));
         }
         let range = if wanted.is_empty() { wanted.clone() } else { map.pages(&wanted) };
@@ -366,13 +330,6 @@ fn cut(object: ObjectId, at: u64, got: usize) -> RunError {
     RunError::corrupt(object, at, format!("only {got} bytes were read"))
 }
 
-/// The entries' bytes of a block that starts at `at`, if its checksum is right.
-pub(super) fn checked(object: ObjectId, at: u64, block: &Bytes) -> Result<Bytes, RunError> {
-    let entries =
-        block::check(block).ok_or_else(|| RunError::corrupt(object, at, "the index block's checksum differs"))?;
-    Ok(block.slice(..entries.len()))
-}
-
 /// Looks up as [`RunReader::find`] does, and reads what that lacks. Waits.
 pub(crate) fn find_waiting(
     reader: &RunReader,
@@ -397,13 +354,4 @@ pub(crate) fn find_waiting(
 /// What an object says of itself. Waits.
 pub(crate) fn load_meta(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<ObjectMeta, RunError> {
     Ok(load_map(storage, object)?.meta)
-}
-
-/// Reads footer and map. Waits.
-pub(super) fn load_map(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<Map, RunError> {
-    let len = storage.len(object)?;
-    let footer = storage.read(object, len.saturating_sub(FOOTER_BYTES)..len).wait()?;
-    let footer = Footer::decode(object, len, &footer)?;
-    let map = storage.read(object, footer.map_range()).wait()?;
-    footer.decode_map(&map)
 }

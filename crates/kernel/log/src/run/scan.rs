@@ -1,11 +1,9 @@
 //! Reading objects and runs from front to back, in large pieces and with bounded memory. Nothing goes through the caches.
 
-use super::block::Entries;
 use super::error::RunError;
 use super::extent::{Content, Entry, Extent, Place};
-use super::footer::Map;
+use super::map::{Map, load_map};
 use super::meta::ObjectMeta;
-use super::read::{checked, load_map};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -41,15 +39,15 @@ impl ObjectScan {
         let map = load_map(storage, object)?;
         Ok(Self {
             storage: Arc::clone(storage),
-            map,
             block: 0,
             piece: Bytes::new(),
             piece_at: 0,
             entries: Vec::new(),
             last: (LogId::ZERO, Offset::ZERO),
-            data_at: 0,
+            data_at: map.data().start,
             data: VecDeque::new(),
             checked: 0,
+            map,
         })
     }
 
@@ -58,14 +56,10 @@ impl ObjectScan {
         &self.map.meta
     }
 
-    pub(super) fn map(&self) -> &Map {
-        &self.map
-    }
-
     /// The next entry in key order.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, RunError> {
         while self.entries.is_empty() {
-            if self.block == self.map.blocks.len() {
+            if self.block == self.map.blocks() {
                 return Ok(None);
             }
             self.load_block()?;
@@ -92,41 +86,45 @@ impl ObjectScan {
 
     fn load_block(&mut self) -> Result<(), RunError> {
         let object = self.map.meta.id;
-        let address = self.map.blocks[self.block];
-        let range = address.range();
+        let range = self.map.block_range(self.block);
         let piece_end = self.piece_at + self.piece.len() as u64;
         if range.end > piece_end {
-            let blocks = &self.map.blocks[self.block..];
-            let whole = blocks.iter().take_while(|block| block.range().end <= range.start + PIECE_BYTES).count();
-            let end = blocks[whole.max(1) - 1].range().end;
+            let ends = (self.block..self.map.blocks()).map(|block| self.map.block_range(block).end);
+            let end = ends.take_while(|end| *end <= range.start + PIECE_BYTES).last().unwrap_or(range.end);
             self.piece = self.storage.read(object, range.start..end).wait()?;
             self.piece_at = range.start;
         }
-        let block = self.piece.slice((range.start - self.piece_at) as usize..(range.end - self.piece_at) as usize);
+        let within = (range.start - self.piece_at) as usize..(range.end - self.piece_at) as usize;
+        if within.end > self.piece.len() {
+            return Err(RunError::corrupt(object, range.start, "a read was cut"));
+        }
+        let stored = self.piece.slice(within);
         let damaged = |error: DecodeError| RunError::corrupt(object, range.start, error);
         let wrong = |what: &str| RunError::corrupt(object, range.start, what);
-        let bytes = checked(object, range.start, &block)?;
-        let mut entries = Entries::new(object, &bytes).map_err(damaged)?;
-        if entries.data() != self.data_at {
+        let block = self.map.open_block(self.block, &stored)?;
+        let mut entries = block.entries(object).map_err(damaged)?;
+        if entries.data().is_some_and(|at| at != self.data_at) {
             return Err(wrong("the block names the wrong data"));
         }
         while let Some(entry) = entries.next_entry().map_err(damaged)? {
-            let key = (entry.log, entry.start);
-            if self.entries.is_empty() && key != address.first {
-                return Err(wrong("the block does not start with the key that the directory names"));
-            }
-            if key < self.last {
+            if (entry.log, entry.start) < self.last {
                 return Err(wrong("entries are out of order"));
+            }
+            if let Place::Data { at, .. } = entry.place {
+                if at != self.data_at {
+                    return Err(wrong("the block names the wrong data"));
+                }
+                self.data_at += entry.lengths.bytes();
             }
             self.last = (entry.log, entry.end());
             self.entries.push(entry);
         }
-        self.data_at = entries.data();
-        if self.data_at > self.map.meta.data_bytes {
+        if self.data_at > self.map.data().end {
             return Err(wrong("the block names data that is not there"));
         }
-        if self.entries.is_empty() {
-            return Err(wrong("the block is empty"));
+        let Some(first) = self.entries.first() else { return Err(wrong("the block is empty")) };
+        if !self.map.is_begun_by(self.block, (first.log, first.start)) || !self.map.is_ended_by(self.block, self.last) {
+            return Err(wrong("the block does not have the keys that the map names"));
         }
         self.entries.reverse();
         self.block += 1;
@@ -142,7 +140,7 @@ impl ObjectScan {
             None => self.map.pages(&range).start,
         };
         while next < range.end {
-            let end = (next + PIECE_BYTES).min(self.map.meta.data_bytes);
+            let end = (next + PIECE_BYTES).min(self.map.data().end);
             let piece = self.storage.read(self.map.meta.id, next..end).wait()?;
             self.data.push_back((next, piece));
             next = end;

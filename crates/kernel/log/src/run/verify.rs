@@ -1,64 +1,108 @@
 //! Reads every byte of an object and checks it: after writing, in the scrub, and for `thalweg check`.
 
+use super::codec::{self, Extents, Head};
+use super::earlier;
 use super::error::RunError;
 use super::extent::Place;
-use super::filter;
-use super::footer::PAGE_BYTES;
+use super::map::{Map, PAGE_BYTES, load_map};
 use super::meta::ObjectMeta;
 use super::scan::ObjectScan;
+use crate::lengths::Lengths;
 use std::sync::Arc;
-use thalweg_base::{LogId, ObjectId, Offset};
+use thalweg_base::{DecodeError, LogId, ObjectId};
+use thalweg_container::{Object, Scan, Source as _};
 use thalweg_storage::Storage;
 
 /// Data is read in pieces of this size: a multiple of the page.
 const PIECE_BYTES: u64 = 1 << 20;
 const _: () = assert!(PIECE_BYTES.is_multiple_of(PAGE_BYTES));
 
-/// Checks every checksum, the order of the entries, and that the counts of the footer are those of the content.
+/// Checks every checksum, the order of the entries, and that what the object says of all of them is so.
 pub fn verify(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<ObjectMeta, RunError> {
-    let mut scan = ObjectScan::open(storage, object)?;
-    let meta = *scan.meta();
-    let mut at = 0;
-    while at < meta.data_bytes {
-        let end = (at + PIECE_BYTES).min(meta.data_bytes);
-        scan.map().check_pages(at, &storage.read(object, at..end).wait()?)?;
+    let map = load_map(storage, object)?;
+    let data = map.data();
+    let mut at = data.start;
+    while at < data.end {
+        let end = (at + PIECE_BYTES).min(data.end);
+        map.check_pages(at, &storage.read(object, at..end).wait()?)?;
         at = end;
     }
-    let mut seen = ObjectMeta {
-        first: (LogId::ZERO, Offset::ZERO),
-        last: LogId::ZERO,
-        end: Offset::ZERO,
-        data_bytes: 0,
-        reference_bytes: 0,
-        entries: 0,
-        logs: 0,
-        messages: 0,
-        ..meta
-    };
-    let mut logs = Vec::new();
-    while let Some(entry) = scan.next_entry()? {
-        if seen.entries == 0 {
-            seen.first = (entry.log, entry.start);
+    let meta = map.meta;
+    let mut seen = Seen::new(&map);
+    match map.earlier() {
+        None => seen.container(storage, &meta)?,
+        Some(map) => {
+            let logs = seen.earlier(ObjectScan::open(storage, object)?)?;
+            if map.filter != earlier::filter_of(&logs) {
+                return Err(RunError::corrupt(object, meta.bytes(), "its filter is not that of its logs"));
+            }
         }
-        if logs.last() != Some(&entry.log) {
-            logs.push(entry.log);
+    }
+    if seen.meta == meta {
+        return Ok(meta);
+    }
+    let what = format!("it tells of {meta:?}, its entries of {:?}", seen.meta);
+    Err(RunError::corrupt(object, meta.bytes(), what))
+}
+
+/// What the entries that were met say of the object.
+struct Seen {
+    meta: ObjectMeta,
+    /// Where the data of the next entry that has any must stand.
+    data_at: u64,
+}
+
+impl Seen {
+    fn new(map: &Map) -> Self {
+        let ObjectMeta { id, index_bytes, .. } = map.meta;
+        Self { meta: ObjectMeta { id, index_bytes, ..ObjectMeta::default() }, data_at: map.data().start }
+    }
+
+    fn container(&mut self, storage: &Arc<dyn Storage>, meta: &ObjectMeta) -> Result<(), RunError> {
+        let mut scan = Scan::<Extents>::open(storage, Object::new(meta.id, meta.bytes()))?.thorough();
+        while scan.advance()? {
+            // The scan has looked at this entry by itself.
+            let damaged = |error| RunError::corrupt(meta.id, meta.bytes(), error);
+            let (head, mut lengths) = codec::head(meta.id, &scan.entry()).map_err(damaged)?;
+            let (_, messages) = Lengths::skip(&mut lengths).map_err(damaged)?;
+            self.see(&head, messages).map_err(damaged)?;
         }
-        match entry.place {
-            Place::Data { .. } => seen.data_bytes += entry.lengths.bytes(),
-            Place::Reference { .. } => seen.reference_bytes += entry.lengths.bytes(),
+        Ok(())
+    }
+
+    /// The logs, too.
+    fn earlier(&mut self, mut scan: ObjectScan) -> Result<Vec<LogId>, RunError> {
+        let (of, mut logs) = (*scan.meta(), Vec::new());
+        while let Some(entry) = scan.next_entry()? {
+            if logs.last() != Some(&entry.log) {
+                logs.push(entry.log);
+            }
+            let head = Head { log: entry.log, start: entry.start, end: entry.end(), place: entry.place };
+            let damaged = |error| RunError::corrupt(of.id, of.bytes(), error);
+            self.see(&head, entry.lengths.count()).map_err(damaged)?;
         }
-        seen.entries += 1;
-        seen.messages += entry.lengths.count();
-        seen.last = entry.log;
-        seen.end = entry.end();
+        Ok(logs)
     }
-    seen.logs = logs.len() as u64;
-    if seen != meta {
-        let what = format!("its footer tells of {meta:?}, its entries of {seen:?}");
-        return Err(RunError::corrupt(object, meta.bytes(), what));
+
+    fn see(&mut self, head: &Head, messages: u64) -> Result<(), DecodeError> {
+        let (meta, bytes) = (&mut self.meta, head.end.since(head.start));
+        if meta.entries == 0 {
+            meta.first = (head.log, head.start);
+        } else if (head.log, head.start) < (meta.last, meta.end) {
+            return Err(DecodeError::Range("order of entries"));
+        }
+        meta.logs += u64::from(meta.entries == 0 || meta.last != head.log);
+        match head.place {
+            Place::Data { at, .. } if at != self.data_at => return Err(DecodeError::Range("data of an entry")),
+            Place::Data { .. } => {
+                self.data_at += bytes;
+                meta.data_bytes += bytes;
+            }
+            Place::Reference { .. } => meta.reference_bytes = meta.reference_bytes.saturating_add(bytes),
+        }
+        meta.entries += 1;
+        meta.messages = meta.messages.saturating_add(messages);
+        (meta.last, meta.end) = (head.log, head.end);
+        Ok(())
     }
-    if filter::build(&logs) != scan.map().filter {
-        return Err(RunError::corrupt(object, meta.bytes(), "its filter is not that of its logs"));
-    }
-    Ok(meta)
 }

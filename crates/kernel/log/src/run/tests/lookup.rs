@@ -12,10 +12,13 @@ use thalweg_storage::{FileStorage, Storage};
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn every_position_is_found_with_its_bytes(batch in arrivals(), object_bytes in 1..4000u64) {
+    fn every_position_is_found_with_its_bytes(batch in arrivals(), object_bytes in 1..4000u64, is_earlier: bool) {
         let storage = memory();
         let extents = runs_of(&[batch]).remove(0);
-        let run = write(&storage, 1, object_bytes, &extents);
+        let run = match is_earlier && !extents.is_empty() {
+            true => vec![write_earlier(&storage, 1, &extents)],
+            false => write(&storage, 1, object_bytes, &extents),
+        };
         let model = Model::of(&extents);
         let reader = Waiting::new(&storage, 1 << 20);
         for log in 0..8u64 {
@@ -69,12 +72,16 @@ fn found(
     unreachable!()
 }
 
+type Write = fn(&Arc<dyn Storage>, u64, &[Extent]) -> ObjectMeta;
+
 #[test]
 fn a_lookup_in_a_cold_object_takes_two_reads_and_in_a_small_one_a_single_one() {
     let storage = memory();
-    for (logs, reads) in [(12_000, 2), (30, 1)] {
+    let forms =
+        [(12_000, 2, write_one as Write), (30, 1, write_one), (14_000, 2, write_earlier), (31, 1, write_earlier)];
+    for (logs, reads, write) in forms {
         let extents: Vec<_> = (0..logs).map(|log| bytes_extent(log, 0, &[20])).collect();
-        let run = write(&storage, logs, 64 << 20, &extents);
+        let run = [write(&storage, logs, &extents)];
         for cache_bytes in [1 << 20, 0] {
             let reader = RunReader::new(cache_bytes);
             let mut known = Known::default();
@@ -149,12 +156,14 @@ fn a_log_over_many_blocks_is_found_across_their_edges() {
     let extents: Vec<_> = (0..400u64)
         .map(|n| bytes_extent(7, n * 1000, &(0..100).map(|i| 1 + (i + n as u32) % 9).collect::<Vec<_>>()))
         .collect();
-    let run = write(&storage, 1, 64 << 20, &extents);
-    let reader = Waiting::new(&storage, 1 << 20);
-    for extent in &extents {
-        for at in [extent.end().0, extent.end().0 + 1, extent.start.0 + 999] {
-            let found = reader.find(&run[0], 7, at).unwrap();
-            assert_eq!(found.map(|hit| hit.entry.start.0), (at < 399_000).then_some(extent.start.0 + 1000), "{at}");
+    for (id, write) in [(1, write_one as Write), (2, write_earlier)] {
+        let meta = write(&storage, id, &extents);
+        let reader = Waiting::new(&storage, 1 << 20);
+        for extent in &extents {
+            for at in [extent.end().0, extent.end().0 + 1, extent.start.0 + 999] {
+                let found = reader.find(&meta, 7, at).unwrap();
+                assert_eq!(found.map(|hit| hit.entry.start.0), (at < 399_000).then_some(extent.start.0 + 1000), "{at}");
+            }
         }
     }
 }

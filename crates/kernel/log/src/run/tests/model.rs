@@ -143,6 +143,19 @@ pub(super) fn write(
     out.finish().unwrap()
 }
 
+/// One object.
+pub(super) fn write_one(storage: &Arc<dyn Storage>, id: u64, extents: &[Extent]) -> ObjectMeta {
+    write(storage, id, 64 << 20, extents).remove(0)
+}
+
+/// One object as versions before containers wrote it.
+pub(super) fn write_earlier(storage: &Arc<dyn Storage>, id: u64, extents: &[Extent]) -> ObjectMeta {
+    let mut writer = storage.create(ObjectId(id)).unwrap();
+    writer.write(&super::super::earlier::write(ObjectId(id), extents)).unwrap();
+    writer.finish().unwrap();
+    load_meta(storage, ObjectId(id)).unwrap()
+}
+
 pub(super) fn read(storage: &Arc<dyn Storage>, run: &[ObjectMeta]) -> Vec<Extent> {
     let mut scan = RunScan::new(storage, run);
     std::iter::from_fn(|| scan.next_extent().unwrap()).collect()

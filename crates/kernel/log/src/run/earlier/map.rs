@@ -1,42 +1,45 @@
 //! The end of an object: the map (block directory, page sums, filter) and the fixed footer that says where everything is.
 
-use super::error::RunError;
 use super::filter;
-use super::meta::ObjectMeta;
+use crate::run::error::RunError;
+use crate::run::inspect::Key;
+use crate::run::meta::ObjectMeta;
+use bytes::Bytes;
 use std::ops::Range;
-use thalweg_base::{Decoder, Encoder, LogId, ObjectId, Offset, crc};
+use thalweg_base::{Decoder, LogId, ObjectId, Offset, crc};
+use thalweg_container::Step;
 
 pub(super) const MAGIC: [u8; 8] = *b"THWGRUNS";
 pub(super) const FORMAT: u32 = 1;
-pub(super) const FOOTER_BYTES: u64 = 124;
-pub(crate) const PAGE_BYTES: u64 = 16 << 10;
+pub(in crate::run) const FOOTER_BYTES: u64 = 124;
+pub(in crate::run) const PAGE_BYTES: u64 = 16 << 10;
 pub(super) const CRC_BYTES: u64 = 4;
 pub(super) const ADDRESS_BYTES: u64 = 28;
 pub(super) const SUM_BYTES: u64 = 4;
 
 /// Where one index block stands, and the key of its first entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Address {
-    pub(super) first: (LogId, Offset),
+pub(in crate::run) struct Address {
+    pub(in crate::run) first: (LogId, Offset),
     pub(super) at: u64,
     /// With its checksum.
     pub(super) len: u32,
 }
 
 impl Address {
-    pub(super) fn range(&self) -> Range<u64> {
+    pub(in crate::run) fn range(&self) -> Range<u64> {
         self.at..self.at + u64::from(self.len)
     }
 }
 
 /// What is needed to find anything in an object.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Map {
-    pub(super) meta: ObjectMeta,
-    pub(super) blocks: Vec<Address>,
+pub(in crate::run) struct Map {
+    pub(in crate::run) meta: ObjectMeta,
+    pub(in crate::run) blocks: Vec<Address>,
     /// The CRC32C of each page of data.
     pub(super) sums: Vec<u32>,
-    pub(super) filter: Vec<u8>,
+    pub(in crate::run) filter: Vec<u8>,
 }
 
 /// The fixed footer.
@@ -48,30 +51,6 @@ pub(super) struct Footer {
 }
 
 impl Footer {
-    fn encode(&self, out: &mut Vec<u8>) {
-        let start = out.len();
-        let meta = &self.meta;
-        out.extend_from_slice(&MAGIC);
-        out.put_u32(FORMAT);
-        out.put_u32(0);
-        out.put_u64(meta.id.0);
-        out.put_u64(meta.data_bytes);
-        out.put_u64(meta.index_bytes);
-        out.put_u32(self.blocks);
-        out.put_u32(PAGE_BYTES as u32);
-        out.put_u64(self.filter_bytes);
-        out.put_u64(meta.entries);
-        out.put_u64(meta.logs);
-        out.put_u64(meta.messages);
-        out.put_u64(meta.reference_bytes);
-        out.put_u64(meta.first.0.0);
-        out.put_u64(meta.first.1.0);
-        out.put_u64(meta.last.0);
-        out.put_u64(meta.end.0);
-        let sum = crc(&out[start..]);
-        out.put_u32(sum);
-    }
-
     /// `len` is the object's length, of which `footer` is the end.
     pub(super) fn decode(object: ObjectId, len: u64, footer: &[u8]) -> Result<Self, RunError> {
         let at = len.saturating_sub(FOOTER_BYTES);
@@ -175,51 +154,53 @@ impl Footer {
 }
 
 impl Map {
-    #[must_use]
-    pub fn object(&self) -> ObjectId {
-        self.meta.id
+    /// Takes it from the last bytes of an object of `len` bytes, a footer at least; or says which end it wants.
+    pub(in crate::run) fn decode(object: ObjectId, len: u64, end: &Bytes) -> Result<Step<Self>, RunError> {
+        let footer = end.len().saturating_sub(FOOTER_BYTES as usize);
+        let footer = Footer::decode(object, len, &end[footer..])?;
+        let range = footer.map_range();
+        let at = len - end.len() as u64;
+        let Some(start) = range.start.checked_sub(at) else { return Ok(Step::Wants(range.start..len)) };
+        footer.decode_map(&end[start as usize..(range.end - at) as usize]).map(Step::Done)
     }
 
-    /// The map and the footer as bytes. Sets the number of index bytes: `blocks_bytes` and what it writes.
-    pub(super) fn encode(&mut self, blocks_bytes: u64) -> Vec<u8> {
-        let mut out = Vec::new();
-        for block in &self.blocks {
-            out.put_u64(block.first.0.0);
-            out.put_u64(block.first.1.0);
-            out.put_u64(block.at);
-            out.put_u32(block.len);
-        }
-        for sum in &self.sums {
-            out.put_u32(*sum);
-        }
-        out.extend_from_slice(&self.filter);
-        let sum = crc(&out);
-        out.put_u32(sum);
-        self.meta.index_bytes = blocks_bytes + out.len() as u64 + FOOTER_BYTES;
-        let footer =
-            Footer { meta: self.meta, blocks: self.blocks.len() as u32, filter_bytes: self.filter.len() as u64 };
-        footer.encode(&mut out);
-        out
-    }
-
-    pub(super) fn may_hold(&self, log: LogId) -> bool {
+    pub(in crate::run) fn may_hold(&self, log: LogId) -> bool {
         filter::may_hold(&self.filter, log)
     }
 
     /// The block that holds the last entry at or before a key.
-    pub(super) fn block_of(&self, key: (LogId, Offset)) -> usize {
+    pub(in crate::run) fn block_of(&self, key: (LogId, Offset)) -> usize {
         self.blocks.partition_point(|block| block.first <= key).saturating_sub(1)
     }
 
+    /// The blocks, one after the other, in which the entry that covers `offset` of `log` is, or else the next one of that log: the first
+    /// entry of a later block may be that.
+    pub(in crate::run) fn blocks_from(&self, log: LogId, offset: Offset) -> Range<usize> {
+        let start = self.block_of((log, offset));
+        let end = self.blocks.partition_point(|block| block.first.0 <= log);
+        start..end.max(start + 1).min(self.blocks.len())
+    }
+
+    /// The blocks that may have entries of these positions of a log.
+    pub(in crate::run) fn blocks_of(&self, log: LogId, span: &Range<Offset>) -> Range<usize> {
+        let last = Offset(span.end.0.saturating_sub(1)).max(span.start);
+        self.block_of((log, span.start))..(self.block_of((log, last)) + 1).min(self.blocks.len())
+    }
+
+    pub(in crate::run) fn keys_of_block(&self, number: usize) -> Range<Key> {
+        let end = self.blocks.get(number + 1).map_or((self.meta.last, self.meta.end), |next| next.first);
+        self.blocks.get(number).map_or(self.meta.first, |block| block.first)..end
+    }
+
     /// The whole pages around a range of data.
-    pub(super) fn pages(&self, range: &Range<u64>) -> Range<u64> {
+    pub(in crate::run) fn pages(&self, range: &Range<u64>) -> Range<u64> {
         let start = range.start / PAGE_BYTES * PAGE_BYTES;
         let end = (range.end.div_ceil(PAGE_BYTES) * PAGE_BYTES).min(self.meta.data_bytes);
         start..end
     }
 
     /// Checks whole pages of data that start at `at`.
-    pub(super) fn check_pages(&self, at: u64, pages: &[u8]) -> Result<(), RunError> {
+    pub(in crate::run) fn check_pages(&self, at: u64, pages: &[u8]) -> Result<(), RunError> {
         let first = at / PAGE_BYTES;
         for (n, page) in pages.chunks(PAGE_BYTES as usize).enumerate() {
             let number = first + n as u64;
@@ -232,7 +213,7 @@ impl Map {
     }
 
     /// An approximation of the memory that it takes, for the cache.
-    pub(super) fn weight(&self) -> u64 {
+    pub(in crate::run) fn weight(&self) -> u64 {
         (self.blocks.len() * size_of::<Address>() + self.sums.len() * 4 + self.filter.len() + 256) as u64
     }
 }

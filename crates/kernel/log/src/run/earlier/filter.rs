@@ -9,12 +9,12 @@ const BITS_PER_LOG: u64 = 10;
 const PROBES: u64 = 6;
 
 /// How long the filter of so many logs is.
-pub(super) fn bytes(logs: u64) -> u64 {
+fn bytes(logs: u64) -> u64 {
     logs.saturating_mul(BITS_PER_LOG).div_ceil(64) * 8
 }
 
 /// The filter's bytes for these logs.
-pub(super) fn build(logs: &[LogId]) -> Vec<u8> {
+pub(in crate::run) fn build(logs: &[LogId]) -> Vec<u8> {
     let bytes = bytes(logs.len() as u64);
     let mut filter = vec![0u8; bytes as usize];
     for log in logs {
