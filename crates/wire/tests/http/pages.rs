@@ -65,3 +65,30 @@ fn bodies_from_shared_pages_are_whole_for_fast_and_slow_clients_and_after_their_
     drop(server);
     assert_eq!(pages.bytes(), 0, "the last slice of them is gone");
 }
+
+#[test]
+fn clients_that_go_away_within_a_body_from_shared_pages_harm_nobody_and_keep_nothing() {
+    let pages = SharedPages::new(16 << 20);
+    let whole = bytes(LARGE, 1);
+    let service = Arc::new(Given(Mutex::new(vec![pages.hold(whole.clone())])));
+    let config = ServerConfig {
+        reactors: 1,
+        tls: crate::IDENTITY.map(|identity| identity().server()),
+        pages: pages.clone(),
+        ..ServerConfig::default()
+    };
+    let server = Server::start(config, Arc::<Given>::clone(&service), Arc::<Gate>::default()).unwrap();
+    for n in 0..20 {
+        let mut client = Client::new(&server);
+        client.send(get("/").repeat(3));
+        if n % 2 == 0 {
+            assert!(client.more());
+        }
+    }
+    let mut client = Client::new(&server);
+    assert!(client.get("/").body == whole);
+    assert_eq!(client.get("/drop").body, b"");
+    drop(client);
+    drop(server);
+    assert_eq!(pages.bytes(), 0);
+}
