@@ -105,6 +105,36 @@ fn the_object_of_another_index_is_refused() {
 }
 
 #[test]
+fn entries_that_say_other_things_than_their_object_are_refused() {
+    use super::super::codec::{self, Extents};
+    use thalweg_base::{LogId, Offset};
+    use thalweg_container::{Builder, Entry as Stored, Kind, Options};
+    let checked = |second: (u64, u8), note: [u8; 4]| {
+        let storage = memory();
+        let options = Options { has_content: true, has_one_partition: true, ..Options::default() };
+        let mut out = Builder::<Extents>::new(ObjectId(1), storage.create(ObjectId(1)).unwrap(), options).unwrap();
+        out.content(b"helloabcd").unwrap();
+        out.set_note(note.to_vec().into()).unwrap();
+        for (end, at, length) in [(21, 0, 5), (second.0, second.1, 4)] {
+            let (key, value) = (codec::key(LogId(3), Offset(end)), [at + 1, 1, length << 1]);
+            out.push(&Stored { key: &key, kind: Kind::Value, value: &value }).unwrap();
+        }
+        out.finish().unwrap();
+        verify(&storage, ObjectId(1)).map_err(|error| error.to_string())
+    };
+    // From 16 on, no references, one log, two messages.
+    let right = [16, 0, 1, 2];
+    assert!(checked((25, 5), right).is_ok());
+    assert!(checked((25, 0), right).unwrap_err().contains("data of an entry"));
+    assert!(checked((24, 5), right).unwrap_err().contains("order of entries"));
+    for n in 0..4 {
+        let mut wrong = right;
+        wrong[n] += 1;
+        assert!(checked((25, 5), wrong).unwrap_err().contains("it tells of"), "number {n} of the note");
+    }
+}
+
+#[test]
 fn damaged_data_stops_a_merge() {
     for ((bytes, meta), page) in samples().into_iter().zip([28 + 16384, 16384]) {
         let mut damaged = bytes.to_vec();
