@@ -106,7 +106,7 @@ impl Gathered {
         let is_wanted = match &kept {
             // While the log grows, its chunk is kept anew each time it has grown by a part.
             Some(kept) => len > kept.len() / GROWTH,
-            None => len >= self.bytes_min && self.asked_before(want, rest.end, len),
+            None => len >= self.bytes_min && self.asked_before(want, len),
         };
         let mut chunk = match is_wanted {
             true => rest,
@@ -133,9 +133,9 @@ impl Gathered {
         chunk
     }
 
-    /// Whether the same chunk was noted lately: what was noted since would not have pushed it out, had it been kept.
-    pub(crate) fn asked_before(&self, want: ReadFrom, end: Offset, len: usize) -> bool {
-        let tag = self.hasher.hash_one((want.log, want.from, end)) | 1;
+    /// Notes a question. Whether the same was noted lately: what was noted since would not have pushed its chunk out, had it been kept.
+    pub(crate) fn asked_before(&self, want: ReadFrom, len: usize) -> bool {
+        let tag = self.hasher.hash_one((want.log, want.from)) | 1;
         let now = self.noted.fetch_add(len as u64, Ordering::Relaxed);
         let asked = &self.asked[tag as usize / 2 % ASKED];
         let (before, at) = (asked.tag.swap(tag, Ordering::Relaxed), asked.at.swap(now, Ordering::Relaxed));

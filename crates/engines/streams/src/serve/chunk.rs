@@ -143,6 +143,8 @@ impl Engine {
     pub(super) fn read_elsewhere(&self, want: ReadFrom, kind: Kind) -> Option<Reading> {
         let target = self.logs.chunk_target(want.from);
         if let Some(reading) = self.flights.join(want, target) {
+            // So that the read keeps it in one piece right away.
+            self.logs.is_asked_again(want);
             return Some(reading);
         }
         // Before others may join: a read that the pool refuses is refused to the request that wanted it, and nobody waits for it.

@@ -174,7 +174,7 @@ impl<A: Attachment> Logs<A> {
     /// Notes that the chunk is asked for; whether it was lately, so that it is worth keeping.
     pub fn is_asked_again(&self, from: ReadFrom) -> bool {
         let bytes = from.upto.since(from.from).min(self.options.chunk_bytes);
-        self.gathered.asked_before(from, Offset(u64::MAX), bytes as usize)
+        self.gathered.asked_before(from, bytes as usize)
     }
 
     /// Reads a chunk if no device has to be waited for; else `None`: then take the steps of a [`ChunkRead`] on an I/O thread.
@@ -190,7 +190,8 @@ impl<A: Attachment> Logs<A> {
     /// A chunk that several readers get at once, in one piece; later readers find it by [`Logs::recall`].
     #[must_use]
     pub fn share(&self, from: ReadFrom, chunk: Chunk) -> Chunk {
-        self.gathered.keep(from, chunk)
+        // The read itself may have kept it.
+        self.gathered.get(from).unwrap_or_else(|| self.gathered.keep(from, chunk))
     }
 
     /// Every chunk that is kept for several readers goes through `prepare`, which returns the same bytes: in a form that costs less to
