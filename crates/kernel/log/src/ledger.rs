@@ -111,6 +111,15 @@ struct MovedLog {
     change: LiveChange,
 }
 
+/// What a pass has made its numbers from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NumbersFrom {
+    /// The whole index of each object.
+    Indexes,
+    /// The number before, and what moved logs have changed.
+    Differences,
+}
+
 /// What a pass has found of objects; `None` of those that cannot be counted.
 type Found = HashMap<ObjectId, Option<u64>>;
 
@@ -164,7 +173,7 @@ impl<A: Attachment> Logs<A> {
                 break counting;
             }
         };
-        self.note_counted(&counting, found, now)?;
+        self.note_counted(&counting, found, NumbersFrom::Differences, now)?;
         for MovedLog { after, change } in moved {
             let mut shard = self.shards[shard_of_log(change.log)].lock();
             let now = shard.head(change.log);
@@ -244,7 +253,7 @@ impl<A: Attachment> Logs<A> {
         }
         self.at(Moment::Looked);
         self.deaths_are_durable()?;
-        self.note_counted(&self.ledger.count(), found, now)?;
+        self.note_counted(&self.ledger.count(), found, NumbersFrom::Indexes, now)?;
         // The device may give them back later.
         self.ledger.lock().doubted.extend(damaged);
         Ok(is_sure)
@@ -271,7 +280,13 @@ impl<A: Attachment> Logs<A> {
 
     /// Writes down what was found. The root is told of objects in which something has died for the first time, and of those that are all
     /// live again.
-    fn note_counted(&self, _: &Counting<'_>, found: Found, now: Millis) -> Result<(), ManifestError> {
+    fn note_counted(
+        &self,
+        _: &Counting<'_>,
+        found: Found,
+        from: NumbersFrom,
+        now: Millis,
+    ) -> Result<(), ManifestError> {
         let noted = self.to_note(&found, now);
         if !noted.is_empty() {
             self.sealed.edit(Vec::new(), |root: &mut Root| {
@@ -284,7 +299,10 @@ impl<A: Attachment> Logs<A> {
         }
         let mut kept = self.ledger.lock();
         for (id, live) in found {
-            kept.forget(id);
+            // What is doubted stays so while only differences are added: to a wrong number they give another.
+            if from == NumbersFrom::Indexes || live.is_none() {
+                kept.forget(id);
+            }
             kept.live.extend(live.map(|live| (id, live)));
         }
         Ok(())

@@ -236,12 +236,47 @@ fn lists(unit: &Unit) -> Vec<thalweg_base::ObjectId> {
 }
 
 fn rot(unit: &Unit, list: thalweg_base::ObjectId) {
-    let mut bytes = unit.storage.read(list, 0..unit.storage.len(list).unwrap()).wait().unwrap().to_vec();
-    bytes[20] ^= 1;
-    unit.storage.remove(list).unwrap();
-    let mut writer = unit.storage.create(list).unwrap();
+    flip(unit, list, |_| 20);
+}
+
+/// Flips a bit of the byte at a place of so many.
+fn flip(unit: &Unit, object: thalweg_base::ObjectId, at: impl FnOnce(usize) -> usize) {
+    let mut bytes = unit.storage.read(object, 0..unit.storage.len(object).unwrap()).wait().unwrap().to_vec();
+    let at = at(bytes.len());
+    bytes[at] ^= 1;
+    unit.storage.remove(object).unwrap();
+    let mut writer = unit.storage.create(object).unwrap();
     writer.write(&bytes).unwrap();
     writer.finish().unwrap();
+}
+
+#[test]
+fn a_number_that_was_guessed_for_want_of_an_index_is_made_good_when_the_index_is_back() {
+    let unit = Unit::new(ScriptedJournal::eager(), options());
+    let logs = unit.open();
+    let (log, other) = (create(&logs, "a"), create(&logs, "b"));
+    (0..100).for_each(|_| append(&logs, log, &[1; 100]));
+    append(&logs, other, &[2; 100]);
+    settle(&logs);
+    logs.reclaim(Millis(1)).unwrap();
+    // The root is told of the first death alone.
+    for start in [100, 2_000] {
+        trim(&logs, log, start);
+        logs.reclaim(Millis(2)).unwrap();
+    }
+    settle(&logs);
+    drop(logs);
+    let object =
+        unit.storage.list().unwrap().into_iter().max_by_key(|object| unit.storage.len(*object).unwrap()).unwrap();
+    let in_the_footer = |len: usize| len - 10;
+    flip(&unit, object, in_the_footer);
+    let logs = unit.open();
+    logs.reclaim(Millis(3)).unwrap();
+    flip(&unit, object, in_the_footer);
+    trim(&logs, log, 3_000);
+    logs.reclaim(Millis(4)).unwrap();
+    is_counted(&logs);
+    assert_eq!(logs.stats().live_bytes, 7_100);
 }
 
 #[test]
