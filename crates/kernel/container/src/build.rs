@@ -86,7 +86,7 @@ impl<C: Codec> Builder<C> {
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<(), ContainerError> {
         let stats = &mut self.root.stats;
         if stats.entries() > 0 && entry.key <= self.block.last() {
-            return Err(ContainerError::Order { len: entry.key.len() });
+            return Err(ContainerError::order(self.block.last(), entry.key));
         }
         within("a key", entry.key.len(), KEY_BYTES_MAX)?;
         within("a value", entry.value.len(), VALUE_BYTES_MAX)?;

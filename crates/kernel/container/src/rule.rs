@@ -66,7 +66,10 @@ impl<F: FnMut(&Entry<'_>, &mut Vec<u8>, &mut Vec<u8>) -> Result<(), DecodeError>
         let before = std::mem::take(&mut self.end);
         self.start.clear();
         (self.span)(entry, &mut self.start, &mut self.end).map_err(ContainerError::Key)?;
-        if self.start < before || self.end < self.start { Err(ContainerError::Overlap) } else { Ok(true) }
+        if self.start < before || self.end < self.start {
+            return Err(ContainerError::overlap(&before, &self.start, &self.end));
+        }
+        Ok(true)
     }
 }
 

@@ -235,10 +235,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
                     None => (Offset::ZERO, Box::default()),
                 };
                 plan.durability = plan.durability.max(self.of_create(name, note, *origin, reached)?);
-                if let Some(Append::Reference { source, .. }) = append {
-                    let kind = self.must(*source)?.frame_durability(unsaid, reached);
-                    plan.durability = plan.durability.max(kind);
-                }
+                self.plan_reference(append.as_ref(), plan, reached)?;
                 let tail = lineage.last().map_or(Offset::ZERO, |a| a.upto);
                 let log = self.logs.new_id(shard_of_name(name))?;
                 plan.builder.create(log, name, start, &lineage, note, append.as_ref().map(|a| (tail, a)));
@@ -252,13 +249,9 @@ impl<'a, A: Attachment> Guard<'a, A> {
                 let (kind, tail) = (found.frame_durability(unsaid, reached), found.tail);
                 plan.durability = plan.durability.max(kind);
                 // An operation before this one may append to the same log.
-                let before: u64 = plan.steps.iter().map(|step| step.appended_to(*log)).sum();
-                let start = tail.plus(before);
+                let start = tail.plus(plan.appended_to(*log));
                 plan.builder.write(*log, note, append.as_ref().map(|a| (start, a)));
-                if let Some(Append::Reference { source, .. }) = append {
-                    let kind = self.must(*source)?.frame_durability(unsaid, reached);
-                    plan.durability = plan.durability.max(kind);
-                }
+                self.plan_reference(append.as_ref(), plan, reached)?;
                 let bytes = append.as_ref().map_or(0, |a| a.lengths().bytes());
                 plan.steps.push(Step::Write { log: *log, bytes });
             }
@@ -285,6 +278,26 @@ impl<'a, A: Attachment> Guard<'a, A> {
                 plan.steps.push(Step::Other);
             }
         }
+        Ok(())
+    }
+
+    /// Checks that what an append refers to is there: content of its source from its start to its tail, with what operations before
+    /// this one append. A frame that refers to a log is as durable as a frame of that log.
+    fn plan_reference(
+        &mut self,
+        append: Option<&Append<'_>>,
+        plan: &mut Plan<'_>,
+        reached: Reached,
+    ) -> Result<(), CommitError> {
+        let Some(Append::Reference { source, from, lengths }) = append else { return Ok(()) };
+        let unsaid = self.logs.options.durability;
+        let found = self.must(*source)?;
+        let (kind, start) = (found.frame_durability(unsaid, reached), found.start);
+        let tail = found.tail.plus(plan.appended_to(*source));
+        if *from < start || from.0.checked_add(lengths.bytes()).is_none_or(|end| end > tail.0) {
+            return Err(CommitError::Range { log: *source, offset: *from, start, tail });
+        }
+        plan.durability = plan.durability.max(kind);
         Ok(())
     }
 
@@ -458,6 +471,13 @@ struct Plan<'a> {
     steps: Vec<Step>,
     /// What the frame must be, as far as its operations were looked at.
     durability: Durability,
+}
+
+impl Plan<'_> {
+    /// The bytes that the operations so far append to `log`.
+    fn appended_to(&self, log: LogId) -> u64 {
+        self.steps.iter().map(|step| step.appended_to(log)).sum()
+    }
 }
 
 /// A frame that the journal has accepted.

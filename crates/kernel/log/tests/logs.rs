@@ -215,11 +215,17 @@ fn a_log_may_begin_with_a_reference_but_not_to_nothing() {
     let bodies = create(&logs, "bodies");
     append(&logs, bodies, b"zero;one;");
     let lengths = Lengths::one(4);
-    let begin = |source| {
-        let append = Some(Append::Reference { source, from: Offset(5), lengths: &lengths });
+    let begin_at = |source, from| {
+        let append = Some(Append::Reference { source, from: Offset(from), lengths: &lengths });
         let ops = [Op::Create { name: "x", note: b"", origin: None, append }];
         logs.lock_logs(&[source], &["x"]).commit(Class::User, &ops)
     };
+    let begin = |source| begin_at(source, 5);
+    for outside in [6, 9, u64::MAX] {
+        let refused = begin_at(bodies, outside).unwrap_err();
+        let (start, tail) = (Offset::ZERO, Offset(9));
+        assert_eq!(refused, CommitError::Range { log: bodies, offset: Offset(outside), start, tail });
+    }
     assert_eq!(begin(LogId(bodies.0 + 64_000)).unwrap_err(), CommitError::Missing(LogId(bodies.0 + 64_000)));
     let x = begin(bodies).unwrap().created.unwrap();
     assert_eq!(read(&logs, x), b"one;");

@@ -23,7 +23,7 @@ pub trait Replay {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReplayError {
     #[error(
-        "{}: the journal frame at {at} stands above nothing. Restore a backup into a new folder",
+        "{}: the journal holds a frame at {at}, and nothing says what came before it. Restore a backup into a new folder",
         crate::OpenError::ROOT_IS_MISSING
     )]
     RootMissing { at: Lsn },

@@ -141,7 +141,8 @@ fn keys_out_of_order_and_over_their_bound_are_refused() {
     let entry = |key| Entry { key, kind: Kind::Value, value: b"" };
     out.push(&entry(b"b")).unwrap();
     for key in [&b"b"[..], b"a", b""] {
-        assert_eq!(out.push(&entry(key)), Err(ContainerError::Order { len: key.len() }));
+        let (before, key_said) = ("b".to_string(), key.escape_ascii().to_string());
+        assert_eq!(out.push(&entry(key)), Err(ContainerError::Order { before, key: key_said }));
     }
     let long = vec![b'c'; thalweg_container::KEY_BYTES_MAX + 1];
     assert!(matches!(out.push(&entry(&long)), Err(ContainerError::TooLarge { .. })));

@@ -122,7 +122,7 @@ fn records_out_of_order_are_refused() {
     let mut out = builder(&storage, 1);
     out.push(LogId(5), None).unwrap();
     for log in [LogId(5), LogId(4)] {
-        assert_eq!(out.push(log, Some(b"x")), Err(DirectoryError::Order { len: 8 }));
+        assert!(matches!(out.push(log, Some(b"x")), Err(DirectoryError::Order { .. })));
     }
 }
 
