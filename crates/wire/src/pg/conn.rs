@@ -119,6 +119,11 @@ impl Conn {
         self.link.is_broken()
     }
 
+    /// Whether the server has sent something between two queries, or closed the connection: it may have ended the session. Never waits.
+    pub fn has_unread(&self) -> bool {
+        self.link.has_unread()
+    }
+
     /// What another thread needs to interrupt a query of this session. `None`: the server gave no key.
     pub fn cancel_token(&self) -> Option<CancelToken> {
         let (process, secret) = self.key?;

@@ -76,6 +76,12 @@ impl Link {
         self.broken.load(Ordering::Acquire)
     }
 
+    /// Whether the socket holds bytes that nobody has read, or the end of the stream, or an error. Never waits.
+    pub(super) fn has_unread(&self) -> bool {
+        let read = recv(&self.socket, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        !matches!(read, Err(Errno::AGAIN | Errno::INTR))
+    }
+
     /// Nothing is sent or expected any more.
     pub(super) fn break_off(&self) {
         self.broken.store(true, Ordering::Release);

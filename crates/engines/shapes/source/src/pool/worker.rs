@@ -6,7 +6,8 @@ use crate::session::Session;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The idle time after which a connection may be lost: it is tried before a job gets it.
+/// The idle time after which a connection may be lost without a word: it is tried before a job gets it. A connection that the server has
+/// closed is noticed at once.
 const DOUBT_AFTER: Duration = Duration::from_millis(500);
 /// The lifetime of a connection: its server process caches every table that it has seen, and a new one begins small.
 const LIFETIME: Duration = Duration::from_secs(30 * 60);
@@ -95,7 +96,8 @@ fn leave(state: &mut State) -> Option<Queued> {
 }
 
 fn is_good(held: &mut Held) -> bool {
-    held.session.is_usable() && (held.session.clock.since(held.used) < DOUBT_AFTER || held.session.is_alive())
+    let is_doubtful = |held: &Held| held.session.has_unread() || held.session.clock.since(held.used) >= DOUBT_AFTER;
+    held.session.is_usable() && (!is_doubtful(held) || held.session.is_alive())
 }
 
 /// Runs a job. Whether the connection can be used again.

@@ -101,6 +101,11 @@ impl Session {
             && self.conn.transaction_status() == TransactionStatus::Idle
     }
 
+    /// Whether the server sent something unasked, as it does when it ends the session.
+    pub(super) fn has_unread(&self) -> bool {
+        self.conn.has_unread()
+    }
+
     /// Whether the server answers.
     pub(super) fn is_alive(&mut self) -> bool {
         self.conn.simple("").is_ok()

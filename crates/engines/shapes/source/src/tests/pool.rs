@@ -204,10 +204,19 @@ fn a_connection_that_was_left_in_a_bad_state_is_not_used_again() {
         ask(&pool, "BEGIN; SELECT 1").unwrap();
         let second = ask(&pool, "SELECT pg_backend_pid()").unwrap();
         assert_ne!(second, first, "a transaction does");
-        db.run(&format!("SELECT pg_terminate_backend({second})"));
-        let third = ask(&pool, "SELECT 1");
-        assert!(third.is_ok() || matches!(third, Err(SourceError::Unreachable(_))));
-        assert_eq!(ask(&pool, "SELECT 1").unwrap(), "1");
+    });
+}
+
+#[test]
+fn a_connection_that_the_server_has_closed_is_not_given_to_a_job() {
+    on_each(|db| {
+        let pool = pool(&db.config, 1);
+        for _ in 0..3 {
+            let ended = ask(&pool, "SELECT pg_backend_pid()").unwrap();
+            // True once the process has ended, which closes its connection.
+            assert_eq!(db.value(&format!("SELECT pg_terminate_backend({ended}, 20000)")), "t");
+            assert_ne!(ask(&pool, "SELECT pg_backend_pid()").unwrap(), ended, "just after it was used");
+        }
     });
 }
 
