@@ -25,8 +25,7 @@ pub(crate) struct Acknowledge {
 
 impl Acknowledge {
     /// `from`: where the stream starts.
-    pub(crate) fn new(from: u64) -> Self {
-        let noted = Instant::now();
+    pub(crate) fn new(from: u64, noted: Instant) -> Self {
         Self { waiting: VecDeque::new(), passed: from, noting: None, noted, urgent: false, told: from }
     }
 
@@ -57,9 +56,9 @@ impl Acknowledge {
         if let Some((position, _)) = self.noting.take_if(|(_, frame)| *frame <= durable) {
             self.told = position;
         }
-        let is_time = self.urgent || self.noted.elapsed() >= NOTE_EVERY;
+        let is_time = self.urgent || engine.clock.since(self.noted) >= NOTE_EVERY;
         if self.passed > self.told && self.noting.is_none() && is_time {
-            (self.noted, self.urgent) = (Instant::now(), false);
+            (self.noted, self.urgent) = (engine.clock.now(), false);
             match engine.bookmark.acknowledge(&engine.store, self.passed, engine.positions.anchor()) {
                 Ok(frame) => {
                     self.noting = Some((self.passed, frame));

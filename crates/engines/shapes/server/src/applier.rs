@@ -70,13 +70,14 @@ impl Applier {
         let references_tail = engine.store.references_tail();
         engine.positions.set_published(tail);
         engine.stuck.forget();
+        let acknowledge = Acknowledge::new(from, engine.clock.now());
         Self {
             engine,
             transaction: None,
             tail,
             references_tail,
             first: tail,
-            acknowledge: Acknowledge::new(from),
+            acknowledge,
             reached: from,
             owed: from,
             written: Lsn::ZERO,
@@ -144,13 +145,13 @@ impl Applier {
         let written = loop {
             match self.engine.store.write_changes(&bodies, lengths, references) {
                 Err(error) if error.is_transient() && !self.engine.stopping() => {
-                    self.engine.stuck.failed(&error);
-                    std::thread::sleep(RETRY_AFTER);
+                    self.engine.stuck.failed(&error, self.engine.clock.now());
+                    self.engine.clock.sleep(RETRY_AFTER);
                 }
                 written => break written?,
             }
         };
-        self.engine.stuck.over();
+        self.engine.stuck.over(|| self.engine.clock.now());
         let end = written.end;
         (self.written, self.fresh) = (end, true);
         if complete {

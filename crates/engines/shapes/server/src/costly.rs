@@ -47,14 +47,14 @@ fn refusal() -> Failure {
 impl Engine {
     /// Refuses a definition that was too costly a moment ago.
     pub(crate) fn refuse_costly(&self, identity: Identity) -> Result<(), Failure> {
-        if self.costly.has(identity, Instant::now()) { Err(refusal()) } else { Ok(()) }
+        if self.costly.has(identity, self.clock.now()) { Err(refusal()) } else { Ok(()) }
     }
 
     /// A row came for which it is too costly to find out whether the shape has it. When the returned position is durable, the shape is gone.
     pub(crate) fn drop_costly(&self, shape: &Shape) -> Lsn {
         // Of an inner query nobody knows but the shapes that ask for it.
         let above = self.subqueries.graph.lock().above(shape.number);
-        let now = Instant::now();
+        let now = self.clock.now();
         for shape in above.iter().map(AsRef::as_ref).chain([shape]) {
             self.costly.note(shape.identity, now);
         }

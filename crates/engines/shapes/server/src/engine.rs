@@ -38,7 +38,7 @@ use thalweg_shapes_model::id_allocator::IdAllocator;
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
 use thalweg_shapes_source::catalog::Tables;
-use thalweg_shapes_source::clock::{Clock, SystemClock};
+use thalweg_shapes_source::clock::Clock;
 use thalweg_shapes_source::publish::Publisher;
 use thalweg_shapes_source::session::{Endpoint, Followed};
 use thalweg_shapes_source::setup::Known;
@@ -52,6 +52,9 @@ const KEPT_BYTES: usize = 32 << 20;
 
 /// How long to wait until a shape that could not be deleted for want of space is tried again.
 const DELETE_AGAIN: Duration = Duration::from_millis(100);
+
+/// A stop is noticed within this time by a thread that waits for something else.
+const STOP_NOTICED_WITHIN: Duration = Duration::from_millis(20);
 
 /// Settings; docs/ops/configuration.md has their meaning.
 #[derive(Clone, Debug)]
@@ -181,7 +184,8 @@ pub(crate) struct Engine {
     pub(crate) counters: Counters,
     pub(crate) marks: Mutex<Marks>,
     pub(crate) compactor: Compactor,
-    /// The engine's clock begins here.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// [`Engine::now_ms`] counts from here.
     began: Instant,
     pub(crate) lag: Lag,
     pub(crate) idle: Idle,
@@ -200,12 +204,11 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(config: ShapesConfig, store: Store) -> Self {
+    pub(crate) fn new(config: ShapesConfig, store: Store, clock: Arc<dyn Clock>) -> Self {
         let hot = Hot::new(config.hot_bytes);
         let followed = Arc::new(Followed::unknown());
         let tables = Tables::new(config.publication());
         let publisher = Publisher::new(config.publication(), config.manual_publishing);
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let endpoint = |to: &pg::Config| Endpoint::new(to.clone(), Arc::clone(&followed), Arc::clone(&clock));
         let queries = endpoint(&config.query_database).sleeping_after(config.database_idle);
         Self {
@@ -233,7 +236,8 @@ impl Engine {
             counters: Counters::default(),
             marks: Mutex::default(),
             compactor: Compactor::default(),
-            began: Instant::now(),
+            began: clock.now(),
+            clock,
             lag: Lag::default(),
             building: AtomicU64::new(0),
             stuck: Stuck::default(),
@@ -257,16 +261,33 @@ impl Engine {
 
     /// How far that is behind Postgres's log.
     pub(crate) fn behind(&self) -> Behind {
-        self.lag.behind(self.positions.processed_lsn(), Instant::now())
+        self.lag.behind(self.positions.processed_lsn(), self.clock.now())
     }
 
     /// Milliseconds since the engine was made, at least 1.
     pub(crate) fn now_ms(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).saturating_add(1)
+        u64::try_from(self.clock.since(self.began).as_millis()).unwrap_or(u64::MAX).saturating_add(1)
     }
 
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
+    }
+
+    /// Waits for as long as `waits` says so, but no longer than `time` and not beyond a stop of the engine.
+    pub(crate) fn pause_while(&self, time: Duration, waits: impl Fn() -> bool) {
+        let until = self.clock.now() + time;
+        while !self.stopping() && waits() {
+            let left = until.saturating_duration_since(self.clock.now());
+            if left.is_zero() {
+                return;
+            }
+            self.clock.sleep(left.min(STOP_NOTICED_WITHIN));
+        }
+    }
+
+    /// Waits for `time`, or until the engine stops.
+    pub(crate) fn pause(&self, time: Duration) {
+        self.pause_while(time, || true);
     }
 
     /// Nobody has needed the database for as long as was set. A live request needs it for as long as it waits, a new shape while it is made.
@@ -427,7 +448,7 @@ impl Engine {
         drop(deleting);
         // A shape that is forgotten but not deleted would come back at the next start, without what happened since.
         while deleted.as_ref().is_err_and(StoreError::is_transient) && !self.stopping() {
-            std::thread::sleep(DELETE_AGAIN);
+            self.clock.sleep(DELETE_AGAIN);
             let _deleting = self.compactor.deleting.lock();
             deleted = self.delete_logs(shape, logs.clone());
         }

@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::idle::ASLEEP_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thalweg_shapes_model::health::Health;
 use thalweg_shapes_source::anchor::Proof;
 use thalweg_shapes_source::replicate::Follower;
@@ -35,7 +35,7 @@ enum FollowError {
 pub(crate) fn run(engine: &Arc<Engine>) {
     let (mut pause, mut first) = (RETRY_MIN, true);
     while !engine.stopping() {
-        let began = Instant::now();
+        let began = engine.clock.now();
         match follow(engine, &mut first) {
             Ok(()) if engine.stopping() => return,
             Ok(()) => {
@@ -44,16 +44,13 @@ pub(crate) fn run(engine: &Arc<Engine>) {
             }
             Err(error) => {
                 engine.set_health(Health::Starting);
-                if began.elapsed() > GOOD {
+                if engine.clock.since(began) > GOOD {
                     pause = RETRY_MIN;
                 }
                 tracing::warn!(%error, retry_in = ?pause, "no changes come from Postgres");
             }
         }
-        let until = Instant::now() + pause;
-        while Instant::now() < until && !engine.stopping() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        engine.pause(pause);
         pause = (pause * 2).min(RETRY_MAX);
     }
 }
@@ -64,10 +61,7 @@ fn sleep(engine: &Engine) {
     tracing::info!(
         "nobody asks for shapes: the connections to Postgres are closed until somebody does (database_idle)"
     );
-    let until = Instant::now() + ASLEEP_MAX;
-    while engine.is_idle() && Instant::now() < until && !engine.stopping() {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    engine.pause_while(ASLEEP_MAX, || engine.is_idle());
 }
 
 /// Until the engine stops or nobody needs the database. `first`: nothing was followed since the start.
@@ -105,7 +99,7 @@ fn follow(engine: &Arc<Engine>, first: &mut bool) -> Result<(), FollowError> {
     tracing::info!(slot = engine.config.slot(), "changes come from Postgres");
     let mut applier = Applier::new(Arc::clone(engine), confirmed).at_least(ready.end.0);
     let proof = Proof::new(engine.positions.anchor(), confirmed);
-    let clock = Arc::clone(&engine.replication.clock);
+    let clock = Arc::clone(&engine.clock);
     let followed = Follower::new(engine.config.spill.clone(), proof, clock).run(&mut stream, &mut applier);
     if let Err(ApplyError::Diverged(diverged)) = &followed {
         engine.bookmark.break_off(diverged.to_string());

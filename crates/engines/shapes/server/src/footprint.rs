@@ -23,6 +23,7 @@ use thalweg_shapes_model::predicate;
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
 use thalweg_shapes_model::table::sample::{self, INT4, TEXT, column};
+use thalweg_shapes_source::clock::SystemClock;
 
 /// What a shape may cost, in bytes.
 const EACH_MAX: usize = 700;
@@ -74,7 +75,7 @@ fn definition(n: u64) -> Definition {
 }
 
 fn engine(folder: &Path) -> Arc<Engine> {
-    Arc::new(Engine::new(config(), Store::open(unit::open(folder)).unwrap()))
+    Arc::new(Engine::new(config(), Store::open(unit::open(folder)).unwrap(), Arc::new(SystemClock)))
 }
 
 /// Waits until everything is durable, and settles it.

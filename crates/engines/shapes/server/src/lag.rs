@@ -19,7 +19,6 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// How long an answer may take; also how long a stop may have to wait for one.
 const PATIENCE: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Ends of the log that are remembered with their times; beyond that every second one is forgotten.
 const MARKS_MAX: usize = 1024;
 
@@ -87,7 +86,7 @@ pub(crate) fn run(engine: &Arc<Engine>) {
         let answer = ask(engine, &mut session);
         let pause = match answer {
             Ok((end, kept)) => {
-                engine.lag.heard(end, kept, engine.positions.processed_lsn(), Instant::now());
+                engine.lag.heard(end, kept, engine.positions.processed_lsn(), engine.clock.now());
                 ASK_EVERY
             }
             Err(error) => {
@@ -97,10 +96,7 @@ pub(crate) fn run(engine: &Arc<Engine>) {
                 RETRY_AFTER
             }
         };
-        let until = Instant::now() + pause;
-        while Instant::now() < until && !engine.stopping() {
-            std::thread::sleep(LOOK_EVERY);
-        }
+        engine.pause(pause);
     }
 }
 

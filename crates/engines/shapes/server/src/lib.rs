@@ -4,6 +4,9 @@
 //! `thalweg-shapes-model` has the values that all know. `../README.md` has the way of a change, the states of a shape, the invariants
 //! and the failure cases.
 
+// Tests and measurements run on the real clock; clippy.toml forbids it everywhere else.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 mod acknowledge;
 mod applier;
 mod bookmark;

@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use thalweg_log::Logs;
 use thalweg_shapes_model::health::Health;
 use thalweg_shapes_model::table::TableName;
+use thalweg_shapes_source::clock::SystemClock;
 use thalweg_shapes_source::pool::{self, Pool};
 use thalweg_shapes_source::setup;
 
@@ -96,7 +97,7 @@ impl Shapes {
     /// Brings back what the unit has, and begins to follow the database.
     pub fn open(logs: Arc<Logs<LogState>>, config: ShapesConfig) -> Result<Self, OpenError> {
         let store = Store::open(logs)?;
-        let engine = Arc::new(Engine::new(config, store));
+        let engine = Arc::new(Engine::new(config, store, Arc::new(SystemClock)));
         let recovered = engine.recover()?;
         tracing::info!(shapes = recovered.shapes, transactions = recovered.transactions, "shapes are back");
         let kept = if engine.idle.is_on() { 0 } else { pool::KEPT };

@@ -19,8 +19,7 @@ struct Since {
 
 impl Stuck {
     /// Changes could not be stored.
-    pub(crate) fn failed(&self, error: &StoreError) {
-        let now = Instant::now();
+    pub(crate) fn failed(&self, error: &StoreError, now: Instant) {
         let mut since = self.0.lock();
         match &mut *since {
             Some(since) => {
@@ -36,10 +35,10 @@ impl Stuck {
     }
 
     /// They could.
-    pub(crate) fn over(&self) {
+    pub(crate) fn over(&self, now: impl FnOnce() -> Instant) {
         let since = self.0.lock().take();
         if let Some(since) = since {
-            tracing::info!(after = ?since.began.elapsed(), "changes of Postgres are stored again");
+            tracing::info!(after = ?now().saturating_duration_since(since.began), "changes of Postgres are stored again");
         }
     }
 

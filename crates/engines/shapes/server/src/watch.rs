@@ -6,7 +6,7 @@ use crate::shape::Shape;
 use crate::store::StoreError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thalweg_shapes_model::health::Health;
 use thalweg_shapes_model::table::Table;
 use thalweg_shapes_source::error::SourceError;
@@ -29,20 +29,20 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Runs until the engine stops.
 pub(crate) fn run(engine: &Arc<Engine>) {
-    let mut next = Instant::now();
-    let mut last_cut = Instant::now();
-    let mut last_orphans = Instant::now();
+    let clock = &engine.clock;
+    let start = clock.now();
+    let (mut next, mut last_cut, mut last_orphans) = (start, start, start);
     let mut was = Health::Starting;
     while !engine.stopping() {
-        std::thread::sleep(TICK);
+        clock.sleep(TICK);
         engine.evict();
         let shapes = u32::try_from(engine.registry.read().len()).unwrap_or(u32::MAX);
-        if last_cut.elapsed() >= CUT_EVERY + CUT_EVERY_PER_SHAPE * shapes {
-            last_cut = Instant::now();
+        if clock.since(last_cut) >= CUT_EVERY + CUT_EVERY_PER_SHAPE * shapes {
+            last_cut = clock.now();
             engine.look_after();
         }
-        if last_orphans.elapsed() >= ORPHANS_EVERY {
-            last_orphans = Instant::now();
+        if clock.since(last_orphans) >= ORPHANS_EVERY {
+            last_orphans = clock.now();
             // Made for shapes that were then not made after all.
             let orphans = engine.subqueries.graph.lock().orphans();
             orphans.iter().for_each(|shape| {
@@ -53,11 +53,11 @@ pub(crate) fn run(engine: &Arc<Engine>) {
         // While nobody listened, anything may have happened.
         let back = health == Health::Active && was != Health::Active;
         was = health;
-        if was != Health::Active || !back && Instant::now() < next {
+        if was != Health::Active || !back && clock.now() < next {
             continue;
         }
         let tables = u32::try_from(engine.router.lock().tables().len()).unwrap_or(u32::MAX);
-        next = Instant::now() + RECONCILE_EVERY + RECONCILE_EVERY_PER_TABLE * tables;
+        next = clock.now() + RECONCILE_EVERY + RECONCILE_EVERY_PER_TABLE * tables;
         if let Err(error) = look(engine) {
             tracing::warn!(%error, "tables could not be compared with the catalog; it is tried again");
         }

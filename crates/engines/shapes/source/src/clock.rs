@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Tells the time, and waits for it to pass.
 ///
@@ -14,6 +14,9 @@ pub trait Clock: Debug + Send + Sync {
 
     /// Returns when so much time has passed.
     fn sleep(&self, time: Duration);
+
+    /// The time of day in microseconds since the Unix epoch. May go back.
+    fn unix_us(&self) -> u64;
 
     /// The time since `then`; zero if that is still to come.
     fn since(&self, then: Instant) -> Duration {
@@ -33,6 +36,11 @@ impl Clock for SystemClock {
 
     fn sleep(&self, time: Duration) {
         std::thread::sleep(time);
+    }
+
+    fn unix_us(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     }
 }
 
@@ -59,6 +67,10 @@ pub(crate) mod manual {
 
         fn sleep(&self, time: Duration) {
             *self.0.lock() += time;
+        }
+
+        fn unix_us(&self) -> u64 {
+            0
         }
     }
 }

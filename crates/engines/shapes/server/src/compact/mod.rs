@@ -153,11 +153,11 @@ fn facts(state: &State) -> Facts {
 
 /// Runs until the engine stops.
 pub(crate) fn run(engine: &Arc<Engine>) {
-    let mut pace = Pace::new();
+    let mut pace = Pace::new(Arc::clone(&engine.clock));
     let mut made: Vec<Made> = Vec::new();
     while !engine.stopping() {
         if !step(engine, &mut pace, &mut made) {
-            std::thread::sleep(TICK);
+            engine.clock.sleep(TICK);
         }
     }
 }

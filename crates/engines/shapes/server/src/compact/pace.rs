@@ -1,6 +1,8 @@
 //! How fast the background may go.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use thalweg_shapes_source::clock::Clock;
 
 /// Bytes that are read and written per second, and four times as many if the change log waits.
 const BYTES_PER_S: u64 = 32 << 20;
@@ -12,6 +14,7 @@ const NAP: Duration = Duration::from_millis(50);
 
 /// Counts bytes against the clock.
 pub(crate) struct Pace {
+    clock: Arc<dyn Clock>,
     per_s: u64,
     /// Bytes that are not paid for yet.
     owed: u64,
@@ -19,8 +22,8 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new() -> Self {
-        Self { per_s: BYTES_PER_S, owed: 0, since: Instant::now() }
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { per_s: BYTES_PER_S, owed: 0, since: clock.now(), clock }
     }
 
     pub(crate) fn pressed(&mut self, pressed: bool) {
@@ -31,12 +34,12 @@ impl Pace {
     pub(crate) fn spend(&mut self, bytes: usize, stopping: impl Fn() -> bool) {
         self.owed += bytes as u64;
         loop {
-            let left = self.left(self.since.elapsed());
-            self.since = Instant::now();
+            let left = self.left(self.clock.since(self.since));
+            self.since = self.clock.now();
             if left == 0 || stopping() {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(left * 1000 / self.per_s + 1).min(NAP));
+            self.clock.sleep(Duration::from_millis(left * 1000 / self.per_s + 1).min(NAP));
         }
     }
 
@@ -51,10 +54,11 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thalweg_shapes_source::clock::SystemClock;
 
     #[test]
     fn bytes_are_paid_for_with_time() {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(Arc::new(SystemClock));
         pace.owed = BURST + BYTES_PER_S;
         assert_eq!(pace.left(Duration::ZERO), BYTES_PER_S);
         assert_eq!(pace.left(Duration::from_millis(500)), BYTES_PER_S / 2);

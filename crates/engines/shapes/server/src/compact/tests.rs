@@ -29,6 +29,7 @@ use thalweg_shapes_model::offset::From;
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
 use thalweg_shapes_model::table::sample::{self, TEXT, column};
+use thalweg_shapes_source::clock::SystemClock;
 
 const HANDLE: &str = "1-1";
 
@@ -73,7 +74,7 @@ fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<Engine>
         io_threads: 1,
         unsent_bytes_max: 1 << 30,
     };
-    Arc::new(Engine::new(config, Store::open(logs).unwrap()))
+    Arc::new(Engine::new(config, Store::open(logs).unwrap(), Arc::new(SystemClock)))
 }
 
 /// What is true, and the engine that should say so.
@@ -215,7 +216,7 @@ impl World {
     }
 
     fn compact(&self, delta_max: usize) -> bool {
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(Arc::new(SystemClock));
         let Some(made) = make(&self.engine, &self.shape(), &mut pace, delta_max).unwrap() else { return false };
         self.engine.store.wait(made.durable).unwrap();
         show(&self.engine, made);
@@ -475,7 +476,7 @@ fn a_shape_that_holds_the_change_log_back_is_rebased_and_not_dropped() {
     let mut world = World::new(&rows(2), LogMode::Full, Replica::Default, 100_000);
     world.log_bytes_max = 8 << 20;
     world.restart();
-    let (mut pace, mut made) = (Pace::new(), Vec::new());
+    let (mut pace, mut made) = (Pace::new(Arc::new(SystemClock)), Vec::new());
     let mut live = Client::default();
     assert!(live.follow(&world.engine, &world.shape()));
     let mut away = live.clone();
@@ -511,7 +512,7 @@ fn a_shape_that_cannot_be_merged_is_left_alone_and_dropped_when_it_holds_too_muc
     world.engine.positions.processed(world.lsn);
     let end = world.engine.store.logs().journal().end();
     world.engine.store.wait(end).unwrap();
-    let (mut pace, mut made) = (Pace::new(), Vec::new());
+    let (mut pace, mut made) = (Pace::new(Arc::new(SystemClock)), Vec::new());
     large(&mut world, 40);
     world.engine.look_after();
     assert!(super::step(&world.engine, &mut pace, &mut made));
@@ -587,7 +588,7 @@ fn a_crash_between_any_two_steps_loses_nothing() {
         // Nothing is left over of what was not finished, and what was interrupted can be done.
         let found = engine.store.found().unwrap();
         assert_eq!(found.bases.len(), shape.lock().bases.iter().map(|bases| bases.logs().count()).sum::<usize>());
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(Arc::new(SystemClock));
         if let Some(made) = make(&engine, &shape, &mut pace, delta_max()).unwrap() {
             engine.store.wait(made.durable).unwrap();
             show(&engine, made);
@@ -610,7 +611,7 @@ fn a_shape_that_goes_takes_its_bases_with_it() {
     world.compact(delta_max());
     world.apply(&[(row("k1", "y", None), true)]);
     let shape = world.shape();
-    let made = make(&world.engine, &shape, &mut Pace::new(), delta_max()).unwrap().unwrap();
+    let made = make(&world.engine, &shape, &mut Pace::new(Arc::new(SystemClock)), delta_max()).unwrap().unwrap();
     world.engine.drop_shape(&shape);
     show(&world.engine, made);
     let found = world.engine.store.found().unwrap();

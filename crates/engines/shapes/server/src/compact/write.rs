@@ -81,7 +81,7 @@ impl<'a> Writer<'a> {
             match self.engine.store.write_shape(self.log, note, &self.block, &self.lengths) {
                 Err(error) if error.is_transient() && tries < RETRIES && !self.engine.stopping() => {
                     tries += 1;
-                    std::thread::sleep(RETRY_AFTER);
+                    self.engine.clock.sleep(RETRY_AFTER);
                 }
                 written => return Ok(written?),
             }

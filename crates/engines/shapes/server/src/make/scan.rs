@@ -15,7 +15,7 @@ use crate::shape::Shape;
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thalweg_base::{LogId, Lsn, Offset};
 use thalweg_log::{Append, Lengths};
 use thalweg_shapes_core::encode::projection::Projection;
@@ -152,7 +152,7 @@ impl Engine {
         let select = snapshot::select(&table, &columns, filter.as_deref());
         // What began to be applied before the last of them listened must be in the snapshot.
         let mark = targets.iter().map(|target| target.filling.mark).max().unwrap_or_default();
-        let (until, mut pause) = (Instant::now() + VISIBLE_WITHIN, VISIBLE_AFTER);
+        let (until, mut pause) = (self.clock.now() + VISIBLE_WITHIN, VISIBLE_AFTER);
         loop {
             let router = (targets.len() > 1).then(|| Router::new(targets, &columns, table.columns.len()));
             let mut rows = Rows {
@@ -177,8 +177,8 @@ impl Engine {
                 Taken::Row(row) => rows.take(row),
             });
             match copied {
-                _ if missed && Instant::now() < until => {
-                    std::thread::sleep(pause);
+                _ if missed && self.clock.now() < until => {
+                    self.clock.sleep(pause);
                     pause = (pause * 2).min(LOOK_EVERY);
                 }
                 _ if missed => return Err(not_visible()),

@@ -18,6 +18,7 @@ use thalweg_base::Millis;
 use thalweg_log::When;
 use thalweg_shapes_model::definition::{Definition, LogMode};
 use thalweg_shapes_model::failure::Failure;
+use thalweg_shapes_source::clock::SystemClock;
 use thalweg_shapes_source::session::Session;
 
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -58,7 +59,7 @@ impl Server {
         let config = config(db, folder.path());
         db.run(&format!("CREATE PUBLICATION {}", config.publication()));
         let logs = unit::open(folder.path());
-        let engine = Arc::new(Engine::new(config, Store::open(logs).unwrap()));
+        let engine = Arc::new(Engine::new(config, Store::open(logs).unwrap(), Arc::new(SystemClock)));
         Self { folder, engine, session: db.session() }
     }
 
@@ -69,7 +70,8 @@ impl Server {
         // The folder has one owner at a time.
         drop(engine);
         let logs = unit::open(folder.path());
-        let engine = Arc::new(Engine::new(config(db, folder.path()), Store::open(logs).unwrap()));
+        let engine =
+            Arc::new(Engine::new(config(db, folder.path()), Store::open(logs).unwrap(), Arc::new(SystemClock)));
         engine.recover().unwrap();
         Self { folder, engine, session }
     }

@@ -6,9 +6,11 @@
 use super::access::Clause;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_shapes_model::definition::Definition;
 use thalweg_shapes_model::table::TableName;
+use thalweg_shapes_source::clock::Clock;
 
 /// How long one batch waits for the rows of another.
 const WAIT: Duration = Duration::from_millis(20);
@@ -24,8 +26,9 @@ pub(crate) struct Wish {
     pub(crate) narrowing: Vec<Clause>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Gather {
+    clock: Arc<dyn Clock>,
     tables: Mutex<HashMap<TableName, Queue>>,
     went_on: Condvar,
 }
@@ -58,6 +61,10 @@ pub(crate) struct Batch<'a> {
 }
 
 impl Gather {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, tables: Mutex::default(), went_on: Condvar::new() }
+    }
+
     /// Whether the caller must see to it that [`Gather::take`] is called after this; else somebody is about to.
     #[must_use]
     pub(crate) fn add(&self, wish: Wish) -> bool {
@@ -87,7 +94,7 @@ impl Gather {
 
     fn begin(&self, tables: &mut HashMap<TableName, Queue>, table: &TableName) -> Option<Batch<'_>> {
         let queue = tables.get_mut(table)?;
-        let began = Instant::now();
+        let began = self.clock.now();
         queue.under_way = Some(UnderWay { began, prepared: false });
         let rest = queue.wishes.split_off(queue.wishes.len().min(BATCH_MAX));
         let wishes = std::mem::replace(&mut queue.wishes, rest);
@@ -127,6 +134,7 @@ impl Drop for Batch<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use thalweg_shapes_source::clock::SystemClock;
 
     fn wish(table: &str, n: usize) -> Wish {
         Wish {
@@ -142,7 +150,7 @@ mod tests {
 
     #[test]
     fn who_comes_first_takes_all_of_a_table() {
-        let gather = Gather::default();
+        let gather = Gather::new(Arc::new(SystemClock));
         let first: Vec<bool> = (0..3).map(|n| gather.add(wish("a", n))).collect();
         assert_eq!(first, [true, false, false], "one takes all");
         assert!(gather.add(wish("b", 3)));
@@ -157,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_next_batch_waits_for_the_table_and_a_moment_for_its_rows() {
-        let gather = Gather::default();
+        let gather = Gather::new(Arc::new(SystemClock));
         assert!(gather.add(wish("a", 0)));
         let first = gather.take(&name("a")).unwrap();
         assert!(gather.add(wish("a", 1)));
@@ -176,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_batch_whose_rows_take_long_is_not_waited_for() {
-        let gather = Gather::default();
+        let gather = Gather::new(Arc::new(SystemClock));
         assert!(gather.add(wish("a", 0)));
         let first = gather.take(&name("a")).unwrap();
         first.prepared();
@@ -192,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_batch_has_a_size() {
-        let gather = Gather::default();
+        let gather = Gather::new(Arc::new(SystemClock));
         (0..BATCH_MAX + 5).for_each(|n| assert_eq!(gather.add(wish("a", n)), n == 0));
         let batch = gather.take(&name("a")).unwrap();
         assert_eq!((batch.wishes.len(), batch.more), (BATCH_MAX, true));

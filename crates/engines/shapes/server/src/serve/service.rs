@@ -75,7 +75,7 @@ impl ShapesService {
             responder: Responder::new(http, env!("CARGO_PKG_VERSION")),
             io: Pool::new("shapes-io", engine.config.io_threads, READS_MAX),
             makings: Makings::default(),
-            gather: Gather::default(),
+            gather: Gather::new(Arc::clone(&engine.clock)),
             random: RandomState::new(),
             unique: AtomicU64::new(0),
             engine,
@@ -346,8 +346,7 @@ impl Inner {
     }
 
     fn make_batch(self: &Arc<Self>, session: &mut Session, found: &Found, batch: &Batch<'_>) {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let micros = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
+        let micros = self.engine.clock.unix_us();
         let mut fillings = Vec::with_capacity(batch.wishes.len());
         for wish in &batch.wishes {
             let checked = self.engine.check_narrowing(session, &found.table, &wish.narrowing);

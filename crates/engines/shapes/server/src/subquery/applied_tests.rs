@@ -17,6 +17,7 @@ use thalweg_shapes_model::definition::{Definition, Identity, LogMode, Replica};
 use thalweg_shapes_model::predicate;
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
+use thalweg_shapes_source::clock::SystemClock;
 use thalweg_shapes_source::replicate::Apply;
 use thalweg_wire::pg::pgoutput::{Decoder, Message, OldTuple, TupleWriter, Value, encode};
 
@@ -40,7 +41,7 @@ impl World {
         let columns = Some(["g", "id", "v"].map(str::to_owned).to_vec());
         let inner =
             Definition { columns, replica: Replica::Full, log: LogMode::Inner, ..Definition::of_table("public", "p") };
-        let engine = Engine::new(config(), Store::open(unit::open(folder)).unwrap());
+        let engine = Engine::new(config(), Store::open(unit::open(folder)).unwrap(), Arc::new(SystemClock));
         let snapshot = PgSnapshot { lsn: BEGAN, ..("10:10:".parse().unwrap()) };
         for (table, definition, identity, rows) in
             [(&tables[1], inner, inner_identity(&query), inner_rows), (&tables[0], outer, Identity::of(b"outer"), "")]
@@ -112,7 +113,7 @@ enum Row {
 }
 
 fn reopened(folder: &Path) -> Arc<Engine> {
-    let engine = Arc::new(Engine::new(config(), Store::open(unit::open(folder)).unwrap()));
+    let engine = Arc::new(Engine::new(config(), Store::open(unit::open(folder)).unwrap(), Arc::new(SystemClock)));
     engine.recover().unwrap();
     engine
 }

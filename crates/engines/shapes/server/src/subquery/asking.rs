@@ -122,7 +122,7 @@ impl Asking {
 
     /// Rows are wanted: at once if there is a thread for them. Never waits.
     pub(crate) fn want(&self, engine: &Arc<Engine>, all: &[Wanted]) {
-        let since = Instant::now();
+        let since = engine.clock.now();
         {
             let mut queue = self.queue.lock();
             for wanted in all {
@@ -140,7 +140,7 @@ impl Asking {
 
     /// Begins what can be begun.
     pub(crate) fn start(&self, engine: &Arc<Engine>) {
-        let now = Instant::now();
+        let now = engine.clock.now();
         let pool = self.pool.lock();
         let Some(pool) = &*pool else { return };
         loop {
@@ -176,7 +176,7 @@ impl Asking {
 
     /// An attempt is over; what it left is asked for again, unless it has waited for too long.
     fn ended(&self, engine: &Arc<Engine>, table: u32, left: Vec<Waiting>) {
-        let now = Instant::now();
+        let now = engine.clock.now();
         let failed = !left.is_empty();
         // While nothing comes from Postgres there is nothing to be late for.
         let away = engine.health() != Health::Active;
@@ -337,7 +337,7 @@ fn take(
         if engine.stopping() {
             break;
         }
-        std::thread::sleep(VISIBLE_AFTER);
+        engine.clock.sleep(VISIBLE_AFTER);
     }
     Err(Unfetched::Later(SourceError::Other("transactions that were applied are not visible yet".to_owned())))
 }

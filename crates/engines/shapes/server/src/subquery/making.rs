@@ -165,7 +165,7 @@ impl Engine {
         self.publisher.ensure(session, table).map_err(not_published)?;
         let identity = identity(query);
         // One makes it, others wait.
-        let until = Instant::now() + SETTLED_WITHIN;
+        let until = self.clock.now() + SETTLED_WITHIN;
         loop {
             {
                 let graph = self.subqueries.graph.lock();
@@ -187,7 +187,7 @@ impl Engine {
     /// Waits until all was applied that the first rows of a shape may have. Only then it is known that these are a state between two
     /// transactions of the stream; if they are not, the shape is dropped meanwhile.
     fn until_grown(&self, shape: &Shape) -> Result<(), Failure> {
-        let until = Instant::now() + SETTLED_WITHIN;
+        let until = self.clock.now() + SETTLED_WITHIN;
         loop {
             let grown = self.subqueries.graph.lock().is_grown(shape.number);
             match grown {
@@ -200,11 +200,11 @@ impl Engine {
     }
 
     fn wait_until(&self, until: Instant) -> Result<(), Failure> {
-        if self.stopping() || Instant::now() > until {
+        if self.stopping() || self.clock.now() > until {
             let why = "changes of Postgres that the rows of a subquery depend on are still on their way";
             return Err(Failure::unavailable("snapshot_error", why, 5));
         }
-        std::thread::sleep(LOOK_AGAIN);
+        self.clock.sleep(LOOK_AGAIN);
         Ok(())
     }
 
@@ -223,7 +223,7 @@ impl Engine {
             ..Definition::of_table(&table.name.schema, &table.name.name)
         };
         let (number, identity) = (self.ids.new_number(), inner_identity(query));
-        let handle = self.ids.new_handle(identity, thalweg_micros());
+        let handle = self.ids.new_handle(identity, self.clock.unix_us());
         let family = self.families.share(Family::of(&definition, table.oid, String::new()));
         let mut state = State::default();
         state.phase = Phase::Snapshotting;
@@ -324,7 +324,7 @@ impl Engine {
             }
             None => snapshot::select(table, filled.columns, filled.filter),
         };
-        let until = Instant::now() + SETTLED_WITHIN;
+        let until = self.clock.now() + SETTLED_WITHIN;
         let handle = shape.handle.to_string();
         loop {
             let projection_columns = filled.columns;
@@ -406,11 +406,6 @@ struct Filled<'a> {
     /// Of a shape whose rows say which positions are true.
     condition: Option<&'a Condition>,
     filter: Option<&'a str>,
-}
-
-fn thalweg_micros() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
 /// Who makes inner shapes now, by their identities.
