@@ -3,6 +3,7 @@
 use crate::bookmark::Bookmark;
 use crate::compact::Compactor;
 use crate::costly::Costly;
+use crate::faults::Faults;
 use crate::hot::Hot;
 use crate::idle::Idle;
 use crate::joint::Joint;
@@ -39,6 +40,7 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
 use thalweg_shapes_source::catalog::Tables;
 use thalweg_shapes_source::clock::Clock;
+use thalweg_shapes_source::postgres::{Postgres, Server};
 use thalweg_shapes_source::publish::Publisher;
 use thalweg_shapes_source::session::{Endpoint, Followed};
 use thalweg_shapes_source::setup::Known;
@@ -201,15 +203,23 @@ pub(crate) struct Engine {
     stopping: AtomicBool,
     /// The publication goes when the engine ends.
     pub(crate) publication_passing: AtomicBool,
+    pub(crate) faults: Faults,
 }
 
 impl Engine {
     pub(crate) fn new(config: ShapesConfig, store: Store, clock: Arc<dyn Clock>) -> Self {
+        Self::of(Arc::new(Server), config, store, clock)
+    }
+
+    /// The engine of any Postgres.
+    pub(crate) fn of(postgres: Arc<dyn Postgres>, config: ShapesConfig, store: Store, clock: Arc<dyn Clock>) -> Self {
         let hot = Hot::new(config.hot_bytes);
         let followed = Arc::new(Followed::unknown());
         let tables = Tables::new(config.publication());
         let publisher = Publisher::new(config.publication(), config.manual_publishing);
-        let endpoint = |to: &pg::Config| Endpoint::new(to.clone(), Arc::clone(&followed), Arc::clone(&clock));
+        let endpoint = |to: &pg::Config| {
+            Endpoint::of(Arc::clone(&postgres), to.clone(), Arc::clone(&followed), Arc::clone(&clock))
+        };
         let queries = endpoint(&config.query_database).sleeping_after(config.database_idle);
         Self {
             replication: endpoint(&config.database),
@@ -247,6 +257,7 @@ impl Engine {
             ids: IdAllocator::default(),
             stopping: AtomicBool::new(false),
             publication_passing: AtomicBool::new(false),
+            faults: Faults::default(),
         }
     }
 

@@ -11,8 +11,8 @@ use thalweg_shapes_source::anchor::Proof;
 use thalweg_shapes_source::replicate::Follower;
 use thalweg_shapes_source::session::Place;
 use thalweg_shapes_source::setup::{self, Resume, Server, SetupError};
+use thalweg_wire::pg;
 use thalweg_wire::pg::replication::StartOptions;
-use thalweg_wire::pg::{self, Lsn};
 
 const RETRY_MIN: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(10);
@@ -93,14 +93,14 @@ fn follow(engine: &Arc<Engine>, first: &mut bool) -> Result<(), FollowError> {
     engine.followed.set(place);
     engine.router.lock().forget_relations();
     let start = StartOptions { publications: vec![engine.config.publication()], ..StartOptions::default() };
-    let mut stream = ready.conn.start(&engine.config.slot(), Lsn::ZERO, &start)?;
+    let mut stream = ready.conn.start(&engine.config.slot(), &start)?;
     engine.idle.awake(engine.now_ms());
     engine.set_health(Health::Active);
     tracing::info!(slot = engine.config.slot(), "changes come from Postgres");
     let mut applier = Applier::new(Arc::clone(engine), confirmed).at_least(ready.end.0);
     let proof = Proof::new(engine.positions.anchor(), confirmed);
     let clock = Arc::clone(&engine.clock);
-    let followed = Follower::new(engine.config.spill.clone(), proof, clock).run(&mut stream, &mut applier);
+    let followed = Follower::new(engine.config.spill.clone(), proof, clock).run(&mut *stream, &mut applier);
     if let Err(ApplyError::Diverged(diverged)) = &followed {
         engine.bookmark.break_off(diverged.to_string());
     }

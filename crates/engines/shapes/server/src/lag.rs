@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use thalweg_shapes_model::health::Health;
 use thalweg_shapes_source::error::SourceError;
 use thalweg_shapes_source::session::Session;
-use thalweg_wire::pg::{Lsn, quote_literal};
 
 /// Between two questions.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -106,14 +105,7 @@ enum AskError {
     NotFollowing,
     #[error(transparent)]
     Postgres(#[from] SourceError),
-    #[error("the answer is no position")]
-    Answer,
 }
-
-/// Where the log ends, and how much of it is kept for the slot of the name that follows.
-const POSITIONS: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn(), \
-    (SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), s.restart_lsn)::pg_catalog.int8 \
-    FROM pg_catalog.pg_replication_slots s WHERE s.slot_name OPERATOR(pg_catalog.=) ";
 
 fn ask(engine: &Engine, session: &mut Option<Session>) -> Result<(u64, u64), AskError> {
     // A database that cannot be reached is tried by who follows it, at its own pace.
@@ -127,11 +119,7 @@ fn ask(engine: &Engine, session: &mut Option<Session>) -> Result<(u64, u64), Ask
             session.insert(connected.map_err(SourceError::from)?)
         }
     };
-    let answer = session.ask(&format!("{POSITIONS}{})", quote_literal(&engine.config.slot())));
-    let answer = answer.map_err(SourceError::from)?;
-    let row = answer.row(0).ok_or(AskError::Answer)?;
-    let end: Lsn = row.get(0).and_then(|text| text.parse().ok()).ok_or(AskError::Answer)?;
-    Ok((end.0, row.get(1).and_then(|text| text.parse().ok()).unwrap_or(0)))
+    Ok(session.wal_end(&engine.config.slot())?)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod costly;
 mod database;
 mod engine;
 mod explain;
+mod faults;
 mod follow;
 #[cfg(test)]
 mod footprint;
@@ -37,6 +38,8 @@ mod router;
 mod serve;
 mod shape;
 mod shapes;
+#[cfg(test)]
+mod simulation;
 pub mod state;
 #[cfg(test)]
 mod storage_cost;

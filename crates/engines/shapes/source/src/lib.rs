@@ -13,7 +13,7 @@
 //! | `replicate`, `spill` | what has changed since? |
 //! | [`anchor`] | is that a change of the history that was read? |
 //!
-//! All of them ask through [`session`], which opens sessions. Time comes from [`clock`].
+//! All of them ask through [`session`], which opens sessions; [`postgres`] has the questions. Time comes from [`clock`].
 
 pub mod anchor;
 pub mod cancel;
@@ -21,6 +21,7 @@ pub mod catalog;
 pub mod clock;
 pub mod error;
 pub mod pool;
+pub mod postgres;
 pub mod publish;
 pub mod reconcile;
 pub mod replicate;

@@ -21,7 +21,7 @@ use thalweg_shapes_model::health::Health;
 use thalweg_shapes_model::row::{Cells, Row};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_source::error::SourceError;
-use thalweg_shapes_source::pool::{Options, Pool};
+use thalweg_shapes_source::pool::Jobs;
 use thalweg_shapes_source::session::{Endpoint, Limits, Session};
 use thalweg_shapes_source::snapshot;
 
@@ -57,7 +57,7 @@ pub(crate) struct Arrival {
 }
 
 pub(crate) struct Asking {
-    pool: Mutex<Option<Pool>>,
+    pool: Mutex<Option<Box<dyn Jobs>>>,
     queue: Mutex<Queue>,
     arrivals: Mutex<Vec<Arrival>>,
 }
@@ -109,9 +109,7 @@ impl From<SourceError> for Unfetched {
 
 impl Asking {
     pub(crate) fn new(endpoint: Endpoint) -> Self {
-        let idle = endpoint.unused_for;
-        let options = Options { endpoint, connections: RUNNING_MAX, jobs_max: RUNNING_MAX, idle, kept: 0 };
-        Self { pool: Mutex::new(Some(Pool::with(options))), queue: Mutex::default(), arrivals: Mutex::default() }
+        Self { pool: Mutex::new(Some(endpoint.jobs(RUNNING_MAX))), queue: Mutex::default(), arrivals: Mutex::default() }
     }
 
     /// Interrupts what runs. Nothing is fetched any more.
@@ -147,11 +145,11 @@ impl Asking {
             let next = self.queue.lock().next(now);
             let Some((table, batch)) = next else { return };
             let (engine, again) = (Arc::clone(engine), batch.clone());
-            let queued = pool.submit(move |session| {
+            let queued = pool.submit(Box::new(move |session| {
                 let asking = &engine.subqueries.asking;
                 let left = asking.work(&engine, session, &batch);
                 asking.ended(&engine, table, left);
-            });
+            }));
             if let Err(error) = queued {
                 tracing::debug!(%error, "rows of subqueries are asked for later");
                 self.queue.lock().end(table, again, true, now);
