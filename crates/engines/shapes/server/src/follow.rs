@@ -2,6 +2,7 @@
 
 use crate::applier::{Applier, ApplyError};
 use crate::engine::Engine;
+use crate::faults::Fault;
 use crate::idle::ASLEEP_MAX;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use thalweg_shapes_model::health::Health;
 use thalweg_shapes_source::anchor::Proof;
 use thalweg_shapes_source::replicate::Follower;
 use thalweg_shapes_source::session::Place;
-use thalweg_shapes_source::setup::{self, Resume, Server, SetupError};
+use thalweg_shapes_source::setup::{self, Known, Resume, Server, SetupError};
 use thalweg_wire::pg;
 use thalweg_wire::pg::replication::StartOptions;
 
@@ -73,7 +74,7 @@ fn follow(engine: &Arc<Engine>, first: &mut bool) -> Result<(), FollowError> {
         temporary: engine.config.temporary_slot,
         failover: engine.config.failover_slot,
         ephemeral: engine.config.ephemeral,
-        known: engine.known_source(),
+        known: known_source(engine),
     };
     let waiting = || engine.set_health(Health::Waiting);
     let ready = setup::prepare(&engine.replication, &options, &waiting, &|| engine.stopping())?;
@@ -98,13 +99,21 @@ fn follow(engine: &Arc<Engine>, first: &mut bool) -> Result<(), FollowError> {
     engine.set_health(Health::Active);
     tracing::info!(slot = engine.config.slot(), "changes come from Postgres");
     let mut applier = Applier::new(Arc::clone(engine), confirmed).at_least(ready.end.0);
-    let proof = Proof::new(engine.positions.anchor(), confirmed);
+    let last = engine.positions.anchor().filter(|_| !engine.faults.has(Fault::SetBackUnnoticed));
+    let proof = Proof::new(last, confirmed);
     let clock = Arc::clone(&engine.clock);
     let followed = Follower::new(engine.config.spill.clone(), proof, clock).run(&mut *stream, &mut applier);
     if let Err(ApplyError::Diverged(diverged)) = &followed {
         engine.bookmark.break_off(diverged.to_string());
     }
     Ok(followed?)
+}
+
+/// What is known of the source from earlier connections.
+fn known_source(engine: &Engine) -> Option<Known> {
+    let known = engine.known_source()?;
+    let seen = if engine.faults.has(Fault::SetBackUnnoticed) { 0 } else { known.seen };
+    Some(Known { seen, ..known })
 }
 
 /// What there is to say and to do about a server that is followed for the first time since the start.

@@ -4,6 +4,7 @@
 //! after its storage was set back, gives the same numbers to other things.
 
 use crate::engine::Engine;
+use crate::faults::Fault;
 use crate::store::StoreError;
 use std::sync::atomic::Ordering;
 
@@ -18,10 +19,12 @@ impl Engine {
             // The router's lock comes first.
             let mut router = self.router.lock();
             router.forget_source();
-            self.recent.lock().forget();
+            if !self.faults.has(Fault::PositionsOutliveHistory) {
+                self.recent.lock().forget();
+                self.positions.forget();
+            }
             self.subqueries.forget_source();
         }
-        self.positions.forget();
         self.forget_last_snapshot();
         self.lag.forget();
         self.tables.forget();

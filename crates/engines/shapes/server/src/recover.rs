@@ -1,6 +1,7 @@
 //! What a start finds in the kernel unit, and makes shapes of.
 
 use crate::engine::Engine;
+use crate::faults::Fault;
 use crate::format::note::Stored;
 use crate::marks::Mark;
 use crate::shape::{Phase, Shape, State};
@@ -99,7 +100,9 @@ impl Engine {
                 let count = waiting.entry(*number).or_default();
                 *count = (*count - 1).max(0);
             });
-            self.recent.lock().push(references.xid);
+            if !self.faults.has(Fault::RecentForgotten) {
+                self.recent.lock().push(references.xid);
+            }
             self.positions.set_applied(references.lsn);
             self.positions.processed(references.lsn);
         })?;

@@ -1,9 +1,9 @@
 //! A Postgres in memory: rows with transactions, a log of what they wrote, a catalog, a publication and slots. It may crash, be promoted, be
 //! set back to an earlier state, or be replaced.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use thalweg_filter::{Condition, Filter, Key, Membership};
+use thalweg_filter::{Condition, Filter, Key, Membership, Position};
 use thalweg_shapes_core::subquery::seen::Seen;
 use thalweg_shapes_model::definition::Definition;
 use thalweg_shapes_model::predicate;
@@ -331,9 +331,7 @@ impl Files {
         (0..kept).for_each(|at| self.show(at));
         self.inserted = self.inserted.min(flushed).max(self.committed.last().map_or(0, |last| last.end));
         self.flushed = self.inserted;
-        if let Some(last) = self.committed.last() {
-            self.visible = last.rows.to_vec();
-        }
+        self.visible = self.rows_at(u64::MAX);
         if let Some(slot) = &mut self.slot {
             slot.is_active = false;
         }
@@ -355,9 +353,7 @@ impl Files {
 
     fn is_member(&self, of: &[Rows], membership: &Membership, key: &Key) -> bool {
         let query = &membership.query;
-        let Some(at) = TABLES.iter().position(|(name, _)| query.table.sql.contains(&format!("\"{name}\""))) else {
-            return false;
-        };
+        let at = named(&query.table.sql);
         let selected = of[at].values().map(cells).filter(|cells| self.selects(of, &query.filter, cells));
         let mut values = selected.map(|cells| query.value(&borrowed(&cells)));
         if membership.negated {
@@ -380,14 +376,14 @@ impl Files {
         Seen::new(condition, &borrowed(cells), &is_member).is_ok_and(|seen| seen.holds)
     }
 
-    /// A clause as SQL, with which rows of these tables are selected.
-    pub(super) fn clause(&self, table: usize, sql: Option<&str>) -> Clause {
+    /// Which rows a definition selects.
+    fn meaning(&self, table: usize, sql: Option<&str>) -> Clause {
         let Some(sql) = sql else { return Clause::All };
         let tables: Vec<Arc<Table>> = self.tables.iter().map(|known| Arc::clone(&known.table)).collect();
         if predicate::may_have_subqueries(sql) {
-            Clause::Nested(Box::new(predicate::condition(sql, &[], &tables[table], &tables).expect("a condition")))
+            Clause::Nested(Arc::new(predicate::condition(sql, &[], &tables[table], &tables).expect("a condition")))
         } else {
-            Clause::Row(Box::new(predicate::parse(sql, &[], &tables[table]).expect("a predicate")))
+            Clause::Row(Arc::new(predicate::parse(sql, &[], &tables[table]).expect("a predicate")))
         }
     }
 
@@ -396,13 +392,17 @@ impl Files {
             Clause::All => true,
             Clause::Row(predicate) => predicate.holds(&borrowed(&cells(row))).unwrap_or(false),
             Clause::Nested(condition) => self.holds(of, condition, &cells(row)),
+            Clause::Position(condition, at) => {
+                let is_member = |_, membership: &Membership, key: &Key| self.is_member(of, membership, key);
+                Seen::new(condition, &borrowed(&cells(row)), &is_member).is_ok_and(|seen| seen.truths[*at])
+            }
         }
     }
 
     /// The rows that a definition selects of these.
     pub(super) fn selected(&self, of: &[Rows], definition: &Definition) -> Rows {
         let at = place(&definition.table.name);
-        let clause = self.clause(at, definition.where_sql.as_deref());
+        let clause = self.meaning(at, definition.where_sql.as_deref());
         of[at].iter().filter(|(_, row)| self.satisfies(of, &clause, row)).map(|(key, row)| (*key, *row)).collect()
     }
 
@@ -413,10 +413,61 @@ impl Files {
     }
 }
 
+/// Which rows a piece of SQL selects.
+#[derive(Clone)]
 pub(super) enum Clause {
     All,
-    Row(Box<predicate::Predicate>),
-    Nested(Box<Condition>),
+    Row(Arc<predicate::Predicate>),
+    Nested(Arc<Condition>),
+    /// One position of a condition.
+    Position(Arc<Condition>, usize),
+}
+
+/// What the SQL means that the engine writes for the definitions of the simulation, by table.
+pub(super) struct Dictionary(HashMap<(usize, String), Clause>);
+
+impl Dictionary {
+    pub(super) fn of(definitions: impl IntoIterator<Item = (usize, &'static str)>) -> Self {
+        let files = Files::new(0);
+        let mut all = Self(HashMap::new());
+        for (table, sql) in definitions {
+            match files.meaning(table, Some(sql)) {
+                Clause::Row(predicate) => drop(all.0.insert((table, predicate.sql()), Clause::Row(predicate))),
+                Clause::Nested(condition) => all.learn(table, &condition),
+                Clause::All | Clause::Position(..) => {}
+            }
+        }
+        all
+    }
+
+    fn learn(&mut self, table: usize, condition: &Arc<Condition>) {
+        self.0.insert((table, condition.sql()), Clause::Nested(Arc::clone(condition)));
+        for (at, position) in condition.positions().iter().enumerate() {
+            self.0.insert((table, position.sql()), Clause::Position(Arc::clone(condition), at));
+            let Position::In(membership) = position else { continue };
+            let query = &membership.query;
+            let inner = named(&query.table.sql);
+            match &query.filter {
+                Filter::All => {}
+                Filter::Row(predicate) => {
+                    let predicate = Arc::clone(predicate);
+                    self.0.insert((inner, predicate.sql()), Clause::Row(predicate));
+                }
+                Filter::Nested(condition) => self.learn(inner, condition),
+            }
+        }
+    }
+
+    /// `None`: it is no clause of a definition, such as one that selects rows that come because of a subquery's values.
+    pub(super) fn clause(&self, table: usize, sql: &str) -> Option<Clause> {
+        self.0.get(&(table, sql.to_owned())).cloned()
+    }
+}
+
+/// The place of a table, named as SQL has it.
+fn named(sql: &str) -> usize {
+    let is = |(name, _): &(&str, _)| sql == format!("\"public\".\"{name}\"");
+    TABLES.iter().position(is).expect("a table of the simulation")
 }
 
 /// The place of a table in [`TABLES`].

@@ -1,11 +1,11 @@
 //! The simulated cluster as the engine asks it.
 
-use super::cluster::{Change, Clause, Cluster, Committed, Logged, Row, Slot as Kept, TABLES};
+use super::cluster::{Change, Clause, Cluster, Committed, Dictionary, Logged, Row, Slot as Kept, TABLES};
 use super::scheduler::Scheduler;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use thalweg_shapes_model::table::{Kind, Table, TableName};
 use thalweg_shapes_source::cancel::Cancel;
@@ -260,6 +260,7 @@ impl Connection for Session {
             })?;
             match begun {
                 Some((begun, moment)) => {
+                    scheduler.say(|| format!("session {number} of {} sees {:?}", table.name, begun.snapshot));
                     self.moment = Some(moment);
                     self.of.scheduler.give_way();
                     return Ok(begun);
@@ -272,6 +273,7 @@ impl Connection for Session {
 
     fn rows(&mut self, select: &str, take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Result<ControlFlow<()>, Error> {
         let moment = self.moment.take().ok_or(Error::Protocol("no transaction is open"))?;
+        self.of.scheduler.say(|| format!("session {} {select}", self.number));
         let rows = self.ask(|cluster| answer(cluster, &moment, select));
         self.moment = Some(moment);
         for row in rows? {
@@ -348,10 +350,11 @@ fn answer(cluster: &Cluster, moment: &Moment, select: &str) -> Vec<Vec<u8>> {
         .into_iter()
         .map(|item| match item.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
             Some(column) => Item::Column(TABLES[at].1.iter().position(|known| *known == column).expect("a column")),
-            None => Item::Truth(files.clause(at, item.strip_suffix(" IS TRUE"))),
+            None => Item::Truth(truth(at, item)),
         })
         .collect();
-    let filter = files.clause(at, (!filter.is_empty()).then_some(filter));
+    // Of rows that come because of a subquery's values there may be more than were asked for: each is judged again.
+    let filter = inside(filter).and_then(|sql| DICTIONARY.clause(at, sql)).unwrap_or(Clause::All);
     let rows = moment.rows[at].values().filter(|row| files.satisfies(&moment.rows, &filter, row));
     let line = |row: &Row| {
         let value = |item: &Item| match item {
@@ -361,6 +364,18 @@ fn answer(cluster: &Cluster, moment: &Moment, select: &str) -> Vec<Vec<u8>> {
         items.iter().map(value).collect::<Vec<_>>().join("\t").into_bytes()
     };
     rows.map(line).collect()
+}
+
+static DICTIONARY: LazyLock<Dictionary> = LazyLock::new(|| Dictionary::of(super::world::clauses()));
+
+/// What stands in parentheses.
+fn inside(sql: &str) -> Option<&str> {
+    sql.strip_prefix('(')?.strip_suffix(')')
+}
+
+fn truth(at: usize, item: &str) -> Clause {
+    let sql = item.strip_suffix(" IS TRUE").and_then(inside).expect("a truth");
+    DICTIONARY.clause(at, sql).unwrap_or_else(|| panic!("{sql} is no position of a condition"))
 }
 
 enum Item {
@@ -501,11 +516,13 @@ impl Walsender for Sender {
             })?
             .ok_or_else(|| refused("42704"))?;
         self.of.cluster.lock().streams = Some((history, run));
+        self.of.scheduler.say(|| format!("a stream begins after {from}"));
         Ok(Box::new(Stream {
             of: self.of.clone(),
             run,
             from,
             sent: from,
+            told: from,
             blocks: BTreeMap::new(),
             described: BTreeSet::new(),
             waiting: std::collections::VecDeque::new(),
@@ -530,6 +547,8 @@ struct Stream {
     from: u64,
     /// Every transaction that ends at or before this was sent.
     sent: u64,
+    /// The end that was told last.
+    told: u64,
     blocks: BTreeMap<u64, Block>,
     described: BTreeSet<u32>,
     waiting: std::collections::VecDeque<Vec<u8>>,
@@ -557,9 +576,9 @@ impl Changes for Stream {
                 return Ok(Event::XLogData { start: Lsn(0), end: Lsn(self.sent), clock: 0, body: &self.body });
             }
             let end = cluster.lock().files.flushed;
-            if std::mem::take(&mut self.wants_reply) || end > self.sent && scheduler.below(3) == 0 {
-                // Everything before the end was sent: nothing is left to send.
-                self.sent = end;
+            // A server that has sent everything says so until that is confirmed.
+            if std::mem::take(&mut self.wants_reply) || end > self.told && scheduler.below(3) == 0 {
+                (self.sent, self.told) = (end, end);
                 let reply = scheduler.below(8) == 0;
                 return Ok(Event::Keepalive { end: Lsn(end), clock: 0, reply });
             }
@@ -637,6 +656,7 @@ fn commit(stream: &mut Stream, cluster: &Cluster, done: &Committed) {
     if done.is_streamed {
         block(stream, cluster, done.xid, &done.changes);
         if let Some(block) = stream.blocks.remove(&done.xid) {
+            stream.of.scheduler.say(|| format!("the stream has {xid} in blocks at {}", done.lsn));
             stream.described.extend(block.described);
             push(
                 stream,
@@ -655,6 +675,7 @@ fn commit(stream: &mut Stream, cluster: &Cluster, done: &Committed) {
         // Empty transactions are left out.
         return;
     }
+    stream.of.scheduler.say(|| format!("the stream has {xid} at {}", done.lsn));
     push(stream, &Message::Begin { final_lsn: Lsn(done.lsn), commit_time: done.time, xid });
     let mut described = std::mem::take(&mut stream.described);
     changes(stream, cluster, &done.changes, None, &mut described);

@@ -51,6 +51,7 @@ struct State {
 pub(super) struct Scheduler {
     state: Arc<Mutex<State>>,
     began: Instant,
+    is_replayed: bool,
 }
 
 thread_local! {
@@ -79,7 +80,11 @@ impl Scheduler {
             stuck: false,
             seen: 0,
         };
-        let scheduler = Self { state: Arc::new(Mutex::new(state)), began: Instant::now() };
+        let scheduler = Self {
+            state: Arc::new(Mutex::new(state)),
+            began: Instant::now(),
+            is_replayed: std::env::var_os("SEED").is_some(),
+        };
         ME.with_borrow_mut(|me| *me = Some((scheduler.clone(), WORLD)));
         scheduler
     }
@@ -87,6 +92,13 @@ impl Scheduler {
     /// Virtual time since the history began.
     pub(super) fn now(&self) -> Duration {
         self.state.lock().now
+    }
+
+    /// Says what happens, when one history is replayed.
+    pub(super) fn say(&self, what: impl FnOnce() -> String) {
+        if self.is_replayed {
+            eprintln!("{:>12.6} {:>6} {}", self.now().as_secs_f64(), self.name(), what());
+        }
     }
 
     /// A number below `n`, which must not be 0.

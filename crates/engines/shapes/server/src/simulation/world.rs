@@ -8,6 +8,8 @@ use crate::engine::Engine;
 use crate::faults::{Fault, Faults};
 use crate::footprint;
 use crate::make::scan::scans;
+use crate::make::unavailable;
+use crate::shape::Phase;
 use crate::store::Store;
 use crate::{compact, follow, watch};
 use parking_lot::Mutex;
@@ -18,6 +20,7 @@ use thalweg_disk::Disk;
 use thalweg_journal::{FileJournal, Options};
 use thalweg_log::{FileUnit, LogsOptions, Loss, When};
 use thalweg_shapes_model::definition::{Definition, Replica};
+use thalweg_shapes_model::failure::Failure;
 use thalweg_shapes_model::health::Health;
 use thalweg_shapes_model::predicate;
 use thalweg_sim::SimDisk;
@@ -113,10 +116,32 @@ const NESTED: &[&str] = &[
     "id IN (SELECT a FROM t WHERE b = 1)",
 ];
 
+/// Every clause that a definition may have, with its table.
+pub(super) fn clauses() -> impl Iterator<Item = (usize, &'static str)> {
+    PLAIN.iter().flatten().chain(NESTED).map(|sql| (0, *sql))
+}
+
 /// Everything comes to rest within this time, unless something hangs.
 const REST_WITHIN: Duration = Duration::from_secs(600);
+/// A shape is made within this time when everything is at rest.
+const MADE_WITHIN: Duration = Duration::from_secs(20);
 /// The thread that applies changes takes the next one within this time.
 const APPLIED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Makes a shape of a definition, or finds the one that there is.
+fn made(engine: &Arc<Engine>, definition: &Definition) -> Result<(), Failure> {
+    let mut session = engine.queries.connect().map_err(|error| unavailable(error.into()))?;
+    let found = engine.table_of(&mut session, &definition.table)?;
+    let words = format!("{definition:?}");
+    let now_us = engine.clock.unix_us();
+    let (shape, filling) = engine.begin(&mut session, &found, definition, words.as_bytes(), now_us)?;
+    scans(filling.into_iter().collect()).into_iter().for_each(|scan| engine.fill(&mut session, scan));
+    match &shape.lock().phase {
+        Phase::Live => Ok(()),
+        Phase::Failed(failure) => Err((**failure).clone()),
+        _ => Err(Failure::Rotated),
+    }
+}
 
 /// Our process.
 struct Process {
@@ -208,6 +233,7 @@ impl World {
         let store = Store::open(logs).expect("the store opens");
         let mut engine = Engine::of(Arc::new(self.postgres.clone()), config, store, clock);
         engine.faults = Faults { planted: self.fault };
+        engine.subqueries.graph.lock().faults = engine.faults;
         let engine = Arc::new(engine);
         engine.recover().expect("shapes come back");
         let spawn = |name: &'static str, run: fn(&Arc<Engine>)| {
@@ -222,6 +248,7 @@ impl World {
 
     /// Our process is killed, or the machine loses its power.
     fn crash(&mut self) {
+        self.scheduler.say(|| "our process is killed".into());
         let power = self.one_in(2);
         self.scheduler.kill();
         if power {
@@ -262,7 +289,7 @@ impl World {
         }
     }
 
-    fn make(&mut self) {
+    fn definition(&self) -> Definition {
         let nested = self.one_in(2);
         let mut definition = if nested || self.one_in(3) {
             Definition::of_table("public", "t")
@@ -277,21 +304,25 @@ impl World {
         if self.one_in(4) {
             definition.replica = Replica::Full;
         }
+        definition
+    }
+
+    fn make(&mut self) {
+        let definition = self.definition();
         self.tally.shapes += 1;
+        self.scheduler.say(|| format!("asks for {} {:?}", definition.table, definition.where_sql));
         self.begin(definition);
     }
 
     /// A client asks for a definition that there may be no shape of.
     fn begin(&self, definition: Definition) {
+        self.begin_and(definition, |_| ());
+    }
+
+    /// The same; `then` is told whether there is one afterwards.
+    fn begin_and(&self, definition: Definition, then: impl FnOnce(Result<(), Failure>) + Send + 'static) {
         let engine = self.engine();
-        self.scheduler.spawn("make", move || {
-            let Ok(mut session) = engine.queries.connect() else { return };
-            let Ok(found) = engine.table_of(&mut session, &definition.table) else { return };
-            let words = format!("{definition:?}");
-            let begun = engine.begin(&mut session, &found, &definition, words.as_bytes(), engine.clock.unix_us());
-            let Ok((_, Some(filling))) = begun else { return };
-            scans(vec![filling]).into_iter().for_each(|scan| engine.fill(&mut session, scan));
-        });
+        self.scheduler.spawn("make", move || then(made(&engine, &definition)));
     }
 
     // ---- others write
@@ -387,7 +418,11 @@ impl World {
         let open = files.open.remove(at);
         self.tally.commits += 1;
         self.tally.streamed += u64::from(open.is_streamed);
+        let changes: Vec<Change> = open.changes.iter().map(|logged| logged.change).collect();
         files.commit(open, 100, time, hangs);
+        let lsn = files.committed.last().map_or(0, |last| last.lsn);
+        self.scheduler
+            .say(|| format!("{xid} commits at {lsn}, late {is_late}, hangs {hangs}, lazy {is_lazy}: {changes:?}"));
         if !is_lazy {
             files.flushed = files.inserted;
         }
@@ -410,8 +445,15 @@ impl World {
             .collect();
         if !hidden.is_empty() {
             let at = hidden[self.scheduler.below(hidden.len() as u64) as usize];
+            self.scheduler.say(|| format!("{} becomes visible", files.committed[at].xid));
             files.show(at);
         }
+    }
+
+    /// The server writes which transactions run, as it does every 15 seconds.
+    fn standby_snapshot(&self) {
+        self.postgres.cluster.lock().files.inserted += 56;
+        self.flush();
     }
 
     fn flush(&self) {
@@ -461,6 +503,7 @@ impl World {
         }
         self.tally.alterations += 1;
         self.disturbed = true;
+        self.scheduler.say(|| format!("table {table} is altered: {how}"));
         match how {
             0 => cluster.files.recreate(table),
             1 => cluster.files.rewrite(table),
@@ -472,6 +515,7 @@ impl World {
     // ---- the server
 
     fn restart_server(&mut self) {
+        self.scheduler.say(|| "the server restarts".into());
         self.tally.server_restarts += 1;
         let mut cluster = self.postgres.cluster.lock();
         cluster.restart();
@@ -481,6 +525,7 @@ impl World {
 
     /// A standby takes over: it may lack the last transactions, and may have a copy of the slot.
     fn promote(&mut self) {
+        self.scheduler.say(|| "a standby is promoted".into());
         self.tally.promotions += 1;
         let (lacks, keeps_slot) = (self.one_in(2), self.one_in(2));
         let mut cluster = self.postgres.cluster.lock();
@@ -517,6 +562,7 @@ impl World {
             return;
         }
         self.tally.set_backs += 1;
+        self.scheduler.say(|| "the storage is set back".into());
         let files = self.copies[self.upto(self.copies.len() as u64) as usize].clone();
         let as_another_timeline = self.one_in(3);
         let more = self.upto(4);
@@ -531,6 +577,7 @@ impl World {
         cluster.history += 1;
         drop(cluster);
         self.disturbed = true;
+        self.make();
         // It goes on from there, perhaps beyond where it was, before we are back.
         for _ in 0..more {
             self.transaction();
@@ -548,6 +595,7 @@ impl World {
 
     /// Another server takes the address.
     fn replace(&mut self) {
+        self.scheduler.say(|| "another server".into());
         self.tally.replacements += 1;
         self.systems += 1;
         let mut cluster = self.postgres.cluster.lock();
@@ -557,6 +605,7 @@ impl World {
         drop(cluster);
         self.copies.clear();
         self.disturbed = true;
+        self.make();
         for _ in 0..3 {
             self.transaction();
             let last = self.postgres.cluster.lock().files.open.last().map(|open| open.xid);
@@ -662,28 +711,31 @@ impl World {
 
     fn step(&mut self) {
         match self.upto(100) {
-            0..18 => self.transaction(),
-            18..44 => self.progress(),
-            44..50 => self.show(false),
-            50..53 => self.flush(),
-            53..59 => self.make(),
-            59..64 => self.join(),
-            64..78 => self.read(),
-            78..84 => self.write(),
-            84 => self.settle(),
-            85 => self.truncate(),
-            86 => self.lock(),
-            87 if self.alters => self.alter(),
-            88..90 if self.fails => self.crash(),
-            90 if self.fails => self.restart_server(),
-            91 if self.fails => self.copy(),
-            92 if self.fails && self.one_in(2) => match self.upto(3) {
-                0 => self.promote(),
-                1 => self.set_back(),
+            0..20 => self.transaction(),
+            20..46 => self.progress(),
+            46..50 => self.show(false),
+            50..52 => self.flush(),
+            52..58 => self.make(),
+            58..67 => self.join(),
+            67..86 => self.read(),
+            86..92 => self.write(),
+            92..95 => match self.upto(6) {
+                0 => self.settle(),
+                1 => self.truncate(),
+                2 => self.lock(),
+                3 if self.alters => self.alter(),
+                4 => self.show(true),
+                _ => self.standby_snapshot(),
+            },
+            95 if self.one_in(2) => self.rest(),
+            96..98 if self.fails => match self.upto(10) {
+                0..4 => self.crash(),
+                4 | 5 => self.restart_server(),
+                6 => self.copy(),
+                7 => self.promote(),
+                8 => self.set_back(),
                 _ => self.replace(),
             },
-            93 if self.one_in(2) => self.rest(),
-            94 => self.show(true),
             _ => {}
         }
         self.pass_time();
@@ -691,7 +743,10 @@ impl World {
     }
 
     pub(super) fn play(&mut self) {
-        for _ in 0..150 {
+        if self.fails {
+            self.copy();
+        }
+        for _ in 0..200 {
             self.step();
         }
         self.rest();
@@ -699,6 +754,7 @@ impl World {
 
     /// Everything comes to rest; then every shape is what SELECT says.
     fn rest(&mut self) {
+        self.scheduler.say(|| "rest".into());
         self.tally.rests += 1;
         loop {
             let next = {
@@ -722,28 +778,60 @@ impl World {
         loop {
             self.scheduler.sleep(Duration::from_millis(20));
             self.write();
+            if self.one_in(40) {
+                self.standby_snapshot();
+            }
             self.check_applier();
             let engine = self.engine();
             let end = self.postgres.cluster.lock().files.inserted;
             let is_compared = engine.counters.compared.load(std::sync::atomic::Ordering::Relaxed) >= compared + 2;
             let is_quiet = {
                 let graph = engine.subqueries.graph.lock();
-                !graph.is_listening() && graph.held().is_empty()
+                !graph.is_listening() && graph.held().is_empty() && engine.subqueries.holding.lock().is_empty()
             };
-            if engine.health() == Health::Active
-                && engine.positions.processed_lsn() + 1 >= end
-                && is_quiet
-                && (is_compared || !self.disturbed)
-                && !self.scheduler.is_running("make")
-                && !self.scheduler.is_running("fetch")
-                && self.is_current()
-            {
+            let lacks = [
+                ("a stream", engine.health() == Health::Active && self.is_current()),
+                ("changes", engine.positions.processed_lsn() + 1 >= end),
+                ("rows of subqueries", is_quiet && !self.scheduler.is_running("fetch")),
+                ("a comparison with the catalog", is_compared || !self.disturbed),
+                ("shapes", !self.scheduler.is_running("make")),
+            ];
+            let lacks: Vec<&str> = lacks.iter().filter(|(_, there)| !there).map(|(what, _)| *what).collect();
+            if lacks.is_empty() {
                 break;
             }
-            assert!(self.scheduler.now() < until, "it does not come to rest: {:?}", engine.health());
+            assert!(self.scheduler.now() < until, "it does not come to rest, for want of {lacks:?}");
         }
         self.disturbed = false;
         self.check_all();
+        self.check_new();
+    }
+
+    /// When everything is at rest, every definition gets a shape soon: clients ask again if they are told so.
+    fn check_new(&mut self) {
+        let definition = self.definition();
+        let text = format!("{} {:?}", definition.table, definition.where_sql);
+        let until = self.scheduler.now() + MADE_WITHIN;
+        loop {
+            let outcome = Arc::new(Mutex::new(None));
+            let told = Arc::clone(&outcome);
+            self.begin_and(definition.clone(), move |made| *told.lock() = Some(made));
+            while outcome.lock().is_none() {
+                self.scheduler.sleep(Duration::from_millis(20));
+                self.write();
+                self.standby_snapshot();
+                self.check_applier();
+                assert!(self.scheduler.now() < until, "no shape is made of {text}");
+            }
+            match outcome.lock().take() {
+                Some(Err(failure)) if self.scheduler.now() >= until => {
+                    panic!("no shape can be made of {text}: {failure:?}");
+                }
+                Some(Err(Failure::Invalid(invalid))) => panic!("no shape can be made of {text}: {invalid:?}"),
+                Some(Err(_)) => self.scheduler.sleep(Duration::from_secs(1)),
+                _ => return,
+            }
+        }
     }
 
     fn check_all(&mut self) {

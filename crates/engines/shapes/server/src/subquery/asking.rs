@@ -9,6 +9,7 @@
 
 use super::graph::{Ask, Turn, Wanted};
 use crate::engine::Engine;
+use crate::faults::Fault;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -134,6 +135,9 @@ impl Asking {
             }
         }
         self.start(engine);
+        while engine.faults.has(Fault::ApplierWaits) && !engine.stopping() && self.queue.lock().running > 0 {
+            engine.clock.sleep(VISIBLE_AFTER);
+        }
     }
 
     /// Begins what can be begun.

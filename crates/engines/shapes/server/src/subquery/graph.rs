@@ -3,6 +3,7 @@
 use super::finder::Finders;
 use super::node::Node;
 use super::waiting::Waiting;
+use crate::faults::Faults;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
 use hashbrown::{HashMap, HashSet};
@@ -26,6 +27,7 @@ pub(crate) struct Graph {
     pub(super) young: BTreeSet<u64>,
     /// The last transaction that was seen.
     pub(super) last_lsn: u64,
+    pub(crate) faults: Faults,
 }
 
 /// What the caller has to do after the graph was told something.

@@ -3,6 +3,7 @@
 use super::graph::{Ask, Ended, Graph, Turn, Verdict};
 use super::node::Node;
 use super::pending::Asked;
+use crate::faults::Fault;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
 use hashbrown::HashSet;
@@ -142,7 +143,7 @@ impl Graph {
                     None => (lsn < snapshot.lsn, lsn >= snapshot.lsn),
                 };
                 match (node.pendings[at].reached, contained) {
-                    (true, true) if xid.is_some() => {
+                    (true, true) if xid.is_some() && !self.faults.has(Fault::OrderUnnoticed) => {
                         // It committed after another that the snapshot does not have, and became visible before it.
                         verdict.drop.push((Arc::clone(&node.shape), Ended::Because(ANOTHER_ORDER)));
                         break;
