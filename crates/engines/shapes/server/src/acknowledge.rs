@@ -9,6 +9,10 @@ use thalweg_base::Lsn;
 /// How often a position is noted that Postgres is to be told of: in between it keeps a little more of its log.
 const NOTE_EVERY: Duration = Duration::from_millis(200);
 
+/// Transactions that are noted beside a position: of so many that commit at the same time it is remembered, over a restart, that the stream has
+/// brought them before any snapshot shows them.
+const NOTED_MAX: usize = 64;
+
 /// Positions of one stream on their way into the journal.
 pub(crate) struct Acknowledge {
     /// Ends of transactions, each with the end of the journal's frame that must be durable before it is passed.
@@ -61,7 +65,8 @@ impl Acknowledge {
         let is_time = self.urgent || engine.clock.since(self.noted) >= NOTE_EVERY;
         if self.passed > self.told && self.noting.is_none() && is_time {
             (self.noted, self.urgent) = (engine.clock.now(), false);
-            match engine.bookmark.acknowledge(&engine.store, self.passed, engine.positions.anchor()) {
+            let recent = engine.recent.lock().last(NOTED_MAX);
+            match engine.bookmark.acknowledge(&engine.store, self.passed, engine.positions.anchor(), recent) {
                 Ok(frame) => {
                     self.noting = Some((self.passed, frame));
                     engine.store.kick();

@@ -83,6 +83,11 @@ impl Engine {
             }
         }
         let mut recovered = Recovered { shapes: shapes.len(), transactions: 0 };
+        if !self.faults.has(Fault::RecentForgotten) {
+            // Transactions of which no shape has anything left no references.
+            let noted = found.source.iter().flat_map(|note| &note.recent);
+            noted.for_each(|xid| self.recent.lock().push(*xid));
+        }
         self.store.each_references(&mut |at, references| {
             recovered.transactions += 1;
             if let Some(first) = references.groups.first() {

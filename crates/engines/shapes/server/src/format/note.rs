@@ -64,6 +64,9 @@ pub struct SourceNote {
     /// The last transaction that was read before.
     #[serde(default)]
     pub anchor: Option<Anchor>,
+    /// The xids of the last transactions that were read before, oldest first: snapshots may not show them yet.
+    #[serde(default)]
+    pub recent: Vec<u32>,
 }
 
 /// A shape as it is kept.

@@ -17,8 +17,6 @@ pub(super) struct Client {
     pub(super) table: usize,
     pub(super) number: u64,
     handle: String,
-    /// The history that its shape is of.
-    pub(super) history: u64,
     rows: BTreeMap<String, Known>,
     /// What it was told last.
     offset: ShapeOffset,
@@ -48,7 +46,7 @@ fn bytes_of(engine: &Engine, shape: &Shape, wanted: &Wanted) -> Vec<u8> {
 
 impl Client {
     /// Begins with the newest rows of a shape that is live.
-    pub(super) fn begin(engine: &Engine, shape: &Arc<Shape>, table: usize, history: u64) -> Option<Self> {
+    pub(super) fn begin(engine: &Engine, shape: &Arc<Shape>, table: usize) -> Option<Self> {
         let (log, upto, end, snapshot, handle) = {
             let state = shape.lock();
             if !state.is_live() {
@@ -63,7 +61,6 @@ impl Client {
             table,
             number: shape.number,
             handle,
-            history,
             rows: BTreeMap::new(),
             offset: end,
             told: BTreeMap::new(),

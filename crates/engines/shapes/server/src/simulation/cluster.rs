@@ -227,7 +227,10 @@ impl Files {
     }
 
     pub(super) fn is_locked(&self, table: usize) -> bool {
-        self.open.iter().any(|open| open.locks == Some(table))
+        // A table that was truncated stays locked until snapshots show that.
+        let truncates = |logged: &Logged| logged.change == Change::Truncate { table };
+        let mut hidden = self.committed.iter().filter(|done| !done.is_visible);
+        self.open.iter().any(|open| open.locks == Some(table)) || hidden.any(|done| done.changes.iter().any(truncates))
     }
 
     /// Rows that others must not write: a transaction that has written them is not visible yet.
@@ -341,10 +344,14 @@ impl Files {
         self.next_xid += 3;
     }
 
-    pub(super) fn snapshot(&self) -> PgSnapshot {
+    /// The transactions that snapshots take to be in progress.
+    pub(super) fn running(&self) -> BTreeSet<u64> {
         let hidden = self.committed.iter().filter(|done| !done.is_visible).map(|done| done.xid);
-        let mut xip: Vec<u64> = self.open.iter().map(|open| open.xid).chain(hidden).collect();
-        xip.sort_unstable();
+        self.open.iter().map(|open| open.xid).chain(hidden).collect()
+    }
+
+    pub(super) fn snapshot(&self) -> PgSnapshot {
+        let xip: Vec<u64> = self.running().into_iter().collect();
         let xmax = self.next_xid;
         PgSnapshot { xmin: xip.first().copied().unwrap_or(xmax), xmax, xip, lsn: self.inserted }
     }

@@ -481,9 +481,9 @@ impl Walsender for Sender {
         _: &ServerFacts,
         stopping: &(dyn Fn() -> bool + Sync),
     ) -> Result<Lsn, SetupError> {
-        let running: BTreeSet<u64> = self.ask(|cluster| cluster.files.open.iter().map(|open| open.xid).collect())?;
-        // The slot is ready when every transaction that runs now has ended.
-        while self.ask(|cluster| cluster.files.open.iter().any(|open| running.contains(&open.xid)))? {
+        // The slot is ready when every transaction has ended that runs now, or has committed and is not visible yet.
+        let running = self.ask(|cluster| cluster.files.running())?;
+        while self.ask(|cluster| !cluster.files.running().is_disjoint(&running))? {
             if stopping() {
                 return Err(SetupError::Stopped);
             }

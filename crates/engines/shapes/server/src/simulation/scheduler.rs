@@ -106,12 +106,6 @@ impl Scheduler {
         self.state.lock().random.rand_range(0..n)
     }
 
-    /// Mixes a number into the sum over the history.
-    pub(super) fn note(&self, n: u64) {
-        let mut state = self.state.lock();
-        state.seen = state.seen.wrapping_mul(0x100_0000_01b3).wrapping_add(n);
-    }
-
     pub(super) fn seen(&self) -> u64 {
         self.state.lock().seen
     }

@@ -629,8 +629,7 @@ impl World {
             return;
         }
         let shape = &shapes[self.upto(shapes.len() as u64) as usize];
-        let history = self.postgres.cluster.lock().history;
-        self.clients.extend(Client::begin(&engine, shape, place(&shape.family.name.name), history));
+        self.clients.extend(Client::begin(&engine, shape, place(&shape.family.name.name)));
     }
 
     fn read(&mut self) {
@@ -701,7 +700,7 @@ impl World {
     }
 
     fn pass_time(&self) {
-        let time = match self.upto(12) {
+        let time = match self.upto(20) {
             0 => Duration::from_millis(2_500),
             1..4 => Duration::from_millis(self.upto(300)),
             _ => Duration::from_micros(self.upto(4_000)),
@@ -776,9 +775,9 @@ impl World {
         let until = self.scheduler.now() + REST_WITHIN;
         let compared = self.engine().counters.compared.load(std::sync::atomic::Ordering::Relaxed);
         loop {
-            self.scheduler.sleep(Duration::from_millis(20));
+            self.scheduler.sleep(Duration::from_millis(50));
             self.write();
-            if self.one_in(40) {
+            if self.one_in(20) {
                 self.standby_snapshot();
             }
             self.check_applier();
@@ -841,8 +840,7 @@ impl World {
         let cluster = cluster.lock();
         let files = &cluster.files;
         for shape in shapes {
-            let Some(mut fresh) = Client::begin(&engine, &shape, place(&shape.family.name.name), cluster.history)
-            else {
+            let Some(mut fresh) = Client::begin(&engine, &shape, place(&shape.family.name.name)) else {
                 panic!("{:?} is not live when everything is at rest", shape.definition().where_sql);
             };
             fresh.read(&engine);
