@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SENT_MIN: usize = 32 << 10;
 /// Smaller bytes get no file: with two system calls and a descriptor for each, many of them would cost more than they save.
 const HELD_MIN: usize = 128 << 10;
+/// Each file takes a descriptor of the process: docs/ops/deploy.md counts them.
+const FILES_MAX: usize = 256;
 
 /// Such bytes of one process. A clone is the same set.
 #[derive(Clone, Debug, Default)]
@@ -65,7 +67,9 @@ impl AsRef<[u8]> for Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // While the bytes are still there: no others can have their address.
-        self.set.files.write().remove(&address(&self.bytes));
+        let gone = self.set.files.write().remove(&address(&self.bytes));
+        // Closing the file frees its pages, which takes its time: readers of the set do not wait for that.
+        drop(gone);
         self.set.bytes.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
     }
 }
@@ -88,14 +92,15 @@ impl SharedPages {
     }
 
     /// The same bytes, in a file too until the last slice of what is returned is dropped. They are returned as they are if they are few, if the
-    /// set is full, or if the system gives no file. No other holder of `bytes` may have given them to a set.
+    /// set is full of bytes or of files, or if the system gives no file. No other holder of `bytes` may have given them to a set.
     #[must_use]
     pub fn hold(&self, bytes: Bytes) -> Bytes {
         if bytes.len() < HELD_MIN {
             return bytes;
         }
         let len = bytes.len() as u64;
-        let has_room = self.0.bytes.fetch_add(len, Ordering::Relaxed) + len <= self.0.bytes_max;
+        let has_room = self.0.bytes.fetch_add(len, Ordering::Relaxed) + len <= self.0.bytes_max
+            && self.0.files.read().len() < FILES_MAX;
         let Some(file) = has_room.then(|| file_of(&bytes).ok()).flatten() else {
             self.0.bytes.fetch_sub(len, Ordering::Relaxed);
             return bytes;
