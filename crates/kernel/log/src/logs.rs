@@ -140,7 +140,8 @@ pub struct Logs<A: Attachment> {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) appended_bytes: AtomicU64,
-    /// Deletes, trims, pins and unpins that have changed which content is wanted.
+    /// Events that may leave dead data: every delete; trims, pins and unpins that have changed which content is wanted; rounds that have
+    /// written content that died before their edit.
     pub(crate) deaths: AtomicU64,
 }
 

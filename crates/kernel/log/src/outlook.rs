@@ -65,7 +65,8 @@ impl<A: Attachment> Logs<A> {
         self.pace.next_reclaim(self.deaths(), now, self.options.reclaim_every_ms)
     }
 
-    /// How many deletes, trims and unpins there were since the start: each may leave dead data.
+    /// How many events since the start may have left dead data: every delete; trims, pins and unpins that have changed which content is
+    /// wanted; rounds that have written content that died before their edit.
     pub fn deaths(&self) -> u64 {
         self.counters.deaths.load(Ordering::Relaxed)
     }

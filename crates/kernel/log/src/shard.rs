@@ -134,7 +134,7 @@ impl<A: Attachment> Shard<A> {
         self.slots.len() - self.vacant.len()
     }
 
-    /// How many slots there are, vacant ones included.
+    /// All slots, vacant ones included.
     pub(crate) fn slots(&self) -> &[Slot<A>] {
         &self.slots
     }
@@ -189,7 +189,7 @@ impl<A: Attachment> Shard<A> {
         }
     }
 
-    /// The fixed part of a log's state, without waking it: start, tail, settled and pinned positions.
+    /// Which of a log's content is wanted, without waking the log; `None` if there is no such log.
     pub(crate) fn head(&self, id: LogId) -> Option<Bounds> {
         match &self.slots[self.slot_of(id)? as usize] {
             Slot::Vacant => None,
