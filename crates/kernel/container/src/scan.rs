@@ -49,7 +49,7 @@ impl<C: Codec> Scan<C> {
         let root = wait(storage, object, |fed| {
             load.feed(fed)?;
             let root = load.root(&NoCache)?;
-            Ok(root.map_or_else(|| load.wants(), crate::Step::Done))
+            Ok(root.map_or_else(|| load.wants(), crate::Need::Done))
         })?;
         let header = storage.read(object.id, 0..HEADER_BYTES.min(object.bytes)).wait()?;
         footer::check_header(object.id, C::ID, &header)?;
@@ -129,7 +129,7 @@ impl<C: Codec> Scan<C> {
             let partition = wait(&self.storage, load.object(), |fed| {
                 load.feed(fed)?;
                 let partition = load.partition(&NoCache, root, part)?;
-                Ok(partition.map_or_else(|| load.wants(), crate::Step::Done))
+                Ok(partition.map_or_else(|| load.wants(), crate::Need::Done))
             })?;
             self.partition = Some(partition);
         };

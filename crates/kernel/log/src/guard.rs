@@ -175,7 +175,8 @@ impl<'a, A: Attachment> Guard<'a, A> {
     }
 
     /// One durable transaction of logs and of other indexes of the unit: the frame also holds `others`, each of which is replayed by its
-    /// index. The caller holds what orders the frames of these indexes, and applies their parts when this has returned.
+    /// index. The caller holds the locks that order the frames of these indexes, and applies their parts when this has returned. No engine
+    /// has a second index yet: only tests call this.
     ///
     /// # Panics
     ///

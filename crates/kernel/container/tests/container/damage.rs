@@ -142,7 +142,7 @@ fn a_block_of_another_object_is_not_believed() {
 }
 
 #[test]
-fn a_container_of_another_index_is_refused() {
+fn a_container_of_another_codec_is_refused() {
     struct Other;
     impl Codec for Other {
         const ID: u32 = 78;

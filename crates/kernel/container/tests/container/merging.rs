@@ -3,7 +3,7 @@
 use super::model::model;
 use super::*;
 use proptest::prelude::*;
-use thalweg_container::{Disjoint, Merge, NewestWins, Rule, Versions, ordered, write_merged};
+use thalweg_container::{Merge, NewestWins, Rule, Versions, ordered, write_merged};
 
 const OPTIONS: Options =
     Options { block_bytes: 100, compression: Compression::Lz4, has_content: false, has_one_partition: false };
@@ -64,29 +64,6 @@ proptest! {
             expected.retain(|_, (kind, _)| *kind != Kind::Tombstone);
         }
         prop_assert_eq!(joined(merged(&inputs, NewestWins::new(drops), cut).unwrap()), expected);
-    }
-
-    #[test]
-    fn stretches_are_merged_unless_they_overlap(
-        starts in prop::collection::btree_map(0..60u8, 1..4u8, 0..20), of in prop::collection::vec(0..3usize, 60),
-    ) {
-        let mut inputs = vec![Model::new(), Model::new(), Model::new()];
-        for (start, len) in &starts {
-            inputs[of[usize::from(*start)]].insert(vec![*start], (Kind::Value, vec![*len]));
-        }
-        let span = |entry: &Entry<'_>, start: &mut Vec<u8>, end: &mut Vec<u8>| {
-            start.extend_from_slice(entry.key);
-            end.push(entry.key[0] + entry.value[0]);
-            Ok(())
-        };
-        let overlap = starts.iter().zip(starts.keys().skip(1)).any(|((start, len), next)| start + len > *next);
-        let done = merged(&inputs, Disjoint::new(span), 1 << 20).map(joined);
-        if overlap {
-            let refused = matches!(done, Err(ContainerError::Overlap { .. }));
-            prop_assert!(refused, "{done:?}");
-        } else {
-            prop_assert_eq!(done, Ok(inputs.into_iter().flatten().collect()));
-        }
     }
 
     /// Images are values and deltas operands: the same rule merges both.

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use thalweg_base::{LogId, ObjectId, Offset};
-use thalweg_container::Step;
+use thalweg_container::Need;
 use thalweg_storage::{Storage, StorageError};
 
 /// How many blocks one caller holds beside the shared cache.
@@ -178,8 +178,8 @@ impl RunReader {
             return Err(cut(meta.id, at, end.len()));
         }
         let map = match Map::decode(meta.id, meta.bytes(), end)? {
-            Step::Done(map) => Arc::new(map),
-            Step::Wants(range) => {
+            Need::Done(map) => Arc::new(map),
+            Need::Range(range) => {
                 known.ends.push_back((meta.id, range.end - range.start));
                 return Ok(());
             }
