@@ -142,7 +142,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
         let (reached, logs) = (self.logs.reached(), self.logs);
         let log = self.awake(log)?;
         let durability = log.durability(logs.options.durability);
-        let waits = if log.sealed > reached.durable { Durability::Durable } else { durability };
+        let waits = if log.durable_end > reached.durable { Durability::Durable } else { durability };
         Some(LogView {
             id: log.id,
             name: &log.name,
@@ -352,7 +352,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
             (Step::Create { log, start, lineage }, Op::Create { name, note, append, .. }) => {
                 let attachment = A::create(note, end).map_err(|error| CommitError::Note { log, error })?;
                 let mut fresh = fresh_log(log, name, start, lineage, attachment, end);
-                fresh.sealed = frame.sealed();
+                fresh.durable_end = frame.durable_end();
                 for ancestor in &fresh.lineage {
                     self.pin(ancestor.id, ancestor.upto, frame);
                 }
@@ -370,10 +370,10 @@ impl<'a, A: Attachment> Guard<'a, A> {
                 }
             }
             (_, Op::Trim { log, start }) => {
-                self.change_bounds(*log, frame, |found| found.start = found.start.max(*start));
+                self.change_retained(*log, frame, |found| found.start = found.start.max(*start));
             }
             (_, Op::Unpin { log }) => {
-                self.change_bounds(*log, frame, |found| found.pinned = Offset::ZERO);
+                self.change_retained(*log, frame, |found| found.pinned = Offset::ZERO);
             }
             (_, Op::Delete { log }) => {
                 let durable = self.logs.durable();
@@ -394,7 +394,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
         let slot = shard.slot_of(log)?;
         let found = shard.awake_at(slot)?;
         found.changed = frame.end;
-        found.sealed = found.sealed.max(frame.sealed());
+        found.durable_end = found.durable_end.max(frame.durable_end());
         found.dirty = true;
         if !found.active {
             found.active = true;
@@ -406,13 +406,13 @@ impl<'a, A: Attachment> Guard<'a, A> {
     fn pin(&mut self, log: LogId, upto: Offset, frame: Frame) {
         // An ancestor whose shard is not locked is pinned already: by the fork through which it is inherited.
         if self.awake(log).is_some_and(|found| found.pinned < upto) {
-            self.change_bounds(log, frame, |found| found.pinned = upto);
+            self.change_retained(log, frame, |found| found.pinned = upto);
         }
     }
 
     /// Changes which content of a log is wanted.
-    fn change_bounds(&mut self, log: LogId, frame: Frame, change: impl FnOnce(&mut Log<A>)) {
-        let before = self.shard(shard_of_log(log)).and_then(|shard| shard.head(log));
+    fn change_retained(&mut self, log: LogId, frame: Frame, change: impl FnOnce(&mut Log<A>)) {
+        let before = self.shard(shard_of_log(log)).and_then(|shard| shard.retained(log));
         if let Some(found) = self.touched(log, frame) {
             change(found);
         }
@@ -459,7 +459,7 @@ pub(crate) fn fresh_log<A>(
         lineage,
         created: end,
         changed: end,
-        sealed: Lsn::ZERO,
+        durable_end: Lsn::ZERO,
         dirty: true,
         active: true,
         attachment,
@@ -490,8 +490,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// What [`Log::sealed`] becomes.
-    fn sealed(self) -> Lsn {
+    /// What [`Log::durable_end`] must be raised to: zero for a buffered frame.
+    fn durable_end(self) -> Lsn {
         match self.durability {
             Durability::Durable => self.end,
             Durability::Buffered => Lsn::ZERO,

@@ -25,9 +25,9 @@ use crate::attachment::Attachment;
 use crate::damage::Place;
 use crate::faults::Moment;
 use crate::logs::{Logs, shard_of_log};
-use crate::root::{Root, Run, Sealed};
+use crate::root::{Root, Run, RunObject};
 use crate::run::{Live, LiveChange, ObjectMeta, RunError, live_bytes, live_change};
-use crate::shard::Bounds;
+use crate::shard::Retained;
 use crate::upkeep::UpkeepError;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -60,7 +60,7 @@ impl Kept {
         self.live.extend(made.iter().map(|meta| (meta.id, meta.covered_bytes())));
     }
 
-    pub(crate) fn insert(&mut self, objects: &[Sealed]) {
+    pub(crate) fn insert(&mut self, objects: &[RunObject]) {
         self.live.extend(objects.iter().map(|object| (object.meta.id, object.live_bytes)));
     }
 
@@ -87,7 +87,7 @@ impl Ledger {
     }
 
     /// Live bytes of objects, as far as is known.
-    pub(crate) fn sum<'a>(&self, objects: impl Iterator<Item = &'a Sealed>) -> u64 {
+    pub(crate) fn sum<'a>(&self, objects: impl Iterator<Item = &'a RunObject>) -> u64 {
         let kept = self.lock();
         objects.map(|object| kept.live.get(&object.meta.id).copied().unwrap_or(object.live_bytes)).sum()
     }
@@ -107,7 +107,7 @@ impl Ledger {
 
 /// A log that is about to be counted.
 struct MovedLog {
-    after: Option<Bounds>,
+    after: Option<Retained>,
     change: LiveChange,
 }
 
@@ -133,14 +133,14 @@ impl<A: Attachment> Logs<A> {
 
     /// What was wanted of a log when it was last counted.
     fn live_counted(&self, log: LogId) -> Option<Live> {
-        self.shards[shard_of_log(log)].lock().counted_head(log).map(Bounds::live)
+        self.shards[shard_of_log(log)].lock().counted_retained(log).map(Retained::live)
     }
 
     /// What a merge keeps of a log: what is wanted, and was when it was counted.
     pub(crate) fn live_kept(&self, log: LogId) -> Option<Live> {
         let shard = self.shards[shard_of_log(log)].lock();
-        let now = shard.head(log)?.live();
-        Some(shard.counted_head(log).map_or(now.clone(), |counted| counted.live().and(&now)))
+        let now = shard.retained(log)?.live();
+        Some(shard.counted_retained(log).map_or(now.clone(), |counted| counted.live().and(&now)))
     }
 
     /// If a shard could not remember all logs that have moved, every object is counted once more.
@@ -176,7 +176,7 @@ impl<A: Attachment> Logs<A> {
         self.note_counted(&counting, found, NumbersFrom::Differences, now)?;
         for MovedLog { after, change } in moved {
             let mut shard = self.shards[shard_of_log(change.log)].lock();
-            let now = shard.head(change.log);
+            let now = shard.retained(change.log);
             let now = if self.options.faults().pass_forgets_later_deaths() { after } else { now };
             shard.moved.counted(change.log, after, now);
         }
@@ -189,9 +189,9 @@ impl<A: Attachment> Logs<A> {
         for shard in &self.shards {
             let shard = shard.lock();
             all.extend(shard.moved.logs().map(|(log, before)| {
-                let after = shard.head(log);
+                let after = shard.retained(log);
                 let within = between(before, after);
-                let live = |bounds: Option<Bounds>| bounds.map(Bounds::live).unwrap_or_default();
+                let live = |retained: Option<Retained>| retained.map(Retained::live).unwrap_or_default();
                 MovedLog { after, change: LiveChange { log, before: live(Some(before)), after: live(after), within } }
             }));
         }
@@ -201,7 +201,7 @@ impl<A: Attachment> Logs<A> {
 
     /// Counts what these logs have changed in the objects of a run that are counted.
     fn look(&self, run: &Run, moved: &[MovedLog], found: &mut Found) -> Result<(), UpkeepError> {
-        for Sealed { meta, .. } in &run.objects {
+        for RunObject { meta, .. } in &run.objects {
             let from = moved.partition_point(|moved| moved.change.log < meta.first.0);
             let reaches = |moved: &&MovedLog| {
                 let LiveChange { log, within, .. } = &moved.change;
@@ -224,7 +224,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     /// Objects that are not counted, or doubted: these with what was counted.
-    fn uncounted(&self) -> Vec<(Sealed, Option<u64>)> {
+    fn uncounted(&self) -> Vec<(RunObject, Option<u64>)> {
         let root = self.sealed.root();
         let kept = self.ledger.lock();
         let all = root.runs.iter().flat_map(|run| &run.objects);
@@ -260,7 +260,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     /// What is live of an object by what is counted of logs, `None` if that cannot be known now; and whether its index says so.
-    pub(crate) fn count_object(&self, object: &Sealed) -> Result<(Option<u64>, bool), RunError> {
+    pub(crate) fn count_object(&self, object: &RunObject) -> Result<(Option<u64>, bool), RunError> {
         let error = match live_bytes(&self.sealed.storage, &object.meta, &|log| self.live_counted(log)) {
             Ok(live) => return Ok((Some(live), true)),
             Err(error) => error,
@@ -333,8 +333,8 @@ impl<A: Attachment> Logs<A> {
         made: &[ObjectMeta],
         ranges: &[(LogId, Range<Offset>)],
         now: Millis,
-    ) -> Vec<Sealed> {
-        let mut sealed: Vec<Sealed> = made.iter().map(|meta| Sealed::new(*meta)).collect();
+    ) -> Vec<RunObject> {
+        let mut sealed: Vec<RunObject> = made.iter().map(|meta| RunObject::new(*meta)).collect();
         if self.options.faults().round_counts_all_as_live() {
             return sealed;
         }
@@ -387,7 +387,7 @@ impl<A: Attachment> Logs<A> {
 pub type Miscount = (ObjectId, u64, u64);
 
 /// Outside of these positions, the same content is wanted before and after.
-fn between(before: Bounds, after: Option<Bounds>) -> Range<Offset> {
+fn between(before: Retained, after: Option<Retained>) -> Range<Offset> {
     let Some(after) = after else { return Offset::ZERO..Offset::MAX };
     let (before, after) = (before.unwanted(), after.unwanted());
     let Range { start, end } = match (before.is_empty(), after.is_empty()) {

@@ -33,8 +33,9 @@ pub(crate) struct Log<A> {
     pub(crate) created: Lsn,
     /// End of the last frame that changed it.
     pub(crate) changed: Lsn,
-    /// End of the last durable frame among them: while that is not durable, every answer about the log waits for it.
-    pub(crate) sealed: Lsn,
+    /// End of the last durable frame (not a buffered one) that changed it: while the journal is not durable up to here, every answer about
+    /// the log waits for that.
+    pub(crate) durable_end: Lsn,
     /// The directory does not know its present state.
     pub(crate) dirty: bool,
     /// It stands in its shard's list of active logs.
@@ -51,7 +52,7 @@ impl<A: Attachment> Log<A> {
     /// What a frame that touches it must be: while a durable one is pending, so are those that follow, so that one position says
     /// what an answer waits for.
     pub(crate) fn frame_durability(&self, unsaid: Durability, reached: Reached) -> Durability {
-        if self.sealed > reached.durable { Durability::Durable } else { self.durability(unsaid) }
+        if self.durable_end > reached.durable { Durability::Durable } else { self.durability(unsaid) }
     }
 
     /// The tail of what its kind lets readers see. Frames get there in order, so it is where the first piece starts that has not.
@@ -122,7 +123,7 @@ impl<A: Attachment> Log<A> {
             lineage,
             created: Lsn::ZERO,
             changed: head.changed,
-            sealed: Lsn::ZERO,
+            durable_end: Lsn::ZERO,
             dirty: false,
             active: false,
             attachment: A::decode(d.rest())?,

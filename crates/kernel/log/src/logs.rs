@@ -1,21 +1,21 @@
 //! All logs of one unit, over one journal.
 
 use crate::attachment::Attachment;
+use crate::chunk_cache::ChunkCache;
 use crate::damage::Register;
 use crate::error::CommitError;
 use crate::faults::{Faults, Moment};
 use crate::frame::Ancestor;
-use crate::gathered::Gathered;
 use crate::guard::Guard;
 use crate::ledger::Ledger;
 use crate::lists::ListOptions;
 use crate::log::Head;
-use crate::outlook::Awakened;
 use crate::read::Arrivals;
 use crate::root::LossMarks;
-use crate::runs::Sealed;
-use crate::shard::{Bounds, Shard, Slot};
+use crate::sealed::Sealed;
+use crate::shard::{Retained, Shard, Slot};
 use crate::upkeep::Pace;
+use crate::wakeup::Awakened;
 use std::sync::Arc;
 use thalweg_base::{Decoder, Durability, LogId, Lsn, Offset, Reached, Until, crc};
 use thalweg_journal::Journal;
@@ -118,7 +118,7 @@ pub struct Logs<A: Attachment> {
     pub(crate) shards: Box<[Mutex<Shard<A>>]>,
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) sealed: Sealed,
-    pub(crate) gathered: Gathered,
+    pub(crate) chunk_cache: ChunkCache,
     pub(crate) arrivals: Arc<Arrivals>,
     pub(crate) options: LogsOptions,
     /// The next log's id, without the shard's bits.
@@ -243,9 +243,9 @@ impl<A: Attachment> Logs<A> {
         self.counters.deaths.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Which of a log's content is still wanted; `None` if the log is gone.
-    pub(crate) fn bounds(&self, log: LogId) -> Option<Bounds> {
-        self.shards[shard_of_log(log)].lock().head(log)
+    /// Which content a log retains; `None` if the log is gone.
+    pub(crate) fn retained(&self, log: LogId) -> Option<Retained> {
+        self.shards[shard_of_log(log)].lock().retained(log)
     }
 
     /// Visits logs without waking them: at most `count` slots from `cursor` on. The next cursor, or `None` when all were seen.

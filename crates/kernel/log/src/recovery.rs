@@ -7,20 +7,20 @@
 //! - a log that is not there although the frame writes to it was deleted later: its `Delete` must follow in the journal.
 
 use crate::attachment::Attachment;
+use crate::chunk_cache::ChunkCache;
 use crate::damage::Register;
 use crate::error::OpenError;
 use crate::frame::{self, Ancestor, Entry};
-use crate::gathered::Gathered;
 use crate::guard::fresh_log;
 use crate::ledger::Ledger;
 use crate::log::{Log, Piece};
 use crate::logs::{Counters, Logs, LogsOptions, Loss, SHARDS, shard_of_log};
-use crate::outlook::Awakened;
 use crate::read::Arrivals;
 use crate::root::{LossMarks, Root};
-use crate::runs::Sealed;
+use crate::sealed::Sealed;
 use crate::shard::Shard;
 use crate::upkeep::{Pace, UpkeepError};
+use crate::wakeup::Awakened;
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -190,7 +190,7 @@ impl<A: Attachment> Replaying<A> {
             journal,
             id_ceiling: AtomicU64::new(next_id + options.id_reserve),
             sealed,
-            gathered: Gathered::new(&options),
+            chunk_cache: ChunkCache::new(&options),
             options,
             next_id: AtomicU64::new(next_id + 1),
             loss,

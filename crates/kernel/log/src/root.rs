@@ -18,7 +18,8 @@ const WITHOUT_LISTS: u8 = 1;
 /// journal's term; with both.
 const ROOT_VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
 
-/// Incarnations below may have lost positions: of all logs, of those that do not say what they promise, and of buffered ones.
+/// Incarnations below a mark may have lost positions. Each mark is of a set of logs that contains the next: `all` of every log; `unsaid` of
+/// logs that are buffered or do not say what they promise; `buffered` of logs that say they are buffered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LossMarks {
     all: LogId,
@@ -36,7 +37,7 @@ impl LossMarks {
         }
     }
 
-    /// Every id that was given out until now is below `mark`.
+    /// Raises the mark of the logs that a loss may have hit. Every id that was given out until now is below `mark`.
     pub(crate) fn raise(&mut self, loss: Loss, mark: LogId) {
         match loss {
             Loss::Nothing => {}
@@ -47,18 +48,18 @@ impl LossMarks {
     }
 }
 
-/// One sealed object of a run.
+/// One object of a run, as the root or a list object names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sealed {
+pub(crate) struct RunObject {
     pub(crate) meta: ObjectMeta,
-    /// Data that was still wanted when this was last written: what a start knows of an object until it is counted. The ledger
-    /// (`crate::ledger`) has the number of now.
+    /// Data that was live when the root last wrote this number: all that a start knows of the object until it is counted. The ledger
+    /// (`crate::ledger`) has the present number.
     pub(crate) live_bytes: u64,
     /// When dead data was first seen in it.
     pub(crate) dead_since: Option<Millis>,
 }
 
-impl Sealed {
+impl RunObject {
     /// An object that was just built: all of it is live.
     pub(crate) fn new(meta: ObjectMeta) -> Self {
         Self { meta, live_bytes: meta.covered_bytes(), dead_since: None }
@@ -83,7 +84,7 @@ pub(crate) struct Run {
     /// Unique and growing; runs are ordered by time, and merging keeps the newest one's id.
     pub(crate) id: u64,
     /// In the order of their keys.
-    pub(crate) objects: Vec<Sealed>,
+    pub(crate) objects: Vec<RunObject>,
     /// What list objects have of them, in the same order: the root holds only how `objects` differs from that.
     pub(crate) pages: Vec<Page>,
     /// The run as the root has it, until its list objects are read: [`Root::read_lists`].
@@ -91,7 +92,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(id: u64, objects: Vec<Sealed>) -> Self {
+    pub(crate) fn new(id: u64, objects: Vec<RunObject>) -> Self {
         Self { id, objects, pages: Vec::new(), unread: None }
     }
 
@@ -173,7 +174,7 @@ impl Root {
 
     /// The same, with their lengths in bytes: those of runs, then lists, then the directory's.
     fn named(&self) -> impl Iterator<Item = (ObjectId, u64)> + '_ {
-        let of = |objects: &'_ [Sealed]| objects.iter().map(|o| (o.meta.id, o.meta.bytes())).collect::<Vec<_>>();
+        let of = |objects: &'_ [RunObject]| objects.iter().map(|o| (o.meta.id, o.meta.bytes())).collect::<Vec<_>>();
         let sealed = self.runs.iter().flat_map(|run| run.objects.iter()).map(|o| (o.meta.id, o.meta.bytes()));
         let pages = self.runs.iter().flat_map(|run| run.pages.iter()).map(|page| (page.id, page.bytes));
         let unread = self.runs.iter().filter_map(|run| run.unread.as_ref());
@@ -326,7 +327,7 @@ mod tests {
         let body =
             [1, 0x80, 0x20, 5, 7, 0x40, 0x80, 1, 0xc8, 1, 1, 9, 1, 3, 3, 16, 3, 40, 24, 0, 50, 1, 1, 2, 20, 0x84, 7];
         let found = Root::decode(Lsn(300), &[&body[..], &[1, 1, 2, 3]].concat()).unwrap();
-        let Sealed { meta, live_bytes, dead_since } = found.runs[0].objects[0];
+        let RunObject { meta, live_bytes, dead_since } = found.runs[0].objects[0];
         assert_eq!((meta.id, meta.end, meta.data_bytes, meta.messages), (ObjectId(3), Offset(40), 24, 2));
         assert_eq!((found.runs[0].id, live_bytes, dead_since), (9, 20, Some(Millis(900))));
         assert_eq!(Root { runs: Vec::new(), ..found.clone() }, sample());

@@ -60,7 +60,7 @@ pub enum When {
 struct Taken {
     /// The lists of active slots, to be given back.
     active: Vec<Vec<u32>>,
-    graves: Vec<Vec<LogId>>,
+    tombstones: Vec<Vec<LogId>>,
     records: Records,
     pieces: Vec<(LogId, Piece)>,
     /// Logs whose record was taken.
@@ -122,7 +122,7 @@ impl<A: Attachment> Logs<A> {
                 let mut shard = shard.lock();
                 (std::mem::take(&mut shard.active), shard.slots().len() as u32)
             };
-            let mut graves = self.planted_graves(shard, &mut taken);
+            let mut tombstones = self.planted_tombstones(shard, &mut taken);
             self.at(Moment::ShardListed);
             // A slot that was freed and used again may be listed twice.
             active.sort_unstable();
@@ -135,11 +135,11 @@ impl<A: Attachment> Logs<A> {
             }
             // After the logs: one that was deleted before its turn has a tombstone in this round.
             if !self.options.faults().round_misses_deletes() {
-                graves = std::mem::take(&mut shard.lock().graves);
+                tombstones = std::mem::take(&mut shard.lock().tombstones);
             }
-            taken.records.extend(graves.iter().map(|log| (*log, None)));
+            taken.records.extend(tombstones.iter().map(|log| (*log, None)));
             taken.active.push(active);
-            taken.graves.push(graves);
+            taken.tombstones.push(tombstones);
         }
         // One that was deleted after its record was taken has only a tombstone.
         taken.records.sort_unstable_by_key(|(log, record)| (*log, record.is_some()));
@@ -173,15 +173,15 @@ impl<A: Attachment> Logs<A> {
     }
 
     /// The fault that a round had: tombstones are taken before the logs, and a delete in between is neither seen nor waited for.
-    fn planted_graves(&self, shard: &Mutex<Shard<A>>, taken: &mut Taken) -> Vec<LogId> {
+    fn planted_tombstones(&self, shard: &Mutex<Shard<A>>, taken: &mut Taken) -> Vec<LogId> {
         if !self.options.faults().round_misses_deletes() {
             return Vec::new();
         }
-        let graves = std::mem::take(&mut shard.lock().graves);
-        if !graves.is_empty() {
+        let tombstones = std::mem::take(&mut shard.lock().tombstones);
+        if !tombstones.is_empty() {
             taken.seen = taken.seen.max(self.journal.end());
         }
-        graves
+        tombstones
     }
 
     fn round(&self, floor: Lsn, taken: &mut Taken, now: Millis) -> Result<(), UpkeepError> {
@@ -286,13 +286,13 @@ impl<A: Attachment> Logs<A> {
 
     fn release(&self, taken: Taken, floor: Lsn) {
         for (shard, active) in self.shards.iter().zip(taken.active) {
-            self.settle_down(shard, &active, floor);
+            self.put_to_rest(shard, &active, floor);
         }
         self.sealed.release(floor);
     }
 
     /// Drops what is settled of these logs and puts those to rest that nothing keeps awake; the others stay listed.
-    fn settle_down(&self, shard: &Mutex<Shard<A>>, active: &[u32], floor: Lsn) {
+    fn put_to_rest(&self, shard: &Mutex<Shard<A>>, active: &[u32], floor: Lsn) {
         let durable = self.durable();
         for slots in active.chunks(LOGS_PER_LOCK) {
             let mut shard = shard.lock();
@@ -300,7 +300,7 @@ impl<A: Attachment> Logs<A> {
                 if let Some(log) = shard.awake_at(*slot) {
                     log.drop_pieces_below(floor);
                 }
-                if shard.settle_down(*slot, durable) {
+                if shard.put_to_rest(*slot, durable) {
                     shard.active.push(*slot);
                 }
             }
@@ -310,10 +310,10 @@ impl<A: Attachment> Logs<A> {
 
     /// The round failed: everything is as it was before.
     fn give_back(&self, taken: Taken) {
-        for ((shard, active), graves) in self.shards.iter().zip(taken.active).zip(taken.graves) {
+        for ((shard, active), tombstones) in self.shards.iter().zip(taken.active).zip(taken.tombstones) {
             let mut shard = shard.lock();
             shard.active.extend(active);
-            shard.graves.extend(graves);
+            shard.tombstones.extend(tombstones);
         }
         for log in taken.clean {
             let mut shard = self.shards[shard_of_log(log)].lock();
@@ -332,7 +332,7 @@ impl<A: Attachment> Logs<A> {
         *rested = now;
         for shard in &self.shards {
             let active = std::mem::take(&mut shard.lock().active);
-            self.settle_down(shard, &active, Lsn::ZERO);
+            self.put_to_rest(shard, &active, Lsn::ZERO);
         }
     }
 }

@@ -7,10 +7,10 @@ use crate::attachment::Attachment;
 use crate::directory::DirectoryError;
 use crate::faults::Moment;
 use crate::logs::Logs;
-use crate::root::{DirectoryObject, Run, Sealed};
+use crate::root::{DirectoryObject, Run, RunObject};
 use crate::run::plan::{Liveness, Rewrite, RunShape, plan_merge, plan_rewrite};
 use crate::run::{Live, ObjectMeta, RunBuilder, RunError, RunOptions, merge_counted};
-use crate::shard::Bounds;
+use crate::shard::Retained;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use thalweg_base::{LogId, Lsn, Millis, ObjectId};
@@ -173,10 +173,10 @@ impl<A: Attachment> Logs<A> {
             inputs.iter().map(|run| run.objects.iter().map(|object| object.meta).collect()).collect();
         let (merged, copied) = self.rebuild(&metas)?;
         self.pace.merged_bytes.fetch_add(copied, Ordering::Relaxed);
-        let before: HashMap<ObjectId, Sealed> =
+        let before: HashMap<ObjectId, RunObject> =
             inputs.iter().flat_map(|run| &run.objects).map(|object| (object.meta.id, *object)).collect();
-        let objects: Vec<Sealed> =
-            merged.iter().map(|meta| before.get(&meta.id).copied().unwrap_or_else(|| Sealed::new(*meta))).collect();
+        let objects: Vec<RunObject> =
+            merged.iter().map(|meta| before.get(&meta.id).copied().unwrap_or_else(|| RunObject::new(*meta))).collect();
         let ids: Vec<u64> = inputs.iter().map(|run| run.id).collect();
         let made: Vec<ObjectMeta> = merged.iter().filter(|meta| !before.contains_key(&meta.id)).copied().collect();
         self.sealed.edit(made.iter().map(|meta| meta.id).collect(), |root| {
@@ -220,7 +220,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     pub(crate) fn live(&self, log: LogId) -> Option<Live> {
-        self.bounds(log).map(Bounds::live)
+        self.retained(log).map(Retained::live)
     }
 
     fn merge_directory(&self) -> Result<bool, UpkeepError> {
@@ -269,9 +269,9 @@ impl<A: Attachment> Logs<A> {
     /// Drops and rewrites objects, as planned; whether any was.
     fn free(&self, now: Millis) -> Result<bool, UpkeepError> {
         let root = self.sealed.root();
-        let dead: Vec<Sealed> =
+        let dead: Vec<RunObject> =
             root.runs.iter().flat_map(|run| &run.objects).filter(|o| o.dead_since.is_some()).copied().collect();
-        let liveness = |o: &Sealed| {
+        let liveness = |o: &RunObject| {
             let live_bytes = self.ledger.get(o.meta.id).unwrap_or(o.live_bytes);
             Liveness { meta: o.meta, live_bytes, dead_since: o.dead_since }
         };
@@ -299,7 +299,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     /// Whether the index of an object that is dead by the ledger says the same.
-    fn is_dead(&self, object: &Sealed) -> Result<bool, UpkeepError> {
+    fn is_dead(&self, object: &RunObject) -> Result<bool, UpkeepError> {
         match self.count_object(object)?.0 {
             Some(0) => Ok(true),
             Some(live) => {
@@ -334,7 +334,7 @@ impl<A: Attachment> Logs<A> {
         self.sealed.edit(made, |root| {
             for run in &mut root.runs {
                 if let Some(at) = run.objects.iter().position(|object| object.meta.id == old.id) {
-                    run.objects.splice(at..=at, fresh.iter().copied().map(Sealed::new));
+                    run.objects.splice(at..=at, fresh.iter().copied().map(RunObject::new));
                 }
             }
             root.runs.retain(|run| !run.objects.is_empty());

@@ -22,7 +22,7 @@ struct Writer {
     /// Of the next body that is written.
     nonce: u64,
     /// What the folder shows is durable. Not so after a failed commit, or when an earlier process died during one.
-    settled: bool,
+    confirmed: bool,
     /// The root that was durable last, to write it once more should its file rot.
     known: Option<Frame>,
 }
@@ -31,7 +31,7 @@ impl FileManifest {
     /// The root at `path`. A root that cannot be read is refused here already. The first body that is written carries `nonce`, and
     /// each later one the number after; two owners should start far apart, at random.
     pub fn open(disk: Arc<dyn Disk>, path: &str, nonce: u64) -> Result<Self, ManifestError> {
-        let writer = Mutex::new(Writer { nonce, settled: false, known: None });
+        let writer = Mutex::new(Writer { nonce, confirmed: false, known: None });
         let manifest = Self { disk, path: path.to_owned(), writer };
         manifest.find()?;
         Ok(manifest)
@@ -43,7 +43,7 @@ impl FileManifest {
         match (self.find(), &writer.known) {
             (Err(error @ ManifestError::Corrupt(_)), Some(known)) => {
                 tracing::error!(path = self.path, %error, "what is in memory replaces it; look after the disk");
-                writer.settled = false;
+                writer.confirmed = false;
                 Ok(Some(known.clone()))
             }
             (found, _) => found,
@@ -53,13 +53,13 @@ impl FileManifest {
     /// The root that a restart would find. Its owner must not act on one that a power failure could take back. To sync the folder
     /// once more would not help: after a failed sync the system may have dropped the rename and still report success the next time.
     /// So the root that is found is written and renamed again.
-    fn settle(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
+    fn confirm(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
         let found = self.known(writer)?;
-        if !writer.settled {
+        if !writer.confirmed {
             if let Some(frame) = &found {
                 self.replace(frame)?;
             }
-            writer.settled = true;
+            writer.confirmed = true;
             writer.known.clone_from(&found);
         }
         Ok(found)
@@ -69,10 +69,10 @@ impl FileManifest {
     fn put(&self, writer: &mut Writer, version: u64, epoch: u64, body: Bytes) -> Result<Root, ManifestError> {
         let frame = Frame { version, epoch, nonce: writer.nonce, body };
         writer.nonce = writer.nonce.wrapping_add(1);
-        writer.settled = false;
+        writer.confirmed = false;
         self.replace(&frame)?;
         let root = frame.root();
-        (writer.settled, writer.known) = (true, Some(frame));
+        (writer.confirmed, writer.known) = (true, Some(frame));
         Ok(root)
     }
 
@@ -137,7 +137,7 @@ impl Manifest for FileManifest {
 
     fn load(&self) -> Result<Option<Root>, ManifestError> {
         let mut writer = self.writer.lock();
-        Ok(self.settle(&mut writer)?.map(|frame| frame.root()))
+        Ok(self.confirm(&mut writer)?.map(|frame| frame.root()))
     }
 
     fn acquire(&self, above: u64) -> Result<Root, ManifestError> {

@@ -2,7 +2,7 @@
 
 use super::page::{encode_page, verify_page};
 use super::{Form, ListOptions, Page};
-use crate::root::{Root, Run, Sealed};
+use crate::root::{Root, Run, RunObject};
 use crate::run::{Key, RunError};
 use std::sync::Arc;
 use thalweg_base::ObjectId;
@@ -63,7 +63,7 @@ impl Packer<'_> {
         Ok(pages)
     }
 
-    fn write(&mut self, objects: &mut Vec<Sealed>, pages: &mut Vec<Page>) -> Result<(), RunError> {
+    fn write(&mut self, objects: &mut Vec<RunObject>, pages: &mut Vec<Page>) -> Result<(), RunError> {
         let count = objects.len().div_ceil(self.options.page_objects.max(1));
         let each = objects.len().div_ceil(count.max(1)).max(1);
         for objects in std::mem::take(objects).chunks(each) {

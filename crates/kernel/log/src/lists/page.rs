@@ -1,7 +1,7 @@
 //! List objects: their bytes, and reading them. `docs/format/objects.md`.
 
 use super::{Named, Page};
-use crate::root::Sealed;
+use crate::root::RunObject;
 use crate::run::RunError;
 use std::sync::Arc;
 use thalweg_base::{DecodeError, Decoder, Encoder, ObjectId, crc};
@@ -11,7 +11,7 @@ const MAGIC: [u8; 8] = *b"THWGLIST";
 const FORMAT: u32 = 1;
 const CRC_BYTES: usize = 4;
 
-pub(super) fn encode_page(id: ObjectId, objects: &[Sealed]) -> Vec<u8> {
+pub(super) fn encode_page(id: ObjectId, objects: &[RunObject]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.put_u32(FORMAT);
     out.put_u32(0);
@@ -67,7 +67,7 @@ pub(crate) fn decode_page(id: ObjectId, bytes: &[u8]) -> Result<Page, RunError> 
     }
     let mut objects = Vec::new();
     for _ in 0..d.u64().map_err(wrong)? {
-        objects.push(Sealed::decode(&mut d).map_err(wrong)?);
+        objects.push(RunObject::decode(&mut d).map_err(wrong)?);
     }
     d.end().map_err(wrong)?;
     Ok(Page { id, bytes: bytes.len() as u64, objects: objects.into() })

@@ -6,7 +6,7 @@
 use super::arrivals::Arrival;
 use super::stop::Miss;
 use crate::attachment::Attachment;
-use crate::held::Expected;
+use crate::held_bytes::Expected;
 use crate::logs::Logs;
 use crate::run::{Known, Lack, Pages, RunError};
 use bytes::Bytes;
@@ -159,7 +159,7 @@ impl Asks {
         Ok(match storage.read(pages.object(), pages.range.clone()).take() {
             Ok(read) => Ok(Answer::Object(read)),
             Err(ticket) => {
-                let expected = logs.gathered.memory.expect(pages.range.end - pages.range.start);
+                let expected = logs.chunk_cache.held_bytes.expect(pages.range.end - pages.range.start);
                 Err(self.send(ticket, Some(expected), Answer::Object))
             }
         })

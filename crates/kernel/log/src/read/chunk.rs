@@ -65,7 +65,7 @@ impl Chunks {
                     Part::Later => (upto, true),
                 };
                 let is_whole = matches!(self.part, Part::Chunk);
-                let kept = is_whole.then(|| logs.gathered.first_part(self.want)).flatten();
+                let kept = is_whole.then(|| logs.chunk_cache.first_part(self.want)).flatten();
                 let begin = kept.as_ref().map_or(from, |kept| from.plus(kept.len() as u64));
                 let walk = Walk::open(logs, log, begin..upto, target, anywhere)?;
                 walk.must_reach_back_to(from)?;
@@ -76,8 +76,8 @@ impl Chunks {
         gathering.advance(logs, asks)?;
         let chunk = Chunk { end: gathering.end, parts: gathering.take_parts() };
         Ok(match self.part {
-            Part::Chunk => logs.gathered.note(self.want, self.kept.take(), chunk, logs.journal.as_ref()),
-            Part::First | Part::Later => logs.gathered.own(chunk, logs.journal.as_ref()),
+            Part::Chunk => logs.chunk_cache.note(self.want, self.kept.take(), chunk, logs.journal.as_ref()),
+            Part::First | Part::Later => logs.chunk_cache.own(chunk, logs.journal.as_ref()),
         })
     }
 }
@@ -383,5 +383,5 @@ fn checked<A: Attachment>(wanted: &Wanted, pages: &Pages, answer: Answer, logs: 
         return Err(ReadError::Io { log: wanted.log, offset: wanted.start, cause }.into());
     };
     let data = pages.checked(read).map_err(|error| wanted.stop(Miss::Failed(error), logs))?;
-    Ok(logs.gathered.memory.count(data))
+    Ok(logs.chunk_cache.held_bytes.count(data))
 }

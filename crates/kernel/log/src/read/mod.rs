@@ -162,19 +162,19 @@ fn sought(found: Result<Option<Offset>, ReadError>) -> Result<Offset, SeekError>
 impl<A: Attachment> Logs<A> {
     /// The chunk, if it was read again and again lately.
     pub fn recall(&self, from: ReadFrom) -> Option<Chunk> {
-        self.gathered.get(from)
+        self.chunk_cache.get(from)
     }
 
     /// How many bytes a read may have to gather: all that is there, but for what is kept of its chunk from the reads before.
     pub fn to_gather(&self, from: ReadFrom) -> u64 {
-        let kept = self.gathered.first_part(from);
+        let kept = self.chunk_cache.first_part(from);
         from.upto.since(from.from) - kept.map_or(0, |first| first.len() as u64)
     }
 
     /// Notes that the chunk is asked for; whether it was lately, so that it is worth keeping.
     pub fn is_asked_again(&self, from: ReadFrom) -> bool {
         let bytes = from.upto.since(from.from).min(self.options.chunk_bytes);
-        self.gathered.asked_before(from, bytes as usize)
+        self.chunk_cache.asked_before(from, bytes as usize)
     }
 
     /// Reads a chunk if no device has to be waited for; else `None`: then take the steps of a [`ChunkRead`] on an I/O thread.
@@ -191,13 +191,13 @@ impl<A: Attachment> Logs<A> {
     #[must_use]
     pub fn share(&self, from: ReadFrom, chunk: Chunk) -> Chunk {
         // The read itself may have kept it.
-        self.gathered.get(from).unwrap_or_else(|| self.gathered.keep(from, chunk))
+        self.chunk_cache.get(from).unwrap_or_else(|| self.chunk_cache.keep(from, chunk))
     }
 
     /// Every chunk that is kept for several readers goes through `prepare`, which returns the same bytes: in a form that costs less to
     /// send, perhaps. Only the first call has an effect.
     pub fn prepare_shared(&self, prepare: impl Fn(Bytes) -> Bytes + Send + Sync + 'static) {
-        let _ = self.gathered.prepare.set(Box::new(prepare));
+        let _ = self.chunk_cache.prepare.set(Box::new(prepare));
     }
 
     /// The place that the chunk from `from` on ends at, or at the first message boundary after it.
@@ -210,7 +210,7 @@ impl<A: Attachment> Logs<A> {
     /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made or wait for, and batches
     /// of the journal of which they have a part.
     pub fn held_bytes(&self) -> u64 {
-        self.gathered.memory.bytes() + self.journal.pinned_bytes()
+        self.chunk_cache.held_bytes.bytes() + self.journal.pinned_bytes()
     }
 
     /// How many reads wait until the journal has written what they want.
@@ -220,7 +220,7 @@ impl<A: Attachment> Logs<A> {
 
     /// Counts a buffer that was made from what was read, such as an encoded answer.
     pub fn hold(&self, bytes: Bytes) -> Bytes {
-        self.gathered.memory.count(bytes)
+        self.chunk_cache.held_bytes.count(bytes)
     }
 
     /// The position at a distance from a message boundary, if no device has to be waited for; else `None`: then take the steps of a
