@@ -10,7 +10,10 @@ pub enum ContainerError {
     Storage(#[from] StorageError),
     #[error("container {object} is damaged at byte {at}: {what}")]
     Corrupt { object: ObjectId, at: u64, what: String },
-    #[error("container {object} has format {found}, and this program reads formats up to {known}: use a newer thalweg")]
+    #[error(
+        "container {object} has format {found}, and this program reads formats up to {known}: use a newer thalweg, unless the \
+         container is damaged"
+    )]
     Newer { object: ObjectId, found: u32, known: u32 },
     /// A bug of the writer: keys must rise.
     #[error("key \"{key}\" does not come after the key before it, \"{before}\"")]

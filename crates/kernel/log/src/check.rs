@@ -22,9 +22,9 @@ pub enum CheckError {
     Root(thalweg_base::DecodeError),
     #[error(transparent)]
     Run(#[from] run::RunError),
-    #[error("object {object} is whole, but not the one that the manifest names")]
+    #[error("object {object} is whole, but it is another than the manifest describes: a file was replaced")]
     Other { object: ObjectId },
-    #[error("directory checkpoint: {0}")]
+    #[error("the directory of logs: {0}")]
     Directory(#[from] directory::DirectoryError),
 }
 

@@ -31,7 +31,7 @@ pub enum UpkeepError {
     Manifest(#[from] ManifestError),
     #[error(transparent)]
     Journal(#[from] WaitError),
-    #[error("reading what is to be settled: {0}")]
+    #[error("journal frames cannot be read, so they are not settled: {0}")]
     Read(String),
 }
 

@@ -42,7 +42,7 @@ impl FileManifest {
     fn known(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
         match (self.find(), &writer.known) {
             (Err(error @ ManifestError::Corrupt(_)), Some(known)) => {
-                tracing::error!(path = self.path, %error, "what is in memory replaces it; look after the disk");
+                tracing::error!(path = self.path, %error, "the manifest's file is damaged: the root in memory replaces it; check the disk");
                 writer.confirmed = false;
                 Ok(Some(known.clone()))
             }

@@ -29,11 +29,20 @@ pub struct Root {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ManifestError {
-    #[error("the manifest is at version {found}, not at {expected}: somebody has replaced it")]
+    #[error(
+        "the manifest has version {found}, and its owner expected {expected}: another process has replaced it; let one server \
+         run on this data, and restart it"
+    )]
     Conflict { expected: u64, found: u64 },
-    #[error("the manifest belongs to the owner of epoch {found} now, and not to that of epoch {epoch}")]
+    #[error(
+        "the manifest was taken over by the owner of epoch {found}, and this one has epoch {epoch}: another server has started on \
+         this data; let one of them run"
+    )]
     Fenced { epoch: u64, found: u64 },
-    #[error("the manifest has format {found}; this program reads up to {known}")]
+    #[error(
+        "the manifest has format {found}, and this program reads formats up to {known}: use a newer thalweg, unless the manifest \
+         is damaged"
+    )]
     Newer { found: u32, known: u32 },
     #[error("the manifest is damaged: {0}")]
     Corrupt(String),

@@ -12,7 +12,10 @@ pub enum RunError {
     Storage(#[from] StorageError),
     #[error("object {object} is damaged at byte {at}: {what}")]
     Corrupt { object: ObjectId, at: u64, what: String },
-    #[error("object {object} has format {found}; this program reads up to {known}")]
+    #[error(
+        "object {object} has format {found}, and this program reads formats up to {known}: use a newer thalweg, unless the object \
+         is damaged"
+    )]
     Newer { object: ObjectId, found: u32, known: u32 },
     #[error("two runs both hold log {log} at {at}")]
     Overlap { log: LogId, at: Offset },

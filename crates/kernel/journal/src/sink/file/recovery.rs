@@ -39,7 +39,10 @@ use thiserror::Error;
 pub enum OpenError<E> {
     #[error("the journal is damaged at {at}, which was durable: {proof}")]
     Corrupt { at: Lsn, proof: String },
-    #[error("{path} has journal format {found}; this build reads up to {known}", known = crate::format::VERSION)]
+    #[error(
+        "{path} has journal format {found}, and this program reads formats up to {known}: use a newer thalweg",
+        known = crate::format::VERSION
+    )]
     Version { path: String, found: u32 },
     #[error("{operation} {path} failed: {source}")]
     Io { operation: &'static str, path: String, source: io::Error },
