@@ -9,7 +9,7 @@ use crate::faults::Moment;
 use crate::logs::Logs;
 use crate::root::{DirectoryObject, Run, RunObject};
 use crate::run::plan::{Liveness, Rewrite, RunShape, plan_merge, plan_rewrite};
-use crate::run::{Live, ObjectMeta, RunBuilder, RunError, RunOptions, merge_counted};
+use crate::run::{Live, ObjectMeta, RunBuilder, RunError, RunOptions};
 use crate::shard::Retained;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -196,7 +196,7 @@ impl<A: Attachment> Logs<A> {
     /// Copies what is live of the inputs, oldest first, into new objects; these, and how many bytes were copied.
     fn rebuild(&self, inputs: &[Vec<ObjectMeta>]) -> Result<(Vec<ObjectMeta>, u64), UpkeepError> {
         let mut builder = self.run_builder();
-        let stats = merge_counted(inputs, &|log| self.live_kept(log), &|id| self.ledger.get(id), &mut builder)?;
+        let stats = crate::run::merge(inputs, &|log| self.live_kept(log), &|id| self.ledger.get(id), &mut builder)?;
         self.at(Moment::Looked);
         self.deaths_are_durable()?;
         let built = builder.finish()?;

@@ -10,7 +10,7 @@ use thalweg_storage::Storage;
 
 /// Merges directory objects, oldest first, into `out`. Tombstones may be dropped only if no older object is left beside the
 /// inputs: they hide what it holds.
-pub fn merge_newest_wins(
+pub(crate) fn merge_newest_wins(
     storage: &Arc<dyn Storage>,
     inputs: &[ObjectId],
     drop_tombstones: bool,

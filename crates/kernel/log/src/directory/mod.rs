@@ -11,9 +11,9 @@ mod earlier;
 mod merge;
 mod read;
 
-pub use build::{DirectoryBuilder, DirectoryMeta};
-pub use merge::merge_newest_wins;
-pub use read::{DirectoryReader, verify};
+pub(crate) use build::{DirectoryBuilder, DirectoryMeta};
+pub(crate) use merge::merge_newest_wins;
+pub(crate) use read::{DirectoryReader, verify};
 
 /// What can go wrong with directory objects, whichever form they have.
 pub type DirectoryError = thalweg_container::ContainerError;

@@ -49,7 +49,7 @@ impl RunError {
 
 /// Why a lookup gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Fetch {
+pub(crate) enum Fetch {
     #[error("bytes {}..{} of object {} must be read first", .0.range.start, .0.range.end, .0.object)]
     Lacks(Lack),
     #[error(transparent)]

@@ -29,7 +29,7 @@ const BLOCK_STORED_BYTES: u64 = 2 << 10;
 
 /// What is needed to find anything in an object. Positions are those of the object.
 #[derive(Debug)]
-pub struct Map {
+pub(crate) struct Map {
     pub(super) meta: ObjectMeta,
     form: FormMap,
 }
@@ -65,7 +65,7 @@ impl Map {
     }
 
     #[must_use]
-    pub fn object(&self) -> ObjectId {
+    pub(crate) fn object(&self) -> ObjectId {
         self.meta.id
     }
 

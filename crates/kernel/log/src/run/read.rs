@@ -27,7 +27,7 @@ const KNOWN_BLOCKS: usize = 64;
 const KNOWN_MAPS: usize = 128;
 
 /// Looks things up in objects. Shared by all threads; its memory is what the caches are given.
-pub struct RunReader {
+pub(crate) struct RunReader {
     maps: Cache<ObjectId, Arc<Map>, ByBytes>,
     blocks: Cache<BlockId, Block, ByBytes>,
 }
@@ -51,7 +51,7 @@ impl Weighter<BlockId, Block> for ByBytes {
 
 /// A range of an object's index that a lookup needs and nobody holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lack {
+pub(crate) struct Lack {
     pub object: ObjectId,
     pub range: Range<u64>,
     part: Part,
@@ -67,7 +67,7 @@ enum Part {
 impl Lack {
     /// Whether it has the object's map, which takes some time to decode.
     #[must_use]
-    pub fn has_map(&self) -> bool {
+    pub(crate) fn has_map(&self) -> bool {
         matches!(self.part, Part::End(_))
     }
 
@@ -80,7 +80,7 @@ impl Lack {
 
 /// What one caller was given for its lookups.
 #[derive(Default)]
-pub struct Known {
+pub(crate) struct Known {
     maps: VecDeque<Arc<Map>>,
     blocks: VecDeque<(BlockId, Block)>,
     /// Objects whose map is longer than was expected, with the bytes from its start to the object's end.
@@ -102,7 +102,7 @@ impl Known {
 
 /// An entry, and the map of the object that it was found in.
 #[derive(Clone, Debug)]
-pub struct Hit {
+pub(crate) struct Hit {
     pub entry: Entry,
     pub map: Arc<Map>,
 }
@@ -110,7 +110,7 @@ pub struct Hit {
 impl RunReader {
     /// `cache_bytes` bounds the memory that it takes: a quarter for maps (about 0.1 % of the data), the rest for index blocks.
     #[must_use]
-    pub fn new(cache_bytes: u64) -> Self {
+    pub(crate) fn new(cache_bytes: u64) -> Self {
         let map_bytes = cache_bytes / 4;
         let block_bytes = cache_bytes - map_bytes;
         let maps = Cache::with_weighter((map_bytes >> 16).max(16) as usize, map_bytes, ByBytes);
@@ -119,7 +119,13 @@ impl RunReader {
     }
 
     /// The entry that covers `offset` of `log`, else the next one of that log in this object; `None` if there is neither.
-    pub fn find(&self, known: &Known, meta: &ObjectMeta, log: LogId, offset: Offset) -> Result<Option<Hit>, Fetch> {
+    pub(crate) fn find(
+        &self,
+        known: &Known,
+        meta: &ObjectMeta,
+        log: LogId,
+        offset: Offset,
+    ) -> Result<Option<Hit>, Fetch> {
         if !meta.reaches(log, offset) {
             return Ok(None);
         }
@@ -140,7 +146,7 @@ impl RunReader {
 
     /// What lookups of `span` of `log` in this object lack, as far as that is known by now, among the first `parts` parts that they use;
     /// and how many parts these are.
-    pub fn lacks(
+    pub(crate) fn lacks(
         &self,
         known: &Known,
         meta: &ObjectMeta,
@@ -161,7 +167,12 @@ impl RunReader {
     }
 
     /// Takes what was read of a range that a lookup lacked. An error says why a lookup that needs it fails.
-    pub fn take(&self, known: &mut Known, lack: &Lack, read: Result<Bytes, StorageError>) -> Result<(), RunError> {
+    pub(crate) fn take(
+        &self,
+        known: &mut Known,
+        lack: &Lack,
+        read: Result<Bytes, StorageError>,
+    ) -> Result<(), RunError> {
         let bytes = read.map_err(of_storage)?;
         match &lack.part {
             Part::Block(number, form) => {
@@ -211,7 +222,7 @@ impl RunReader {
     }
 
     /// Lets go of what is cached of an object, when it was removed or found damaged.
-    pub fn forget(&self, object: ObjectId) {
+    pub(crate) fn forget(&self, object: ObjectId) {
         if let Some((_, map)) = self.maps.remove(&object) {
             for number in 0..map.blocks() as u32 {
                 self.blocks.remove(&(object, number));
@@ -281,7 +292,7 @@ impl RunReader {
 
 /// The pages around a range of an object's data: what must be read of it to check it.
 #[derive(Clone, Debug)]
-pub struct Pages {
+pub(crate) struct Pages {
     map: Arc<Map>,
     wanted: Range<u64>,
     /// The whole pages.
@@ -289,7 +300,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    pub fn around(map: &Arc<Map>, wanted: Range<u64>) -> Result<Self, RunError> {
+    pub(crate) fn around(map: &Arc<Map>, wanted: Range<u64>) -> Result<Self, RunError> {
         let data = map.data();
         if wanted.start < data.start || wanted.end > data.end {
             let what = format!("data {}..{} is outside of {}..{}", wanted.start, wanted.end, data.start, data.end);
@@ -300,12 +311,12 @@ impl Pages {
     }
 
     #[must_use]
-    pub fn object(&self) -> ObjectId {
+    pub(crate) fn object(&self) -> ObjectId {
         self.map.meta.id
     }
 
     /// The bytes of the range, out of what was read of the pages; each page is checked.
-    pub fn checked(&self, read: Result<Bytes, StorageError>) -> Result<Bytes, RunError> {
+    pub(crate) fn checked(&self, read: Result<Bytes, StorageError>) -> Result<Bytes, RunError> {
         let pages = read.map_err(of_storage)?;
         if pages.len() as u64 != self.range.end - self.range.start {
             return Err(cut(self.object(), self.range.start, pages.len()));

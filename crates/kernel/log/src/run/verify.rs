@@ -18,7 +18,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 const _: () = assert!(PIECE_BYTES.is_multiple_of(PAGE_BYTES));
 
 /// Checks every checksum, the order of the entries, and that what the object says of all of them is so.
-pub fn verify(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<ObjectMeta, RunError> {
+pub(crate) fn verify(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<ObjectMeta, RunError> {
     let map = load_map(storage, object)?;
     let data = map.data();
     let mut at = data.start;
