@@ -238,7 +238,8 @@ impl<'a, A: Attachment> Guard<'a, A> {
                 plan.durability = plan.durability.max(self.of_create(name, note, *origin, reached)?);
                 self.plan_reference(append.as_ref(), plan, reached)?;
                 let tail = lineage.last().map_or(Offset::ZERO, |a| a.upto);
-                let log = self.logs.new_id(shard_of_name(name))?;
+                let ids = || CommitError::Ids(self.logs.options.id_reserve);
+                let log = self.logs.ids.take(shard_of_name(name)).ok_or_else(ids)?;
                 plan.builder.create(log, name, start, &lineage, note, append.as_ref().map(|a| (tail, a)));
                 plan.steps.push(Step::Create { log, start, lineage });
             }

@@ -22,6 +22,7 @@ mod frame;
 mod fuzz;
 mod guard;
 mod held_bytes;
+mod ids;
 mod ledger;
 mod lengths;
 mod lists;

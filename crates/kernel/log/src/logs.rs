@@ -3,10 +3,10 @@
 use crate::attachment::Attachment;
 use crate::chunk_cache::ChunkCache;
 use crate::damage::Register;
-use crate::error::CommitError;
 use crate::faults::{Faults, Moment};
 use crate::frame::Ancestor;
 use crate::guard::Guard;
+use crate::ids::LogIds;
 use crate::ledger::Ledger;
 use crate::lists::ListOptions;
 use crate::log::Head;
@@ -25,7 +25,7 @@ use thalweg_unit::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// How many shards the table of logs has. A shard's number is part of the ids of its logs, so this never changes.
 /// The checker of interleavings has a few, so that it meets in one more often.
 pub(crate) const SHARDS: usize = if cfg!(feature = "shuttle") { 2 } else { 64 };
-const SHARD_BITS: u32 = SHARDS.trailing_zeros();
+pub(crate) const SHARD_BITS: u32 = SHARDS.trailing_zeros();
 
 pub(crate) fn shard_of_name(name: &str) -> usize {
     crc(name.as_bytes()) as usize % SHARDS
@@ -121,10 +121,7 @@ pub struct Logs<A: Attachment> {
     pub(crate) chunk_cache: ChunkCache,
     pub(crate) arrivals: Arc<Arrivals>,
     pub(crate) options: LogsOptions,
-    /// The next log's id, without the shard's bits.
-    pub(crate) next_id: AtomicU64,
-    /// What the root says of it: ids from here on may not be given out yet.
-    pub(crate) id_ceiling: AtomicU64,
+    pub(crate) ids: LogIds,
     pub(crate) loss: LossMarks,
     pub(crate) low_on_space: AtomicBool,
     pub(crate) counters: Counters,
@@ -223,16 +220,6 @@ impl<A: Attachment> Logs<A> {
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// The next id. A crash must not bring back one that was given out, so none is that the durable root does not reserve.
-    pub(crate) fn new_id(&self, shard: usize) -> Result<LogId, CommitError> {
-        let ceiling = self.id_ceiling.load(Ordering::Acquire);
-        let next = |id| (id < ceiling).then_some(id + 1);
-        match self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
-            Ok(id) => Ok(LogId(id << SHARD_BITS | shard as u64)),
-            Err(_) => Err(CommitError::Ids(self.options.id_reserve)),
-        }
     }
 
     pub(crate) fn note_append(&self, bytes: u64) {

@@ -12,6 +12,7 @@ use crate::damage::Register;
 use crate::error::OpenError;
 use crate::frame::{self, Ancestor, Entry};
 use crate::guard::fresh_log;
+use crate::ids::LogIds;
 use crate::ledger::Ledger;
 use crate::log::{Log, Piece};
 use crate::logs::{Counters, Logs, LogsOptions, Loss, SHARDS, shard_of_log};
@@ -29,7 +30,7 @@ use thalweg_journal::{Bounds, FrameRef, Journal};
 use thalweg_manifest::Manifest;
 use thalweg_storage::Storage;
 use thalweg_unit::sync::Mutex;
-use thalweg_unit::sync::atomic::{AtomicBool, AtomicU64};
+use thalweg_unit::sync::atomic::AtomicBool;
 use thalweg_unit::{IndexId, Replay, Unit};
 
 /// Logs as the root and the directory have them, of a unit that is read and not owned: nothing in it has changed.
@@ -184,15 +185,15 @@ impl<A: Attachment> Replaying<A> {
     pub fn finish(mut self, journal: Arc<dyn Journal>) -> Result<Logs<A>, OpenError> {
         self.tables.finish()?;
         let Self { options, sealed, tables, damage, awakened, next_id, loss, .. } = self;
+        let id_reserve = options.id_reserve;
         Ok(Logs {
             shards: tables.shards.into_iter().map(Mutex::new).collect(),
             arrivals: Arrivals::of(&journal),
             journal,
-            id_ceiling: AtomicU64::new(next_id + options.id_reserve),
             sealed,
             chunk_cache: ChunkCache::new(&options),
             options,
-            next_id: AtomicU64::new(next_id + 1),
+            ids: LogIds::above(next_id, id_reserve),
             loss,
             low_on_space: AtomicBool::new(false),
             counters: Counters::default(),

@@ -177,21 +177,12 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Notes damage. An object that is gone because an edit dropped it is no matter.
     fn run_error<T>(&self, id: ObjectId, result: Result<Option<T>, RunError>) -> Result<Option<T>, Unchecked> {
-        let error = match result {
-            Ok(value) => return Ok(value),
-            Err(error) => error,
-        };
-        if error == RunError::Storage(StorageError::Missing(id)) {
-            self.note_missing(Place::Object { object: id, at: 0 }, id);
-            return Ok(None);
-        }
-        match place_of_run_error(&error) {
-            Some((place, what)) => self.note_found(place, &what),
-            None => return Err(Unchecked { what: format!("object {id}"), cause: error.to_string() }),
-        }
-        Ok(None)
+        result.or_else(|error| {
+            let is_missing = error == RunError::Storage(StorageError::Missing(id));
+            let unchecked = || Unchecked { what: format!("object {id}"), cause: error.to_string() };
+            self.note_error(Place::Object { object: id, at: 0 }, is_missing, place_of_run_error(&error), unchecked)
+        })
     }
 
     fn directory_error<T>(
@@ -199,21 +190,31 @@ impl<A: Attachment> Logs<A> {
         id: ObjectId,
         result: Result<Option<T>, DirectoryError>,
     ) -> Result<Option<T>, Unchecked> {
-        let error = match result {
-            Ok(value) => return Ok(value),
-            Err(error) => error,
-        };
-        if error == DirectoryError::Storage(StorageError::Missing(id)) {
-            self.note_missing(Place::Directory { object: id, at: 0 }, id);
-            return Ok(None);
-        }
-        match place_of_directory_error(&error) {
-            Some((place, what)) => self.note_found(place, &what),
-            None => return Err(Unchecked { what: format!("directory object {id}"), cause: error.to_string() }),
+        result.or_else(|error| {
+            let is_missing = error == DirectoryError::Storage(StorageError::Missing(id));
+            let unchecked = || Unchecked { what: format!("directory object {id}"), cause: error.to_string() };
+            let place = Place::Directory { object: id, at: 0 };
+            self.note_error(place, is_missing, place_of_directory_error(&error), unchecked)
+        })
+    }
+
+    /// Notes the damage that an error tells of: at `found`, or of the whole object if it `is_missing` and an edit has not dropped it.
+    fn note_error<T>(
+        &self,
+        whole: Place,
+        is_missing: bool,
+        found: Option<(Place, String)>,
+        unchecked: impl FnOnce() -> Unchecked,
+    ) -> Result<Option<T>, Unchecked> {
+        match (found, whole.object()) {
+            (_, Some(id)) if is_missing => self.note_missing(whole, id),
+            (Some((place, what)), _) => self.note_found(place, &what),
+            (None, _) => return Err(unchecked()),
         }
         Ok(None)
     }
 
+    /// Notes that an object is gone, if the root in force names it: else an edit has dropped it.
     fn note_missing(&self, place: Place, id: ObjectId) {
         if self.names(id) {
             self.note_found(place, GONE);

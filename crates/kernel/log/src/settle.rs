@@ -201,7 +201,7 @@ impl<A: Attachment> Logs<A> {
         let made = fresh.into_iter().chain(directory.iter().map(|object| object.id)).collect();
         self.at(Moment::Unnamed);
         let whole = taken.whole;
-        let ceiling = self.next_id.load(Ordering::Relaxed) + self.options.id_reserve;
+        let ceiling = self.ids.next_ceiling();
         let counting = self.ledger.count();
         let objects = self.count_made(&counting, &objects, &ranges, now);
         let change = |root: &mut Root| {
@@ -220,7 +220,7 @@ impl<A: Attachment> Logs<A> {
         self.ledger.lock().insert(&objects);
         drop(counting);
         self.at(Moment::Edited);
-        self.id_ceiling.fetch_max(ceiling, Ordering::Release);
+        self.ids.raise(ceiling);
         let pace = &self.pace;
         pace.settled_bytes.fetch_add(settled, Ordering::Relaxed);
         pace.directory_bytes.fetch_add(directory.map_or(0, |object| object.bytes), Ordering::Relaxed);
