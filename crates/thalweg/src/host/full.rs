@@ -2,7 +2,7 @@
 
 use super::{Keeping, Unit, keep};
 use crate::background::now;
-use crate::reserve::Reserve;
+use crate::host::reserve::Reserve;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};

@@ -10,7 +10,7 @@
 
 use super::unit::{Unit, UnitLogs};
 use crate::background::now;
-use crate::reserve::Reserve;
+use crate::host::reserve::Reserve;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

@@ -5,7 +5,10 @@
 //! loops, and answers `/health` and `/metrics` for all engines together.
 
 mod keep;
+pub(crate) mod kernel;
+pub(crate) mod reserve;
 mod route;
+pub(crate) mod scrub;
 mod unit;
 
 pub(crate) use keep::{Keeping, keep};

@@ -1,7 +1,7 @@
 //! A thousand kernel units in one process: what they cost open, and idle.
 
 use super::{Keeping, Unit, keep};
-use crate::reserve::Reserve;
+use crate::host::reserve::Reserve;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
