@@ -192,12 +192,12 @@ pub trait Journal: Send + Sync + 'static {
     /// once on poisoning, and when accepted frames begin to wait for space. It must not block.
     fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>);
 
-    /// Kicks, and blocks until `upto` is durable, whatever was promised to users. What is written elsewhere and must not be ahead of
-    /// the journal waits here. Never call it on a reactor.
+    /// Kicks the writer, and blocks until the journal is durable up to `upto`, whatever was promised to users. Callers write something
+    /// elsewhere then, which must not be ahead of the journal. Never call it on a reactor.
     fn wait(&self, upto: Lsn) -> Result<(), Poisoned>;
 
-    /// The same for callers that free space when they go on: ends with [`WaitError::NoSpace`] when what is waited for has no segment to
-    /// go to and an attempt to make one failed after this call began.
+    /// Like [`Self::wait`], for callers that free space when they go on: ends with [`WaitError::NoSpace`] when frames below `upto` have no
+    /// segment to go to and an attempt to make one failed after this call began.
     fn wait_unless_full(&self, upto: Lsn) -> Result<(), WaitError> {
         Ok(self.wait(upto)?)
     }

@@ -138,7 +138,7 @@ struct Known {
     what: String,
     times: u64,
     first_seen: Option<Millis>,
-    /// The pass that is under way has not met it yet.
+    /// The present pass of the scrub has not met it yet.
     doubted: bool,
     /// `None` until it is reviewed.
     located: Option<Located>,
@@ -154,12 +154,12 @@ struct State {
 #[derive(Default)]
 pub(crate) struct Register {
     state: Mutex<State>,
-    /// Called when damage is met that was not known.
+    /// Called when damage is met that the register did not have.
     tell: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Register {
-    /// Counts damage that was met; whether it is remembered.
+    /// Remembers damage, and counts how often it was met; `false` if there are too many places to remember this one.
     pub(crate) fn note(&self, place: Place, what: impl ToString) -> bool {
         let mut state = self.state.lock();
         if let Some(known) = state.covering(place) {
@@ -199,7 +199,7 @@ impl Register {
         Ok(())
     }
 
-    /// There are too many to remember another one. A pass meets each of them once.
+    /// Counts damage that is not remembered, because there are too many places already. A pass of the scrub meets each of them once.
     fn leave_out(&self) {
         self.state.lock().left_out += 1;
     }
@@ -388,7 +388,7 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Notes damage that background work met, unless nothing that is wanted is there. Waits for the device.
+    /// Notes damage that background work met, unless the damaged place holds nothing live. Waits for the device.
     pub(crate) fn note_found(&self, place: Place, what: &str) {
         let located = self.locate(&self.sealed.root(), place);
         if self.is_live(place, &located) {
@@ -414,7 +414,7 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Where an error says that a run's object is damaged, if that is what it says. An object that the root in force names must be there.
+    /// The damaged place that an error of a run's object tells of, and the damage; a missing object is damage if the root in force names it.
     pub(crate) fn damage_of_run_error(&self, error: &RunError) -> Option<(Place, String)> {
         match error {
             RunError::Storage(StorageError::Missing(object)) if self.names(*object) => {
@@ -424,8 +424,8 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Whether the root in force names an object. An edit puts its root in force before it removes objects of the one before: whoever
-    /// misses an object and then asks knows whether it must be there.
+    /// Whether the root in force names an object. An edit puts its root in force before it removes objects of the root before. So a caller
+    /// that did not find an object, and asks then, learns whether the object must exist.
     pub(crate) fn names(&self, object: ObjectId) -> bool {
         self.sealed.root().object_ids().any(|named| named == object)
     }
@@ -438,10 +438,11 @@ impl<A: Attachment> Logs<A> {
     }
 }
 
-/// What is said of an object that the root names and that is not there.
+/// The damage of an object that the root names and that does not exist.
 pub(crate) const GONE: &str = "its file is gone";
 
-/// The same, of what was read: it is not said of an object that is not there.
+/// The damaged place that an error of a run's object tells of, and the damage; `None` if the error tells of none. A missing object is not
+/// damage by itself: only the caller knows whether the root in force names it ([`Logs::damage_of_run_error`]).
 pub(crate) fn place_of_run_error(error: &RunError) -> Option<(Place, String)> {
     match error {
         RunError::Corrupt { object, at, what } => Some((Place::Object { object: *object, at: *at }, what.clone())),
@@ -454,6 +455,7 @@ pub(crate) fn place_of_run_error(error: &RunError) -> Option<(Place, String)> {
     }
 }
 
+/// Like [`place_of_run_error`], for an object of the directory.
 pub(crate) fn place_of_directory_error(error: &DirectoryError) -> Option<(Place, String)> {
     match error {
         DirectoryError::Corrupt { object, at, what } => {

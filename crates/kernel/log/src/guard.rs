@@ -169,7 +169,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
         self.commit_as(Durability::Buffered, class, ops, &[])
     }
 
-    /// The same, but the frame is durable whatever it touches.
+    /// Commits one transaction as a durable frame, whatever logs it touches: see [`Guard::commit`].
     pub fn commit_durably(&mut self, class: Class, ops: &[Op<'_>]) -> Result<Committed, CommitError> {
         self.commit_as(Durability::Durable, class, ops, &[])
     }

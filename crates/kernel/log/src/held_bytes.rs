@@ -61,7 +61,7 @@ impl HeldBytes {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The same bytes, counted until their last user drops them, unless there are few.
+    /// Counts `bytes` until their last user drops them, unless they are few.
     pub(crate) fn count(&self, bytes: Bytes) -> Bytes {
         if bytes.len() < COUNTED_MIN {
             return bytes;
@@ -70,8 +70,8 @@ impl HeldBytes {
         Bytes::from_owner(Counted { bytes, by: self.clone() })
     }
 
-    /// The same content, without small slices of large buffers. `buffer_of` knows the buffer that a part keeps, if it keeps more than
-    /// itself.
+    /// Copies the parts of a chunk that are small slices of large buffers, so that those buffers can be freed. `buffer_of` gives the
+    /// buffer that a part keeps in memory, if that is more than the part itself.
     pub(crate) fn join_chunk(&self, mut chunk: Chunk, buffer_of: impl Fn(&[u8]) -> Option<PinnedBuffer>) -> Chunk {
         let small = if chunk.bytes() < COUNTED_MIN { COUNTED_MIN } else { JOINED_MAX };
         let mut used: HashMap<PinnedBuffer, usize> = HashMap::new();

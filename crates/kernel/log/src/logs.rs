@@ -241,13 +241,13 @@ impl<A: Attachment> Logs<A> {
         self.sweep_all(cursor, count, &mut |seen| f(seen.id, seen.name, seen.attachment))
     }
 
-    /// The same, with the positions of each log.
+    /// Like [`Logs::sweep`], with the positions of each log.
     pub fn sweep_all(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(Seen<'_, A>)) -> Option<SweepCursor> {
         let reached = self.reached();
         self.sweep_slots(cursor, count, &mut |slot| self.seen(slot, reached, &mut *f))
     }
 
-    /// The same, with names alone: nothing is decoded.
+    /// Like [`Logs::sweep`], with names alone: nothing is decoded.
     pub fn sweep_names(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(&str)) -> Option<SweepCursor> {
         self.sweep_slots(cursor, count, &mut |slot| {
             if let Ok(name) = std::str::from_utf8(slot.name())

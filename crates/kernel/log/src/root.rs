@@ -1,4 +1,4 @@
-//! What logs keep in the root of their unit: from it everything else is found.
+//! The section of logs in the root of their unit: it leads to every object of the logs.
 
 use crate::check::CheckError;
 use crate::lists::{Form, Page};
@@ -109,7 +109,7 @@ pub(crate) struct DirectoryObject {
     pub(crate) bytes: u64,
 }
 
-/// What logs keep in the root of their unit.
+/// The section of logs in the root of their unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Root {
     /// Fixed when the data folder was made: clients and caches see it.
@@ -147,13 +147,13 @@ impl Root {
         }
     }
 
-    /// What a manifest holds of a unit and its logs, for a reader that changes nothing; `None` if nothing was ever committed.
+    /// The unit's root and the section of logs in a manifest, for a reader that changes nothing; `None` if nothing was ever committed.
     pub(crate) fn read(manifest: &dyn Manifest) -> Result<Option<(unit::Root, Self)>, CheckError> {
         let body = manifest.read()?.unwrap_or_default().body;
         Self::of_body(&body).map_err(CheckError::Root)
     }
 
-    /// The same, of the body.
+    /// The unit's root and the section of logs that a manifest's body holds; `None` if the body is empty: nothing was ever committed.
     pub(crate) fn of_body(body: &[u8]) -> Result<Option<(unit::Root, Self)>, DecodeError> {
         if body.is_empty() {
             return Ok(None);
@@ -167,12 +167,12 @@ impl Root {
         Ok(Some((unit, section)))
     }
 
-    /// Every object that is named.
+    /// Every object that the root names.
     pub(crate) fn object_ids(&self) -> impl Iterator<Item = ObjectId> + '_ {
         self.named().map(|(id, _)| id)
     }
 
-    /// The same, with their lengths in bytes: those of runs, then lists, then the directory's.
+    /// Every object that the root names, with its length in bytes: objects of runs, then list objects, then those of the directory.
     fn named(&self) -> impl Iterator<Item = (ObjectId, u64)> + '_ {
         let of = |objects: &'_ [RunObject]| objects.iter().map(|o| (o.meta.id, o.meta.bytes())).collect::<Vec<_>>();
         let sealed = self.runs.iter().flat_map(|run| run.objects.iter()).map(|o| (o.meta.id, o.meta.bytes()));
@@ -189,7 +189,8 @@ impl Root {
         damaged.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// The same, without the objects of list objects that are damaged: what is wrong with these. Other errors end it.
+    /// Reads the list objects, and passes over those that are damaged: their objects are missing from the runs. Returns the damaged list
+    /// objects with their errors; any other error ends the reading.
     pub(crate) fn read_lists_behind_damage(
         &mut self,
         storage: &Arc<dyn Storage>,

@@ -64,7 +64,7 @@ fn settled(storage: &Arc<dyn Storage>, logs: usize, runs: usize) -> (Unit, Vec<L
     (unit, ids)
 }
 
-/// The same unit, opened over a storage that is far away. Nothing is known of any object.
+/// Opens the unit once more, over a storage that is far away. No part of any object is in a cache.
 fn from_afar(unit: &Unit, far: Arc<dyn Storage>) -> Arc<Logs<Notes>> {
     Unit { manifest: unit.manifest.clone(), ..Unit::over(far, unit.journal.clone(), unit.options) }.open()
 }

@@ -369,7 +369,7 @@ fn a_frame_of_an_index_that_is_not_known_keeps_the_unit_closed() {
     }
     let refused = Shared::open(&disk, 2, Faults::default()).err().unwrap();
     assert!(refused.contains("an index that is not known here (number 7)"), "{refused}");
-    // The same, seen by type: the caller passes over the refusal, and the unit does not start.
+    // A caller that passes over the refusal cannot start the unit.
     let storage = Arc::new(FileStorage::open(Arc::clone(&disk), OBJECTS).unwrap());
     let manifest = Arc::new(FileManifest::open(Arc::clone(&disk), MANIFEST, 3).unwrap());
     let read = || Opening::read(storage.clone(), manifest.clone(), thalweg_log::decode_root);

@@ -127,7 +127,7 @@ impl Handle {
         }
     }
 
-    /// The same, and how far the job is behind: it may be due already, and be more urgent from now on.
+    /// Nudges the job, and says how far it is behind: a job that is due already may become more urgent.
     pub fn nudge_behind(&self, behind: Behind) {
         self.nudged.store(true, Ordering::Release);
         self.wake(Some(behind));

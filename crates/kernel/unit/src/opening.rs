@@ -83,14 +83,14 @@ impl Opening {
         &self.storage
     }
 
-    /// Makes the caller the owner. Every index must have asked for its section before, so that nothing is taken for an orphan because
-    /// nobody reads what names it.
+    /// Makes the caller the owner. Every index must have read its section before: the objects of a section that no index reads would be
+    /// taken for orphans.
     pub fn acquire(self) -> Result<Arc<Unit>, OpenError> {
         self.acquire_above(0)
     }
 
-    /// The same, with an epoch above `term`, and above every term of the journal that the root knows: so the owner's epoch can be the term
-    /// of its journal, although a journal may have had more openings than the unit had owners.
+    /// Like [`Self::acquire`], with an epoch above `term`, and above every term of the journal that the root knows: so the owner's epoch can
+    /// be the term of its journal, although a journal may have had more openings than the unit had owners.
     pub fn acquire_above(self, term: u64) -> Result<Arc<Unit>, OpenError> {
         if let Some(unknown) = self.root.sections.keys().find(|index| !self.named.contains_key(index)) {
             return Err(OpenError::UnknownIndex(unknown.0));

@@ -118,7 +118,7 @@ impl<S: Sink> Sequencer<S> {
         }
     }
 
-    /// The same with a thread of its own.
+    /// Starts the journal's writer on a thread of its own: see [`Self::start_writer_on`].
     pub fn start_writer(self: &Arc<Self>) -> std::io::Result<()> {
         self.start_writer_on(&WriterPool::start(1)?);
         Ok(())

@@ -179,7 +179,7 @@ pub trait Sink: Send + Sync + 'static {
     /// not checked.
     fn read(&self, range: Range<Lsn>) -> Ticket<Result<Vec<Piece>, SinkError>>;
 
-    /// The same, if no device or network has to be waited for.
+    /// The bytes that [`Self::read`] gives, if no device or network has to be waited for; else `None`.
     fn try_read(&self, range: Range<Lsn>) -> Option<Result<Vec<Piece>, SinkError>> {
         let _ = range;
         None

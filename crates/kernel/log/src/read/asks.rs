@@ -19,14 +19,14 @@ use thalweg_unit::sync::Mutex;
 /// How many parts of indexes are asked for before it is known that the read comes to them.
 pub(super) const AHEAD_MAX: usize = 32;
 
-/// What a read may do for what is not at hand.
+/// What a read may do for data that is not in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Nothing: it gives up. For reactors.
     NoWait,
     /// Ask for it, and go on when it is there. For I/O threads.
     Ask,
-    /// The same on a thread that blocks meanwhile.
+    /// Ask for it, and block the thread until it is there.
     Block,
 }
 

@@ -39,9 +39,9 @@ pub(super) struct Chunks {
 pub(super) enum Part {
     /// All of it.
     Chunk,
-    /// What is wanted and no more, from a message boundary on.
+    /// The wanted range only, which begins at a message boundary.
     First,
-    /// The same from anywhere on.
+    /// The wanted range only, which may begin inside a message.
     Later,
 }
 

@@ -462,13 +462,13 @@ fn run(seed: u64) -> u64 {
     play(seed, Fault::None).0
 }
 
-/// What was seen of a history, how often it lost something, and where in background work the process died.
+/// Plays a history: a hash of what readers saw, how often it lost something, and where in background work the process died.
 fn play(seed: u64, fault: Fault) -> (u64, u64, Vec<Moment>) {
     let (hash, losses, deaths, _) = play_with(seed, fault, false);
     (hash, losses, deaths)
 }
 
-/// The same; if `late`, with reads whose storage is far away.
+/// Plays a history as [`play`] does; if `late`, with reads whose storage is far away.
 fn play_with(seed: u64, fault: Fault, late: bool) -> (u64, u64, Vec<Moment>, Seen) {
     let unsaid = if seed.is_multiple_of(2) { Durability::Durable } else { Durability::Buffered };
     let journal = ScriptedJournal::lazy();

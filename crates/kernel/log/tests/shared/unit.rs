@@ -58,7 +58,7 @@ impl Shared {
         self.commit(name, message, None)
     }
 
-    /// The same, and an addition to a counter in the same frame.
+    /// Appends to a log and adds `n` to a counter, in one frame.
     pub(crate) fn append_and_add(&self, name: &str, message: &[u8], n: u64) -> Result<Lsn, CommitError> {
         self.commit(name, message, Some(n))
     }

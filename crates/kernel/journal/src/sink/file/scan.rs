@@ -49,7 +49,7 @@ impl Body {
         self.walk_from(self.base, limit, f)
     }
 
-    /// The same, from a batch that starts at `from`.
+    /// Like [`Self::walk`], from the batch that starts at `from`.
     pub(crate) fn walk_from<E>(
         &self,
         from: Lsn,
