@@ -21,7 +21,7 @@ pub trait Attachment: Sized + Send + 'static {
         None
     }
 
-    /// The state for the checkpoint and for logs at rest. What is not encoded is lost when the log comes to rest.
+    /// Encodes the state for the checkpoint and for logs at rest. A log that comes to rest loses the state that this leaves out.
     fn encode(&self, out: &mut Vec<u8>);
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;

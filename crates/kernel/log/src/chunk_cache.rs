@@ -100,7 +100,7 @@ impl ChunkCache {
         self.held_bytes.join_chunk(chunk, |part| journal.buffer_of(part))
     }
 
-    /// The chunk that was read, in one piece from the second time on. `rest` is what was read now, behind the first part that was kept.
+    /// Returns the chunk that was read, in one piece from the second read on. `rest` was read now; it follows `kept`, the cached beginning.
     pub(crate) fn note(&self, want: ReadFrom, kept: Option<Bytes>, rest: Chunk, journal: &dyn Journal) -> Chunk {
         let len = rest.bytes();
         let is_wanted = match &kept {
@@ -133,7 +133,8 @@ impl ChunkCache {
         chunk
     }
 
-    /// Notes a question. Whether the same was noted lately: what was noted since would not have pushed its chunk out, had it been kept.
+    /// Notes a request for a chunk of `len` bytes. Returns whether the same chunk was requested so lately that it would still be in the
+    /// cache, had it been kept.
     pub(crate) fn asked_before(&self, want: ReadFrom, len: usize) -> bool {
         let tag = self.hasher.hash_one((want.log, want.from)) | 1;
         let now = self.noted.fetch_add(len as u64, Ordering::Relaxed);

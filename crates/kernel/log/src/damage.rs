@@ -1,8 +1,8 @@
 //! The register of damage: which stored bytes of a unit are known to differ from what was written, and to which logs they belong.
 //!
-//! Reads, rounds and the scrub note what they meet; [`Logs::refresh_damage`] locates it and forgets what nothing needs any longer, because its
-//! object or segment is gone, or because the logs that it belongs to are. The register is memory only: an opening notes objects of another
-//! length than they had, and the next pass of the scrub the rest.
+//! Reads, rounds and the scrub note the damage that they meet; [`Logs::refresh_damage`] locates it, and forgets damage that nothing needs, because
+//! its object or segment is gone, or the logs that it belongs to. The register is in memory only: an opening notes objects whose length has
+//! changed, and the next pass of the scrub notes the rest.
 
 use crate::attachment::Attachment;
 use crate::directory::DirectoryError;
@@ -132,7 +132,7 @@ impl DamageStats {
     }
 }
 
-/// What is known of one place.
+/// The damage at one place.
 #[derive(Clone, Debug, Default)]
 struct Known {
     what: String,
@@ -150,7 +150,7 @@ struct State {
     left_out: u64,
 }
 
-/// Owns what is known of a unit's damage.
+/// Owns the known damage of a unit.
 #[derive(Default)]
 pub(crate) struct Register {
     state: Mutex<State>,
@@ -179,7 +179,7 @@ impl Register {
         true
     }
 
-    /// Notes objects that are not as long as the root says. A start goes on: what is left of them is read.
+    /// Notes objects that are not as long as the root says. The start goes on, and reads serve the rest of these objects.
     pub(crate) fn note_lengths(&self, root: &Root, storage: &dyn Storage) -> Result<(), StorageError> {
         let sealed = root.runs.iter().flat_map(|run| &run.objects);
         let sealed = sealed.map(|object| (Place::Object { object: object.meta.id, at: 0 }, object.meta.bytes()));
@@ -220,7 +220,7 @@ impl Register {
         self.state.lock().places.remove(&place);
     }
 
-    /// A pass begins: what it does not meet any more was mended, or was never so on the device.
+    /// Called when a pass of the scrub begins: damage that the pass does not meet was mended, or was only in memory.
     pub(crate) fn doubt_all(&self) {
         let mut state = self.state.lock();
         state.left_out = 0;

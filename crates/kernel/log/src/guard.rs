@@ -1,4 +1,4 @@
-//! Locked shards: where state is looked at and transactions are committed.
+//! Locked shards: here engines read the state of logs and commit transactions.
 //!
 //! Check, assign offsets, reserve the frame, apply: one step under the shards' locks, so journal order is log order. The locks are
 //! held for microseconds and never across IO: appending to the journal only copies into its filling batch.
@@ -158,7 +158,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
         })
     }
 
-    /// The engine's state, to change what it does not encode. Everything else changes by notes.
+    /// The engine's state of a log, for changes to the part that it does not encode. The encoded part changes by notes only.
     pub fn attachment_mut(&mut self, log: LogId) -> Option<&mut A> {
         self.awake(log).map(|log| &mut log.attachment)
     }
@@ -274,7 +274,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
             }
             Op::Delete { log } => {
                 self.must(*log)?;
-                // A lost one would bring back what somebody was told is gone.
+                // If a crash lost the delete, a log would be back that a client was told is gone.
                 plan.durability = Durability::Durable;
                 plan.builder.delete(*log);
                 plan.steps.push(Step::Other);
@@ -307,7 +307,8 @@ impl<'a, A: Attachment> Guard<'a, A> {
         self.awake(log).ok_or(CommitError::Missing(log))
     }
 
-    /// What a frame that creates a log must be. Whoever learns of the log learns that an earlier one of its name is gone.
+    /// The durability that a frame needs to create a log. An answer about the new log also says that an earlier log of its name is gone, so
+    /// while that delete is not durable the frame must be.
     fn of_create(
         &mut self,
         name: &str,
@@ -467,11 +468,11 @@ pub(crate) fn fresh_log<A>(
     }
 }
 
-/// A transaction that was checked: its frame, and what is left to do for each operation.
+/// A transaction that was checked: its frame, and the step that each operation takes when it is applied.
 struct Plan<'a> {
     builder: FrameBuilder<'a>,
     steps: Vec<Step>,
-    /// What the frame must be, as far as its operations were looked at.
+    /// The durability that the operations checked so far need.
     durability: Durability,
 }
 

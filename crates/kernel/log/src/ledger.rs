@@ -1,20 +1,21 @@
-//! The ledger: how many bytes of each object are live. It is kept as logs change, and never found by scanning what is stored.
+//! The ledger: how many bytes of each object are live. It follows the changes of logs, and is not found by scanning all objects.
 //!
 //! **What is counted.** A shard remembers of every log whose bounds change (trim, pin, unpin, delete) which content was wanted *when it was last
 //! counted* ([`crate::shard::Moved`]). For every object in the ledger this holds at all times:
 //!
 //! > its number is the sum, over its entries, of the bytes that were wanted of the entry's log when that log was last counted.
 //!
-//! A pass ([`Logs::count`]) takes the logs that have moved, looks up in each run which index blocks hold something of what changed, adds the
-//! differences, and then says that these logs are counted as they are. So its cost is that of what died. What is counted is older than what is
-//! wanted, and content that was not wanted once is never needed later, so whoever acts on the ledger keeps too much and never too little.
+//! A pass ([`Logs::count`]) takes the logs that have moved, finds in each run the index blocks that hold some of the changed ranges, adds the
+//! differences, and then marks these logs as counted with their present bounds. So a pass costs in proportion to the content that died. The
+//! counted bounds are older than the present ones, and content that was dead once is never needed later; so merges and rewrites that follow the
+//! ledger keep too much, never too little.
 //!
-//! - A round counts its objects when it names them. It holds [`Counting`] from there to the end of its edit, so no pass says in between that
-//!   one of its logs is counted as it is now. A pass that meets a run which it has not looked at looks at it before it adds anything.
+//! - A round counts its objects when it names them. It holds [`Counting`] from there to the end of its edit, so no pass marks one of its logs as
+//!   counted in between. A pass reads every run of the root in force, those that came during the pass too, before it adds anything.
 //! - [`Counting`] is held over an edit of the root, which waits for the device. The numbers have a short lock of their own ([`Ledger::lock`]),
 //!   under which nothing waits and no other lock is taken: event loops read sums for metrics.
-//! - Merges and rewrites leave out what is not wanted now or was not when it was counted: all of what they make is live by the ledger. No
-//!   pass runs meanwhile (`Pace::upkeep`).
+//! - Merges and rewrites leave out content that is dead now or was dead when it was counted: all that they write is live by the ledger. No
+//!   pass runs at the same time (`Pace::upkeep`).
 //! - An object is dropped only after its index was read and held nothing that is live: an error in the ledger could cost space, and no data.
 //!
 //! **What is not counted.** The ledger is in memory. After a start it is empty, and passes fill it in the background, so many bytes of indexes
@@ -42,7 +43,7 @@ pub(crate) struct Ledger {
     kept: Mutex<Kept>,
 }
 
-/// The right to count and to edit the root by what was counted. A pass and a round exclude each other by it.
+/// The right to count objects and to edit the root with the numbers. A pass and a round exclude each other by it.
 pub(crate) struct Counting<'a>(#[expect(dead_code, reason = "it is held, and never read")] MutexGuard<'a, ()>);
 
 #[derive(Default)]
@@ -131,12 +132,12 @@ impl<A: Attachment> Logs<A> {
         self.count_rest(now)
     }
 
-    /// What was wanted of a log when it was last counted.
+    /// The content of a log that was live when the log was last counted.
     fn live_counted(&self, log: LogId) -> Option<Live> {
         self.shards[shard_of_log(log)].lock().counted_retained(log).map(Retained::live)
     }
 
-    /// What a merge keeps of a log: what is wanted, and was when it was counted.
+    /// The content of a log that a merge keeps: live now, and live when the log was counted.
     pub(crate) fn live_kept(&self, log: LogId) -> Option<Live> {
         let shard = self.shards[shard_of_log(log)].lock();
         let now = shard.retained(log)?.live();
@@ -145,7 +146,7 @@ impl<A: Attachment> Logs<A> {
 
     /// If a shard could not remember all logs that have moved, every object is counted once more.
     fn start_over_if_lost(&self) {
-        // No round counts its objects meanwhile.
+        // No round counts its objects while this is held.
         let _counting = self.ledger.count();
         if self.shards.iter().any(|shard| shard.lock().moved.is_lost) {
             for shard in &self.shards {
@@ -223,7 +224,7 @@ impl<A: Attachment> Logs<A> {
         Ok(())
     }
 
-    /// Objects that are not counted, or doubted: these with what was counted.
+    /// Objects to count from their indexes: those that are not counted, and doubted ones with the number that the ledger has.
     fn uncounted(&self) -> Vec<(RunObject, Option<u64>)> {
         let root = self.sealed.root();
         let kept = self.ledger.lock();
@@ -259,7 +260,8 @@ impl<A: Attachment> Logs<A> {
         Ok(is_sure)
     }
 
-    /// What is live of an object by what is counted of logs, `None` if that cannot be known now; and whether its index says so.
+    /// The live bytes of an object, by the bounds with which its logs are counted; `None` if they cannot be known now. And whether the
+    /// number comes from the object's index.
     pub(crate) fn count_object(&self, object: &RunObject) -> Result<(Option<u64>, bool), RunError> {
         let error = match live_bytes(&self.sealed.storage, &object.meta, &|log| self.live_counted(log)) {
             Ok(live) => return Ok((Some(live), true)),
@@ -278,8 +280,8 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Writes down what was found. The root is told of objects in which something has died for the first time, and of those that are all
-    /// live again.
+    /// Puts new numbers into the ledger. An edit of the root notes the objects in which content has died for the first time, and those that
+    /// are wholly live again.
     fn note_counted(
         &self,
         _: &Counting<'_>,
@@ -299,7 +301,7 @@ impl<A: Attachment> Logs<A> {
         }
         let mut kept = self.ledger.lock();
         for (id, live) in found {
-            // What is doubted stays so while only differences are added: to a wrong number they give another.
+            // A doubted number stays doubted when only differences are added: a wrong number plus a difference is wrong, too.
             if from == NumbersFrom::Indexes || live.is_none() {
                 kept.forget(id);
             }

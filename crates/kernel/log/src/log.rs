@@ -1,4 +1,4 @@
-//! One log: what is known of it while it is awake, and the compact record that it becomes at rest and in checkpoints.
+//! One log: its state while it is awake, and the compact record that it becomes at rest and in checkpoints.
 
 use crate::attachment::Attachment;
 use crate::frame::{self, Ancestor};

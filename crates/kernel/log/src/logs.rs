@@ -50,7 +50,7 @@ pub struct LogsOptions {
     pub object_bytes: u64,
     /// Deleted data is physically gone after this time, in milliseconds.
     pub purge_after_ms: u64,
-    /// How often dead data is looked for, in milliseconds.
+    /// The time between two passes of reclaiming, in milliseconds.
     pub reclaim_every_ms: u64,
     /// How much of the indexes of objects one such pass reads to count those that are not counted yet, in bytes, about.
     pub count_bytes: u64,
@@ -203,7 +203,7 @@ impl<A: Attachment> Logs<A> {
         &self.options
     }
 
-    /// While the disk is low on space, transactions of [`thalweg_journal::Class::User`] are refused, so that what is left serves
+    /// While the disk is low on space, transactions of [`thalweg_journal::Class::User`] are refused, so that the remaining space serves
     /// deletes, checkpoints and settling.
     pub fn set_low_on_space(&self, low: bool) {
         self.low_on_space.store(low, Ordering::Relaxed);
@@ -236,7 +236,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     /// Visits logs without waking them: at most `count` slots from `cursor` on. The next cursor, or `None` when all were seen.
-    /// Logs that come or go meanwhile may be missed or seen twice; `f` runs under the shard's lock.
+    /// Logs that come or go during a sweep may be missed or seen twice; `f` runs under the shard's lock.
     pub fn sweep(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(LogId, &str, &A)) -> Option<SweepCursor> {
         self.sweep_all(cursor, count, &mut |seen| f(seen.id, seen.name, seen.attachment))
     }
@@ -258,7 +258,7 @@ impl<A: Attachment> Logs<A> {
         })
     }
 
-    /// Looks at a log without waking it; whether it is there.
+    /// Calls `f` with a log, without waking it; `false` if there is none of that name.
     pub fn peek(&self, name: &str, f: &mut dyn FnMut(Seen<'_, A>)) -> bool {
         let reached = self.reached();
         let shard = self.shards[shard_of_name(name)].lock();
@@ -349,7 +349,7 @@ pub struct Seen<'a, A> {
 pub enum Loss {
     #[default]
     Nothing,
-    /// The machine went down: what was acknowledged as buffered.
+    /// The machine went down: content that was acknowledged as buffered may be lost.
     Buffered,
     /// The machine went down while logs that do not say so were buffered.
     Unsaid,

@@ -275,7 +275,7 @@ impl Root {
     }
 }
 
-/// A root from before units had sections: the same fields, with what is the unit's now between them.
+/// A root from before units had sections: it has the fields of the section, with those of the unit's root between them.
 fn decode_earlier(body: &[u8]) -> Result<unit::Root, DecodeError> {
     let mut d = Decoder::new(body);
     let version = d.u8()?;

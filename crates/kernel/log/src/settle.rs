@@ -9,10 +9,10 @@
 //! 4. The round waits until everything that the journal had accepted by the end of step 2 is durable: the directory must never be ahead
 //!    of the journal. That is more than the records say. A log that was deleted during step 2 may have neither record nor pieces in
 //!    this round: without its delete, which lies above `floor`, recovery would find it without the content that the new floor has
-//!    passed. Then the records are written. If the journal has no space to write what it had accepted, the round ends as one that failed:
-//!    nothing has happened, and the thread is free to make space.
+//!    passed. Then the records are written. If the journal has no space to write the frames that it has accepted, the round fails: nothing
+//!    has happened, and the thread is free to make space.
 //! 5. One edit names the new objects and moves the floor. Before it nothing has happened, after it everything has.
-//! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The unit trims the journal to what no index needs.
+//! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The unit trims the frames that no index needs.
 //!
 //! While an object of the directory is known to be damaged a round is due at once, step 2 takes the records of all logs, and in step 5 they
 //! replace all of the directory.
@@ -34,7 +34,7 @@ use thalweg_journal::ReadError;
 use thalweg_unit::sync::Mutex;
 use thalweg_unit::sync::atomic::Ordering;
 
-/// Logs looked at under one lock.
+/// How many logs are visited under one lock.
 const LOGS_PER_LOCK: usize = 256;
 
 /// Bytes of frames fetched from the journal in one go.
@@ -43,13 +43,13 @@ const FETCH_BYTES: usize = 8 << 20;
 /// Frames of this size that one log has are fetched when they are written, so that a round does not hold all of them in memory.
 const LARGE_BYTES: u32 = 64 << 10;
 
-/// How often logs that were only looked at are put to rest.
+/// How often logs are put to rest that a lookup has woken and nothing has changed.
 pub(crate) const REST_EVERY_MS: u64 = 1_000;
 
 /// When to settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// When enough has gathered or has waited long enough.
+    /// When enough of the journal is unsettled, or its oldest frame has waited long enough.
     Due,
     /// Whatever there is.
     Now,
@@ -291,7 +291,7 @@ impl<A: Attachment> Logs<A> {
         self.sealed.release(floor);
     }
 
-    /// Drops what is settled of these logs and puts those to rest that nothing keeps awake; the others stay listed.
+    /// Drops the settled pieces of these logs, and puts to rest those that may rest; the others stay listed as active.
     fn put_to_rest(&self, shard: &Mutex<Shard<A>>, active: &[u32], floor: Lsn) {
         let durable = self.durable();
         for slots in active.chunks(LOGS_PER_LOCK) {
@@ -323,7 +323,7 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Puts logs to rest that were only looked at.
+    /// Puts logs to rest that a lookup has woken and nothing has changed.
     fn rest(&self, now: Millis) {
         let mut rested = self.pace.rested.lock();
         if rested.elapsed(now) < REST_EVERY_MS {
@@ -337,7 +337,7 @@ impl<A: Attachment> Logs<A> {
     }
 }
 
-/// Content on its way into a run.
+/// Content that a round writes into its run.
 enum ToSettle {
     Small(Extent),
     /// Still in the journal.

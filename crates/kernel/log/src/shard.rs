@@ -53,7 +53,7 @@ pub(crate) struct Shard<A> {
     hasher: DefaultHashBuilder,
     /// The slot that was looked up last: one request asks for its log several times.
     last: Cell<u32>,
-    /// Slots of awake logs that the next round must look at. A slot may have been reused since: its log says if it is listed.
+    /// Slots of awake logs that the next round must visit. A slot may have been reused since: its log's `active` says if it is listed.
     pub(crate) active: Vec<u32>,
     /// Logs removed since the last checkpoint.
     pub(crate) tombstones: Vec<LogId>,
@@ -206,7 +206,7 @@ impl<A: Attachment> Shard<A> {
         self.place(Slot::Awake(Box::new(log)));
     }
 
-    /// Makes room for so many logs more: to grow is to look at all names again.
+    /// Makes room for `count` logs more, in one step: whenever a table grows it hashes all names again.
     pub(crate) fn reserve(&mut self, count: usize) {
         let (slots, hasher) = (&self.slots, &self.hasher);
         self.by_id.reserve(count, |s| hasher.hash_one(slots[*s as usize].id().unwrap_or_default()));

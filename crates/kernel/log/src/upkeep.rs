@@ -1,4 +1,4 @@
-//! Background work besides settling: merging runs, and freeing what nobody reads any more.
+//! Background work besides settling: merging runs, and reclaiming the space of dead data.
 //!
 //! Plans are pure functions ([`crate::run::plan`]); the work reads immutable objects and ends in one edit of the root. Killed at
 //! any moment it leaves objects that no root names, which the next start removes.
@@ -68,7 +68,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// After how many milliseconds dead data is looked for again.
+    /// The time until the next pass of reclaiming, in milliseconds; `None` if no pass has work before something dies.
     pub(crate) fn next_reclaim(&self, deaths: u64, now: Millis, every_ms: u64) -> Option<u64> {
         let mut reclaim = self.reclaim.lock();
         let is_wanted = Some(deaths) != reclaim.deaths || reclaim.waiting;
@@ -141,7 +141,7 @@ impl<A: Attachment> Logs<A> {
         merged.inspect_err(|error| self.note_upkeep(error))
     }
 
-    /// The next range to merge. What is damaged stays as it is, and so does the order of the rest around it.
+    /// The next range to merge. It contains nothing damaged: damaged inputs stay where they are in the order.
     fn plan<T>(&self, all: &[T], bytes: impl Fn(&T) -> u64, is_damaged: impl Fn(&T) -> bool) -> Option<Range<usize>> {
         let mut start = 0;
         for whole in all.split(is_damaged) {
@@ -193,7 +193,7 @@ impl<A: Attachment> Logs<A> {
         Ok(())
     }
 
-    /// Copies what is live of the inputs, oldest first, into new objects; these, and how many bytes were copied.
+    /// Copies the live content of the inputs, oldest first, into new objects. Returns these and how many bytes were copied.
     fn rebuild(&self, inputs: &[Vec<ObjectMeta>]) -> Result<(Vec<ObjectMeta>, u64), UpkeepError> {
         let mut builder = self.run_builder();
         let stats = crate::run::merge(inputs, &|log| self.live_kept(log), &|id| self.ledger.get(id), &mut builder)?;
@@ -245,9 +245,9 @@ impl<A: Attachment> Logs<A> {
         Ok(true)
     }
 
-    /// Frees dead data if something died since the last look: objects that are wholly dead at once, those less than half alive by a
-    /// rewrite, and every other dead byte when it has been dead for `purge_after_ms`. Counts what is not counted yet, so much in each
-    /// pass (`count_bytes`). Whether it freed anything.
+    /// Frees dead data if something died since the last pass: drops objects that are wholly dead, rewrites those less than half live, and
+    /// rewrites the others when some of their data has been dead for `purge_after_ms`. Counts objects that are not counted yet, from about
+    /// `count_bytes` of indexes in each pass. Returns whether it freed anything.
     pub fn reclaim(&self, now: Millis) -> Result<bool, UpkeepError> {
         let deaths = self.counters.deaths.load(Ordering::Relaxed);
         {
@@ -325,7 +325,7 @@ impl<A: Attachment> Logs<A> {
         Ok(())
     }
 
-    /// Copies what is live of an object into new ones that take its place.
+    /// Copies the live content of an object into new ones that take its place.
     fn rewrite(&self, old: ObjectMeta) -> Result<(), UpkeepError> {
         let (fresh, copied) = self.rebuild(&[vec![old]])?;
         self.pace.merged_bytes.fetch_add(copied, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use thalweg_storage::ObjectWriter;
 const OPTIONS: Options =
     Options { block_bytes: 64 << 10, compression: Compression::Lz4, has_content: false, has_one_partition: false };
 
-/// What is known of a directory object without reading its records.
+/// The numbers of a directory object, without its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DirectoryMeta {
     pub id: ObjectId,

@@ -185,7 +185,7 @@ impl Form {
         Ok(Self { here, ..Self::default() })
     }
 
-    /// The run's objects and its pages. Damaged list objects are left out, with what they list.
+    /// The run's objects and its pages. Damaged list objects are left out, with the objects that they list.
     pub(crate) fn read(
         self,
         storage: &Arc<dyn Storage>,

@@ -1,7 +1,7 @@
-//! What a read has asked for, and what has come of it.
+//! The requests of one read to the storage and the journal, and their answers.
 //!
-//! A ticket that is resolved already, as a local storage gives, is taken on the spot. The answer of any other lands in an inbox that
-//! the storage's threads share with the read, and wakes the read if it waits. Dropping the read drops what still comes.
+//! A ticket that is resolved already, as a local storage gives, is taken on the spot. The answer of any other ticket goes to an inbox that
+//! the storage's threads share with the read, and wakes the read if it waits. Answers that come after the read was dropped are dropped, too.
 
 use super::arrivals::Arrival;
 use super::stop::Miss;
@@ -92,7 +92,7 @@ impl Asks {
         Self { mode, known: Known::default(), next: 0, lacks, failed, answers, inbox: None }
     }
 
-    /// What was asked for before does not count from here on.
+    /// Forgets all requests: their answers are ignored from here on.
     pub(super) fn start_over(&mut self) {
         *self = Self::new(self.mode);
     }
@@ -205,7 +205,7 @@ impl Asks {
         asked
     }
 
-    /// Takes in what has come.
+    /// Takes the answers that have come.
     pub(super) fn receive<A: Attachment>(&mut self, logs: &Logs<A>) {
         let Some(inbox) = &self.inbox else { return };
         let arrived = std::mem::take(&mut inbox.0.lock().answers);

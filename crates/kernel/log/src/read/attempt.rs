@@ -14,13 +14,13 @@ const TRIES: u32 = 16;
 pub(super) trait Goal {
     type Found;
 
-    /// Goes as far as it can with what is at hand. After [`Stop::Pending`] it is called again, and goes on.
+    /// Goes as far as it can with the data that the read has. After [`Stop::Pending`] it is called again, and goes on.
     fn advance<A: Attachment>(&mut self, logs: &Logs<A>, asks: &mut Asks) -> Result<Self::Found, Stop>;
 
-    /// Forgets what it has found.
+    /// Forgets all that it has found, for another attempt.
     fn start_over(&mut self);
 
-    /// What is read, for errors.
+    /// The log and the position that errors name.
     fn place(&self) -> (LogId, Offset);
 }
 

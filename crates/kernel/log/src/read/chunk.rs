@@ -109,7 +109,7 @@ impl Goal for Chunks {
     }
 }
 
-/// Parts of a range of one log, and what is under way for it.
+/// The parts of a range of one log that were read, and the requests under way for the others.
 struct Gathering {
     walk: Walk,
     /// Nothing is gathered after the first message boundary from here on.
@@ -203,7 +203,7 @@ impl Gathering {
                 }
                 Ok(None) => self.walked = true,
                 Err(Stop::Pending) => {
-                    // What is known goes out together with what was asked for now.
+                    // Data whose place is known is requested now, together with the index blocks that the walk waits for.
                     self.fetch(logs, asks)?;
                     return Err(Stop::Pending);
                 }
@@ -253,7 +253,7 @@ impl Gathering {
         Ok(())
     }
 
-    /// Fetches what is wanted of an object.
+    /// Fetches the wanted range of an object.
     fn fetch<A: Attachment>(&mut self, logs: &Logs<A>, asks: &mut Asks) -> Result<(), Stop> {
         let Some(wanted) = self.wanted.take() else { return Ok(()) };
         let pages = Pages::around(&wanted.map, wanted.range.clone());

@@ -1,16 +1,16 @@
 //! Reading: from a position to the end of its chunk.
 //!
-//! A log's content lies in up to three places: what a fork inherited lies with its ancestors, what is settled in runs, the rest in
-//! journal frames. A read takes a snapshot of where its range lies, then fetches. Settling and merging move content meanwhile:
-//! a fetch that finds its place gone starts over with a new snapshot.
+//! A log's content lies in up to three places: the part that a fork inherited with its ancestors, the settled part in runs, the rest in
+//! journal frames. A read takes a snapshot of where its range lies, then fetches. If settling or merging has moved the content by then, the
+//! fetch finds its place gone and starts over with a new snapshot.
 //!
-//! A read is a state machine ([`attempt`]): a step goes as far as what is at hand, asks for what the read lacks, and gives a ticket for it.
-//! The next step goes on from there. [`walk`] has the place in lineage and runs, [`frames`] that in the journal; [`chunk`] and [`seek`] say what is looked for
-//! on the way; [`asks`] is what was asked of storage and journal and has not come; [`arrivals`] waits for frames that are not written.
-//! The same machine serves callers that must not wait, which try one step, and callers that may block.
+//! A read is a state machine ([`attempt`]): a step goes as far as the data at hand allows, asks for the data that the read lacks, and gives
+//! a ticket for it. The next step goes on from there. [`walk`] has the place in lineage and runs, [`frames`] the place in the journal;
+//! [`chunk`] and [`seek`] are the goals of walks; [`asks`] has the requests to storage and journal that are under way; [`arrivals`] waits
+//! for frames that are not written. The same machine serves callers that must not wait, which try one step, and callers that may block.
 //!
-//! Chunks end by content alone: at the first message boundary at or after the next multiple of `chunk_bytes`. So everyone who
-//! reads from one position gets the same bytes, before and after settling, on a fork, after a restart.
+//! Chunks end by content alone: at the first message boundary at or after the next multiple of `chunk_bytes`. So all readers of one
+//! position get the same bytes, before and after settling, on a fork, after a restart.
 
 mod arrivals;
 mod asks;
@@ -82,7 +82,7 @@ impl ChunkRead {
     }
 }
 
-/// Where a chunk ends, being looked for: at its target or the first message boundary after it, or where the log ends. Steps are as those of a
+/// A search for the end of a chunk: its target or the first message boundary after it, or the end of the log. Steps are as those of a
 /// [`ChunkRead`].
 pub struct EndRead(Attempts<ChunkEnd>);
 
@@ -118,7 +118,7 @@ impl PieceRead {
     }
 }
 
-/// A position at a distance that is being looked for. Steps are as those of a [`ChunkRead`].
+/// A search for the position at a distance. Steps are as those of a [`ChunkRead`].
 pub struct SeekRead(Attempts<Distance>);
 
 impl SeekRead {
@@ -140,7 +140,7 @@ impl SeekRead {
     }
 }
 
-/// A message boundary that is being looked for. Steps are as those of a [`ChunkRead`].
+/// A search for a message boundary. Steps are as those of a [`ChunkRead`].
 pub struct BoundaryRead(Attempts<Boundary>);
 
 impl BoundaryRead {
@@ -165,7 +165,7 @@ impl<A: Attachment> Logs<A> {
         self.chunk_cache.get(from)
     }
 
-    /// How many bytes a read may have to gather: all that is there, but for what is kept of its chunk from the reads before.
+    /// How many bytes a read may have to gather: its whole range, less the beginning that the chunk cache has.
     pub fn to_gather(&self, from: ReadFrom) -> u64 {
         let kept = self.chunk_cache.first_part(from);
         from.upto.since(from.from) - kept.map_or(0, |first| first.len() as u64)
@@ -213,12 +213,12 @@ impl<A: Attachment> Logs<A> {
         self.chunk_cache.held_bytes.bytes() + self.journal.pinned_bytes()
     }
 
-    /// How many reads wait until the journal has written what they want.
+    /// How many reads wait until the journal has written their frames.
     pub fn reads_waiting(&self) -> usize {
         self.arrivals.len()
     }
 
-    /// Counts a buffer that was made from what was read, such as an encoded answer.
+    /// Counts a buffer that was made from content of a read, such as an encoded answer.
     pub fn hold(&self, bytes: Bytes) -> Bytes {
         self.chunk_cache.held_bytes.count(bytes)
     }

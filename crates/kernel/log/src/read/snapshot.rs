@@ -18,7 +18,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// `None`: the log is not there. What it has from about `target` on is left out.
+    /// Takes the snapshot; `None` if the log does not exist. Pieces from about `target` on are left out.
     pub(super) fn take<A: Attachment>(
         logs: &Logs<A>,
         log: LogId,

@@ -36,7 +36,7 @@ pub(super) enum Miss {
 }
 
 impl Miss {
-    /// What it means for a read of `span`. Damage is noted.
+    /// The stop that this miss is for a read of `span`. Notes damage.
     pub(super) fn stop<A: Attachment>(self, logs: &Logs<A>, log: LogId, span: Range<Offset>) -> Stop {
         match self {
             Miss::WouldWait => Stop::WouldWait,

@@ -25,7 +25,7 @@ pub enum RunError {
     /// Our own bug: the lengths of an extent must add up to its bytes, and its end must be a position.
     #[error("an extent of log {log} at {start} has {bytes} bytes, but lengths for {lengths}")]
     Lengths { log: LogId, start: Offset, bytes: u64, lengths: u64 },
-    /// No container takes what was to be written.
+    /// A bug of the writer: no container may hold such an entry.
     #[error(transparent)]
     Container(ContainerError),
 }

@@ -1,4 +1,4 @@
-//! Looking for all damage in one object, a step at a time, and for the keys that lie at a damaged byte.
+//! The inspection of one object: it finds all damage, a step at a time, and the keys that lie at a damaged byte.
 
 use super::error::RunError;
 use super::extent::{Entry, Place};
@@ -16,7 +16,7 @@ pub(crate) type Key = (LogId, Offset);
 const STEP_BYTES: u64 = 1 << 20;
 const _: () = assert!(STEP_BYTES.is_multiple_of(PAGE_BYTES));
 
-/// Reads one object from front to back and goes on behind what is damaged.
+/// Reads one object from front to back, and goes on behind damaged pages and blocks.
 pub(crate) struct Inspection {
     storage: Arc<dyn Storage>,
     map: Map,
@@ -106,8 +106,8 @@ fn keep<T>(result: Result<T, RunError>, found: &mut Vec<RunError>) -> Result<(),
 }
 
 /// The keys whose content or index lies at byte `at` of an object, and how many bytes are damaged together: a page, a block of entries, or
-/// the whole object if its map is. The keys of a block that cannot be read are all those between its neighbours. No content lies in the
-/// header of a container; where it is damaged all keys are told, so that somebody looks at the file.
+/// the whole object if its map is. The keys of a block that cannot be read are all those between its neighbours. The header of a container
+/// holds no content; damage there gives all keys of the object, so that an operator is told of it.
 pub(crate) fn keys_at(storage: &Arc<dyn Storage>, meta: &ObjectMeta, at: u64) -> (u64, Vec<Range<Key>>) {
     let all = meta.first..(meta.last, meta.end);
     let Ok(map) = load_map(storage, meta.id) else { return (meta.bytes(), vec![all]) };

@@ -1,4 +1,4 @@
-//! The map of an object: what is needed to find anything in it, whichever form it has.
+//! The map of an object: it leads to every block and page of the object, in either form.
 
 use super::block::{Block, Form};
 use super::codec::{self, Extents};
@@ -27,7 +27,7 @@ const BITS_PER_LOG: u64 = 10;
 const BLOCK_ADDRESS_BYTES: u64 = 28;
 const BLOCK_STORED_BYTES: u64 = 2 << 10;
 
-/// What is needed to find anything in an object. Positions are those of the object.
+/// The part of an object that leads to all its blocks and pages. Positions are those of the object.
 #[derive(Debug)]
 pub(crate) struct Map {
     pub(super) meta: ObjectMeta,
@@ -162,7 +162,7 @@ impl Map {
         }
     }
 
-    /// What of a container stands in front of its data; nothing relies on it but those that look at a file by itself.
+    /// The range in front of a container's data: its header, which no lookup reads.
     pub(super) fn header(&self) -> Range<u64> {
         0..self.data().start
     }

@@ -2,7 +2,7 @@
 
 use thalweg_base::{DecodeError, Decoder, Encoder, LogId, ObjectId, Offset};
 
-/// One object of a run. Whoever names objects (the manifest) stores this.
+/// One object of a run, as the root or a list object describes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectMeta {
     pub id: ObjectId,

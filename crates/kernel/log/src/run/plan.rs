@@ -68,7 +68,7 @@ pub(crate) struct Liveness {
 pub(crate) enum Rewrite {
     /// Nothing of it is live.
     Drop(ObjectId),
-    /// Write what is live of it into a new object, by [`super::merge()`].
+    /// Write its live content into a new object, by [`super::merge()`].
     Rewrite(ObjectId),
 }
 

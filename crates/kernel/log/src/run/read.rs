@@ -2,8 +2,8 @@
 //!
 //! Nothing here reads from a storage. A lookup takes two steps in an object: the *map* at the object's end says which index block to look
 //! into, and the block has the entry. A lookup that does not have one of the two gives [`Fetch::Lacks`]; the caller reads that range in
-//! its own way, hands it to [`RunReader::take`], and asks again. What was handed over stays in the caller's [`Known`] too, so that a lookup
-//! goes on however small the shared caches are.
+//! its own way, hands it to [`RunReader::take`], and asks again. The parts that were handed over also stay in the caller's [`Known`], so that
+//! a lookup goes on however small the shared caches are.
 
 use super::block::{Block, Form};
 use super::error::{Fetch, RunError};
@@ -49,7 +49,7 @@ impl Weighter<BlockId, Block> for ByBytes {
     }
 }
 
-/// A range of an object's index that a lookup needs and nobody holds.
+/// A range of an object's index that a lookup needs, and neither the caches nor its caller have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lack {
     pub object: ObjectId,
@@ -166,7 +166,7 @@ impl RunReader {
         (blocks.filter_map(|number| self.block(known, &map, number).err()).collect(), count.max(1))
     }
 
-    /// Takes what was read of a range that a lookup lacked. An error says why a lookup that needs it fails.
+    /// Takes the bytes that were read of a range that a lookup lacked. An error is the failure of every lookup that needs the range.
     pub(crate) fn take(
         &self,
         known: &mut Known,
@@ -221,7 +221,7 @@ impl RunReader {
         known.blocks.push_back((id, block));
     }
 
-    /// Lets go of what is cached of an object, when it was removed or found damaged.
+    /// Drops the cached parts of an object that was removed or found damaged.
     pub(crate) fn forget(&self, object: ObjectId) {
         if let Some((_, map)) = self.maps.remove(&object) {
             for number in 0..map.blocks() as u32 {
@@ -315,7 +315,7 @@ impl Pages {
         self.map.meta.id
     }
 
-    /// The bytes of the range, out of what was read of the pages; each page is checked.
+    /// Checks each of the pages that were read, and returns the bytes of the wanted range.
     pub(crate) fn checked(&self, read: Result<Bytes, StorageError>) -> Result<Bytes, RunError> {
         let pages = read.map_err(of_storage)?;
         if pages.len() as u64 != self.range.end - self.range.start {

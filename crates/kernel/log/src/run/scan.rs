@@ -156,7 +156,7 @@ impl ObjectScan {
 }
 
 impl ObjectScan {
-    /// Checks those of these pages that were not. Others are left alone: what nobody wants may be damaged.
+    /// Checks those of these pages that were not checked yet. Other pages are not: damage of dead data must not stop a scan.
     fn check(&mut self, pages: Range<u64>) -> Result<(), RunError> {
         let wanted = pages.start.max(self.checked)..pages.end;
         for (at, piece) in &self.data {

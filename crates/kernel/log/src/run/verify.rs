@@ -61,7 +61,7 @@ impl Seen {
     fn container(&mut self, storage: &Arc<dyn Storage>, meta: &ObjectMeta) -> Result<(), RunError> {
         let mut scan = Scan::<Extents>::open(storage, Object::new(meta.id, meta.bytes()))?.thorough();
         while scan.advance()? {
-            // The scan has looked at this entry by itself.
+            // The scan has checked this entry by itself.
             let damaged = |error| RunError::corrupt(meta.id, meta.bytes(), error);
             let (head, mut lengths) = codec::head(meta.id, &scan.entry()).map_err(damaged)?;
             let (_, messages) = Lengths::skip(&mut lengths).map_err(damaged)?;

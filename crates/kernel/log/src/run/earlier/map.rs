@@ -32,7 +32,7 @@ impl Address {
     }
 }
 
-/// What is needed to find anything in an object.
+/// The part of an object that leads to all its blocks and pages.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::run) struct Map {
     pub(in crate::run) meta: ObjectMeta,
