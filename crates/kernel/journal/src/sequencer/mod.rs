@@ -68,8 +68,9 @@ pub struct Sequencer<S: Sink> {
 
 #[derive(Default)]
 pub(crate) struct Counters {
+    /// Frames that were accepted, whether or not they are written.
     pub(crate) frames: AtomicU64,
-    /// Frames in batches that are written.
+    /// Frames in batches that are written: never more than `frames`.
     pub(crate) written_frames: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
@@ -78,8 +79,9 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// A thread that sees the sum also sees what this thread has counted before.
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
-        counter.fetch_add(n, Ordering::Relaxed);
+        counter.fetch_add(n, Ordering::Release);
     }
 }
 
@@ -195,6 +197,10 @@ impl<S: Sink> Journal for Sequencer<S> {
         }
         let waiting = fill.whole_batches();
         let appended = self.accept(&mut fill, durability, class, parts, len, payload);
+        if appended.is_ok() {
+            // Under the lock, so that no frame counts as written before it counts as accepted.
+            Counters::add(&self.counters.frames, 1);
+        }
         // What is whole is written without a kick, and so is what a refusal is about: nobody settles, and trims, what is not written.
         let is_due = match &appended {
             Ok(_) => fill.whole_batches() > waiting,
@@ -208,7 +214,6 @@ impl<S: Sink> Journal for Sequencer<S> {
         if durability == Durability::Buffered {
             self.early.store(true, Ordering::SeqCst);
         }
-        Counters::add(&self.counters.frames, 1);
         Ok(appended)
     }
 

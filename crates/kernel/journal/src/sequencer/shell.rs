@@ -162,8 +162,11 @@ impl<S: Sink> Sequencer<S> {
 
     /// Waits until half of those who asked lately, `last` of whom were just answered, have asked again; for `most` at most.
     fn gather(&self, last: u64, most: Duration) {
-        let (written, accepted) = (self.written_frames(), self.accepted_frames());
-        let goal = written + (last + (accepted - written)) / 2;
+        // In this order: frames that are written in between were accepted before.
+        let written = self.written_frames();
+        let accepted = self.accepted_frames();
+        debug_assert!(written <= accepted, "{written} frames are written, and {accepted} were accepted");
+        let goal = written + (last + accepted.saturating_sub(written)) / 2;
         let until = Instant::now() + most;
         self.shell.goal.store(goal, Ordering::SeqCst);
         while self.accepted_frames() < goal && !self.shell.is_stopping() {
