@@ -24,7 +24,7 @@ pub(crate) fn segment_path(number: u64) -> String {
     format!("{FOLDER}/{number:016}.seg")
 }
 
-/// A file without frames on its way to a number: see `arrange.rs`.
+/// The name of a blank that is being renumbered: see `arrange.rs`.
 pub(crate) fn spare_path(number: u64) -> String {
     format!("{FOLDER}/{number:016}.spare")
 }

@@ -67,7 +67,7 @@ pub struct Appended {
     pub end: Lsn,
 }
 
-/// Who may use the space that is held back for when the disk or the journal is full.
+/// The purpose of a frame: whether it may use the space that is held back for a full disk or a full journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// New data of users: refused first.
@@ -90,7 +90,7 @@ pub enum AppendError {
     Poisoned(#[from] Poisoned),
 }
 
-/// A write or sync failed: what is durable beyond the last acknowledgement is unknown, so nothing more is accepted until restart.
+/// A write or sync failed: it is unknown which frames above the durable position are durable, so the journal accepts nothing until a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the journal stopped after a failed {operation}: {cause}; restart after the cause is mended")]
 pub struct Poisoned {
@@ -161,7 +161,7 @@ pub trait Journal: Send + Sync + 'static {
         self.append_as(Durability::Durable, class, parts)
     }
 
-    /// Lets the writer start on what was accepted, if it is idle.
+    /// Has the writer start on accepted frames, if it is idle.
     fn kick(&self);
 
     /// Everything below is durable. Never goes back.
@@ -171,7 +171,7 @@ pub trait Journal: Send + Sync + 'static {
     fn written(&self) -> Lsn;
 
     fn reached(&self) -> Reached {
-        // In this order, so that what is durable is written.
+        // In this order, so that `written` is never behind `durable`.
         let durable = self.durable();
         Reached { written: self.written(), durable }
     }
@@ -180,7 +180,7 @@ pub trait Journal: Send + Sync + 'static {
     /// further on; no later frame stands before it. Everything accepted is durable once `durable` has reached it.
     fn end(&self) -> Lsn;
 
-    /// The position just after the last durable frame: nobody waits for what follows to be durable.
+    /// The position just after the last durable frame; only buffered frames follow, whose acknowledgements wait for no sync.
     fn durable_end(&self) -> Lsn {
         self.end()
     }
@@ -228,7 +228,7 @@ pub trait Journal: Send + Sync + 'static {
         None
     }
 
-    /// Where the oldest frames stand that the next opening would look at, needed or not.
+    /// Where the oldest frames stand that the next opening would read, needed or not.
     fn oldest(&self) -> Lsn {
         self.start()
     }
@@ -239,8 +239,8 @@ pub trait Journal: Send + Sync + 'static {
         None
     }
 
-    /// The next step of looking for damage in what was synced when the inspection began; `None` at its end, and where nothing is on a
-    /// device. Waits for the device: call it from an I/O thread.
+    /// The next step of an inspection, which searches for damage in the part of the journal that was synced when it began; `None` at its
+    /// end, and for a journal that is on no device. Waits for the device: call it from an I/O thread.
     fn inspect(&self, inspection: &mut Inspection) -> Result<Option<Inspected>, ReadError> {
         let _ = inspection;
         Ok(None)

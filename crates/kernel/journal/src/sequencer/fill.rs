@@ -36,7 +36,7 @@ pub(crate) struct Batch {
     pub(crate) frames: u32,
     /// Just after the last durable frame in it; zero if there is none.
     pub(crate) urgent: Lsn,
-    /// It has a buffered frame: somebody waits until it is written.
+    /// It has a buffered frame, whose acknowledgement waits until the batch is written.
     pub(crate) early: bool,
     bytes: Vec<u8>,
 }

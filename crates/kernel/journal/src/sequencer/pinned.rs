@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of buffers that somebody still holds a slice of.
+/// Counts the bytes of buffers of which a slice is still held.
 #[derive(Clone, Default)]
 pub(crate) struct Pinned(Arc<Buffers>);
 

@@ -18,7 +18,7 @@ pub(crate) trait Work: Send + Sync + 'static {
     /// Takes steps until there is nothing to do, or until others wait. `true` if there is more: then it is called again.
     fn work(&self) -> bool;
 
-    /// `work` has panicked: what it was in the middle of is lost. Called before `leave`.
+    /// Called after a panic of `work`, before `leave`. The step that panicked is not done.
     fn fail(&self);
 
     /// The work has ended by itself or by a panic.
@@ -88,7 +88,7 @@ impl WriterPool {
             let mut state = shared.state.lock();
             state.is_short = spawned.is_err();
             if let Err(error) = spawned {
-                // Those that there are go on with it: the first one stays for ever.
+                // The running threads take the work: the first one never ends.
                 state.threads -= 1;
                 tracing::warn!(%error, "no further thread for journals");
             }

@@ -69,7 +69,7 @@ impl Published {
         self.full.load(Ordering::Acquire)
     }
 
-    /// What is told to be durable: the same as what is synced, but for planted faults.
+    /// Publishes the durable position: the synced one, but for planted faults.
     pub(crate) fn set_durable(&self, to: Lsn) {
         self.durable.fetch_max(to.0, Ordering::AcqRel);
     }

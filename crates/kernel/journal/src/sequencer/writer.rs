@@ -1,13 +1,14 @@
-//! Giving batches to the sink and publishing what it keeps, in steps that one thread at a time takes.
+//! Giving batches to the sink and publishing how far it keeps them, in steps that one thread at a time takes.
 //!
 //! With a local sink `begin` writes the oldest batch, `finish` syncs if a durable frame waits for it, and publishes. In between appends fill
-//! the next batch. A batch with durable frames is the last one written until it is synced, but for batches with buffered frames, which
-//! threads that call `kick` may write meanwhile.
+//! the next batch. No batch is written after one with durable frames until that is synced, except for batches with buffered frames, which
+//! threads that call `kick` may write.
 //!
-//! With a remote sink `begin` takes the answers that have come and sends the oldest batch if not too many are in flight. What is published is
-//! the end of the first batches that are all kept: a batch that is kept before an earlier one waits for it.
+//! With a remote sink `begin` takes the answers that have come and sends the oldest batch if not too many are in flight. The published
+//! position is the end of the last batch before which all batches are kept: a batch that is kept before an earlier one waits for it.
 //!
-//! A batch's header says what was durable when it was sealed; opening an extent proves that about everything before it.
+//! A batch's header says how far the journal was durable when the batch was sealed. A new extent is opened only when everything before it
+//! is synced, and so proves that.
 
 use crate::Poisoned;
 use crate::format::{BATCH_HEADER, BatchHeader};
@@ -182,7 +183,7 @@ impl<S: Sink> Sequencer<S> {
         self.sync_if(|writer| writer.is_waited_for() || writer.written.since(writer.synced) > bytes)
     }
 
-    /// Syncs what is written, if it is `due`. Others may write meanwhile.
+    /// Syncs the written batches, if a sync is `due`. Other threads may write during the sync.
     pub(crate) fn sync_if(&self, due: impl FnOnce(&Writer) -> bool) -> Result<bool, Poisoned> {
         let _one = self.driving.lock();
         let written = {
@@ -193,7 +194,7 @@ impl<S: Sink> Sequencer<S> {
             }
             writer.written
         };
-        // No other extent is opened meanwhile, so the last one is all that is not synced.
+        // `driving` is held, so no other extent is opened: only the last one has batches that are not synced.
         self.sync_sink()?;
         self.note_synced(&mut self.writer.lock(), written);
         self.published.notify();
@@ -207,7 +208,7 @@ impl<S: Sink> Sequencer<S> {
         Ok(began || finished)
     }
 
-    /// Takes steps until there is nothing to do, and waits for the answers of what is in flight. Accepted frames that have no space stay.
+    /// Takes steps until there is nothing to do, and waits for the answers to batches in flight. Accepted frames without space stay accepted.
     pub(crate) fn step_all(&self, is_enough: impl Fn() -> bool) -> Result<(), Poisoned> {
         while !is_enough() {
             if self.step()? {
@@ -233,7 +234,7 @@ impl<S: Sink> Sequencer<S> {
         Ok(self.published.synced())
     }
 
-    /// Syncs what is written if nobody has done so.
+    /// Syncs the written batches that are not synced.
     pub(crate) fn sync_dirty(&self) -> Result<bool, Poisoned> {
         self.sync_if(Writer::is_dirty)
     }

@@ -110,7 +110,7 @@ impl Body {
         self.batches_from(at).map(|(lsn, _)| lsn).take_while(|lsn| *lsn <= upto).filter(|lsn| *lsn > at).last()
     }
 
-    /// Looks behind `at` for a batch that was written when `at` was durable already: its position, and what it knew.
+    /// Searches behind `at` for a batch that was sealed when `at` was durable already: its position, and its `known_durable`.
     pub(crate) fn proof(&self, at: Lsn) -> Option<(Lsn, Lsn)> {
         let knew =
             |(lsn, header): (Lsn, BatchHeader)| (header.known_durable > at).then_some((lsn, header.known_durable));
