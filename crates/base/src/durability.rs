@@ -57,7 +57,7 @@ impl From<Lsn> for Until {
     }
 }
 
-/// How far a journal has come. What is durable is written.
+/// How far a journal is written, and how far durable, which is never further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
     pub written: Lsn,

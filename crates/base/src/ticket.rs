@@ -1,4 +1,4 @@
-//! A ticket: the promise of one value that may not be there yet.
+//! A ticket: the promise of one value that may come later.
 //!
 //! Local backends hand out tickets that are already resolved; remote ones resolve them from another thread. No runtime is
 //! involved, so that synchronous cores, reactors and simulations can all hold them.
@@ -26,7 +26,7 @@ enum Slot<T> {
     Dropped,
 }
 
-/// The other end of a pending [`Ticket`]. A completer that is dropped unused leaves its ticket waiting for ever, so it must not be.
+/// The other end of a pending [`Ticket`]. It must be used: if it is dropped, its ticket is never resolved.
 pub struct Completer<T>(Arc<Cell<T>>);
 
 impl<T> Ticket<T> {

@@ -72,7 +72,7 @@ impl BlockBuilder {
     }
 }
 
-/// A data block whose checksum was looked at. Cheap to clone.
+/// A data block whose checksum was verified. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Block {
     bytes: Bytes,

@@ -56,7 +56,7 @@ pub struct Builder<C> {
     partition: PartitionBuilder,
     /// Where the data of the partition at hand begins.
     data: u64,
-    /// How far the object goes with what is held.
+    /// The length of the object, with the blocks that are held in memory.
     end: u64,
     held: VecDeque<Packed>,
     sums: Sums,

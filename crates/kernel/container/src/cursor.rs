@@ -103,7 +103,7 @@ impl Cursor {
         }
     }
 
-    /// What is known of the container; `None` before the first step is done.
+    /// The container's statistics; `None` before the first step is done.
     pub fn stats(&mut self, cache: &dyn BlockCache) -> Result<Option<Stats>, ContainerError> {
         Ok(self.load.root(cache)?.map(|root| root.stats.clone()))
     }

@@ -2,7 +2,7 @@
 //!
 //! A *container* holds entries (a key, a kind, a value) in the order of their keys as bytes: in data blocks that may be compressed, under
 //! an index in *partitions*, each with an optional filter, under a *root* with statistics that stays in memory while the container is
-//! read. A section of *content* may stand before them: opaque bytes in one piece, for what is sent by ranges as it is.
+//! read. A section of *content* may stand before them: opaque bytes in one piece, for data that readers send as it is, by ranges.
 //! `docs/format/container.md` has the bytes.
 //!
 //! It is written from front to back ([`Builder`]) and read by ranges. Readers ([`Lookup`], [`Cursor`], [`ContentRead`]) never wait: a step

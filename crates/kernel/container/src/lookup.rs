@@ -24,7 +24,7 @@ impl Found {
     }
 }
 
-/// Looks for one entry; never waits.
+/// Finds one entry; never waits.
 pub struct Lookup<C> {
     load: Loader,
     key: Vec<u8>,

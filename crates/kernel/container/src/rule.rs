@@ -10,7 +10,7 @@ pub trait Rule {
     /// Whether the entry is still wanted.
     fn keep(&mut self, entry: &Entry<'_>) -> Result<bool, ContainerError>;
 
-    /// Whether a container may end before the entry that was just looked at.
+    /// Whether a container may end before the last entry that [`Rule::keep`] was asked about.
     fn may_cut(&self) -> bool {
         true
     }
@@ -24,7 +24,7 @@ pub struct NewestWins {
 }
 
 impl NewestWins {
-    /// Tombstones may be dropped only if no older source is left beside the inputs: they hide what it holds.
+    /// Tombstones may be dropped only if no older source is left beside the inputs: they hide its entries.
     #[must_use]
     pub fn new(drops_tombstones: bool) -> Self {
         Self { drops_tombstones, last: None }

@@ -54,17 +54,17 @@ pub enum ManifestError {
 
 /// One versioned root.
 pub trait Manifest: Send + Sync + 'static {
-    /// The root that is there, for a reader that changes nothing: a power failure may still take it back to the one before.
+    /// The stored root, for a reader that changes nothing: a power failure may still take it back to the root before.
     fn read(&self) -> Result<Option<Root>, ManifestError>;
 
-    /// The newest durable root, for its owner; `None` before the first commit. May write: a root that was found but is not known to
-    /// be durable is made so first, and so is the one that it knows if what is stored has rotted since.
+    /// The newest durable root, for its owner; `None` before the first commit. May write: a root that is found and not known to be durable is
+    /// made durable first; if the stored root has rotted, the last durable one is written once more.
     fn load(&self) -> Result<Option<Root>, ManifestError>;
 
     /// Makes the caller the owner: commits the root as it is, or an empty one if there is none, with an epoch above that of the root
     /// and above `above`. When it returns, no earlier owner can commit. May block.
     ///
-    /// After an error nobody has the epoch that was tried, although a restart may find it in the root.
+    /// After an error no owner has the epoch that was tried, although a restart may find it in the root.
     fn acquire(&self, above: u64) -> Result<Root, ManifestError>;
 
     /// Replaces the root if it is still at version `expected` and of this owner's `epoch`; the new version. Durable when it returns.

@@ -49,7 +49,7 @@ pub enum Next {
 pub struct Done {
     pub next: Next,
     pub behind: Behind,
-    /// What it has read and written of devices, as far as that counts against the budget of long work.
+    /// The bytes that the turn has read from and written to devices, as far as they count against the budget of long work.
     pub bytes: u64,
 }
 
@@ -93,7 +93,7 @@ enum State {
     Timed(Duration),
     /// Since then.
     Due(Duration),
-    /// Since then. Whether something has happened meanwhile that wants another turn, and whether the budget pays for this one.
+    /// In a turn that began at `since`. Whether the job was nudged during the turn, and whether the budget pays for it.
     Running {
         since: Duration,
         nudged: bool,

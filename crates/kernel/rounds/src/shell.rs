@@ -23,7 +23,7 @@ struct Shared {
     state: Mutex<State>,
     /// Something may have become due.
     changed: Condvar,
-    /// A turn has ended: for those who retire a job.
+    /// Notified when a turn has ended, for a thread that retires the job.
     ended: Condvar,
     began: Instant,
 }
@@ -40,7 +40,7 @@ struct State {
 struct Owned {
     /// `None` in its turn.
     work: Option<Work>,
-    /// The unit that it is for: in what is said of failures.
+    /// The name of the job's unit, for log lines about failures.
     unit: Arc<str>,
     kind: Kind,
     nudged: Arc<AtomicBool>,
@@ -60,7 +60,7 @@ pub struct Handle {
 pub struct Stats {
     /// By kind, in the order of [`Kind::ALL`].
     pub kinds: [KindStats; Kind::ALL.len()],
-    /// How often a waiting thread woke up, and so looked for work.
+    /// How often a waiting thread woke up and searched for work.
     pub wakes: u64,
     pub threads: usize,
 }
@@ -169,7 +169,7 @@ impl Shared {
     }
 
     fn turn<'a>(&'a self, mut state: MutexGuard<'a, State>, id: JobId) -> MutexGuard<'a, State> {
-        // Another thread keeps the time meanwhile, and takes what else is due.
+        // During this turn another thread keeps the time, and takes the other turns that are due.
         if state.plan.has_more() {
             self.changed.notify_one();
         }

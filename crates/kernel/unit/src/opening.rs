@@ -22,7 +22,7 @@ pub struct Opening {
     epoch: u64,
     /// Every object that is there, ascending.
     objects: Vec<ObjectId>,
-    /// What the sections name that indexes have looked at.
+    /// The objects that sections name, of the indexes that have read theirs.
     named: BTreeMap<IndexId, Arc<[(ObjectId, u64)]>>,
 }
 
@@ -107,8 +107,8 @@ impl Opening {
     }
 }
 
-/// Reads a unit, lets its indexes look at their sections, and makes the caller its owner. Once more if the owner before has committed
-/// something in between, which it cannot do again. The epoch is above `term`, the newest of the journal.
+/// Reads a unit, lets its indexes read their sections, and makes the caller its owner, with an epoch above `term`, the newest of the journal.
+/// If the owner before has committed something in between, this starts over once; after the acquisition that owner commits nothing.
 pub fn own<T, E: From<OpenError>>(
     term: u64,
     read: impl Fn() -> Result<Opening, OpenError>,
