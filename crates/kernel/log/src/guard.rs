@@ -392,9 +392,21 @@ impl<'a, A: Attachment> Guard<'a, A> {
 
     /// A log that the frame changes.
     fn touched(&mut self, log: LogId, frame: Frame) -> Option<&mut Log<A>> {
+        let journal = self.logs.journal();
         let shard = self.shard_mut(shard_of_log(log))?;
         let slot = shard.slot_of(log)?;
         let found = shard.awake_at(slot)?;
+        let (changed, durable_end) = (found.changed, found.durable_end);
+        debug_assert!(
+            changed <= frame.end,
+            "log {log} knows {changed}, and a frame that ends at {} changes it",
+            frame.end
+        );
+        debug_assert!(
+            frame.durability == Durability::Durable || durable_end <= journal.durable(),
+            "a buffered frame of log {log} ends at {}, and one before it must be durable up to {durable_end}",
+            frame.end
+        );
         found.changed = frame.end;
         found.durable_end = found.durable_end.max(frame.durable_end());
         found.dirty = true;
@@ -433,6 +445,15 @@ impl<'a, A: Attachment> Guard<'a, A> {
             self.pin(*source, from.plus(bytes), frame);
         }
         if let Some(found) = self.touched(log, frame) {
+            let is_next =
+                found.pieces.back().is_none_or(|last| last.start < found.tail && last.frame.lsn <= frame.at.lsn);
+            debug_assert!(
+                is_next,
+                "log {log} goes on at {} with frame {}: {:?}",
+                found.tail,
+                frame.at.lsn,
+                found.pieces.back()
+            );
             found.pieces.push_back(Piece { start: found.tail, frame: frame.at });
             found.tail = found.tail.plus(bytes);
         }

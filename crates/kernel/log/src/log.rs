@@ -38,7 +38,7 @@ pub(crate) struct Log<A> {
     pub(crate) durable_end: Lsn,
     /// The directory does not know its present state.
     pub(crate) dirty: bool,
-    /// It stands in its shard's list of active logs.
+    /// The log is in its shard's list of active logs.
     pub(crate) active: bool,
     pub(crate) attachment: A,
 }
@@ -91,7 +91,7 @@ impl<A: Attachment> Log<A> {
         !self.dirty && self.pieces.is_empty() && self.changed <= durable && self.attachment.may_rest(durable)
     }
 
-    /// Its record, as it is true once everything in the journal below `floor` is settled.
+    /// The log's record, as it is true once everything in the journal below `floor` is settled.
     pub(crate) fn record(&self, floor: Lsn) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.name.len() + 64);
         Head {
@@ -144,6 +144,8 @@ pub(crate) struct Head<'a> {
 
 impl<'a> Head<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
+        let Self { name, start, tail, settled, .. } = self;
+        assert!(start <= tail && settled <= tail, "log {name} from {start} to {tail} is settled up to {settled}");
         out.put_bytes(self.name.as_bytes());
         out.put_varint(self.tail.0);
         out.put_varint(self.tail.since(self.settled));

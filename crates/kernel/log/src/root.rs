@@ -11,7 +11,7 @@ use thalweg_manifest::Manifest;
 use thalweg_storage::Storage;
 use thalweg_unit::{self as unit, Claim, IndexId, Section, Stored};
 
-/// Of the section. Version 1 listed every object of every run.
+/// The version of the section. Version 1 listed every object of every run.
 const VERSION: u8 = 2;
 const WITHOUT_LISTS: u8 = 1;
 /// Roots that held nothing but logs, the oldest first: without marks by kind, as logs did not say what they promise; without the
@@ -165,6 +165,21 @@ impl Root {
         }
         let section = unit.section()?.ok_or(DecodeError::Range("sections: that of logs is not there"))?;
         Ok(Some((unit, section)))
+    }
+
+    /// Numbers that must never be given out twice only grow, and runs stay in the order of their ids, which is that of time.
+    ///
+    /// # Panics
+    ///
+    /// If this root may not replace the one before.
+    pub(crate) fn assert_follows(&self, before: &Self) {
+        let ids = |root: &Self| (root.id_ceiling, root.next_run);
+        let ((ceiling, next_run), (ceiling_before, next_run_before)) = (ids(self), ids(before));
+        assert!(ceiling >= ceiling_before, "the ceiling of ids goes from {ceiling_before} back to {ceiling}");
+        assert!(next_run >= next_run_before, "the number of runs goes from {next_run_before} back to {next_run}");
+        let runs: Vec<u64> = self.runs.iter().map(|run| run.id).collect();
+        let is_in_order = runs.is_sorted_by(|a, b| a < b) && runs.last().is_none_or(|last| *last < next_run);
+        assert!(is_in_order, "runs below {next_run}, oldest first: {runs:?}");
     }
 
     /// Every object that the root names.

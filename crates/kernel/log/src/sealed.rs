@@ -62,8 +62,10 @@ impl Sealed {
         claimed: impl FnOnce(&mut Claim),
     ) -> Result<(), ManifestError> {
         let editing = self.editing.lock();
-        let mut after = Root::clone(&self.root());
+        let before = self.root();
+        let mut after = Root::clone(&before);
         change(&mut after);
+        after.assert_follows(&before);
         let new_object = &mut self.unit().object_ids();
         let mut packer = Packer { storage: &self.storage, options: self.lists, new_object, made: Vec::new() };
         packer.pack(&mut after);

@@ -192,6 +192,11 @@ impl<A: Attachment> Logs<A> {
         self.at(Moment::RunWritten);
         let directory = self.journal.wait_unless_full(known_durable).map_err(UpkeepError::from).and_then(|()| {
             self.at(Moment::Durable);
+            let durable = self.durable();
+            assert!(
+                durable >= known_durable,
+                "records know {known_durable}, and the journal is durable up to {durable}"
+            );
             if taken.records.is_empty() {
                 return Ok(None);
             }

@@ -82,6 +82,7 @@ impl Unit {
         root: Root,
         objects: BTreeMap<IndexId, Arc<[(ObjectId, u64)]>>,
     ) -> Self {
+        assert!(acquired.epoch > root.epoch, "epoch {} was acquired, and the root has {}", acquired.epoch, root.epoch);
         let root = Root { epoch: acquired.epoch, ..root };
         let released = root.sections.iter().map(|(index, section)| (*index, section.floor)).collect();
         Self {
@@ -181,14 +182,17 @@ impl Unit {
     ///
     /// # Panics
     ///
-    /// If an index of the unit is not in force, or if the unit was started before.
+    /// If an index of the unit is not in force, if the unit was started before, or if the journal was not opened within [`Unit::bounds`]: it
+    /// ends earlier or has an older term than the root knows.
     pub fn start(&self, journal: Arc<dyn Journal>) -> Result<(), StartError> {
         if let Some(at) = *self.refused.lock() {
             return Err(StartError::Refused { at });
         }
         let missing = { self.state.read().absent() };
         assert!(missing.is_none(), "{missing:?} of the unit is not in force");
-        let claim = Claim { durable: journal.durable(), term: journal.term() };
+        let (before, claim) = (self.claim(), Claim { durable: journal.durable(), term: journal.term() });
+        let is_kept = claim.durable >= before.durable && claim.term >= before.term;
+        assert!(is_kept, "the journal has lost frames, and was opened: {claim:?}, and the root has {before:?}");
         let _ = self.commit(Vec::new(), |after| after.root.claim = claim, |()| {})?;
         assert!(self.journal.set(journal).is_ok(), "a unit is started once");
         self.remove_orphans()?;
