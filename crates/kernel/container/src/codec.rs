@@ -7,7 +7,7 @@ pub const KEY_BYTES_MAX: usize = 16 << 10;
 /// The largest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// What an entry does to its key. Merge rules read it; the container only keeps it.
+/// The effect of an entry on its key. Merge rules read it; the container only keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {

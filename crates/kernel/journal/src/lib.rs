@@ -33,14 +33,14 @@ use std::sync::Arc;
 use thalweg_base::{Durability, Lsn, Reached, Ticket};
 use thiserror::Error;
 
-/// What an owner knows of its journal when it opens it.
+/// The range that an owner expects its journal to hold when it opens it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Frames from here on are wanted.
+    /// The first frame that an index needs stands here or later.
     pub floor: Lsn,
-    /// This was durable for certain: damage below it is corruption, and so is an end before it.
+    /// The journal was durable up to here: damage below is corruption, and so is an end before it.
     pub known_durable: Lsn,
-    /// It was opened in this term ([`Journal::term`]): if its segments are all of an earlier one, some are missing.
+    /// The term in which the journal was open last ([`Journal::term`]): if all its segments are of earlier terms, some are missing.
     pub term: u64,
 }
 
@@ -111,7 +111,7 @@ impl Poisoned {
 /// Why something that was accepted is not durable yet, or never will be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WaitError {
-    /// It stays accepted, and becomes durable when there is space again.
+    /// The frame stays accepted, and becomes durable when there is space again.
     #[error("accepted frames wait for space on the disk for another journal segment; delete data or add space")]
     NoSpace,
     #[error(transparent)]

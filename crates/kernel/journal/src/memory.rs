@@ -29,7 +29,7 @@ struct Frames {
 }
 
 impl MemoryJournal {
-    /// Of the options, `max_payload`, `bound_bytes` and the reserve count.
+    /// An empty journal. It heeds `max_payload`, `bound_bytes` and the reserve of the options.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self { options, frames: Mutex::new(Frames::default()), published: Published::new(Lsn::ZERO) }

@@ -104,12 +104,12 @@ impl Options {
         Faults
     }
 
-    /// Of the segments that the opening of this term writes.
+    /// The seal of the segments that the opening of this term writes.
     pub(crate) fn seal(&self, term: u64) -> Seal {
         if self.faults().seal_without_term() { Seal::of_term(1, 0) } else { Seal::of_term(term, self.salt) }
     }
 
-    /// Of a segment that is there.
+    /// The seal of a segment that was found.
     pub(crate) fn seal_of(&self, header: &SegmentHeader) -> Seal {
         if self.faults().seal_without_term() { Seal::of_term(1, 0) } else { header.seal() }
     }

@@ -28,7 +28,7 @@ type Key = (LogId, Offset);
 struct KeptChunk {
     bytes: Bytes,
     end: Offset,
-    /// It ends by its content, not where the log ended then.
+    /// The chunk ends by its content, and not because the log ended there when it was read.
     whole: bool,
 }
 

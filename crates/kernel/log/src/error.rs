@@ -57,7 +57,7 @@ pub enum OpenError {
     Start(#[from] StartError),
     #[error("the directory of logs cannot be recovered: {0}")]
     Directory(String),
-    /// It says which objects there are, as the manifest does.
+    /// The list names objects, as the manifest does: without it an opening would take them for orphans.
     #[error("a list of objects cannot be read: {0}. Remove nothing, and restore a backup into a new folder")]
     List(crate::run::RunError),
     #[error("storage: {0}")]

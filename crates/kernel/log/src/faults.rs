@@ -27,7 +27,7 @@ pub enum Moment {
     Taken,
     /// A round's run is written; the state that it took is not known to be durable.
     RunWritten,
-    /// It is durable; the records are not written.
+    /// The state that a round took is durable; the records are not written.
     Durable,
     /// Objects are written, and no root names them.
     Unnamed,

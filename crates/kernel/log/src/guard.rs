@@ -283,8 +283,8 @@ impl<'a, A: Attachment> Guard<'a, A> {
         Ok(())
     }
 
-    /// Checks that what an append refers to is there: content of its source from its start to its tail, with what operations before
-    /// this one append. A frame that refers to a log is as durable as a frame of that log.
+    /// Checks that the content to which an append refers exists: it lies between the start and the tail of its source, appends of earlier
+    /// operations included. A frame that refers to a log is as durable as a frame of that log.
     fn plan_reference(
         &mut self,
         append: Option<&Append<'_>>,

@@ -13,7 +13,7 @@ use thalweg_journal::PinnedBuffer;
 const COUNTED_MIN: usize = 4 << 10;
 /// Smaller parts of a chunk are copied and joined: each may be a slice of a whole batch, and would keep it.
 const JOINED_MAX: usize = 1 << 10;
-/// So are parts of a buffer of which the chunk uses less than this fraction: a chunk keeps at most so many times its own size in memory.
+/// Parts are also copied if the chunk uses less than this fraction of their buffer: a chunk keeps at most so many times its own size in memory.
 const PINNED_PER_USED_MAX: usize = 8;
 
 /// The count.
@@ -51,7 +51,7 @@ impl Drop for Expected {
 }
 
 impl HeldBytes {
-    /// Counts a buffer of so many bytes before it is there.
+    /// Counts a buffer of `bytes` bytes before it is allocated.
     pub(crate) fn expect(&self, bytes: u64) -> Expected {
         self.0.fetch_add(bytes, Ordering::Relaxed);
         Expected { bytes, by: self.clone() }

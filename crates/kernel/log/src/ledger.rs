@@ -48,7 +48,7 @@ pub(crate) struct Counting<'a>(#[expect(dead_code, reason = "it is held, and nev
 
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// Of objects that are counted.
+    /// The live bytes of objects that are counted.
     live: HashMap<ObjectId, u64>,
     /// Counted objects that are to be counted once more, from their indexes.
     doubted: HashSet<ObjectId>,
@@ -269,8 +269,8 @@ impl<A: Attachment> Logs<A> {
         };
         let (place, what) = self.damage_of_run_error(&error).ok_or(error)?;
         self.note_found(place, &what);
-        // It is dead if none of the logs that it may hold is live, else it counts as it did. While a round is under way, the logs of its
-        // run are not known.
+        // The object is dead if none of the logs that it may hold is live, else its number stays as it was. While a round is under way, the
+        // logs of its run are not known.
         let all = Place::Object { object: object.meta.id, at: object.meta.bytes() };
         let located = self.locate(&self.sealed.root(), all);
         match (located.logs.is_empty(), located.is_provisional) {

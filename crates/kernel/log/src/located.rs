@@ -103,7 +103,7 @@ impl<A: Attachment> Logs<A> {
         for log in logs {
             let from = if log == first { start } else { Offset::ZERO };
             let to = if log == last { end } else { Offset::MAX };
-            // Of logs in the middle it is not known how much of their content lies here.
+            // How much of the content of logs in the middle lies here is not known.
             let settled = if located.is_provisional { to } else { self.settled_of(log).unwrap_or(to) };
             if let Some(range) = self.live_in(log, &(from..to.min(settled))) {
                 located.push(log, range);

@@ -343,8 +343,8 @@ pub struct Seen<'a, A> {
     pub attachment: &'a A,
 }
 
-/// What of a unit's acknowledged positions may have been lost since its last start. Logs that may have lost some get another
-/// incarnation, so that no position from before is ever taken for one of now. Each includes those before it.
+/// Which acknowledged positions of a unit may have been lost since its last start. Logs that may have lost some get another incarnation, so
+/// that a position from before is never taken for a position of the new history. Each loss includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
     #[default]

@@ -26,7 +26,7 @@ use thalweg_storage::{FileStorage, Storage};
 use thalweg_unit::{Faults, IndexId, OpenError, Opening, ReplayError, Section, own};
 use unit::{Shared, journal_options, logs_options};
 
-/// What was accepted, by the end of its frame.
+/// A change that was accepted, by the end of its frame.
 enum Change {
     Append { log: &'static str, message: Vec<u8>, add: Option<u64> },
     Add { counter: &'static str, n: u64 },
@@ -40,7 +40,7 @@ struct World {
     faults: Faults,
     shared: Option<Shared>,
     accepted: BTreeMap<Lsn, Change>,
-    /// Was durable, so that somebody may have been told.
+    /// A durable position: changes below may have been acknowledged.
     durable: Lsn,
     now: u64,
     tally: Tally,
@@ -99,7 +99,7 @@ impl World {
         [IndexId::LOG, COUNTERS].map(|index| root.sections[&index].floor)
     }
 
-    /// Both indexes hold what was accepted and not lost, and the journal holds what the slower one needs.
+    /// Both indexes hold the changes that were accepted and not lost, and the journal holds the frames that the slower index needs.
     fn check(&self) {
         let shared = self.shared.as_ref().unwrap();
         let (mut values, mut contents) = (Values::new(), BTreeMap::<&str, Vec<u8>>::new());
@@ -138,7 +138,7 @@ impl World {
         }
         let shared = self.shared.as_ref().unwrap();
         self.durable = self.durable.max(shared.journal.durable());
-        // Reading counts no changes of the disk, so nobody dies of it.
+        // Reading is no change of the disk, so the process does not die of it.
         if what == 1 && shared.journal.durable() == shared.journal.end() {
             self.check();
         }
@@ -195,7 +195,7 @@ impl World {
             33..36 => {
                 let _ = self.must(shared.journal.prepare());
             }
-            // The process dies soon, in the middle of what it does then.
+            // The process dies soon, in the middle of its next work.
             36 => {
                 let changes = u64::from(self.upto(25));
                 self.disk.stop_after(changes);

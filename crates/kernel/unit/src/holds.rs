@@ -55,7 +55,7 @@ pub(crate) struct Holds {
 #[derive(Default)]
 struct State {
     held: HashMap<ObjectId, usize>,
-    /// To be removed with their last hold.
+    /// Held objects that no root names: they are removed with their last hold.
     dropped: HashSet<ObjectId>,
 }
 

@@ -20,16 +20,16 @@ pub struct Opening {
     root: Root,
     /// The last owner's.
     epoch: u64,
-    /// Every object that is there, ascending.
+    /// Every object of the storage, ascending.
     objects: Vec<ObjectId>,
     /// The objects that sections name, of the indexes that have read theirs.
     named: BTreeMap<IndexId, Arc<[(ObjectId, u64)]>>,
 }
 
 impl Opening {
-    /// Reads the root. `decode` also reads the roots of earlier versions, as the one index wrote them that there was. Refuses a unit
-    /// that lacks its root, or has one from before objects that are there: these belong to something that is not known. An owner commits a
-    /// root before it makes objects, so an empty root names none because it is new, or because it is not the one that was there.
+    /// Reads the root. `decode` also reads roots of earlier versions, which the logs wrote as the only index. Refuses a unit that has objects
+    /// and no root, or whose root is older than some of its objects: their owner is unknown. An owner commits a root before it makes objects,
+    /// so an empty root beside objects is not the unit's own.
     pub fn read(
         storage: Arc<dyn Storage>,
         manifest: Arc<dyn Manifest>,
@@ -54,7 +54,7 @@ impl Opening {
         self.body.is_empty()
     }
 
-    /// The section of an index; `None` if it has none yet. Refuses a section that names an object which is not there.
+    /// The section of an index; `None` if it has none yet. Refuses a section that names an object which does not exist.
     pub fn section<S: Section>(&mut self) -> Result<Option<S>, OpenError> {
         let section: Option<S> = self.root.section().map_err(OpenError::Root)?;
         let named = section.as_ref().map(Section::objects).unwrap_or_default();

@@ -87,7 +87,7 @@ proptest! {
             for at in lowest..13 {
                 prop_assert_eq!(seen(&left, key, at), seen(&history, key, at), "key {} at {}", key, at);
             }
-            // Nothing is kept that no reader sees, but tombstones that may hide what is elsewhere.
+            // Entries that no reader sees are left out, except tombstones that may hide entries of other containers.
             let needed: Vec<_> = (lowest..13).flat_map(|at| seen(&history, key, at)).collect();
             let kept = left.range((key, 0)..=(key, lowest)).filter(|(_, kind)| drops || **kind != Kind::Tombstone);
             for ((_, at), kind) in kept {

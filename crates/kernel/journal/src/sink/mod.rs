@@ -84,7 +84,7 @@ pub enum SinkError {
     /// No extent could be opened. The same call may succeed when there is space. No append is answered so: an extent has its space.
     #[error("the sink has no space")]
     NoSpace,
-    /// It is unknown whether the batch is kept, or will be. The same batch may be appended again.
+    /// The sink does not know whether the batch is kept, or will be. The same batch may be appended again.
     #[error("the outcome of an append is unknown: {cause}")]
     Unknown { cause: String },
     /// Final for this opening: batches in flight may or may not be kept.

@@ -55,7 +55,7 @@ pub(super) struct Asks {
     next: u64,
     /// Parts of indexes that were asked for.
     lacks: Vec<(Asked, Lack)>,
-    /// Those that could not be had. A lookup that needs one fails; others do not care.
+    /// Requests that failed. A lookup that needs one of them fails; other lookups go on.
     failed: Vec<(Lack, RunError)>,
     /// Answers that came and were not taken.
     answers: Vec<(Asked, Answer)>,
@@ -97,7 +97,7 @@ impl Asks {
         *self = Self::new(self.mode);
     }
 
-    /// Has a part of an index that a lookup lacks. After `Ok` the lookup has it.
+    /// Gets a part of an index that a lookup lacks. After `Ok` the lookup has it.
     pub(super) fn index<A: Attachment>(&mut self, logs: &Logs<A>, lack: Lack) -> Result<(), Miss> {
         if self.mode == Mode::NoWait {
             // A map takes longer than a reactor has.

@@ -174,7 +174,7 @@ impl Gathering {
         Self { walk, target, end, walked: false, parts, wanted: None, coming, references, failure: None, depth }
     }
 
-    /// Goes on until everything is there.
+    /// Goes on until all parts are read.
     fn advance<A: Attachment>(&mut self, logs: &Logs<A>, asks: &mut Asks) -> Result<(), Stop> {
         self.receive(logs, asks)?;
         for n in 0..self.references.len() {
@@ -289,7 +289,7 @@ impl Gathering {
         Ok(())
     }
 
-    /// Errors are told in order: what failed at `part` is, once everything before it is there.
+    /// Notes a failure at `part`. Errors are returned in the order of the content: this one when all parts before it are read.
     fn note_failure(&mut self, part: usize, done: Result<(), Stop>) -> Result<(), Stop> {
         match done {
             Ok(()) | Err(Stop::Pending) => Ok(()),

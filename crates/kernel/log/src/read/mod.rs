@@ -39,7 +39,7 @@ use thiserror::Error;
 /// What a read gave: whole messages, except where a fork cut its last inherited one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// They concatenate to the content.
+    /// The content, in parts that concatenate.
     pub parts: Vec<Bytes>,
     /// Where the next read starts.
     pub end: Offset,

@@ -57,9 +57,9 @@ pub(super) struct Walk {
 struct Stay {
     owner: LogId,
     end: Offset,
-    /// Of an ancestor.
+    /// The snapshot of the ancestor that the walk is in.
     inherited: Option<Snapshot>,
-    /// In force when the walk came here.
+    /// The root that was in force when the walk came here.
     root: Option<Arc<Root>>,
     /// Earlier runs have nothing from here on: runs are ordered by time, and so are a log's positions.
     run: usize,

@@ -14,7 +14,7 @@ use thalweg_storage::Storage;
 /// Index and data are read in pieces of about this size: a multiple of the page.
 const PIECE_BYTES: u64 = 512 << 10;
 
-/// Walks over one object. Checks every byte that it reads, and that entries are in order and name the data that is there.
+/// Walks over one object. Checks every byte that it reads, that entries are in order, and that they name exactly the object's data.
 pub(crate) struct ObjectScan {
     storage: Arc<dyn Storage>,
     map: Map,

@@ -101,7 +101,7 @@ impl Shared {
         self.journal.wait(self.journal.end()).map_err(|error| error.to_string())
     }
 
-    /// What is stored is named by one of the two indexes, and nothing else is stored.
+    /// Every stored object is named by one of the two indexes, and every named object is stored.
     pub(crate) fn check_objects(&self) {
         let mut named: Vec<_> = self.unit.hold().cut.objects.iter().map(|(object, _)| *object).collect();
         named.sort_unstable();

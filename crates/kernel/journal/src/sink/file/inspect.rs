@@ -52,7 +52,7 @@ pub struct Inspected {
 #[derive(Debug)]
 enum Expected {
     Batch,
-    /// So many frames of a batch that ends at `end`. `after_damage`: the one before was damaged, so perhaps no frame starts here.
+    /// `left` frames are left of a batch that ends at `end`. `after_damage`: the frame before was damaged, so perhaps no frame starts here.
     Frame {
         left: u32,
         end: Lsn,
@@ -187,7 +187,7 @@ impl Walker {
         let is_whole = frame_header(*crc, len, self.seal, lsn) == *header;
         match (is_whole, after_damage) {
             (true, _) => self.expected = Expected::Frame { left: left - 1, end, after_damage: false },
-            // Its length may be right. If what follows is no frame either, the rest of the batch cannot be told apart.
+            // The damaged frame's length may be right. If no frame follows at its end either, the rest of the batch cannot be told apart.
             (false, false) => {
                 found.push((lsn..frame_end, "its checksum does not match"));
                 self.expected = Expected::Frame { left: left - 1, end, after_damage: true };
@@ -308,7 +308,7 @@ impl FileSink {
         // A segment that was trimmed since the last step is left out.
         let segment = segments.live().find(|segment| segment.number >= inspection.number)?;
         let end = segments.end_of(segment).map_or(upto, |next| next.min(upto));
-        // Of one that starts at the end nothing was synced, perhaps not even its header.
+        // Nothing of a segment that starts at the end was synced, perhaps not even its header.
         (segment.base < upto).then(|| (Arc::clone(segment), end))
     }
 

@@ -61,7 +61,7 @@ pub struct FileSink {
     header_bytes: AtomicU64,
     /// Bytes of batches in the segment that batches go to; zero if this opening has written nothing.
     used: AtomicU64,
-    /// Its size.
+    /// The size of the active segment's file.
     active_bytes: AtomicU64,
 }
 

@@ -210,7 +210,7 @@ impl FileSink {
         if smaller.is_empty() {
             let _ = self.disk.remove(&segment_path(number));
         } else if self.disk.open(&segment_path(number + smaller.len() as u64 - 1)).is_err() {
-            // It is gone, although removing it has failed.
+            // The file is gone, although removing it returned an error.
             smaller.pop_back();
         }
         let mut segments = self.segments.lock();

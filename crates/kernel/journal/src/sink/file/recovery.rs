@@ -81,7 +81,7 @@ pub(crate) struct Found {
     pub(crate) path: String,
     pub(crate) file: Arc<dyn File>,
     pub(crate) len: u64,
-    /// Its first page.
+    /// The first page of the segment's file.
     head: Vec<u8>,
 }
 
@@ -377,7 +377,7 @@ impl Scanned {
         let path = segment_path(found.number);
         let at = |lsn: Lsn| lsn.since(header.base) as usize;
         let tail = body.bytes.get(at(self.proven)..at(self.end)).unwrap_or_default();
-        // Of its header perhaps one copy alone has reached the disk.
+        // Perhaps only one copy of the segment's header has reached the disk.
         let head = if header.term > 0 { header.encode() } else { found.head.clone() };
         let settle = || {
             found.file.write_at(&head, 0)?;

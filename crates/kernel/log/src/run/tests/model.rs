@@ -52,7 +52,7 @@ impl Model {
         model
     }
 
-    /// What is live of it. A message that a live range cuts ends there.
+    /// The live part of the model. A message that a live range cuts ends there.
     pub(super) fn live(mut self, live: &dyn Fn(LogId) -> Option<Live>) -> Self {
         let is_live = |log: u64, at: u64| {
             live(LogId(log)).is_some_and(|live| live.ranges().iter().any(|range| range.contains(&Offset(at))))
