@@ -49,8 +49,8 @@ impl Until {
     }
 }
 
-/// A bare position means that the journal must be durable up to it, the stronger of the two waits: a caller for whom *written* is enough,
-/// and who does not say so, waits for too long, never for too little.
+/// A bare position means that the journal must be durable up to it, the stronger of the two waits: a caller that does not say that *written*
+/// is enough waits for too long, never for too little.
 impl From<Lsn> for Until {
     fn from(position: Lsn) -> Self {
         if position == Lsn::ZERO { Self::NOW } else { Self::Durable(position) }

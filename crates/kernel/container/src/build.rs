@@ -117,7 +117,7 @@ impl<C: Codec> Builder<C> {
         Ok(at)
     }
 
-    /// Whatever the index wants to find in the container without reading an entry.
+    /// Sets the note: bytes of the writer's choice, which readers find in the root without reading an entry.
     pub fn set_note(&mut self, note: Bytes) -> Result<(), ContainerError> {
         within("a note", note.len(), NOTE_BYTES_MAX)?;
         self.root.note = note;

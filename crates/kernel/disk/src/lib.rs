@@ -86,8 +86,8 @@ pub trait File: Send + Sync + 'static {
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Cuts or extends the file to `len` bytes, without reserving.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Lets go of what memory holds of `range`, as far as that is on the disk already: the next read of it comes from the device. A wish
-    /// that a file system may leave unfulfilled.
+    /// Asks the system to drop the pages of `range` from the page cache, those that are on the disk already, so that the next read comes from
+    /// the device. A file system may ignore this.
     fn forget(&self, range: Range<u64>) {
         let _ = range;
     }

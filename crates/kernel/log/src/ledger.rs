@@ -1,9 +1,9 @@
 //! The ledger: how many bytes of each object are live. It follows the changes of logs, and is not found by scanning all objects.
 //!
-//! **What is counted.** A shard remembers of every log whose bounds change (trim, pin, unpin, delete) which content was wanted *when it was last
-//! counted* ([`crate::shard::Moved`]). For every object in the ledger this holds at all times:
+//! **Counted objects.** When the bounds of a log change (trim, pin, unpin, delete), its shard remembers which content the log retained *when it
+//! was last counted* ([`crate::shard::Moved`]). For every object in the ledger this holds at all times:
 //!
-//! > its number is the sum, over its entries, of the bytes that were wanted of the entry's log when that log was last counted.
+//! > its number is the sum, over its entries, of the bytes that the entry's log retained when that log was last counted.
 //!
 //! A pass ([`Logs::count`]) takes the logs that have moved, finds in each run the index blocks that hold some of the changed ranges, adds the
 //! differences, and then marks these logs as counted with their present bounds. So a pass costs in proportion to the content that died. The
@@ -18,8 +18,8 @@
 //!   pass runs at the same time (`Pace::upkeep`).
 //! - An object is dropped only after its index was read and held nothing that is live: an error in the ledger could cost space, and no data.
 //!
-//! **What is not counted.** The ledger is in memory. After a start it is empty, and passes fill it in the background, so many bytes of indexes
-//! each; the root has numbers from before, which serve until then. The same happens if more logs move between two passes than shards
+//! **Objects that are not counted.** The ledger is in memory. After a start it is empty, and passes fill it in the background, each from a
+//! bounded number of index bytes; until then the numbers of the root serve. The same happens if more logs move between two passes than shards
 //! remember. An object whose index is damaged, or whose file is gone, is not counted, and dies with the last log that it may hold.
 
 use crate::attachment::Attachment;
@@ -87,7 +87,7 @@ impl Ledger {
         self.lock().live.get(&id).copied()
     }
 
-    /// Live bytes of objects, as far as is known.
+    /// The live bytes of objects: the ledger's numbers, and the root's for objects that are not counted.
     pub(crate) fn sum<'a>(&self, objects: impl Iterator<Item = &'a RunObject>) -> u64 {
         let kept = self.lock();
         objects.map(|object| kept.live.get(&object.meta.id).copied().unwrap_or(object.live_bytes)).sum()
@@ -125,7 +125,7 @@ enum NumbersFrom {
 type Found = HashMap<ObjectId, Option<u64>>;
 
 impl<A: Attachment> Logs<A> {
-    /// Brings the ledger up to date, as far as one pass goes; whether every object is counted.
+    /// Brings the ledger up to date, within the bounds of one pass. Returns whether every object is counted.
     pub(crate) fn count(&self, now: Millis) -> Result<bool, UpkeepError> {
         self.start_over_if_lost();
         self.count_moved(now)?;

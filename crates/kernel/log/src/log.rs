@@ -25,9 +25,9 @@ pub(crate) struct Log<A> {
     pub(crate) settled: Offset,
     /// In order; the first starts at `settled`.
     pub(crate) pieces: VecDeque<Piece>,
-    /// Forks or references may need the content below, whatever `start` says.
+    /// Forks or references may need the content below, even if it is before `start`.
     pub(crate) pinned: Offset,
-    /// Oldest first; what a fork inherited.
+    /// The ancestors of a fork, oldest first, and where their content ends in it.
     pub(crate) lineage: Box<[Ancestor]>,
     /// End of the frame that created it, zero if that was before the last start.
     pub(crate) created: Lsn,
@@ -55,8 +55,9 @@ impl<A: Attachment> Log<A> {
         if self.durable_end > reached.durable { Durability::Durable } else { self.durability(unsaid) }
     }
 
-    /// The tail of what its kind lets readers see. Frames get there in order, so it is where the first piece starts that has not.
-    /// The log and what its creating frame gave it become visible together: whatever is answered about the log waits for that frame.
+    /// The end of the content that readers may see: that of frames below `reached`, the durable or the written position, as the log promises.
+    /// So it is the start of the first piece whose frame is above. The log and the content of its creating frame become visible together:
+    /// every answer about the log waits for that frame.
     pub(crate) fn published(&self, reached: Lsn) -> Offset {
         if self.changed <= reached {
             return self.tail;

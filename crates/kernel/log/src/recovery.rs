@@ -60,7 +60,7 @@ pub struct Replaying<A: Attachment> {
     tables: Tables<A>,
     damage: Register,
     awakened: Arc<Awakened>,
-    /// What the journal has below is settled, as far as logs go.
+    /// The content of logs in the journal below is settled.
     floor: Lsn,
     next_id: u64,
     loss: LossMarks,

@@ -51,7 +51,7 @@ pub(crate) const REST_EVERY_MS: u64 = 1_000;
 pub enum When {
     /// When enough of the journal is unsettled, or its oldest frame has waited long enough.
     Due,
-    /// Whatever there is.
+    /// At once, with all that is durable.
     Now,
 }
 

@@ -1,4 +1,4 @@
-//! The sequencer: the half of a journal that is the same whatever makes batches durable.
+//! The sequencer: the half of a journal that is the same for all sinks.
 //!
 //! Locks, from the outside in: `driving` (held over syncs), then `writer` (over writes, and while an extent is opened), then those of the
 //! sink, then `fill`; `window`, `answers` and those inside `published` stand alone.

@@ -95,7 +95,7 @@ impl WriterPool {
         }
     }
 
-    /// Journals wait, no thread is free for them, and no further one can be had.
+    /// Whether journals wait, no thread is free for them, and no further thread can be started.
     pub(crate) fn is_crowded(&self) -> bool {
         let state = self.life.0.state.lock();
         state.waiting.len() > state.idle && (state.is_short || state.threads >= self.life.0.threads_max)
@@ -119,7 +119,7 @@ impl Shared {
         while let Some(work) = self.next() {
             let again = catch_unwind(AssertUnwindSafe(|| work.work())).unwrap_or_else(|_| {
                 tracing::error!("the journal's writer panicked");
-                // What panicked may be a subscriber, which is told of the failure, too.
+                // The panic may come from a subscriber, and `fail` calls subscribers, too.
                 let _ = catch_unwind(AssertUnwindSafe(|| work.fail()));
                 false
             });

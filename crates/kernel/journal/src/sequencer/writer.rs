@@ -106,8 +106,8 @@ impl<S: Sink> Sequencer<S> {
         Ok(worked)
     }
 
-    /// Whether a batch was sent, and whether subscribers are to be told: of a buffered frame that is written, or that space ran out. They are told
-    /// of that once, and not by every attempt: an attempt follows whatever they do about it.
+    /// Sends the oldest batch. Returns whether a batch was sent, and whether to notify subscribers: of a written buffered frame, or that space
+    /// ran out. They are notified of that once, not at every attempt, since their reaction causes the next attempt.
     fn begin_oldest(&self, writer: &mut Writer) -> Result<(bool, bool), Poisoned> {
         if writer.is_waited_for() || writer.flights.len() >= self.in_flight_max() {
             return Ok((false, false));
@@ -244,8 +244,8 @@ impl<S: Sink> Sequencer<S> {
         self.writer.lock().is_dirty()
     }
 
-    /// Says, once per pause and unsynced, that everything written is durable: so that damage to the last batch is told from a torn
-    /// tail. For when there is nothing to do, and local sinks only.
+    /// Writes a mark, once per pause, which says that everything before it is durable: so that damage of the last batch differs from a torn
+    /// tail. The mark is not synced. Called when there is nothing to do; for local sinks only.
     pub fn mark(&self) -> Result<bool, Poisoned> {
         let _one = self.driving.lock();
         let mut writer = self.writer.lock();

@@ -71,7 +71,7 @@ impl SinkBatch {
 pub enum Kept {
     /// The end of the process. [`Sink::sync`] makes it durable.
     Written,
-    /// Loss of power, or whatever the sink is made to survive.
+    /// Loss of power, or another failure that the sink is made to survive.
     Durable,
 }
 

@@ -1,7 +1,7 @@
 //! Gathering the content of one chunk.
 //!
-//! What a walk comes by becomes parts, in order: bytes that are at hand, ranges of objects that come later, and references, each of which
-//! is gathered by a walk of its own. All that is known to be needed is asked for at once; the walk goes on while it is under way.
+//! The visits of a walk become parts, in order: bytes in memory, ranges of objects that are read later, and references, each of which is
+//! gathered by a walk of its own. All data that is known to be needed is asked for at once; the walk goes on while requests are under way.
 
 use super::Chunk;
 use super::asks::{Answer, Asked, Asks};

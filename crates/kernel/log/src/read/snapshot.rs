@@ -1,4 +1,4 @@
-//! Where a log's content lies, as far as one read wants to know.
+//! A snapshot of where the content of a log lies, for the range of one read.
 
 use super::stop::Stop;
 use crate::attachment::Attachment;

@@ -28,7 +28,7 @@ impl From<ReadError> for Stop {
     }
 }
 
-/// Why something of an object is not at hand.
+/// Why a read does not have a part of an object.
 pub(super) enum Miss {
     WouldWait,
     Pending,
@@ -65,7 +65,7 @@ fn failed<A: Attachment>(logs: &Logs<A>, error: &RunError, log: LogId, span: Ran
     }
 }
 
-/// Whether the root in force names an object, whatever the root says that the read began with.
+/// Whether the root in force names an object; the root with which the read began does not count.
 fn names<A: Attachment>(logs: &Logs<A>, object: ObjectId) -> bool {
     logs.options.faults().reads_believe_their_root() || logs.names(object)
 }

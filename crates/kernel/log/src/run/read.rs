@@ -144,8 +144,8 @@ impl RunReader {
         Ok(None)
     }
 
-    /// What lookups of `span` of `log` in this object lack, as far as that is known by now, among the first `parts` parts that they use;
-    /// and how many parts these are.
+    /// The parts that lookups of `span` of `log` in this object are known to lack, among the first `parts` parts that they use; and how many
+    /// parts they use of these.
     pub(crate) fn lacks(
         &self,
         known: &Known,
@@ -205,7 +205,7 @@ impl RunReader {
         for number in (0..map.blocks()).filter(|_| is_whole) {
             let range = map.block_range(number);
             let stored = Bytes::copy_from_slice(&end[(range.start - at) as usize..(range.end - at) as usize]);
-            // A damaged block is told to those that look into it: they do not find it here.
+            // A damaged block is not cached: a lookup that needs it reads it, and gets the error.
             if let Ok(block) = map.open_block(number, &stored) {
                 self.keep(known, (meta.id, number as u32), block);
             }

@@ -122,8 +122,8 @@ impl Body {
         self.batches_from(self.base).map(|(_, header)| header.known_durable).max().unwrap_or(self.base)
     }
 
-    /// Where that ends which was written at `at` and behind it, as far as something is left that tells: batch headers, the first bytes
-    /// of one, or frames behind a damaged one. `at` if nothing does.
+    /// The end of the bytes that were written from `at` on, by the traces that are left: batch headers, the first bytes of one, or frames
+    /// behind a damaged one. `at` if there is no trace.
     pub(crate) fn written_upto(&self, at: Lsn) -> Lsn {
         let of_batches = self.batches_from(at).map(|(lsn, header)| lsn.plus(u64::from(header.bytes))).max();
         let header_end = at.plus(BATCH_HEADER as u64);
