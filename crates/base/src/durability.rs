@@ -5,7 +5,8 @@ use crate::Lsn;
 /// The promise of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
-    /// The data is written: the operating system has it. Death of the process loses nothing, a crash of the machine may.
+    /// The data is written: the operating system has it. Death of the process loses nothing, a crash of the machine
+    /// may.
     Buffered,
     /// The data is synced: loss of power loses nothing.
     #[default]
@@ -49,8 +50,8 @@ impl Until {
     }
 }
 
-/// A bare position means that the journal must be durable up to it, the stronger of the two waits: a caller that does not say that *written*
-/// is enough waits for too long, never for too little.
+/// A bare position means that the journal must be durable up to it, the stronger of the two waits: a caller that does
+/// not say that *written* is enough waits for too long, never for too little.
 impl From<Lsn> for Until {
     fn from(position: Lsn) -> Self {
         if position == Lsn::ZERO { Self::NOW } else { Self::Durable(position) }

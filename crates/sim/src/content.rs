@@ -82,8 +82,8 @@ impl Content {
         }
     }
 
-    /// A sync that fails: some pending writes reach the medium, some stay dirty, and some are dropped. Reads from the cache still show the
-    /// dropped ones, but no later sync writes them.
+    /// A sync that fails: some pending writes reach the medium, some stay dirty, and some are dropped. Reads from the
+    /// cache still show the dropped ones, but no later sync writes them.
     pub(crate) fn fail_sync(&mut self, rng: &mut Rand64) {
         for pending in std::mem::take(&mut self.pending) {
             match pending {

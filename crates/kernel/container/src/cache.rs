@@ -35,8 +35,8 @@ impl Cached {
     }
 }
 
-/// A cache that readers ask for a part before they ask for a range. The key of a part is its object and its place in it; the root's place is
-/// the end of the object. Objects never change, so nothing in a cache is ever stale.
+/// A cache that readers ask for a part before they ask for a range. The key of a part is its object and its place in
+/// it; the root's place is the end of the object. Objects never change, so nothing in a cache is ever stale.
 pub trait BlockCache: Send + Sync {
     fn get(&self, object: ObjectId, at: u64) -> Option<Cached>;
     fn insert(&self, object: ObjectId, at: u64, part: Cached);

@@ -1,7 +1,8 @@
 //! Everything of a container but its entries and its content, in one piece: for containers whose index is one partition.
 //!
-//! Such a container ends with its partition, the checksums of its content, its root and its footer. A reader that takes them together
-//! needs one range more for an entry, and another one for content; it keeps the index, and finds and caches blocks by itself.
+//! Such a container ends with its partition, the checksums of its content, its root and its footer. A reader that takes
+//! them together needs one range more for an entry, and another one for content; it keeps the index, and finds and
+//! caches blocks by itself.
 
 use crate::block::Block;
 use crate::codec::Codec;

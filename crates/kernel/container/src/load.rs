@@ -23,7 +23,8 @@ pub enum Need<T> {
     Done(T),
 }
 
-/// Drives a reader to its end with a storage that it waits for: `step` is given the bytes of the range that it asked for last.
+/// Drives a reader to its end with a storage that it waits for: `step` is given the bytes of the range that it asked
+/// for last.
 pub fn wait<T>(
     storage: &Arc<dyn Storage>,
     object: Object,
@@ -38,7 +39,8 @@ pub fn wait<T>(
     }
 }
 
-/// The parts of one container that a reader has. It keeps the root and one partition, so that it comes to its end without a cache, too.
+/// The parts of one container that a reader has. It keeps the root and one partition, so that it comes to its end
+/// without a cache, too.
 #[derive(Debug)]
 pub(crate) struct Loader {
     object: Object,

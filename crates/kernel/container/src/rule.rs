@@ -1,5 +1,5 @@
-//! Rules: which entries a merge leaves out. A rule sees all entries of all sources in key order, of equal keys the newest source's first.
-//! It remembers only the key before.
+//! Rules: which entries a merge leaves out. A rule sees all entries of all sources in key order, of equal keys the
+//! newest source's first. It remembers only the key before.
 
 use crate::codec::{Entry, Kind};
 use crate::error::ContainerError;

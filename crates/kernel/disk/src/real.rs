@@ -98,7 +98,8 @@ impl Disk for RealDisk {
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let write = self.access == Access::Write;
         let file = fs::OpenOptions::new().read(true).write(write).open(self.path(path)?)?;
-        // Readers ask for whole ranges. The bytes behind them, which the kernel would read ahead, mostly belong to other logs.
+        // Readers ask for whole ranges. The bytes behind them, which the kernel would read ahead, mostly belong to
+        // other logs.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         Ok(Arc::new(RealFile { file }))
     }

@@ -1,5 +1,5 @@
-//! Writers, a reader, rounds of settling, merges, reclaiming and a crash, in orders that the checker chooses: in every order a restart finds
-//! the changes that were committed up to the position that survived, and no others.
+//! Writers, a reader, rounds of settling, merges, reclaiming and a crash, in orders that the checker chooses: in every
+//! order a restart finds the changes that were committed up to the position that survived, and no others.
 //!
 //! `INTERLEAVINGS=n` says how many orders are tried. A failure prints the schedule, which `SCHEDULE=...` runs again.
 #![allow(clippy::unwrap_used)]

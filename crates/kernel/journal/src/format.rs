@@ -110,8 +110,8 @@ impl SegmentHeader {
         out
     }
 
-    /// Decodes a segment's header. If its two copies differ, an opening that replaced the header was cut short: the copy of the later term
-    /// counts.
+    /// Decodes a segment's header. If its two copies differ, an opening that replaced the header was cut short: the
+    /// copy of the later term counts.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, SegmentError> {
         let copies = [bytes, bytes.get(SEGMENT_COPY..).unwrap_or_default()].map(Self::decode_copy);
         match copies {

@@ -40,7 +40,8 @@ pub struct Bounds {
     pub floor: Lsn,
     /// The journal was durable up to here: damage below is corruption, and so is an end before it.
     pub known_durable: Lsn,
-    /// The term in which the journal was open last ([`Journal::term`]): if all its segments are of earlier terms, some are missing.
+    /// The term in which the journal was open last ([`Journal::term`]): if all its segments are of earlier terms, some
+    /// are missing.
     pub term: u64,
 }
 
@@ -90,7 +91,8 @@ pub enum AppendError {
     Poisoned(#[from] Poisoned),
 }
 
-/// A write or sync failed: it is unknown which frames above the durable position are durable, so the journal accepts nothing until a restart.
+/// A write or sync failed: it is unknown which frames above the durable position are durable, so the journal accepts
+/// nothing until a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the journal stopped after a failed {operation}: {cause}; restart after the cause is mended")]
 pub struct Poisoned {
@@ -180,7 +182,8 @@ pub trait Journal: Send + Sync + 'static {
     /// further on; no later frame stands before it. Everything accepted is durable once `durable` has reached it.
     fn end(&self) -> Lsn;
 
-    /// The position just after the last durable frame; only buffered frames follow, whose acknowledgements wait for no sync.
+    /// The position just after the last durable frame; only buffered frames follow, whose acknowledgements wait for no
+    /// sync.
     fn durable_end(&self) -> Lsn {
         self.end()
     }
@@ -192,12 +195,12 @@ pub trait Journal: Send + Sync + 'static {
     /// once on poisoning, and when accepted frames begin to wait for space. It must not block.
     fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>);
 
-    /// Kicks the writer, and blocks until the journal is durable up to `upto`, whatever was promised to users. Callers write something
-    /// elsewhere then, which must not be ahead of the journal. Never call it on a reactor.
+    /// Kicks the writer, and blocks until the journal is durable up to `upto`, whatever was promised to users. Callers
+    /// write something elsewhere then, which must not be ahead of the journal. Never call it on a reactor.
     fn wait(&self, upto: Lsn) -> Result<(), Poisoned>;
 
-    /// Like [`Self::wait`], for callers that free space when they go on: ends with [`WaitError::NoSpace`] when frames below `upto` have no
-    /// segment to go to and an attempt to make one failed after this call began.
+    /// Like [`Self::wait`], for callers that free space when they go on: ends with [`WaitError::NoSpace`] when frames
+    /// below `upto` have no segment to go to and an attempt to make one failed after this call began.
     fn wait_unless_full(&self, upto: Lsn) -> Result<(), WaitError> {
         Ok(self.wait(upto)?)
     }
@@ -239,8 +242,9 @@ pub trait Journal: Send + Sync + 'static {
         None
     }
 
-    /// The next step of an inspection, which searches for damage in the part of the journal that was synced when it began; `None` at its
-    /// end, and for a journal that is on no device. Waits for the device: call it from an I/O thread.
+    /// The next step of an inspection, which searches for damage in the part of the journal that was synced when it
+    /// began; `None` at its end, and for a journal that is on no device. Waits for the device: call it from an I/O
+    /// thread.
     fn inspect(&self, inspection: &mut Inspection) -> Result<Option<Inspected>, ReadError> {
         let _ = inspection;
         Ok(None)

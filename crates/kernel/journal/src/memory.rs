@@ -11,8 +11,8 @@ use thalweg_base::{Durability, Lsn, Ticket};
 
 const FRAME_HEADER: u64 = crate::format::FRAME_HEADER as u64;
 
-/// The journal in memory, which loses everything with the process. Accepted frames count as durable from the next [`Journal::kick`] on;
-/// subscribers are called on the thread that kicks.
+/// The journal in memory, which loses everything with the process. Accepted frames count as durable from the next
+/// [`Journal::kick`] on; subscribers are called on the thread that kicks.
 pub struct MemoryJournal {
     options: Options,
     frames: Mutex<Frames>,

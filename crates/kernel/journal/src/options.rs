@@ -28,13 +28,14 @@ pub struct Options {
     pub window_bytes: usize,
     /// How many batches stay in memory for readers.
     pub window_batches: usize,
-    /// Buffered frames, for whose durability no acknowledgement waits, are synced after so many bytes or, if a writer thread runs, so much time.
+    /// Buffered frames, for whose durability no acknowledgement waits, are synced after so many bytes or, if a writer
+    /// thread runs, so much time.
     pub sync_bytes: u64,
     pub sync_after: Duration,
     /// The term of this opening, as its owner chose it: larger than any before. Zero: one above the largest that is known.
     pub term: u64,
-    /// Drawn at random for each opening: a client that chooses payloads cannot forge a batch, and bytes that an earlier opening left in a
-    /// reused file are not taken for a batch of this one.
+    /// Drawn at random for each opening: a client that chooses payloads cannot forge a batch, and bytes that an earlier
+    /// opening left in a reused file are not taken for a batch of this one.
     pub salt: u64,
     #[cfg(feature = "faults")]
     pub faults: Faults,

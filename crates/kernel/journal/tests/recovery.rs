@@ -418,7 +418,8 @@ fn a_payload_cannot_pass_for_a_batch_that_proves_damage() {
     let disk = SimDisk::new(1);
     let (journal, _) = open(&disk);
     append(&journal, b"one");
-    // A client that knows the format and guesses number, term and position fills a message with headers that claim a later durable position.
+    // A client that knows the format and guesses number, term and position fills a message with headers that claim a
+    // later durable position.
     let base = journal.end().0 + 24 + 8;
     let forged = |n: u64, number: u64| {
         let at = base + n * 24;

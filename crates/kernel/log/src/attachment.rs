@@ -21,7 +21,8 @@ pub trait Attachment: Sized + Send + 'static {
         None
     }
 
-    /// Encodes the state for the checkpoint and for logs at rest. A log that comes to rest loses the state that this leaves out.
+    /// Encodes the state for the checkpoint and for logs at rest. A log that comes to rest loses the state that this
+    /// leaves out.
     fn encode(&self, out: &mut Vec<u8>);
 
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;

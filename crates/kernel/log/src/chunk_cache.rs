@@ -1,8 +1,9 @@
 //! Chunks that are read again and again, each in one piece.
 //!
-//! A chunk is gathered from frames, hundreds perhaps, or from blocks of objects. When a second reader asks for the same chunk, as all
-//! clients do that start from the same place, the cache keeps it as one slice, which costs the socket one copy and the server no gathering.
-//! Content never changes, so an entry is right for as long as its log exists; every reader has looked for the log before it asks here.
+//! A chunk is gathered from frames, hundreds perhaps, or from blocks of objects. When a second reader asks for the same
+//! chunk, as all clients do that start from the same place, the cache keeps it as one slice, which costs the socket one
+//! copy and the server no gathering. Content never changes, so an entry is right for as long as its log exists; every
+//! reader has looked for the log before it asks here.
 
 use crate::held_bytes::HeldBytes;
 use crate::logs::{LogsOptions, ReadFrom};
@@ -89,7 +90,8 @@ impl ChunkCache {
         fits.then(|| Chunk { parts: vec![kept.bytes], end: kept.end })
     }
 
-    /// The cached beginning of the wanted chunk, if the log has grown since: the chunk goes on behind it, or has reached its target.
+    /// The cached beginning of the wanted chunk, if the log has grown since: the chunk goes on behind it, or has
+    /// reached its target.
     pub(crate) fn first_part(&self, want: ReadFrom) -> Option<Bytes> {
         let kept = self.cache.lock().get(&(want.log, want.from))?.clone();
         (kept.end < want.upto).then_some(kept.bytes)
@@ -100,7 +102,8 @@ impl ChunkCache {
         self.held_bytes.join_chunk(chunk, |part| journal.buffer_of(part))
     }
 
-    /// Returns the chunk that was read, in one piece from the second read on. `rest` was read now; it follows `kept`, the cached beginning.
+    /// Returns the chunk that was read, in one piece from the second read on. `rest` was read now; it follows `kept`,
+    /// the cached beginning.
     pub(crate) fn note(&self, want: ReadFrom, kept: Option<Bytes>, rest: Chunk, journal: &dyn Journal) -> Chunk {
         let len = rest.bytes();
         let is_wanted = match &kept {
@@ -133,8 +136,8 @@ impl ChunkCache {
         chunk
     }
 
-    /// Notes a request for a chunk of `len` bytes. Returns whether the same chunk was requested so lately that it would still be in the
-    /// cache, had it been kept.
+    /// Notes a request for a chunk of `len` bytes. Returns whether the same chunk was requested so lately that it would
+    /// still be in the cache, had it been kept.
     pub(crate) fn asked_before(&self, want: ReadFrom, len: usize) -> bool {
         let tag = self.hasher.hash_one((want.log, want.from)) | 1;
         let now = self.noted.fetch_add(len as u64, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! The register of damage: which stored bytes of a unit are known to differ from what was written, and to which logs they belong.
 //!
-//! Reads, rounds and the scrub note the damage that they meet; [`Logs::refresh_damage`] locates it, and forgets damage that nothing needs, because
-//! its object or segment is gone, or the logs that it belongs to. The register is in memory only: an opening notes objects whose length has
-//! changed, and the next pass of the scrub notes the rest.
+//! Reads, rounds and the scrub note the damage that they meet; [`Logs::refresh_damage`] locates it, and forgets damage
+//! that nothing needs, because its object or segment is gone, or the logs that it belongs to. The register is in memory
+//! only: an opening notes objects whose length has changed, and the next pass of the scrub notes the rest.
 
 use crate::attachment::Attachment;
 use crate::directory::DirectoryError;
@@ -179,7 +179,8 @@ impl Register {
         true
     }
 
-    /// Notes objects that are not as long as the root says. The start goes on, and reads serve the rest of these objects.
+    /// Notes objects that are not as long as the root says. The start goes on, and reads serve the rest of these
+    /// objects.
     pub(crate) fn note_lengths(&self, root: &Root, storage: &dyn Storage) -> Result<(), StorageError> {
         let sealed = root.runs.iter().flat_map(|run| &run.objects);
         let sealed = sealed.map(|object| (Place::Object { object: object.meta.id, at: 0 }, object.meta.bytes()));
@@ -199,7 +200,8 @@ impl Register {
         Ok(())
     }
 
-    /// Counts damage that is not remembered, because there are too many places already. A pass of the scrub meets each of them once.
+    /// Counts damage that is not remembered, because there are too many places already. A pass of the scrub meets each
+    /// of them once.
     fn leave_out(&self) {
         self.state.lock().left_out += 1;
     }
@@ -414,7 +416,8 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// The damaged place that an error of a run's object tells of, and the damage; a missing object is damage if the root in force names it.
+    /// The damaged place that an error of a run's object tells of, and the damage; a missing object is damage if the
+    /// root in force names it.
     pub(crate) fn damage_of_run_error(&self, error: &RunError) -> Option<(Place, String)> {
         match error {
             RunError::Storage(StorageError::Missing(object)) if self.names(*object) => {
@@ -424,8 +427,8 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Whether the root in force names an object. An edit puts its root in force before it removes objects of the root before. So a caller
-    /// that did not find an object, and asks then, learns whether the object must exist.
+    /// Whether the root in force names an object. An edit puts its root in force before it removes objects of the root
+    /// before. So a caller that did not find an object, and asks then, learns whether the object must exist.
     pub(crate) fn names(&self, object: ObjectId) -> bool {
         self.sealed.root().object_ids().any(|named| named == object)
     }
@@ -441,8 +444,9 @@ impl<A: Attachment> Logs<A> {
 /// The damage of an object that the root names and that does not exist.
 pub(crate) const GONE: &str = "its file is gone";
 
-/// The damaged place that an error of a run's object tells of, and the damage; `None` if the error tells of none. A missing object is not
-/// damage by itself: only the caller knows whether the root in force names it ([`Logs::damage_of_run_error`]).
+/// The damaged place that an error of a run's object tells of, and the damage; `None` if the error tells of none. A
+/// missing object is not damage by itself: only the caller knows whether the root in force names it
+/// ([`Logs::damage_of_run_error`]).
 pub(crate) fn place_of_run_error(error: &RunError) -> Option<(Place, String)> {
     match error {
         RunError::Corrupt { object, at, what } => Some((Place::Object { object: *object, at: *at }, what.clone())),

@@ -11,7 +11,8 @@ thalweg_base::planted_faults! {
     pass_forgets_later_deaths,
     /// Objects that the root found does not name are removed before the unit is owned.
     orphans_go_first,
-    /// A read takes a missing object for damage if the root that it began with names it, even if the root in force does not.
+    /// A read takes a missing object for damage if the root that it began with names it, even if the root in force does
+    /// not.
     reads_believe_their_root,
 }
 

@@ -1,5 +1,5 @@
-//! Entry points of fuzz targets: every decoder of objects, records and roots. None may panic, or take memory that its input does not
-//! justify; a decoded value is equal after it was encoded and decoded again.
+//! Entry points of fuzz targets: every decoder of objects, records and roots. None may panic, or take memory that its
+//! input does not justify; a decoded value is equal after it was encoded and decoded again.
 //!
 //! Checksums stop nearly every input before it gets anywhere, so inner decoders are called with checksums that fit, too.
 

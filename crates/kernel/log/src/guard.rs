@@ -158,7 +158,8 @@ impl<'a, A: Attachment> Guard<'a, A> {
         })
     }
 
-    /// The engine's state of a log, for changes to the part that it does not encode. The encoded part changes by notes only.
+    /// The engine's state of a log, for changes to the part that it does not encode. The encoded part changes by notes
+    /// only.
     pub fn attachment_mut(&mut self, log: LogId) -> Option<&mut A> {
         self.awake(log).map(|log| &mut log.attachment)
     }
@@ -174,9 +175,9 @@ impl<'a, A: Attachment> Guard<'a, A> {
         self.commit_as(Durability::Durable, class, ops, &[])
     }
 
-    /// One durable transaction of logs and of other indexes of the unit: the frame also holds `others`, each of which is replayed by its
-    /// index. The caller holds the locks that order the frames of these indexes, and applies their parts when this has returned. No engine
-    /// has a second index yet: only tests call this.
+    /// One durable transaction of logs and of other indexes of the unit: the frame also holds `others`, each of which
+    /// is replayed by its index. The caller holds the locks that order the frames of these indexes, and applies their
+    /// parts when this has returned. No engine has a second index yet: only tests call this.
     ///
     /// # Panics
     ///
@@ -283,8 +284,8 @@ impl<'a, A: Attachment> Guard<'a, A> {
         Ok(())
     }
 
-    /// Checks that the content to which an append refers exists: it lies between the start and the tail of its source, appends of earlier
-    /// operations included. A frame that refers to a log is as durable as a frame of that log.
+    /// Checks that the content to which an append refers exists: it lies between the start and the tail of its source,
+    /// appends of earlier operations included. A frame that refers to a log is as durable as a frame of that log.
     fn plan_reference(
         &mut self,
         append: Option<&Append<'_>>,
@@ -307,8 +308,8 @@ impl<'a, A: Attachment> Guard<'a, A> {
         self.awake(log).ok_or(CommitError::Missing(log))
     }
 
-    /// The durability that a frame needs to create a log. An answer about the new log also says that an earlier log of its name is gone, so
-    /// while that delete is not durable the frame must be.
+    /// The durability that a frame needs to create a log. An answer about the new log also says that an earlier log of
+    /// its name is gone, so while that delete is not durable the frame must be.
     fn of_create(
         &mut self,
         name: &str,

@@ -13,7 +13,8 @@ use thalweg_journal::PinnedBuffer;
 const COUNTED_MIN: usize = 4 << 10;
 /// Smaller parts of a chunk are copied and joined: each may be a slice of a whole batch, and would keep it.
 const JOINED_MAX: usize = 1 << 10;
-/// Parts are also copied if the chunk uses less than this fraction of their buffer: a chunk keeps at most so many times its own size in memory.
+/// Parts are also copied if the chunk uses less than this fraction of their buffer: a chunk keeps at most so many times
+/// its own size in memory.
 const PINNED_PER_USED_MAX: usize = 8;
 
 /// The count.
@@ -70,8 +71,8 @@ impl HeldBytes {
         Bytes::from_owner(Counted { bytes, by: self.clone() })
     }
 
-    /// Copies the parts of a chunk that are small slices of large buffers, so that those buffers can be freed. `buffer_of` gives the
-    /// buffer that a part keeps in memory, if that is more than the part itself.
+    /// Copies the parts of a chunk that are small slices of large buffers, so that those buffers can be freed.
+    /// `buffer_of` gives the buffer that a part keeps in memory, if that is more than the part itself.
     pub(crate) fn join_chunk(&self, mut chunk: Chunk, buffer_of: impl Fn(&[u8]) -> Option<PinnedBuffer>) -> Chunk {
         let small = if chunk.bytes() < COUNTED_MIN { COUNTED_MIN } else { JOINED_MAX };
         let mut used: HashMap<PinnedBuffer, usize> = HashMap::new();

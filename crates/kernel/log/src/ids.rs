@@ -1,7 +1,8 @@
-//! Owns the ids of logs that are given out from now on. No id is ever given out twice: not by this owner, and not by one after a crash.
+//! Owns the ids of logs that are given out from now on. No id is ever given out twice: not by this owner, and not by
+//! one after a crash.
 //!
-//! The root reserves ids ahead: every id that was given out is below the ceiling that the durable root has. A start goes on from that
-//! ceiling, so that ids which were given out and lost in a crash stay unused.
+//! The root reserves ids ahead: every id that was given out is below the ceiling that the durable root has. A start
+//! goes on from that ceiling, so that ids which were given out and lost in a crash stay unused.
 
 use crate::logs::SHARD_BITS;
 use thalweg_base::LogId;

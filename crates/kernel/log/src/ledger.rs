@@ -1,26 +1,30 @@
-//! The ledger: how many bytes of each object are live. It follows the changes of logs, and is not found by scanning all objects.
+//! The ledger: how many bytes of each object are live. It follows the changes of logs, and is not found by scanning all
+//! objects.
 //!
-//! **Counted objects.** When the bounds of a log change (trim, pin, unpin, delete), its shard remembers which content the log retained *when it
-//! was last counted* ([`crate::shard::Moved`]). For every object in the ledger this holds at all times:
+//! **Counted objects.** When the bounds of a log change (trim, pin, unpin, delete), its shard remembers which content
+//! the log retained *when it was last counted* ([`crate::shard::Moved`]). For every object in the ledger this holds at
+//! all times:
 //!
 //! > its number is the sum, over its entries, of the bytes that the entry's log retained when that log was last counted.
 //!
-//! A pass ([`Logs::count`]) takes the logs that have moved, finds in each run the index blocks that hold some of the changed ranges, adds the
-//! differences, and then marks these logs as counted with their present bounds. So a pass costs in proportion to the content that died. The
-//! counted bounds are older than the present ones, and content that was dead once is never needed later; so merges and rewrites that follow the
-//! ledger keep too much, never too little.
+//! A pass ([`Logs::count`]) takes the logs that have moved, finds in each run the index blocks that hold some of the
+//! changed ranges, adds the differences, and then marks these logs as counted with their present bounds. So a pass
+//! costs in proportion to the content that died. The counted bounds are older than the present ones, and content that
+//! was dead once is never needed later; so merges and rewrites that follow the ledger keep too much, never too little.
 //!
-//! - A round counts its objects when it names them. It holds [`Counting`] from there to the end of its edit, so no pass marks one of its logs as
-//!   counted in between. A pass reads every run of the root in force, those that came during the pass too, before it adds anything.
+//! - A round counts its objects when it names them. It holds [`Counting`] from there to the end of its edit, so no pass
+//!   marks one of its logs as counted in between. A pass reads every run of the root in force, those that came during
+//!   the pass too, before it adds anything.
 //! - [`Counting`] is held over an edit of the root, which waits for the device. The numbers have a short lock of their own ([`Ledger::lock`]),
 //!   under which nothing waits and no other lock is taken: event loops read sums for metrics.
-//! - Merges and rewrites leave out content that is dead now or was dead when it was counted: all that they write is live by the ledger. No
-//!   pass runs at the same time (`Pace::upkeep`).
+//! - Merges and rewrites leave out content that is dead now or was dead when it was counted: all that they write is
+//!   live by the ledger. No pass runs at the same time (`Pace::upkeep`).
 //! - An object is dropped only after its index was read and held nothing that is live: an error in the ledger could cost space, and no data.
 //!
-//! **Objects that are not counted.** The ledger is in memory. After a start it is empty, and passes fill it in the background, each from a
-//! bounded number of index bytes; until then the numbers of the root serve. The same happens if more logs move between two passes than shards
-//! remember. An object whose index is damaged, or whose file is gone, is not counted, and dies with the last log that it may hold.
+//! **Objects that are not counted.** The ledger is in memory. After a start it is empty, and passes fill it in the
+//! background, each from a bounded number of index bytes; until then the numbers of the root serve. The same happens if
+//! more logs move between two passes than shards remember. An object whose index is damaged, or whose file is gone, is
+//! not counted, and dies with the last log that it may hold.
 
 use crate::attachment::Attachment;
 use crate::damage::Place;
@@ -224,7 +228,8 @@ impl<A: Attachment> Logs<A> {
         Ok(())
     }
 
-    /// Objects to count from their indexes: those that are not counted, and doubted ones with the number that the ledger has.
+    /// Objects to count from their indexes: those that are not counted, and doubted ones with the number that the
+    /// ledger has.
     fn uncounted(&self) -> Vec<(RunObject, Option<u64>)> {
         let root = self.sealed.root();
         let kept = self.ledger.lock();
@@ -260,8 +265,8 @@ impl<A: Attachment> Logs<A> {
         Ok(is_sure)
     }
 
-    /// The live bytes of an object, by the bounds with which its logs are counted; `None` if they cannot be known now. And whether the
-    /// number comes from the object's index.
+    /// The live bytes of an object, by the bounds with which its logs are counted; `None` if they cannot be known now.
+    /// And whether the number comes from the object's index.
     pub(crate) fn count_object(&self, object: &RunObject) -> Result<(Option<u64>, bool), RunError> {
         let error = match live_bytes(&self.sealed.storage, &object.meta, &|log| self.live_counted(log)) {
             Ok(live) => return Ok((Some(live), true)),
@@ -269,8 +274,8 @@ impl<A: Attachment> Logs<A> {
         };
         let (place, what) = self.damage_of_run_error(&error).ok_or(error)?;
         self.note_found(place, &what);
-        // The object is dead if none of the logs that it may hold is live, else its number stays as it was. While a round is under way, the
-        // logs of its run are not known.
+        // The object is dead if none of the logs that it may hold is live, else its number stays as it was. While a
+        // round is under way, the logs of its run are not known.
         let all = Place::Object { object: object.meta.id, at: object.meta.bytes() };
         let located = self.locate(&self.sealed.root(), all);
         match (located.logs.is_empty(), located.is_provisional) {
@@ -280,8 +285,8 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Puts new numbers into the ledger. An edit of the root notes the objects in which content has died for the first time, and those that
-    /// are wholly live again.
+    /// Puts new numbers into the ledger. An edit of the root notes the objects in which content has died for the first
+    /// time, and those that are wholly live again.
     fn note_counted(
         &self,
         _: &Counting<'_>,
@@ -301,7 +306,8 @@ impl<A: Attachment> Logs<A> {
         }
         let mut kept = self.ledger.lock();
         for (id, live) in found {
-            // A doubted number stays doubted when only differences are added: a wrong number plus a difference is wrong, too.
+            // A doubted number stays doubted when only differences are added: a wrong number plus a difference is
+            // wrong, too.
             if from == NumbersFrom::Indexes || live.is_none() {
                 kept.forget(id);
             }

@@ -33,8 +33,8 @@ pub(crate) struct Log<A> {
     pub(crate) created: Lsn,
     /// End of the last frame that changed it.
     pub(crate) changed: Lsn,
-    /// End of the last durable frame (not a buffered one) that changed it: while the journal is not durable up to here, every answer about
-    /// the log waits for that.
+    /// End of the last durable frame (not a buffered one) that changed it: while the journal is not durable up to here,
+    /// every answer about the log waits for that.
     pub(crate) durable_end: Lsn,
     /// The directory does not know its present state.
     pub(crate) dirty: bool,
@@ -55,9 +55,9 @@ impl<A: Attachment> Log<A> {
         if self.durable_end > reached.durable { Durability::Durable } else { self.durability(unsaid) }
     }
 
-    /// The end of the content that readers may see: that of frames below `reached`, the durable or the written position, as the log promises.
-    /// So it is the start of the first piece whose frame is above. The log and the content of its creating frame become visible together:
-    /// every answer about the log waits for that frame.
+    /// The end of the content that readers may see: that of frames below `reached`, the durable or the written
+    /// position, as the log promises. So it is the start of the first piece whose frame is above. The log and the
+    /// content of its creating frame become visible together: every answer about the log waits for that frame.
     pub(crate) fn published(&self, reached: Lsn) -> Offset {
         if self.changed <= reached {
             return self.tail;

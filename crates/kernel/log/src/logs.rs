@@ -137,8 +137,8 @@ pub struct Logs<A: Attachment> {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) appended_bytes: AtomicU64,
-    /// Events that may leave dead data: every delete; trims, pins and unpins that have changed which content is wanted; rounds that have
-    /// written content that died before their edit.
+    /// Events that may leave dead data: every delete; trims, pins and unpins that have changed which content is wanted;
+    /// rounds that have written content that died before their edit.
     pub(crate) deaths: AtomicU64,
 }
 
@@ -203,8 +203,8 @@ impl<A: Attachment> Logs<A> {
         &self.options
     }
 
-    /// While the disk is low on space, transactions of [`thalweg_journal::Class::User`] are refused, so that the remaining space serves
-    /// deletes, checkpoints and settling.
+    /// While the disk is low on space, transactions of [`thalweg_journal::Class::User`] are refused, so that the
+    /// remaining space serves deletes, checkpoints and settling.
     pub fn set_low_on_space(&self, low: bool) {
         self.low_on_space.store(low, Ordering::Relaxed);
     }
@@ -343,8 +343,9 @@ pub struct Seen<'a, A> {
     pub attachment: &'a A,
 }
 
-/// Which acknowledged positions of a unit may have been lost since its last start. Logs that may have lost some get another incarnation, so
-/// that a position from before is never taken for a position of the new history. Each loss includes those before it.
+/// Which acknowledged positions of a unit may have been lost since its last start. Logs that may have lost some get
+/// another incarnation, so that a position from before is never taken for a position of the new history. Each loss
+/// includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
     #[default]

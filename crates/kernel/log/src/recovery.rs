@@ -115,7 +115,8 @@ impl<A: Attachment> Logs<A> {
         Self::begin_above(0, options, storage, manifest, loss)
     }
 
-    /// Like [`Logs::begin`], with an epoch above `term`, the newest of the journal: see [`thalweg_unit::Opening::acquire_above`].
+    /// Like [`Logs::begin`], with an epoch above `term`, the newest of the journal: see
+    /// [`thalweg_unit::Opening::acquire_above`].
     pub fn begin_above(
         term: u64,
         options: LogsOptions,

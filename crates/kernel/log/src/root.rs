@@ -18,8 +18,9 @@ const WITHOUT_LISTS: u8 = 1;
 /// journal's term; with both.
 const ROOT_VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
 
-/// Incarnations below a mark may have lost positions. Each mark is of a set of logs that contains the next: `all` of every log; `unsaid` of
-/// logs that are buffered or do not say what they promise; `buffered` of logs that say they are buffered.
+/// Incarnations below a mark may have lost positions. Each mark is of a set of logs that contains the next: `all` of
+/// every log; `unsaid` of logs that are buffered or do not say what they promise; `buffered` of logs that say they are
+/// buffered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LossMarks {
     all: LogId,
@@ -52,8 +53,8 @@ impl LossMarks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunObject {
     pub(crate) meta: ObjectMeta,
-    /// Data that was live when the root last wrote this number: all that a start knows of the object until it is counted. The ledger
-    /// (`crate::ledger`) has the present number.
+    /// Data that was live when the root last wrote this number: all that a start knows of the object until it is
+    /// counted. The ledger (`crate::ledger`) has the present number.
     pub(crate) live_bytes: u64,
     /// When dead data was first seen in it.
     pub(crate) dead_since: Option<Millis>,
@@ -147,13 +148,15 @@ impl Root {
         }
     }
 
-    /// The unit's root and the section of logs in a manifest, for a reader that changes nothing; `None` if nothing was ever committed.
+    /// The unit's root and the section of logs in a manifest, for a reader that changes nothing; `None` if nothing was
+    /// ever committed.
     pub(crate) fn read(manifest: &dyn Manifest) -> Result<Option<(unit::Root, Self)>, CheckError> {
         let body = manifest.read()?.unwrap_or_default().body;
         Self::of_body(&body).map_err(CheckError::Root)
     }
 
-    /// The unit's root and the section of logs that a manifest's body holds; `None` if the body is empty: nothing was ever committed.
+    /// The unit's root and the section of logs that a manifest's body holds; `None` if the body is empty: nothing was
+    /// ever committed.
     pub(crate) fn of_body(body: &[u8]) -> Result<Option<(unit::Root, Self)>, DecodeError> {
         if body.is_empty() {
             return Ok(None);
@@ -167,7 +170,8 @@ impl Root {
         Ok(Some((unit, section)))
     }
 
-    /// Numbers that must never be given out twice only grow, and runs stay in the order of their ids, which is that of time.
+    /// Numbers that must never be given out twice only grow, and runs stay in the order of their ids, which is that of
+    /// time.
     ///
     /// # Panics
     ///
@@ -187,7 +191,8 @@ impl Root {
         self.named().map(|(id, _)| id)
     }
 
-    /// Every object that the root names, with its length in bytes: objects of runs, then list objects, then those of the directory.
+    /// Every object that the root names, with its length in bytes: objects of runs, then list objects, then those of
+    /// the directory.
     fn named(&self) -> impl Iterator<Item = (ObjectId, u64)> + '_ {
         let of = |objects: &'_ [RunObject]| objects.iter().map(|o| (o.meta.id, o.meta.bytes())).collect::<Vec<_>>();
         let sealed = self.runs.iter().flat_map(|run| run.objects.iter()).map(|o| (o.meta.id, o.meta.bytes()));
@@ -204,8 +209,8 @@ impl Root {
         damaged.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// Reads the list objects, and passes over those that are damaged: their objects are missing from the runs. Returns the damaged list
-    /// objects with their errors; any other error ends the reading.
+    /// Reads the list objects, and passes over those that are damaged: their objects are missing from the runs. Returns
+    /// the damaged list objects with their errors; any other error ends the reading.
     pub(crate) fn read_lists_behind_damage(
         &mut self,
         storage: &Arc<dyn Storage>,

@@ -1,10 +1,10 @@
 //! The scrub: reads all that a unit has stored, a step at a time, and notes damage.
 //!
-//! One pass reads the manifest, then every object that its root named when the pass began and that still exists, then the journal up to
-//! the position that was synced. Lists of objects are in memory, so a damaged list object is written once more. The next pass of reclaiming
-//! counts each object that was read from its index, so that the ledger of live bytes is compared with the indexes once a pass. The scrub
-//! reads past the caches of readers, and holds no lock while it waits for the device. A step reads about a megabyte; the caller paces the
-//! steps.
+//! One pass reads the manifest, then every object that its root named when the pass began and that still exists, then
+//! the journal up to the position that was synced. Lists of objects are in memory, so a damaged list object is written
+//! once more. The next pass of reclaiming counts each object that was read from its index, so that the ledger of live
+//! bytes is compared with the indexes once a pass. The scrub reads past the caches of readers, and holds no lock while
+//! it waits for the device. A step reads about a megabyte; the caller paces the steps.
 
 use crate::attachment::Attachment;
 use crate::damage::{GONE, Place, place_of_directory_error, place_of_run_error};
@@ -199,7 +199,8 @@ impl<A: Attachment> Logs<A> {
         })
     }
 
-    /// Notes the damage that an error tells of: at `found`, or of the whole object if it `is_missing` and an edit has not dropped it.
+    /// Notes the damage that an error tells of: at `found`, or of the whole object if it `is_missing` and an edit has
+    /// not dropped it.
     fn note_error<T>(
         &self,
         whole: Place,

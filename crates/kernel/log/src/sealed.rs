@@ -1,4 +1,5 @@
-//! The sealed part of a unit's logs: the section of the root in force, the edits that replace it, and the reader of its objects.
+//! The sealed part of a unit's logs: the section of the root in force, the edits that replace it, and the reader of its
+//! objects.
 
 use crate::lists::{ListOptions, Packer};
 use crate::logs::LogsOptions;
@@ -41,7 +42,8 @@ impl Sealed {
         self.index.release(floor);
     }
 
-    /// Makes one edit with objects that were `made` for it: see [`Index::edit`]. Writes list objects first if the root would grow too large.
+    /// Makes one edit with objects that were `made` for it: see [`Index::edit`]. Writes list objects first if the root
+    /// would grow too large.
     pub(crate) fn edit(&self, made: Vec<ObjectId>, change: impl FnOnce(&mut Root)) -> Result<(), ManifestError> {
         self.edit_claim(made, change, |_| {})
     }

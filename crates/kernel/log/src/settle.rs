@@ -6,13 +6,15 @@
 //! 2. Under short locks: the records of logs that changed, the pieces that stand below `floor`, then the tombstones of logs that were
 //!    deleted. Writers go on between.
 //! 3. The pieces are read in journal order and written in (log, offset) order.
-//! 4. The round waits until everything that the journal had accepted by the end of step 2 is durable: the directory must never be ahead
-//!    of the journal. That is more than the records say. A log that was deleted during step 2 may have neither record nor pieces in
-//!    this round: without its delete, which lies above `floor`, recovery would find it without the content that the new floor has
-//!    passed. Then the records are written. If the journal has no space to write the frames that it has accepted, the round fails: nothing
-//!    has happened, and the thread is free to make space.
+//! 4. The round waits until everything that the journal had accepted by the end of step 2 is durable: the directory
+//!    must never be ahead of the journal. That is more than the records say. A log that was deleted during step 2 may
+//!    have neither record nor pieces in this round: without its delete, which lies above `floor`, recovery would find
+//!    it without the content that the new floor has passed. Then the records are written. If the journal has no space
+//!    to write the frames that it has accepted, the round fails: nothing has happened, and the thread is free to make
+//!    space.
 //! 5. One edit names the new objects and moves the floor. Before it nothing has happened, after it everything has.
-//! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The unit trims the frames that no index needs.
+//! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The unit trims the frames that
+//!    no index needs.
 //!
 //! While an object of the directory is known to be damaged a round is due at once, step 2 takes the records of all logs, and in step 5 they
 //! replace all of the directory.

@@ -53,7 +53,8 @@ pub(crate) struct Shard<A> {
     hasher: DefaultHashBuilder,
     /// The slot that was looked up last: one request asks for its log several times.
     last: Cell<u32>,
-    /// Slots of awake logs that the next round must visit. A slot may have been reused since: its log's `active` says if it is listed.
+    /// Slots of awake logs that the next round must visit. A slot may have been reused since: its log's `active` says
+    /// if it is listed.
     pub(crate) active: Vec<u32>,
     /// Logs removed since the last checkpoint.
     pub(crate) tombstones: Vec<LogId>,
@@ -62,7 +63,8 @@ pub(crate) struct Shard<A> {
     pub(crate) moved: Moved,
 }
 
-/// Logs of a shard that retain other content than when live bytes were counted: bounded, since any number may be deleted at once.
+/// Logs of a shard that retain other content than when live bytes were counted: bounded, since any number may be
+/// deleted at once.
 pub(crate) struct Moved {
     /// What each retained when it was counted.
     before: HashMap<LogId, Retained>,

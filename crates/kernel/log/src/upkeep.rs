@@ -193,7 +193,8 @@ impl<A: Attachment> Logs<A> {
         Ok(())
     }
 
-    /// Copies the live content of the inputs, oldest first, into new objects. Returns these and how many bytes were copied.
+    /// Copies the live content of the inputs, oldest first, into new objects. Returns these and how many bytes were
+    /// copied.
     fn rebuild(&self, inputs: &[Vec<ObjectMeta>]) -> Result<(Vec<ObjectMeta>, u64), UpkeepError> {
         let mut builder = self.run_builder();
         let stats = crate::run::merge(inputs, &|log| self.live_kept(log), &|id| self.ledger.get(id), &mut builder)?;
@@ -245,9 +246,10 @@ impl<A: Attachment> Logs<A> {
         Ok(true)
     }
 
-    /// Frees dead data if something died since the last pass: drops objects that are wholly dead, rewrites those less than half live, and
-    /// rewrites the others when some of their data has been dead for `purge_after_ms`. Counts objects that are not counted yet, from about
-    /// `count_bytes` of indexes in each pass. Returns whether it freed anything.
+    /// Frees dead data if something died since the last pass: drops objects that are wholly dead, rewrites those less
+    /// than half live, and rewrites the others when some of their data has been dead for `purge_after_ms`. Counts
+    /// objects that are not counted yet, from about `count_bytes` of indexes in each pass. Returns whether it freed
+    /// anything.
     pub fn reclaim(&self, now: Millis) -> Result<bool, UpkeepError> {
         let deaths = self.counters.deaths.load(Ordering::Relaxed);
         {

@@ -1,4 +1,5 @@
-//! When background work of logs has its next wake-up, so that no thread polls: at a journal position, after a time, or when it is told.
+//! When background work of logs has its next wake-up, so that no thread polls: at a journal position, after a time, or
+//! when it is told.
 
 use crate::attachment::Attachment;
 use crate::logs::Logs;
@@ -15,7 +16,8 @@ pub struct NextRound {
     pub after_ms: Option<u64>,
 }
 
-/// Tells once that [`Logs::settle`] has work that no journal position announces: logs that it can put to rest, a damaged directory.
+/// Tells once that [`Logs::settle`] has work that no journal position announces: logs that it can put to rest, a
+/// damaged directory.
 #[derive(Default)]
 pub(crate) struct Awakened {
     /// Logs have woken since the last look.
@@ -65,8 +67,8 @@ impl<A: Attachment> Logs<A> {
         self.pace.next_reclaim(self.deaths(), now, self.options.reclaim_every_ms)
     }
 
-    /// How many events since the start may have left dead data: every delete; trims, pins and unpins that have changed which content is
-    /// wanted; rounds that have written content that died before their edit.
+    /// How many events since the start may have left dead data: every delete; trims, pins and unpins that have changed
+    /// which content is wanted; rounds that have written content that died before their edit.
     pub fn deaths(&self) -> u64 {
         self.counters.deaths.load(Ordering::Relaxed)
     }

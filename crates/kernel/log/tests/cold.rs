@@ -74,8 +74,8 @@ fn want(logs: &Logs<Notes>, log: LogId) -> ReadFrom {
     ReadFrom { log, from: Offset(0), upto }
 }
 
-/// Takes the steps of all reads in round trips: requests made during one are answered at its end. Returns the number of round trips and the
-/// results of the reads.
+/// Takes the steps of all reads in round trips: requests made during one are answered at its end. Returns the number of
+/// round trips and the results of the reads.
 fn in_round_trips<T>(slow: &SlowStorage, mut reads: Vec<impl FnMut() -> Step<T>>) -> (usize, Vec<T>) {
     let mut done: Vec<Option<T>> = reads.iter().map(|_| None).collect();
     for trips in 0.. {

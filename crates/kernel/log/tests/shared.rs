@@ -99,7 +99,8 @@ impl World {
         [IndexId::LOG, COUNTERS].map(|index| root.sections[&index].floor)
     }
 
-    /// Both indexes hold the changes that were accepted and not lost, and the journal holds the frames that the slower index needs.
+    /// Both indexes hold the changes that were accepted and not lost, and the journal holds the frames that the slower
+    /// index needs.
     fn check(&self) {
         let shared = self.shared.as_ref().unwrap();
         let (mut values, mut contents) = (Values::new(), BTreeMap::<&str, Vec<u8>>::new());

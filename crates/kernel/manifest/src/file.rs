@@ -8,9 +8,9 @@ use std::io;
 use std::sync::Arc;
 use thalweg_disk::{Disk, is_damage};
 
-/// A root in one file of a [`Disk`]. Comparing and replacing are two steps, so the lock of the data folder has to keep other processes away:
-/// without it two processes could acquire at once, and an owner whose file has rotted could write over a later owner's root. If the lock
-/// fails, the next commit notices it by the epoch and the version.
+/// A root in one file of a [`Disk`]. Comparing and replacing are two steps, so the lock of the data folder has to keep
+/// other processes away: without it two processes could acquire at once, and an owner whose file has rotted could write
+/// over a later owner's root. If the lock fails, the next commit notices it by the epoch and the version.
 pub struct FileManifest {
     disk: Arc<dyn Disk>,
     path: String,
@@ -21,7 +21,8 @@ pub struct FileManifest {
 struct Writer {
     /// The nonce of the next body that is written.
     nonce: u64,
-    /// The root that the folder shows is known to be durable. Not so after a failed commit, or when an earlier process died during one.
+    /// The root that the folder shows is known to be durable. Not so after a failed commit, or when an earlier process
+    /// died during one.
     confirmed: bool,
     /// The root that was durable last, to write it once more should its file rot.
     known: Option<Frame>,
@@ -37,8 +38,9 @@ impl FileManifest {
         Ok(manifest)
     }
 
-    /// The stored root; if the file has rotted, the root that was durable last. If the rotten file came from a commit whose outcome is in
-    /// doubt, this undoes that commit, which had failed. A missing file stays missing: perhaps the folder was replaced.
+    /// The stored root; if the file has rotted, the root that was durable last. If the rotten file came from a commit
+    /// whose outcome is in doubt, this undoes that commit, which had failed. A missing file stays missing: perhaps the
+    /// folder was replaced.
     fn known(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
         match (self.find(), &writer.known) {
             (Err(error @ ManifestError::Corrupt(_)), Some(known)) => {
@@ -50,9 +52,9 @@ impl FileManifest {
         }
     }
 
-    /// The root that a restart would find, made durable: its owner must not act on a root that a power failure could take back. Syncing the
-    /// folder once more would not help: after a failed sync the system may have dropped the rename and still report success the next time.
-    /// So the root that is found is written and renamed again.
+    /// The root that a restart would find, made durable: its owner must not act on a root that a power failure could
+    /// take back. Syncing the folder once more would not help: after a failed sync the system may have dropped the
+    /// rename and still report success the next time. So the root that is found is written and renamed again.
     fn confirm(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
         let found = self.known(writer)?;
         if !writer.confirmed {
@@ -142,7 +144,8 @@ impl Manifest for FileManifest {
 
     fn acquire(&self, above: u64) -> Result<Root, ManifestError> {
         let mut writer = self.writer.lock();
-        // The root that is found may come from a commit that was cut short, and may not be durable. The new root, which replaces it, is.
+        // The root that is found may come from a commit that was cut short, and may not be durable. The new root, which
+        // replaces it, is.
         let (version, epoch, body) = self.find()?.map_or_else(Default::default, |f| (f.version, f.epoch, f.body));
         self.put(&mut writer, grown(version)?, grown(epoch.max(above))?, body)
     }

@@ -57,8 +57,9 @@ pub trait Manifest: Send + Sync + 'static {
     /// The stored root, for a reader that changes nothing: a power failure may still take it back to the root before.
     fn read(&self) -> Result<Option<Root>, ManifestError>;
 
-    /// The newest durable root, for its owner; `None` before the first commit. May write: a root that is found and not known to be durable is
-    /// made durable first; if the stored root has rotted, the last durable one is written once more.
+    /// The newest durable root, for its owner; `None` before the first commit. May write: a root that is found and not
+    /// known to be durable is made durable first; if the stored root has rotted, the last durable one is written once
+    /// more.
     fn load(&self) -> Result<Option<Root>, ManifestError>;
 
     /// Makes the caller the owner: commits the root as it is, or an empty one if there is none, with an epoch above that of the root

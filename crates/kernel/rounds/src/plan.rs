@@ -49,7 +49,8 @@ pub enum Next {
 pub struct Done {
     pub next: Next,
     pub behind: Behind,
-    /// The bytes that the turn has read from and written to devices, as far as they count against the budget of long work.
+    /// The bytes that the turn has read from and written to devices, as far as they count against the budget of long
+    /// work.
     pub bytes: u64,
 }
 

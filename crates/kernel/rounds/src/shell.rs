@@ -138,7 +138,8 @@ impl Handle {
         self.shared.changed.notify_one();
     }
 
-    /// Takes the job away, after the turn that it is in. For a unit that is closed while others go on: no server does that yet, tests do.
+    /// Takes the job away, after the turn that it is in. For a unit that is closed while others go on: no server does
+    /// that yet, tests do.
     pub fn retire(&self) {
         let mut state = self.shared.state.lock();
         while !state.plan.remove(self.id) {

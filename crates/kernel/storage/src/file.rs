@@ -1,8 +1,8 @@
 //! One file per object, under one folder of a [`Disk`].
 //!
-//! An object is written as `<16 hex digits>.tmp`, synced, renamed to `<16 hex digits>.obj`, and its folder is synced: only then
-//! does it exist. Long writes sync now and then, so that the device's queue stays short and syncs of the journal do not wait long.
-//! `docs/format/objects.md` §1 has the names.
+//! An object is written as `<16 hex digits>.tmp`, synced, renamed to `<16 hex digits>.obj`, and its folder is synced:
+//! only then does it exist. Long writes sync now and then, so that the device's queue stays short and syncs of the
+//! journal do not wait long. `docs/format/objects.md` §1 has the names.
 
 use crate::handles::{Handle, Handles};
 use crate::{ObjectWriter, Storage, StorageError};

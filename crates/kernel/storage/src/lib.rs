@@ -1,8 +1,8 @@
 //! Immutable objects with a name, written once, read by ranges.
 //!
-//! [`FileStorage`] keeps one file per object; [`MemoryStorage`] keeps none; [`CachedStorage`] stands before a storage that is far
-//! away, and keeps a bounded local copy of the blocks that were read from it. All give the same answers: `tests/storage/contract.rs` asks
-//! them the same questions.
+//! [`FileStorage`] keeps one file per object; [`MemoryStorage`] keeps none; [`CachedStorage`] stands before a storage
+//! that is far away, and keeps a bounded local copy of the blocks that were read from it. All give the same answers:
+//! `tests/storage/contract.rs` asks them the same questions.
 
 mod cache;
 mod file;

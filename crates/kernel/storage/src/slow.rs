@@ -120,7 +120,8 @@ impl SlowStorage {
         let due = {
             let mut state = self.shared.state.lock();
             let mut all = std::mem::take(&mut state.due).into_vec();
-            // The order of a heap's vector depends only on the entries that were pushed, and the seed decides from there.
+            // The order of a heap's vector depends only on the entries that were pushed, and the seed decides from
+            // there.
             let chosen = match all.len() as u64 {
                 0 => None,
                 n => Some(all.swap_remove(state.random.rand_range(0..n) as usize)),

@@ -27,9 +27,9 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Reads the root. `decode` also reads roots of earlier versions, which the logs wrote as the only index. Refuses a unit that has objects
-    /// and no root, or whose root is older than some of its objects: their owner is unknown. An owner commits a root before it makes objects,
-    /// so an empty root beside objects is not the unit's own.
+    /// Reads the root. `decode` also reads roots of earlier versions, which the logs wrote as the only index. Refuses a
+    /// unit that has objects and no root, or whose root is older than some of its objects: their owner is unknown. An
+    /// owner commits a root before it makes objects, so an empty root beside objects is not the unit's own.
     pub fn read(
         storage: Arc<dyn Storage>,
         manifest: Arc<dyn Manifest>,
@@ -83,14 +83,15 @@ impl Opening {
         &self.storage
     }
 
-    /// Makes the caller the owner. Every index must have read its section before: the objects of a section that no index reads would be
-    /// taken for orphans.
+    /// Makes the caller the owner. Every index must have read its section before: the objects of a section that no
+    /// index reads would be taken for orphans.
     pub fn acquire(self) -> Result<Arc<Unit>, OpenError> {
         self.acquire_above(0)
     }
 
-    /// Like [`Self::acquire`], with an epoch above `term`, and above every term of the journal that the root knows: so the owner's epoch can
-    /// be the term of its journal, although a journal may have had more openings than the unit had owners.
+    /// Like [`Self::acquire`], with an epoch above `term`, and above every term of the journal that the root knows: so
+    /// the owner's epoch can be the term of its journal, although a journal may have had more openings than the unit
+    /// had owners.
     pub fn acquire_above(self, term: u64) -> Result<Arc<Unit>, OpenError> {
         if let Some(unknown) = self.root.sections.keys().find(|index| !self.named.contains_key(index)) {
             return Err(OpenError::UnknownIndex(unknown.0));
@@ -107,8 +108,9 @@ impl Opening {
     }
 }
 
-/// Reads a unit, lets its indexes read their sections, and makes the caller its owner, with an epoch above `term`, the newest of the journal.
-/// If the owner before has committed something in between, this starts over once; after the acquisition that owner commits nothing.
+/// Reads a unit, lets its indexes read their sections, and makes the caller its owner, with an epoch above `term`, the
+/// newest of the journal. If the owner before has committed something in between, this starts over once; after the
+/// acquisition that owner commits nothing.
 pub fn own<T, E: From<OpenError>>(
     term: u64,
     read: impl Fn() -> Result<Opening, OpenError>,

@@ -51,7 +51,8 @@ pub struct Claim {
 /// The root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Root {
-    /// The epoch of the owner that wrote the root. The manifest has it too; a copy of the root in another manifest begins above it.
+    /// The epoch of the owner that wrote the root. The manifest has it too; a copy of the root in another manifest
+    /// begins above it.
     pub epoch: u64,
     pub claim: Claim,
     pub sections: BTreeMap<IndexId, Stored>,

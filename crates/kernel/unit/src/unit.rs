@@ -1,8 +1,8 @@
 //! The owner's state: the root in force, and the edits that replace it.
 //!
-//! Edits are made one at a time: change a copy of a section, commit the root to the manifest, put it in force, and remove the objects
-//! that it no longer names. Readers take a section as it is and keep it for one read. If an edit drops an object during the read, the reader
-//! does not find it, and starts over with the new section.
+//! Edits are made one at a time: change a copy of a section, commit the root to the manifest, put it in force, and
+//! remove the objects that it no longer names. Readers take a section as it is and keep it for one read. If an edit
+//! drops an object during the read, the reader does not find it, and starts over with the new section.
 
 use crate::error::StartError;
 use crate::faults::Faults;
@@ -33,7 +33,8 @@ pub struct Unit {
     refused: Mutex<Option<Lsn>>,
     /// Set when the unit is started.
     journal: OnceLock<Arc<dyn Journal>>,
-    /// The position of each index below which it holds no reference into the journal. It follows the floor of the index's section in force.
+    /// The position of each index below which it holds no reference into the journal. It follows the floor of the
+    /// index's section in force.
     released: Mutex<BTreeMap<IndexId, Lsn>>,
     #[cfg(feature = "faults")]
     faults: Mutex<Faults>,
@@ -182,8 +183,8 @@ impl Unit {
     ///
     /// # Panics
     ///
-    /// If an index of the unit is not in force, if the unit was started before, or if the journal was not opened within [`Unit::bounds`]: it
-    /// ends earlier or has an older term than the root knows.
+    /// If an index of the unit is not in force, if the unit was started before, or if the journal was not opened within
+    /// [`Unit::bounds`]: it ends earlier or has an older term than the root knows.
     pub fn start(&self, journal: Arc<dyn Journal>) -> Result<(), StartError> {
         if let Some(at) = *self.refused.lock() {
             return Err(StartError::Refused { at });
@@ -199,8 +200,8 @@ impl Unit {
         Ok(())
     }
 
-    /// Notes in the root how far the journal is durable, so that the next opening sees if some of that is lost. Call it after the journal was
-    /// closed: before, the journal grows on. Does nothing on a unit that was not started.
+    /// Notes in the root how far the journal is durable, so that the next opening sees if some of that is lost. Call it
+    /// after the journal was closed: before, the journal grows on. Does nothing on a unit that was not started.
     pub fn close(&self) -> Result<(), ManifestError> {
         let Some(journal) = self.journal.get() else { return Ok(()) };
         let durable = journal.durable();
@@ -210,8 +211,8 @@ impl Unit {
         Ok(())
     }
 
-    /// Notes that an index holds no reference into the journal below `floor`, which is at most its section's floor, and trims the journal up
-    /// to the lowest of these positions.
+    /// Notes that an index holds no reference into the journal below `floor`, which is at most its section's floor, and
+    /// trims the journal up to the lowest of these positions.
     pub(crate) fn release(&self, index: IndexId, floor: Lsn) {
         let lowest = {
             let mut released = self.released.lock();

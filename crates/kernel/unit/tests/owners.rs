@@ -1,9 +1,9 @@
 //! Owners that follow each other on one unit, and deposed ones that do not know it yet.
 //!
-//! One thread plays every process. A process opens the unit in steps, so that others act in between; makes objects, and finishes some of
-//! them late; edits its index's section with outcomes that it does not always learn; cleans up; dies; or sleeps while another process deposes
-//! it, and goes on. After every step a new process would find the root of the last successful edit, and every object that it names holds the
-//! bytes that its maker wrote.
+//! One thread plays every process. A process opens the unit in steps, so that others act in between; makes objects, and
+//! finishes some of them late; edits its index's section with outcomes that it does not always learn; cleans up; dies;
+//! or sleeps while another process deposes it, and goes on. After every step a new process would find the root of the
+//! last successful edit, and every object that it names holds the bytes that its maker wrote.
 //!
 //! `SEED=n` replays one history, `SEEDS=n` says how many are run.
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]

@@ -15,7 +15,8 @@ pub(crate) struct Fill {
     /// The base of the extent that batches go to now, and how many bytes of them fit.
     base: Lsn,
     room: u64,
-    /// The extent's number, because its base is not unique: an extent without batches has the base of the one behind it.
+    /// The extent's number, because its base is not unique: an extent without batches has the base of the one behind
+    /// it.
     extent: u64,
     /// Where the next batch starts.
     next: Lsn,

@@ -36,8 +36,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thalweg_base::{Crc, Durability, Lsn, Ticket};
 
-/// A journal: gives frames their order and their places, gathers them into batches, gives these to a sink, and publishes how far the sink
-/// keeps them.
+/// A journal: gives frames their order and their places, gathers them into batches, gives these to a sink, and
+/// publishes how far the sink keeps them.
 ///
 /// It must be driven: [`Sequencer::start_writer`] has a thread do so, or a single thread calls [`Sequencer::begin`],
 /// [`Sequencer::finish`] and [`Sequencer::mark`] itself.
@@ -201,8 +201,8 @@ impl<S: Sink> Journal for Sequencer<S> {
             // Under the lock, so that no frame counts as written before it counts as accepted.
             Counters::add(&self.counters.frames, 1);
         }
-        // Whole batches are written without a kick. So are all batches after a refusal for lack of space: only written frames can be settled
-        // and trimmed.
+        // Whole batches are written without a kick. So are all batches after a refusal for lack of space: only written
+        // frames can be settled and trimmed.
         let is_due = match &appended {
             Ok(_) => fill.whole_batches() > waiting,
             Err(_) => !fill.is_empty(),
@@ -222,7 +222,8 @@ impl<S: Sink> Journal for Sequencer<S> {
     fn kick(&self) {
         if !self.early.load(Ordering::SeqCst) || !self.early.swap(false, Ordering::SeqCst) {
             let accepted = self.accepted_frames();
-            // Event loops kick after every round, and most rounds append nothing. The writer knows already of frames that are written.
+            // Event loops kick after every round, and most rounds append nothing. The writer knows already of frames
+            // that are written.
             if accepted > self.written_frames() {
                 self.shell.kick(accepted);
             }

@@ -57,7 +57,8 @@ impl Published {
         self.written.fetch_max(to.0, Ordering::AcqRel);
     }
 
-    /// Wakes the threads that give up when there is no space; the caller may hold locks. [`Published::notify`] tells subscribers.
+    /// Wakes the threads that give up when there is no space; the caller may hold locks. [`Published::notify`] tells
+    /// subscribers.
     pub(crate) fn note_full(&self) {
         self.full.fetch_add(1, Ordering::AcqRel);
         drop(self.waiters.lock());

@@ -14,8 +14,8 @@ const RUN_MAX: u64 = 4 << 20;
 /// The payload, in bytes, from which a frame counts as large: it is read whole for each piece of it, see [`Large`].
 const LARGE: u32 = 1 << 20;
 
-/// Keeps the large frame that was read from the sink last, so that a reader that takes it piece by piece, as readers of a long log do, has it
-/// read and checked once.
+/// Keeps the large frame that was read from the sink last, so that a reader that takes it piece by piece, as readers of
+/// a long log do, has it read and checked once.
 #[derive(Default)]
 pub(crate) struct Large(Mutex<Option<(Lsn, Bytes)>>);
 

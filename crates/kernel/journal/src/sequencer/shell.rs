@@ -1,9 +1,10 @@
 //! The writer's steps on a thread of a pool: takes one when there is work, parks on it during short pauses, and gives it back. The only place
 //! with a clock.
 //!
-//! *Gathering.* A sync costs about the same however many frames it makes durable, and clients that were just answered append again soon.
-//! So after a sync the next batch waits until it holds a frame for half of the clients that appended lately, for the time of two syncs at
-//! most: one half is synced while the other half appends. A client that appends alone never waits.
+//! *Gathering.* A sync costs about the same however many frames it makes durable, and clients that were just answered
+//! append again soon. So after a sync the next batch waits until it holds a frame for half of the clients that appended
+//! lately, for the time of two syncs at most: one half is synced while the other half appends. A client that appends
+//! alone never waits.
 
 use crate::Poisoned;
 use crate::sequencer::pool::{Work, WriterPool};
@@ -87,7 +88,8 @@ impl Shell {
         self.home.get().is_some() && !self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Returns when no thread has the journal; none takes it from then on. The caller then writes the accepted frames that are left.
+    /// Returns when no thread has the journal; none takes it from then on. The caller then writes the accepted frames
+    /// that are left.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let mut thread = self.thread.lock();
@@ -160,7 +162,8 @@ impl<S: Sink> Sequencer<S> {
         Ok(if self.mark()? { Next::Look } else { Next::Leave })
     }
 
-    /// Waits until frames have come for half of the clients that appended lately, for `most` at most. `last` frames were just made durable.
+    /// Waits until frames have come for half of the clients that appended lately, for `most` at most. `last` frames
+    /// were just made durable.
     fn gather(&self, last: u64, most: Duration) {
         // In this order: frames that are written in between were accepted before.
         let written = self.written_frames();
@@ -196,7 +199,8 @@ impl<S: Sink> Work for Sequencer<S> {
         *self.shell.thread.lock() = Some(std::thread::current());
         let mut pace = self.shell.pace.lock();
         while !self.shell.is_stopping() {
-            // Cleared before the step: work that is announced from here on is seen by this step, or ends the park below.
+            // Cleared before the step: work that is announced from here on is seen by this step, or ends the park
+            // below.
             self.shell.wanted.store(false, Ordering::SeqCst);
             match self.look(&mut pace) {
                 Ok(Next::Look) if self.shell.is_crowded() => return true,

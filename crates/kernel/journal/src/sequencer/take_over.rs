@@ -1,8 +1,8 @@
 //! Taking over a journal in a remote sink: fence, read the batches up to the first hole, cut off the rest, go on there.
 //!
-//! Everything that an owner has acknowledged lies before the first hole, because it acknowledges a batch only after every batch before it.
-//! Batches behind the hole were never acknowledged. They are removed before the new owner appends: it uses their place again, and their bytes
-//! could be read as the continuation of its own batches.
+//! Everything that an owner has acknowledged lies before the first hole, because it acknowledges a batch only after
+//! every batch before it. Batches behind the hole were never acknowledged. They are removed before the new owner
+//! appends: it uses their place again, and their bytes could be read as the continuation of its own batches.
 //!
 //! An owner that dies at any point of a take-over leaves a sink that the next owner can take over in the same way.
 

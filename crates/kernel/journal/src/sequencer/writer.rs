@@ -1,14 +1,15 @@
 //! Giving batches to the sink and publishing how far it keeps them, in steps that one thread at a time takes.
 //!
-//! With a local sink `begin` writes the oldest batch, `finish` syncs if a durable frame waits for it, and publishes. In between appends fill
-//! the next batch. No batch is written after one with durable frames until that is synced, except for batches with buffered frames, which
-//! threads that call `kick` may write.
+//! With a local sink `begin` writes the oldest batch, `finish` syncs if a durable frame waits for it, and publishes. In
+//! between appends fill the next batch. No batch is written after one with durable frames until that is synced, except
+//! for batches with buffered frames, which threads that call `kick` may write.
 //!
-//! With a remote sink `begin` takes the answers that have come and sends the oldest batch if not too many are in flight. The published
-//! position is the end of the last batch before which all batches are kept: a batch that is kept before an earlier one waits for it.
+//! With a remote sink `begin` takes the answers that have come and sends the oldest batch if not too many are in
+//! flight. The published position is the end of the last batch before which all batches are kept: a batch that is kept
+//! before an earlier one waits for it.
 //!
-//! A batch's header says how far the journal was durable when the batch was sealed. A new extent is opened only when everything before it
-//! is synced, and so proves that.
+//! A batch's header says how far the journal was durable when the batch was sealed. A new extent is opened only when
+//! everything before it is synced, and so proves that.
 
 use crate::Poisoned;
 use crate::format::{BATCH_HEADER, BatchHeader};
@@ -106,8 +107,9 @@ impl<S: Sink> Sequencer<S> {
         Ok(worked)
     }
 
-    /// Sends the oldest batch. Returns whether a batch was sent, and whether to notify subscribers: of a written buffered frame, or that space
-    /// ran out. They are notified of that once, not at every attempt, since their reaction causes the next attempt.
+    /// Sends the oldest batch. Returns whether a batch was sent, and whether to notify subscribers: of a written
+    /// buffered frame, or that space ran out. They are notified of that once, not at every attempt, since their
+    /// reaction causes the next attempt.
     fn begin_oldest(&self, writer: &mut Writer) -> Result<(bool, bool), Poisoned> {
         if writer.is_waited_for() || writer.flights.len() >= self.in_flight_max() {
             return Ok((false, false));
@@ -208,7 +210,8 @@ impl<S: Sink> Sequencer<S> {
         Ok(began || finished)
     }
 
-    /// Takes steps until there is nothing to do, and waits for the answers to batches in flight. Accepted frames without space stay accepted.
+    /// Takes steps until there is nothing to do, and waits for the answers to batches in flight. Accepted frames
+    /// without space stay accepted.
     pub(crate) fn step_all(&self, is_enough: impl Fn() -> bool) -> Result<(), Poisoned> {
         while !is_enough() {
             if self.step()? {
@@ -244,8 +247,8 @@ impl<S: Sink> Sequencer<S> {
         self.writer.lock().is_dirty()
     }
 
-    /// Writes a mark, once per pause, which says that everything before it is durable: so that damage of the last batch differs from a torn
-    /// tail. The mark is not synced. Called when there is nothing to do; for local sinks only.
+    /// Writes a mark, once per pause, which says that everything before it is durable: so that damage of the last batch
+    /// differs from a torn tail. The mark is not synced. Called when there is nothing to do; for local sinks only.
     pub fn mark(&self) -> Result<bool, Poisoned> {
         let _one = self.driving.lock();
         let mut writer = self.writer.lock();

@@ -164,7 +164,8 @@ pub trait Sink: Send + Sync + 'static {
     /// *Failure.* After [`SinkError::Failed`] or [`SinkError::Fenced`] the sequencer stops for good. An answer must always come.
     fn append(&self, batch: SinkBatch) -> Ticket<Result<Kept, SinkError>>;
 
-    /// Makes everything that was appended before this call durable, for a local sink. After an error it is unknown how much is durable.
+    /// Makes everything that was appended before this call durable, for a local sink. After an error it is unknown how
+    /// much is durable.
     fn sync(&self) -> Result<(), SinkError> {
         Ok(())
     }
@@ -194,7 +195,8 @@ pub trait Sink: Send + Sync + 'static {
     /// again, and the owner may append at `from`. May be repeated.
     fn truncate(&self, from: Lsn, term: Term) -> Ticket<Result<(), SinkError>>;
 
-    /// Where the oldest bytes stand that the next opening would read, needed or not; `None` if that is where frames are readable from.
+    /// Where the oldest bytes stand that the next opening would read, needed or not; `None` if that is where frames are
+    /// readable from.
     fn oldest(&self) -> Option<Lsn> {
         None
     }

@@ -1,9 +1,9 @@
 //! Directory objects: checkpoints of the state of each log.
 //!
-//! A directory object is a container (`thalweg_container`) of records and tombstones, sorted by log. Records are opaque here.
-//! Objects are written from front to back and read from front to back, in large pieces: at recovery, newest first, and to merge
-//! several into one. `docs/format/objects.md` has the bytes, also of the form that earlier versions wrote: [`DirectoryReader`] reads
-//! both, so that merging converts.
+//! A directory object is a container (`thalweg_container`) of records and tombstones, sorted by log. Records are opaque
+//! here. Objects are written from front to back and read from front to back, in large pieces: at recovery, newest
+//! first, and to merge several into one. `docs/format/objects.md` has the bytes, also of the form that earlier versions
+//! wrote: [`DirectoryReader`] reads both, so that merging converts.
 
 mod build;
 mod codec;

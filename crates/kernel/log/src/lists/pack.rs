@@ -21,8 +21,8 @@ pub(crate) struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Moves lists of objects out of a root until the root is small enough. If a list object cannot be written, the root keeps that list,
-    /// and may be larger than its bound until a later edit.
+    /// Moves lists of objects out of a root until the root is small enough. If a list object cannot be written, the
+    /// root keeps that list, and may be larger than its bound until a later edit.
     pub(crate) fn pack(&mut self, root: &mut Root) {
         let loose = |run: &Run| Form::of(&run.objects, &run.pages).loose_bytes();
         let mut sizes: Vec<u64> = root.runs.iter().map(loose).collect();

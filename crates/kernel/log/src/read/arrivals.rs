@@ -1,7 +1,7 @@
 //! Reads that wait until the journal has written frames that it has accepted.
 //!
-//! A fork may be read before the frame that created it, or frames of its source, are written. Such a read holds a ticket here, and no
-//! thread.
+//! A fork may be read before the frame that created it, or frames of its source, are written. Such a read holds a
+//! ticket here, and no thread.
 
 use std::sync::Arc;
 use thalweg_base::{Completer, Lsn, Ticket};
@@ -31,8 +31,8 @@ impl Arrivals {
     /// A ticket for when everything below `upto` is written, or never will be.
     pub(crate) fn written(&self, journal: &dyn Journal, upto: Lsn) -> Ticket<Arrival> {
         let (ticket, completer) = Ticket::pending();
-        // The order excludes a lost wake-up: the journal reads the list after it has advanced, and this call reads the journal's position
-        // after it has listed the ticket.
+        // The order excludes a lost wake-up: the journal reads the list after it has advanced, and this call reads the
+        // journal's position after it has listed the ticket.
         self.waiting.lock().push((upto, completer));
         journal.kick();
         self.advance(journal);

@@ -1,7 +1,8 @@
 //! The requests of one read to the storage and the journal, and their answers.
 //!
-//! A ticket that is resolved already, as a local storage gives, is taken on the spot. The answer of any other ticket goes to an inbox that
-//! the storage's threads share with the read, and wakes the read if it waits. Answers that come after the read was dropped are dropped, too.
+//! A ticket that is resolved already, as a local storage gives, is taken on the spot. The answer of any other ticket
+//! goes to an inbox that the storage's threads share with the read, and wakes the read if it waits. Answers that come
+//! after the read was dropped are dropped, too.
 
 use super::arrivals::Arrival;
 use super::stop::Miss;

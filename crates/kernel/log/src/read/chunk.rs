@@ -1,7 +1,8 @@
 //! Gathering the content of one chunk.
 //!
-//! The visits of a walk become parts, in order: bytes in memory, ranges of objects that are read later, and references, each of which is
-//! gathered by a walk of its own. All data that is known to be needed is asked for at once; the walk goes on while requests are under way.
+//! The visits of a walk become parts, in order: bytes in memory, ranges of objects that are read later, and references,
+//! each of which is gathered by a walk of its own. All data that is known to be needed is asked for at once; the walk
+//! goes on while requests are under way.
 
 use super::Chunk;
 use super::asks::{Answer, Asked, Asks};
@@ -203,7 +204,8 @@ impl Gathering {
                 }
                 Ok(None) => self.walked = true,
                 Err(Stop::Pending) => {
-                    // Data whose place is known is requested now, together with the index blocks that the walk waits for.
+                    // Data whose place is known is requested now, together with the index blocks that the walk waits
+                    // for.
                     self.fetch(logs, asks)?;
                     return Err(Stop::Pending);
                 }
@@ -289,7 +291,8 @@ impl Gathering {
         Ok(())
     }
 
-    /// Notes a failure at `part`. Errors are returned in the order of the content: this one when all parts before it are read.
+    /// Notes a failure at `part`. Errors are returned in the order of the content: this one when all parts before it
+    /// are read.
     fn note_failure(&mut self, part: usize, done: Result<(), Stop>) -> Result<(), Stop> {
         match done {
             Ok(()) | Err(Stop::Pending) => Ok(()),

@@ -9,8 +9,8 @@ use crate::logs::{Logs, ReadFrom};
 use std::ops::Range;
 use thalweg_base::{LogId, Offset};
 
-/// Damage that ended a read. Its error covers the whole messages that the damage cuts, so that a read from the error's end succeeds; where
-/// their bounds are unknown, it covers the damage alone.
+/// Damage that ended a read. Its error covers the whole messages that the damage cuts, so that a read from the error's
+/// end succeeds; where their bounds are unknown, it covers the damage alone.
 pub(super) struct Damaged {
     want: ReadFrom,
     log: LogId,

@@ -1,16 +1,17 @@
 //! Reading: from a position to the end of its chunk.
 //!
-//! A log's content lies in up to three places: the part that a fork inherited with its ancestors, the settled part in runs, the rest in
-//! journal frames. A read takes a snapshot of where its range lies, then fetches. If settling or merging has moved the content by then, the
-//! fetch finds its place gone and starts over with a new snapshot.
+//! A log's content lies in up to three places: the part that a fork inherited with its ancestors, the settled part in
+//! runs, the rest in journal frames. A read takes a snapshot of where its range lies, then fetches. If settling or
+//! merging has moved the content by then, the fetch finds its place gone and starts over with a new snapshot.
 //!
-//! A read is a state machine ([`attempt`]): a step goes as far as the data at hand allows, asks for the data that the read lacks, and gives
-//! a ticket for it. The next step goes on from there. [`walk`] has the place in lineage and runs, [`frames`] the place in the journal;
-//! [`chunk`] and [`seek`] are the goals of walks; [`asks`] has the requests to storage and journal that are under way; [`arrivals`] waits
-//! for frames that are not written. The same machine serves callers that must not wait, which try one step, and callers that may block.
+//! A read is a state machine ([`attempt`]): a step goes as far as the data at hand allows, asks for the data that the
+//! read lacks, and gives a ticket for it. The next step goes on from there. [`walk`] has the place in lineage and runs,
+//! [`frames`] the place in the journal; [`chunk`] and [`seek`] are the goals of walks; [`asks`] has the requests to
+//! storage and journal that are under way; [`arrivals`] waits for frames that are not written. The same machine serves
+//! callers that must not wait, which try one step, and callers that may block.
 //!
-//! Chunks end by content alone: at the first message boundary at or after the next multiple of `chunk_bytes`. So all readers of one
-//! position get the same bytes, before and after settling, on a fork, after a restart.
+//! Chunks end by content alone: at the first message boundary at or after the next multiple of `chunk_bytes`. So all
+//! readers of one position get the same bytes, before and after settling, on a fork, after a restart.
 
 mod arrivals;
 mod asks;
@@ -82,8 +83,8 @@ impl ChunkRead {
     }
 }
 
-/// A search for the end of a chunk: its target or the first message boundary after it, or the end of the log. Steps are as those of a
-/// [`ChunkRead`].
+/// A search for the end of a chunk: its target or the first message boundary after it, or the end of the log. Steps are
+/// as those of a [`ChunkRead`].
 pub struct EndRead(Attempts<ChunkEnd>);
 
 impl EndRead {

@@ -16,8 +16,8 @@ pub(super) enum Stop {
     Pending,
     /// Content has moved since the snapshot.
     Moved,
-    /// Content that the snapshot names is missing, or a log that it leads to is. The log may have been trimmed or deleted since, and its
-    /// content reclaimed: then a new snapshot says so.
+    /// Content that the snapshot names is missing, or a log that it leads to is. The log may have been trimmed or
+    /// deleted since, and its content reclaimed: then a new snapshot says so.
     Absent(ReadError),
     Failed(ReadError),
 }

@@ -34,7 +34,8 @@ impl Found {
     }
 }
 
-/// One visit of a walk: the log that owns the content, and the asked-for span, which lies inside the content that was found.
+/// One visit of a walk: the log that owns the content, and the asked-for span, which lies inside the content that was
+/// found.
 pub(super) struct Visit {
     pub(super) owner: LogId,
     pub(super) found: Found,
@@ -219,9 +220,10 @@ fn in_run<A: Attachment>(
     Ok(found.filter(|Hit { entry, .. }| entry.log == log && entry.start <= at && at < entry.end()))
 }
 
-/// Asks for the index parts that later lookups of `span` may lack. Without their indexes it is unknown which runs hold the range, and asking
-/// for one after the other would take a round trip for each. It considers the parts that the walk comes to next, those at hand included, up
-/// to the number that may be asked for: so the read still has them when the walk gets there, and the cost does not grow with the range.
+/// Asks for the index parts that later lookups of `span` may lack. Without their indexes it is unknown which runs hold
+/// the range, and asking for one after the other would take a round trip for each. It considers the parts that the walk
+/// comes to next, those at hand included, up to the number that may be asked for: so the read still has them when the
+/// walk gets there, and the cost does not grow with the range.
 fn look_ahead<A: Attachment>(root: &Root, stay: &Stay, span: &Range<Offset>, logs: &Logs<A>, asks: &mut Asks) {
     let (log, mut parts) = (stay.owner, AHEAD_MAX);
     for run in root.runs.iter().skip(stay.run) {

@@ -170,7 +170,8 @@ impl Default for RunOptions {
     }
 }
 
-/// Writes a run: as many objects as it takes, each read back and verified in full. Dropped unfinished, it removes the objects that it wrote.
+/// Writes a run: as many objects as it takes, each read back and verified in full. Dropped unfinished, it removes the
+/// objects that it wrote.
 pub(crate) struct RunBuilder {
     storage: Arc<dyn Storage>,
     ids: Box<dyn FnMut() -> ObjectId + Send>,

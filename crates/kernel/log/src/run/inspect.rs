@@ -105,9 +105,10 @@ fn keep<T>(result: Result<T, RunError>, found: &mut Vec<RunError>) -> Result<(),
     }
 }
 
-/// The keys whose content or index lies at byte `at` of an object, and how many bytes are damaged together: a page, a block of entries, or
-/// the whole object if its map is. The keys of a block that cannot be read are all those between its neighbours. The header of a container
-/// holds no content; damage there gives all keys of the object, so that an operator is told of it.
+/// The keys whose content or index lies at byte `at` of an object, and how many bytes are damaged together: a page, a
+/// block of entries, or the whole object if its map is. The keys of a block that cannot be read are all those between
+/// its neighbours. The header of a container holds no content; damage there gives all keys of the object, so that an
+/// operator is told of it.
 pub(crate) fn keys_at(storage: &Arc<dyn Storage>, meta: &ObjectMeta, at: u64) -> (u64, Vec<Range<Key>>) {
     let all = meta.first..(meta.last, meta.end);
     let Ok(map) = load_map(storage, meta.id) else { return (meta.bytes(), vec![all]) };

@@ -52,8 +52,8 @@ impl Live {
     }
 }
 
-/// Counts the live bytes of an object, those that it holds and those that it refers to: at most [`ObjectMeta::covered_bytes`]. Reads the
-/// object's index, not its data.
+/// Counts the live bytes of an object, those that it holds and those that it refers to: at most
+/// [`ObjectMeta::covered_bytes`]. Reads the object's index, not its data.
 pub(crate) fn live_bytes(
     storage: &Arc<dyn Storage>,
     meta: &ObjectMeta,
@@ -85,8 +85,9 @@ impl LiveChange {
     }
 }
 
-/// By how much the live bytes of an object change. `changes` are sorted by log; `counted` is the number before. Reads, through the caches,
-/// the index blocks that hold some of the changed ranges, and none if the object has one log that is now all live or all dead.
+/// By how much the live bytes of an object change. `changes` are sorted by log; `counted` is the number before. Reads,
+/// through the caches, the index blocks that hold some of the changed ranges, and none if the object has one log that
+/// is now all live or all dead.
 pub(crate) fn live_change(
     reader: &RunReader,
     storage: &dyn Storage,

@@ -25,11 +25,13 @@ pub(crate) struct MergeStats {
     pub adopted_objects: u64,
 }
 
-/// Merges runs, oldest first, into `out`. Bytes that are not live are left out, so that afterwards all of `out` is live.
+/// Merges runs, oldest first, into `out`. Bytes that are not live are left out, so that afterwards all of `out` is
+/// live.
 ///
-/// An object is adopted, not copied, if no other input object reaches between its keys, it is wholly live, and it has at least
-/// half the size that objects should have. `counted` knows of some objects how many of their bytes are live by `live`; of the others the
-/// index is read. Two runs that hold the same position of a log are damaged: [`RunError::Overlap`].
+/// An object is adopted, not copied, if no other input object reaches between its keys, it is wholly live, and it has
+/// at least half the size that objects should have. `counted` knows of some objects how many of their bytes are live by
+/// `live`; of the others the index is read. Two runs that hold the same position of a log are damaged:
+/// [`RunError::Overlap`].
 pub(crate) fn merge(
     inputs: &[Vec<ObjectMeta>],
     live: &dyn Fn(LogId) -> Option<Live>,

@@ -6,9 +6,9 @@
 //! ordered by time; two runs never hold the same position of a log. Objects of the form that earlier versions wrote (`earlier`) are read
 //! through the same `Map` and blocks; merging converts them.
 //!
-//! Every byte of an object is under a checksum, and none is believed before its checksum was verified. Objects are read back in full before
-//! a run that names them is handed out. `docs/format/objects.md` has the bytes; `plan` decides which objects are merged or rewritten, and
-//! when.
+//! Every byte of an object is under a checksum, and none is believed before its checksum was verified. Objects are read
+//! back in full before a run that names them is handed out. `docs/format/objects.md` has the bytes; `plan` decides
+//! which objects are merged or rewritten, and when.
 //!
 //! Nothing here knows the journal, the manifest, or what a log's bytes mean.
 

@@ -1,9 +1,10 @@
 //! Finding entries and checking data, through bounded caches.
 //!
-//! Nothing here reads from a storage. A lookup takes two steps in an object: the *map* at the object's end says which index block to look
-//! into, and the block has the entry. A lookup that does not have one of the two gives [`Fetch::Lacks`]; the caller reads that range in
-//! its own way, hands it to [`RunReader::take`], and asks again. The parts that were handed over also stay in the caller's [`Known`], so that
-//! a lookup goes on however small the shared caches are.
+//! Nothing here reads from a storage. A lookup takes two steps in an object: the *map* at the object's end says which
+//! index block to look into, and the block has the entry. A lookup that does not have one of the two gives
+//! [`Fetch::Lacks`]; the caller reads that range in its own way, hands it to [`RunReader::take`], and asks again. The
+//! parts that were handed over also stay in the caller's [`Known`], so that a lookup goes on however small the shared
+//! caches are.
 
 use super::block::{Block, Form};
 use super::error::{Fetch, RunError};
@@ -144,8 +145,8 @@ impl RunReader {
         Ok(None)
     }
 
-    /// The parts that lookups of `span` of `log` in this object are known to lack, among the first `parts` parts that they use; and how many
-    /// parts they use of these.
+    /// The parts that lookups of `span` of `log` in this object are known to lack, among the first `parts` parts that
+    /// they use; and how many parts they use of these.
     pub(crate) fn lacks(
         &self,
         known: &Known,
@@ -166,7 +167,8 @@ impl RunReader {
         (blocks.filter_map(|number| self.block(known, &map, number).err()).collect(), count.max(1))
     }
 
-    /// Takes the bytes that were read of a range that a lookup lacked. An error is the failure of every lookup that needs the range.
+    /// Takes the bytes that were read of a range that a lookup lacked. An error is the failure of every lookup that
+    /// needs the range.
     pub(crate) fn take(
         &self,
         known: &mut Known,

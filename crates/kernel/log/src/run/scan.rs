@@ -14,7 +14,8 @@ use thalweg_storage::Storage;
 /// Index and data are read in pieces of about this size: a multiple of the page.
 const PIECE_BYTES: u64 = 512 << 10;
 
-/// Walks over one object. Checks every byte that it reads, that entries are in order, and that they name exactly the object's data.
+/// Walks over one object. Checks every byte that it reads, that entries are in order, and that they name exactly the
+/// object's data.
 pub(crate) struct ObjectScan {
     storage: Arc<dyn Storage>,
     map: Map,
@@ -156,7 +157,8 @@ impl ObjectScan {
 }
 
 impl ObjectScan {
-    /// Checks those of these pages that were not checked yet. Other pages are not: damage of dead data must not stop a scan.
+    /// Checks those of these pages that were not checked yet. Other pages are not: damage of dead data must not stop a
+    /// scan.
     fn check(&mut self, pages: Range<u64>) -> Result<(), RunError> {
         let wanted = pages.start.max(self.checked)..pages.end;
         for (at, piece) in &self.data {

@@ -1,7 +1,7 @@
-//! Random histories against a model: logs of every durability, appends, forks, references, trims, deletes, rounds that are
-//! interrupted by writers, merges, reclaiming, death of the process, and crashes of the machine anywhere between the durable and the written
-//! position. Bytes that were read under a position are never read as other bytes there. `SEED=n` replays one history; `SEEDS=n` says how
-//! many are run.
+//! Random histories against a model: logs of every durability, appends, forks, references, trims, deletes, rounds that
+//! are interrupted by writers, merges, reclaiming, death of the process, and crashes of the machine anywhere between
+//! the durable and the written position. Bytes that were read under a position are never read as other bytes there.
+//! `SEED=n` replays one history; `SEEDS=n` says how many are run.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -187,7 +187,8 @@ impl World {
         self.shown.push(Shown { log, incarnation, content: seen.bytes });
     }
 
-    /// Content that was seen under a position is seen there again, or the position is refused; content of a durable log is seen again.
+    /// Content that was seen under a position is seen there again, or the position is refused; content of a durable log
+    /// is seen again.
     fn check_shown(&self) {
         for Shown { log, incarnation, content } in &self.shown {
             let Some(model) = self.now.get(log) else { continue };
@@ -462,7 +463,8 @@ fn run(seed: u64) -> u64 {
     play(seed, Fault::None).0
 }
 
-/// Plays a history: a hash of what readers saw, how often it lost something, and where in background work the process died.
+/// Plays a history: a hash of what readers saw, how often it lost something, and where in background work the process
+/// died.
 fn play(seed: u64, fault: Fault) -> (u64, u64, Vec<Moment>) {
     let (hash, losses, deaths, _) = play_with(seed, fault, false);
     (hash, losses, deaths)

@@ -6,15 +6,18 @@
 //!
 //! - A read does not wait for the remote storage, if that answers by ticket: it returns a ticket, which the remote answer resolves.
 //!   Only a cache without threads has its reads wait for the local disk.
-//! - A block that many reads want is asked for once; an error reaches all reads that wait for the block, and is not cached.
-//! - No local byte is believed before its checksum was verified. A damaged local block or a failing local disk costs time, and fails no read.
+//! - A block that many reads want is asked for once; an error reaches all reads that wait for the block, and is not
+//!   cached.
+//! - No local byte is believed before its checksum was verified. A damaged local block or a failing local disk costs
+//!   time, and fails no read.
 //! - The number of requests to the remote storage at one time is bounded.
 //! - The files of the cache folder never have more bytes than their bound. The blocks that are given up are those that were used
 //!   least of late; blocks that were read once, as by a scan, go before those that are read again and again.
-//! - Cached blocks are found again after a restart, also one after a kill; a power cut may cost some. No block is synced for that.
+//! - Cached blocks are found again after a restart, also one after a kill; a power cut may cost some. No block is
+//!   synced for that.
 //!
-//! It must not know what objects contain, nor how the remote storage is reached. One folder belongs to one cache of one process at a time:
-//! the lock of the data folder around it ensures that. `docs/format/cache.md` has the bytes.
+//! It must not know what objects contain, nor how the remote storage is reached. One folder belongs to one cache of one
+//! process at a time: the lock of the data folder around it ensures that. `docs/format/cache.md` has the bytes.
 
 mod fetch;
 mod flights;
@@ -52,7 +55,8 @@ use std::thread::{self, JoinHandle};
 use thalweg_base::{ObjectId, Ticket};
 use thalweg_disk::Disk;
 
-/// A storage with a bounded local copy of the blocks that were read from it. When it is dropped, waiting tickets are still resolved.
+/// A storage with a bounded local copy of the blocks that were read from it. When it is dropped, waiting tickets are
+/// still resolved.
 pub struct CachedStorage {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -123,8 +127,8 @@ impl CachedStorage {
         stats
     }
 
-    /// Waits until all writes and reads of the local disk are done. Callbacks of tickets must not call it: they run on the threads for which
-    /// it waits.
+    /// Waits until all writes and reads of the local disk are done. Callbacks of tickets must not call it: they run on
+    /// the threads for which it waits.
     pub fn wait_idle(&self) {
         self.shared.queue.wait_idle();
     }

@@ -15,8 +15,8 @@ pub struct CacheOptions {
     pub store: StoreId,
     /// How many bytes all files of the cache folder may have together.
     pub capacity_bytes: u64,
-    /// The size of a block, which is fetched, kept, checked and evicted as one: a power of two from 512 bytes to 4 MiB. If it differs from
-    /// that of the folder, the folder is emptied.
+    /// The size of a block, which is fetched, kept, checked and evicted as one: a power of two from 512 bytes to 4 MiB.
+    /// If it differs from that of the folder, the folder is emptied.
     pub block_bytes: u32,
     /// Threads that read and write the local disk. With 0 the thread that asks does it: for simulations, which need one order.
     pub threads: usize,

@@ -1,4 +1,5 @@
-//! A read through the cache: it takes local blocks, joins flights of blocks under way, and asks the remote storage for the rest.
+//! A read through the cache: it takes local blocks, joins flights of blocks under way, and asks the remote storage for
+//! the rest.
 
 use super::flights::Joined;
 use super::format::BlockKey;

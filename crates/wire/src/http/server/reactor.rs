@@ -71,8 +71,8 @@ pub(super) struct Reactor {
     wakes: Vec<Token>,
     /// Connections that have something to send, or whose registration or timer must change, at the end of this round.
     dirty: Vec<Token>,
-    /// Connections with a large answer to send, in the order of their turns: one has several turns in a row before the next. They stay
-    /// marked as dirty, so that each is listed once.
+    /// Connections with a large answer to send, in the order of their turns: one has several turns in a row before the
+    /// next. They stay marked as dirty, so that each is listed once.
     bulk: VecDeque<Token>,
     /// The connection of the last turn that was long enough, and how many such turns it has had in a row.
     favoured: (Token, usize),

@@ -1,8 +1,8 @@
 //! Renumbers the blanks when a journal is opened.
 //!
-//! The process that made a blank may have died before the file's name and length were durable, or its sync may have failed. So each blank
-//! is renamed and synced again. Blanks are numbered without a hole, also if a crash ends the renumbering at any moment: it takes names away
-//! from the last number down, and gives them from the first number up.
+//! The process that made a blank may have died before the file's name and length were durable, or its sync may have
+//! failed. So each blank is renamed and synced again. Blanks are numbered without a hole, also if a crash ends the
+//! renumbering at any moment: it takes names away from the last number down, and gives them from the first number up.
 
 use crate::format::{FOLDER, SegmentHeader, segment_path, spare_path};
 use crate::options::Options;

@@ -1,8 +1,8 @@
 //! The inspection of a journal on its device: finds all damage, a piece of a segment at a time.
 //!
-//! Recovery stops at the first damage; an inspection goes on behind it and reports each damaged range. A damaged frame ends where its header
-//! says, if the header can be believed, else with its batch; behind a damaged batch header the inspection searches the next whole one.
-//! [`Walker`] does this without IO; the rest feeds it.
+//! Recovery stops at the first damage; an inspection goes on behind it and reports each damaged range. A damaged frame
+//! ends where its header says, if the header can be believed, else with its batch; behind a damaged batch header the
+//! inspection searches the next whole one. [`Walker`] does this without IO; the rest feeds it.
 
 use crate::format::{
     BATCH_HEADER, BatchHeader, FRAME_HEADER, SEGMENT_HEADER, Seal, SegmentHeader, frame_header, frame_len, segment_path,
@@ -52,7 +52,8 @@ pub struct Inspected {
 #[derive(Debug)]
 enum Expected {
     Batch,
-    /// `left` frames are left of a batch that ends at `end`. `after_damage`: the frame before was damaged, so perhaps no frame starts here.
+    /// `left` frames are left of a batch that ends at `end`. `after_damage`: the frame before was damaged, so perhaps
+    /// no frame starts here.
     Frame {
         left: u32,
         end: Lsn,
@@ -187,7 +188,8 @@ impl Walker {
         let is_whole = frame_header(*crc, len, self.seal, lsn) == *header;
         match (is_whole, after_damage) {
             (true, _) => self.expected = Expected::Frame { left: left - 1, end, after_damage: false },
-            // The damaged frame's length may be right. If no frame follows at its end either, the rest of the batch cannot be told apart.
+            // The damaged frame's length may be right. If no frame follows at its end either, the rest of the batch
+            // cannot be told apart.
             (false, false) => {
                 found.push((lsn..frame_end, "its checksum does not match"));
                 self.expected = Expected::Frame { left: left - 1, end, after_damage: true };
@@ -302,7 +304,8 @@ pub(crate) fn inspect_header(number: u64, base: Lsn, seal: Seal, file: &dyn File
 impl FileSink {
     /// The segment that an inspection goes on in, and where it ends.
     fn inspected(&self, inspection: &mut Inspection, synced: Lsn) -> Option<(Arc<Segment>, Lsn)> {
-        // The caller has read `synced` before this locks the segments, so frames below `synced` lie in segments that are live.
+        // The caller has read `synced` before this locks the segments, so frames below `synced` lie in segments that
+        // are live.
         let upto = *inspection.upto.get_or_insert(synced);
         let segments = self.segments.lock();
         // A segment that was trimmed since the last step is left out.
@@ -312,8 +315,8 @@ impl FileSink {
         (segment.base < upto).then(|| (Arc::clone(segment), end))
     }
 
-    /// The next step of an inspection of the frames that were synced when it began; `None` at its end. Waits for the device. It holds only
-    /// the segment that it reads, so that the file is not reused during the read.
+    /// The next step of an inspection of the frames that were synced when it began; `None` at its end. Waits for the
+    /// device. It holds only the segment that it reads, so that the file is not reused during the read.
     pub(super) fn inspect_piece(&self, inspection: &mut Inspection, synced: Lsn) -> io::Result<Option<Inspected>> {
         let mut inspected = Inspected::default();
         let Some((segment, end)) = self.inspected(inspection, synced) else { return Ok(None) };

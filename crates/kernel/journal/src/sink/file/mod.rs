@@ -1,8 +1,9 @@
 //! The sink in segment files of one folder. An extent is a segment.
 //!
-//! *Fencing.* The lock of the data folder, which the process holds, gives the folder one owner at a time, and an opening makes a header of its
-//! term durable before it appends. If the lock failed and another process has opened the folder since, the earlier owner is not stopped at
-//! every append, but when it opens its next segment: there it searches for segments of a later term.
+//! *Fencing.* The lock of the data folder, which the process holds, gives the folder one owner at a time, and an
+//! opening makes a header of its term durable before it appends. If the lock failed and another process has opened the
+//! folder since, the earlier owner is not stopped at every append, but when it opens its next segment: there it
+//! searches for segments of a later term.
 //!
 //! Locks: `preparing` (over IO with segment files) and `active` (over writes to the page cache), then `segments`.
 
@@ -71,7 +72,8 @@ impl FileSink {
         if term.number < by { Err(Fenced { term: term.number, by }) } else { Ok(()) }
     }
 
-    /// Searches for a segment of a later term, which another process has made. Files that cannot be read are passed over.
+    /// Searches for a segment of a later term, which another process has made. Files that cannot be read are passed
+    /// over.
     fn check_folder(&self) -> Result<(), Fenced> {
         let term = self.fenced.load(Ordering::Acquire);
         match FileJournal::newest_term::<std::convert::Infallible>(self.disk.as_ref()) {

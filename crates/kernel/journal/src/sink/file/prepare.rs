@@ -55,8 +55,8 @@ impl FileJournal {
         self.sink.wants_prepare()
     }
 
-    /// Recycles or removes trimmed segments that no reader holds, and makes blanks ahead. For a background job that may wait for the disk,
-    /// again and again. After an error (no space, mostly) it may be called again.
+    /// Recycles or removes trimmed segments that no reader holds, and makes blanks ahead. For a background job that may
+    /// wait for the disk, again and again. After an error (no space, mostly) it may be called again.
     pub fn prepare(&self) -> io::Result<()> {
         let done = self.sink.prepare();
         // A batch may have been waiting for a file.
@@ -245,8 +245,8 @@ impl FileSink {
         }
     }
 
-    /// Makes a blank that is large enough for the promised batch. Blanks that are too small are removed only when it exists: on a full disk
-    /// they are the reserve.
+    /// Makes a blank that is large enough for the promised batch. Blanks that are too small are removed only when it
+    /// exists: on a full disk they are the reserve.
     fn make_promised(&self) -> io::Result<Blank> {
         let (bytes, number, in_the_way) = {
             let segments = self.segments.lock();

@@ -1,13 +1,14 @@
-//! Opening a journal: lists the folder's files, decides which frames count and where the journal ends, and makes a segment to go on in.
+//! Opening a journal: lists the folder's files, decides which frames count and where the journal ends, and makes a
+//! segment to go on in.
 //!
-//! Frames count up to the first damage, at P. It is a torn tail if nothing proves that P was durable, and corruption if something
-//! does: a successor's header (written only after everything below its base was synced), a batch header behind P whose `known_durable` is
-//! above P, or the owner's bounds. Behind a torn tail nothing counts, whole or not: the next segment starts at P, under the seal of another
-//! term, so every later walk of the old segment ends at P. The discarded bytes are reported, because damage at the very end of the journal
-//! looks like a torn write.
+//! Frames count up to the first damage, at P. It is a torn tail if nothing proves that P was durable, and corruption if
+//! something does: a successor's header (written only after everything below its base was synced), a batch header
+//! behind P whose `known_durable` is above P, or the owner's bounds. Behind a torn tail nothing counts, whole or not:
+//! the next segment starts at P, under the seal of another term, so every later walk of the old segment ends at P. The
+//! discarded bytes are reported, because damage at the very end of the journal looks like a torn write.
 //!
-//! Damage below the floor is passed over if a whole batch starts between it and the floor: all frames there are settled, and none is read
-//! again.
+//! Damage below the floor is passed over if a whole batch starts between it and the floor: all frames there are
+//! settled, and none is read again.
 //!
 //! Files are numbered without a hole, so a segment that is lost from the middle is corruption, and so is the loss of the last one that
 //! holds frames as long as a blank behind it is there.
@@ -274,7 +275,8 @@ impl Scanned {
                 replay(frame, payload).map_err(|error| OpenError::Replay { at: frame.lsn, error })
             };
             let mut walk = body.walk(limit, &mut take)?;
-            // No index needs frames below the floor. Payloads could forge batches under seals of version 1, which have no term.
+            // No index needs frames below the floor. Payloads could forge batches under seals of version 1, which have
+            // no term.
             let may_pass = header.term > 0 && !options.faults().settled_damage_refused();
             let behind = if may_pass { body.last_batch(walk.end, floor) } else { None };
             if let (Some(what), Some(batch)) = (walk.damage, behind) {
@@ -371,7 +373,8 @@ impl Scanned {
         Ok(())
     }
 
-    /// Writes the journal's tail again and syncs it: its frames may be in the page cache only, or not even dirty there if a sync had failed.
+    /// Writes the journal's tail again and syncs it: its frames may be in the page cache only, or not even dirty there
+    /// if a sync had failed.
     fn settle_tail<E>(&self, disk: &dyn Disk) -> Result<(), OpenError<E>> {
         let (Some((found, header)), Some(body)) = (self.live.last(), &self.tail) else { return Ok(()) };
         let path = segment_path(found.number);
@@ -392,8 +395,8 @@ impl Scanned {
 impl FileJournal {
     /// Opens the journal in the folder `journal`, or makes one.
     ///
-    /// Every frame from the floor on is given to `replay`, in order. An end before the one in `bounds` is corruption. The replayed frames are
-    /// durable when this returns.
+    /// Every frame from the floor on is given to `replay`, in order. An end before the one in `bounds` is corruption.
+    /// The replayed frames are durable when this returns.
     pub fn open<E>(
         disk: Arc<dyn Disk>,
         options: Options,
