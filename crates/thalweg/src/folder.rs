@@ -192,7 +192,7 @@ impl Drop for Folder {
             }
             let _ = fs::remove_dir(self.path.join(folder));
         }
-        for name in ["RUN", "FORMAT", "LINEAGE", "reserve", "subscriptions.keys", "LOCK"] {
+        for name in ["RUN", "FORMAT", "LINEAGE", "reserve", crate::engines::subscriptions::KEYS, "LOCK"] {
             let _ = fs::remove_file(self.path.join(name));
         }
         for folder in self.made.iter().rev() {

@@ -2,10 +2,10 @@
 
 use crate::backup::{Backups, SERVED};
 use crate::door::Door;
+use crate::host::scrub::{self, Scrubs};
 use crate::host::{Paths, Routes};
 use crate::live;
 use crate::metrics;
-use crate::scrub::{self, Scrubs};
 use std::sync::Arc;
 use thalweg_wire::http::{Context, Method, Reply, Request, Response, Service};
 

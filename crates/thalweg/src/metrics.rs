@@ -5,7 +5,7 @@
 use crate::auth::DeniedCounts;
 use crate::door::RefusedCounts;
 use crate::host::Unit;
-use crate::scrub;
+use crate::host::scrub;
 use std::fmt::Write;
 use thalweg_log::{DamageStats, Place};
 use thalweg_rounds as rounds;

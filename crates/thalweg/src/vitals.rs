@@ -2,9 +2,9 @@
 
 use crate::auth::Auth;
 use crate::host::Engines;
+use crate::host::scrub::Scrubs;
 use crate::http::{Health, Vitals};
 use crate::metrics::{self, Page};
-use crate::scrub::Scrubs;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 use thalweg_rounds::Rounds;

@@ -2,7 +2,7 @@
 
 use super::{Listed, Listing, Place, ROOT, Source, object_path, place};
 use crate::folder::{FORMAT, Folder};
-use crate::kernel::{MANIFEST, OBJECTS};
+use crate::host::kernel::{MANIFEST, OBJECTS};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use std::fs::{self, File};

@@ -5,8 +5,8 @@ use super::{Listed, Listing, Place, ROOT, Source, folder, place, remote, sync_fo
 use crate::check;
 use crate::client::Target;
 use crate::folder::FORMAT;
+use crate::host::kernel::MANIFEST;
 use crate::human;
-use crate::kernel::MANIFEST;
 use crate::progress::Progress;
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};

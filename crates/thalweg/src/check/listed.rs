@@ -1,6 +1,6 @@
 //! Damage as it is told to people and programs.
 
-use crate::kernel::{MANIFEST, OBJECTS};
+use crate::host::kernel::{MANIFEST, OBJECTS};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use thalweg_log::{Damage, Place};

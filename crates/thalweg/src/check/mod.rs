@@ -7,8 +7,8 @@ pub(crate) use listed::{Counts, Listed, Progress};
 
 use crate::client::Target;
 use crate::folder::Folder;
+use crate::host::kernel::{MANIFEST, OBJECTS};
 use crate::human;
-use crate::kernel::{MANIFEST, OBJECTS};
 use crate::progress;
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};

@@ -3,9 +3,9 @@
 use crate::auth::{self, Auth};
 use crate::config::{Config, Switch};
 use crate::folder::Folder;
+use crate::host::kernel;
 use crate::host::{Boot, Engine, Guard, Paths, Route, Unit};
 use crate::http::plain;
-use crate::kernel;
 use crate::metrics::{Families, Kind, Page};
 use anyhow::Context as _;
 use parking_lot::Mutex;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
 use thalweg_wire::http::{Context, Reply, Request};
 
-/// What subscriptions sign with, in the data folder.
-const KEYS: &str = "subscriptions.keys";
+/// The file in the data folder that holds the keys with which webhooks are signed.
+pub(crate) const KEYS: &str = "subscriptions.keys";
 
 pub(crate) struct ServedSubscriptions(Arc<Subscriptions>);
 

@@ -1,9 +1,8 @@
 //! Units on a full disk: users are refused, deletes make space, and appends are accepted again, whatever other units' long work does.
 
-use super::thousand::Nothing;
 use super::{Keeping, Unit, keep};
 use crate::background::now;
-use crate::reserve::Reserve;
+use crate::host::reserve::Reserve;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -22,7 +21,7 @@ const DEAD_BYTES: usize = 1 << 20;
 /// end with the test.
 struct World {
     disk: SimDisk,
-    unit: FileUnit<Nothing>,
+    unit: FileUnit<()>,
     rounds: Rounds,
     merges: Vec<Sender<()>>,
 }

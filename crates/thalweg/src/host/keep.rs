@@ -10,7 +10,7 @@
 
 use super::unit::{Unit, UnitLogs};
 use crate::background::now;
-use crate::reserve::Reserve;
+use crate::host::reserve::Reserve;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -53,11 +53,13 @@ pub(crate) fn keep(rounds: &Rounds, unit: &Unit, keeping: Keeping) -> Jobs {
         let journal = Arc::clone(&unit.journal);
         rounds.add(unit.name, Kind::Segments, move || make_segments(&journal))
     };
+    let name = unit.name;
     let settles = keeping.settles.then(|| {
         let (logs, journal) = (Arc::clone(&unit.logs), Arc::clone(&unit.journal));
         let merging = Arc::<Mutex<()>>::default();
-        let merge = Merge { logs: Arc::clone(&logs), merging: Arc::clone(&merging), watch: Arc::clone(&watch) };
-        let settle = Settle { logs, journal, reserve: keeping.reserve, merging, watch: Arc::clone(&watch) };
+        let merge =
+            Merge { unit: name, logs: Arc::clone(&logs), merging: Arc::clone(&merging), watch: Arc::clone(&watch) };
+        let settle = Settle { unit: name, logs, journal, reserve: keeping.reserve, merging, watch: Arc::clone(&watch) };
         (rounds.add(unit.name, Kind::Settle, settle.job()), rounds.add(unit.name, Kind::Merge, merge.job()))
     });
     let (settle, merge) = settles.unzip();
@@ -158,8 +160,10 @@ fn make_segments(journal: &FileJournal) -> Result<Done, Error> {
     Ok(Done::then(Next::In(HELD_SEGMENTS_AFTER)))
 }
 
-/// Rounds of settling. On a full disk their place is taken by its relief.
+/// Rounds of settling. While the disk is full, a turn makes space instead.
 struct Settle {
+    /// The unit's name, for the log.
+    unit: &'static str,
     logs: Arc<dyn UnitLogs>,
     journal: Arc<FileJournal>,
     reserve: Reserve,
@@ -183,13 +187,13 @@ impl Settle {
             return self.relieve();
         }
         if !self.reserve.hold() {
-            refuse_users(&*self.logs);
+            refuse_users(self.unit, &*self.logs);
             return Ok(Next::In(FULL_EVERY));
         }
         let now = now();
         match self.logs.settle(now, When::Due) {
             Err(error) if error.is_no_space() => {
-                refuse_users(&*self.logs);
+                refuse_users(self.unit, &*self.logs);
                 Ok(Next::Now)
             }
             Err(error) => Err(error),
@@ -230,14 +234,14 @@ impl Settle {
             return Ok(Next::In(FULL_EVERY));
         }
         self.logs.set_low_on_space(false);
-        tracing::info!("there is space again: appends are accepted");
+        tracing::info!(unit = self.unit, "there is space again: appends are accepted");
         self.watch.nudge(|jobs| jobs.merge.as_ref());
         Ok(Next::Now)
     }
 }
 
-fn refuse_users(logs: &dyn UnitLogs) {
-    tracing::warn!("the disk is full: appends are refused until there is space; deletes work");
+fn refuse_users(unit: &str, logs: &dyn UnitLogs) {
+    tracing::warn!(unit, "the disk is full: appends are refused until there is space; deletes work");
     logs.set_low_on_space(true);
 }
 
@@ -251,6 +255,8 @@ fn unless_full<T>(done: Result<T, UpkeepError>) -> Result<Option<T>, UpkeepError
 
 /// Merging and reclaiming. On a full disk they wait for its relief, which is the work of [`Settle`].
 struct Merge {
+    /// The unit's name, for the log.
+    unit: &'static str,
     logs: Arc<dyn UnitLogs>,
     merging: Arc<Mutex<()>>,
     watch: Arc<Watch>,
@@ -283,7 +289,7 @@ impl Merge {
         let did = self.logs.reclaim(now()).and_then(|reclaimed| Ok(self.logs.merge()? || reclaimed));
         Ok(match unless_full(did)? {
             None => {
-                refuse_users(&*self.logs);
+                refuse_users(self.unit, &*self.logs);
                 Next::WhenNudged
             }
             Some(true) => Next::Now,

@@ -5,7 +5,10 @@
 //! loops, and answers `/health` and `/metrics` for all engines together.
 
 mod keep;
+pub(crate) mod kernel;
+pub(crate) mod reserve;
 mod route;
+pub(crate) mod scrub;
 mod unit;
 
 pub(crate) use keep::{Keeping, keep};
@@ -50,7 +53,8 @@ pub(crate) trait Engine: Send + Sync {
     /// The requests that are its own. Asked once, before the server serves.
     fn routes(&self) -> Vec<Route>;
 
-    /// Answers a request of one of its routes, which the host has let in.
+    /// Answers a request of one of its routes, which the host has let in. `Reply::Held` waits for the streams' journal
+    /// only (see [`Boot::gate`]): an engine with a unit of its own answers `Reply::Later`.
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply;
 
     /// The refusal of a request whose body is still to come. `None` lets it go on to [`Engine::handle`].

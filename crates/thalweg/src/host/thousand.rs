@@ -1,14 +1,14 @@
 //! A thousand kernel units in one process: what they cost open, and idle.
 
 use super::{Keeping, Unit, keep};
-use crate::reserve::Reserve;
+use crate::host::reserve::Reserve;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thalweg_base::{DecodeError, Lsn, Offset};
+use thalweg_base::Offset;
 use thalweg_disk::RealDisk;
 use thalweg_journal::{Class, Journal, Options, WriterPool};
-use thalweg_log::{Append, Attachment, FileUnit, Lengths, LogsOptions, Loss, Op, ReadFrom};
+use thalweg_log::{Append, FileUnit, Lengths, LogsOptions, Loss, Op, ReadFrom};
 use thalweg_rounds::Rounds;
 
 const UNITS: usize = 1_000;
@@ -23,34 +23,7 @@ const WRITERS: usize = 4;
 /// For three files of each unit, and those that it opens now and then.
 const DESCRIPTORS: u64 = 8 * UNITS as u64;
 
-/// Nothing is attached to a log.
-pub(super) struct Nothing;
-
-impl Attachment for Nothing {
-    fn create(_: &[u8], _: Lsn) -> Result<Self, DecodeError> {
-        Ok(Self)
-    }
-
-    fn check(&self, _: &[u8]) -> Result<(), DecodeError> {
-        Ok(())
-    }
-
-    fn apply(&mut self, _: &[u8], _: Lsn) -> Result<(), DecodeError> {
-        Ok(())
-    }
-
-    fn encode(&self, _: &mut Vec<u8>) {}
-
-    fn decode(_: &[u8]) -> Result<Self, DecodeError> {
-        Ok(Self)
-    }
-
-    fn may_rest(&self, _: Lsn) -> bool {
-        true
-    }
-}
-
-fn open(folder: &Path, pool: &WriterPool, number: usize) -> FileUnit<Nothing> {
+fn open(folder: &Path, pool: &WriterPool, number: usize) -> FileUnit<()> {
     let path = folder.join(number.to_string());
     std::fs::create_dir_all(&path).unwrap();
     let disk = Arc::new(RealDisk::open(&path).unwrap());
@@ -62,7 +35,7 @@ fn open(folder: &Path, pool: &WriterPool, number: usize) -> FileUnit<Nothing> {
 }
 
 /// All of them, several at a time: most of it waits for the device.
-fn open_all(folder: &Path, pool: &WriterPool) -> Vec<FileUnit<Nothing>> {
+fn open_all(folder: &Path, pool: &WriterPool) -> Vec<FileUnit<()>> {
     std::thread::scope(|scope| {
         let opening = |first: usize| {
             let numbers = first * UNITS / AT_A_TIME..(first + 1) * UNITS / AT_A_TIME;
@@ -77,7 +50,7 @@ fn message(number: usize) -> Vec<u8> {
     format!("message of unit {number}").into_bytes()
 }
 
-fn append(unit: &FileUnit<Nothing>, number: usize) {
+fn append(unit: &FileUnit<()>, number: usize) {
     let message = message(number);
     let lengths = Lengths::one(message.len() as u32);
     let parts = [&message[..]];
@@ -87,7 +60,7 @@ fn append(unit: &FileUnit<Nothing>, number: usize) {
     unit.journal.wait(end).unwrap();
 }
 
-fn read(unit: &FileUnit<Nothing>) -> Vec<u8> {
+fn read(unit: &FileUnit<()>) -> Vec<u8> {
     let (log, upto) = {
         let mut guard = unit.logs.lock(&["log"]);
         let log = guard.find("log").unwrap();

@@ -52,7 +52,9 @@ impl<'a> Headers<'a> {
 /// What a handler says at once.
 pub enum Reply {
     Now(Response),
-    /// Sent once the server's [`Gate`] has come so far; if the gate fails first, [`Service::gate_failed`] is sent instead.
+    /// Sent once the server's [`Gate`] has come so far; if the gate fails first, [`Service::gate_failed`] is sent
+    /// instead. A server has one gate, which counts the positions of one journal: a response that waits for another
+    /// journal is `Later`.
     Held(Until, Response),
     /// Polled until it has an answer; dropped early if the client goes away.
     Later(Box<dyn Pending>),

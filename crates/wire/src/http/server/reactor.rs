@@ -63,19 +63,20 @@ pub(super) struct Reactor {
     timers: Timers,
     held: Held,
     stop_at: Tick,
-    /// A request was handled in this round, or an answer in the making was called.
+    /// Whether this round has handled a request or polled a pending answer.
     handled: bool,
     scratch: Option<Box<Input>>,
     gather: Gather,
     parts: Vec<Bytes>,
     wakes: Vec<Token>,
-    /// To be sent to, or otherwise brought into order, at the end of this round.
+    /// Connections that have something to send, or whose registration or timer must change, at the end of this round.
     dirty: Vec<Token>,
-    /// Those with much to send, in the order of their turns: one goes on for some turns before the next; they stay marked as dirty, so that each is here once.
+    /// Connections with a large answer to send, in the order of their turns: one has several turns in a row before the
+    /// next. They stay marked as dirty, so that each is listed once.
     bulk: VecDeque<Token>,
-    /// Whose turn was the last of those that were long enough, and how many it has had in a row.
+    /// The connection of the last turn that was long enough, and how many such turns it has had in a row.
     favoured: (Token, usize),
-    /// To go on with in the next round, which is not to wait.
+    /// Connections that go on in the next round; that round does not wait for events.
     again: Vec<Token>,
 }
 

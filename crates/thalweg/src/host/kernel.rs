@@ -6,17 +6,13 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use thalweg_disk::RealDisk;
 use thalweg_journal::{Opened, Options, WriterPool};
 use thalweg_log::{Attachment, FileUnit, LogsOptions, Loss};
 pub(crate) use thalweg_log::{MANIFEST, OBJECTS};
 
-/// What was acknowledged as buffered reaches the disk after this time or these bytes at the latest.
-const BUFFERED_SYNC_AFTER: Duration = Duration::from_millis(200);
-const BUFFERED_SYNC_BYTES: u64 = 16 << 20;
-/// What is read again of a derived unit is kept by who makes it. So little of its journal's end is, and large answers are read in pieces as
-/// they are sent.
+/// The engine of a derived unit keeps in memory what its clients read again. So the unit keeps little of its journal's
+/// end, and its chunks are small: large answers are read in pieces as they are sent.
 const DERIVED_WINDOW_BYTES: usize = 8 << 20;
 const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
 /// How many journals are written at the same moment; more take turns.
@@ -115,8 +111,6 @@ fn journal_options(config: &Config) -> anyhow::Result<Options> {
         max_payload: config.journal_segment_bytes.0 as usize,
         bound_bytes: config.journal_bound_bytes.0,
         window_bytes: config.window_bytes.0 as usize,
-        sync_bytes: BUFFERED_SYNC_BYTES,
-        sync_after: BUFFERED_SYNC_AFTER,
         salt: crate::folder::random()?,
         ..Options::default()
     })
