@@ -1,7 +1,7 @@
 //! The border between the event loop and the services that answer requests.
 //!
-//! A reactor calls [`Service::handle`] for every request found in one round of its event loop, then [`Service::round_done`] once.
-//! Nothing called from here may block: not on a device, and not on a lock whose holder waits for one.
+//! A reactor calls [`Service::handle`] for every request of one round of its event loop, then [`Service::round_done`]
+//! once. Nothing called from here may block: neither on a device, nor on a lock whose holder waits for one.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Request<'a> {
     pub method: Method<'a>,
     /// As sent, percent-encoding included, without the query.
     pub path: &'a str,
-    /// What follows the first `?`.
+    /// The part of the target behind the first `?`.
     pub query: Option<&'a str>,
     pub headers: Headers<'a>,
     pub body: &'a [u8],
@@ -49,7 +49,7 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// What a handler says at once.
+/// A handler's immediate result.
 pub enum Reply {
     Now(Response),
     /// Sent once the server's [`Gate`] has come so far; if the gate fails first, [`Service::gate_failed`] is sent instead.
@@ -65,11 +65,11 @@ pub struct Response {
     /// Complete header lines, each ended by CR LF.
     pub head: Vec<u8>,
     pub body: Body,
-    /// The connection closes after it, and the client is told so. A stream that goes on until something cuts it off should: then
-    /// clients take the cut for an end, and come back.
+    /// The connection closes after this answer, and the answer says so. An endless stream should set it: then clients
+    /// take a lost connection for the stream's end, and reconnect.
     pub close: bool,
-    /// The body is a page of the service's own, which says in its head what browsers may do with it. Everything else is data, often
-    /// written by strangers: the event loop adds a policy under which browsers run none of it.
+    /// The body is a page of the service's own, whose head says what browsers may do with it. Other bodies are data,
+    /// often by unknown authors: the event loop adds a policy under which browsers run none of it.
     pub page: bool,
 }
 
@@ -85,7 +85,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Its length in bytes, if it is known before it is sent.
+    /// The length in bytes, if it is known before sending.
     pub(crate) fn len(&self) -> Option<u64> {
         match self {
             Body::Empty => Some(0),
@@ -125,10 +125,10 @@ impl Response {
     }
 }
 
-/// An answer that is not there yet: a long-poll, or a read that needs a device.
+/// An answer that is not ready: a long-poll, or a read that needs a device.
 pub trait Pending: Send {
-    /// Called once right after it was returned, then after every wake, when its deadline has passed, and when the server stops.
-    /// Wakes may be spurious.
+    /// Called once right after the handler returns it, then after every wake, at its deadline, and when the server
+    /// stops. Wakes may be spurious.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll;
 }
 
@@ -145,7 +145,7 @@ pub trait BodySource: Send {
 }
 
 pub enum Pull {
-    /// There is more right away; call again when there is room.
+    /// More output is ready; call again when there is room.
     More,
     /// Call again after a wake or at the deadline.
     Wait,
@@ -175,7 +175,7 @@ impl Sink<'_> {
         self.parts.push(bytes);
     }
 
-    /// How many bytes were put in during this call.
+    /// Bytes that this call has put in.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -187,7 +187,7 @@ impl Sink<'_> {
     }
 }
 
-/// What a handler may know of its reactor and connection.
+/// Facts about its reactor and connection that a handler may use.
 pub struct Context<'a> {
     /// One reading per round of the event loop, in milliseconds since the Unix epoch.
     pub now_ms: u64,
@@ -223,7 +223,7 @@ impl Context<'_> {
         self.deadline = Some(self.deadline.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// The server is stopping: answer with what there is.
+    /// The server is stopping: answer with the content available now.
     #[must_use]
     pub fn stopping(&self) -> bool {
         self.stopping
@@ -234,7 +234,7 @@ impl Context<'_> {
 #[derive(Clone)]
 pub struct Waker(pub(crate) Arc<dyn Wake>);
 
-/// What a [`Waker`] does. The event loop queues the very allocation that the waker points at.
+/// The action of a [`Waker`]. The event loop queues the very allocation that the waker points at.
 pub(crate) trait Wake: Send + Sync {
     fn wake(self: Arc<Self>);
 }
@@ -263,9 +263,9 @@ impl Waker {
 pub trait Service: Send + Sync + 'static {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply;
 
-    /// Called once for a request of which more than the head is still to come; its body is empty here. An answer refuses it without
-    /// receiving that, and the connection closes after it. `None` lets it go on to [`Service::handle`]. `now_ms` is milliseconds since
-    /// the Unix epoch.
+    /// Called once for a request of which only the head has arrived; its body is empty here. An answer refuses the
+    /// request without receiving the rest, and the connection closes after it. `None` passes the request on to
+    /// [`Service::handle`]. `now_ms` is milliseconds since the Unix epoch.
     fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
         let _ = (head, now_ms);
         None
@@ -278,8 +278,8 @@ pub trait Service: Send + Sync + 'static {
     /// Stands in for held replies when the gate has failed.
     fn gate_failed(&self) -> Response;
 
-    /// The answer to a request that the framing layer refused (400, 408, 413, 414, 417, 431, 501, 503, 505); it adds headers that
-    /// every answer must carry. The connection closes after it.
+    /// The answer to a request that the framing layer refused (400, 408, 413, 414, 417, 431, 501, 503, 505), with the
+    /// headers that every answer must carry. The connection closes after it.
     fn refused(&self, status: u16, reason: &str) -> Response {
         Response::new(status).header("content-type", "text/plain; charset=utf-8").body(reason.to_owned())
     }

@@ -1,4 +1,4 @@
-//! Proving who we are, and that the server knows us.
+//! Authentication: the client proves its identity, and verifies the server.
 
 use super::config::{ChannelBinding as Binding, Config};
 use super::conn::{Conn, Step};

@@ -58,7 +58,7 @@ impl Receiver {
         }
     }
 
-    /// Tag and whole length of the next message, if they are here.
+    /// Tag and whole length of the next message, once they have arrived.
     #[inline]
     fn head(&self) -> Result<Option<(u8, usize)>, Error> {
         let [tag, a, b, c, d, ..] = self.buf[self.start..self.end] else { return Ok(None) };
@@ -72,7 +72,8 @@ impl Receiver {
         Ok(Some((tag, len + 1)))
     }
 
-    /// Room for at least one byte; the buffer doubles when it is full, so that it grows with what came and not with what was announced.
+    /// Makes room for at least one byte. A full buffer doubles, so that it grows with received bytes and not with
+    /// announced ones.
     fn make_room(&mut self, need: usize) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -95,7 +96,7 @@ impl Receiver {
         &self.buf[frame.body.clone()]
     }
 
-    /// The message as the codec library has it: a copy, for those that are few.
+    /// The message in the codec library's form: a copy, for rare messages.
     pub(super) fn message(&self, frame: &Frame) -> Result<Message, Error> {
         let body = self.body(frame);
         let mut bytes = BytesMut::with_capacity(HEAD + body.len());
@@ -114,7 +115,7 @@ impl Receiver {
         }
     }
 
-    /// What the server said last, if it said why it ended the session.
+    /// The server's last error before the session ended, if any.
     pub(super) fn last_words(&mut self, wait: Wait) -> Option<Box<DbError>> {
         while let Ok(Some(frame)) = self.frame(wait) {
             if frame.tag == b'E' {

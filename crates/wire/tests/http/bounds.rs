@@ -109,7 +109,7 @@ fn a_reader_that_stops_reading_stops_the_source() {
             break;
         }
     }
-    // What the kernel's buffers take is beyond our control, but it is far from all of it.
+    // The kernel's buffers are beyond our control, but take far less than the body.
     assert!(last < 30_000_000, "{last}");
     assert_eq!(client.answer().body.len(), 100_000_000);
     assert_eq!(stand.paths.alive(), 0);

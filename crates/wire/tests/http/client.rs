@@ -1,4 +1,4 @@
-//! A client that says exactly what it is told to.
+//! A client that sends raw bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! Which header fields say how long a request is, and what they may say (RFC 9112 §6).
+//! Header fields that determine a request's length, and their valid values (RFC 9112 §6).
 
 use super::refusal::Refusal;
 
@@ -9,7 +9,7 @@ pub(super) enum BodyLength {
     Chunked,
 }
 
-/// What the header fields say about the message itself.
+/// Framing of a message, from its header fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     pub(super) body: BodyLength,
@@ -82,7 +82,7 @@ fn content_length(value: &[u8]) -> Result<u64, Refusal> {
     })
 }
 
-/// Only what could make two readers see two hosts, or a host where there is none, is looked for.
+/// Rejects only values from which two readers could take different hosts, or a host although there is none.
 fn check_host(value: &[u8]) -> Result<(), Refusal> {
     const PLAIN: [bool; 256] = {
         let (mut plain, mut b) = ([false; 256], 0_u8);

@@ -13,7 +13,7 @@ pub(super) struct Seen {
     pub(super) keep_alive: bool,
 }
 
-/// What a byte stream says: its requests, the refusal that ended it if any, and how many bytes wait for more.
+/// The parse of a byte stream: its requests, the refusal that ended it, if any, and how many bytes are incomplete.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) requests: Vec<Seen>,

@@ -1,4 +1,4 @@
-//! The connections whose next reply waits for the gate, by kind and position.
+//! Connections whose next reply waits for the gate, by kind and position.
 
 use super::mailbox::Token;
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ impl Held {
         self.next().flatten().any(|until| reached.covers(until))
     }
 
-    /// What is waited for with the lowest position of each kind.
+    /// The lowest awaited position of each kind.
     fn next(&self) -> impl Iterator<Item = Option<Until>> {
         let written = self.written.next().map(|position| Until::Written(Lsn(position)));
         let durable = self.durable.next().map(|position| Until::Durable(Lsn(position)));

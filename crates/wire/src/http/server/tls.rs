@@ -1,7 +1,7 @@
 //! The TLS side of one connection: between the socket and the plain bytes that the rest works with.
 //!
-//! Never waits. Holds at most 64 KiB for the socket, and of what came in at most one record that is not whole and one that is not taken.
-//! Nothing is promised to have been sent before the socket took it: see [`Tls::waits`].
+//! Never waits. Holds at most 64 KiB for the socket, and of the input at most one incomplete and one unread record.
+//! Bytes count as sent only once the socket took them: see [`Tls::waits`].
 
 use super::identity::TlsIdentity;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
@@ -61,7 +61,7 @@ impl Tls {
         self.session.wants_write()
     }
 
-    /// There is something to receive that the socket will not announce any more.
+    /// Input is available that the socket will not announce.
     pub(super) fn has_unread(&self) -> bool {
         self.unread > 0 || self.end == End::Said
     }
@@ -70,7 +70,7 @@ impl Tls {
         std::mem::take(&mut self.moved)
     }
 
-    /// Puts plain bytes into the spare room of `buf`. `None`: nothing is there; `Some(0)`: nothing will come any more.
+    /// Puts plain bytes into the spare room of `buf`. `None`: no bytes are available; `Some(0)`: the input has ended.
     pub(super) fn receive(&mut self, socket: &OwnedFd, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         if self.fresh && self.is_plain_http(socket) {
             return Err(io::Error::other(PlainHttp));
@@ -140,7 +140,7 @@ impl Tls {
         }
     }
 
-    /// Encrypts and sends; gives how many plain bytes were taken. If that is all of them, some may still wait here.
+    /// Encrypts and sends; returns how many plain bytes were taken. If all were, some of them may still wait here.
     pub(super) fn send<'a>(&mut self, socket: &OwnedFd, slices: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
         let mut taken = 0;
         let (mut batch, mut len): (Vec<&[u8]>, usize) = (Vec::new(), 0);
@@ -158,7 +158,7 @@ impl Tls {
         Ok(taken)
     }
 
-    /// Whether everything is with the socket, so that there may be more.
+    /// Returns whether the socket took everything, so that more can be sent.
     fn send_batch(
         &mut self,
         socket: &OwnedFd,
@@ -166,7 +166,7 @@ impl Tls {
         len: &mut usize,
         taken: &mut usize,
     ) -> io::Result<bool> {
-        // What stands before it must be gone, so that all of it fits.
+        // Earlier bytes must be flushed first, so that all of the batch fits.
         if !self.flush(socket)? {
             return Ok(false);
         }
@@ -182,7 +182,7 @@ impl Tls {
         Ok(self.flush(socket)? && whole)
     }
 
-    /// Sends what is encrypted; whether the socket took it all.
+    /// Sends encrypted bytes; returns whether the socket took all.
     pub(super) fn flush(&mut self, socket: &OwnedFd) -> io::Result<bool> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut Pipe(socket)) {

@@ -3,7 +3,7 @@
 use super::stats::Counter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The first bucket ends here, in microseconds. Two per doubling follow, and one for whatever takes longer.
+/// End of the first bucket, in microseconds. Two buckets per doubling follow, and one for longer waits.
 const FIRST_MICROS: u64 = 1 << FIRST_LOG;
 const FIRST_LOG: usize = 5;
 const DOUBLINGS: usize = 19;

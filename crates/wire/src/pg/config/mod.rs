@@ -35,9 +35,9 @@ pub struct Config {
     pub connect_timeout: Option<Duration>,
     /// Between two things that come from the server while an answer is awaited; `None`: for ever.
     pub read_timeout: Option<Duration>,
-    /// Until the system takes more of what we send.
+    /// How long a send may wait for the system to accept bytes.
     pub write_timeout: Duration,
-    /// Silence before TCP asks whether the other side is there; `None`: it does not ask.
+    /// Silence after which TCP probes the other side; `None`: no probes.
     pub keepalive: Option<Duration>,
     /// The largest message that is read (bytes).
     pub message_bytes_max: usize,
@@ -64,22 +64,22 @@ impl fmt::Debug for Password {
     }
 }
 
-/// How much TLS there must be. `allow` is read as `prefer`.
+/// Required TLS. `allow` is read as `prefer`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SslMode {
     Disable,
-    /// If the server has it; its certificate is not looked at.
+    /// TLS if the server has it; its certificate is not verified.
     #[default]
     Prefer,
-    /// Always; the certificate is looked at only if `sslrootcert` is given (then as `verify-ca`, as libpq does).
+    /// TLS always; the certificate is verified only if `sslrootcert` is given (then as `verify-ca`, as libpq does).
     Require,
-    /// The certificate must be signed by one that we trust.
+    /// A trusted certificate must have signed the server's.
     VerifyCa,
     /// And be for the host that we asked for.
     VerifyFull,
 }
 
-/// Whom to trust; without any, the system's certificates.
+/// Trusted certificates; by default the system's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootCert {
     System,
@@ -101,14 +101,15 @@ pub enum ChannelBinding {
 pub enum TargetSession {
     #[default]
     Any,
-    /// One that takes writes (`read-write` and `primary`); servers before 14 do not say, and are taken.
+    /// A server that accepts writes (`read-write` and `primary`); servers before 14 do not report this, and are
+    /// accepted.
     ReadWrite,
 }
 
 /// Why certificates cannot be trusted for an address.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    #[error("the address says sslmode=disable, by which no certificate is looked at: leave that out")]
+    #[error("the address says sslmode=disable, by which no certificate is verified: leave that out")]
     Disabled,
     #[error("the address names certificates to trust too, with sslrootcert: leave that out")]
     Twice,
@@ -167,8 +168,8 @@ impl Config {
         }
     }
 
-    /// The same server, whose certificate must be signed by one of this file (PEM) and be for its host; `verify-ca` in the address waives the
-    /// latter. The file is read, so that one that is of no use is refused before anything connects.
+    /// The same server, whose certificate must be for its host and signed by one of this file (PEM); `verify-ca` in the
+    /// address waives the former. The file is read here, so that an unusable one is refused before anything connects.
     pub fn trusting(mut self, file: &Path) -> Result<Self, TrustError> {
         if self.ssl_mode == SslMode::Disable {
             return Err(TrustError::Disabled);

@@ -1,6 +1,7 @@
-//! What can be wrong with a message.
+//! Errors of decoding.
 
-/// Why a message is none. The server or what stands between does not speak pgoutput as we know it; the stream is of no more use.
+/// Why a message is malformed. The server or a proxy does not speak pgoutput as we know it; the stream is unusable
+/// after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {

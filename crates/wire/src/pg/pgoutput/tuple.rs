@@ -65,7 +65,7 @@ impl<'a> Tuple<'a> {
         self.bytes
     }
 
-    /// Reads what [`Tuple::bytes`] gave, with the number of columns.
+    /// Reads the bytes of [`Tuple::bytes`], with the number of columns.
     pub fn from_bytes(columns: u16, bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let tuple = Self::read_columns(columns, &mut reader)?;
@@ -123,7 +123,7 @@ impl<'a> Iterator for Values<'a> {
 
 impl ExactSizeIterator for Values<'_> {}
 
-/// Writes the bytes of a [`Tuple`], for who makes messages instead of reading them.
+/// Writes the bytes of a [`Tuple`], for makers of messages.
 #[derive(Clone, Debug, Default)]
 pub struct TupleWriter {
     columns: u16,

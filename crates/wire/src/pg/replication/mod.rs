@@ -1,4 +1,4 @@
-//! Logical replication: slots, and the stream of changes that one of them keeps.
+//! Logical replication: slots, and the stream of a slot's changes.
 
 mod ack;
 mod slot;
@@ -28,7 +28,7 @@ pub struct Conn {
     session: Session,
 }
 
-/// What `IDENTIFY_SYSTEM` says.
+/// Result of `IDENTIFY_SYSTEM`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct System {
     /// The cluster's number: another one is another cluster, where no position of this one means anything.
@@ -43,7 +43,7 @@ pub struct System {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     pub timeline: u32,
-    /// What stands before this position is part of the next timeline too.
+    /// The log before this position belongs to the next timeline too.
     pub end: Lsn,
 }
 
@@ -69,7 +69,7 @@ impl Branch {
     }
 }
 
-/// What to ask of pgoutput (Postgres documentation, section "Logical Streaming Replication Parameters").
+/// Options of pgoutput (Postgres documentation, section "Logical Streaming Replication Parameters").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartOptions {
     /// 1, or 2 for [`StartOptions::streaming`] (from Postgres 14 on).
@@ -77,7 +77,7 @@ pub struct StartOptions {
     pub publications: Vec<String>,
     /// Large transactions come while they run, in blocks of their own.
     pub streaming: bool,
-    /// What `pg_logical_emit_message` wrote comes too (from Postgres 14 on).
+    /// Messages of `pg_logical_emit_message` come too (from Postgres 14 on).
     pub messages: bool,
     /// Values come in their types' binary form.
     pub binary: bool,
@@ -99,7 +99,7 @@ impl Conn {
         self.session.simple(sql)
     }
 
-    /// What a session knows of itself: version, settings, process.
+    /// The session's version, settings and process.
     pub fn session(&self) -> &Session {
         &self.session
     }
@@ -136,7 +136,8 @@ impl Conn {
         }
     }
 
-    /// Starts to stream what `slot` has after `from`, or after what was confirmed if that is later; [`Lsn::ZERO`] is always earlier. Needs the slot for itself.
+    /// Starts to stream the changes of `slot` after `from`, or after the confirmed position if that is later;
+    /// [`Lsn::ZERO`] is always earlier. Fails while another session uses the slot.
     pub fn start(mut self, slot: &str, from: Lsn, options: &StartOptions) -> Result<Stream, Error> {
         let sql = start_sql(slot, from, options)?;
         self.session.check()?;
