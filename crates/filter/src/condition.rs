@@ -1,8 +1,9 @@
-//! Where clauses with subqueries: which other tables' values they ask for, and what is left to decide for each row.
+//! Where clauses with subqueries: the other tables' values that they need, and the conditions left for each row.
 //!
-//! Such a clause becomes an OR of *alternatives*, each an AND of *positions*. A position is either a condition on the row alone or a
-//! [`Membership`]: whether values of the row are (or are not) among those that a [`Query`] selects from another table. Negations are pushed to the
-//! positions, so that a row satisfies the clause if and only if all positions of an alternative are true: false and unknown are alike.
+//! Such a clause becomes an OR of *alternatives*, each an AND of *positions*. A position is either a condition on the
+//! row alone or a [`Membership`]: whether values of the row are (or are not) among the values that a [`Query`] selects
+//! from another table. Negations are pushed down to the positions, so that a row satisfies the clause if and only if
+//! all positions of an alternative are true: false and unknown are alike.
 
 use crate::analyse;
 use crate::budget::Budget;
@@ -148,7 +149,7 @@ impl Condition {
         self.alternatives.iter().any(|all| all.iter().all(|at| truths[usize::from(*at)]))
     }
 
-    /// The columns that it looks at, ascending.
+    /// The columns that it uses, ascending.
     pub fn columns(&self) -> Vec<usize> {
         let mut columns = Vec::new();
         for position in &self.positions {
@@ -175,8 +176,8 @@ impl Condition {
         })
     }
 
-    /// Rows for which the membership at `position` is true if, of all memberships, just it holds for the keys: a superset of those that satisfy
-    /// the clause because of them.
+    /// Rows for which, of all memberships, only the one at `position` holds, and only for the keys: a superset of the
+    /// rows that satisfy the clause because of these keys.
     pub fn sql_moving(&self, position: usize, keys: &[Key]) -> String {
         let Some(Position::In(moving)) = self.positions.get(position) else { return "FALSE".to_owned() };
         let mut rest: Vec<String> = Vec::new();
@@ -217,9 +218,9 @@ impl Position {
 }
 
 impl Membership {
-    /// What a row asks for; as if null where it cannot be read.
+    /// The row's key; null where a value cannot be parsed.
     pub fn key(&self, row: &[Option<&[u8]>]) -> Key {
-        // Columns, and casts between numbers or texts: what that costs the size of the row bounds.
+        // Columns, and casts between numbers or texts: the row's size bounds their cost.
         let row = Row::new(&self.query.joint, &row[..row.len().min(self.query.outer)]).without_limit();
         Key::new(self.keys.iter().map(|(expr, _)| expr.eval(&row).map_or(Value::Null, Value::owned)))
     }
@@ -229,7 +230,7 @@ impl Membership {
         Key::new(self.keys.iter().map(|_| Value::Null))
     }
 
-    /// What is compared, on both sides.
+    /// The compared expressions, of both sides.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
         self.keys.iter().map(|(expr, _)| expr).chain(&self.query.values)
     }
@@ -246,8 +247,8 @@ impl Membership {
         }
     }
 
-    /// What rows of the outer table are asked, for all values of one [source](Query::source): where the text is the same, so is each row's
-    /// [key](Self::key).
+    /// Identifies the comparison with the values of one [source](Query::source): for equal texts each row has equal
+    /// [keys](Self::key).
     pub fn question(&self) -> String {
         format!("{} IN ({})", self.side(print::canonical), self.query.source())
     }
@@ -266,7 +267,7 @@ impl Membership {
         format!("({not}({}{}ANY ({})))", self.side(print::sql), print::operator("="), self.query.sql)
     }
 
-    /// Rows whose key is one of these; nulls are keys here.
+    /// Rows whose key is one of these; nulls count as keys here.
     fn sql_among(&self, keys: &[Key]) -> String {
         let literal = |(value, (_, ty)): (&Value<'static>, &(Expr, Type))| {
             print::sql(&Expr::Const(value.clone(), *ty), &self.query.joint)
@@ -313,7 +314,7 @@ impl Query {
         &self.canonical[..self.source]
     }
 
-    /// What a row of its table adds to the values, if it satisfies the filter.
+    /// The value that a row of its table contributes, if it satisfies the filter.
     pub fn value(&self, row: &[Option<&[u8]>]) -> Key {
         let mut padded = vec![None; self.outer];
         padded.extend_from_slice(row);
@@ -330,7 +331,7 @@ impl Query {
         columns
     }
 
-    /// The columns of its table that it looks at, ascending.
+    /// The columns of its table that it uses, ascending.
     pub fn columns(&self) -> Vec<usize> {
         let mut columns = match &self.filter {
             Filter::All => Vec::new(),
@@ -390,7 +391,7 @@ impl Builder<'_> {
         }
         let condition =
             Condition { positions: self.positions, alternatives: alternatives.into_iter().map(Into::into).collect() };
-        // A position is written once for each alternative that it is in, and what it is in once more for each of those.
+        // A position is written once for each alternative that has it, and its values once more in each of those.
         if self.budget.make(condition.sql_bytes()).is_err() {
             return refuse_oversized(tree.at, "where clause is too large: its subqueries have too many alternatives");
         }
@@ -417,7 +418,7 @@ impl Builder<'_> {
             Kind::Not(operand) => self.formula(operand, !negated),
             Kind::And(list) | Kind::Or(list) => {
                 let is_and = matches!(node.kind, Kind::And(_));
-                // What needs no subquery is one position.
+                // All conditions without subqueries form one position.
                 let plain: Vec<&Node> = list.iter().filter(|node| !node.has_query()).collect();
                 let mut parts = Vec::new();
                 let mut done = false;

@@ -1,4 +1,4 @@
-//! A where clause whose every operator, type and cast is decided. Equal expressions select the same rows.
+//! An analysed where clause: every operator, type and cast is resolved. Equal expressions select the same rows.
 
 use crate::function::Function;
 use crate::schema::Schema;
@@ -46,7 +46,7 @@ pub(crate) enum Expr {
     },
     /// Null if an argument is.
     Call(Function, Box<[Expr]>),
-    /// What looks at nulls itself; the type is that of the arguments.
+    /// Functions that handle nulls themselves; the type is that of the arguments.
     Choose(Choice, Type, Box<[Expr]>),
     /// `ARRAY[…]`
     Array(Base, Box<[Expr]>),
@@ -70,7 +70,7 @@ pub(crate) struct Like {
     pub(crate) ascii: bool,
 }
 
-/// What stands before `ANY` and `ALL`.
+/// The operator before `ANY` and `ALL`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Operator {
     Compare(Comparison),
@@ -149,7 +149,7 @@ impl Comparison {
         }
     }
 
-    /// Whether it tells less from greater, so that a collation matters.
+    /// Whether the comparison is by order, so that a collation matters.
     pub(crate) fn orders(self) -> bool {
         !matches!(self, Self::Equal | Self::NotEqual)
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Column {
     pub name: String,
-    /// `pg_attribute.atttypid`, or what a domain stands for.
+    /// `pg_attribute.atttypid`, or the base type of a domain.
     pub type_oid: u32,
     /// `pg_type.typelem` if the type is an array, 0 if it is none.
     pub element_oid: u32,
@@ -54,7 +54,7 @@ impl Schema {
         &self.0.columns
     }
 
-    /// Whether rows of one are rows of the other.
+    /// Whether both schemas have the same columns.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0.columns == other.0.columns
     }

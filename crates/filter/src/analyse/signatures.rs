@@ -1,10 +1,10 @@
-//! The operators and functions that there are, by name: a part of `pg_operator` and `pg_proc`.
+//! Known operators and functions, by name: a part of `pg_operator` and `pg_proc`.
 
 use crate::expr::{Comparison, Like};
 use crate::function::Function;
 use crate::types::{Base, Type};
 
-/// What an operator or function is made into.
+/// The expression that an operator or function becomes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Meaning {
     /// Of values of this type.
@@ -16,9 +16,10 @@ pub(super) enum Meaning {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Signature {
     count: usize,
-    /// What it is found by.
+    /// Argument types for resolution.
     args: [Type; 3],
-    /// What arguments are made into, where that is another type: a day becomes a midnight before it is compared with one.
+    /// Types that arguments are converted to, if other ones: a day becomes a midnight before its comparison with a
+    /// timestamp.
     uses: [Type; 3],
     pub(super) result: Type,
     pub(super) meaning: Meaning,
@@ -213,7 +214,7 @@ pub(super) fn prefix(symbol: &str) -> Vec<Signature> {
     }
 }
 
-/// Functions whose arguments are no arrays; those with syntax or rules of their own are elsewhere.
+/// Functions without array arguments; those with syntax or rules of their own are elsewhere.
 pub(super) fn functions(name: &str, count: usize) -> Vec<Signature> {
     use Base::{Bool, Bpchar, Bytea, Int4, Interval, Jsonb, Name, Text};
     let one = |args: &[Base], result: Base, function: Function| {

@@ -143,7 +143,7 @@ struct Probe<'a> {
     filed: &'a Filed,
     id: u32,
     scalar: &'a Scalar,
-    /// How many there are under any key.
+    /// Number of slots under any key.
     slots: usize,
     hasher: &'a DefaultHashBuilder,
 }

@@ -11,10 +11,10 @@ use crate::types::value::{Value, compare};
 use hashbrown::DefaultHashBuilder;
 use std::ops::Bound;
 
-/// Most keys of one predicate; one that needs more is evaluated for each row.
+/// Most keys of one predicate; a predicate that needs more is evaluated for each row.
 pub(super) const KEYS_MAX: usize = 200_000;
 
-/// What a condition costs that nearly every row satisfies.
+/// Cost of a condition that nearly every row satisfies.
 const UNSELECTIVE: u64 = 1 << 40;
 
 pub(super) struct Plan<'a> {
@@ -24,7 +24,7 @@ pub(super) struct Plan<'a> {
     pub(super) cost: u64,
 }
 
-/// `None` if there are no keys that every row that satisfies it must have one of.
+/// `None` if no set of keys covers every row that satisfies the predicate.
 pub(super) fn plan<'a>(expr: &'a Expr, filed: &Filed, hasher: &DefaultHashBuilder) -> Option<Plan<'a>> {
     Planner { filed, hasher }.plan(expr)
 }

@@ -250,7 +250,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// A backslash and what it stands for, in `E'…'`.
+    /// A backslash escape in `E'…'`.
     fn escape(&mut self, out: &mut Vec<u8>) -> Parsed<()> {
         let at = self.at;
         let Some(what) = self.rest()[1..].chars().next() else { return refuse(at, "unterminated quoted string") };

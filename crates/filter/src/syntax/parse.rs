@@ -23,7 +23,7 @@ pub(super) mod precedence {
 }
 use precedence::{ADD, AND, AT, CAST, COMPARISON, IS, LIKE, MULTIPLY, NOT, OR, OTHER, POWER, SIGN};
 
-/// Words that begin what may follow a where clause in a statement.
+/// Words that begin the clauses which may follow a where clause in a statement.
 const CLAUSES: [&str; 14] = [
     "group",
     "having",
@@ -41,7 +41,7 @@ const CLAUSES: [&str; 14] = [
     "from",
 ];
 
-/// What binds as LIKE does, also after a NOT.
+/// Operators with the precedence of LIKE, also after a NOT.
 const LIKE_WORDS: [&str; 5] = ["in", "like", "ilike", "between", "similar"];
 
 pub(super) struct Parser<'a> {
@@ -253,7 +253,7 @@ impl Parser<'_> {
         Ok(Some((binds, false)))
     }
 
-    /// The next operator and what it takes.
+    /// The next operator with its right operand.
     fn infix(&mut self, left: Node, binds: u8, negated: bool) -> Parsed<Node> {
         let at = self.at();
         if negated {
@@ -282,7 +282,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What follows the first operand of a row of ANDs or ORs: one node, however many there are.
+    /// The rest of a row of ANDs or ORs: one node for any number of operands.
     fn chain(&mut self, left: Node, word: &str, binds: u8) -> Parsed<Node> {
         let at = left.at;
         let mut list = vec![left, self.expression(binds + 1)?];

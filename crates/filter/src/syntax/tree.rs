@@ -17,7 +17,7 @@ pub(crate) enum Kind {
         name: String,
     },
     Number(String),
-    /// A quoted literal, or a parameter's value: its type is what stands around it.
+    /// A quoted literal, or a parameter's value: its context determines the type.
     String(String),
     Bool(bool),
     Null,
@@ -150,7 +150,7 @@ pub(crate) enum Test {
     Unknown,
 }
 
-/// `varchar(10)[]`: the canonical name, what stands in parentheses, and whether it is an array.
+/// `varchar(10)[]`: the canonical name, the modifiers in parentheses, and whether it is an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TypeName {
     pub(crate) name: String,

@@ -33,7 +33,7 @@ const RESULT_BITS_MAX: u64 = 1 << 16;
 const CONSTANT_BITS_MAX: u64 = 3400;
 const CONSTANT_SCALE_MAX: u32 = 1000;
 
-/// Why there is no result.
+/// Why an operation has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     NotANumber,
@@ -141,7 +141,7 @@ impl Decimal {
             unscaled = -unscaled;
         }
         if scale > i64::from(SCALE_MAX) {
-            // What is left of such a number is rounded away.
+            // Digits beyond the scale are rounded.
             let excess = u32::try_from(scale - i64::from(SCALE_MAX)).unwrap_or(u32::MAX);
             let kept =
                 if i64::from(excess) > significant { BigInt::ZERO } else { divide_rounded(&unscaled, &ten_to(excess)) };
@@ -166,12 +166,12 @@ impl Decimal {
         size_of::<Self>() + self.limbs() as usize * 8
     }
 
-    /// What it costs to write it, to read it back, or to hash it.
+    /// Cost of writing, parsing, or hashing the number.
     pub(crate) fn cost_of_text(&self) -> u64 {
         product(self.limbs(), self.limbs())
     }
 
-    /// What it costs to compare it with another one.
+    /// Cost of a comparison with another number.
     pub(crate) fn cost_of_comparing(&self, other: &Self) -> u64 {
         match (self, other) {
             (Self::Finite { scale: x, .. }, Self::Finite { scale: y, .. }) if x < y => raising(self.limbs(), y - x),
@@ -251,7 +251,7 @@ impl Decimal {
         }
     }
 
-    /// What it costs to bring both to one scale.
+    /// Spends the cost of bringing both numbers to one scale.
     fn align(&self, other: &Self, budget: &Budget) -> Result<(), Fault> {
         Ok(budget.spend(self.cost_of_comparing(other) + 8 * (self.limbs() + other.limbs()))?)
     }
@@ -275,7 +275,7 @@ impl Decimal {
 
     pub(crate) fn multiply(&self, other: &Self, budget: &Budget) -> Result<Self, Fault> {
         let limbs = self.limbs() + other.limbs();
-        // What is beyond the largest scale is rounded away.
+        // Digits beyond the largest scale are rounded.
         budget.spend(2 * product(self.limbs(), other.limbs()) + product(limbs, 1))?;
         match (self, other) {
             (Self::Finite { unscaled: a, scale: x }, Self::Finite { unscaled: b, scale: y }) => {
@@ -360,7 +360,7 @@ impl Decimal {
         }
     }
 
-    /// Whether there are at most so many digits before the point.
+    /// Whether the number has at most this many digits before the point.
     pub(crate) fn fits(&self, whole: u32) -> bool {
         match self {
             Self::Finite { unscaled, scale } => *unscaled.magnitude() < *ten_to(whole + scale).magnitude(),
