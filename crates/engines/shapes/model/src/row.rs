@@ -1,6 +1,6 @@
 //! Rows, by the places of their columns.
 
-/// A row whose values are asked for by the places of its columns.
+/// A row with access to its values by column.
 pub trait Row {
     /// `None`: NULL, or there is no such column.
     fn cell(&self, at: usize) -> Option<&[u8]>;

@@ -78,9 +78,9 @@ pub struct Column {
 /// Where the value of a generated column is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Generated {
-    /// When a row is written: from Postgres 18 on its changes can be had.
+    /// Generated when a row is written: from Postgres 18 on its changes are published.
     Stored,
-    /// When a row is read: its changes cannot be had.
+    /// Generated when a row is read: its changes are never published.
     Virtual,
 }
 
@@ -143,7 +143,7 @@ impl Table {
         key
     }
 
-    /// Whether shapes of this table can go on although the catalog now describes it as `now`.
+    /// Whether shapes of this table stay valid although the catalog now describes it as `now`.
     #[must_use]
     pub fn goes_on(&self, now: &Table) -> bool {
         self.same_shape(now) && !self.is_rewritten(now)

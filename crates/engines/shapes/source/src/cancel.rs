@@ -40,7 +40,7 @@ impl Cancel {
         self.0.lock().cancelled
     }
 
-    /// Tells a cancellation from a timeout, for which the server sends the same error.
+    /// Distinguishes a cancellation from a timeout, for which the server sends the same error.
     pub(super) fn explain(&self, error: Error) -> SourceError {
         match SourceError::from(error) {
             SourceError::Interrupted(_) if self.is_cancelled() => SourceError::Cancelled,
@@ -55,8 +55,8 @@ impl Cancel {
         !state.cancelled
     }
 
-    /// The work is over. `false`: it was cancelled, and the request may still be on its way, so that the connection is not to be used
-    /// again.
+    /// Ends the work. `false`: it was cancelled, and the request may still be under way, so that the connection must
+    /// not be used again.
     pub(super) fn end(&self) -> bool {
         let mut state = self.0.lock();
         state.running = None;

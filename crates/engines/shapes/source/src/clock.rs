@@ -5,7 +5,7 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Tells the time, and waits for it to pass.
+/// Reads the time, and waits for it to pass.
 ///
 /// Waits for an event of another thread, or of the server, end by that event or by a timeout that the operating system measures.
 pub trait Clock: Debug + Send + Sync {

@@ -13,22 +13,22 @@ use thalweg_shapes_model::table::Table;
 /// Tables per query.
 const BATCH: usize = 500;
 
-/// The reason why the shapes of a table cannot go on.
+/// The reason why the shapes of a table are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// Also if there is a new one of the same name.
+    /// Even if a new table has the same name.
     Dropped,
     Renamed {
         to: String,
     },
     Altered,
-    /// The publication has not had it for a while.
+    /// The publication has missed the table for a while.
     Unpublished,
-    /// The publication had not had it for a while.
+    /// The publication has the table again, after a gap.
     Republished,
     /// Its changes have come without whole old rows for a while.
     Identity,
-    /// It got a part that may have had rows before.
+    /// The table got a partition that may have had rows before.
     Attached {
         part: String,
     },

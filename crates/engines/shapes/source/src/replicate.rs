@@ -38,7 +38,7 @@ pub trait Apply {
     fn change(&mut self, message: &Message<'_>) -> Result<(), Self::Error>;
     /// The transaction is complete; the next one is after `end`.
     fn commit(&mut self, end: u64) -> Result<(), Self::Error>;
-    /// The stream has brought this transaction, wanted or not.
+    /// The stream has brought this transaction, with or without changes of interest.
     fn brought(&mut self, anchor: Anchor);
     /// Nothing that commits before `lsn` is outstanding.
     fn reached(&mut self, lsn: u64);
@@ -143,7 +143,7 @@ impl Follower {
             Message::StreamStart { xid, .. } => {
                 self.block = Some(xid);
                 let spill = self.spills.entry(xid).or_insert_with(Spill::new);
-                // The first message tells the decoder of a replay the form of those that follow.
+                // The first message determines how the decoder of a replay reads the rest.
                 if spill.bytes() == 0 {
                     spill.push(&self.folder, xid, body)?;
                 }
@@ -212,7 +212,7 @@ fn xid_of(message: &Message<'_>) -> Option<u32> {
         | Message::Delete { xid, .. }
         | Message::Truncate { xid, .. }
         | Message::Message { xid, .. } => *xid,
-        // Descriptions hold for whatever comes after them, whether their subtransaction is undone or not.
+        // Table descriptions stay valid, even if their subtransaction is undone.
         _ => None,
     }
 }

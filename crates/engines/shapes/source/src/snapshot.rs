@@ -13,14 +13,14 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::{Table, quoted};
 use thalweg_wire::pg::{Lsn, quote_literal};
 
-/// Waiting for the server's answer after it should have interrupted the statement itself.
+/// How long to wait for the server's answer after its own timeout should have interrupted the statement.
 const GRACE: Duration = Duration::from_secs(30);
 /// The lock timeout: how long the snapshot waits for a statement that alters the table.
 const LOCK_WITHIN: Duration = Duration::from_secs(30);
 /// How long Postgres may take to write its log to its disk, and how often it is asked whether it has.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(30);
 const FLUSH_LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Between two words of the server, when nothing long is asked.
+/// Read timeout for short queries.
 pub(super) const SHORT: Duration = Duration::from_secs(60);
 
 /// The parts of a snapshot, in this order.
@@ -105,8 +105,8 @@ pub fn rows_within(
     done
 }
 
-/// Begins the transaction: locks the table against being altered, renamed or rewritten, takes the snapshot, and checks that the table's name
-/// still means the same table and that the server is the one that changes come from.
+/// Begins the transaction: locks the table against being altered, renamed or rewritten, takes the snapshot, and checks
+/// that the table's name still means the same table and that the server is the source of changes.
 pub fn begin(session: &mut Session, table: &Table, limits: Limits) -> Result<PgSnapshot, SourceError> {
     let begun = match session.begin(limits, &first(session, table, true)) {
         // A role that may read some columns only may not lock the table.

@@ -45,7 +45,7 @@ fn push_column(out: &mut String, column: &Column) {
     out.push('}');
 }
 
-/// A modifier in the words of its type.
+/// A type's modifier, in the notation of that type.
 fn push_modifier(out: &mut String, ty: &str, modifier: u32) {
     // Types of a variable length count a header of four bytes.
     let inner = modifier.wrapping_sub(4);

@@ -42,7 +42,7 @@ pub struct Shape<'a> {
     pub params: Vec<Cow<'a, str>>,
     /// Sorted, each once; `None`: all.
     pub columns: Option<Vec<Cow<'a, str>>>,
-    /// What subsets may use; sorted, each once; `None`: all.
+    /// Columns that subsets may use; sorted, without duplicates; `None`: all.
     pub queryable: Option<Vec<Cow<'a, str>>>,
     pub replica: Replica,
     pub log: LogMode,
@@ -66,7 +66,7 @@ pub struct Subset<'a> {
 pub struct ShapeRequest<'a> {
     pub shape: Shape<'a>,
     pub offset: From,
-    /// `None` for offsets that need no handle, whatever was sent.
+    /// `None` for offsets that need no handle, whatever the client sent.
     pub handle: Option<Cow<'a, str>>,
     pub live: bool,
     /// True only with `live`.
@@ -384,7 +384,7 @@ fn numbered<'a>(params: Vec<(Cow<'a, str>, Cow<'a, str>)>) -> Result<Vec<Cow<'a,
         by_number.push((number, value));
     }
     by_number.sort_by_key(|(number, _)| *number);
-    // The sort is stable, so the last of equal ones is what was sent last.
+    // The sort is stable, so the last of equal ones is the one sent last.
     by_number.reverse();
     by_number.dedup_by_key(|(number, _)| *number);
     by_number.reverse();

@@ -1,7 +1,7 @@
 //! Bases: the rows of a shape as of a position of its log.
 //!
-//! Base 0 is the snapshot. Each later base is made of the one before and of the changes after it. The newest serves new clients; the others,
-//! and the log from the end of the oldest, stay for clients that began with them.
+//! Base 0 is the snapshot. Each later base merges the previous one and the changes after it. The newest serves new
+//! clients; the others, and the log from the end of the oldest, stay for clients that began with them.
 
 use std::collections::VecDeque;
 use thalweg_base::LogId;

@@ -14,7 +14,7 @@ pub const ROWS_MAX: u32 = 1 << 20;
 pub struct At {
     pub xid: u32,
     pub lsn: u64,
-    /// The transaction that it comes of, which may be an earlier one: from there on it is missing for as long as it has not happened.
+    /// Transaction of the change, which may be an earlier one.
     pub since: u64,
 }
 

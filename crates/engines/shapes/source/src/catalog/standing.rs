@@ -33,7 +33,7 @@ pub struct Relation {
     pub(crate) readable: bool,
     /// It is a partition.
     pub partition: bool,
-    /// It was created as a part, so it had no rows when it became one.
+    /// Created as a partition, so it had no rows when it became one.
     pub(crate) made_as_part: bool,
     /// The publication names it.
     pub member: bool,
@@ -87,11 +87,11 @@ pub enum Identity {
 /// A relation whose changes Postgres never sends, whatever its settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
-    #[error("{name} is {what}: shapes are made of tables, because Postgres tells the changes of nothing else")]
+    #[error("{name} is {what}: shapes are made of tables, because Postgres publishes the changes of tables only")]
     NotATable { name: TableName, what: &'static str },
-    #[error("Table {name} is {what}: Postgres does not tell its changes")]
+    #[error("Table {name} is {what}: Postgres does not publish its changes")]
     Untold { name: TableName, what: &'static str },
-    #[error("Table {name} has a part, {part}, that is {what}: Postgres does not tell its changes")]
+    #[error("Table {name} has a partition, {part}, that is {what}: Postgres does not publish its changes")]
     Part { name: TableName, part: TableName, what: &'static str },
 }
 

@@ -1,10 +1,11 @@
 //! A pool of threads with a connection each, which run jobs from a bounded queue.
 //!
-//! Threads and connections are made on demand and end after an idle time, except one: a new server process must read the catalog before it
-//! can answer, which takes longer than most queries. While Postgres cannot be reached jobs fail at once, except one now and then that tries
-//! again, so the queue does not grow.
+//! Threads and connections are made on demand and end after an idle time, except one: a new server process must read
+//! the catalog before it can answer, which takes longer than most queries. While Postgres is unreachable jobs fail at
+//! once, except for an occasional one that tries again, so the queue does not grow.
 //!
-//! Jobs whose cost clients decide ([`Pool::run_beside`]) get half of the connections at most; the other half serves all other jobs.
+//! Jobs whose cost depends on clients ([`Pool::run_beside`]) get half of the connections at most; the other half serves
+//! all other jobs.
 
 mod health;
 mod worker;
@@ -14,7 +15,7 @@ pub use health::Health;
 use super::cancel::Cancel;
 use super::error::SourceError;
 use super::session::{Endpoint, Session};
-use health::Way;
+use health::Attempts;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -70,7 +71,7 @@ struct State {
     connected: usize,
     /// The cancellations of running jobs.
     running: Vec<Arc<Cancel>>,
-    way: Way,
+    attempts: Attempts,
     stopping: bool,
 }
 
@@ -138,8 +139,8 @@ impl Pool {
         Ok(fetch)
     }
 
-    /// [`Pool::run`] for a job whose cost a client decides: such jobs share half of the connections, and wait for those.
-    /// [`SourceError::Full`]: too many wait, or the job has waited for too long.
+    /// [`Pool::run`] for a job whose cost depends on a client: such jobs share half of the connections, and wait for
+    /// those. [`SourceError::Full`]: too many jobs wait, or this one has waited for too long.
     pub fn run_beside<T: Send + 'static>(
         &self,
         job: impl FnOnce(Result<&mut Session, SourceError>) -> T + Send + 'static,
@@ -168,7 +169,7 @@ impl Pool {
     }
 
     pub fn health(&self) -> Health {
-        self.shared.state.lock().way.health()
+        self.shared.state.lock().attempts.health()
     }
 
     pub fn stats(&self) -> PoolStats {
@@ -177,7 +178,7 @@ impl Pool {
     }
 
     fn workers_max(&self, state: &State) -> usize {
-        state.way.connections_max(self.shared.options.connections.max(1), self.shared.options.endpoint.clock.now())
+        state.attempts.connections_max(self.shared.options.connections.max(1), self.shared.options.endpoint.clock.now())
     }
 
     fn spawn(&self, state: &mut State) -> bool {
@@ -198,7 +199,7 @@ impl Pool {
 }
 
 impl Shared {
-    /// A job of those that have half of the connections has ended: the next of them may run.
+    /// A job of [`Pool::run_beside`] has ended: the next one may run.
     fn beside_done(&self) {
         let clock = &*self.options.endpoint.clock;
         let mut late = Vec::new();
@@ -234,7 +235,7 @@ impl Drop for Pool {
             (jobs, state.running.clone(), std::mem::take(&mut state.threads))
         };
         self.shared.filled.notify_all();
-        // Each takes a connection of its own.
+        // Each cancellation takes a connection of its own.
         std::thread::scope(|scope| running.iter().for_each(|cancel| drop(scope.spawn(|| cancel.cancel()))));
         jobs.into_iter().for_each(|queued| (queued.job)(Err(SourceError::Stopped)));
         let me = std::thread::current().id();

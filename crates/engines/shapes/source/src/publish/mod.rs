@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use thalweg_shapes_model::table::{Table, TableName};
 use verify::Verdict;
 
-/// Maintains one publication. Any number of threads may ask at once: one thread does the work of all that wait.
+/// Maintains one publication. Any number of threads may ask at once: one thread does the work for all of them.
 #[derive(Debug)]
 pub struct Publisher {
     publication: String,
@@ -31,7 +31,7 @@ pub struct Publisher {
     manual: bool,
     tables: Mutex<HashMap<u32, Known>>,
     waiting: Mutex<Vec<Arc<Request>>>,
-    /// The thread that holds it asks Postgres, for all that wait.
+    /// The thread that holds it queries Postgres for all waiting threads.
     working: Mutex<()>,
     /// Tables that could not be published a moment ago because transactions write to them.
     busy: Busy,
@@ -161,7 +161,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Marks tables as complete without a check: their shapes go on from an earlier run, so no transaction from before can be open.
+    /// Marks tables as complete without a check: their shapes continue from an earlier run, so no transaction from
+    /// before can be open.
     pub fn trust<'a>(&self, tables: impl IntoIterator<Item = &'a Table>, now: Instant) {
         let mut known = self.tables.lock();
         for table in tables {
@@ -202,7 +203,7 @@ impl Publisher {
             .into_iter()
             .filter(|(oid, _)| {
                 let recent = |known: &Known| now.saturating_duration_since(known.asked) < idle;
-                // A part is a member of its own where it only inherits.
+                // A partition is a member itself where it only inherits.
                 let is_part =
                     tables.iter().any(|(whole, known)| known.parts.contains(oid) && (recent(known) || in_use(*whole)));
                 !is_part && !in_use(*oid) && !tables.get(oid).is_some_and(recent)
@@ -243,7 +244,7 @@ impl Publisher {
         oids: &[u32],
         turn: &mut Turn<'_>,
     ) -> HashMap<u32, Result<(), PublishError>> {
-        let found = match self.look(session, oids) {
+        let found = match self.inspect(session, oids) {
             Ok(found) => found,
             Err(error) => {
                 let error = PublishError::Source(error);
@@ -280,7 +281,7 @@ impl Publisher {
         results
     }
 
-    fn look(&self, session: &mut Session, oids: &[u32]) -> Result<Vec<Found>, SourceError> {
+    fn inspect(&self, session: &mut Session, oids: &[u32]) -> Result<Vec<Found>, SourceError> {
         lookup_oids(session, &self.publication, oids)
     }
 

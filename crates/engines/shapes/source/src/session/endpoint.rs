@@ -78,7 +78,7 @@ impl Followed {
         self.changed.notify_all();
     }
 
-    /// Refuses another server than the one that is followed. `patience`: how long to wait until it is known which one that is.
+    /// Refuses another server than the followed one. `patience`: how long to wait until the followed server is known.
     pub(super) fn check(&self, found: Option<&Place>, patience: Duration) -> Result<(), SourceError> {
         let mut state = self.state.lock();
         if matches!(*state, State::Unknown) && !patience.is_zero() {

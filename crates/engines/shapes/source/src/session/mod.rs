@@ -1,8 +1,8 @@
 //! Sessions with Postgres: the one place that opens them, and the settings of each transaction.
 //!
-//! A role or a database may have settings of its own, and a transaction pooler lends server processes that others have changed and will use
-//! again. So nothing is taken for granted and nothing is left behind: whatever is asked is a transaction that begins with
-//! `settings::local`.
+//! A role or a database may have settings of its own, and a transaction pooler lends server processes that other
+//! clients have changed and will use again. So sessions assume no settings and leave none behind: every query is a
+//! transaction that begins with `settings::local`.
 
 mod endpoint;
 mod settings;
@@ -31,7 +31,7 @@ pub struct Session {
     has: Has,
     /// The server reveals its system and timeline; some providers hide them from users.
     tells_place: bool,
-    /// The server is not the one that changes come from.
+    /// The server is not the source of changes.
     is_elsewhere: bool,
     /// The number of lost sources when this session was opened.
     left: u64,
@@ -63,8 +63,8 @@ impl Session {
         Ok(self.conn.simple(&sql)?.pop().unwrap_or_default())
     }
 
-    /// The last question within the transaction that [`Session::begin`] began, of which nothing is kept. It is no statement of its own after the
-    /// transaction, where the settings would be the role's again.
+    /// The last query within the transaction that [`Session::begin`] began; the transaction is rolled back. As a
+    /// separate statement after the transaction it would run with the role's settings.
     pub(super) fn end(&mut self, sql: &str) -> Result<ResultSet, Error> {
         let mut answers = self.conn.simple(&format!("{sql}; ROLLBACK"))?;
         answers.pop();

@@ -19,8 +19,9 @@ const DISPLAY: [Setting; 6] = [
     ("lc_monetary", "'C'"),
 ];
 
-/// Settings that change the meaning of statements. Without `row_security` a policy that hides rows is an error: the replication stream knows
-/// no policies, so a shape would begin with fewer rows than it goes on with, and the functions of a policy would run with our rights.
+/// Settings that change the meaning of statements. Without `row_security` a policy that hides rows is an error: the
+/// replication stream knows no policies, so a shape would begin with fewer rows than its changes imply, and the
+/// functions of a policy would run with our rights.
 const MEANING: [Setting; 10] = [
     ("search_path", "pg_catalog, pg_temp"),
     ("client_encoding", "'UTF8'"),
@@ -35,8 +36,8 @@ const MEANING: [Setting; 10] = [
     ("jit", "off"),
 ];
 
-/// Only where the server has them, as versions and minor versions differ: no limit on a whole transaction, and a table whose name comes to
-/// mean a view or a foreign table is refused.
+/// Only where the server has them, as versions and minor versions differ: no limit on a whole transaction, and a table
+/// whose name later means a view or a foreign table is refused.
 const OPTIONAL: [Setting; 2] =
     [("transaction_timeout", "0"), ("restrict_nonsystem_relation_kind", "'view, foreign-table'")];
 

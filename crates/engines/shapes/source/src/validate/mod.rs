@@ -1,8 +1,9 @@
 //! Postgres's verdict on a shape's predicate, before any query runs.
 //!
-//! Even reading runs code: a constant becomes a value of its type, and types that a user has made may have a check, or be made of types
-//! that have one. So the predicate as a client wrote it is not read beside the table, whose columns may have such types, but beside a row of
-//! parameters whose types are built in; and it is not read at all if it names anything in a schema.
+//! Even parsing runs code: a constant becomes a value of its type, and user-defined types may have a check, or consist
+//! of types that have one. So Postgres does not parse a client's predicate against the table, whose columns may have
+//! such types, but against a row of parameters of built-in types; and a predicate that names a schema is not sent at
+//! all.
 
 mod scan;
 
@@ -40,7 +41,7 @@ pub fn filter(
         return Ok(false);
     }
     let (before, types) = row(table, scanned.parameters);
-    // A comment may end the predicate: the parenthesis is on a line of its own.
+    // A comment may end the predicate: the parenthesis is on a separate line.
     let whole = format!("{before}{sql}\n)");
     let read = session.describe(&whole, &types);
     read.map(|_| true).map_err(|error| explain(error.into(), &before, sql))
@@ -86,7 +87,7 @@ fn words(db: &DbError, before: &str, sql: &str) -> String {
         Some(at) if at as usize > sql.chars().count() => {
             format!("{} at the end", db.message.replace(" at or near \")\"", ""))
         }
-        // Clients of Electric know places that are counted from the beginning of its own query, from 0.
+        // Clients of Electric expect positions counted from the beginning of Electric's own query, from 0.
         Some(at) => format!("At location {}: {}", at as usize - 1 + ELECTRIC_BEFORE.len(), db.message),
         None => db.message.clone(),
     }

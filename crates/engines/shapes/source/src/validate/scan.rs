@@ -1,7 +1,7 @@
 //! Whether a text is at most one expression: nothing in it ends the parentheses that are put around it, or the statement.
 //!
-//! Postgres parses what is inside; this looks only at what begins and ends in the lexical structure of SQL (Postgres documentation,
-//! section "Lexical Structure").
+//! Postgres parses the content; this scanner finds only where lexical elements of SQL begin and end (Postgres
+//! documentation, section "Lexical Structure").
 
 /// More parameters would leave no room for the columns of a table, which are parameters too.
 const PARAMETERS_MAX: u32 = 10_000;
@@ -42,7 +42,7 @@ pub(super) fn one_expression(sql: &str) -> Result<Scanned, ScanError> {
         let rest = &bytes[at..];
         at += match byte {
             b'.' => {
-                // A number goes on with a digit after its point, or ends with the point.
+                // A number continues with a digit after its point, or ends with the point.
                 scanned.qualified |= !rest.get(1).is_some_and(u8::is_ascii_digit) && !ends_with_number(&bytes[..at]);
                 1
             }
@@ -109,7 +109,7 @@ fn quoted(text: &[u8], quote: u8, escaping: bool) -> Result<usize, ScanError> {
             Some(b'\\') if escaping => at += 2,
             Some(byte) if *byte == quote => match text.get(at + 1) {
                 Some(next) if *next == quote => at += 2,
-                // `E'…'` goes on in the same way on the next line.
+                // `E'…'` continues in the same way on the next line.
                 _ if escaping => match text[at + 1..].get(between(&text[at + 1..])) {
                     Some(b'\'') => at += 2 + between(&text[at + 1..]),
                     _ => return Ok(at + 1),
