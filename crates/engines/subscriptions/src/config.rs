@@ -1,4 +1,4 @@
-//! What may be set.
+//! Settings of subscriptions.
 
 use crate::webhook::Targets;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub struct SubscriptionsConfig {
     pub https: bool,
     /// Where webhooks may go.
     pub targets: Targets,
-    /// How many subscriptions there may be.
+    /// Bound on the number of subscriptions.
     pub subscriptions_max: usize,
     /// How many streams one subscription may be linked to.
     pub streams_max: usize,

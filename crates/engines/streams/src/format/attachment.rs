@@ -243,7 +243,7 @@ pub fn fuzz_state(data: &[u8]) {
         });
         assert_eq!(decoded, Ok(again));
         for note in [data, data.get(data.len() / 2..).unwrap_or_default()] {
-            // What is checked can be applied.
+            // Every note that passes the check can be applied.
             if state.check(note).is_ok() {
                 assert_eq!(state.apply(note, thalweg_base::Lsn(9)), Ok(()));
             }

@@ -27,10 +27,10 @@ pub(super) const PATH: &str = "__ds/streams";
 /// Names on one page, unless asked for fewer or more.
 const LIMIT: usize = 1_000;
 pub(crate) const LIMIT_MAX: usize = 10_000;
-/// Names looked at under one lock.
+/// Names checked under one lock.
 const STEP: usize = 256;
 
-/// What is asked for.
+/// Parameters of a list request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) prefix: String,
@@ -107,7 +107,7 @@ impl Engine {
         Ok(Answer::Later(Box::new(Listing(Arc::clone(self), listing))))
     }
 
-    /// The page, and what must be before it may be told.
+    /// The page, and the position at which it may be sent.
     fn page(&self, page: &Page, now: Millis) -> (Until, String) {
         let (names, more) = self.names(page);
         let mut streams = Vec::with_capacity(names.len());
@@ -118,13 +118,14 @@ impl Engine {
                 }
             });
         }
-        // A stream that is not listed may be missing because of a delete, one that is because of a create: all below this.
+        // A stream may be missing because of a delete, or listed because of a create: the page waits for all changes so
+        // far.
         let after = self.logs.when_all();
         let next = names.last().filter(|_| more);
         (after, json!({ "streams": streams, "next": next }).to_string())
     }
 
-    /// The smallest names that the page is for, in order, and whether there are more.
+    /// The smallest matching names, in order, and whether more follow.
     fn names(&self, page: &Page) -> (Vec<Box<str>>, bool) {
         let mut smallest: BinaryHeap<Box<str>> = BinaryHeap::new();
         let mut more = false;

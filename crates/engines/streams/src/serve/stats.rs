@@ -9,7 +9,7 @@ macro_rules! counters {
             $(pub(crate) $name: AtomicU64,)*
         }
 
-        /// What the engine has done since it started. All but the waiters only grow.
+        /// Counters of the engine since its start, and the present number of waiters.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*

@@ -1,4 +1,4 @@
-//! The synchronous core: what a stream is, and what follows from a request. No clock, no IO, no randomness.
+//! The synchronous core: state of a stream, and decisions about requests. No clock, no IO, no randomness.
 
 pub mod append;
 pub mod create;
@@ -17,7 +17,7 @@ use retention::{Marks, Retention};
 use thalweg_base::{DecodeError, Durability, Lsn, Millis};
 use thalweg_log::Attachment;
 
-/// What the engine keeps with each log. It changes only by notes, except for what is marked as transient.
+/// The engine's state of each log. It changes only by notes, except for fields marked as transient.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamState {
     pub content_type: ContentType,
@@ -25,7 +25,7 @@ pub struct StreamState {
     /// The last recorded use; only kept if the lifetime slides.
     pub touched: Millis,
     pub closed: Option<Closed>,
-    /// The last `Stream-Seq`: one per stream, whoever wrote it.
+    /// The last `Stream-Seq`: one per stream, of any writer.
     pub last_seq: Option<Box<[u8]>>,
     pub producers: Producers,
     pub fork: Option<Box<Fork>>,
@@ -54,8 +54,8 @@ pub struct StreamState {
     pub touch_queued: bool,
 }
 
-/// How a stream was closed. A closed stream's producers do not change any more, so the place of the one that closed it also tells
-/// the epoch and sequence number that it closed with.
+/// How a stream was closed. A closed stream's producers do not change, so the closing producer's place also determines
+/// the epoch and sequence number of the close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
     pub by: Option<u32>,
@@ -116,7 +116,7 @@ impl StreamState {
     /// not expire: its forks keep it.
     #[must_use]
     pub fn expired(&self, now: Millis, recovered: Lsn) -> bool {
-        // A use from before the start that was not recorded may have come after the one that was.
+        // A use before the restart that was not recorded may be later than the recorded one.
         let replayed = self.touched_at > Lsn::ZERO && self.touched_at <= recovered && self.seen == self.touched;
         let slack = if replayed { self.lifetime.slack_ms() } else { 0 };
         !self.soft_deleted && self.lifetime.deadline(self.seen.plus(slack)).is_some_and(|deadline| now >= deadline)

@@ -23,11 +23,11 @@ pub enum Targets {
     Public,
     /// Also `http` to this machine, for development.
     Local,
-    /// Anywhere: for private networks whose clients are all trusted.
+    /// Any address: for private networks whose clients are all trusted.
     Any,
 }
 
-/// One wake to be told to a webhook.
+/// One wake for a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
     pub(crate) subscription: String,
@@ -35,7 +35,7 @@ pub(crate) struct Delivery {
     pub(crate) wake: String,
     pub(crate) url: String,
     pub(crate) body: Vec<u8>,
-    /// What a `done` acknowledges.
+    /// Positions that a `done` acknowledges.
     pub(crate) tails: Vec<(Box<str>, Position)>,
     pub(crate) timeout: Duration,
 }

@@ -33,7 +33,7 @@ fn tag(got: &Got) -> &str {
 #[test]
 fn whoever_asks_gets_the_same_content_smaller() {
     for content_type in ["application/json", "text/plain"] {
-        // The memory rig's chunks are 4 KiB; ask for one that holds a larger message.
+        // The memory rig's chunks are 4 KiB; this read asks for one with a larger message.
         let (rig, _) = rig(content_type, StreamsConfig::default());
         let at = rig.head("a").next();
         rig.post("a", content_type, &format!("\"{}\"", "x".repeat(20_000)));

@@ -178,7 +178,7 @@ fn last_event_id_resumes_after_what_was_received() {
     assert!(rig.pull(&mut fresh).0.contains("data:xy\n"));
     let stale = [("Last-Event-ID", "0000000000000001_0000000000000000")];
     assert_eq!(rig.send(thalweg_wire::http::Method::Get, "a?offset=-1&live=sse", &stale, b"").code(), "stale_offset");
-    // Other reads do not look at it.
+    // Other reads ignore the header.
     let odd = [("Last-Event-ID", "7")];
     assert_eq!(rig.send(thalweg_wire::http::Method::Get, "a?offset=-1", &odd, b"").text(), "xy");
 }

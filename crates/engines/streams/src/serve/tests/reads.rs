@@ -63,7 +63,7 @@ fn a_place_inside_a_message_is_read_from_the_messages_start() {
         assert!(said.starts_with(&format!("event: data\ndata:{text}\n")), "{said}");
         assert!(said.contains(&end), "{said}");
     }
-    // Whoever goes on from there misses nothing, and gets nothing twice.
+    // A read from that offset misses nothing, and repeats nothing.
     rig.post("a", "text/plain", "again");
     assert_eq!(rig.get(&format!("a?offset={end}")).text(), "again");
     assert_eq!(rig.get(&format!("a?offset={}", behind(&end, 1))).text(), "again");
