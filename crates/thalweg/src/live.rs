@@ -1,4 +1,4 @@
-//! The live page at `/`, for browsers: it draws what `/metrics` says, and lists streams and shapes. Its files are sent as one.
+//! The live page at `/`, for browsers: it draws `/metrics`, and lists streams and shapes. Its files are sent as one.
 
 use rust_embed::Embed;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use thalweg_wire::http::Response;
 #[folder = "live"]
 struct Files;
 
-/// What stands in the file where the nonce of an answer belongs.
+/// Placeholder in the file for an answer's nonce.
 const NONCE: &str = "NONCE";
 
 /// Whether somebody would rather see a page than text.

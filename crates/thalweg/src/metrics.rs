@@ -1,4 +1,4 @@
-//! The Prometheus text page: the host adds what every server has, each engine its own.
+//! The Prometheus text page: the host adds the metrics of every server, each engine its own.
 //!
 //! Names and meanings are documented in `docs/ops/metrics.md`; a test keeps the two in step.
 
@@ -11,7 +11,7 @@ use thalweg_log::{DamageStats, Place};
 use thalweg_rounds as rounds;
 use thalweg_wire::http::{ServerStats, Waits};
 
-/// What Prometheus is told of a metric, and its value: name, kind, help, value.
+/// A metric for Prometheus: name, kind, help, value.
 pub(crate) type Figure = (&'static str, Kind, &'static str, f64);
 pub(crate) type Families = Vec<Figure>;
 
@@ -21,11 +21,12 @@ pub(crate) enum Kind {
     Gauge,
 }
 
-/// The page in the making: metrics by name, each with its samples in one piece, as the format demands, whoever adds them.
+/// Builder of the page: metrics by name, with all samples of one metric together, as the format requires, whichever
+/// part adds them.
 #[derive(Default)]
 pub(crate) struct Page {
     families: Vec<Family>,
-    /// Of a histogram, which has a form of its own.
+    /// Histograms, which have another form.
     rest: String,
 }
 
@@ -87,7 +88,7 @@ impl Page {
                 (
                     "scrub_bytes_total",
                     Kind::Counter,
-                    "Bytes of the unit that the scrub has read back to look for damage.",
+                    "Bytes of the unit that the scrub has read back.",
                     scrub.bytes as f64,
                 ),
                 (
@@ -191,7 +192,7 @@ pub(crate) struct Door {
 
 const APPEND_SECONDS: &str = "append_seconds";
 
-/// A histogram: buckets count all that waited no longer than `le`.
+/// A histogram: each bucket counts the waits no longer than `le`.
 #[allow(clippy::cast_precision_loss, reason = "bounds are small, and sums beyond 2^53 may lose their last digits")]
 fn render_waits(page: &mut String, waits: &Waits) {
     let _ = writeln!(

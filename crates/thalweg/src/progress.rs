@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// A command that is over soon needs no words.
+/// A command that ends sooner shows no progress.
 const FIRST: Duration = Duration::from_secs(1);
 
 pub(crate) struct Progress {

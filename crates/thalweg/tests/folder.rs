@@ -1,4 +1,5 @@
-//! A data folder that is not whole, or not its owner's alone: what a start refuses, what it says, and that it changes nothing.
+//! A data folder that is incomplete, or accessible to others: a start refuses it with an explanation, and changes
+//! nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -40,7 +41,7 @@ fn digest(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What a start on the folder says when it is refused.
+/// Message of a start that the folder makes fail.
 fn refused(data: &Path) -> String {
     let output = thalweg(&["serve", "--listen", "127.0.0.1:0", "--data", path(data)]);
     assert!(!output.status.success(), "the start is refused");
@@ -76,7 +77,7 @@ fn a_folder_that_lost_its_root_or_manifest_is_refused_and_nothing_in_it_is_remov
     let before = contents(&data);
     for _ in 0..2 {
         let message = refused(&data);
-        assert!(message.contains("root"), "it names what is missing: {message}");
+        assert!(message.contains("root"), "the message names the missing part: {message}");
         assert_eq!(contents(&data), before, "objects and segments stay");
     }
     fs::remove_dir(data.join("manifest")).unwrap();

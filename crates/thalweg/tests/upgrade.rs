@@ -114,7 +114,7 @@ fn answers_as_it_did(vector: &str) {
             let found = head.headers().get(*name).map(|v| v.to_str().unwrap());
             assert_eq!(found, Some(*value), "{name} of {question:?}");
         }
-        // What a refusal says in words may change.
+        // The text of a refusal may change.
         if let Some(wanted) = question.body.as_ref().filter(|_| question.status < 400) {
             assert_eq!(&body, wanted, "{question:?}");
         }

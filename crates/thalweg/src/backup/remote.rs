@@ -35,7 +35,7 @@ fn body(mut answer: crate::client::Answer, max: u64) -> anyhow::Result<Vec<u8>> 
     Ok(body)
 }
 
-/// A server of something else says 404 to what it does not know.
+/// A server of another product answers 404 to unknown paths.
 fn is_no_thalweg(failure: Failure) -> Failure {
     match failure {
         Failure::Refused(mut refusal) if refusal.status == 404 && refusal.code.is_none() => {
@@ -70,7 +70,7 @@ impl Source for Remote {
             return;
         }
         let url = self.at(&format!("/{}", self.backup));
-        // If it does not get there, the server lets go by itself a little later.
+        // If the request is lost, the server releases the cut by itself a little later.
         if let Err(error) = self.server.ask_once(&Call::new(Method::DELETE, url)) {
             tracing::debug!(%error, "the server was not told that the backup is over");
         }

@@ -1,4 +1,4 @@
-//! `thalweg stream info`: what HEAD says of a stream, and what thalweg's list adds to it.
+//! `thalweg stream info`: the headers of HEAD on a stream, and the additions of thalweg's stream list.
 
 use super::failure::Failure;
 use super::list;

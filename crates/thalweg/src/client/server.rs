@@ -1,4 +1,4 @@
-//! The server a command talks to: where it is, who asks, and asking again while that may help.
+//! The server that a command asks: its address, the client's credentials, and retries while they may help.
 
 use super::failure::{Failure, Refusal};
 use super::target::{Chosen, Target};
@@ -11,7 +11,7 @@ use ureq::{Agent, Body};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may be silent. Longer than a long-poll, which the server ends.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
-/// What is read of a refusal.
+/// Bytes that the client reads of a refusal.
 const REFUSAL_BYTES_MAX: u64 = 64 << 10;
 /// Between the first two attempts; doubled from then on.
 const BACKOFF: Duration = Duration::from_millis(100);
@@ -23,9 +23,9 @@ pub(crate) struct Server {
     /// Without a slash at its end.
     base: String,
     token: Option<String>,
-    /// What requests for shapes carry, if anything.
+    /// Shapes' secret of requests, if any.
     secret: Option<String>,
-    /// `None`: for ever.
+    /// How long to retry. `None`: for ever.
     retry_for: Option<Duration>,
 }
 
@@ -79,8 +79,8 @@ impl Answer {
 }
 
 impl Server {
-    /// The server that flags, environment and contexts name. `patience`: how long to ask one that does not answer, unless that is said;
-    /// `None`: for ever.
+    /// The server that flags, environment and contexts name. `patience`: how long to retry an unresponsive server if no
+    /// flag says so; `None`: for ever.
     pub(crate) fn new(target: &Target, patience: Option<Duration>) -> Result<Self, Failure> {
         Self::of(target.choose(None)?, target.retry_for.map(|span| span.0).or(patience))
     }
@@ -176,13 +176,13 @@ impl Server {
         Err(Failure::Refused(Refusal { handle, ..Refusal::read(status, retry_after.as_deref(), &body) }))
     }
 
-    /// Why there is no answer at all.
+    /// Why no answer arrived.
     fn failed(&self, call: &Call<'_>, error: ureq::Error) -> Failure {
         let base = &self.base;
         let handshake = match error {
             ureq::Error::BadUri(_) | ureq::Error::Http(_) => return Failure::Local(format!("{}: {error}", call.url)),
             ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => error.to_string(),
-            // What rustls finds out while it shakes hands comes as this.
+            // ureq reports TLS errors of rustls as this kind.
             ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => error.to_string(),
             ureq::Error::Io(error) => return unreachable(base, &error.to_string()),
             ureq::Error::HostNotFound => return unreachable(base, NO_SUCH_HOST[0]),
@@ -200,8 +200,8 @@ impl Server {
         })
     }
 
-    /// Asks until there is an answer, a refusal that will not change, or no patience left. Only for requests that may be served
-    /// twice.
+    /// Sends the request until an answer or a final refusal arrives, or until patience ends. Only for requests that may
+    /// be served twice.
     pub(crate) fn ask(&self, call: &Call<'_>) -> Result<Answer, Failure> {
         let mut patience = self.patience();
         let mut repeated = false;
@@ -219,7 +219,7 @@ impl Server {
     }
 }
 
-/// How long to go on without an answer.
+/// How long to retry without an answer.
 pub(crate) struct Patience {
     limit: Option<Duration>,
     since: Option<Instant>,
@@ -227,7 +227,7 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Waits before the next attempt; gives the failure back if another one cannot help or there is no time for it.
+    /// Waits before the next attempt; returns the failure if a retry cannot help or time has run out.
     pub(crate) fn wait(&mut self, failure: Failure) -> Result<(), Failure> {
         let Some(asked) = failure.passes() else { return Err(failure) };
         // Many clients that lost one server must not come back at one moment.
@@ -246,7 +246,7 @@ impl Patience {
         Ok(())
     }
 
-    /// There was an answer.
+    /// An answer arrived: the time limit begins again.
     pub(crate) fn restore(&mut self) {
         (self.since, self.next) = (None, BACKOFF);
     }
@@ -263,7 +263,7 @@ pub(crate) fn random() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// What resolvers say of a name that nobody has. Other failures of theirs may pass.
+/// Resolvers' messages for a name that does not exist. Other failures of resolvers may pass.
 const NO_SUCH_HOST: [&str; 2] = ["Name or service not known", "No address associated with hostname"];
 
 fn unreachable(base: &str, why: &str) -> Failure {
@@ -317,7 +317,7 @@ fn roots(file: Option<&Path>) -> Result<RootCerts, Failure> {
     if trusted.is_empty() { Err(wrong("there is no certificate in it".to_owned())) } else { Ok(trusted.into()) }
 }
 
-/// A name as a path: what is percent-encoded already stays so, as in the names that `ls` gives.
+/// A name as a path. Percent-encoded parts stay, as in the names that `ls` prints.
 pub(crate) fn encoded(name: &str) -> String {
     let bytes = name.as_bytes();
     let escaped = |at: usize| bytes.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));

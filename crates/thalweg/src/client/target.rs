@@ -1,8 +1,8 @@
-//! Which server a command talks to, and as whom: from flags, the environment, and contexts.
+//! Chooses a command's server and credentials, from flags, the environment, and contexts.
 //!
-//! The server is the first of: `--server`, the context that `--context` names, `THALWEG_SERVER`, the context that `THALWEG_CONTEXT` names,
-//! the context in use, and the default. What belongs to a server (token, authority, secret) is a flag, or what its context has, or a variable:
-//! the token of a context never goes to another server than the context's.
+//! The server is the first of: `--server`, the context that `--context` names, `THALWEG_SERVER`, the context that
+//! `THALWEG_CONTEXT` names, the context in use, and the default. Each credential (token, authority, secret) is the
+//! flag, or the context's value, or the variable: a context's token is only ever sent to that context's server.
 
 use super::context::{Context, Contexts};
 use super::failure::Failure;

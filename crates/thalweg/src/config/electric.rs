@@ -1,6 +1,6 @@
 //! Settings by the names that Electric gives them, so that a move is a change of the image.
 //!
-//! They win over the file and lose against our own names. What has no meaning here is left alone.
+//! They win over the file and lose against our own names. Variables without a meaning here are ignored.
 
 use super::Settings;
 use super::values::{Listen, Size, Span, Switch};

@@ -1,5 +1,5 @@
-//! What every request must pass before a route sees it: the host that it names, the page that it comes from, the token that it carries,
-//! the encoding of its body.
+//! Checks that every request must pass before a route sees it: its host, the page that sent it, its token, and the
+//! encoding of its body.
 //!
 //! [`origins`] is for servers that ask for no token: a browser on this machine can reach them on behalf of any web page. [`Auth`] is for
 //! the others. Both are asked on the head of a request, so that nobody sends a body in vain.
@@ -86,7 +86,8 @@ impl Door {
         }
     }
 
-    /// The answer to a request that is not to reach its route, which has this guard. `None` lets it pass. With `whole` the body is there.
+    /// The refusal of a request to a route with this guard. `None` passes the request. With `whole` the body is
+    /// complete.
     pub(crate) fn judge(&self, request: &Request<'_>, guard: Guard, now_ms: u64, whole: bool) -> Option<Response> {
         if let Some(refused) = self.origin_of(request, guard) {
             return Some(self.refuse(&refused));
@@ -109,7 +110,8 @@ impl Door {
 
     fn refuse(&self, refused: &Refused) -> Response {
         let count = self.refused[refused.code()].fetch_add(1, Ordering::Relaxed);
-        // A page that is refused sees only that it was: its developer looks here. Once, since any page can have it written.
+        // A refused page learns only that it was refused; its developer reads this log. Only once, since any page can
+        // trigger the line.
         if count == 0 {
             tracing::warn!(code = CODES[refused.code()], "a request was refused, the first of its kind: {refused}");
         }

@@ -9,10 +9,10 @@ use crate::config::{Config, Names};
 use std::net::IpAddr;
 use thalweg_wire::http::{Method, Request};
 
-/// What is repeated of a header in an answer or a log line, in bytes.
+/// Bytes of a header that an answer or a log line repeats.
 const SHOWN_BYTES_MAX: usize = 100;
 
-/// Hosts and origins that are answered: all of them, or those that are listed.
+/// Hosts and origins that the server answers: all, or the listed ones.
 pub(super) struct Origins {
     hosts: Allowed,
     origins: Allowed,
@@ -28,7 +28,7 @@ struct Allowed {
 }
 
 impl Allowed {
-    /// `open`: what is not listed is allowed too.
+    /// `open`: hosts that are not listed are allowed too.
     fn new(names: &Names, open: bool) -> Self {
         let named = !names.0.is_empty();
         Self { all: names.0.iter().any(|name| name == "*") || (!named && open), named, names: names.clone() }
@@ -79,7 +79,7 @@ impl Origins {
             || (is_loopback(name) && given.unwrap_or(self.default_port) == port)
     }
 
-    /// Pages of this machine, those that are listed, and those that came from here.
+    /// Whether pages of this origin may ask: origins of this machine, listed ones, and the server's own.
     fn may_use(&self, origin: &[u8], host: &[u8]) -> bool {
         let Ok(origin) = std::str::from_utf8(origin) else { return false };
         if self.origins.lists(origin) {
@@ -90,8 +90,8 @@ impl Origins {
     }
 }
 
-/// A page of another site had it sent without saying which (Fetch Metadata): an image, a script, a frame. A link that somebody follows is
-/// not that: what it opens is no part of the page.
+/// A page of another site embeds the answer, without naming its origin (Fetch Metadata): an image, a script, a frame. A
+/// followed link is no embedding: the browser opens the answer as a page of its own.
 fn is_embedded(request: &Request<'_>) -> bool {
     let is = |name, value: &[u8]| request.headers.get(name) == Some(value);
     let follows_link =

@@ -1,5 +1,4 @@
-//! The engines of this binary. The wiring of each lies in one file: its settings, its routes, what it says of its health, its metrics, its
-//! background work and its stop.
+//! The engines of this binary. Each is wired in one file: settings, routes, health, metrics, background work and stop.
 
 pub(crate) mod shapes;
 pub(crate) mod streams;
@@ -18,7 +17,7 @@ pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<(Engines, Arc<streams::Serv
     Ok((engines, streams))
 }
 
-/// Whether engines could be opened with these settings, as far as the settings tell. Opens and makes nothing.
+/// Whether engines could be opened with these settings. Opens and creates nothing.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     shapes::check(config)
 }

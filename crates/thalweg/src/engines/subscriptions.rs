@@ -12,7 +12,7 @@ use std::sync::Arc;
 use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
 use thalweg_wire::http::{Context, Reply, Request};
 
-/// What subscriptions sign with, in the data folder.
+/// The file of signing keys in the data folder.
 const KEYS: &str = "subscriptions.keys";
 
 pub(crate) struct ServedSubscriptions(Arc<Subscriptions>);
@@ -77,7 +77,7 @@ impl Engine for ServedSubscriptions {
             ("subscription_leases", Gauge, "Wakes in flight that a lease bounds.", f(s.leases)),
             ("subscription_retries", Gauge, "Subscriptions that wait to try again after a failed wake.", f(s.retries)),
             ("webhook_deliveries_total", Counter, "Webhook deliveries that the receiver took.", f(s.delivered)),
-            ("wake_failures_total", Counter, "Webhook deliveries that failed, and wakes whose wake stream was not there.", f(s.failed)),
+            ("wake_failures_total", Counter, "Webhook deliveries that failed, and wakes without a wake stream.", f(s.failed)),
         ]);
     }
 

@@ -14,7 +14,7 @@ use thalweg_rounds::{Done, Next, Rounds};
 use thalweg_streams::{StreamState, Streams};
 use thalweg_wire::http::{Body, Headers, Method, Service, SharedPages, Waker};
 
-/// All of a server but its sockets and its background work, on a folder of its own.
+/// A server without sockets and background work, on a folder of its own.
 pub(crate) struct Rig {
     engines: Arc<Engines>,
     streams: Arc<ServedStreams>,
@@ -144,7 +144,7 @@ fn an_engine_that_is_not_running_answers_as_if_it_were_not_there() {
     for path in ["/v1/shape", "/v1//shape", "/v1/health"] {
         for rig in [&open, &closed] {
             let (status, text) = rig.ask(Method::Get, path);
-            assert!(status == 404 && text.starts_with("There is nothing here. What there is:\n"), "{path}: {text}");
+            assert!(status == 404 && text.starts_with("This path does not exist. Known paths:\n"), "{path}: {text}");
         }
     }
     let (status, text) = open.ask(Method::Get, "/v1/admin/shapes");
@@ -175,9 +175,9 @@ fn the_page_at_the_root_lists_every_route() {
         "  /v1/stream/__ds/subscriptions/ID",
         "                    subscriptions: PUT creates, GET asks, DELETE removes; workers are woken when streams change",
         "  /v1/shape         shapes of a Postgres database, if one is configured: GET reads and waits for changes",
-        "  /v1/admin/backup  what `thalweg backup` speaks to",
-        "  /v1/admin/check   what `thalweg check --server` speaks to: what is damaged",
-        "  /v1/admin/shapes  what `thalweg shape ls`, `drop` and `explain` speak to",
+        "  /v1/admin/backup  used by `thalweg backup`",
+        "  /v1/admin/check   used by `thalweg check --server`: lists damage",
+        "  /v1/admin/shapes  used by `thalweg shape ls`, `drop` and `explain`",
         "  /health           200 while requests can be served",
         "  /metrics          counters, in the Prometheus text format",
         "  /                 the same live, for a browser",

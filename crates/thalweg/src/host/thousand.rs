@@ -1,4 +1,4 @@
-//! A thousand kernel units in one process: what they cost open, and idle.
+//! A thousand kernel units in one process: their cost when opened, and when idle.
 
 use super::{Keeping, Unit, keep};
 use crate::reserve::Reserve;
@@ -12,7 +12,7 @@ use thalweg_log::{Append, Attachment, FileUnit, Lengths, LogsOptions, Loss, Op, 
 use thalweg_rounds::Rounds;
 
 const UNITS: usize = 1_000;
-/// How long the test waits for what must happen, on a busy machine.
+/// How long the test waits for each event, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How many units are opened, or closed, at the same time.
 const AT_A_TIME: usize = 8;
@@ -20,7 +20,7 @@ const AT_A_TIME: usize = 8;
 const UNIT_BYTES_MAX: u64 = 128 << 10;
 /// Threads that write the journals of all units.
 const WRITERS: usize = 4;
-/// For three files of each unit, and those that it opens now and then.
+/// Enough for three files of each unit, and for those that it opens at times.
 const DESCRIPTORS: u64 = 8 * UNITS as u64;
 
 /// Nothing is attached to a log.
@@ -103,7 +103,7 @@ fn status(name: &str) -> u64 {
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Until `what` is true.
+/// Waits until `is_done`, which `what` describes.
 fn wait_for(what: &str, mut is_done: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !is_done() {
@@ -139,7 +139,7 @@ fn a_thousand_units_settle_on_a_few_threads_and_cost_no_wake_ups_when_idle() {
     let settled = wait_for("all units are settled", || units.iter().all(|unit| unit.logs.stats().lag_bytes == 0));
     let held = status("VmRSS").saturating_sub(before);
 
-    // What was woken comes to rest, and what was retired is looked at once more: then nothing happens.
+    // Woken jobs finish, and retired units get one more turn: after that no turn is taken.
     wait_for("nothing happens", || {
         let before = (rounds.stats().wakes, turns());
         std::thread::sleep(Duration::from_millis(1_500));

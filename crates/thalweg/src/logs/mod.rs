@@ -71,7 +71,7 @@ pub(crate) fn say(line: &str) {
 }
 
 /// The same to standard output.
-pub(crate) fn tell(line: &str) {
+pub(crate) fn print(line: &str) {
     write_within(END_MAX, std::io::stdout(), line);
 }
 

@@ -1,4 +1,4 @@
-//! Who reads the log, and whether, is nobody's business but its own: the server goes on and obeys.
+//! A slow or missing reader of the log does not disturb the server: it continues, and obeys signals.
 
 use crate::rig::{Rig, eventually, token};
 use rustix::fs::{OFlags, fcntl_setfl};

@@ -110,7 +110,7 @@ fn no_spelling_of_a_path_reaches_a_stream_that_the_token_may_not_read() {
     {
         assert!(matches!(rig.raw(target, &[&authorization], "").0, 400 | 403));
     }
-    // The administrator reads it, so it was there to be found.
+    // The administrator can read the stream, so it exists.
     assert!(
         rig.raw(b"GET /v1/stream/secret/a", &[&format!("authorization: bearer {admin}")], "").1.ends_with("SECRET")
     );

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
-/// A pipe whose reader has gone.
+/// A pipe whose reader is gone.
 fn broken() -> OwnedFd {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -75,7 +75,7 @@ fn output_without_room_is_a_failure_and_no_panic() {
         // Help and completions of clap say nothing of it.
         assert!(matches!(status.code(), Some(0 | 1)), "{line}: {status}");
         if !line.starts_with('-') && !line.ends_with("--help") {
-            assert_eq!(status.code(), Some(1), "{line}: what it was for is lost");
+            assert_eq!(status.code(), Some(1), "{line}: its output is lost");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What each command promises on a day without accidents.
+//! Promises of each command without accidents.
 
 use crate::rig::{Rig, command, finish, said};
 use rustix::process::{Pid, Signal, kill_process};

@@ -35,7 +35,7 @@ pub(crate) struct Contexts {
 }
 
 impl Contexts {
-    /// Reads all contexts; without a file there are none.
+    /// Reads all contexts. A missing file has none.
     pub(crate) fn read() -> Result<Self, Failure> {
         path().map_or(Ok(Self::default()), |path| Self::read_from(&path))
     }

@@ -31,7 +31,7 @@ pub(super) struct ListArgs {
     /// So many at most.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// What the server says of each, one JSON object per line.
+    /// Print the server's entry for each shape, one JSON object per line.
     #[arg(long)]
     json: bool,
 }
@@ -71,7 +71,7 @@ struct Entry {
 const HEADER: [&str; 9] = ["HANDLE", "TABLE", "PHASE", "ROWS", "COPIED", "LOGGED", "WAITING", "IDLE", "WHERE"];
 
 impl Entry {
-    /// What tells it from other shapes of the table.
+    /// The selection that distinguishes the shape from others of the table.
     fn selects(&self) -> String {
         let mut words: Vec<String> = self.where_sql.iter().cloned().collect();
         words.extend(self.columns.as_ref().map(|columns| format!("[columns {}]", columns.join(","))));

@@ -4,7 +4,7 @@ use crate::client::server::query_value;
 use clap::{Args, ValueEnum};
 
 #[derive(Args)]
-pub(super) struct WantedArgs {
+pub(super) struct DefinitionArgs {
     /// The table, as in SQL.
     table: String,
     /// Only rows for which this is true.
@@ -16,7 +16,7 @@ pub(super) struct WantedArgs {
     /// Only these columns, with commas between; the primary key must be among them.
     #[arg(long, value_name = "LIST")]
     columns: Option<String>,
-    /// Whether changes have what changed and the key, or whole rows and the old values.
+    /// Whether changes carry the key and the changed columns, or whole rows and the old values.
     #[arg(long, value_enum)]
     replica: Option<Replica>,
     /// No rows, only changes.
@@ -30,7 +30,7 @@ enum Replica {
     Full,
 }
 
-impl WantedArgs {
+impl DefinitionArgs {
     pub(super) fn table(&self) -> &str {
         &self.table
     }
@@ -74,25 +74,26 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        wanted: WantedArgs,
+        definition: DefinitionArgs,
     }
 
-    fn wanted(line: &[&str]) -> WantedArgs {
-        Line::parse_from(std::iter::once(&"test").chain(line)).wanted
+    fn definition(line: &[&str]) -> DefinitionArgs {
+        Line::parse_from(std::iter::once(&"test").chain(line)).definition
     }
 
     #[test]
     fn a_definition_becomes_one_query_in_the_order_of_names() {
-        let wanted = wanted(&["app.\"Items\"", "--where", "a = $1 AND b < $2", "--param", "x&y", "--param", "-1"]);
+        let definition =
+            definition(&["app.\"Items\"", "--where", "a = $1 AND b < $2", "--param", "x&y", "--param", "-1"]);
         assert_eq!(
-            wanted.query(&[("offset", "-1"), ("handle", "1-2")]),
+            definition.query(&[("offset", "-1"), ("handle", "1-2")]),
             "handle=1-2&offset=-1&params%5B1%5D=x%26y&params%5B2%5D=-1&table=app.%22Items%22&where=a%20%3D%20%241%20AND%20b%20%3C%20%242"
         );
     }
 
     #[test]
     fn options_are_told_as_the_api_has_them() {
-        let wanted = wanted(&["t", "--columns", "id,b", "--replica", "full", "--changes-only"]);
-        assert_eq!(wanted.query(&[]), "columns=id%2Cb&log=changes_only&replica=full&table=t");
+        let definition = definition(&["t", "--columns", "id,b", "--replica", "full", "--changes-only"]);
+        assert_eq!(definition.query(&[]), "columns=id%2Cb&log=changes_only&replica=full&table=t");
     }
 }
