@@ -1,8 +1,8 @@
 //! The loop that keeps connections busy: one thread, one epoll, raw sockets.
 //!
-//! What is asked and what an answer means is a [`Work`]'s business. This loop sends at a [`Pace`], takes times and counts.
-//! A closed loop sends the next request when an answer came; at a rate, requests are due at fixed times, and latencies count from
-//! when a request was due, however late it could be sent.
+//! A [`Work`] makes the requests and judges the answers. This loop sends at a [`Pace`], takes times and counts. A
+//! closed loop sends the next request when an answer came; at a rate, requests are due at fixed times, and latencies
+//! count from a request's due time, however late it could be sent.
 
 mod connection;
 mod tally;
@@ -27,18 +27,18 @@ use std::time::{Duration, Instant};
 /// Nanoseconds since the program's own beginning; all threads have the same.
 pub(crate) type Nanos = u64;
 
-/// What an answer was.
+/// Judgement of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Good,
     Bad,
-    /// A part: the same operation goes on with another request of the same connection.
+    /// The answer is a part: the same operation continues with another request on the same connection.
     More,
     /// Not yet: the same, after so many nanoseconds.
     Later(Nanos),
 }
 
-/// What is asked, and what answers mean. Connections are numbered from 0 in each thread.
+/// Makes requests and judges answers. Connections are numbered from 0 in each thread.
 pub(crate) trait Work {
     /// Puts the next request of a connection at the end of `out`, and gives it a tag; nothing if the connection has no more.
     /// `at` is when the request is due, which is now in a closed loop.
@@ -71,16 +71,16 @@ pub(crate) struct Pace<'a> {
     pub(crate) connections: usize,
     /// The number of this thread's first connection, of all threads'.
     pub(crate) first: usize,
-    /// Requests on their way on one connection.
+    /// Concurrent requests on one connection.
     pub(crate) depth: usize,
-    /// Requests per second; a closed loop if there is none.
+    /// Requests per second; `None`: a closed loop.
     pub(crate) rate: Option<f64>,
     pub(crate) until: Until<'a>,
     /// Where latencies since the last look are added, for output while it runs.
     pub(crate) interval: Option<&'a Mutex<Tally>>,
 }
 
-/// How long answers are waited for when nothing is asked any more.
+/// How long to wait for outstanding answers after the last request.
 const DRAIN: Nanos = 20_000_000_000;
 /// How long the loop sleeps at most.
 const NAP: Nanos = 50_000_000;
@@ -231,7 +231,7 @@ impl<'a, W: Work> Drive<'a, W> {
         Timespec { tv_sec: 0, tv_nsec: nap as _ }
     }
 
-    /// Sends what is due.
+    /// Sends the requests that are due.
     fn ask(&mut self, now: Nanos) -> anyhow::Result<()> {
         while self.later.peek().is_some_and(|due| due.0.0 <= now)
             && let Some(Reverse((_, i))) = self.later.pop()
@@ -267,7 +267,7 @@ impl<'a, W: Work> Drive<'a, W> {
         let wanted = connection.wants_out;
         match connection.flush() {
             Ok(()) => {}
-            // What the server has to say about it is still to be read.
+            // The server's answer to the broken request may still be readable.
             Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => connection.wants_out = false,
             Err(error) => return Err(error).context("cannot send"),
         }

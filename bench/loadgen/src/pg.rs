@@ -144,7 +144,7 @@ impl Pg {
         }
     }
 
-    /// What ends a read of another thread.
+    /// A handle that ends a read of another thread.
     pub(crate) fn plug(&self) -> anyhow::Result<Plug> {
         Ok(Plug(self.socket.get_ref().try_clone()?))
     }

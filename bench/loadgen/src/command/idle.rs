@@ -1,4 +1,4 @@
-//! Connections that wait, and what each takes of the server's memory.
+//! Idle connections, and the server's memory for each.
 
 use super::BINARY;
 use crate::ask;

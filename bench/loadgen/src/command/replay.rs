@@ -51,7 +51,7 @@ pub(crate) fn replay(target: &Target, names: &Names, whole: &Whole, window: &Win
     Ok(())
 }
 
-/// Those who replay beside appends.
+/// Clients that replay beside appends.
 pub(crate) struct Replayers {
     pub(crate) connections: usize,
     pub(crate) rate: Option<f64>,

@@ -1,4 +1,4 @@
-//! What was counted.
+//! Counters of a run.
 
 use super::{Nanos, Verdict};
 use crate::cost::Cost;
@@ -33,7 +33,7 @@ impl Tally {
         self.cost = cost.unwrap_or_default();
     }
 
-    /// Adds what another thread counted. The cost is the process's: that of the first thread stands for all.
+    /// Adds another thread's counters. The cost is the process's: that of the first thread stands for all.
     pub(crate) fn add(&mut self, other: &Self) {
         self.ops += other.ops;
         self.bad += other.bad;

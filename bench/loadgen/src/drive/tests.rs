@@ -1,4 +1,4 @@
-//! The loop against small servers that answer as told.
+//! Tests of the loop against small servers with scripted answers.
 
 use super::*;
 use crate::work::live::{Live, Progress, Readers};

@@ -108,7 +108,7 @@ impl Work for Append {
 
     fn done(&mut self, connection: usize, turn: u32, status: u16) -> Verdict {
         match status {
-            // A producer's append is answered with 200; 204 says that it was there before.
+            // A producer's new append is answered with 200, a duplicate with 204.
             204 if self.producers => {
                 self.duplicates += 1;
                 Verdict::Bad
@@ -116,7 +116,7 @@ impl Work for Append {
             200 | 204 => Verdict::Good,
             _ => {
                 if self.producers {
-                    // The next one begins anew; those on their way behind this one are refused as well.
+                    // The next append begins a new epoch; outstanding appends behind this one are refused as well.
                     let (epoch, seq) = &mut self.connections[connection].producers[turn as usize];
                     (*epoch, *seq) = (*epoch + 1, 0);
                 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 pub(crate) struct Definition {
     #[arg(long, default_value = "items")]
     pub(crate) table: String,
-    /// Their predicate, with `{i}` for the shape's number; without it all rows.
+    /// The shapes' predicate, with `{i}` for the shape's number; by default all rows.
     #[arg(long = "where")]
     pub(crate) predicate: Option<String>,
     /// The number of the first one.
@@ -23,7 +23,7 @@ pub(crate) struct Definition {
     /// How many different ones.
     #[arg(long, default_value_t = 1)]
     pub(crate) shapes: u64,
-    /// Who is refused with 503 comes again when `retry-after` says.
+    /// A client that is refused with 503 retries after `retry-after`.
     #[arg(long)]
     pub(crate) retry: bool,
 }
@@ -61,7 +61,7 @@ type Rest = Vec<u8>;
 
 impl Counter {
     fn count(&self, rest: &mut Rest, piece: &[u8]) -> u64 {
-        // What is kept is too short to hold a whole one, so none is counted twice.
+        // The kept bytes are too short for a whole match, so none is counted twice.
         let keep = OPERATION.len() - 1;
         rest.extend_from_slice(&piece[..piece.len().min(keep)]);
         let mut count = self.finder.find_iter(&rest[..]).count() as u64;
@@ -76,7 +76,7 @@ impl Counter {
     }
 }
 
-/// Where clients tell what came, and the writer waits for it.
+/// Clients report events here, and the writer waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     /// Clients that are up to date for the first time.
@@ -89,7 +89,7 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    /// A new event, which this many will tell of.
+    /// Begins a new event, which this many clients will report.
     pub(crate) fn begin(&self, wanted: u64) {
         self.wanted.store(wanted, Ordering::Release);
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -103,7 +103,7 @@ impl Board {
         }
     }
 
-    /// When it came to each; fewer than wanted if `patience` ends.
+    /// The time at which each client received the event; fewer than expected if `patience` ends.
     pub(crate) fn wait(&self, patience: Duration) -> Vec<Nanos> {
         let wanted = self.wanted.load(Ordering::Acquire);
         let arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,7 +114,7 @@ impl Board {
     }
 }
 
-/// What clients have seen.
+/// Totals of clients' messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) operations: u64,
@@ -125,12 +125,12 @@ pub(crate) struct Seen {
     pub(crate) retried: u64,
     /// Shapes that had to be fetched again.
     pub(crate) rotated: u64,
-    /// Shapes with another number of rows than wanted.
+    /// Shapes with an unexpected number of rows.
     pub(crate) wrong: u64,
     pub(crate) status: u16,
 }
 
-/// What clients do.
+/// The clients' task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
     /// Fetch this many shapes, one after another, taken from a list that all connections share; each has this many rows.
@@ -294,13 +294,13 @@ impl Work for Shapes<'_> {
         Verdict::Good
     }
 
-    /// Servers hang up behind a refusal; whoever had no answer asks again from where it was.
+    /// Servers close connections after a refusal; a client without an answer repeats its request.
     fn closed(&mut self, _connection: usize) -> bool {
         true
     }
 }
 
-/// The path of a client that does not go on.
+/// The path of a client that has stopped.
 const REFUSED: &str = "-";
 
 #[cfg(test)]
