@@ -22,7 +22,7 @@ copy() {
   type=$(field content-type <<<"$head") ttl=$(field stream-ttl <<<"$head") expires=$(field stream-expires-at <<<"$head")
   if [ "$(field stream-closed <<<"$there")" != true ]; then
     to -o /dev/null -X PUT "$target" -H "content-type: $type" ${ttl:+-H "stream-ttl: $ttl"} ${expires:+-H "stream-expires-at: $expires"} || return 1
-    # What is there is the beginning of what is to be there, or comparing will say that it is not: go on behind it.
+    # The copy is a prefix of the source, which the comparison checks at the end: continue behind it.
     case $type in application/json*) unit=l ;; *) unit=c ;; esac
     has=$("$THALWEG" stream read "$target" | wc -$unit) || return 1
     "$THALWEG" stream read "$source" | tail "-${unit/l/n}" "+$((has + 1))" | "$THALWEG" stream append "$target" --lines --content-type "$type"

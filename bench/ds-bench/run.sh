@@ -67,7 +67,7 @@ fan-out_case() {
     end
   done
 }
-# Right after a load of many streams, whose content is settled meanwhile; and beside it the same server once it is at rest again.
+# Right after a load of many streams, whose content is being settled; and beside it the same server at rest.
 settling_case() {
   begin $([ "$WHO" = peer ] || echo --settle-after 3s) || return
   tool multi-stream --streams "$UNSETTLED" --duration-secs 3 || { end; return; }

@@ -24,7 +24,7 @@ items() {
   sql "VACUUM ANALYZE items"; sql "CHECKPOINT"
 }
 
-# What a server before left in the database: nobody reads its slot any more.
+# Remains of an earlier server in the database: its slot is unused.
 forget_server() {
   local slot name
   for _ in $(seq 50); do [ -z "$(sql "SELECT 1 FROM pg_replication_slots WHERE active")" ] && break; sleep 0.1; done
@@ -39,7 +39,7 @@ fresh() {
   rm -rf "$WORK/data"; serve_shapes "$@" && idle
 }
 
-# Waits until the server does nothing: one that has just begun prepares its journal, which is not what is measured.
+# Waits until the server does nothing: one that has just begun prepares its journal, which must not be measured.
 idle() {
   local before after
   for _ in $(seq 100); do

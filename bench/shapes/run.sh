@@ -237,18 +237,18 @@ memory() {
   row "memory per idle live client, of $IDLE" "$(field bytes_each) B" "<= 3072 B" "$(holds "$(field bytes_each)" "<" 3072)"
 }
 
-# Bytes of objects, which is where what is settled lies; the journal's segments are used again.
+# Bytes of objects, which hold settled data; the journal's segments are reused.
 settled() { du -sb --apparent-size "$WORK/data/shapes/objects" | cut -f1; }
 metric() { curl -s "$BASE/metrics" | sed -n "s/^thalweg_$1 //p"; }
 
-# What overlapping shapes need on the disk: their rows, changes that all of them share, merged rows, and what is left when most are dropped.
+# Disk space of overlapping shapes: their rows, changes that all of them share, merged rows, and the rest after most are dropped.
 disk() {
   local n=$AXIS_DISK rows=1000 rounds=${ROUNDS:-5} i made after merged dropped held
   fresh $rows --shape-delete on --settle-after 1s --purge-after 5s --shape-log-keep 40s --shape-compact-bytes 256KiB || return
   register "$ALL" 0 "$n" || { failed "disk of $n overlapping shapes"; return; }
   sleep 12; made=$(settled)
   for i in $(seq $rounds); do sql "UPDATE items SET note = repeat(md5(random()::text), 2)"; done
-  # What is known of the lag is a second old.
+  # The known lag is a second old.
   sleep 3; for i in $(seq 300); do [ "$(metric shape_lag_bytes)" = 0 ] && break; sleep 0.1; done
   held=$(metric shape_log_held_bytes)
   for i in $(seq 300); do [ "$(metric shape_compactions_total)" -ge "$n" ] && break; sleep 1; done
@@ -293,7 +293,7 @@ EOF
 FRONT_PID=
 front_us() { awk -v t="$TICKS" '{sub(/.*\) /, ""); printf "%.0f", ($12 + $13) / t * 1e6}' "/proc/$FRONT_PID/stat"; }
 
-# Live clients of one shape behind nginx, which gives one answer to all who ask for the same: what each change costs the server itself.
+# Live clients of one shape behind nginx, which gives one answer to all equal requests: the cost of each change for the server itself.
 nginx() {
   local n before cost all= low high
   PATH=$PATH:/usr/sbin type -P nginx >/dev/null || { echo "nginx is not here"; return; }

@@ -28,7 +28,7 @@ for slice in $(seq $(((SECS + SLICE - 1) / SLICE))); do
     [[ $who == thalweg* ]] && echo "  lag_s=$(metric settle_lag_seconds) journal=$(metric journal_held_bytes) runs_max=$(metric runs_max) write_amp=$(metric write_amplification)"
   done
 done
-# What is still to be done in the background belongs to the appends.
+# Pending background work belongs to the appends.
 for who in $SERVERS; do turn "$who"; settled "$who"; done
 echo
 echo "| server | appends | CPU per append, all included (µs) | p50 / p99 of the median slice (ms) | on disk (MB) |"

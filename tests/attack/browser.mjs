@@ -1,6 +1,6 @@
 // Pages that steal, in Chromium.
 //
-// Somebody who may write `a/` stores pages there, in every type that a browser renders; somebody who may read everything opens them: with a
+// A writer of `a/` stores pages there, in every type that a browser renders; a user with all rights opens them: with a
 // cookie, in a tab, in a frame of another site, from the live page. Whatever a page gets hold of it sends to the collector. Then a server without
 // tokens: pages of other sites, and one whose name leads to 127.0.0.1.
 
@@ -107,7 +107,7 @@ for (const name of Object.keys(PAGES)) {
     await page.click("#link", { timeout: 300 }).catch(() => {})
     await page.evaluate(() => document.getElementById("form")?.submit()).catch(() => {})
     await pause(150)
-    // A link that somebody follows is a link: the cookie does not travel with it, nor does the address have a token.
+    // A followed link is no embedding: the cookie does not travel with it, nor does the address have a token.
     for (let at = hits.length - 1; at >= 0; at--) if (/^GET \/clicked/.test(hits[at]) && !hits[at].includes("tws1.")) hits.splice(at, 1)
     await shut(page)
   }

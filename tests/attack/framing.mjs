@@ -84,7 +84,7 @@ for (const [what, form] of Object.entries(AMBIGUOUS)) {
   check("and stored as it was sent", (await ask("/v1/stream/victim", { token: ADMIN })).text === "onetwothree")
 }
 
-// ---- what is sent back
+// ---- answers
 
 const REFLECTED = [
   ["a line break in a path", "GET /v1/stream/a%0d%0aX-Injected:%20yes HTTP/1.1"],

@@ -113,7 +113,7 @@ try {
   const meanings = await page.evaluate(() => [document.querySelectorAll("dt").length, document.querySelectorAll(".charts .card, .facts .card").length])
   check("and in a list of words, for readers without a mouse", meanings[0] === meanings[1] && meanings[0] > 12, meanings.join(" "))
 
-  // ---- a server that wants to know who asks
+  // ---- a server with tokens
 
   const who = { asked: 0, told: [] }
   const guard = (route) => {

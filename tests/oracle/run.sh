@@ -43,7 +43,7 @@ standby)
   ;;
 stop-standby) ctl stop -D "$D/standby" -m fast ;;
 promote)
-  # The primary ends when the standby has everything that it wrote, unless nobody follows.
+  # The primary ends when the standby has everything that it wrote, unless it has no follower.
   pg_stop "$D" fast
   [ ! -e "$D/standby/postmaster.pid" ] || ctl stop -D "$D/standby" -m fast
   rm -rf "$D/data"

@@ -1,6 +1,6 @@
 // Access per shape: what a token allows, and every way that we know of to get more than that.
 //
-// The table has rows of owner 7, who asks, and of others; a column that is not granted holds SECRET, rows of others hold OTHER. Neither may
+// The table has rows of owner 7, the client, and of others; a column that is not granted holds SECRET, rows of others hold OTHER. Neither may
 // be in any byte of any answer under a token.
 
 import assert from "node:assert/strict"
@@ -24,7 +24,7 @@ let w
 before(async () => (w = await World.start({ settings: { ELECTRIC_INSECURE: undefined, ELECTRIC_SECRET: SECRET } })))
 after(() => w?.stop())
 
-// ---- tokens, and who has them
+// ---- tokens, and their holders
 
 /** A signed token: grants as `table=…&where=…`, made beside the server as an operator would. */
 async function signed(grants, { expires = "1h", more = [] } = {}) {
@@ -67,7 +67,7 @@ async function read(token, params) {
   return shape
 }
 
-// ---- what is granted works
+// ---- granted requests work
 
 describe("a token", () => {
   test("gives its rows and columns to a client that asks for the table alone", async () => {
@@ -233,7 +233,7 @@ const ATTEMPTS = [
   ["a subquery in a subquery", { where: "id IN (SELECT id FROM $T WHERE id IN (SELECT id FROM users))" }, 403],
   ["a subquery that is correlated", { where: "id IN (SELECT id FROM users WHERE users.id = $T.id)" }, 403],
   ["EXISTS", { where: "EXISTS (SELECT 1 FROM users)" }, 400],
-  // what fails on somebody else's row, and would tell of it
+  // operations that fail on another owner's row, and would reveal it
   ...["1/(id-5) > 0", "1 % (id - 5) = 0", "title::int = 1", "CAST(title AS int) > 0", "title::date > '2020-01-01'", "id + 2147483640 > 0", "-id > 0", "title LIKE 'OTHER\\'", "title LIKE title || '\\'", "extra::text::int = 1", "int4(title) = 1", "id::int2 = 1"].map(
     (where) => [`a clause that may fail: ${where}`, { where }, 403],
   ),
@@ -598,7 +598,7 @@ describe("when a token expires", () => {
   test("a request that waits for a shape to be made ends too", async () => {
     const table = await items()
     const token = await soon(table, 1)
-    // Nobody may look at the table while this holds.
+    // No other session can read the table while this lock is held.
     const blocker = await w.connection()
     await blocker.query("BEGIN")
     await blocker.query(`LOCK TABLE ${table} IN ACCESS EXCLUSIVE MODE`)

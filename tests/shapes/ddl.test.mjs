@@ -1,4 +1,4 @@
-// When the table itself changes, a shape ends and is read anew; it never goes on with something wrong.
+// When the table itself changes, a shape ends and is read again; it never continues with wrong rows.
 
 import assert from "node:assert/strict"
 import { after, before, describe, test } from "node:test"
@@ -175,7 +175,7 @@ describe("the end of a shape", () => {
   })
 })
 
-// Postgres says nothing of these to who follows its log, and the columns look as before.
+// Postgres sends nothing of these to followers of its log, and the columns look as before.
 describe("what leaves a table looking as it was", () => {
   const COLUMNS = "id int PRIMARY KEY, n int, b text"
   const ROWS = ["(1, 1, 'a')", "(2, 2, 'b')"]

@@ -95,7 +95,7 @@ describe("the disk is full", () => {
     for (const one of [shape, reader]) {
       one.upToDate = false
       const told = await w.request({ table, handle: one.handle, offset: one.offset })
-      // Who was told of changes that were not durable waits for them.
+      // A client that has seen changes before they were durable waits for them.
       assert.ok(told.status === 200 || (told.status === 503 && told.text.includes("on their way")), `${told.status} ${told.text}`)
     }
     clear(await w.request(more), "disk_full", /the disk has no space/)
@@ -138,7 +138,7 @@ describe("a huge transaction", () => {
   const SETTINGS = { ELECTRIC_SHAPE_CHUNK_BYTES_THRESHOLD: undefined, THALWEG_WINDOW_BYTES: "8MiB", THALWEG_SETTLE_BYTES: "8MiB", THALWEG_CHUNK_CACHE_BYTES: "0" }
   const insert = (client, table, from, count) => client.query(`INSERT INTO ${table} SELECT n, repeat('x', ${BYTES}) FROM generate_series(${from}, ${from + count - 1}) n`)
 
-  /** Files of transactions that are on their way: they have no name, and are gone with their descriptor. */
+  /** Files of transactions under way: they have no name, and are gone with their descriptor. */
   const spilled = () => {
     const folder = `/proc/${w.process.pid}/fd`
     return readdirSync(folder).filter((fd) => {
@@ -251,7 +251,7 @@ describe("a huge transaction", () => {
     shape.upToDate = false
     await w.agrees(shape)
     assert.equal(shape.refetches, 0)
-    // Every row begins another range: the list of them is longer than a frame, and the shapes are made anew.
+    // Every row begins another range: the list of them is longer than a frame, and the shapes are made again.
     await w.sql(`DELETE FROM ${table} WHERE id < 4; INSERT INTO ${table} SELECT i, i % 2, 'x' FROM generate_series(10, 200009) i`)
     await eventually(() => /shapes are dropped: one transaction has too many changes/.test(w.log()), { within: 60000, what: "the reason in the log" })
     const count = async (one) => {
@@ -308,7 +308,7 @@ describe("clients that do not read", () => {
     THALWEG_CHUNK_CACHE_BYTES: "1MiB",
     THALWEG_SHAPE_COMPACT_BYTES: "1GiB",
   }
-  // Beside what is not sent: what the process has anyway, and reads that began before the limit was reached, one for each thread that reads.
+  // Beside unsent answers: the process's own memory, and reads that began before the limit was reached, one for each thread that reads.
   const PEAK = 64 * MIB + 5 * CHUNK + 256 * MIB
 
   test("hold no more than they may: others are served, then told to wait, and the silent ones are cut", async (t) => {
@@ -353,7 +353,7 @@ describe("clients that do not read", () => {
     w.forgetPeak()
     for (let n = 0; n < 8; n++) await w.sql(`INSERT INTO ${table} SELECT n, repeat('x', 2000) FROM generate_series(${n * 5000 + 1}, ${n * 5000 + 5000}) n`)
     const deadline = Date.now() + 30000
-    // Who reads is told to wait, and comes to the end.
+    // Readers get a 503 with Retry-After, and come to the end.
     while (shape.rows.size < 40000 && Date.now() < deadline) {
       const answer = await w.request({ table, offset: shape.offset, handle: shape.handle })
       if (answer.status === 503) {

@@ -42,7 +42,7 @@ async function goesOn({ other, plain }) {
   assert.ok(Date.now() - began < 3000, `${Date.now() - began} ms`)
 }
 
-/** The same as `agrees`, of a shape that may have to be made anew by a server that cannot do so at once. */
+/** The same as `agrees`, of a shape that a server may have to make again, and cannot at once. */
 async function agreesAgain(shape) {
   for (const end = Date.now() + 40000; ; ) {
     try {
@@ -268,7 +268,7 @@ describe("transactions that become visible in another order than they commit in"
       `BEGIN; UPDATE ${parent} SET t = 'hidden one' WHERE id = 9; DELETE FROM ${child} WHERE id = 33; COMMIT`,
       `DELETE FROM ${child} WHERE parent = 3 AND id < 20; INSERT INTO ${child} VALUES (102, 3, 'visible one')`,
     )
-    // The rows are read when what is visible has happened, and what is hidden has not.
+    // The rows are read when the visible transactions have committed, and the hidden ones have not.
     let copies = 0
     queries.holds = (message) => (copies += message[0] === "H") < 0
     changes.release(nextBegin("turn of three"))

@@ -61,7 +61,7 @@ describe("settings of the role and of the database", () => {
       for (const shape of shapes) shape.upToDate = false
       for (const shape of shapes) await w.agrees(shape)
       assert.deepEqual(shapes.map((shape) => shape.refetches), [0, 0, 0])
-      // What was read and what was told is one and the same to the letter.
+      // Rows and changes have the same text to the letter.
       const fresh = await w.synced({ table, where: "id > 0" })
       assert.deepEqual([...fresh.rows.values()].sort((a, b) => a.id - b.id).map((one) => one.t), [...shapes[0].rows.values()].sort((a, b) => a.id - b.id).map((one) => one.t))
       assert.doesNotMatch(w.log(), /ERROR|timeout|canceling/)

@@ -131,7 +131,7 @@ def main():
                     row = content[at:at + ROW].rstrip(b"\0")
                     if row:
                         print("at", at, row.hex())
-        # Asked after a restart: recovery must give what was there.
+        # Asked after a restart: recovery must give the earlier content.
         copy = work + "/copy"
         shutil.copytree(data, copy)
         server = Server(copy, "1h")

@@ -271,7 +271,7 @@ export class World {
     return new Shape(this, params)
   }
 
-  /** A shape from the beginning to the end of what is there. */
+  /** A shape from its beginning to its present end. */
   async synced(params) {
     return await this.shape(params).sync()
   }
