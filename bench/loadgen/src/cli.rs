@@ -90,7 +90,8 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 0)]
         ttl: u64,
     },
-    /// Creates streams and fills each with messages: JSON of one producer, or binary content that `replay --verify` knows.
+    /// Creates streams and fills each with messages: JSON of one producer, or binary content that `replay --verify`
+    /// knows.
     Fill {
         #[command(flatten)]
         names: Names,
@@ -111,7 +112,8 @@ pub(crate) enum Command {
         #[arg(long)]
         interleave: bool,
     },
-    /// Fills binary streams while others grow between their messages, in a fixed order, so that no stream's content lies together.
+    /// Fills binary streams while others grow between their messages, in a fixed order, so that no stream's content
+    /// lies together.
     Weave {
         #[command(flatten)]
         names: Names,
@@ -182,7 +184,7 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 8)]
         replay_streams: u64,
     },
-    /// Reads some streams, taken in turn, and counts their JSON messages; fails if one is not as it should be.
+    /// Reads some streams, in turn, and counts their JSON messages; fails on unexpected content.
     Verify {
         #[command(flatten)]
         names: Names,

@@ -34,14 +34,14 @@ pub(crate) enum Verdict {
     Bad,
     /// The answer is a part: the same operation continues with another request on the same connection.
     More,
-    /// Not yet: the same, after so many nanoseconds.
+    /// Not yet: the same, after this many nanoseconds.
     Later(Nanos),
 }
 
 /// Makes requests and judges answers. Connections are numbered from 0 in each thread.
 pub(crate) trait Work {
-    /// Puts the next request of a connection at the end of `out`, and gives it a tag; nothing if the connection has no more.
-    /// `at` is when the request is due, which is now in a closed loop.
+    /// Puts the next request of a connection at the end of `out`, and gives it a tag; nothing if the connection has no
+    /// more. `at` is when the request is due, which is now in a closed loop.
     fn request(&mut self, connection: usize, at: Nanos, out: &mut Vec<u8>) -> Option<u32>;
     /// The head of an answer.
     fn head(&mut self, _connection: usize, _status: u16, _head: &[u8]) {}
@@ -61,8 +61,8 @@ pub(crate) enum Until<'a> {
     Exhausted,
     /// After a warm-up that is not counted, and a time that is.
     Elapsed { warm: Duration, seconds: Duration },
-    /// Somebody says so.
-    Told(&'a AtomicBool),
+    /// Until another thread sets this.
+    Stopped(&'a AtomicBool),
 }
 
 pub(crate) struct Pace<'a> {
@@ -76,7 +76,7 @@ pub(crate) struct Pace<'a> {
     /// Requests per second; `None`: a closed loop.
     pub(crate) rate: Option<f64>,
     pub(crate) until: Until<'a>,
-    /// Where latencies since the last look are added, for output while it runs.
+    /// Receives latencies since the last report, for output during the run.
     pub(crate) interval: Option<&'a Mutex<Tally>>,
 }
 
@@ -129,7 +129,7 @@ impl<'a, W: Work> Drive<'a, W> {
         let ready = (0..pace.depth.max(1)).flat_map(|_| 0..all).collect();
         let now = nanos(epoch);
         let (from, to) = match pace.until {
-            Until::Exhausted | Until::Told(_) => (now, Nanos::MAX),
+            Until::Exhausted | Until::Stopped(_) => (now, Nanos::MAX),
             Until::Elapsed { warm, seconds } => {
                 let from = now + warm.as_nanos() as Nanos;
                 (from, from + seconds.as_nanos() as Nanos)
@@ -185,7 +185,7 @@ impl<'a, W: Work> Drive<'a, W> {
                     break;
                 }
             }
-            if let Until::Told(flag) = self.pace.until
+            if let Until::Stopped(flag) = self.pace.until
                 && flag.load(Ordering::Acquire)
             {
                 break;
@@ -217,7 +217,7 @@ impl<'a, W: Work> Drive<'a, W> {
         if !self.tally.closed {
             self.tally.close(meter.as_ref().map(Meter::stop));
         }
-        if !matches!(self.pace.until, Until::Told(_)) {
+        if !matches!(self.pace.until, Until::Stopped(_)) {
             self.tally.bad += self.on_their_way as u64;
         }
         Ok(())

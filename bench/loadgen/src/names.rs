@@ -11,7 +11,7 @@ pub(crate) struct Names {
     /// The number of the first one.
     #[arg(long, default_value_t = 0)]
     pub(crate) from: u64,
-    /// Only every so many-th of them.
+    /// Take only every nth of them.
     #[arg(long, default_value_t = 1)]
     pub(crate) step: u64,
     #[arg(long, default_value = "load-")]

@@ -23,7 +23,8 @@ const CLAUSE: u64 = 64 << 20;
 pub(crate) const HEAVY_TOGETHER: u64 = 256 << 20;
 pub(crate) const LIGHT: u64 = 16 << 10;
 
-/// Evaluating a where clause for a row takes more time or memory than one evaluation may. Whether the row satisfies it is not known.
+/// Evaluating a where clause for a row takes more time or memory than one evaluation may. Whether the row satisfies it
+/// is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("evaluating the where clause for a row takes more time or memory than the limit")]
 pub struct TooCostly;
@@ -31,7 +32,8 @@ pub struct TooCostly;
 /// Why an expression has no value for a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// Postgres has no value either: a division by zero, a cast of a text that is no number. The row is not in the shape.
+    /// Postgres has no value either: a division by zero, a cast of a text that is no number. The row is not in the
+    /// shape.
     Invalid,
     /// The budget is spent.
     Costly,
@@ -56,12 +58,12 @@ impl Budget {
         Self::of(CLAUSE)
     }
 
-    /// For evaluating one where clause for a row of so many bytes.
+    /// For evaluating one where clause for a row of this many bytes.
     pub(crate) fn of_evaluation(row_bytes: usize) -> u64 {
         scaled(EVALUATION, EVALUATION_PER_BYTE, row_bytes)
     }
 
-    /// For reading the values of a row of so many bytes.
+    /// For parsing the values of a row of this many bytes.
     pub(crate) fn of_reading(row_bytes: usize) -> u64 {
         scaled(READING, READING_PER_BYTE, row_bytes)
     }
@@ -98,7 +100,7 @@ impl Budget {
         self.spend(bytes as u64)
     }
 
-    /// Spends on looking through so many bytes with an instruction for many at a time.
+    /// Spends on a scan of this many bytes with vector instructions.
     pub(crate) fn scan(&self, bytes: usize) -> Result<(), Failed> {
         self.spend(bytes as u64 / 8 + 1)
     }

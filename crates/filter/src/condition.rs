@@ -34,7 +34,7 @@ pub struct InnerTable {
     pub columns: Schema,
 }
 
-/// A table as a clause names it. `schema`: `None` if it is not said.
+/// A table as a clause names it. `schema`: `None` if the clause names none.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Named {
     pub schema: Option<String>,
@@ -70,13 +70,14 @@ pub struct Query {
     pub table: InnerTable,
     pub filter: Filter,
     values: Box<[Expr]>,
-    /// The columns of the outer table and behind them those of the inner one: `values` and a membership's keys are read in it.
+    /// The columns of the outer table and behind them those of the inner one: `values` and a membership's keys are read
+    /// in it.
     joint: Schema,
     /// How many the outer table has.
     outer: usize,
     sql: String,
     canonical: String,
-    /// How much of `canonical` stands before WHERE.
+    /// Length of the part of `canonical` before WHERE.
     source: usize,
 }
 

@@ -10,7 +10,8 @@ use crate::types::{Base, Type};
 pub(crate) enum Expr {
     Column(u16),
     Const(Value<'static>, Type),
-    /// A constant that was taken out of it, by its place among those: only where many expressions are kept that differ in constants.
+    /// A constant that was taken out of the expression, by its place among those: only where many expressions differ in
+    /// constants.
     Hole(u16, Type),
     And(Box<[Expr]>),
     Or(Box<[Expr]>),
@@ -227,7 +228,8 @@ impl Expr {
         matches!(self, Self::Column(_)) || self.children().iter().any(Self::has_column)
     }
 
-    /// Whether something in it brings the collation "C" of the type `name` with it, in which cases are those of ASCII. A cast brings none.
+    /// Whether something in it brings the collation "C" of the type `name` with it, in which cases are those of ASCII.
+    /// A cast brings none.
     pub(crate) fn has_name(&self, schema: &Schema) -> bool {
         let own = match self {
             Self::Column(column) => schema.type_of(*column).base == Base::Name,

@@ -180,7 +180,7 @@ impl Function {
         }
     }
 
-    /// Of arguments none of which is null, and which have the types of the signature.
+    /// For arguments that are not null and have the types of the signature.
     pub(crate) fn call<'a>(self, args: &[Value<'a>], budget: &Budget) -> Result<Value<'a>, Failed> {
         budget.spend(8)?;
         match (self, args) {
@@ -546,7 +546,7 @@ fn length<'a>(count: usize) -> Value<'a> {
     Value::Int(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a shift drops what leaves the type")]
+#[expect(clippy::cast_possible_truncation, reason = "a shift drops the bits that leave the type")]
 fn shift_left(a: i64, b: i64, base: Base) -> i64 {
     match base {
         Base::Int8 => a << (b & 63),

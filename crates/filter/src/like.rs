@@ -3,10 +3,10 @@
 use crate::budget::{Budget, Failed};
 use std::borrow::Cow;
 
-/// Steps are paid for so many at a time: patterns with many wildcards on long texts take the product of both lengths.
+/// Steps are paid in batches: patterns with many wildcards on long texts take the product of both lengths.
 const STEPS: u32 = 32;
 const STEP_COSTS: u64 = 3;
-/// Beginning a search costs as much as looking through so many bytes.
+/// Beginning a search costs as much as scanning this many bytes.
 const FIND_COSTS: usize = 192;
 
 /// One character of a pattern.

@@ -123,7 +123,8 @@ impl Predicate {
 }
 
 impl Condition {
-    /// The same as [`Predicate::may_fail`], in the subqueries too: Postgres runs a subquery when the first row asks for it.
+    /// The same as [`Predicate::may_fail`], in the subqueries too: Postgres runs a subquery when the first row asks for
+    /// it.
     pub fn may_fail(&self) -> Option<String> {
         self.positions().iter().find_map(|position| match position {
             Position::Row(predicate) => predicate.may_fail(),

@@ -49,7 +49,8 @@ impl Predicate {
         print::canonical(&self.expr, &self.schema)
     }
 
-    /// Whether it is true (not false, not null, and no error) for a row: the texts of its columns as Postgres sends them, `None` for nulls.
+    /// Whether it is true (not false, not null, and no error) for a row: the texts of its columns as Postgres sends
+    /// them, `None` for nulls.
     pub fn holds(&self, row: &[Option<&[u8]>]) -> Result<bool, TooCostly> {
         decided(self.expr.holds(&Row::new(&self.schema, row)))
     }

@@ -1,5 +1,5 @@
-//! Expressions as SQL that means the same on any server and in any session: every operator in parentheses, every constant with its type,
-//! every order of texts by bytes, every use of a time zone in UTC.
+//! Expressions as SQL that means the same on any server and in any session: every operator in parentheses, every
+//! constant with its type, every order of texts by bytes, every use of a time zone in UTC.
 //!
 //! There are two spellings. [`canonical`] is for people, and for comparing clauses. [`sql`] is for Postgres: each
 //! function, operator, type and collation is that of `pg_catalog`, whatever the search path, and no cast is left that a

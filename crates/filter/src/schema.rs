@@ -32,8 +32,8 @@ struct Columns {
 const COLUMNS_MAX: usize = 1664;
 
 impl Schema {
-    /// `table` is its name without the schema: columns may be qualified with it. Columns past the 1664th, which Postgres cannot have, are
-    /// left out.
+    /// `table` is its name without the schema: columns may be qualified with it. Columns past the 1664th, which
+    /// Postgres cannot have, are left out.
     pub fn new(table: &str, mut columns: Vec<Column>) -> Self {
         columns.truncate(COLUMNS_MAX);
         let types = columns.iter().map(|column| type_of(column, &columns)).collect();
@@ -75,12 +75,12 @@ impl Schema {
         &self.0.columns[usize::from(column)].name
     }
 
-    /// Of an enum, by the column that stands for it.
+    /// The labels of an enum, by the column that represents it.
     pub(crate) fn labels(&self, of: u16) -> &[String] {
         &self.0.columns[usize::from(of)].labels
     }
 
-    /// The name of an enum as SQL, by the column that stands for it; `None` if it is not known.
+    /// The name of an enum as SQL, by the column that represents it; `None` if it is not known.
     pub(crate) fn type_sql(&self, of: u16) -> Option<&str> {
         let sql = self.0.columns.get(usize::from(of))?.type_sql.as_str();
         (!sql.is_empty()).then_some(sql)
@@ -91,7 +91,7 @@ fn type_of(column: &Column, columns: &[Column]) -> Type {
     let array = column.element_oid != 0;
     let oid = if array { column.element_oid } else { column.type_oid };
     let base = Base::of_oid(oid).unwrap_or_else(|| {
-        // The first column of a type stands for it.
+        // The first column of a type represents it.
         let stands = |c: &Column| oid == if c.element_oid == 0 { c.type_oid } else { c.element_oid };
         let first = u16::try_from(columns.iter().position(stands).unwrap_or(0)).unwrap_or(0);
         if column.labels.is_empty() { Base::Other(first) } else { Base::Enum(first) }

@@ -127,7 +127,7 @@ fn many(what: &str, count: usize) -> String {
     vec![what; count].join(", ")
 }
 
-/// `f` around `inner`, so many times.
+/// `f` around `inner`, this many times.
 fn nested(inner: &str, times: usize, f: impl Fn(&str) -> String) -> String {
     (0..times).fold(inner.to_owned(), |inner, _| f(&inner))
 }
@@ -307,7 +307,7 @@ fn what_many_clauses_cost_together_for_one_row_has_a_bound() {
     index.matching(&values, &mut found, &mut costly);
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     let heavy = found.iter().filter(|key| **key < 400).count();
-    assert_eq!((heavy + costly.len(), found.len() - heavy), (400, 100), "who costs little is not affected");
+    assert_eq!((heavy + costly.len(), found.len() - heavy), (400, 100), "cheap clauses are not affected");
     assert!((10..200).contains(&heavy), "{heavy} had their turn before the bound");
 }
 

@@ -50,7 +50,7 @@ pub struct Cluster {
 pub struct Options {
     /// Lines of `postgresql.conf`.
     pub settings: Vec<(String, String)>,
-    /// The whole of `pg_hba.conf`; by default everybody is let in.
+    /// The whole of `pg_hba.conf`; by default all connections are trusted.
     pub access: Option<String>,
     /// Files of the data folder, readable by the server only.
     pub files: Vec<(String, Vec<u8>)>,

@@ -44,7 +44,7 @@ impl Drop for Announcement {
     }
 }
 
-/// Under another name first, so that nobody reads half an address.
+/// Under another name first, so that no reader sees half an address.
 fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

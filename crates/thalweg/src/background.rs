@@ -42,7 +42,7 @@ impl Background {
         Self { stop: Arc::default(), threads: Vec::new() }
     }
 
-    /// Looks now and then whether files are to be read again.
+    /// Checks periodically whether files are to be read again.
     pub(crate) fn watch(&mut self, mut reload: Reload) -> std::io::Result<()> {
         self.every("reload", RELOAD_EVERY, move || reload.step())
     }

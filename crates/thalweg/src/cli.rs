@@ -7,10 +7,11 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand}
 use clap_complete::Shell;
 use std::path::PathBuf;
 
-/// Durable, append-only streams over HTTP: every acknowledged append is on the disk, every reader resumes where it left off.
+/// Durable, append-only streams over HTTP: every acknowledged append is on the disk, every reader resumes where it left
+/// off.
 ///
-/// Speaks the Durable Streams protocol; streams live under /v1/stream/. With a Postgres database it also serves shapes, live parts of its
-/// tables, to Electric's clients.
+/// Speaks the Durable Streams protocol; streams live under /v1/stream/. With a Postgres database it also serves shapes,
+/// live parts of its tables, to Electric's clients.
 #[derive(Parser)]
 #[command(name = "thalweg", version, propagate_version = true, after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -117,8 +118,8 @@ pub(crate) enum Command {
     Context(client::ContextArgs),
     /// Read all data, contents included, and list damage.
     ///
-    /// Of a stopped server, by its data folder; a running one reads its data itself. Exit code 0: everything is as it was written; 1: not, or
-    /// the folder is in use.
+    /// Of a stopped server, by its data folder; a running one reads its data itself. Exit code 0: everything is as it
+    /// was written; 1: not, or the folder is in use.
     Check(check::CheckArgs),
     /// Copy a running server's data, or a stopped one's, into a folder of backups.
     ///
@@ -166,7 +167,7 @@ pub(crate) struct ServeArgs {
     /// Print the settings in force and where each comes from, and end.
     #[arg(long, conflicts_with = "check_config")]
     pub(crate) print_config: bool,
-    /// Look whether the settings are right, with the files that they name, and end.
+    /// Check the settings, with the files that they name, and end.
     #[arg(long)]
     pub(crate) check_config: bool,
     #[command(flatten)]

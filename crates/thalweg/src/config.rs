@@ -65,7 +65,7 @@ macro_rules! settings {
                 key: stringify!($key), heading: $heading, default: $default, env: $env, value: $value, help: $help,
             }),+),+];
 
-            /// These settings, and those of `below` where these say nothing.
+            /// These settings, with those of `below` for unset ones.
             fn over(self, below: Self) -> Self {
                 Self { $($($key: self.$key.or(below.$key)),+),+ }
             }
@@ -159,7 +159,7 @@ settings! {
         gzip_level: u32 = "1", "THALWEG_GZIP_LEVEL", "N",
             "How hard large reads are compressed for clients that ask for gzip: 1 (fast) to 9; 0 for never";
     }
-    "What streams keep" {
+    "Retention" {
         retention_bytes: Size = "0", "THALWEG_RETENTION_BYTES", "SIZE",
             "Streams without Stream-Retention-Bytes keep at least this much of their newest content; 0 is all";
         retention_age: Span = "0", "THALWEG_RETENTION_AGE", "TIME",
@@ -337,7 +337,8 @@ impl Config {
         self.is_local() && self.tokens.as_os_str().is_empty() && self.allow_origin.0.is_empty()
     }
 
-    /// Whether the replication slot goes with its connection: as set, and always of `thalweg dev`, which leaves nothing behind.
+    /// Whether the replication slot goes with its connection: as set, and always of `thalweg dev`, which leaves nothing
+    /// behind.
     pub(crate) fn has_temporary_slot(&self) -> bool {
         self.dev || self.replication_temporary_slot == Switch::On
     }

@@ -151,7 +151,7 @@ impl Folder {
         write(path, "FORMAT", &format!("{format}\n"))
     }
 
-    /// Empty in a folder that no server of this version has taken yet.
+    /// Empty in a folder that no server of this version has opened yet.
     pub(crate) fn lineage(&self) -> String {
         fs::read_to_string(self.path.join("LINEAGE")).map(|text| text.trim().to_owned()).unwrap_or_default()
     }
@@ -204,7 +204,7 @@ impl Drop for Folder {
     }
 }
 
-/// The locks of a data folder: of its file `LOCK`, and of the folder itself, should somebody remove that file.
+/// The locks of a data folder: of its file `LOCK`, and of the folder itself, in case that file is removed.
 struct Lock {
     _file: Option<File>,
     _folder: File,
@@ -312,7 +312,7 @@ pub(crate) fn random() -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// The machine's present boot; empty where the system does not say.
+/// The machine's present boot; empty where the system does not report it.
 fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
@@ -377,7 +377,7 @@ mod tests {
         fs::create_dir_all(empty.join("journal")).unwrap();
         drop(Folder::take(&empty).unwrap());
         assert!(empty.exists() && fs::read_dir(&empty).unwrap().all(|entry| entry.unwrap().file_name() == "journal"));
-        // A folder that somebody counts on stays as it is, also when a later start is refused.
+        // A folder that clients rely on stays as it is, also when a later start is refused.
         Folder::take(&data).unwrap().note_served();
         drop(Folder::take(&data).unwrap());
         assert!(data.join("FORMAT").exists());

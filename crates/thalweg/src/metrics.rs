@@ -131,7 +131,7 @@ impl Page {
         }
         self.add([
             ("background_threads", Gauge, "Threads of background work.", stats.threads as f64),
-            ("background_wakes_total", Counter, "Times that a thread of background work looked for work.", f(stats.wakes)),
+            ("background_wakes_total", Counter, "Times that a thread of background work checked for work.", f(stats.wakes)),
         ]);
     }
 
@@ -154,8 +154,8 @@ impl Page {
         render_waits(&mut self.rest, &s.waits);
     }
 
-    /// Figures of the process and of the door in front of all routes. `denied`: requests that tokens did not allow, by code, if tokens are
-    /// asked for.
+    /// Figures of the process and of the door in front of all routes. `denied`: requests that tokens did not allow, by
+    /// code, if tokens are on.
     #[rustfmt::skip]
     #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
     pub(crate) fn add_process(&mut self, process: &Process, denied: Option<&DeniedCounts>, door: &Door) {
@@ -184,9 +184,9 @@ pub(crate) struct Process {
 /// Figures of the door and the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Door {
-    /// Requests that no token was asked for, by code.
+    /// Requests refused before the check of tokens, by code.
     pub(crate) refused: RefusedCounts,
-    /// Log lines that were thrown away because nobody took them.
+    /// Log lines that were dropped because standard error was not read.
     pub(crate) log_lines_dropped: u64,
 }
 

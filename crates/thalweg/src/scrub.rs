@@ -26,13 +26,13 @@ pub(crate) const SERVED: &str = "/v1/admin/check";
 const REFRESH_EVERY: Duration = Duration::from_millis(500);
 /// How many unreadable places of one pass are listed: more are only counted.
 const UNCHECKED_MAX: usize = 16;
-/// A pass that somebody waits for is not held up by the budget of long work.
+/// A requested pass is not held up by the budget of long work.
 const URGENT: Behind = Behind::BOUND;
 
 /// The progress of passes, and the requests for them.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// Full passes that were asked for; each counts up.
+    /// Number of requested full passes.
     asked: u64,
     /// Requests up to this one are answered by a pass that has ended.
     finished: u64,
@@ -58,11 +58,11 @@ pub(crate) struct Stats {
     pub(crate) damage: DamageStats,
 }
 
-/// The units that are scrubbed, and where that stands.
+/// The scrubbed units, and the progress.
 pub(crate) struct Scrubs {
     units: Vec<Scrubbed>,
     state: Mutex<State>,
-    /// Nudged when a pass is asked for, and when damage is met, once the steps are taken.
+    /// Nudged when a pass is requested, and when damage is met, once the job exists.
     job: OnceLock<Handle>,
 }
 
@@ -160,7 +160,7 @@ fn answer(status: u16, body: &serde_json::Value) -> Response {
 /// Takes the steps. Only its job has it.
 pub(crate) struct Scrubber {
     scrubs: Arc<Scrubs>,
-    /// Bytes per second; zero: only when it is asked for.
+    /// Bytes per second; zero: only requested passes.
     rate: u64,
     every: Duration,
     /// Since the start.
@@ -171,7 +171,7 @@ pub(crate) struct Scrubber {
 }
 
 struct Pass {
-    /// The newest request that it answers, if it was asked for.
+    /// The newest request that it answers, if it was requested.
     answers: Option<u64>,
     unit: usize,
     scrub: Scrub,
@@ -191,7 +191,7 @@ impl Scrubber {
             let job = job.clone();
             unit.logs.on_damage(Box::new(move || job.nudge()));
         }
-        // Damage that was met, and a pass that was asked for, before anything could be nudged.
+        // Damage and requests from before the job existed.
         job.nudge();
         let _ = scrubs.job.set(job);
     }
@@ -207,7 +207,7 @@ impl Scrubber {
         Turn { next, behind, bytes: self.read_bytes - before }
     }
 
-    /// Whether somebody waits for a pass that is under way or to begin.
+    /// Whether a client waits for a present or future pass.
     fn is_asked(&self) -> bool {
         let state = self.scrubs.state.lock();
         state.asked > state.finished

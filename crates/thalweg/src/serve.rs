@@ -26,7 +26,7 @@ use thalweg_disk::RealDisk;
 use thalweg_rounds::{Options, Rounds};
 use thalweg_wire::http::{Gate, Server, ServerConfig, SharedPages, TlsIdentity};
 
-/// How long requests that are under way may take after a stop was asked for.
+/// How long requests under way may take after a stop.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// Checks that a server could start with these settings and the files that they name. Opens and creates nothing.

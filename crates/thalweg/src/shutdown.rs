@@ -16,7 +16,7 @@ impl Stop {
         Ok(Self { signals })
     }
 
-    /// Blocks until a stop is asked for; its name.
+    /// Blocks until a stop signal; returns its name.
     pub(crate) fn wait(&mut self) -> &'static str {
         let signal = self.signals.forever().next();
         // From here on no code waits for a signal: a hanging stop must not swallow a second one.

@@ -1,6 +1,7 @@
-//! Backup and restore, on the binary: consistent under load, incremental, refused when damaged, harmless when abandoned.
+//! Backup and restore, on the binary: consistent under load, incremental, refused when damaged, harmless when
+//! abandoned.
 //!
-//! `ROUNDS` (2) is how many backups are taken under load; `tests/soak.sh` raises it.
+//! `ROUNDS` (2) is the number of backups under load; `tests/soak.sh` raises it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -328,7 +329,7 @@ fn a_damaged_backup_is_refused_and_nothing_is_restored() {
         }
         fs::write(file, &whole).unwrap();
     }
-    // A backup is not a data folder: nobody serves it by mistake, and spoils it.
+    // A backup is not a data folder: no server can open it by mistake, and spoil it.
     let refused = thalweg(&["serve", "--listen", "127.0.0.1:0", "--data", path(&from)]);
     assert!(said(&refused).contains("not a whole data folder"), "{}", said(&refused));
     assert!(thalweg(&["restore", path(&from), "--data", path(&fresh)]).status.success());

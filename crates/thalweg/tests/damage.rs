@@ -84,7 +84,7 @@ fn assert_only_that_is_refused(server: &Server, damaged: &str, whole: &str, word
     assert!(body.contains(&format!("`{damaged}` is damaged from ")), "{body}");
     let behind = body.split(" to ").nth(1).and_then(|rest| rest.split(':').next()).unwrap();
     let (status, _) = server.get(&format!("/v1/stream/{damaged}?offset={behind}"));
-    assert_eq!(status, 200, "what lies behind {behind} is served");
+    assert_eq!(status, 200, "content behind {behind} is served");
     server.append(whole, b"and more\n");
     words.extend(b"and more\n");
     assert_eq!(server.read(whole).into_bytes(), *words);

@@ -26,8 +26,8 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-/// Every file of which a start that is refused changes nothing, with a digest: neither `LOCK`, where it notes its process, nor the root,
-/// with which it claims the folder.
+/// Every file of which a start that is refused changes nothing, with a digest: neither `LOCK`, where it notes its
+/// process, nor the root, with which it claims the folder.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, u64> {
     let mut all = files(dir);
     all.retain(|file, _| !file.ends_with("LOCK") && !file.ends_with("manifest/root"));
@@ -125,7 +125,8 @@ fn a_journal_that_lost_bytes_after_a_clean_stop_is_refused() {
 
 #[test]
 fn what_a_start_after_a_crash_discards_is_said_with_its_position_and_size() {
-    // An idle journal notes within moments how far it is durable. If that comes before the kill, the damage is refused as such.
+    // An idle journal notes within moments how far it is durable. If that comes before the kill, the damage is refused
+    // as such.
     assert!((0..20).any(|_| discarded()), "the kill came before the journal was idle");
 }
 

@@ -93,7 +93,7 @@ fn the_images_settings_are_settings_and_it_runs_as_nobody_special() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     assert!(said("off").contains("cannot listen on 192.0.2.1:1"), "{}", said("off"));
-    // As it is, it is open to nobody.
+    // By default it is open to no client.
     assert!(said("auto").contains("--tokens FILE"), "{}", said("auto"));
     let user =
         lines.iter().rposition(|line| line.starts_with("USER ") && !line.contains("root") && !line.contains("USER 0"));

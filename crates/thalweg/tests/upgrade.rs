@@ -1,6 +1,7 @@
 //! Data folders of earlier versions open, and answer as they did; folders of a later one are refused.
 //!
-//! Each `tests/upgrade/format-N.txt` is a folder and the answers that its own version gave, written by `tests/upgrade/make.py`.
+//! Each `tests/upgrade/format-N.txt` is a folder and the answers that its own version gave, written by
+//! `tests/upgrade/make.py`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

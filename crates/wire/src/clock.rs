@@ -1,4 +1,4 @@
-//! The time of day, as everything in the process that waits may use it: it never goes back and never stands still.
+//! The time of day for all waits of the process: it never goes back and never stands still.
 //!
 //! The system's clock may be set back. A wait for a time of that clock (the end of a long-poll, an interval of
 //! background work) would last until the clock has caught up. This clock continues at half speed until then; when the

@@ -1,4 +1,5 @@
-//! Loads of shapes: over HTTP and SQL only, so that they fit any server of this API. Beside them the yardsticks of the same sitting.
+//! Loads of shapes: over HTTP and SQL only, so that they fit any server of this API. Beside them the yardsticks of the
+//! same sitting.
 
 mod drain;
 mod fetch;

@@ -33,7 +33,8 @@ impl Body {
 }
 
 pub(crate) struct Append {
-    /// The pieces of a request; between them the stream's number, and with producers its connection, epoch and sequence.
+    /// The pieces of a request; between them the stream's number, and with producers its connection, epoch and
+    /// sequence.
     start: Vec<u8>,
     middle: Vec<u8>,
     end: Vec<u8>,
@@ -53,7 +54,8 @@ struct Mine {
 }
 
 impl Append {
-    /// For the connections from `first` on of `all`. `epoch` begins the producers' epochs: a later run needs a higher one.
+    /// For the connections from `first` on of `all`. `epoch` begins the producers' epochs: a later run needs a higher
+    /// one.
     pub(crate) fn new(names: &Names, body: &Body, first: usize, connections: usize, all: usize, epoch: u64) -> Self {
         let start = format!("POST {}", names.root()).into_bytes();
         let bytes = body.bytes();

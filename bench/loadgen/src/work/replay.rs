@@ -13,7 +13,7 @@ pub(crate) enum Expected {
     Anything,
     /// Binary content as `fill --binary` wrote it.
     Content { messages: u64, size: usize },
-    /// JSON objects, so many.
+    /// This many JSON objects.
     Objects { messages: u64 },
 }
 

@@ -119,9 +119,9 @@ impl Board {
 pub(crate) struct Seen {
     pub(crate) operations: u64,
     pub(crate) bytes: u64,
-    /// Answers that say "not now", and others that are no answers.
+    /// Refusals for now, and other failures.
     pub(crate) refused: u64,
-    /// Answers that say "not now", after which the client came again.
+    /// Refusals for now, after which the client tried again.
     pub(crate) retried: u64,
     /// Shapes that had to be fetched again.
     pub(crate) rotated: u64,
@@ -133,7 +133,8 @@ pub(crate) struct Seen {
 /// The clients' task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
-    /// Fetch this many shapes, one after another, taken from a list that all connections share; each has this many rows.
+    /// Fetch this many shapes, one after another, taken from a list that all connections share; each has this many
+    /// rows.
     Fetch { jobs: u64, rows: Option<u64> },
     /// Fetch one shape and follow it; a transaction has this many of its operations.
     Follow { operations: u64 },
@@ -259,7 +260,7 @@ impl Work for Shapes<'_> {
                 *client = Client { path: std::mem::take(&mut client.path), ..Client::default() };
                 return Verdict::More;
             }
-            // A refusal that does not say when to come again is none that a client can follow.
+            // A refusal without a time to retry cannot be followed.
             503 if self.definition.retry && client.retry_after.is_some() => {
                 self.seen.retried += 1;
                 return Verdict::Later(client.retry_after.unwrap_or_default() * 1_000_000_000);

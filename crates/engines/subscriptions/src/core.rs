@@ -1,5 +1,5 @@
-//! All subscriptions, owned by one thread: requests, news of streams, results of deliveries and the time go in; answers and
-//! deliveries come out, each with the position that must be durable first.
+//! All subscriptions, owned by one thread: requests, news of streams, results of deliveries and the time go in; answers
+//! and deliveries come out, each with the position that must be durable first.
 
 use crate::config::SubscriptionsConfig;
 use crate::error::{OpenError, Refusal};
@@ -82,7 +82,7 @@ pub(crate) struct Core {
     in_flight: HashMap<String, String>,
     /// Why the last wake of a subscription did not arrive, until one does.
     failures: HashMap<String, String>,
-    /// Wakes from before the start that nobody is known to have taken.
+    /// Wakes from before the start without a recorded delivery.
     resend: BTreeSet<String>,
     /// The end of the last delete, which must be durable before a client learns that a subscription does not exist.
     deleted: Lsn,
@@ -412,7 +412,7 @@ impl Core {
         self.subs.values().filter(|stored| wants(stored)).map(|stored| stored.id.clone()).collect()
     }
 
-    /// Looks where a stream ends now, and links it or forgets it where a pattern says so.
+    /// Reads where a stream ends now, and links or unlinks it by the patterns.
     fn refresh(&mut self, name: &str, subs: &[String], now: Millis) {
         let tail = self.streams.published(name);
         for id in subs {
@@ -504,7 +504,7 @@ impl Core {
         self.stats.leases = subs().filter(leased).count() as u64;
     }
 
-    /// Brings one subscription to where it wants nothing.
+    /// Steps one subscription until it has no need left.
     fn advance(&mut self, id: &str, now: Millis) -> Result<(), Refused> {
         let again = self.resend.remove(id);
         if self.find(id)?.state.want(now) == Some(Want::Expire) {

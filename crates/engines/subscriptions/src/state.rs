@@ -1,8 +1,8 @@
 //! State of a subscription, and the effect of events on it. No clock, no IO, no randomness.
 //!
-//! A subscription is *idle*, or a *wake* is in flight: sent to a webhook, or written to the wake stream and perhaps claimed. A wake
-//! has a generation that no other wake of the subscription has, and ends when it is done, released, failed or past its lease.
-//! State changes by [`Event`]s only, live and in recovery alike.
+//! A subscription is *idle*, or a *wake* is in flight: sent to a webhook, or written to the wake stream and perhaps
+//! claimed. A wake has a generation that no other wake of the subscription has, and ends when it is done, released,
+//! failed or past its lease. State changes by [`Event`]s only, live and in recovery alike.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -72,13 +72,13 @@ pub fn order(position: Position) -> (u64, u64) {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wake {
     pub id: String,
-    /// When it ends by itself; a pull-wake that nobody has claimed does not.
+    /// When the wake ends by itself; an unclaimed pull-wake does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_until: Option<u64>,
     /// The worker that claimed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// The webhook has taken it.
+    /// The webhook has accepted the wake.
     #[serde(default, skip_serializing_if = "is_false")]
     pub delivered: bool,
 }
@@ -108,7 +108,7 @@ pub struct Subscription {
     pub pending: BTreeSet<Box<str>>,
 }
 
-/// A change, as it stands in the subscription's log.
+/// A change, in the form of the subscription's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "e", rename_all = "snake_case")]
 pub enum Event {

@@ -371,7 +371,7 @@ fn what_was_appended_before_a_restart_is_told_after_it() {
     let mut rig = Rig::new();
     rig.hook();
     rig.put("e/a");
-    // Nobody has taken the news when it ends.
+    // The driver ends before it has taken the reports.
     let body = b"{}";
     let waker = || Waker::from_fn(|| ());
     for (method, name) in [(Method::Post, "e/a"), (Method::Put, "e/b")] {
@@ -413,7 +413,7 @@ fn one_worker_holds_a_wake_and_the_claim_survives_a_restart() {
     }
     let token = next["token"].as_str().unwrap().to_owned();
     assert_eq!(rig.send(Method::Post, "s/release", Some(&token), done(&next, json!([]))).status, 204);
-    assert_eq!(rig.claim("three").status, 200, "what was released is work again");
+    assert_eq!(rig.claim("three").status, 200, "a released wake is work again");
 }
 
 #[test]
@@ -681,7 +681,7 @@ fn a_delivery_reaches_its_receiver_and_a_full_queue_refuses() {
     let config = SubscriptionsConfig { targets: Targets::Local, ..SubscriptionsConfig::default() };
     let streams = Arc::clone(&rig.streams);
     rig.journal.subscribe(Arc::new(move || streams.on_durable()));
-    // An older observer stays: news of these streams come by the driver's own looks.
+    // The earlier observer stays: the driver itself reads these streams.
     let subscriptions = start(config);
     let mut waiting = ask(&subscriptions, &body);
     let Reply::Later(pending) = &mut waiting else { panic!("at once") };

@@ -1,4 +1,5 @@
-//! From a tree to an expression: names become columns, literals get types, operators are chosen, constants are computed.
+//! From a tree to an expression: names become columns, literals get types, operators are chosen, constants are
+//! computed.
 
 mod arrays;
 mod calls;

@@ -83,7 +83,7 @@ impl Analyser<'_> {
 
     pub(super) fn comparison(&self, comparison: Comparison, base: Base, sides: [Expr; 2]) -> Expr {
         let sides = sides.map(|side| coerce::unpad(side, base, self));
-        // A constant stands on the right.
+        // The constant is on the right.
         match sides {
             [left @ Expr::Const(..), right] if !matches!(right, Expr::Const(..)) => {
                 Expr::Compare(comparison.mirrored(), base.into(), Box::new([right, left]))
@@ -191,7 +191,7 @@ impl Analyser<'_> {
         if let Kind::Row(left) = &operand.kind {
             for item in list {
                 let Kind::Row(right) = &item.kind else {
-                    return refuse(item.at, "a row is compared with what is no row");
+                    return refuse(item.at, "a row is compared with a single value");
                 };
                 parts.push(self.rows(at, symbol, left, right)?.expr);
             }

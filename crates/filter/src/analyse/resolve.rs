@@ -1,5 +1,5 @@
-//! Which of several operators or functions is meant: the rules of "Operator Type Resolution" and "Function Type Resolution" in Postgres's
-//! manual (`func_select_candidate`).
+//! Which of several operators or functions is meant: the rules of "Operator Type Resolution" and "Function Type
+//! Resolution" in Postgres's manual (`func_select_candidate`).
 
 use super::signatures::Signature;
 use crate::types::{Category, Type};

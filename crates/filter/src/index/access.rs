@@ -113,8 +113,8 @@ impl Filed {
         }
     }
 
-    /// Calls for every slot that a row may satisfy, perhaps several times, but for slots under keys for which that takes too long to find out:
-    /// these keys are given back.
+    /// Calls for every slot that a row may satisfy, perhaps several times, but for slots under keys for which that
+    /// takes too long to find out: these keys are given back.
     pub(super) fn candidates(
         &self,
         row: &Row<'_>,
@@ -138,7 +138,7 @@ impl Filed {
     }
 }
 
-/// One value of a row, looked up in all ways that its scalar has keys for.
+/// Lookups of one value of a row, under all kinds of keys of its scalar.
 struct Probe<'a> {
     filed: &'a Filed,
     id: u32,

@@ -20,10 +20,10 @@ pub(super) enum Kind {
     NotNull,
     /// An array has it as an element.
     Element,
-    /// A text begins with so many bytes.
+    /// The first bytes of a text, this many.
     Prefix(Case, u8),
     Suffix(Case, u8),
-    /// A text has so many bytes somewhere.
+    /// This many bytes anywhere in a text.
     Piece(Case, u8),
 }
 

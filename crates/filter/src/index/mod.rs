@@ -149,8 +149,8 @@ impl<K: Copy + Ord> Index<K> {
         Filing(slot)
     }
 
-    /// About how many others would be evaluated with a predicate for a row that leads to it; `None`: nothing leads to it, and it would be evaluated
-    /// for each row.
+    /// About how many others would be evaluated with a predicate for a row that leads to it; `None`: nothing leads to
+    /// it, and it would be evaluated for each row.
     pub fn cost(&self, predicate: &Predicate) -> Option<u64> {
         Some(plan::plan(&predicate.expr, &self.filed, &self.hasher)?.cost)
     }
@@ -280,7 +280,7 @@ impl<K: Copy + Ord> Owners<K> {
         }
     }
 
-    /// Whether nobody is left.
+    /// Whether no owner is left.
     fn take(&mut self, key: K) -> bool {
         match self {
             Self::One(one) => *one == key,

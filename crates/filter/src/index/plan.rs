@@ -1,4 +1,5 @@
-//! Which keys a predicate is filed under: for an AND those of the condition that fewest others share, for an OR those of all.
+//! Which keys a predicate is filed under: for an AND those of the condition that fewest others share, for an OR those
+//! of all.
 
 use super::Filed;
 use super::keys::{AFFIX_BYTES_MAX, Case, Key, Kind, PIECE_BYTES, What, hash_bytes, hash_value};
@@ -72,7 +73,7 @@ impl Planner<'_> {
             (Some(id), What::Bytes(kind, bytes)) => {
                 self.filed.postings.count(Half::of(hash_bytes(self.hasher, id, *kind, bytes)))
             }
-            // Nobody knows how they overlap.
+            // Their overlap is unknown.
             (Some(id), What::Range(..)) => self.filed.scalars.all[id as usize].ranges.len() / 8,
         };
         Plan { keys: vec![Key { scalar, what }], cost: (shared as u64 + 1).saturating_mul(weight) }

@@ -1,6 +1,7 @@
 //! Slots by the hashes of their keys. Most hashes have one slot, which needs no allocation.
 //!
-//! Half of a hash is kept. Two keys that share it make slots candidates of each other's rows, now and then, which costs a little time.
+//! Half of a hash is kept. Two keys that share it make slots candidates of each other's rows, now and then, which costs
+//! a little time.
 
 use hashbrown::HashTable;
 use std::collections::BTreeSet;

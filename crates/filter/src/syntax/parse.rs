@@ -59,7 +59,8 @@ pub(crate) fn parse(text: &str, params: &[(u32, String)]) -> Parsed<Node> {
     read(text, params).map_err(|refusal| Refusal { oversized: refusal.oversized || may_multiply(text), ..refusal })
 }
 
-/// Whether a text of which we have no tree may become much larger while it is read: each of these operators repeats its operand.
+/// Whether a text of which we have no tree may become much larger while it is read: each of these operators repeats its
+/// operand.
 fn may_multiply(text: &str) -> bool {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| ["between", "in"].iter().any(|repeats| word.eq_ignore_ascii_case(repeats))).count()

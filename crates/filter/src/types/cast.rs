@@ -44,7 +44,8 @@ fn base_exists(from: Base, to: Base) -> bool {
     }
 }
 
-/// Whether a cast has a result for every value. (Numbers too large for a float and dates too late for a timestamp have none.)
+/// Whether a cast has a result for every value. (Numbers too large for a float and dates too late for a timestamp have
+/// none.)
 pub(crate) fn is_total(from: Type, to: Type) -> bool {
     use Base::{Date, Float4, Float8, Numeric, Timestamp, Timestamptz};
     let narrows = matches!((from.base, to.base), (Numeric, Float4 | Float8) | (Date, Timestamp | Timestamptz));

@@ -6,7 +6,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// Equality and hash of the traits are those of the text (`1.0` is not `1.00`); [`Decimal::compare`] is that of the number.
+/// Equality and hash of the traits are those of the text (`1.0` is not `1.00`); [`Decimal::compare`] is that of the
+/// number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Decimal {
     NaN,
@@ -27,7 +28,8 @@ const WHOLE_MAX: i64 = 131_072;
 /// Most digits after the point that a division gives by itself.
 const DISPLAY_SCALE_MAX: i64 = 1000;
 
-/// Longest result of an operator, about 20,000 digits: where clauses are evaluated for every row, and long division is slow.
+/// Longest result of an operator, about 20,000 digits: where clauses are evaluated for every row, and long division is
+/// slow.
 const RESULT_BITS_MAX: u64 = 1 << 16;
 /// Longest constant, about 1,000 digits.
 const CONSTANT_BITS_MAX: u64 = 3400;
@@ -61,17 +63,18 @@ impl From<Fault> for Failed {
     }
 }
 
-/// Multiplying numbers of so many limbs of 64 bits, or dividing, or writing one in another base: schoolbook, as measured.
+/// Cost of multiplying numbers of this many limbs of 64 bits, of dividing, or of writing one in another base:
+/// schoolbook, as measured.
 fn product(a: u64, b: u64) -> u64 {
     a * b / 2 + 8 * (a + b) + 40
 }
 
-/// The limbs of so many decimal digits.
+/// The limbs of this many decimal digits.
 fn limbs_of(digits: u64) -> u64 {
     digits / 19 + 1
 }
 
-/// Multiplying a number of so many limbs by a power of ten.
+/// Cost of multiplying a number of this many limbs by a power of ten.
 fn raising(limbs: u64, exponent: u32) -> u64 {
     let power = limbs_of(exponent.into());
     product(power, power) / 4 + product(limbs, power)

@@ -52,7 +52,7 @@ pub(crate) fn parse(text: &str, single: bool) -> Option<f64> {
 
 /// `None` if a single would overflow.
 pub(crate) fn to_single(value: f64) -> Option<f64> {
-    #[expect(clippy::cast_possible_truncation, reason = "the rounding is what is asked for")]
+    #[expect(clippy::cast_possible_truncation, reason = "the rounding is intended")]
     let single = value as f32;
     (single.is_finite() || !value.is_finite()).then_some(f64::from(single))
 }

@@ -127,7 +127,7 @@ fn parse_base<'a>(text: &'a str, base: Base, schema: &Schema, budget: &Budget) -
     })
 }
 
-/// At most so many bytes, of whole characters.
+/// At most this many bytes, of whole characters.
 pub(crate) fn truncated(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
@@ -162,7 +162,7 @@ pub(crate) fn in_range(value: i64, base: Base) -> bool {
     }
 }
 
-/// 32 hexadecimal digits; a hyphen may stand after any group of four, braces around.
+/// 32 hexadecimal digits; optional hyphens after any group of four, and braces around.
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let inner = match text.strip_prefix('{') {
         Some(inner) => inner.strip_suffix('}')?,

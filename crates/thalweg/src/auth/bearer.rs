@@ -7,7 +7,8 @@ use thalweg_wire::http::Request;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CredentialSource {
     Header,
-    /// `?access_token=`: `EventSource` can send no headers. Addresses end up in logs and histories, so only short-lived tokens go there.
+    /// `?access_token=`: `EventSource` can send no headers. Addresses end up in logs and histories, so only short-lived
+    /// tokens go there.
     Query,
     /// Browsers send cookies with requests from any page, so a request by cookie must not change anything.
     Cookie,

@@ -11,7 +11,7 @@ use thalweg_shapes::{Grant, Grants};
 
 const HELP: &str = "\
 A PREFIX is `chat/` for all streams below it, `chat` for these and the stream `chat` itself, `*` for everything.
-A SHAPE is what may be read of one table, written as the query of a request for it: rows by `where`, with values for $1, $2, … as \
+A SHAPE grants a part of one table, written as the query of a request for it: rows by `where`, with values for $1, $2, … as \
 `params[1]`, `params[2]`, …, and `columns`. Requests may ask for less.
 
 Examples:

@@ -23,7 +23,7 @@ pub(super) enum Denied {
     #[error("a token in the query or in a cookie must be a signed one, which POST /v1/token gives")]
     OnlySigned,
     #[error(
-        "a token in the query is for what a page asks for, not for an address that a browser opens: it would stay in the history, and a \
+        "a token in the query is for requests of a page, not for an address that a browser opens: it would stay in the history, and a \
          link in what is opened could pass it on; ask with fetch, EventSource or an <img>"
     )]
     Opened,

@@ -40,7 +40,7 @@ use thalweg_shapes::Granted;
 use thalweg_wire::http::{Method, Request, Response};
 use tokens::Tokens;
 
-/// Where signed tokens are asked for.
+/// The route that issues signed tokens.
 const ISSUE_PATH: &str = "/v1/token";
 
 /// The guard in front of the routes. Tokens may be replaced while it works.
@@ -77,7 +77,8 @@ struct GuardConfig<'a> {
 }
 
 impl Auth {
-    /// The guard that the settings ask for, if any. Refuses to leave streams open to other machines unless that is asked for.
+    /// The guard by the settings, if any. Refuses to leave streams open to other machines unless the settings say so
+    /// explicitly.
     pub(crate) fn of(config: &Config) -> anyhow::Result<Option<Self>> {
         Self::guard_config(config)?.map(|guard_config| Self::open(guard_config, &config.data)).transpose()
     }
@@ -104,7 +105,7 @@ impl Auth {
                 Ok(Some(GuardConfig { tokens: None, everywhere: true }))
             }
             AuthMode::Auto if !given => bail!(
-                "{} can be reached from other machines, and no tokens say who may do what: make one with `thalweg token new --name \
+                "{} can be reached from other machines, and there are no tokens: make one with `thalweg token new --name \
                  app --admin '*'`, put its lines into a file and name that with --tokens FILE; or say --auth off to let everybody \
                  read, write and delete everything",
                 config.listen
@@ -149,7 +150,8 @@ impl Auth {
         Ok(())
     }
 
-    /// The answer to a request that is not to reach the routes: a refusal, or a signed token. `None` lets it pass. `needs`: of its route.
+    /// The answer to a request that is not to reach the routes: a refusal, or a signed token. `None` lets it pass.
+    /// `needs`: of its route.
     pub(crate) fn answer(&self, request: &Request<'_>, needs: Needs, now_ms: u64) -> Option<Response> {
         if !self.everywhere {
             return None;

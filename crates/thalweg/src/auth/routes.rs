@@ -9,7 +9,7 @@ use thalweg_wire::http::{Method, Request};
 /// The right that a request's sender must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Need<'a> {
-    /// Nothing: it is for everybody.
+    /// Nothing: the route is public.
     Nothing,
     /// No right of ours: the route checks a token that the protocol itself defines.
     OwnToken,
@@ -39,7 +39,8 @@ enum Demand {
     Everything(Scope),
 }
 
-/// Routes under the protocol's reserved segment, `__ds/`; the first that fits counts. `*` is one segment, `**` any rest.
+/// Routes under the protocol's reserved segment, `__ds/`; the first that fits counts. `*` is one segment, `**` any
+/// rest.
 ///
 /// A claim is how a client obtains the protocol's own token, so a claim itself needs a token of ours.
 const CONTROL: &[(Verb, &str, Demand)] = &[
@@ -123,7 +124,7 @@ fn stream<'a>(request: &Request<'a>, name: Cow<'a, str>) -> Need<'a> {
 }
 
 fn control<'a>(request: &Request<'a>, rest: &str) -> Need<'a> {
-    // Nobody has a reason to write these in another way; a route that is open only because it was spelled strangely must not be.
+    // Legitimate clients have no reason for other spellings; a strange spelling must not open a route.
     let plain = request.path.strip_prefix(STREAMS).and_then(|path| path.strip_prefix("__ds/")) == Some(rest);
     let rule = CONTROL.iter().find(|(verb, path, _)| plain && verb.is(request.method) && fits(path, rest));
     rule.map_or(Need::Everything(Scope::Admin), |(_, _, demand)| demand.of(request))
@@ -216,7 +217,7 @@ mod tests {
         for path in ["/v1/stream/chat/a", "/v1/stream/%63hat/a", "/v1/stream/ch%61t/%61"] {
             assert_eq!(ask(Method::Get, path, None, &[]), streams(Scope::Read, "chat/a"), "{path}");
         }
-        // These are other names, none of them under `chat/` unless it says so.
+        // These are other names, none of them under `chat/` except where noted.
         assert_eq!(ask(Method::Get, "/v1/stream/chat%2fa", None, &[]), streams(Scope::Read, "chat%2Fa"));
         assert_eq!(ask(Method::Get, "/v1/stream/chat;x/a", None, &[]), streams(Scope::Read, "chat;x/a"));
         assert_eq!(ask(Method::Get, "/v1/stream/chat\\a", None, &[]), streams(Scope::Read, "chat\\a"));

@@ -39,8 +39,8 @@ impl FromStr for Scope {
     }
 }
 
-/// Some of all names, cut at segments: `chat/` is everything below `chat`, `chat` is that and the stream `chat` itself, `*` is
-/// everything. `chatter` is under neither of the first two.
+/// Some of all names, cut at segments: `chat/` is everything below `chat`, `chat` is that and the stream `chat` itself,
+/// `*` is everything. `chatter` is under neither of the first two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
     /// A name in its normal form; empty for everything.
@@ -232,7 +232,8 @@ mod tests {
     }
 
     proptest! {
-        /// `covers` says the same as asking for every name, over names and prefixes of an alphabet small enough to collide.
+        /// `covers` says the same as asking for every name, over names and prefixes of an alphabet small enough to
+        /// collide.
         #[test]
         fn covering_is_holding_all(outer in "(\\*|[ab]{1,2}(/[ab]{1,2}){0,2}/?)", inner in "(\\*|[ab]{1,2}(/[ab]{1,2}){0,2}/?)",
                                    name in "[ab]{1,2}(/[ab]{1,2}){0,3}") {

@@ -1,4 +1,5 @@
-//! Signed tokens: short-lived, for one scope over one prefix of streams, for parts of tables, or for both, checked without a list of them.
+//! Signed tokens: short-lived, for one scope over one prefix of streams, for parts of tables, or for both, checked
+//! without a list of them.
 //!
 //! `tws1.CLAIM.MAC`: the claim is JSON in base64url, the MAC is HMAC-SHA256 of all before it, keyed by the server's own
 //! key. A signed token names the token that issued it, and becomes invalid with it.
@@ -16,7 +17,7 @@ use std::time::Duration;
 use thalweg_shapes::Grants;
 
 pub(crate) const MARK: &str = "tws1.";
-/// A signed token cannot be taken back by itself, so it lives no longer.
+/// A signed token cannot be revoked by itself, so it lives no longer.
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 pub(crate) const TTL_DEFAULT: Duration = Duration::from_secs(600);
 
@@ -34,7 +35,7 @@ pub(crate) struct Claim {
     pub(crate) shapes: Grants,
     /// Milliseconds since the Unix epoch.
     pub(crate) expires: u64,
-    /// The token that it was asked for with.
+    /// The issuing token.
     pub(crate) parent: Option<String>,
 }
 

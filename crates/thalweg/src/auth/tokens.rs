@@ -61,7 +61,7 @@ struct Entry {
 }
 
 impl Tokens {
-    /// Reads a file whole: one wrong line and none of it counts.
+    /// Reads a file whole: one wrong line makes all of it invalid.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let named = || format!("in the file of tokens {}", path.display());
         let len =

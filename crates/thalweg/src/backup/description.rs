@@ -1,6 +1,7 @@
 //! `BACKUP`: the file that makes a folder a generation. It lists each unit's cut, and the checksum of every file.
 //!
-//! One line of JSON, then one line with the CRC32C of the first. It is written last: a folder without it is not a backup.
+//! One line of JSON, then one line with the CRC32C of the first. It is written last: a folder without it is not a
+//! backup.
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Backup and restore: a cut of a data folder, taken while its server runs or from a stopped one.
+//! Backup and restore: a cut of a data folder, of a running or a stopped server.
 //!
 //! A *cut* is one root of the manifest, the objects that it names, and the journal from the root's floor to a position:
 //! the state that a crash at that position would have left. A *generation* is one complete cut in a folder of its own
@@ -60,7 +60,7 @@ trait Source {
     fn begin(&mut self) -> anyhow::Result<Listing>;
     /// Bytes of a file of the cut from `at` on: some, if `at` is before its end.
     fn read(&mut self, path: &str, at: u64) -> anyhow::Result<Vec<u8>>;
-    /// Lets go of the cut.
+    /// Releases the cut.
     fn end(&mut self);
 }
 
@@ -74,7 +74,7 @@ enum Place {
     Extra,
 }
 
-/// Files of a data folder that say something about this folder only.
+/// Files of a data folder that concern this folder only.
 const OWN: [&str; 5] = ["FORMAT", "LOCK", "RUN", "LINEAGE", "reserve"];
 
 /// `None`: no path of a cut.

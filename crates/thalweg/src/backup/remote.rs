@@ -1,4 +1,4 @@
-//! A running server as a source: pulls, piece by piece, over HTTP. The server holds the cut for as long as pieces are asked for.
+//! A running server as a source: pulls, piece by piece, over HTTP. The server holds the cut while pieces are requested.
 
 use super::{Listing, Source};
 use crate::client::{Call, Failure, PATIENCE, Server, Target};
@@ -72,7 +72,7 @@ impl Source for Remote {
         let url = self.at(&format!("/{}", self.backup));
         // If the request is lost, the server releases the cut by itself a little later.
         if let Err(error) = self.server.ask_once(&Call::new(Method::DELETE, url)) {
-            tracing::debug!(%error, "the server was not told that the backup is over");
+            tracing::debug!(%error, "the server did not get the end of the backup");
         }
         self.backup.clear();
     }

@@ -105,7 +105,8 @@ pub(crate) struct Backups {
 }
 
 impl Backups {
-    /// Starts the thread. `lineage` names this history of object ids; a client that asks for nothing for `idle` loses its hold.
+    /// Starts the thread. `lineage` names this history of object ids; a client that asks for nothing for `idle` loses
+    /// its hold.
     pub(crate) fn start(
         kernel: &FileUnit<StreamState>,
         folder: PathBuf,
@@ -192,7 +193,7 @@ struct Held {
     objects: HashMap<ObjectId, u64>,
     segments: HeldSegments,
     extras: Vec<(String, Bytes)>,
-    /// When the client last asked for something.
+    /// When the client sent its last request.
     asked: Instant,
     began: Instant,
 }
@@ -281,7 +282,7 @@ impl Holder {
             allocated: file.allocated,
         }));
         self.begun += 1;
-        // Not to be taken for one of a server before this one.
+        // Must differ from ids of an earlier server.
         let id = format!("{}x{}", crate::background::now().0, self.begun);
         let listing = Listing {
             backup: id.clone(),
@@ -299,7 +300,8 @@ impl Holder {
         Ok(plain(200, "application/json").body(body))
     }
 
-    /// A root with its objects, and the journal from its floor on: a round that ends between the two may trim that away.
+    /// A root with its objects, and the journal from its floor on: a round that ends between the two may trim that
+    /// away.
     fn hold(&self) -> Option<(HeldCut, HeldSegments)> {
         (0..HOLD_TRIES).find_map(|_| {
             let cut = self.logs.hold_sealed();

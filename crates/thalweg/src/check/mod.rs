@@ -1,4 +1,5 @@
-//! `thalweg check`: walks manifest, storage and journal of a data folder, contents included; or asks a running server to.
+//! `thalweg check`: walks manifest, storage and journal of a data folder, contents included; or asks a running server
+//! to.
 
 mod listed;
 mod remote;
@@ -113,7 +114,8 @@ fn listed_in_journal(damage: &JournalDamage) -> Listed {
     }
 }
 
-/// Reads all of a folder that nobody else uses; fails with the first thing that is wrong. The journal must reach at least to `upto`.
+/// Reads all of a folder that no other process uses; fails at the first defect. The journal must reach at least to
+/// `upto`.
 pub(crate) fn whole(
     dir: &Path,
     upto: Option<Lsn>,

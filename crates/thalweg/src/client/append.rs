@@ -49,7 +49,7 @@ pub(crate) struct AppendArgs {
     /// The input is JSON, and so is the stream.
     #[arg(long, conflicts_with = "content_type")]
     json: bool,
-    /// The stream's content type; else the server is asked for it.
+    /// The stream's content type; by default the server is asked.
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
     /// Create the stream if it does not exist.

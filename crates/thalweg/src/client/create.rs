@@ -35,8 +35,8 @@ pub(crate) struct CreateArgs {
     /// Keep content that is younger than this [default: the server's].
     #[arg(long, value_name = "TIME")]
     retention_age: Option<Span>,
-    /// When an append is acknowledged and shown: once it is on the disk (durable), or once the operating system has it (buffered)
-    /// [default: the server's].
+    /// When an append is acknowledged and shown: once it is on the disk (durable), or once the operating system has it
+    /// (buffered) [default: the server's].
     #[arg(long, value_name = "durable|buffered")]
     durability: Option<Durability>,
     /// Create it closed.

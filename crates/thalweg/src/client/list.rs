@@ -28,7 +28,7 @@ pub(crate) struct ListArgs {
     /// Only names after this one.
     #[arg(long, value_name = "NAME")]
     after: Option<String>,
-    /// So many at most.
+    /// The most streams to list.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// A table: size, content type, whether the stream is closed, and its retention.

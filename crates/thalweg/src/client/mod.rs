@@ -2,8 +2,9 @@
 //! command has a file. They share these: [`target`] chooses the server, [`server`] sends requests and retries,
 //! [`failure`] explains errors, [`pages`] follows content, [`producer`] appends without duplicates.
 //!
-//! `stream` knows the protocol, and for lists and details thalweg's additions to it: it works with any server of the protocol. Content goes to
-//! standard output and everything else to standard error, so that commands can be joined by pipes.
+//! `stream` knows the protocol, and for lists and details thalweg's additions to it: it works with any server of the
+//! protocol. Content goes to standard output and everything else to standard error, so that commands can be joined by
+//! pipes.
 
 mod append;
 mod batches;

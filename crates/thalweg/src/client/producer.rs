@@ -6,7 +6,7 @@ use super::server::{Call, Server, random};
 use std::time::{SystemTime, UNIX_EPOCH};
 use ureq::http::Method;
 
-/// How many producers the runs without a name of their own share, per stream: streams remember every producer, up to a bound.
+/// Number of producers that unnamed runs share, per stream: streams remember every producer, up to a bound.
 const SHARED: u64 = 256;
 /// How many of them a run tries for one append. A clock that went back meets newer epochs, but hardly with that many.
 const TRIES: usize = 16;
@@ -101,7 +101,7 @@ impl<'a> Producer<'a> {
         }
     }
 
-    /// Where the stream ended after the last append, if the server said so.
+    /// The stream's end after the last append, if the server sent it.
     pub(crate) fn tail(&self) -> Option<&str> {
         self.tail.as_deref()
     }

@@ -131,7 +131,7 @@ impl Server {
         format!("{}{path}", self.base)
     }
 
-    /// The URL of a stream. A whole URL is taken as it is.
+    /// The URL of a stream. A whole URL is used unchanged.
     pub(crate) fn stream(&self, name: &str) -> String {
         if name.starts_with("http://") || name.starts_with("https://") {
             return name.to_owned();
@@ -146,7 +146,7 @@ impl Server {
         for (name, value) in &call.headers {
             request = request.header(*name, value);
         }
-        // The token is for the server that was named, and for nobody else.
+        // The token is for the named server only.
         if let Some(token) = &self.token
             && call.url.strip_prefix(&self.base).is_some_and(|rest| rest.starts_with('/'))
         {
@@ -230,7 +230,7 @@ impl Patience {
     /// Waits before the next attempt; returns the failure if a retry cannot help or time has run out.
     pub(crate) fn wait(&mut self, failure: Failure) -> Result<(), Failure> {
         let Some(asked) = failure.passes() else { return Err(failure) };
-        // Many clients that lost one server must not come back at one moment.
+        // Many clients that lost one server must not reconnect at one moment.
         let jittered = self.next.mul_f64(0.5 + 0.5 * random_fraction());
         let wait = asked.map_or(jittered, |asked| asked.max(jittered));
         let begins = self.since.is_none();
@@ -252,7 +252,7 @@ impl Patience {
     }
 }
 
-/// From 0 to 1. Without entropy everybody waits equally long, which is no harm.
+/// From 0 to 1. Without entropy all clients wait equally long, which does no harm.
 fn random_fraction() -> f64 {
     f64::from(random() as u32) / f64::from(u32::MAX)
 }
@@ -284,8 +284,8 @@ fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-/// The URL of a server, without a slash at its end. `HOST:PORT` is `http` on this machine and `https` elsewhere, so that no token travels
-/// in the clear because a scheme was left out.
+/// The URL of a server, without a slash at its end. `HOST:PORT` is `http` on this machine and `https` elsewhere, so
+/// that no token travels in the clear because a scheme was left out.
 pub(super) fn whole_url(text: &str) -> Result<String, Failure> {
     let not_a_server =
         || Failure::Local(format!("`{text}` is not a server; write http://HOST:PORT, https://HOST or HOST:PORT"));

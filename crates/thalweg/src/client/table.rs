@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-/// Rows below a header, written a page at a time. Each column is as wide as its widest cell so far, but for the last, which may be of any
-/// length.
+/// Rows below a header, written a page at a time. Each column is as wide as its widest cell so far, but for the last,
+/// which may be of any length.
 pub(super) struct Table<const N: usize> {
     header: Option<[String; N]>,
     rows: Vec<[String; N]>,

@@ -20,7 +20,8 @@ pub(crate) struct Target {
     /// The server and token that `thalweg context add` has kept under this name [env: THALWEG_CONTEXT].
     #[arg(long, global = true, help_heading = "Server", value_name = "NAME")]
     pub(super) context: Option<String>,
-    /// Sent as a bearer token. Other users of the machine can see command lines: rather use a context, or the variable [env: THALWEG_TOKEN].
+    /// Sent as a bearer token. Other users of the machine can see command lines: rather use a context, or the variable
+    /// [env: THALWEG_TOKEN].
     #[arg(long, global = true, help_heading = "Server", value_name = "TOKEN")]
     pub(super) token: Option<String>,
     /// Trust the certificates in this PEM file instead of the system's [env: THALWEG_CA].

@@ -24,7 +24,7 @@ fn check_data(data: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Other databases have addresses that look alike.
+/// Other databases have similar addresses.
 fn check_database(flag: &str, url: &str) -> anyhow::Result<()> {
     match url.split_once("://") {
         Some((scheme, _)) if !matches!(scheme, "postgres" | "postgresql") => bail!(

@@ -82,7 +82,7 @@ fn switch(env: &dyn Fn(&str) -> Option<String>, name: &str) -> anyhow::Result<Op
     }
 }
 
-/// A plain number has the unit that Electric gives it; one with a unit is taken as it is.
+/// A plain number has Electric's unit; one with a unit is used unchanged.
 fn time(env: &dyn Fn(&str) -> Option<String>, name: &str, unit: fn(u64) -> Duration) -> anyhow::Result<Option<Span>> {
     match env(name).filter(|text| !text.is_empty()) {
         None => Ok(None),

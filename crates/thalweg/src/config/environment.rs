@@ -1,4 +1,5 @@
-//! Variables that were meant for this program and mean nothing to it: a misspelled setting would be a default in silence.
+//! Variables that were meant for this program and mean nothing to it: a misspelled setting would be a default in
+//! silence.
 //!
 //! Unknown variables are reported and not refused: Kubernetes itself puts `THALWEG_…` variables into every container
 //! beside a service of that name.

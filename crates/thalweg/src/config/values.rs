@@ -208,7 +208,7 @@ words! {
 }
 
 words! {
-    /// Whether tokens are asked for.
+    /// Whether requests need tokens.
     AuthMode {
         /// On with tokens; without tokens off, if only this machine can connect.
         Auto = "auto",

@@ -1,8 +1,8 @@
 //! Checks that every request must pass before a route sees it: its host, the page that sent it, its token, and the
 //! encoding of its body.
 //!
-//! [`origins`] is for servers that ask for no token: a browser on this machine can reach them on behalf of any web page. [`Auth`] is for
-//! the others. Both are asked on the head of a request, so that nobody sends a body in vain.
+//! [`origins`] is for servers without tokens: a browser on this machine can reach them on behalf of any web page.
+//! [`Auth`] is for the others. Both judge the head of a request, so that no client sends a body in vain.
 
 mod origins;
 
@@ -30,7 +30,7 @@ enum Refused {
     )]
     Origin(String),
     #[error(
-        "a page of another site may only link to this server: to embed what it sends, the page must ask with its origin (the attribute \
+        "a page of another site may only link to this server: to embed its answers, the page must ask with its origin (the attribute \
          crossorigin), and the server must be started with --allow-origin"
     )]
     Embedded,
@@ -52,7 +52,7 @@ impl Refused {
     fn response(&self) -> Response {
         let body = serde_json::json!({ "error": { "code": CODES[self.code()], "message": self.to_string() } });
         match self {
-            // Content codings that are taken (RFC 9110, section 12.5.3): none.
+            // Accepted content codings (RFC 9110, section 12.5.3): none.
             Self::Encoding(_) => plain(415, "application/json").header("accept-encoding", "identity"),
             // Not for the page that asked: no access-control headers.
             _ => Response::new(403)
@@ -67,7 +67,7 @@ impl Refused {
 /// Refusals by code, since the start.
 pub(crate) type RefusedCounts = [(&'static str, u64); CODES.len()];
 
-/// Stands in front of all routes.
+/// The checks in front of all routes.
 pub(crate) struct Door {
     origins: Origins,
     auth: Option<Arc<Auth>>,
@@ -127,7 +127,7 @@ impl Door {
     }
 }
 
-/// Content is stored as it is sent, so an encoding of the message would be taken for the content.
+/// Content is stored as it is sent, so an encoding of the message would become part of the content.
 fn encoded(request: &Request<'_>) -> Option<Refused> {
     if matches!(request.method, Method::Get | Method::Head | Method::Options) {
         return None;

@@ -1,8 +1,9 @@
 //! Which names a server answers to, and pages of which origins may use it.
 //!
-//! A server without tokens on a loopback address is for the programs of its machine. A web browser is one of them, and runs what any site
-//! sends it: a page can have requests sent to 127.0.0.1 (they carry `Origin`), and a site can let its own name resolve to 127.0.0.1, so that
-//! its pages have the server's origin (they carry that name in `Host`: DNS rebinding). Neither header can be changed by a page.
+//! A server without tokens on a loopback address is for the programs of its machine. A web browser is one of them, and
+//! runs what any site sends it: a page can have requests sent to 127.0.0.1 (they carry `Origin`), and a site can let
+//! its own name resolve to 127.0.0.1, so that its pages have the server's origin (they carry that name in `Host`: DNS
+//! rebinding). Neither header can be changed by a page.
 
 use super::Refused;
 use crate::config::{Config, Names};
@@ -116,7 +117,8 @@ fn is_loopback(name: &str) -> bool {
         || address.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// A header's value as it may be repeated: short, and nothing in it that a terminal or a log would take for more than text.
+/// A header's value as it may be repeated: short, and nothing in it that a terminal or a log would take for more than
+/// text.
 pub(super) fn shown(value: &[u8]) -> String {
     let cut = &value[..value.len().min(SHOWN_BYTES_MAX)];
     let text: String = cut.iter().map(|b| if b.is_ascii_graphic() { char::from(*b) } else { '?' }).collect();

@@ -8,7 +8,7 @@ use crate::config::Config;
 use crate::host::{Boot, Engines};
 use std::sync::Arc;
 
-/// Opens every engine, each with one line. An engine stands on those above it at most.
+/// Opens every engine, each with one line. An engine may use those above it.
 pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<(Engines, Arc<streams::ServedStreams>)> {
     let mut engines = Engines::default();
     let streams = engines.add(streams::open(boot)?);

@@ -38,7 +38,7 @@ pub(crate) struct ServedShapes {
     auth: Option<Arc<Auth>>,
 }
 
-/// Shapes and the kernel unit they stand on.
+/// Shapes and their kernel unit.
 struct Running {
     kernel: FileUnit<LogState>,
     shapes: Mutex<Shapes>,

@@ -1,4 +1,5 @@
-//! The engine of streams. Its kernel unit is that of the data folder, and the event loop's gate follows the journal of this unit.
+//! The engine of streams. Its kernel unit is that of the data folder, and the event loop's gate follows the journal of
+//! this unit.
 
 use crate::auth;
 use crate::background::{self, Background};
@@ -23,7 +24,7 @@ const TICK_EVERY: Duration = Duration::from_millis(100);
 /// Counts logs of the unit that are no streams.
 type CountOthers = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// Streams and the kernel unit they stand on.
+/// Streams and their kernel unit.
 pub(crate) struct ServedStreams {
     pub(crate) kernel: FileUnit<StreamState>,
     pub(crate) streams: Arc<Streams>,

@@ -1,4 +1,4 @@
-//! The engine of subscriptions. It stands on the streams, and its logs lie in their kernel unit.
+//! The engine of subscriptions. It uses the streams, and its logs are in their kernel unit.
 
 use super::streams::ServedStreams;
 use crate::auth;

@@ -6,7 +6,8 @@
 //! | settle | when enough is durable, when the oldest of it is old enough, when logs have woken; while the disk is full it makes space, each second and after a delete |
 //! | merge | after a round of settling, after a delete, when a full disk has space again |
 //!
-//! [`Watch`] hears of every advance of the journal, and nudges the jobs that have work then. A unit in which nothing happens has none.
+//! [`Watch`] hears of every advance of the journal, and nudges the jobs that have work then. A unit in which nothing
+//! happens has none.
 
 use super::unit::{Unit, UnitLogs};
 use crate::background::now;
@@ -158,7 +159,7 @@ fn make_segments(journal: &FileJournal) -> Result<Done, Error> {
     Ok(Done::then(Next::In(HELD_SEGMENTS_AFTER)))
 }
 
-/// Rounds of settling. On a full disk their place is taken by its relief.
+/// Rounds of settling. On a full disk the relief runs instead.
 struct Settle {
     logs: Arc<dyn UnitLogs>,
     journal: Arc<FileJournal>,
@@ -213,7 +214,8 @@ impl Settle {
 
     /// Reclaims with the reserve's space, takes the reserve back, and lets users in when settling works again.
     fn relieve(&mut self) -> Result<Next, UpkeepError> {
-        // A merge under way would take the reserve's space, and reclaiming would wait for its end. The end of its turn nudges this job.
+        // A merge under way would take the reserve's space, and reclaiming would wait for its end. The end of its turn
+        // nudges this job.
         let Some(_no_merge) = self.merging.try_lock() else {
             return Ok(Next::In(FULL_EVERY));
         };

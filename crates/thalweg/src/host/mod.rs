@@ -1,8 +1,8 @@
 //! The host: its interface to engines, and the services that every engine gets from it.
 //!
-//! An engine is one door of the product. [`crate::engines`] lists those of this binary; the rest of the host knows engines by the trait
-//! [`Engine`] alone. The host matches routes, judges every request before its route, keeps and scrubs the kernel units, runs the event
-//! loops, and answers `/health` and `/metrics` for all engines together.
+//! An engine is one door of the product. [`crate::engines`] lists those of this binary; the rest of the host knows
+//! engines by the trait [`Engine`] alone. The host matches routes, judges every request before its route, keeps and
+//! scrubs the kernel units, runs the event loops, and answers `/health` and `/metrics` for all engines together.
 
 mod keep;
 mod route;
@@ -28,7 +28,8 @@ pub(crate) struct Boot<'a> {
     pub(crate) config: &'a Config,
     pub(crate) folder: &'a Folder,
     pub(crate) auth: Option<&'a Arc<Auth>>,
-    /// Where the event loop holds replies. It counts positions of the streams' journal: `Reply::Held` of every engine means those.
+    /// Where the event loop holds replies. It counts positions of the streams' journal: `Reply::Held` of every engine
+    /// means those.
     pub(crate) gate: &'a Arc<Gate>,
     /// Shared pages of answers, which go to many clients without a copy for each.
     pub(crate) pages: &'a SharedPages,
@@ -59,13 +60,13 @@ pub(crate) trait Engine: Send + Sync {
         None
     }
 
-    /// The kernel unit that it has to itself. The host keeps it in order, scrubs it, counts it, says in `/health` if its journal has
-    /// stopped, and closes it.
+    /// The kernel unit that it has to itself. The host keeps it in order, scrubs it, counts it, says in `/health` if
+    /// its journal has stopped, and closes it.
     fn unit(&self) -> Option<Unit> {
         None
     }
 
-    /// Why `/health` must say that some requests cannot be served. Never waits.
+    /// Why `/health` must report that some requests cannot be served. Never waits.
     fn health(&self) -> Result<(), String> {
         Ok(())
     }
@@ -79,7 +80,8 @@ pub(crate) trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Stops the engine's own threads and connections. The server has stopped taking requests; the engine's unit is still open.
+    /// Stops the engine's own threads and connections. The server has stopped taking requests; the engine's unit is
+    /// still open.
     fn stop(&self) {}
 }
 

@@ -35,7 +35,7 @@ pub(crate) type Needs = for<'a> fn(&Request<'a>) -> Need<'a>;
 pub(crate) enum Guard {
     /// A token of the host's, if the host asks for tokens.
     Token(Needs),
-    /// The engine's own. `asks`: it lets nobody in without a secret or a token, so that any page may ask it.
+    /// The engine's own guard. `asks`: it requires a secret or a token, so that any page may ask it.
     Own { asks: bool },
 }
 

@@ -149,7 +149,7 @@ fn an_engine_that_is_not_running_answers_as_if_it_were_not_there() {
     }
     let (status, text) = open.ask(Method::Get, "/v1/admin/shapes");
     assert!(status == 404 && text.contains("no_shapes"), "{text}");
-    assert_eq!(closed.ask(Method::Get, "/v1/admin/shapes").0, 401, "who may not ask learns nothing");
+    assert_eq!(closed.ask(Method::Get, "/v1/admin/shapes").0, 401, "a client without a right learns nothing");
     assert_eq!(closed.ask(Method::Get, "/v1/stream/a").0, 401);
     assert!(!open.page().contains("thalweg_shape"), "an alert on the source must not fire without one");
     assert!(!open.page().contains("unit="), "a server with one unit has metrics without the label");
@@ -241,7 +241,7 @@ fn the_scrub_rests_until_a_pass_is_due_or_asked_for() {
     let pause = pauses.take(10_000).find(|pause| *pause > Duration::from_secs(60));
     assert!(
         pause.is_some_and(|pause| pause <= Duration::from_secs(3600)),
-        "the next pass is not looked for: {pause:?}"
+        "the next pass is not waited for: {pause:?}"
     );
 }
 

@@ -150,7 +150,7 @@ fn a_thousand_units_settle_on_a_few_threads_and_cost_no_wake_ups_when_idle() {
     assert_eq!((rounds.stats().wakes, turns()), (wakes, had), "a thousand idle units wake somebody");
     // One unit in which something happens has its turns at once, also if that is a reader.
     assert_eq!(read(&units[7]), message(7));
-    wait_for("the woken log is looked for", || turns() > had);
+    wait_for("the woken log gets a turn", || turns() > had);
     println!(
         "{UNITS} units: opened in {opened:?}, settled in {settled:?}, {} KiB of memory each, {} threads in all; {:?}",
         held / 1024 / UNITS as u64,

@@ -16,7 +16,7 @@ use thalweg_log::{
 pub(crate) struct Unit {
     /// The engine that it was opened for.
     pub(crate) name: &'static str,
-    /// Where it lies below the data folder, as the beginning of paths; empty for the unit of the data folder itself.
+    /// Its folder below the data folder, as a prefix of paths; empty for the unit of the data folder itself.
     pub(crate) folder: &'static str,
     /// Disk space that is held back for it.
     pub(crate) reserve_bytes: u64,

@@ -1,7 +1,7 @@
 //! The queue between threads that log and the one thread that writes.
 //!
-//! Of our own, since `tracing-appender` prints to standard output when it ends with a full queue, which may block or panic, and does not
-//! count lines that cannot be written.
+//! Of our own, since `tracing-appender` prints to standard output when it ends with a full queue, which may block or
+//! panic, and does not count lines that cannot be written.
 
 use std::io::Write;
 use std::sync::Arc;

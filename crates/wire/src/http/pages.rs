@@ -1,4 +1,4 @@
-//! Bytes that also stand in a file of memory, so that the system sends them to many sockets without copying them for each.
+//! Bytes that are also in a file of memory, so that the system sends them to many sockets without a copy for each.
 //!
 //! When many clients read the same large content at once, each send copies it into buffers of the socket, and by the
 //! next client's copy no cache has those buffers. `sendfile` gives the socket the file's pages themselves. The file is
@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Smaller slices are sent as cheaply by copying.
 const SENT_MIN: usize = 32 << 10;
-/// Smaller bytes get no file: with two system calls and a descriptor for each, many of them would cost more than they save.
+/// Smaller bytes get no file: with two system calls and a descriptor for each, many of them would cost more than they
+/// save.
 const HELD_MIN: usize = 128 << 10;
 
 /// Such bytes of one process. A clone is the same set.

@@ -1,6 +1,8 @@
-//! A few threads for work that waits for a device. The queue is bounded: when it is full, the read is refused, not delayed.
+//! A few threads for work that waits for a device. The queue is bounded: when it is full, the read is refused, not
+//! delayed.
 //!
-//! A job may also go in steps: while it waits for something that is far away it holds no thread, and its place in the bound.
+//! A job may also go in steps: while it waits for something that is far away it holds no thread, and its place in the
+//! bound.
 
 use super::Waker;
 use parking_lot::{Condvar, Mutex};
@@ -150,7 +152,7 @@ fn take_step<T: 'static>(
 }
 
 impl Shared {
-    /// Queues a step of a job. After the pool has stopped nobody takes it: the job is dropped.
+    /// Queues a step of a job. A stopped pool drops the job.
     fn resume(&self, job: Job) {
         let mut queue = self.queue.lock();
         if queue.stopping {
@@ -191,7 +193,7 @@ struct Slot<T> {
 }
 
 impl<T> Promise<T> {
-    /// Whether somebody still waits for the value.
+    /// Whether the value still has a waiting receiver.
     pub fn is_awaited(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }

@@ -52,14 +52,16 @@ impl<'a> Headers<'a> {
 /// A handler's immediate result.
 pub enum Reply {
     Now(Response),
-    /// Sent once the server's [`Gate`] has come so far; if the gate fails first, [`Service::gate_failed`] is sent instead.
+    /// Sent once the server's [`Gate`] has come so far; if the gate fails first, [`Service::gate_failed`] is sent
+    /// instead.
     Held(Until, Response),
     /// Polled until it has an answer; dropped early if the client goes away.
     Later(Box<dyn Pending>),
 }
 
-/// A response. The event loop adds `Content-Length` or `Transfer-Encoding`, `Date`, `Connection`, `X-Content-Type-Options`, and
-/// `Content-Security-Policy` unless the response is a page; for a HEAD request it sends the length but not the body.
+/// A response. The event loop adds `Content-Length` or `Transfer-Encoding`, `Date`, `Connection`,
+/// `X-Content-Type-Options`, and `Content-Security-Policy` unless the response is a page; for a HEAD request it sends
+/// the length but not the body.
 pub struct Response {
     pub status: u16,
     /// Complete header lines, each ended by CR LF.
@@ -80,7 +82,7 @@ pub enum Body {
     Parts(Vec<Bytes>),
     /// Chunked (HTTP/1.0: until close), pulled as the socket takes it.
     Stream(Box<dyn BodySource>),
-    /// The same with a length that is known: the source gives exactly so many bytes, or aborts.
+    /// The same with a known length: the source gives exactly this many bytes, or aborts.
     Sized(u64, Box<dyn BodySource>),
 }
 
@@ -139,8 +141,8 @@ pub enum Poll {
 
 /// A response body that is made while it is sent, such as an SSE stream. Dropped early if the client goes away.
 pub trait BodySource: Send {
-    /// Puts more into the sink. Called when the socket has room, after a wake, when the deadline has passed, and when the server
-    /// stops.
+    /// Puts more into the sink. Called when the socket has room, after a wake, when the deadline has passed, and when
+    /// the server stops.
     fn pull(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Pull;
 }
 
@@ -217,7 +219,7 @@ impl Context<'_> {
         self.deadline = Some(self.now + delay);
     }
 
-    /// The same, unless this call has asked for an earlier one.
+    /// The same, unless this call has set an earlier one.
     pub fn wake_within(&mut self, delay: Duration) {
         let at = self.now + delay;
         self.deadline = Some(self.deadline.map_or(at, |earlier| earlier.min(at)));
@@ -271,11 +273,11 @@ pub trait Service: Send + Sync + 'static {
         None
     }
 
-    /// All requests of one round were handled, and answers in the making that were due were called: the place to start work once
-    /// per batch.
+    /// All requests of one round were handled, and answers in the making that were due were called: the place to start
+    /// work once per batch.
     fn round_done(&self);
 
-    /// Stands in for held replies when the gate has failed.
+    /// The answer in place of held replies when the gate has failed.
     fn gate_failed(&self) -> Response;
 
     /// The answer to a request that the framing layer refused (400, 408, 413, 414, 417, 431, 501, 503, 505), with the
@@ -287,8 +289,8 @@ pub trait Service: Send + Sync + 'static {
 
 /// How far the journal is written and durable, and the event loops that wait for it.
 ///
-/// Replies held at a position cost no task, lock or wake-up of their own: the thread that advances the gate wakes each waiting event loop
-/// once, however many replies it releases.
+/// Replies held at a position cost no task, lock or wake-up of their own: the thread that advances the gate wakes each
+/// waiting event loop once, for any number of released replies.
 #[derive(Default)]
 pub struct Gate {
     written: AtomicU64,

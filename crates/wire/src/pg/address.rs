@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Unanswered questions after which TCP gives up.
+/// Unanswered probes after which TCP closes the connection.
 const KEEPALIVE_PROBES: u32 = 4;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 

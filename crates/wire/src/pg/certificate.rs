@@ -16,7 +16,7 @@ fn hash_of(der: &[u8]) -> Option<&'static Algorithm> {
     let (_, after) = element(certificate, SEQUENCE)?;
     let (algorithm, _) = element(after, SEQUENCE)?;
     match element(algorithm, OID)?.0 {
-        // sha1WithRSAEncryption, md5WithRSAEncryption, ecdsa-with-SHA1: too weak, so that SHA-256 stands for them.
+        // sha1WithRSAEncryption, md5WithRSAEncryption, ecdsa-with-SHA1: too weak, so that SHA-256 replaces them.
         b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05"
         | b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04"
         | b"\x2a\x86\x48\xce\x3d\x04\x01"

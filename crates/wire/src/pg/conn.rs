@@ -35,7 +35,7 @@ pub struct Conn {
     status: TransactionStatus,
 }
 
-/// Where the session stands, as the server said last.
+/// State of the session, from the server's latest message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransactionStatus {
     #[default]
@@ -81,7 +81,7 @@ impl Conn {
         self.receiver.message_max = message_max;
     }
 
-    /// How long each later call waits for the server to say anything; `None`: for ever.
+    /// How long each later call waits for a byte from the server; `None`: for ever.
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
         self.wait = Wait::timeout(timeout);
     }
@@ -96,7 +96,7 @@ impl Conn {
         self.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// 0.0 if the server does not say.
+    /// 0.0 if the server does not report it.
     pub fn server_version(&self) -> ServerVersion {
         ServerVersion::read(self.parameter("server_version").unwrap_or_default())
     }
@@ -119,7 +119,8 @@ impl Conn {
         self.link.is_broken()
     }
 
-    /// Whether the server has sent something between two queries, or closed the connection: it may have ended the session. Never waits.
+    /// Whether the server has sent something between two queries, or closed the connection: it may have ended the
+    /// session. Never waits.
     pub fn has_unread(&self) -> bool {
         self.link.has_unread()
     }
@@ -262,7 +263,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Reads to the end of an answer that nobody wants.
+    /// Reads to the end of an unwanted answer.
     pub(super) fn skip_to_ready(&mut self) -> Result<(), Error> {
         loop {
             match self.step()? {

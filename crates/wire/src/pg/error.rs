@@ -78,8 +78,8 @@ pub enum AuthError {
     NotBound,
 }
 
-/// An error or notice of the server, with its fields as the protocol has them (Postgres documentation, section "Error and Notice
-/// Message Fields").
+/// An error or notice of the server, with its fields as the protocol has them (Postgres documentation, section "Error
+/// and Notice Message Fields").
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DbError {
     pub severity: Severity,
@@ -217,7 +217,8 @@ impl Error {
             | Self::Io(_)
             | Self::Poisoned => true,
             Self::Server(error) | Self::Closed(Some(error)) => {
-                // Connection exceptions, resources, operator intervention (but not a cancelled query), in use, deadlock, serialization.
+                // Connection exceptions, resources, operator intervention (but not a cancelled query), in use,
+                // deadlock, serialization.
                 let code = error.code.as_str();
                 ["08", "53", "58"].iter().any(|class| code.starts_with(class))
                     || code.starts_with("57P")

@@ -14,7 +14,7 @@ const BUFFER_KEPT: usize = 1 << 20;
 /// Tag and length.
 const HEAD: usize = 5;
 
-/// One message: its body is at `body` of the buffer until the next one is asked for.
+/// One message: its body is at `body` of the buffer until the next message is read.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) tag: u8,
@@ -36,7 +36,7 @@ impl Receiver {
         Self { link, buf: vec![0; BUFFER], start: 0, end: 0, sealed: Sealed::default(), message_max }
     }
 
-    /// The next message; `None` if it is not whole in time, and then it may be asked for again.
+    /// The next message; `None` if it is not complete in time, and then a later call continues it.
     #[inline]
     pub(super) fn frame(&mut self, wait: Wait) -> Result<Option<Frame>, Error> {
         loop {

@@ -76,7 +76,7 @@ impl Link {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// Whether the socket holds bytes that nobody has read, or the end of the stream, or an error. Never waits.
+    /// Whether the socket holds unread bytes, or the end of the stream, or an error. Never waits.
     pub(super) fn has_unread(&self) -> bool {
         let read = recv(&self.socket, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         !matches!(read, Err(Errno::AGAIN | Errno::INTR))

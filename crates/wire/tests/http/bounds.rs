@@ -10,7 +10,7 @@ fn one_connection_too_many_is_told_so() {
         assert_eq!(client.get("/").status, 200);
     }
     let mut extra = Client::new(&stand.server);
-    // Before a handshake nothing can be said.
+    // No answer can be sent before a handshake.
     if crate::IDENTITY.is_none() {
         let answer = extra.answer();
         assert_eq!((answer.status, answer.field("connection")), (503, Some("close")));

@@ -37,7 +37,8 @@ fn bodies_from_shared_pages_are_whole_for_fast_and_slow_clients_and_after_their_
     let pages = SharedPages::new(16 << 20);
     let held = pages.hold(bytes(LARGE, 1));
     assert_eq!(pages.bytes(), LARGE as u64);
-    // In the middle of the file, between parts that are copied, small, large and empty; twenty small ones make for a call of many pieces.
+    // In the middle of the file, between parts that are copied, small, large and empty; twenty small ones make for a
+    // call of many pieces.
     let mut parts = vec![bytes(10, 2), held.slice(77..LARGE - 5), bytes(0, 0), bytes(300 << 10, 3), held.clone()];
     parts.extend((0..20).map(|n| bytes(3_000, n)));
     parts.push(held.slice(..200 << 10));

@@ -169,7 +169,7 @@ fn while_live<T>(
     let make = |_, many| Shapes::new(definition, goal, many, &next, &board);
     std::thread::scope(|scope| {
         let (over, make, began) = (&over, &make, Instant::now());
-        let clients = scope.spawn(move || threads(target, began, None, || Until::Told(over), None, make));
+        let clients = scope.spawn(move || threads(target, began, None, || Until::Stopped(over), None, make));
         let known = || board.ready.load(Ordering::Acquire) + board.refused.load(Ordering::Acquire);
         while known() < wanted && !clients.is_finished() && began.elapsed() < PATIENCE_READY {
             std::thread::sleep(Duration::from_millis(5));

@@ -1,5 +1,5 @@
-//! Names of tables and columns, as Postgres reads them: unquoted ones in lower case, quoted ones as they are (Postgres documentation,
-//! section 4.1.1). The messages are on the wire.
+//! Names of tables and columns, as Postgres reads them: unquoted ones in lower case, quoted ones as they are (Postgres
+//! documentation, section 4.1.1). The messages are on the wire.
 
 use std::borrow::Cow;
 

@@ -2,7 +2,7 @@
 
 /// A row with access to its values by column.
 pub trait Row {
-    /// `None`: NULL, or there is no such column.
+    /// `None`: NULL, or no such column.
     fn cell(&self, at: usize) -> Option<&[u8]>;
 }
 

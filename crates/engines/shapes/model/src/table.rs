@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A schema's name and a table's, as they stand in the catalog: without quotes, case kept.
+/// A schema's name and a table's, as in the catalog: without quotes, case kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableName {
     pub schema: String,
@@ -102,11 +102,13 @@ pub struct Table {
     pub kind: Kind,
     /// In the order of `attnum`, without dropped ones.
     pub columns: Vec<Column>,
-    /// The tables that this one is a partition of or inherits from, at any depth: its changes are theirs too. Ascending.
+    /// The tables that this one is a partition of or inherits from, at any depth: its changes are theirs too.
+    /// Ascending.
     pub ancestors: Vec<u32>,
     /// Its partitions and the tables that inherit from it, at any depth: their rows are its rows. Ascending.
     pub parts: Vec<u32>,
-    /// Marks of the table and of its parts, ascending by oid: they differ after an alteration that leaves the description equal. Empty: unknown.
+    /// Marks of the table and of its parts, ascending by oid: they differ after an alteration that leaves the
+    /// description equal. Empty: unknown.
     #[serde(default)]
     pub marks: Vec<Mark>,
 }
@@ -119,7 +121,7 @@ pub struct Mark {
     pub file: u32,
     /// A hash of the transactions that wrote its columns into the catalog.
     pub columns: i64,
-    /// The publication's entries for the relation: they change when it leaves the publication and comes back.
+    /// The publication's entries for the relation: they change when it leaves the publication and returns.
     pub entries: String,
 }
 
@@ -149,8 +151,9 @@ impl Table {
         self.same_shape(now) && !self.is_rewritten(now)
     }
 
-    /// Whether `ALTER TABLE` changed values of rows, which the replication stream does not report: all rows of a relation were rewritten and a
-    /// column was altered. A rewrite alone may be `VACUUM FULL`, an altered column alone a new default.
+    /// Whether `ALTER TABLE` changed values of rows, which the replication stream does not report: all rows of a
+    /// relation were rewritten and a column was altered. A rewrite alone may be `VACUUM FULL`, an altered column alone
+    /// a new default.
     fn is_rewritten(&self, now: &Table) -> bool {
         let was = |mark: &Mark| self.marks.iter().find(|was| was.oid == mark.oid);
         now.marks.iter().any(|is| was(is).is_some_and(|was| was.file != is.file && was.columns != is.columns))
@@ -201,13 +204,14 @@ pub mod sample {
     pub const TEXT: (u32, &str) = (25, "text");
     pub const INT4: (u32, &str) = (23, "int4");
 
-    /// The ordinary table `public.NAME`, which stands alone; its oid is 1.
+    /// The ordinary table `public.NAME`, without relatives; its oid is 1.
     pub fn table(name: &str, columns: Vec<Column>) -> Table {
         let name = TableName { schema: "public".into(), name: name.into() };
         Table { oid: 1, name, kind: Kind::Ordinary, columns, ancestors: vec![], parts: vec![], marks: vec![] }
     }
 
-    /// A column of the type with this oid and name; one of the primary key if it has a place in it, and else it may be null.
+    /// A column of the type with this oid and name; one of the primary key if it has a place in it, and else it may be
+    /// null.
     pub fn column(name: &str, (oid, ty): (u32, &str), key: Option<u32>) -> Column {
         let ty = ColumnType {
             oid,

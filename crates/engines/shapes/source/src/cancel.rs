@@ -21,7 +21,8 @@ impl Cancel {
         Self::default()
     }
 
-    /// Cancels. Interrupts the query, if one runs: this takes a connection of its own and waits until the server has heard it.
+    /// Cancels. Interrupts a running query: this takes a separate connection and waits until the server has read the
+    /// request.
     pub fn cancel(&self) {
         let token = {
             let mut state = self.0.lock();

@@ -1,5 +1,5 @@
-//! Everything that asks Postgres, in blocking code for threads: it knows the values of the model and Postgres's protocol, and neither the kernel
-//! nor the shapes that are made of its answers.
+//! Everything that asks Postgres, in blocking code for threads: it knows the values of the model and Postgres's
+//! protocol, and neither the kernel nor the shapes that are made of its answers.
 //!
 //! | module | task |
 //! |---|---|

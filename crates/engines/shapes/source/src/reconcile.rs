@@ -1,7 +1,7 @@
 //! Comparison of known tables with the catalog.
 //!
-//! The replication stream does not report that a table is altered, dropped or recreated until a transaction writes to it; so the catalog is
-//! asked now and then, by oid, and after each reconnect.
+//! The replication stream does not report that a table is altered, dropped or recreated until a transaction writes to
+//! it; so the catalog is asked now and then, by oid, and after each reconnect.
 
 use super::catalog::{Found, Identity, Relation, lookup_oids};
 use super::error::SourceError;
@@ -57,8 +57,8 @@ impl fmt::Display for Gone {
 pub struct Reconciled {
     /// Tables whose shapes must go, by oid.
     pub gone: Vec<(u32, Gone)>,
-    /// Tables with the same rows but other ancestors or parts. The caller replaces their descriptions and ensures them again
-    /// (`Publisher::ensure`): a new part may lack `REPLICA IDENTITY FULL`.
+    /// Tables with the same rows but other ancestors or parts. The caller replaces their descriptions and ensures them
+    /// again (`Publisher::ensure`): a new part may lack `REPLICA IDENTITY FULL`.
     pub moved: Vec<Found>,
     /// The version of the publication, if any table was compared; see [`super::catalog::Standing::publication`].
     pub publication: Option<String>,

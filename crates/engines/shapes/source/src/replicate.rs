@@ -14,12 +14,12 @@ use thalweg_wire::pg::{Error, Lsn};
 
 /// The interval of acknowledgements to Postgres while changes come: one per change would cost as much as a change.
 const CONFIRM_EVERY: Duration = Duration::from_millis(5);
-/// The silence of the stream after which the journal is synced: clients see changes before they are durable, and a sync would delay them.
-/// `SYNC_EVERY` bounds the wait.
+/// The silence of the stream after which the journal is synced: clients see changes before they are durable, and a sync
+/// would delay them. `SYNC_EVERY` bounds the wait.
 const QUIET: Duration = Duration::from_millis(2);
 const SYNC_EVERY: Duration = Duration::from_millis(10);
-/// The interval of acknowledgements while the stream is idle. Postgres disconnects after `wal_sender_timeout`, 60 s by default, and asks
-/// for an acknowledgement at half of it.
+/// The interval of acknowledgements while the stream is idle. Postgres disconnects after `wal_sender_timeout`, 60 s by
+/// default, and asks for an acknowledgement at half of it.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// The interval of checks while fetched rows are outstanding.
@@ -52,7 +52,8 @@ pub trait Apply {
     fn hurry(&mut self);
     /// Whether transactions were applied that are not durable yet.
     fn unconfirmed(&self) -> bool;
-    /// Whether fetched rows are outstanding that belong between transactions, so that the position of the stream matters.
+    /// Whether fetched rows are outstanding that belong between transactions, so that the position of the stream
+    /// matters.
     fn waiting(&self) -> bool;
     fn stopping(&self) -> bool;
 }
@@ -75,7 +76,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// `folder` holds large transactions until their commit. `proof`: the transaction that the stream must repeat first.
+    /// `folder` holds large transactions until their commit. `proof`: the transaction that the stream must repeat
+    /// first.
     pub fn new(folder: PathBuf, proof: Proof, clock: Arc<dyn Clock>) -> Self {
         let (decoder, spills) = (Decoder::new(), HashMap::new());
         Self { decoder, spills, block: None, folder, open: None, anchor: None, proof, confirmed: 0, clock }

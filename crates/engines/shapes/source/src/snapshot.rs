@@ -1,7 +1,7 @@
 //! The rows of a table as of one snapshot, with that snapshot.
 //!
-//! All of it is one transaction, `REPEATABLE READ READ ONLY`. It locks the table, then takes the snapshot, and only then asks where the log
-//! ends: a transaction that commits after that position is not in the snapshot.
+//! All of it is one transaction, `REPEATABLE READ READ ONLY`. It locks the table, then takes the snapshot, and only
+//! then asks where the log ends: a transaction that commits after that position is not in the snapshot.
 
 use super::error::SourceError;
 use super::session::{Limits, Session};
@@ -28,7 +28,8 @@ pub(super) const SHORT: Duration = Duration::from_secs(60);
 pub enum Taken<'a> {
     /// Once, before the first row.
     Snapshot(&'a PgSnapshot),
-    /// A row in the text format of `COPY`: columns in the order asked for, between tabs, `\N` for NULL, escaped; without its line feed.
+    /// A row in the text format of `COPY`: columns in the requested order, between tabs, `\N` for NULL, escaped;
+    /// without its line feed.
     Row(&'a [u8]),
 }
 
@@ -43,8 +44,8 @@ pub fn select(table: &Table, columns: &[usize], filter: Option<&str>) -> String 
     sql
 }
 
-/// Gives the snapshot and then every row of `select`, which is of this table, to `take`, which may break it off. `limit`: how long the
-/// query may take.
+/// Gives the snapshot and then every row of `select`, which is of this table, to `take`, which may break it off.
+/// `limit`: how long the query may take.
 pub fn copy(
     session: &mut Session,
     table: &Table,
@@ -85,7 +86,7 @@ fn rows(
     // Each message is one row (Postgres documentation, section "COPY Operations").
     while let Some(row) = rows.next().map_err(|error| cancel.explain(error))? {
         if take(row.strip_suffix(b"\n").unwrap_or(row)).is_break() {
-            // The connection is given up: the remaining rows could be of any size.
+            // The connection is closed: the remaining rows could be of any size.
             return Err(SourceError::Stopped);
         }
     }
@@ -131,8 +132,8 @@ pub fn begin(session: &mut Session, table: &Table, limits: Limits) -> Result<PgS
     Ok(PgSnapshot { lsn: position(text(1))?, ..snapshot })
 }
 
-/// The first statements of the transaction. The lock comes before the snapshot: a snapshot older than a rewrite sees no rows of the rewritten
-/// table.
+/// The first statements of the transaction. The lock comes before the snapshot: a snapshot older than a rewrite sees no
+/// rows of the rewritten table.
 fn first(session: &Session, table: &Table, lock: bool) -> String {
     let lock = if lock { format!("LOCK TABLE {} IN ACCESS SHARE MODE; ", table.name) } else { String::new() };
     format!(
@@ -143,8 +144,9 @@ fn first(session: &Session, table: &Table, lock: bool) -> String {
     )
 }
 
-/// Ensures that the server's WAL is on its disk up to `lsn`; outside of a transaction. A snapshot may contain transactions that are not durable
-/// (`synchronous_commit = off`): a crash of the server would undo them, and the stream would never send them.
+/// Ensures that the server's WAL is on its disk up to `lsn`; outside of a transaction. A snapshot may contain
+/// transactions that are not durable (`synchronous_commit = off`): a crash of the server would undo them, and the
+/// stream would never send them.
 pub fn flush(session: &mut Session, lsn: u64) -> Result<(), SourceError> {
     let mut asked = false;
     let until = session.clock.now() + FLUSHED_WITHIN;

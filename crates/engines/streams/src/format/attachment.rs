@@ -163,7 +163,7 @@ pub(super) fn decode_lifetime(d: &mut Decoder<'_>) -> Result<Lifetime, DecodeErr
     }
 }
 
-/// Zero stands for no bound.
+/// Zero means no bound.
 pub(super) fn encode_retention(retention: Retention, out: &mut Vec<u8>) {
     out.put_varint(retention.bytes.unwrap_or(0));
     out.put_varint(retention.secs.unwrap_or(0));
@@ -229,7 +229,8 @@ pub(super) fn decode_fork(d: &mut Decoder<'_>) -> Result<Fork, DecodeError> {
     Ok(Fork { source, at, sub_offset: d.varint()?, inherited_lifetime })
 }
 
-/// A fuzz target's way in: takes `data` for the state of a stream as the checkpoint has it, and for notes that change one.
+/// A fuzz target's way in: takes `data` for the state of a stream as the checkpoint has it, and for notes that change
+/// one.
 #[doc(hidden)]
 pub fn fuzz_state(data: &[u8]) {
     use thalweg_log::Attachment;

@@ -5,7 +5,7 @@ use thalweg_base::{DecodeError, Decoder, Encoder};
 /// The longest content type, in bytes.
 pub const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
-/// A code is a place in this table plus one. Only ever add at the end: codes stand in journals and checkpoints.
+/// A code is a place in this table plus one. Only add at the end: journals and checkpoints contain codes.
 const COMMON: [&str; 14] = [
     "application/json",
     "text/plain",

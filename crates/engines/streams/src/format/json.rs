@@ -74,7 +74,7 @@ pub fn split(body: &[u8]) -> Result<Messages<'_>, JsonError> {
     Ok(collector.finish())
 }
 
-/// Gathers messages, without copying as long as they stand side by side with one comma between.
+/// Gathers messages, without copying while they are adjacent with one comma between.
 struct Collector<'a> {
     body: &'a [u8],
     from: usize,
@@ -283,7 +283,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Moves over bytes that mean nothing in a string: sixteen at a time, which compilers turn into vector instructions.
+    /// Moves over bytes that mean nothing in a string: sixteen at a time, which compilers turn into vector
+    /// instructions.
     fn skip_plain(&mut self) {
         let special = |b: &u8| *b == b'"' || *b == b'\\' || *b < 0x20;
         let rest = &self.body[self.at..];
@@ -359,13 +360,13 @@ pub fn fuzz_json(data: &[u8]) {
     use serde_json::value::RawValue;
     let ours = split(data);
     let Ok(whole) = serde_json::from_slice::<&RawValue>(data) else {
-        assert!(ours.is_err(), "serde_json refuses what was taken");
+        assert!(ours.is_err(), "serde_json refuses an accepted body");
         return;
     };
     let messages = match ours {
         Ok(messages) => messages,
         Err(error) => {
-            assert_eq!(error.what, JsonFault::Depth, "serde_json takes what was refused");
+            assert_eq!(error.what, JsonFault::Depth, "serde_json accepts a refused body");
             return;
         }
     };

@@ -1,4 +1,4 @@
-//! Notes: small changes of a stream's state, as they stand in journal frames. See `docs/format/streams.md`.
+//! Notes: small changes of a stream's state, in the form of journal frames. See `docs/format/streams.md`.
 //!
 //! A stream's first note is its configuration. Every later one is a list of entries, each a tag byte and its fields.
 

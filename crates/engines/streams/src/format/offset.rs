@@ -1,7 +1,7 @@
 //! Offsets as clients see them: `{incarnation:016}_{position:016}`, in decimal.
 //!
 //! They sort as text in the order of positions, and a stream that was deleted and made again never repeats one, because
-//! incarnations are ids of logs. Clients must not look inside; we may, since we minted them.
+//! incarnations are ids of logs. Offsets are opaque to clients; only the server parses them.
 
 use thalweg_base::Offset;
 

@@ -1,7 +1,8 @@
 //! Server-Sent Events: the answers to `live=sse`.
 //!
-//! Every line of a payload gets its own `data:` field. Lines end at CR, LF or CRLF, as a browser's parser has it, so that nothing
-//! in a payload can pass for an event of ours. A line that starts with a space gets one more, since parsers drop the first.
+//! Every line of a payload gets its own `data:` field. Lines end at CR, LF or CRLF, as a browser's parser has it, so
+//! that nothing in a payload can pass for an event of ours. A line that starts with a space gets one more, since
+//! parsers drop the first.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

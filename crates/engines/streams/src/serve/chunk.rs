@@ -96,7 +96,7 @@ const INLINE_MAX: u64 = 256 << 10;
 /// Shorter reads are served however scarce memory is: bounds on connections suffice for them.
 const UNCOUNTED_MAX: u64 = 4 << 10;
 
-/// A chunk, and where it begins: at the place that was asked for or, if that lies inside a message, at the message's start.
+/// A chunk, and where it begins: at the requested place or, if that lies inside a message, at the message's start.
 #[derive(Clone)]
 pub(crate) struct Content {
     pub(crate) from: Offset,
@@ -176,7 +176,7 @@ impl Engine {
         Some(reading)
     }
 
-    /// Answers that nobody takes hold as much memory as they may.
+    /// Whether unsent answers hold their whole share of memory.
     pub(crate) fn is_memory_short(&self) -> bool {
         let cache = self.logs.options().chunk_cache_bytes;
         self.logs.held_bytes() >= self.config.unsent_bytes_max.saturating_add(cache)

@@ -6,11 +6,11 @@ use std::time::Duration;
 /// The engine's settings.
 #[derive(Clone, Debug)]
 pub struct StreamsConfig {
-    /// Streams stand at paths that start with this.
+    /// Prefix of all streams' paths.
     pub prefix: String,
     /// After this time without news a long-poll is answered.
     pub long_poll_timeout: Duration,
-    /// After this time an SSE response ends, and the client comes back: so that caches can gather readers.
+    /// After this time an SSE response ends, and the client reconnects: so that caches can gather readers.
     pub sse_lifetime: Duration,
     /// Answers are for their client only, because requests need rights: shared caches must not keep them.
     pub private: bool,
@@ -42,7 +42,8 @@ pub struct StreamsConfig {
     pub faults: Faults,
 }
 
-/// Planted faults. They exist only with the feature `faults`, so that tests can prove that the simulation would find such a bug.
+/// Planted faults. They exist only with the feature `faults`, so that tests can prove that the simulation would find
+/// such a bug.
 #[cfg(feature = "faults")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {

@@ -31,7 +31,7 @@ pub(super) struct Put<'a> {
 /// Result of one attempt under the lock.
 enum Attempted {
     Done(Answer),
-    /// Look again: a stream has expired, or the body was split.
+    /// Try again: a stream has expired, or the body was split.
     Again,
     /// Walk first, without a lock.
     Walk(Step),
@@ -236,7 +236,7 @@ fn existing(
     Ok(Answer::Response(view.when(view.changed), head.finish(Body::Empty)))
 }
 
-/// The stream's URL as the client knows it; only its path if the request does not say where it was sent.
+/// The stream's URL as the client knows it; only its path if the request does not name its host.
 fn location(fields: &Fields<'_>, path: &str, https: bool) -> Vec<u8> {
     let mut url = Vec::with_capacity(path.len() + 64);
     if let Some(host) = fields.host.filter(|host| !host.is_empty() && host.iter().all(u8::is_ascii_graphic)) {

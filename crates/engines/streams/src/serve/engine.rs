@@ -22,7 +22,7 @@ use thalweg_log::{Guard, LogView, Logs};
 use thalweg_wire::http::Pool;
 use thalweg_wire::http::{Method, Request, Waker};
 
-/// How often a request looks again at a stream that changed under it.
+/// How often a request retries on a stream that changed under it.
 pub(crate) const TRIES: usize = 8;
 
 pub(crate) struct Engine {
@@ -143,8 +143,8 @@ impl Engine {
         self.observed.wake();
     }
 
-    /// A watched log has changed, visibly when `until` is reached: its watchers are woken then. If it is already, nobody else
-    /// would wake them.
+    /// Queues a visible change of a watched log: its watchers are woken when `until` is reached, or here if it is
+    /// reached already.
     pub(crate) fn announce(&self, until: Until, log: LogId) {
         self.watchers.changed(until, log);
         if self.logs.reached().covers(until) {

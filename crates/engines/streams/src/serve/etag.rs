@@ -42,8 +42,8 @@ pub(crate) fn unchanged(given: Option<&[u8]>, tag: &[u8], gzip: bool) -> Option<
     Some(gzipped(tag.to_vec())).filter(|tag| gzip && matches(given, tag))
 }
 
-/// Does `If-Match` name the stream as it ends at `tail`? It may hold `*`, offsets, quoted or not, and tags that a read gave: of
-/// these only the end counts. Strong comparison, as RFC 9110 asks for, so weak tags never match.
+/// Does `If-Match` name the stream as it ends at `tail`? It may hold `*`, offsets, quoted or not, and tags that a read
+/// gave: of these only the end counts. Strong comparison, as RFC 9110 asks for, so weak tags never match.
 pub(crate) fn names_tail(given: &[u8], tail: Position) -> bool {
     given.split(|b| *b == b',').map(<[u8]>::trim_ascii).any(|one| {
         let text = one.strip_prefix(b"\"").and_then(|one| one.strip_suffix(b"\"")).unwrap_or(one);

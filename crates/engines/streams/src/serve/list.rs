@@ -1,7 +1,8 @@
 //! The list of streams: `GET {prefix}__ds/streams?prefix=&after=&limit=`, in the order of names.
 //!
-//! The table of streams is not sorted: a page is one pass over all names that keeps the smallest ones after `after`, in short steps
-//! on a thread of the pool. That costs time in proportion to the number of streams, not memory per stream, and no reactor waits.
+//! The table of streams is not sorted: a page is one pass over all names that keeps the smallest ones after `after`, in
+//! short steps on a thread of the pool. That costs time in proportion to the number of streams, not memory per stream,
+//! and no reactor waits.
 
 use super::engine::Engine;
 use super::head::{Head, word};
@@ -22,9 +23,9 @@ use thalweg_log::{Seen, SweepCursor};
 use thalweg_wire::http::Fetch;
 use thalweg_wire::http::{Body, Method, Request};
 
-/// Where the list stands, after the prefix of all streams.
+/// Path of the list, after the prefix of all streams.
 pub(super) const PATH: &str = "__ds/streams";
-/// Names on one page, unless asked for fewer or more.
+/// Default number of names on one page.
 const LIMIT: usize = 1_000;
 pub(crate) const LIMIT_MAX: usize = 10_000;
 /// Names checked under one lock.
@@ -64,8 +65,8 @@ impl Page {
     }
 }
 
-/// The prefix that a request for the list is bound to; `None` if the request is for something else. An empty prefix is all streams.
-/// `root` is the path that all streams stand under.
+/// The prefix that a request for the list is bound to; `None` for other requests. An empty prefix is all streams.
+/// `root` is the path above all streams.
 #[must_use]
 pub fn listed_prefix(path: &str, query: Option<&str>, root: &str) -> Option<String> {
     let listing = path.strip_prefix(root).is_some_and(|rest| rest == PATH);

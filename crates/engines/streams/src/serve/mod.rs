@@ -125,7 +125,7 @@ impl Streams {
         Some(self.engine.logs.lock_logs(&[log], &[]).view(log)?.name.into())
     }
 
-    /// The name under which a path below the prefix stands, if it is one.
+    /// The name of the stream at a path below the prefix, if the path is a stream's.
     #[must_use]
     pub fn normal_name(&self, relative: &str) -> Option<String> {
         name::of_path(&format!("/{relative}"), "/").ok().map(std::borrow::Cow::into_owned)

@@ -1,4 +1,5 @@
-//! Names: the part of the path after the prefix, as sent, except that percent-encoding is normalised (RFC 3986, section 6.2.2).
+//! Names: the part of the path after the prefix, as sent, except that percent-encoding is normalised (RFC 3986, section
+//! 6.2.2).
 
 use crate::error::Refusal;
 use std::borrow::Cow;

@@ -54,7 +54,7 @@ impl Observed {
     pub(crate) fn note(&self, until: Until, log: LogId, reached: impl FnOnce() -> Reached) {
         if self.on.load(Ordering::Relaxed) {
             self.put(until, log);
-            // If it is visible already, nobody else would wake the observer.
+            // A change that is visible already causes no later call of the observer.
             if reached().covers(until) {
                 self.wake();
             }

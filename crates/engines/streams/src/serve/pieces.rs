@@ -5,8 +5,8 @@
 //! ones. Then the end of the chunk is found without its content, the head names it, and the content follows piece by
 //! piece, with one read ahead.
 //!
-//! Once the head is sent a failure can only cut the connection. The client comes back, and learns the reason from a status: the first
-//! piece is read before the head is sent, and while any damage is known chunks are gathered whole.
+//! Once the head is sent a failure can only cut the connection. The client reconnects, and learns the reason from a
+//! status: the first piece is read before the head is sent, and while any damage is known chunks are gathered whole.
 
 use super::chunk::{Caching, Mode, Place};
 use super::engine::Engine;
@@ -23,7 +23,8 @@ use thalweg_wire::http::{Body, Fetch, Pull};
 const PIECE_BYTES: u64 = 256 << 10;
 /// The same when much of the memory is held: ten thousand readers with two pieces each.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
-/// Chunks are sent in pieces when answers hold this fraction of the memory that they may, and in small ones from the second fraction on.
+/// Chunks are sent in pieces when answers hold this fraction of the memory that they may, and in small ones from the
+/// second fraction on.
 const SCARCE_FROM: u64 = 4;
 const SHORT_FROM: u64 = 2;
 /// When a pool that was full is asked again.
@@ -70,7 +71,8 @@ impl Engine {
         self.logs.held_bytes() + self.flights.bytes() >= cache.saturating_add(self.config.unsent_bytes_max / fraction)
     }
 
-    /// Most of the chunk is kept, or is being read for somebody, or is to be kept, as it was asked for lately.
+    /// Whether most of the chunk is cached, or is being read for another request, or will be cached because of recent
+    /// requests.
     fn is_at_hand(&self, want: ReadFrom) -> bool {
         self.logs.recall(want).is_some()
             || self.logs.to_gather(want) <= PIECE_BYTES

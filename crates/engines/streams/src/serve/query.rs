@@ -50,7 +50,7 @@ pub(super) fn once<'a>(name: &'static str, place: &mut Option<&'a str>, value: &
     if place.replace(value).is_some() { Err(Refusal::RepeatedParameter(name)) } else { Ok(()) }
 }
 
-/// Percent-decoded; a stray `%` stands for itself.
+/// Percent-decoded; a stray `%` means itself.
 pub(super) fn decoded(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.as_bytes();
     if !bytes.contains(&b'%') {

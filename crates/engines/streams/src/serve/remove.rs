@@ -1,7 +1,8 @@
 //! The end of streams: DELETE, expiry, and the cascade along forks (protocol sections 4.2 and 5.4).
 //!
-//! A stream with live forks is only marked: its name stays taken and its content stays for them. When the last fork of such a
-//! stream goes, it goes too, and so on up the chain, all in one frame. So a crash never leaves half of a cascade.
+//! A stream with live forks is only marked: its name stays reserved and its content stays for them. When the last fork
+//! of such a stream is removed, the stream is removed too, and so on up the chain, all in one frame. So a crash never
+//! leaves half of a cascade.
 
 use super::engine::{Engine, TRIES};
 use super::head::Head;
@@ -52,7 +53,7 @@ impl LogRemoval {
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) deeds: Vec<LogRemoval>,
-    /// Logs among them that somebody watches.
+    /// The watched ones of these logs.
     watched: Vec<LogId>,
 }
 

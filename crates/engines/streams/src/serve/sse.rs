@@ -1,4 +1,5 @@
-//! SSE responses: content as it becomes visible, each data event followed by its own control event (protocol section 5.8).
+//! SSE responses: content as it becomes visible, each data event followed by its own control event (protocol section
+//! 5.8).
 
 use super::chunk::{ChunkAnswer, Content, Place, Reading, Span};
 use super::engine::{Engine, Watch};
@@ -26,7 +27,7 @@ struct SseFeed {
     cursor: Option<u64>,
     ends: Millis,
     spoke: Millis,
-    /// Nothing was said of the tail yet.
+    /// No control event was sent yet.
     greet: bool,
     ended: bool,
     watch: Option<Watch>,
@@ -95,7 +96,7 @@ impl SseFeed {
         if self.ended { Pull::End } else { self.wait(turn) }
     }
 
-    /// The content as the next two events, for all readers that stand at this place.
+    /// The content as the next two events, for all readers at this place.
     fn encode(&mut self, content: &Content, cursor: u64) -> Frame {
         let Content { from, chunk } = content;
         if *from != self.span.from.offset {
@@ -176,7 +177,7 @@ impl Feed for SseFeed {
                     turn.wake_after = Some(Duration::from_secs(1));
                     Pull::Wait
                 }
-                // The client comes back with its last offset, and learns the reason from the status.
+                // The client reconnects with its last offset, and learns the reason from the status.
                 Ok(ChunkAnswer::Failed(_)) | Err(_) => Pull::Abort,
             };
         }

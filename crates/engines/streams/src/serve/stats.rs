@@ -38,7 +38,7 @@ counters! {
     compressed,
     compressed_from_bytes,
     compressed_to_bytes,
-    /// Times that old content of a stream was given up, and how much.
+    /// Number of trims of streams, and the bytes that they removed.
     trims,
     trimmed_bytes,
     /// Long-polls that wait now.

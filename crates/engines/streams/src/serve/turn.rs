@@ -1,7 +1,7 @@
 //! The engine's results for the event loop, and the loop's turns for unfinished ones.
 //!
-//! The engine speaks in [`Answer`]s, [`Task`]s and [`Feed`]s, which tests can drive without an event loop; [`reply`] is the thin
-//! shell around them.
+//! The engine speaks in [`Answer`]s, [`Task`]s and [`Feed`]s, which tests can drive without an event loop; [`reply`] is
+//! the thin shell around them.
 
 use bytes::Bytes;
 use std::time::Duration;

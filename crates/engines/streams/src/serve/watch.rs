@@ -29,7 +29,7 @@ impl Default for Watchers {
 #[derive(Default)]
 struct Shard(Mutex<HashMap<LogId, Vec<(u64, Waker)>>>);
 
-/// One watcher, to be taken out by [`Watchers::remove`].
+/// One watcher, for [`Watchers::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WatchKey(u64);
 
@@ -39,7 +39,8 @@ impl Watchers {
         &self.shards[(log.0 ^ (log.0 >> 6)) as usize % SHARDS].0
     }
 
-    /// Wakes `waker` after each change of `log`, until removed. The caller holds the log's shard and marks the log as watched.
+    /// Wakes `waker` after each change of `log`, until removed. The caller holds the log's shard and marks the log as
+    /// watched.
     pub(crate) fn add(&self, log: LogId, waker: Waker) -> WatchKey {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         self.shard(log).lock().entry(log).or_default().push((key, waker));

@@ -28,7 +28,7 @@ pub enum Outcome {
     Duplicate {
         seq: u64,
     },
-    /// The stream is closed already, and nothing more was asked for.
+    /// The stream is closed already, and the request asks for nothing else.
     AlreadyClosed,
     Refuse(Conflict),
 }

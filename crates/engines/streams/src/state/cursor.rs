@@ -1,5 +1,5 @@
-//! Cursors: numbers of 20-second intervals, so that readers at the same place share one cached answer, and never loop on it
-//! (protocol section 10.1).
+//! Cursors: numbers of 20-second intervals, so that readers at the same place share one cached answer, and never loop
+//! on it (protocol section 10.1).
 
 use thalweg_base::Millis;
 
@@ -8,7 +8,7 @@ const EPOCH_MS: u64 = 1_728_432_000_000;
 const INTERVAL_MS: u64 = 20_000;
 /// An hour of jitter at most, in intervals.
 const JITTER_MAX: u64 = 3_600_000 / INTERVAL_MS;
-/// The largest cursor that is taken seriously.
+/// The largest cursor that is accepted.
 const CURSOR_MAX: u64 = (1 << 53) - 1;
 
 /// The cursor of an answer: the present interval, or the client's echoed cursor plus a jitter.

@@ -33,9 +33,9 @@ pub struct StreamState {
     pub forks: u32,
     /// Deleted, but forks still need it.
     pub soft_deleted: bool,
-    /// As asked for when it was made.
+    /// As requested at its creation.
     pub retention: Retention,
-    /// As asked for when it was made; `None` if it follows the server's setting.
+    /// As requested at its creation; `None` if it follows the server's setting.
     pub durability: Option<Durability>,
     /// How old its content is.
     pub marks: Marks,
@@ -48,7 +48,7 @@ pub struct StreamState {
     pub configured: Lsn,
     /// Transient: end of the last frame that trimmed it.
     pub trimmed: Lsn,
-    /// Transient: somebody waits for news.
+    /// Transient: a reader waits for changes.
     pub watched: bool,
     /// Transient: queued to have its last use recorded.
     pub touch_queued: bool,
@@ -61,7 +61,7 @@ pub struct Closed {
     pub by: Option<u32>,
 }
 
-/// Where a fork comes from, as asked for when it was made.
+/// The origin of a fork, as requested at its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fork {
     /// The source's name. It cannot change hands while this fork lives.
@@ -112,8 +112,8 @@ impl StreamState {
         }
     }
 
-    /// Past its time, if everything up to `recovered` was learnt from the journal at the last start. A soft-deleted stream does
-    /// not expire: its forks keep it.
+    /// Past its time, if everything up to `recovered` was learnt from the journal at the last start. A soft-deleted
+    /// stream does not expire: its forks keep it.
     #[must_use]
     pub fn expired(&self, now: Millis, recovered: Lsn) -> bool {
         // A use before the restart that was not recorded may be later than the recorded one.

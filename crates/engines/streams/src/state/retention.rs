@@ -10,7 +10,7 @@ use thalweg_base::{Millis, Offset};
 /// Retained content; `None` for no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// At least so many of the newest bytes, and at most an eighth and a message more.
+    /// At least this many of the newest bytes, and at most an eighth and a message more.
     pub bytes: Option<u64>,
     /// Keeps content younger than this many seconds.
     pub secs: Option<u64>,
@@ -103,7 +103,7 @@ impl Marks {
         }
         self.0.push(mark);
         if self.0.len() > MARKS_MAX {
-            // Fewer marks say less, never something else. The newest stays.
+            // Fewer marks lose precision, never correctness. The newest stays.
             let mut left = self.0.len();
             self.0.retain(|_| {
                 left -= 1;

@@ -1,4 +1,5 @@
-//! The shipping journal, log and streams code on a disk that loses, tears and reorders, against a model of the protocol.
+//! The shipping journal, log and streams code on a disk that loses, tears and reorders, against a model of the
+//! protocol.
 //!
 //! One thread plays all parts: clients that create, append, retry, close, fork and delete; the journal's writer, split
 //! into its steps; settling, merging and reclaiming, with client requests inside of them; crashes of the machine and of

@@ -34,7 +34,8 @@ pub(crate) struct Stream {
     pub(crate) shortened: bool,
     /// Position of the last visible change: answers must wait for it.
     pub(crate) changed: u64,
-    /// Position of the last change of which a loss would be noticed in any stream: its making in place of another, its end.
+    /// Position of the last change of which a loss would be noticed in any stream: its making in place of another, its
+    /// end.
     pub(crate) sealed: u64,
     pub(crate) kind: Kind,
 }

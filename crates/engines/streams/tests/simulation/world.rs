@@ -124,7 +124,8 @@ pub(crate) struct World {
     over: bool,
     /// The model after everything that was accepted.
     accepted: Modelled,
-    /// The model as it is once everything below a position is written, or durable, and the changes that follow, in order.
+    /// The model as it is once everything below a position is written, or durable, and the changes that follow, in
+    /// order.
     written: Modelled,
     unwritten: Vec<(u64, Request)>,
     durable: Modelled,
@@ -698,7 +699,8 @@ impl World {
         self.check_shown();
     }
 
-    /// The stream's life is about to change: the answer is that of the newest state, and held until that is as safe as promised.
+    /// The stream's life is about to change: the answer is that of the newest state, and held until that is as safe as
+    /// promised.
     fn read_unsteady(&mut self, name: &str, newest: Option<&model::Stream>, promise: Durability) {
         self.tally.unsteady += 1;
         let answer = send(&self.system, self.now_ms, Method::Get, name, Some("offset=-1"), &[], b"");

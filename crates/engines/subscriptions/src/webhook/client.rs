@@ -1,4 +1,5 @@
-//! One delivery over HTTP: bounded in time and size, without redirects or proxies, and only to addresses that were checked.
+//! One delivery over HTTP: bounded in time and size, without redirects or proxies, and only to addresses that were
+//! checked.
 
 use super::url::may_connect;
 use super::{Delivery, Outcome, Targets};

@@ -1,4 +1,4 @@
-//! Deliveries to webhooks: which URLs may be asked for, which addresses may be connected to, and the threads that do it.
+//! Deliveries to webhooks: valid URLs, allowed addresses, and the threads that deliver.
 
 mod address;
 mod client;

@@ -35,8 +35,8 @@ impl DefinitionArgs {
         &self.table
     }
 
-    /// Parameters of the definition with these others, in the order of their names as the official client has them: so caches on the way
-    /// see one URL for one question.
+    /// Parameters of the definition with these others, in the order of their names as the official client has them: so
+    /// caches on the way see one URL for one question.
     pub(super) fn query(&self, others: &[(&str, &str)]) -> String {
         let mut all: Vec<(String, &str)> = vec![("table".to_owned(), &self.table)];
         let mut add = |name: &str, value| all.push((name.to_owned(), value));

@@ -28,7 +28,7 @@ pub(super) struct ListArgs {
     /// Only shapes of this table, written as the list has it.
     #[arg(long)]
     table: Option<String>,
-    /// So many at most.
+    /// The most shapes to list.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
     /// Print the server's entry for each shape, one JSON object per line.

@@ -1,4 +1,5 @@
-//! `thalweg shape …`: shapes of a running server from a shell. `create` and `tail` speak the public API, the rest `/v1/admin/shapes`.
+//! `thalweg shape …`: shapes of a running server from a shell. `create` and `tail` speak the public API, the rest
+//! `/v1/admin/shapes`.
 
 mod create;
 mod definition;
@@ -54,7 +55,7 @@ enum Command {
     Ls(list::ListArgs),
     /// Drop a shape: its clients must fetch it again.
     Drop(drop::DropArgs),
-    /// Say how changes find the shapes of a where clause, and why not by an index.
+    /// Show how changes find the shapes of a where clause: by which index, or why by none.
     Explain(explain::ExplainArgs),
 }
 

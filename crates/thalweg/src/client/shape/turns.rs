@@ -8,10 +8,10 @@ use serde_json::value::RawValue;
 use std::io::Read;
 use ureq::http::Method;
 
-/// The largest answer that is taken: it is held whole.
+/// The largest accepted answer: it is held whole.
 const ANSWER_MAX: u64 = 1 << 30;
 
-/// Where somebody is in a shape's log.
+/// A reader's position in a shape's log.
 pub(super) struct Turns<'a> {
     server: &'a Server,
     definition: &'a DefinitionArgs,

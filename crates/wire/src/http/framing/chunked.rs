@@ -46,8 +46,8 @@ impl Chunked {
         Self { at: At::Size, left: 0, digits: 0, extra: 0 }
     }
 
-    /// Decodes `buf[read..]` to `buf[write..]`; `write` is at most `read`. At most `room` more bytes of body are taken, and at most
-    /// `extra_max` bytes of extensions and trailers.
+    /// Decodes `buf[read..]` to `buf[write..]`; `write` is at most `read`. Accepts at most `room` more bytes of body,
+    /// and at most `extra_max` bytes of extensions and trailers.
     pub(super) fn decode(
         &mut self,
         buf: &mut [u8],

@@ -54,7 +54,7 @@ pub(crate) enum Step<T> {
     Turned(Manner, T),
 }
 
-/// Where one request stands between two reads.
+/// Progress of one request between two reads.
 #[derive(Debug)]
 pub(crate) struct Framer {
     scan: Scan,

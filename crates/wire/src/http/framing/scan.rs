@@ -5,7 +5,7 @@ use memchr::memchr;
 
 const TLS_HANDSHAKE: u8 = 22;
 
-/// How far a head has been looked through. Offsets count from the first byte of the request.
+/// How far a head has been scanned. Offsets count from the first byte of the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scan {
     next: usize,

@@ -27,11 +27,11 @@ pub struct ServerConfig {
     pub max_buffered: usize,
     /// Requests of one connection that were handled but not answered; more are not read.
     pub max_pipeline: usize,
-    /// Output of one connection that the socket does not take. Beyond, no body source is pulled and no request is handled. A single
-    /// response may be larger.
+    /// Output of one connection that the socket does not take. Beyond, no body source is pulled and no request is
+    /// handled. A single response may be larger.
     pub max_output: usize,
-    /// From the first byte of a head to its last; 408 beyond. As long from the start of a connection to the first byte of its first head,
-    /// or to the end of its handshake.
+    /// From the first byte of a head to its last; 408 beyond. As long from the start of a connection to the first byte
+    /// of its first head, or to the end of its handshake.
     pub header_timeout: Duration,
     /// In each such time this many bytes of a body must arrive, or all that are left of it; otherwise the answer is
     /// 408.

@@ -1,5 +1,5 @@
-//! One connection: requests in, replies out in their order. Its calls to the socket are one receive or one send at a time; when to make
-//! them is the event loop's business.
+//! One connection: requests in, replies out in their order. Its calls to the socket are one receive or one send at a
+//! time; when to make them is the event loop's business.
 
 use super::config::ServerConfig;
 use super::crowd::Place;
@@ -47,13 +47,13 @@ pub(super) struct Connection {
 pub(super) struct Flags {
     /// Listed among the connections that the event loop handles in this round.
     pub(super) dirty: bool,
-    /// The socket said that it has room again.
+    /// The socket has room again.
     pub(super) writable: bool,
     /// Whether the list of connections at the gate has it.
     pub(super) at_gate: bool,
     /// Reading has stopped because of a bound; input may be left.
     pub(super) paused: bool,
-    /// The client said that it will send no more.
+    /// The client has ended its side of the connection.
     pub(super) eof: bool,
     /// The client closed its side, perhaps with bytes before that are not read yet.
     pub(super) hung_up: bool,
@@ -417,7 +417,7 @@ mod tests {
             size_of::<Input>(),
             size_of::<Backlog>()
         );
-        // A slab that has just doubled has as many empty places as taken ones; one timer entry is 16 bytes, twice for the same reason.
+        // A slab that has just doubled is half empty; one timer entry is 16 bytes, twice for the same reason.
         assert!(2 * (size + 16) + 32 <= 480, "{size}");
         assert!(size <= 224, "{size}");
     }

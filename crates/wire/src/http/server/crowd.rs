@@ -72,7 +72,7 @@ impl Crowd {
             peer.fetch_sub(1, Ordering::Relaxed);
         }
         let left = self.open.fetch_sub(1, Ordering::Relaxed) - 1;
-        // A tenth below the limit, so that a server at its limit does not say so all the time.
+        // A tenth below the limit, so that a server at its limit does not warn repeatedly.
         if left < self.max - self.max / 10 && self.full.load(Ordering::Relaxed) {
             self.full.store(false, Ordering::Relaxed);
         }

@@ -105,7 +105,7 @@ impl Env {
         (pull, sink.len)
     }
 
-    /// Lets go of a reply that will not be sent.
+    /// Drops a reply that will not be sent.
     pub(super) fn forget(&self, slot: Slot) {
         match slot.state {
             State::Held(..) => self.counters.held.sub(1),

@@ -33,7 +33,7 @@ impl Held {
         self.next().all(|until| until.is_none())
     }
 
-    /// Somebody is released.
+    /// Whether a connection is released.
     pub(super) fn is_passable(&self, reached: Reached) -> bool {
         self.next().flatten().any(|until| reached.covers(until))
     }
@@ -76,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// The lowest position that somebody waits for.
+    /// The lowest awaited position.
     fn next(&self) -> Option<u64> {
         self.queue.front().map(|entry| entry.0)
     }

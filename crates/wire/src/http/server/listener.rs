@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 
 const BACKLOG: i32 = 4096;
 
-/// Refuses an address that another process listens on. The listeners of one server share their port, and the kernel would share
-/// it with another server just as well.
+/// Refuses an address that another process listens on. The listeners of one server share their port, and the kernel
+/// would share it with another server just as well.
 pub(super) fn must_be_free(address: SocketAddr) -> io::Result<()> {
     if address.port() != 0 {
         let socket = socket(address)?;

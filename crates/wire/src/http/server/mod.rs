@@ -114,7 +114,7 @@ impl Server {
     }
 }
 
-/// An address that is taken, and not served yet.
+/// A bound address without a server yet.
 pub struct Bound {
     config: ServerConfig,
     address: SocketAddr,

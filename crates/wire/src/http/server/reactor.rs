@@ -212,7 +212,7 @@ impl Reactor {
         let entered = self.env.crowd.enter(peer);
         if entered.is_err() {
             self.env.counters.refused.add(1);
-            // Nothing can be said before a handshake, which would cost more than the answer is worth.
+            // An answer needs a handshake first, which would cost more than the answer is worth.
             if self.extras >= EXTRA_MAX || tls.is_some() {
                 return;
             }
@@ -332,7 +332,7 @@ impl Reactor {
                     connection.refuse(Refusal::PLAIN_HTTP, &self.env);
                     self.mark_dirty(token);
                 } else {
-                    // An end that was not said, or garbage, is answered by none.
+                    // An end without TLS's closing message, or garbage, gets no answer.
                     connection.tls = None;
                     self.close(index);
                 }
@@ -431,7 +431,7 @@ impl Reactor {
         self.held.sweep(connections.len(), |token| alive(token).is_some());
     }
 
-    /// Looks which of its deadlines a connection has passed, if any.
+    /// The deadline that a connection has passed, if any.
     fn expire(&mut self, token: Token) {
         let index = token.index as usize;
         let Some(connection) = self.connections.get_mut(index) else { return };

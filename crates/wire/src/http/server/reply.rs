@@ -13,7 +13,7 @@ use thalweg_base::Until;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     Chunked,
-    /// Its length was said, or its end is that of the connection.
+    /// The body has an announced length, or ends with the connection.
     Plain,
 }
 

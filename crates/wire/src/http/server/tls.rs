@@ -17,7 +17,7 @@ const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 pub(super) struct Tls {
     session: ServerConnection,
-    /// Plain bytes that came in and are not taken yet.
+    /// Plain bytes that were received and not read yet.
     unread: usize,
     /// Nothing has come in yet.
     fresh: bool,
@@ -26,16 +26,16 @@ pub(super) struct Tls {
     moved: bool,
 }
 
-/// Whether the client said that it will send no more.
+/// Whether the client has sent its closing message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     No,
-    /// It did, and nobody knows yet.
-    Said,
-    Told,
+    /// The client has sent it, and the connection has not been informed yet.
+    Received,
+    Reported,
 }
 
-/// Somebody speaks plain HTTP to a port for TLS.
+/// A client sent plain HTTP to a port for TLS.
 #[derive(Debug, thiserror::Error)]
 #[error("plain HTTP")]
 pub(super) struct PlainHttp;
@@ -63,7 +63,7 @@ impl Tls {
 
     /// Input is available that the socket will not announce.
     pub(super) fn has_unread(&self) -> bool {
-        self.unread > 0 || self.end == End::Said
+        self.unread > 0 || self.end == End::Received
     }
 
     pub(super) fn take_moved(&mut self) -> bool {
@@ -101,7 +101,7 @@ impl Tls {
             };
             self.unread = state.plaintext_bytes_to_read();
             if state.peer_has_closed() {
-                self.end = End::Said;
+                self.end = End::Received;
             }
             self.flush(socket)?;
         }
@@ -110,10 +110,10 @@ impl Tls {
             return Ok(Some(buf.len() - before));
         }
         if self.end == End::No {
-            // An end that was not said may be somebody else's doing.
+            // An end without a closing message may be an attacker's.
             return if cut { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(None) };
         }
-        self.end = End::Told;
+        self.end = End::Reported;
         Ok(Some(0))
     }
 

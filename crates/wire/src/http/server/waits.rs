@@ -24,8 +24,8 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// Each bucket: its upper bound in microseconds, `None` for the last, and how many waited less than that and no less than the
-    /// bound before.
+    /// Each bucket: its upper bound in microseconds, `None` for the last, and how many waited less than that and no
+    /// less than the bound before.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         self.counts.iter().enumerate().map(|(bucket, count)| (bound(bucket), *count))
     }

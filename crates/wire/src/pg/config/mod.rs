@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Everything about one server and how to talk to it. Parsed from `postgres://user:password@host:port/database?parameter=value` or from
-/// libpq's `parameter=value …` form (Postgres documentation, section "Connection Strings"); environment variables play no part.
+/// Everything about one server and how to talk to it. Parsed from
+/// `postgres://user:password@host:port/database?parameter=value` or from libpq's `parameter=value …` form (Postgres
+/// documentation, section "Connection Strings"); environment variables play no part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Tried in this order; never empty.
@@ -75,7 +76,7 @@ pub enum SslMode {
     Require,
     /// A trusted certificate must have signed the server's.
     VerifyCa,
-    /// And be for the host that we asked for.
+    /// In addition, it must be for the requested host.
     VerifyFull,
 }
 
@@ -83,11 +84,11 @@ pub enum SslMode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootCert {
     System,
-    /// PEM, one or more certificates. A server certificate that stands in it itself is trusted as it is.
+    /// PEM, one or more certificates. A server certificate among them is trusted directly.
     File(PathBuf),
 }
 
-/// Whether SCRAM is bound to the TLS session, so that nobody in between can pass it on.
+/// Whether SCRAM is bound to the TLS session, so that no proxy can pass it on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChannelBinding {
     Disable,

@@ -1,4 +1,4 @@
-//! Parameters by name, whichever form they came in.
+//! Parameters by name, from either form of a connection string.
 
 use super::{ChannelBinding, Config, ConfigError, Host, Password, RootCert, SslMode, TargetSession};
 use std::path::PathBuf;

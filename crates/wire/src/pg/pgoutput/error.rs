@@ -17,7 +17,8 @@ pub enum DecodeError {
     NotUtf8(&'static str),
     #[error("{0} is negative")]
     Negative(&'static str),
-    /// A block of a streamed transaction begins in another, or ends where none began; or a message stands where it cannot.
+    /// A block of a streamed transaction begins in another, or ends without a begin; or a message is in the wrong
+    /// place.
     #[error("{0} in the wrong place")]
     OutOfPlace(&'static str),
 }

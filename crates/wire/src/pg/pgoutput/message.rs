@@ -11,7 +11,7 @@ use std::fmt;
 pub enum Message<'a> {
     /// A transaction's changes follow, up to its [`Message::Commit`].
     Begin {
-        /// Where its commit stands.
+        /// Position of its commit.
         final_lsn: Lsn,
         commit_time: i64,
         xid: u32,

@@ -21,8 +21,8 @@ use super::{quote_identifier, quote_literal};
 use postgres_protocol::message::frontend;
 use std::fmt::Write;
 
-/// A connection that replicates one database. It takes replication commands and plain SQL, one statement at a time and by the simple
-/// protocol only; [`Conn::start`] makes a [`Stream`] of it.
+/// A connection that replicates one database. It takes replication commands and plain SQL, one statement at a time and
+/// by the simple protocol only; [`Conn::start`] makes a [`Stream`] of it.
 #[derive(Debug)]
 pub struct Conn {
     session: Session,
@@ -75,7 +75,7 @@ pub struct StartOptions {
     /// 1, or 2 for [`StartOptions::streaming`] (from Postgres 14 on).
     pub proto_version: u32,
     pub publications: Vec<String>,
-    /// Large transactions come while they run, in blocks of their own.
+    /// Large transactions come while they run, in separate blocks.
     pub streaming: bool,
     /// Messages of `pg_logical_emit_message` come too (from Postgres 14 on).
     pub messages: bool,
@@ -123,7 +123,8 @@ impl Conn {
         read().ok_or_else(|| self.session.unexpected("no answer to IDENTIFY_SYSTEM"))
     }
 
-    /// The branches that a timeline comes from, oldest first: each with the position where the next one begins. None of the first timeline.
+    /// The ancestors of a timeline, oldest first: each with the position where the next one begins. Empty for the first
+    /// timeline.
     pub fn timeline_history(&mut self, timeline: u32) -> Result<Vec<Branch>, Error> {
         if timeline <= 1 {
             return Ok(Vec::new());

@@ -38,7 +38,8 @@ pub struct CreatedSlot {
 }
 
 impl Conn {
-    /// Makes a logical slot of pgoutput. Waits for every transaction that runs when it is asked for, so that the read timeout may be hit.
+    /// Makes a logical slot of pgoutput. Waits for every transaction that is running at that moment, so that the read
+    /// timeout may expire.
     pub fn create_slot(&mut self, name: &str, options: &SlotOptions) -> Result<CreatedSlot, Error> {
         let name = quoted(name)?;
         let temporary = if options.temporary { " TEMPORARY" } else { "" };
@@ -66,7 +67,7 @@ impl Conn {
         self.simple(&format!("ALTER_REPLICATION_SLOT {} (FAILOVER {failover})", quoted(name)?)).map(drop)
     }
 
-    /// `wait`: until nobody uses it; otherwise a slot in use is an error (SQLSTATE 55006).
+    /// `wait`: until the slot is free; otherwise a slot in use is an error (SQLSTATE 55006).
     pub fn drop_slot(&mut self, name: &str, wait: bool) -> Result<(), Error> {
         let wait = if wait { " WAIT" } else { "" };
         self.simple(&format!("DROP_REPLICATION_SLOT {}{wait}", quoted(name)?)).map(drop)

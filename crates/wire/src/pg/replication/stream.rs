@@ -24,7 +24,8 @@ pub struct Stream {
 pub enum Event<'a> {
     /// One message of the output plugin, see [`pgoutput`](crate::pg::pgoutput).
     XLogData {
-        /// Where in the log it comes from; zero for messages that come from nowhere, such as the description of a table.
+        /// Where in the log it comes from; zero for messages that come from nowhere, such as the description of a
+        /// table.
         start: Lsn,
         /// The end of the log when it was sent: the current one, not that of this message.
         end: Lsn,

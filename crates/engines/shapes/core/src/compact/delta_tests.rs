@@ -162,7 +162,7 @@ proptest! {
     }
 }
 
-/// How many different keys there are.
+/// Number of different keys.
 fn newer_keys(rows: &[u8]) -> usize {
     let keys: std::collections::BTreeSet<String> =
         split(rows).map(|row| serde_json::from_slice::<Value>(row).unwrap()["key"].to_string()).collect();

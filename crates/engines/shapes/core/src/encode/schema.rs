@@ -4,14 +4,15 @@ use std::fmt::Write as _;
 use thalweg_shapes_model::json::ascii_string;
 use thalweg_shapes_model::table::{Column, Table};
 
-/// The fields of an interval that a column keeps, from large to small, by bits of the type's modifier (Postgres, `datetime.h` and
-/// `timestamp.h`).
+/// The fields of an interval that a column keeps, from large to small, by bits of the type's modifier (Postgres,
+/// `datetime.h` and `timestamp.h`).
 const INTERVAL_FIELDS: [(&str, u32); 6] =
     [("YEAR", 1 << 2), ("MONTH", 1 << 1), ("DAY", 1 << 3), ("HOUR", 1 << 10), ("MINUTE", 1 << 11), ("SECOND", 1 << 12)];
 const INTERVAL_ALL: u32 = 0x7fff;
 const INTERVAL_ANY_PRECISION: u32 = 0xffff;
 
-/// `{"id":{"type":"int8","pk_index":0,"not_null":true},…}` for the columns at these places, in ASCII, as headers require.
+/// `{"id":{"type":"int8","pk_index":0,"not_null":true},…}` for the columns at these places, in ASCII, as headers
+/// require.
 #[must_use]
 pub fn header(table: &Table, selected: &[usize]) -> String {
     let mut out = String::from("{");

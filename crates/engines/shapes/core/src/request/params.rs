@@ -1,7 +1,7 @@
 //! Requests for shapes: raw parameters become a valid request, or a list of complaints.
 //!
-//! The names, rules and messages are those of Electric's HTTP API. Nothing here asks the database: a new definition is checked against the
-//! catalog when its shape is made.
+//! The names, rules and messages are those of Electric's HTTP API. Nothing here asks the database: a new definition is
+//! checked against the catalog when its shape is made.
 
 use super::raw_params::{BodyError, RawParam, RawParams, RawSubset, RawValues, wrong};
 use std::borrow::Cow;
@@ -285,8 +285,8 @@ impl Shape<'_> {
         }
     }
 
-    /// Appends the query key: bytes that are equal for two requests exactly if their definitions are spelled the same. It finds a known shape
-    /// without parsing its predicate.
+    /// Appends the query key: bytes that are equal for two requests exactly if their definitions are spelled the same.
+    /// It finds a known shape without parsing its predicate.
     pub(crate) fn push_key(&self, out: &mut Vec<u8>) {
         let text = |out: &mut Vec<u8>, text: &str| {
             out.extend_from_slice(&(text.len() as u32).to_le_bytes());
@@ -324,7 +324,7 @@ impl Shape<'_> {
 }
 
 impl<'a> Shape<'a> {
-    /// The definition that a family and a condition stand for.
+    /// The definition of a family and a condition.
     #[must_use]
     pub fn of(family: &'a Family, condition: &'a Condition) -> Self {
         let borrowed = |names: &'a Option<Vec<String>>| {
@@ -348,7 +348,7 @@ fn blank<T: Default>(field: &'static str, invalid: &mut Invalid) -> T {
     T::default()
 }
 
-/// Splits the name of a table; copies only what is encoded.
+/// Splits the name of a table; copies only encoded names.
 fn relation(text: Cow<'_, str>) -> Result<(Cow<'_, str>, Cow<'_, str>), String> {
     match text {
         Cow::Borrowed(text) => identifier::parse_relation(text),
@@ -376,7 +376,7 @@ fn names<'a>(raw: RawParam<'a>, field: &'static str, invalid: &mut Invalid) -> O
     parsed.map_err(|message| invalid.add(Field::Shape(field), message)).ok()
 }
 
-/// Values in the order of their numbers, which must be 1, 2, 3, …; of a number that stands twice the last value counts.
+/// Values in the order of their numbers, which must be 1, 2, 3, …; of a repeated number the last value counts.
 fn numbered<'a>(params: Vec<(Cow<'a, str>, Cow<'a, str>)>) -> Result<Vec<Cow<'a, str>>, &'static str> {
     let mut by_number = Vec::with_capacity(params.len());
     for (key, value) in params {

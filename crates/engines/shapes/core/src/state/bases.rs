@@ -155,7 +155,7 @@ mod tests {
         let mut bases = three();
         bases.leave(u64::MAX);
         assert_eq!((bases.count(), bases.newest().number, bases.start()), (1, 3, ShapeOffset::new(30, 0)));
-        assert_eq!(bases.logs().count(), 3, "what is not deleted yet is the shape's");
+        assert_eq!(bases.logs().count(), 3, "logs that are not deleted yet belong to the shape");
     }
 
     #[test]

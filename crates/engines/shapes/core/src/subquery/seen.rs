@@ -15,8 +15,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// `is_true` decides memberships. A position that is too costly to decide is an error only if the row could satisfy the condition without
-    /// it: a row that other positions exclude costs nothing.
+    /// `is_true` decides memberships. A position that is too costly to decide is an error only if the row could satisfy
+    /// the condition without it: a row that other positions exclude costs nothing.
     pub fn new(
         condition: &Condition,
         row: &[Option<&[u8]>],
@@ -85,7 +85,8 @@ impl Seen {
     }
 }
 
-/// The hash of a key in tags and patterns: 32 hexadecimal digits that reveal nothing to a client that does not know the key.
+/// The hash of a key in tags and patterns: 32 hexadecimal digits that reveal nothing to a client that does not know the
+/// key.
 pub fn hash(handle: &str, key: &Key) -> String {
     let digest = digest(&SHA256, &[handle.as_bytes(), &[0], key.bytes()].concat());
     digest.as_ref().iter().take(16).fold(String::with_capacity(32), |mut out, byte| {

@@ -1,7 +1,7 @@
 //! Tables as the catalog has them.
 //!
-//! A [`Table`] describes the rows of a table; shapes keep it. A [`Standing`] decides whether the changes of the table come; it may change at
-//! any time while the rows stay the same.
+//! A [`Table`] describes the rows of a table; shapes keep it. A [`Standing`] decides whether the changes of the table
+//! come; it may change at any time while the rows stay the same.
 
 mod cached;
 mod read;

@@ -13,7 +13,8 @@ pub struct Standing {
     pub(crate) publishes_generated: bool,
     /// The publication publishes INSERT, UPDATE, DELETE and TRUNCATE; also true if the publication does not exist.
     pub(crate) publishes_all: bool,
-    /// The version of the publication, which every `ALTER PUBLICATION` changes; empty if the publication does not exist.
+    /// The version of the publication, which every `ALTER PUBLICATION` changes; empty if the publication does not
+    /// exist.
     pub publication: String,
 }
 
@@ -37,7 +38,8 @@ pub struct Relation {
     pub(crate) made_as_part: bool,
     /// The publication names it.
     pub member: bool,
-    /// The publication has its changes: by its name, by that of a table that it is a partition of, by its schema, or with all tables.
+    /// The publication has its changes: by its name, by that of a table that it is a partition of, by its schema, or
+    /// with all tables.
     pub published: bool,
     /// The publication leaves out rows or columns of it.
     pub cut: bool,

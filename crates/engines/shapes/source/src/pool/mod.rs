@@ -25,7 +25,8 @@ use thalweg_wire::http::Fetch;
 
 /// The most jobs in the queue.
 const JOBS_MAX: usize = 20_000;
-/// The most jobs that wait for their half of the connections, and their longest wait: after it the client has gone or asks again.
+/// The most jobs that wait for their half of the connections, and their longest wait: after it the client has gone or
+/// asks again.
 const BESIDE_MAX: usize = 1000;
 const BESIDE_WAIT: Duration = Duration::from_secs(10);
 /// Connections that stay open while idle.
@@ -99,7 +100,8 @@ impl Pool {
         Self { shared: Arc::new(Shared { options, state: Mutex::default(), filled: Condvar::new() }) }
     }
 
-    /// Runs `job` on a thread of the pool, with a connection or with the reason why there is none. The returned handle cancels it.
+    /// Runs `job` on a thread of the pool, with a connection or with the reason why there is none. The returned handle
+    /// cancels it.
     pub fn submit(
         &self,
         job: impl FnOnce(Result<&mut Session, SourceError>) + Send + 'static,

@@ -1,7 +1,8 @@
 //! Checks that a table's changes come through the publication, and alters the publication so that they do.
 //!
-//! A table's changes are complete when the publication has the table, the table and its parts have `REPLICA IDENTITY FULL`, and every transaction
-//! has ended that wrote to it before: such a transaction is in no snapshot taken now, and the stream lacks its earlier changes.
+//! A table's changes are complete when the publication has the table, the table and its parts have
+//! `REPLICA IDENTITY FULL`, and every transaction has ended that wrote to it before: such a transaction is in no
+//! snapshot taken now, and the stream lacks its earlier changes.
 
 mod alter;
 mod busy;
@@ -73,7 +74,7 @@ impl Drop for Turn<'_> {
 #[derive(Debug)]
 struct Known {
     parts: Vec<u32>,
-    /// The last time that a shape asked for it.
+    /// Time of the last request of a shape for it.
     asked: Instant,
 }
 
@@ -96,8 +97,9 @@ impl Publisher {
         Turn { publisher: self, clock, working: self.working.lock() }
     }
 
-    /// [`Publisher::ensure`] for a table that was looked up a moment ago. If the lookup showed a defect, it is fixed without another lookup: a
-    /// defect that is gone shows when it is fixed. If the lookup showed no defect, the table is checked again.
+    /// [`Publisher::ensure`] for a table that was looked up a moment ago. If the lookup showed a defect, it is fixed
+    /// without another lookup: a defect that is gone shows when it is fixed. If the lookup showed no defect, the table
+    /// is checked again.
     pub fn ensure_found(&self, session: &mut Session, found: &Found) -> Result<(), PublishError> {
         let clock = Arc::clone(&session.clock);
         let clock = &*clock;
@@ -124,8 +126,8 @@ impl Publisher {
         known.map(|known| known.asked = clock.now()).is_some()
     }
 
-    /// Ensures that the stream brings every change of the table that a snapshot taken after this call lacks. Costs nothing for a table that
-    /// was ensured before. Refuses at once a table that was busy a moment ago.
+    /// Ensures that the stream brings every change of the table that a snapshot taken after this call lacks. Costs
+    /// nothing for a table that was ensured before. Refuses at once a table that was busy a moment ago.
     pub fn ensure(&self, session: &mut Session, table: &Table) -> Result<(), PublishError> {
         let clock = Arc::clone(&session.clock);
         let clock = &*clock;
@@ -181,7 +183,8 @@ impl Publisher {
         self.tables.lock().clear();
     }
 
-    /// Removes from the publication the tables that no shape asked for during `idle` and that are not `in_use`. Returns the removed ones.
+    /// Removes from the publication the tables that no shape needed during `idle` and that are not `in_use`. Returns
+    /// the removed ones.
     pub fn release(
         &self,
         session: &mut Session,

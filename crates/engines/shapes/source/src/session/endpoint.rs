@@ -26,7 +26,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// `None`: the server does not say.
+    /// `None`: the server does not report it.
     pub(super) fn read(system: Option<&str>, timeline: Option<&str>) -> Option<Self> {
         Some(Self { system: system?.to_owned(), timeline: u32::from_str_radix(timeline?, 16).ok()? })
     }
@@ -186,7 +186,8 @@ impl Endpoint {
     /// Opens a connection for replication. No pooler shares it, so its settings last to its end.
     pub fn replicate(&self) -> Result<replication::Conn, Error> {
         let mut conn = replication::Conn::connect(&self.named())?;
-        // The timeout of the role is lifted first; the query names its schema, so the role's `search_path` does not matter.
+        // The timeout of the role is lifted first; the query names its schema, so the role's `search_path` does not
+        // matter.
         let answers = conn.simple(&format!("SET statement_timeout = 0; {}", settings::optional_sql()))?;
         let has = answers.last().map(has).unwrap_or_default();
         conn.simple(&settings::session(has))?;

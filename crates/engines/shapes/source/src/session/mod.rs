@@ -38,7 +38,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Runs statements that change nothing, in a transaction of their own and one message; the rows of the last one.
+    /// Runs statements that change nothing, in a transaction of their own and one message; returns the rows of the last
+    /// one.
     pub fn ask(&mut self, sql: &str) -> Result<ResultSet, Error> {
         self.run("READ ONLY", Limits::SHORT, sql)
     }
@@ -55,8 +56,8 @@ impl Session {
         Ok(self.conn.simple(&sql)?.pop().unwrap_or_default())
     }
 
-    /// Begins a transaction that sees one moment and changes nothing. `first` may take locks before its last statement, whose rows these are,
-    /// takes the snapshot.
+    /// Begins a transaction that sees one moment and changes nothing. `first` may take locks before its last statement,
+    /// whose rows these are, takes the snapshot.
     pub(super) fn begin(&mut self, limits: Limits, first: &str) -> Result<ResultSet, Error> {
         let settings = settings::local(self.has, limits);
         let sql = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings}{first}");
@@ -120,7 +121,7 @@ impl Session {
         self.conn.cancel_token()
     }
 
-    /// How long each later call waits for the server to say anything; `None`: for ever.
+    /// How long each later call waits for a byte from the server; `None`: for ever.
     pub(super) fn set_read_timeout(&mut self, timeout: Option<Duration>) {
         self.conn.set_read_timeout(timeout);
     }
@@ -130,8 +131,8 @@ impl Session {
         if self.tells_place { endpoint::PLACE } else { "NULL, NULL" }
     }
 
-    /// Refuses the answer of a server that changes do not come from: after a failover an address may lead to the old primary for a while. The
-    /// session is not used again.
+    /// Refuses the answer of a server that changes do not come from: after a failover an address may lead to the old
+    /// primary for a while. The session is not used again.
     pub(super) fn check_place(&mut self, system: Option<&str>, timeline: Option<&str>) -> Result<(), SourceError> {
         let checked = self.followed.check(Place::read(system, timeline).as_ref(), FOLLOWED_WITHIN);
         self.is_elsewhere = matches!(checked, Err(SourceError::Elsewhere { .. }));

@@ -1,7 +1,7 @@
 //! The settings of every session, whatever the role, the database or another client of a pooler has set.
 //!
-//! Names are looked up in `pg_catalog` only: a function, operator, cast or type of the same name in another schema would otherwise run with
-//! our rights. `pg_temp` stands last, because a path that does not name it begins with it.
+//! Names are looked up in `pg_catalog` only: a function, operator, cast or type of the same name in another schema
+//! would otherwise run with our rights. `pg_temp` stands last, because a path that does not name it begins with it.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -49,7 +49,8 @@ const SESSION: [Setting; 4] = [
     ("wal_sender_timeout", "'60s'"),
 ];
 
-/// How long a transaction of ours may stand idle on the server: longer than any wait of ours between two of its statements.
+/// How long a transaction of ours may be idle on the server: longer than any wait of ours between two of its
+/// statements.
 const IDLE_MS: u32 = 600_000;
 
 /// Timeouts of a statement.
@@ -90,7 +91,8 @@ impl Has {
     }
 }
 
-/// `SET LOCAL …; ` for a transaction that has just begun: nothing stays on the server's process, which may be lent to others.
+/// `SET LOCAL …; ` for a transaction that has just begun: nothing stays on the server's process, which may be lent to
+/// others.
 pub(super) fn local(has: Has, limits: Limits) -> String {
     let mut sql = String::with_capacity(1024);
     let timeouts = [

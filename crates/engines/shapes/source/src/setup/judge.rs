@@ -1,5 +1,5 @@
-//! Whether a server's history contains everything that was read so far, and everything since: a pure function of the known and the found
-//! identity.
+//! Whether a server's history contains everything that was read so far, and everything since: a pure function of the
+//! known and the found identity.
 //!
 //! A position has a meaning in one history only. Another history may have another system identifier, as every cluster
 //! has its own; another timeline, after a failover or a restore to a point in time; or neither, if the files of a

@@ -130,8 +130,8 @@ impl From<Error> for SetupError {
     }
 }
 
-/// Connects and prepares. Waits for the lock for as long as another server has it, and calls `waiting` after each attempt.
-/// `stopping` ends the wait.
+/// Connects and prepares. Waits for the lock for as long as another server has it, and calls `waiting` after each
+/// attempt. `stopping` ends the wait.
 pub fn prepare(
     endpoint: &Endpoint,
     options: &Options,

@@ -207,7 +207,7 @@ fn a_busy_table_is_attempted_once_for_all_who_ask_and_holds_up_no_other_table() 
                 std::thread::yield_now();
             }
             publisher.ensure_found(&mut db.session(), &idle).unwrap();
-            assert!(asked.iter().all(|asked| !asked.is_finished()), "another table is published meanwhile");
+            assert!(asked.iter().all(|asked| !asked.is_finished()), "another table is published at the same time");
             assert!(asked.into_iter().all(|asked| is_busy(asked.join().unwrap())) && is_busy(inner.join().unwrap()));
         });
         let began = Instant::now();

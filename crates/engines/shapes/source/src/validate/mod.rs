@@ -26,7 +26,8 @@ pub enum ValidateError {
     Source(#[from] SourceError),
 }
 
-/// Has Postgres read the predicate as it stands, with `$1`, `$2`, … for `params`. `false`: it is not for Postgres to read.
+/// Lets Postgres parse the predicate unchanged, with `$1`, `$2`, … for `params`. `false`: the predicate must not be
+/// sent to Postgres.
 pub fn filter(
     session: &mut Session,
     table: &Table,
@@ -47,7 +48,8 @@ pub fn filter(
     read.map(|_| true).map_err(|error| explain(error.into(), &before, sql))
 }
 
-/// The statement before the predicate: a row with the table's columns as parameters behind those of the predicate, and the types of all.
+/// The statement before the predicate: a row with the table's columns as parameters behind those of the predicate, and
+/// the types of all.
 fn row(table: &Table, parameters: u32) -> (String, Vec<u32>) {
     let mut types = vec![0; parameters as usize];
     let mut sql = String::from("SELECT FROM (SELECT");
@@ -83,7 +85,7 @@ fn words(db: &DbError, before: &str, sql: &str) -> String {
     let skipped = before.chars().count() as u32;
     let at = db.position.and_then(|at| at.checked_sub(skipped)).filter(|at| *at >= 1);
     match at {
-        // Beyond the predicate's end stands only our own parenthesis.
+        // Only our own parenthesis is beyond the predicate's end.
         Some(at) if at as usize > sql.chars().count() => {
             format!("{} at the end", db.message.replace(" at or near \")\"", ""))
         }

@@ -56,7 +56,7 @@ fn whoever_asks_gets_the_same_content_smaller() {
         assert_eq!(ask(tag(&small), &[GZIP]), (304, tag(&small).to_owned()));
         assert_eq!(ask(tag(&plain), &[]), (304, tag(&plain).to_owned()));
         assert_eq!(ask(tag(&plain), &[GZIP]), (304, tag(&plain).to_owned()));
-        assert_eq!(ask(tag(&small), &[]).0, 200, "who takes no gzip cannot use it");
+        assert_eq!(ask(tag(&small), &[]).0, 200, "a client without gzip cannot use it");
         assert_eq!(rig.send(Post, "a", &[("Content-Type", content_type), ("If-Match", tag(&small))], b"1").status, 204);
     }
 }

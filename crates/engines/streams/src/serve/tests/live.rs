@@ -22,7 +22,7 @@ fn a_long_poll_wakes_when_data_is_durable_and_not_before() {
     let got = rig.step(&mut waiting).unwrap();
     assert_eq!((got.status, got.text(), got.get("Stream-Up-To-Date")), (200, "new", Some("true")));
     assert!(got.get("Stream-Cursor").is_some());
-    assert_eq!(got.get("Cache-Control"), Some("no-cache"), "`now` is elsewhere for whoever asks next");
+    assert_eq!(got.get("Cache-Control"), Some("no-cache"), "`now` is elsewhere for the next request");
     drop(waiting);
     assert_eq!(rig.streams.stats().long_poll_waiters, 0);
 }

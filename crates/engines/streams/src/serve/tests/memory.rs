@@ -1,4 +1,4 @@
-//! Answers that nobody takes.
+//! Answers that clients do not read.
 
 use super::support::Rig;
 use crate::serve::StreamsConfig;
@@ -101,7 +101,7 @@ fn readers_who_ask_before_the_first_has_its_chunk_share_one_read() {
 fn a_read_that_is_given_up_leaves_nobody_waiting() {
     let rig = Rig::with(StreamsConfig { io_threads: 1, io_queue_max: 0, ..StreamsConfig::default() });
     rig.put("a", "text/plain", &"x".repeat(300_000));
-    // The pool takes none: each is read where it was asked for, and the second does not wait for a read that never was.
+    // The pool takes no job: each request reads by itself, and the second does not wait for a read that never began.
     for _ in 0..2 {
         assert_eq!(rig.get("a?offset=-1").body.len(), 300_000);
     }

@@ -32,7 +32,7 @@ fn rig() -> Rig {
     rig
 }
 
-/// Answers that are not taken.
+/// Answers that clients do not read.
 fn hold(rig: &Rig, bytes: u64) -> Bytes {
     rig.logs.hold(Bytes::from(vec![0; bytes as usize]))
 }

@@ -35,7 +35,7 @@ fn a_read_starts_at_its_offset_and_ends_at_the_next_one() {
     assert_eq!((got.text(), got.get("Stream-Up-To-Date"), got.next()), ("", Some("true"), end));
 }
 
-/// The offset so many bytes behind another one.
+/// The offset this many bytes behind another one.
 pub(crate) fn behind(offset: &str, bytes: u64) -> String {
     let (incarnation, position) = offset.split_once('_').unwrap();
     format!("{incarnation}_{:016}", position.parse::<u64>().unwrap() + bytes)

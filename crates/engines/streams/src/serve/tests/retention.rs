@@ -18,7 +18,7 @@ fn tick(rig: &Rig) {
     rig.journal.kick();
 }
 
-/// Appends so many messages of ten bytes; their next offsets.
+/// Appends this many messages of ten bytes; returns their next offsets.
 fn fill(rig: &Rig, name: &str, count: u32) -> Vec<String> {
     (0..count).map(|n| rig.post(name, "text/plain", &format!("{n:09};")).next()).collect()
 }
