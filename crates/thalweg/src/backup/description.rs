@@ -1,4 +1,4 @@
-//! `BACKUP`: the file that makes a folder a generation. It lists each unit's cut, and the checksum of every file.
+//! `BACKUP`: the file that makes a folder a generation. It has the position of the cut, and the checksum of every file.
 //!
 //! One line of JSON, then one line with the CRC32C of the first. It is written last: a folder without it is not a
 //! backup.

@@ -139,7 +139,7 @@ fn a_thousand_units_settle_on_a_few_threads_and_cost_no_wake_ups_when_idle() {
     let settled = wait_for("all units are settled", || units.iter().all(|unit| unit.logs.stats().lag_bytes == 0));
     let held = status("VmRSS").saturating_sub(before);
 
-    // Woken jobs finish, and retired units get one more turn: after that no turn is taken.
+    // Woken jobs finish, and retired segments are checked once more: after that no turn is taken.
     wait_for("nothing happens", || {
         let before = (rounds.stats().wakes, turns());
         std::thread::sleep(Duration::from_millis(1_500));
