@@ -48,7 +48,7 @@ pub(crate) fn end(server: SocketAddr, path: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8(offset.with_context(|| format!("{path} has no end: status {status}"))?.to_vec())?)
 }
 
-/// How many requests a server of ours has answered.
+/// The number of requests that a thalweg server has answered.
 pub(crate) fn requests(server: SocketAddr) -> anyhow::Result<u64> {
     let mut socket = TcpStream::connect(server).with_context(|| format!("cannot connect to {server}"))?;
     socket.set_read_timeout(Some(Duration::from_secs(60)))?;

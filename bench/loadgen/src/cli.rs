@@ -40,7 +40,7 @@ pub(crate) struct Target {
     pub(crate) threads: usize,
 }
 
-/// How long, and how fast.
+/// Length and rate of a run.
 #[derive(Args, Clone)]
 pub(crate) struct Window {
     /// Seconds that are counted.
@@ -121,7 +121,7 @@ pub(crate) enum Command {
         messages: u64,
         #[arg(long, alias = "bytes", default_value_t = 1024)]
         size: usize,
-        /// How many others.
+        /// Number of the other streams.
         #[arg(long, default_value_t = 10_000)]
         others: u64,
         /// Messages to others, in turn, between two messages of one connection's stream.
@@ -210,7 +210,7 @@ pub(crate) enum Command {
         seconds: f64,
         #[arg(long, default_value_t = 1.0)]
         warm: f64,
-        /// Where the writer writes, if the readers go through a proxy.
+        /// The writer's server, if the readers go through a proxy.
         #[arg(long)]
         origin: Option<SocketAddr>,
     },

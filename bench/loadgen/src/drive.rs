@@ -57,7 +57,7 @@ pub(crate) trait Work {
 
 /// When to stop.
 pub(crate) enum Until<'a> {
-    /// No connection has anything to ask.
+    /// Until no connection has a request left.
     Exhausted,
     /// After a warm-up that is not counted, and a time that is.
     Elapsed { warm: Duration, seconds: Duration },
@@ -105,7 +105,7 @@ struct Drive<'a, W> {
     later: BinaryHeap<Reverse<(Nanos, u32)>>,
     /// Connections with something to send.
     dirty: Vec<u32>,
-    /// When the next request is due, of those at a rate.
+    /// Due time of the next request, at a rate.
     due: f64,
     gap: f64,
     on_their_way: usize,

@@ -14,7 +14,7 @@ use std::path::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Effort {
-    /// Nothing is written.
+    /// Writes nothing.
     None,
     /// One write per batch.
     Write,

@@ -69,7 +69,7 @@ fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Where a decoder of chunks is.
+/// State of a decoder of chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chunks {
     at: At,
@@ -81,7 +81,7 @@ pub(crate) struct Chunks {
 enum At {
     #[default]
     Size,
-    /// In the size line behind the digits.
+    /// Behind the digits of the size line.
     Extension,
     Content,
     /// The line end behind content.

@@ -5,7 +5,7 @@ use clap::Args;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Names {
-    /// How many streams.
+    /// Number of streams.
     #[arg(long, default_value_t = 1)]
     pub(crate) streams: u64,
     /// The number of the first one.

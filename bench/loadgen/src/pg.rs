@@ -155,7 +155,7 @@ pub(crate) struct Plug(TcpStream);
 
 impl Plug {
     pub(crate) fn pull(&self) {
-        // It may be closed already.
+        // The socket may be closed already.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }

@@ -1,4 +1,4 @@
-//! How much one evaluation may cost.
+//! Bounds on the cost of an evaluation.
 //!
 //! A unit is about a nanosecond of work or a byte of memory, whichever an operation takes more of. An operation spends
 //! before it begins, so time and memory never exceed the budget, for any clause and any value.
@@ -53,7 +53,7 @@ impl Budget {
         Self::of(u64::MAX)
     }
 
-    /// For reading one where clause.
+    /// Budget of analysing one where clause.
     pub(crate) fn of_clause() -> Self {
         Self::of(CLAUSE)
     }
@@ -76,7 +76,7 @@ impl Budget {
         self.0.set(units);
     }
 
-    /// Nothing is left: the evaluation is to end.
+    /// Whether the budget is spent: the evaluation must end.
     pub(crate) fn is_spent(&self) -> bool {
         self.left() == 0
     }

@@ -29,7 +29,7 @@ const NESTED_MAX: usize = 8;
 #[derive(Debug, Clone)]
 pub struct InnerTable {
     pub oid: u32,
-    /// Its name as SQL: `"schema"."table"`.
+    /// The table's name as SQL: `"schema"."table"`.
     pub sql: String,
     pub columns: Schema,
 }
@@ -73,7 +73,7 @@ pub struct Query {
     /// The columns of the outer table and behind them those of the inner one: `values` and a membership's keys are read
     /// in it.
     joint: Schema,
-    /// How many the outer table has.
+    /// Number of the outer table's columns.
     outer: usize,
     sql: String,
     canonical: String,
@@ -81,7 +81,7 @@ pub struct Query {
     source: usize,
 }
 
-/// Which rows a subquery selects.
+/// The rows that a subquery selects.
 #[derive(Debug, Clone)]
 pub enum Filter {
     All,
@@ -132,12 +132,12 @@ impl Condition {
         &self.positions
     }
 
-    /// For each alternative the places of its positions, ascending.
+    /// For each alternative the indexes of its positions, ascending.
     pub fn alternatives(&self) -> impl Iterator<Item = &[u16]> {
         self.alternatives.iter().map(AsRef::as_ref)
     }
 
-    /// Its memberships, each with its position.
+    /// The condition's memberships, each with its position.
     pub fn memberships(&self) -> impl Iterator<Item = (usize, &Membership)> {
         self.positions.iter().enumerate().filter_map(|(at, position)| match position {
             Position::In(membership) => Some((at, membership)),
@@ -164,12 +164,12 @@ impl Condition {
         columns
     }
 
-    /// The same as SQL for Postgres, see [`Predicate::sql`].
+    /// The condition as SQL for Postgres, see [`Predicate::sql`].
     pub fn sql(&self) -> String {
         self.sql_of(&|position| position.sql())
     }
 
-    /// The same for people. Conditions of one table that have the same text are the same.
+    /// The condition for people. Conditions of one table with the same text are equal.
     pub fn canonical(&self) -> String {
         self.sql_of(&|position| match position {
             Position::Row(predicate) => predicate.canonical(),
@@ -201,7 +201,7 @@ impl Condition {
         format!("({})", self.alternatives().map(all).collect::<Vec<_>>().join(") OR ("))
     }
 
-    /// How long [`Condition::sql`] is, which is the longest that is written of it.
+    /// Length of [`Condition::sql`], the longest of its texts.
     fn sql_bytes(&self) -> usize {
         let positions: Vec<usize> = self.positions.iter().map(|position| position.sql().len() + 8).collect();
         self.alternatives().flatten().map(|at| positions[usize::from(*at)]).sum()
@@ -209,7 +209,7 @@ impl Condition {
 }
 
 impl Position {
-    /// As SQL for Postgres.
+    /// The position as SQL for Postgres.
     pub fn sql(&self) -> String {
         match self {
             Self::Row(predicate) => predicate.sql(),
@@ -236,7 +236,7 @@ impl Membership {
         self.keys.iter().map(|(expr, _)| expr).chain(&self.query.values)
     }
 
-    /// How many columns are compared.
+    /// Number of compared columns.
     pub fn width(&self) -> usize {
         self.keys.len()
     }
@@ -305,12 +305,12 @@ fn row_sql(parts: impl Iterator<Item = String>) -> String {
 }
 
 impl Query {
-    /// For people. Queries with the same text, on the same table, select the same values.
+    /// The query for people. Queries with the same text, on the same table, select the same values.
     pub fn canonical(&self) -> &str {
         &self.canonical
     }
 
-    /// The same without its condition. Queries of one source, on the same table, have values of the same types.
+    /// The query without its condition. Queries of one source, on the same table, have values of the same types.
     pub fn source(&self) -> &str {
         &self.canonical[..self.source]
     }
@@ -347,7 +347,7 @@ impl Query {
 }
 
 impl Filter {
-    /// As SQL for Postgres; `None`: all rows.
+    /// The filter as SQL for Postgres; `None`: all rows.
     pub fn sql(&self) -> Option<String> {
         match self {
             Self::All => None,
@@ -377,7 +377,7 @@ struct Builder<'a> {
     find: &'a dyn Fn(&Named) -> Option<InnerTable>,
     positions: Vec<Position>,
     nested: usize,
-    /// Of the whole clause.
+    /// The budget of the whole clause.
     budget: &'a Budget,
 }
 

@@ -9,7 +9,7 @@ pub struct ParseError {
     pub message: String,
     /// Position of the error in characters from the start of the text, from 1, as in Postgres's error field `P`.
     pub position: usize,
-    /// It is too large for a limit of ours, or may become so while it is read: no other parser should be given it.
+    /// The clause exceeds a limit of ours, or may do so while it is parsed: no other parser must get it.
     pub oversized: bool,
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// Cost of a node of an expression, beside its work on values.
 const STEP: u64 = 4;
 
-/// Of three-valued logic; `None` is unknown.
+/// A truth value of three-valued logic; `None` is unknown.
 type Truth = Result<Option<bool>, Failed>;
 
 impl Expr {
@@ -34,7 +34,7 @@ impl Expr {
         found.unwrap_or(Ok(!decisive))
     }
 
-    /// Of an expression that is a condition.
+    /// The truth value of a condition.
     pub(crate) fn truth<'r>(&'r self, row: &'r Row<'_>) -> Truth {
         let budget = &row.budget;
         budget.spend(STEP)?;
@@ -234,7 +234,7 @@ fn choose<'r>(choice: Choice, ty: Type, args: &'r [Expr], row: &'r Row<'_>) -> R
             let mut text = String::new();
             for arg in args {
                 if let Value::Text(part) = arg.eval(row)? {
-                    // It grows as it is made.
+                    // The text grows while it is made.
                     budget.make(2 * part.len())?;
                     text.push_str(&part);
                 }

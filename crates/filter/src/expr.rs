@@ -16,7 +16,7 @@ pub(crate) enum Expr {
     And(Box<[Expr]>),
     Or(Box<[Expr]>),
     Not(Box<Expr>),
-    /// Of two values of this type.
+    /// Comparison of two values of this type.
     Compare(Comparison, Type, Box<[Expr; 2]>),
     /// `IS [NOT] DISTINCT FROM`; true is that they differ.
     Distinct(bool, Type, Box<[Expr; 2]>),
@@ -139,7 +139,7 @@ impl Comparison {
         }
     }
 
-    /// The same with its sides exchanged.
+    /// The comparison with its sides exchanged.
     pub(crate) fn mirrored(self) -> Self {
         match self {
             Self::Equal | Self::NotEqual => self,

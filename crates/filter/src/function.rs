@@ -41,7 +41,7 @@ pub(crate) enum Function {
     TimestampAdd,
     IntervalAddTimestamp,
     TimestampSubtract,
-    /// With a zone: days are added in UTC.
+    /// Addition to a timestamp with a zone: days are added in UTC.
     ZonedAdd,
     ZonedSubtract,
     TimestampDifference,
@@ -57,7 +57,7 @@ pub(crate) enum Function {
     JustifyInterval,
     Concat,
     BytesConcat,
-    /// In the collation "C" only the letters of ASCII have cases.
+    /// In the collation "C" only ASCII letters have cases.
     Lower {
         ascii: bool,
     },
@@ -87,7 +87,7 @@ pub(crate) enum Function {
     ArrayLength,
     Cardinality,
     Element,
-    /// With the bounds that are given.
+    /// A slice with optional bounds.
     Slice {
         from: bool,
         to: bool,
@@ -107,7 +107,7 @@ pub(crate) enum Function {
     Unpad,
 }
 
-/// How it is written.
+/// Notation of a function.
 pub(crate) enum Spelling {
     Infix(&'static str),
     Prefix(&'static str),
@@ -213,7 +213,7 @@ impl Function {
             Self::BitAnd => (Some(a & b), Base::Int8),
             Self::BitOr => (Some(a | b), Base::Int8),
             Self::BitXor => (Some(a ^ b), Base::Int8),
-            // As the hardware shifts: by the lower bits of the count.
+            // Shifts as the hardware does: by the lower bits of the count.
             Self::ShiftLeft(base) => (Some(shift_left(a, b, base)), base),
             Self::ShiftRight(base) => {
                 let bits = if base == Base::Int8 { 63 } else { 31 };
@@ -440,7 +440,7 @@ impl Function {
                 }
                 budget.make(from.len())?;
                 let found = memchr::memmem::find_iter(first.as_bytes(), from.as_bytes()).count();
-                // It grows as it is made.
+                // The text grows while it is made.
                 budget.make(16 * found + 2 * (first.len() + found * to.len()))?;
                 first.replace(from, to).into()
             }

@@ -33,7 +33,7 @@ impl Key {
         self.values.iter().any(Value::is_null)
     }
 
-    /// How many values it has.
+    /// Number of values in the key.
     pub fn width(&self) -> usize {
         self.values.len()
     }

@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Of columns of many types; subqueries are about the same table.
+    /// Clauses on columns of many types; subqueries use the same table.
     fn by_type(sql: &str) -> Option<String> {
         let column = |(name, type_oid): (&str, u32)| Column { name: name.into(), type_oid, ..Column::default() };
         let columns = [

@@ -44,7 +44,7 @@ impl Predicate {
         print::sql(&self.expr, &self.schema)
     }
 
-    /// The same for people. Predicates of one table that have the same text are the same.
+    /// The predicate for people. Predicates of one table with the same text are equal.
     pub fn canonical(&self) -> String {
         print::canonical(&self.expr, &self.schema)
     }

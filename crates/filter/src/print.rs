@@ -12,12 +12,12 @@ use crate::syntax::Test;
 use crate::types::value::Value;
 use crate::types::{Base, Type, output};
 
-/// For Postgres.
+/// SQL for Postgres.
 pub(crate) fn sql(expr: &Expr, schema: &Schema) -> String {
     print(expr, schema, true)
 }
 
-/// For people, and for comparing.
+/// Text for people, and for comparison.
 pub(crate) fn canonical(expr: &Expr, schema: &Schema) -> String {
     print(expr, schema, false)
 }
@@ -33,7 +33,7 @@ pub(crate) fn operator(symbol: &str) -> String {
     format!(" OPERATOR(pg_catalog.{symbol}) ")
 }
 
-/// That `side` equals one of `values`, which have this type.
+/// A condition that `side` equals one of `values`, which have this type.
 pub(crate) fn is_one_of(side: &str, ty: Type, values: &[String], schema: &Schema) -> String {
     if catalog_name(ty.base).is_none() && sql_name(ty.base, schema).is_none() {
         let each = |value: &String| format!("({side}{}{value})", operator("="));
@@ -162,7 +162,7 @@ impl Printer<'_> {
         self.push("\"");
     }
 
-    /// With blanks around it.
+    /// An operator with blanks around it.
     fn operator(&self, symbol: &str) -> String {
         if self.qualified { operator(symbol) } else { format!(" {symbol} ") }
     }
@@ -345,7 +345,7 @@ impl Printer<'_> {
     }
 }
 
-/// As `pg_type.typname` has it.
+/// The name in `pg_type.typname`.
 fn catalog_name(base: Base) -> Option<&'static str> {
     Some(match base {
         Base::Bool => "bool",

@@ -23,7 +23,7 @@ pub(crate) struct Row<'a> {
 static NULL: Value<'static> = Value::Null;
 
 impl<'a> Row<'a> {
-    /// With the budget of one evaluation. Columns that the row has not are null.
+    /// A row with the budget of one evaluation. Columns beyond `values` are null.
     pub(crate) fn new(schema: &'a Schema, values: &'a [Option<&'a [u8]>]) -> Self {
         let bytes = values.iter().flatten().map(|value| value.len()).sum();
         let (budget, reading) = (Budget::of(Budget::of_evaluation(bytes)), Budget::of(Budget::of_reading(bytes)));

@@ -11,9 +11,9 @@ pub struct Column {
     pub type_oid: u32,
     /// `pg_type.typelem` if the type is an array, 0 if it is none.
     pub element_oid: u32,
-    /// Of an enum, or of the elements of an array of enums: its labels in order.
+    /// Labels, in order, of an enum or of an array's enum elements.
     pub labels: Vec<String>,
-    /// Of an enum, or of the elements of an array of enums: its name as SQL, with its schema; empty if it is not known.
+    /// Name as SQL, with its schema, of an enum or of an array's enum elements; empty if it is not known.
     pub type_sql: String,
 }
 
@@ -40,7 +40,7 @@ impl Schema {
         Self(Arc::new(Columns { table: table.to_owned(), columns: columns.into(), types }))
     }
 
-    /// The same columns of a table that goes by another name.
+    /// The same columns under another table name.
     pub(crate) fn named(&self, table: &str) -> Self {
         Self::new(table, self.0.columns.to_vec())
     }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 /// A setting, as the command line, the example file and the documentation show it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
-    /// In the file; the flag has dashes for its underscores.
+    /// Key in the file; the flag has dashes for its underscores.
     pub(crate) key: &'static str,
     pub(crate) heading: &'static str,
     /// The default in the form of the command line; empty if the setting has no default.

@@ -223,7 +223,7 @@ impl Lock {
         Ok(Self { _file: Some(lock), _folder: folder })
     }
 
-    /// The same, in a folder that may be read only. A server is not waited for.
+    /// The same locks, for a folder that may be read-only. Does not wait for a server.
     fn take_for_reading(path: &Path) -> anyhow::Result<Self> {
         let file = File::open(path.join("LOCK")).ok();
         let folder = open_folder(path)?;

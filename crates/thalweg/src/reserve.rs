@@ -16,7 +16,7 @@ pub(crate) struct Reserve {
     held: bool,
 }
 
-/// With less than this free a start uses the space that is held back.
+/// With less than this free, a start uses the reserve.
 const LEND_BELOW: u64 = 8 << 20;
 
 /// Lets the space go if the disk is full: a start writes a little, too. [`Reserve::open`] takes it again.

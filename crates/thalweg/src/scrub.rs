@@ -88,12 +88,12 @@ impl Scrubs {
         Self { units: units.iter().map(scrubbed).collect(), state: Mutex::default(), job: OnceLock::new() }
     }
 
-    /// Of all units.
+    /// Damage of all units.
     pub(crate) fn damage(&self) -> DamageStats {
         self.units.iter().fold(DamageStats::default(), |sum, unit| sum.plus(&unit.logs.damage_stats()))
     }
 
-    /// Of each unit, in the order in which they were given.
+    /// Figures of each unit, in the order of the units.
     #[allow(clippy::cast_precision_loss, reason = "milliseconds of this era fit")]
     pub(crate) fn stats(&self) -> impl Iterator<Item = Stats> + '_ {
         self.units.iter().map(|unit| {

@@ -21,7 +21,7 @@ pub(crate) struct Fanout {
     pub(crate) size: usize,
     pub(crate) seconds: f64,
     pub(crate) warm: f64,
-    /// Where the writer writes.
+    /// The writer's server.
     pub(crate) origin: SocketAddr,
 }
 

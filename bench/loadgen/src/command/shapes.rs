@@ -57,7 +57,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         writes: follow::Writes,
     },
-    /// How fast transactions are committed, asynchronously.
+    /// Measures how fast transactions are committed, asynchronously.
     YardWrite {
         #[command(flatten)]
         backlog: drain::Backlog,

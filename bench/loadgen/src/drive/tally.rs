@@ -13,7 +13,7 @@ pub(crate) struct Tally {
     pub(crate) bad: u64,
     /// Connections that the server closed and that were opened again.
     pub(crate) reopened: u64,
-    /// Of requests that were due inside of the window.
+    /// Latencies of requests that were due inside of the window.
     pub(crate) latencies: Latencies,
     pub(crate) cost: Cost,
     pub(super) closed: bool,

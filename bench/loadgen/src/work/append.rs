@@ -69,7 +69,7 @@ impl Append {
         let connections = (first..first + connections).map(|connection| {
             let share = Share::of(names.count(), connection as u64, all as u64);
             let many = if body.producers { share.count as usize } else { 0 };
-            // Not all connections at the beginning of their share.
+            // The connections begin at different places of their shares.
             Mine { share, turn: connection as u64 * 7919, producers: vec![(epoch, 0); many] }
         });
         Self {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Which shapes: the number of one takes the place of `{i}` in their predicate.
+/// The shapes of a load: a shape's number replaces `{i}` in the predicate.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Definition {
     #[arg(long, default_value = "items")]
@@ -20,7 +20,7 @@ pub(crate) struct Definition {
     /// The number of the first one.
     #[arg(long, default_value_t = 0)]
     pub(crate) from: u64,
-    /// How many different ones.
+    /// Number of different shapes.
     #[arg(long, default_value_t = 1)]
     pub(crate) shapes: u64,
     /// A client that is refused with 503 retries after `retry-after`.
@@ -153,7 +153,7 @@ pub(crate) struct Shapes<'a> {
 
 #[derive(Debug, Default)]
 struct Client {
-    /// Of its shape; empty if it has none.
+    /// The path of the client's shape; empty if it has none.
     path: String,
     /// `&offset=…&handle=…&cursor=…`; empty at the beginning.
     position: Vec<u8>,

@@ -513,7 +513,7 @@ impl Core {
             self.deliver(id);
             return Ok(());
         }
-        // One delivery at a time, even if it outlives its wake.
+        // A subscription has one delivery at a time, even if it outlives its wake.
         if self.find(id)?.state.want(now) == Some(Want::Wake) && !self.in_flight.contains_key(id) {
             self.wake(id, now)?;
         }

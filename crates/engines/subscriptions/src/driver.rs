@@ -147,7 +147,7 @@ impl Pending for Waiting {
         let mut slot = self.0.0.lock();
         match slot.0.take() {
             Some(answer) => Poll::Ready(Reply::Held(answer.after.into(), routes::response(answer))),
-            // It may still happen.
+            // The request may still take effect.
             None if cx.stopping() => Poll::Ready(Reply::Now(routes::refusal(&Refusal::Busy))),
             None => {
                 slot.1 = Some(cx.waker());

@@ -46,7 +46,7 @@ impl Refusal {
         self.mapping().0
     }
 
-    /// As the protocol names it, or in its manner.
+    /// The protocol's error code, or one in its style.
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.mapping().1

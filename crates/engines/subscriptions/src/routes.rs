@@ -226,7 +226,7 @@ fn is_id(id: &str) -> bool {
     !id.is_empty() && id.len() <= ID_BYTES_MAX && !id.contains('/') && !id.chars().any(char::is_control)
 }
 
-/// Without percent-encoding.
+/// Decodes percent-encoding.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());

@@ -228,7 +228,7 @@ impl Store {
     pub(crate) fn sweep(&self, f: &mut dyn FnMut(LogId, &str, &StreamState)) {
         let mut cursor = Some(SweepCursor::default());
         while let Some(at) = cursor {
-            // In small steps, so that no shard is locked for long.
+            // Sweeps in small steps, so that no shard is locked for long.
             cursor = self.logs.sweep(at, 256, f);
         }
     }

@@ -77,7 +77,7 @@ impl Analyser<'_> {
     }
 
     fn null_if(&self, at: usize, args: Vec<Typed>) -> Parsed<Typed> {
-        // Of two types the operator of equality would decide.
+        // With two types the operator of equality would decide.
         let (left, right) = (args[0].ty, args[1].ty);
         let same = left == right || left.is_unknown() || right.is_unknown();
         if !same || matches!(left.base, Base::Json | Base::Other(_)) {
@@ -86,7 +86,7 @@ impl Analyser<'_> {
         self.choice(at, Choice::NullIf, "NULLIF", args)
     }
 
-    /// Of the texts of its arguments; nulls are left out.
+    /// `concat` of the texts of its arguments, without nulls.
     fn concat(&self, at: usize, args: Vec<Typed>) -> Parsed<Typed> {
         let mut exprs = Vec::with_capacity(args.len());
         for arg in args {

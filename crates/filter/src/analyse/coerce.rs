@@ -35,7 +35,7 @@ pub(super) fn fold(expr: Expr, ty: Type, analyser: &Analyser<'_>) -> Expr {
     }
 }
 
-/// Without a cast being written.
+/// Converts by the casts that Postgres applies implicitly.
 pub(super) fn implicitly(it: Typed, to: Type, analyser: &Analyser<'_>) -> Parsed<Expr> {
     if it.ty == to {
         return Ok(it.expr);
@@ -142,7 +142,7 @@ pub(super) fn common_type(types: impl IntoIterator<Item = Type>) -> Option<Type>
     Some(if common.is_unknown() { Base::Text.into() } else { common })
 }
 
-/// Without the blanks that do not count in comparisons, if it is of `character(n)`.
+/// For `character(n)`, drops the blanks that do not count in comparisons.
 pub(super) fn unpad(expr: Expr, base: Base, analyser: &Analyser<'_>) -> Expr {
     if base != Base::Bpchar {
         return expr;

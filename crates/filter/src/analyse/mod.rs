@@ -213,7 +213,7 @@ impl Analyser<'_> {
         Ok(self.typed(at, Base::Bool, Expr::Is { not, test, operand: Box::new(operand) }))
     }
 
-    /// As a subscript.
+    /// The node as a subscript.
     fn index(&self, node: &Node) -> Parsed<Expr> {
         let it = self.expr(node)?;
         match it.ty.base {

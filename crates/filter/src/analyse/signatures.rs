@@ -7,7 +7,7 @@ use crate::types::{Base, Type};
 /// The expression that an operator or function becomes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Meaning {
-    /// Of values of this type.
+    /// Comparison of values of this type.
     Compare(Comparison, Base),
     Like(Like),
     Function(Function),
@@ -85,7 +85,7 @@ pub(super) fn infix(symbol: &str) -> Vec<Signature> {
     };
     if let Some(function) = arithmetic {
         for group in [&INTEGERS[..], &FLOATS[..]] {
-            // No remainder of floats, and of integers only of one width.
+            // Floats have no remainder, and integers only with both operands of one width.
             if symbol == "%" && group.len() == 2 {
                 continue;
             }

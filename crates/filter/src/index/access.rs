@@ -129,7 +129,7 @@ impl Filed {
             row.budget.refill(row.allowance());
             match scalar.expr.eval(row) {
                 Ok(value) => Probe { filed: self, id, scalar, slots, hasher }.run(&value, row, each, &mut undecided),
-                // Where an expression fails, no condition on it is true.
+                // A condition on a failing expression is not true.
                 Err(Failed::Invalid) => {}
                 Err(Failed::Costly) => undecided.scalars.push(id),
             }

@@ -13,12 +13,12 @@ use std::fmt;
 /// How rows find a predicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Explanation {
-    /// No row does: it is never true.
+    /// No row finds it: it is never true.
     Never,
     /// By any of these keys, such as ``equality on "name"``; equal ones are counted: ``3 x equality on "id"``.
     /// Candidates are then evaluated.
     Keys(Vec<String>),
-    /// By nothing: it is evaluated for each row. `because` says which part of it has no key.
+    /// It has no keys, and is evaluated for each row. `because` says which part of it has no key.
     EachRow { because: String },
 }
 

@@ -1,4 +1,4 @@
-//! Which of many predicates a row satisfies, without asking each.
+//! An index of many predicates, which finds those that a row satisfies without evaluating each.
 //!
 //! A predicate is filed under *keys*: values, ranges or pieces of text of which a row must have one for the predicate
 //! to be true. A row's values lead to the predicates filed under them, its *candidates*; each candidate is then
@@ -43,11 +43,11 @@ pub struct Index<K> {
     templates: Templates,
     hasher: DefaultHashBuilder,
     filed: Filed,
-    /// Of all predicates that are filed.
+    /// The schema of all filed predicates.
     schema: Option<Schema>,
     /// Predicates over other columns, with their callers' keys: they are evaluated one by one.
     foreign: Slab<(K, Arc<Predicate>)>,
-    /// Of each slot, the last row of which it was a candidate.
+    /// For each slot, the last row that had it as a candidate.
     seen: Vec<u32>,
     row: u32,
     candidates: Vec<u32>,
@@ -55,11 +55,11 @@ pub struct Index<K> {
     evaluations: u64,
 }
 
-/// Where slots are found by the values of a row.
+/// Tables that find slots by the values of a row.
 struct Filed {
     scalars: Scalars,
     postings: Postings,
-    /// Without keys.
+    /// Slots without keys.
     residual: BTreeSet<u32>,
 }
 
@@ -242,7 +242,7 @@ impl<K: Copy + Ord> Index<K> {
         }
     }
 
-    /// How often a predicate was evaluated since this was asked last.
+    /// Number of evaluations of predicates since the last call.
     pub fn take_evaluations(&mut self) -> u64 {
         std::mem::take(&mut self.evaluations)
     }

@@ -240,7 +240,7 @@ impl Planner<'_> {
         };
         let folded = case.apply(pattern);
         let Some(literals) = Literals::of(&folded) else {
-            // It ends in a lone escape: a match fails or is false.
+            // The pattern ends in a lone escape: a match fails or is false.
             return self.is_null(scalar, true);
         };
         if let (Case::Kept, Some(whole)) = (case, &literals.whole) {
@@ -299,9 +299,9 @@ fn narrow(known: &mut Bound<Value<'static>>, new: Bound<Value<'static>>, low: bo
 
 /// The literal texts of a pattern.
 struct Literals {
-    /// All of it, if it has no wildcards.
+    /// The whole pattern, if it has no wildcards.
     whole: Option<String>,
-    /// In front of the first wildcard.
+    /// The part in front of the first wildcard.
     first: String,
     /// Behind the last.
     last: String,

@@ -110,7 +110,7 @@ impl Ranges {
         &self.nodes[id as usize]
     }
 
-    /// By lower bound, then by node: no two are equal.
+    /// Order by lower bound, then by node: no two nodes are equal.
     fn order(&self, a: u32, b: u32) -> Ordering {
         compare_low(&self.node(a).low, &self.node(b).low).then(a.cmp(&b))
     }

@@ -63,7 +63,7 @@ pub(super) struct Templates {
 
 struct Template {
     expr: Expr,
-    /// How many slots have it.
+    /// Number of slots with this template.
     users: u32,
 }
 

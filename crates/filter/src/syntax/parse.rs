@@ -50,7 +50,7 @@ pub(super) struct Parser<'a> {
     params: &'a [(u32, String)],
     /// Bytes that uses of parameters may still have.
     params_left: usize,
-    /// How deep we are in [`Parser::expression`].
+    /// Present depth of [`Parser::expression`].
     depth: u16,
 }
 
@@ -225,7 +225,7 @@ impl Parser<'_> {
         }
     }
 
-    /// How tightly the next token binds if it is an operator, and whether it is one after a NOT.
+    /// How tightly the next token binds if it is an operator, and whether the operator is one after a NOT.
     fn binding(&self) -> Parsed<Option<(u8, bool)>> {
         let binds = match self.peek() {
             Token::Cast => CAST,

@@ -88,7 +88,7 @@ impl Parser<'_> {
             self.expect(')')?;
         }
         if word == "char" || word == "character" && name == "character" {
-            // Without a length it is one character long; `bpchar` is not.
+            // Without a length a `character` has one character; `bpchar` is unlimited.
             if modifiers.is_empty() {
                 modifiers.push(1);
             }

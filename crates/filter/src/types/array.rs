@@ -188,7 +188,7 @@ fn read(text: &str) -> Option<(Vec<Option<String>>, Vec<Dimension>)> {
 struct Reader<'a> {
     rest: &'a str,
     elements: Vec<Option<String>>,
-    /// Of each level, once one of them was read.
+    /// Length of each level, once one of its arrays was parsed.
     lengths: Vec<Option<usize>>,
 }
 
@@ -217,7 +217,7 @@ impl Reader<'_> {
         let mut count = 0;
         self.blanks();
         if self.takes('}') {
-            // Only the whole may be empty.
+            // Only the whole array may be empty.
             return (depth == 0).then(|| self.lengths[0] = Some(0));
         }
         loop {

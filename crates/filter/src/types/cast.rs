@@ -196,7 +196,7 @@ fn from_jsonb(json: &Json, base: Base, budget: &Budget) -> Result<Value<'static>
             budget.make(number.size())?;
             let number = Value::Numeric(Arc::new(Decimal::clone(number)));
             let number_type = Type::from(Base::Numeric);
-            // No schema is needed for numbers.
+            // Numbers need no schema.
             match (number, base) {
                 (number, Base::Numeric) => Ok(number),
                 (number, base) => cast(number, number_type, base.into(), &Schema::new("", Vec::new()), budget),

@@ -204,12 +204,12 @@ impl Decimal {
         }
     }
 
-    /// The same for numbers that compare equal.
+    /// Hashes equally numbers that compare equal.
     pub(crate) fn hash_number<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Finite { unscaled, .. } if is_zero(unscaled) => 0_u32.hash(state),
             Self::Finite { unscaled, scale } => {
-                // Without the zeros at the end, so that 1.0 is 1.00 and 100 is 100.0.
+                // Hashes without the zeros at the end, so that 1.0 is 1.00 and 100 is 100.0.
                 let text = unscaled.to_string();
                 let digits = text.trim_end_matches('0');
                 digits.hash(state);
@@ -314,7 +314,7 @@ impl Decimal {
         }
     }
 
-    /// With the sign of the dividend.
+    /// The remainder, with the sign of the dividend.
     pub(crate) fn remainder(&self, other: &Self, budget: &Budget) -> Result<Self, Fault> {
         self.align(other, budget)?;
         budget.spend(product(self.limbs().max(other.limbs()), self.limbs().min(other.limbs())))?;
@@ -394,7 +394,7 @@ impl Decimal {
         }
     }
 
-    /// With the 15 significant digits (6 of a single) that Postgres keeps.
+    /// The decimal with the 15 significant digits (6 of a single) that Postgres keeps.
     pub(crate) fn from_f64(value: f64, single: bool) -> Self {
         if value.is_nan() {
             return Self::NaN;
@@ -404,7 +404,7 @@ impl Decimal {
         }
         let text = format!("{value:.*e}", if single { 5 } else { 14 });
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        // As `%.15g` does: without the zeros at the end.
+        // As `%.15g` prints it: without the zeros at the end.
         let mantissa =
             if mantissa.contains('.') { mantissa.trim_end_matches('0').trim_end_matches('.') } else { mantissa };
         Self::parse(&format!("{mantissa}e{exponent}"), &Budget::unlimited()).unwrap_or(Self::NaN)

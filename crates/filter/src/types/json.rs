@@ -13,7 +13,7 @@ pub(crate) enum Json {
     Number(Box<Decimal>),
     Bool(bool),
     Array(Box<[Json]>),
-    /// By the length of the key, then its bytes; no key twice.
+    /// Members by the length of the key, then its bytes; keys are unique.
     Object(Box<[(Box<str>, Json)]>),
 }
 
@@ -152,7 +152,7 @@ impl Reader<'_> {
             Fault::Costly => Failed::Costly,
             _ => Failed::Invalid,
         })?;
-        // It is longer than its text if it has an exponent.
+        // A number with an exponent is longer than its text.
         self.budget.make(2 * number.size())?;
         Ok(Json::Number(Box::new(number)))
     }

@@ -95,7 +95,7 @@ impl Base {
         })
     }
 
-    /// By a canonical name.
+    /// The type with a canonical name.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         Some(match name {
             "boolean" => Self::Bool,

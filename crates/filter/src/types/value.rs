@@ -18,12 +18,12 @@ use std::sync::Arc;
 pub(crate) enum Value<'a> {
     Null,
     Bool(bool),
-    /// Of any width.
+    /// An integer of any width.
     Int(i64),
-    /// Of both widths.
+    /// A float of either width.
     Float(Float),
     Numeric(Arc<Decimal>),
-    /// Of all string types, `json` and types that we know nothing of: the text. `jsonb` too, in Postgres's spelling.
+    /// The text of all string types, of `json` and of unknown types. `jsonb` too, in Postgres's spelling.
     Text(Cow<'a, str>),
     /// Not a `Cow`: a second one would enlarge values by a word.
     Bytes(Arc<[u8]>),
@@ -195,7 +195,7 @@ pub(crate) fn hash<H: Hasher>(value: &Value<'_>, state: &mut H) {
     }
 }
 
-/// Without the blanks at the end, which do not count in `character(n)`.
+/// The text without the blanks at the end, which do not count in `character(n)`.
 pub(crate) fn unpadded(text: Cow<'_, str>) -> Cow<'_, str> {
     match text {
         Cow::Borrowed(text) => Cow::Borrowed(text.trim_end_matches(' ')),

@@ -29,9 +29,9 @@ pub(crate) const KEY_FILE: &str = "signing.key";
 /// Content of a signed token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// Of streams.
+    /// Right over streams.
     pub(crate) streams: Option<(Scope, Prefix)>,
-    /// Of tables.
+    /// Rights over tables.
     pub(crate) shapes: Grants,
     /// Milliseconds since the Unix epoch.
     pub(crate) expires: u64,

@@ -17,7 +17,7 @@ pub(super) const NAME: &str = "BACKUP";
 pub(super) struct Description {
     /// The data folder's format.
     pub(super) format: u32,
-    /// Of the program that held the folder.
+    /// Version of the program that held the folder.
     pub(super) version: String,
     pub(super) lineage: String,
     /// The journal position that the cut ends at.

@@ -31,7 +31,7 @@ struct Listing {
     backup: String,
     /// The data folder's format.
     format: u32,
-    /// Of the program that holds the folder.
+    /// Version of the program that holds the folder.
     version: String,
     /// Identifies this history of object ids; empty if it has no identity.
     lineage: String,
@@ -42,7 +42,7 @@ struct Listing {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Listed {
-    /// In the data folder.
+    /// Path in the data folder.
     path: String,
     bytes: u64,
     /// Space to allocate for the file; 0: its length.

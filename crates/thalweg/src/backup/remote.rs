@@ -52,7 +52,7 @@ impl Source for Remote {
         let answer = self.server.ask_once(&Call::new(Method::POST, self.at(""))).map_err(is_no_thalweg)?;
         let listing: Listing = serde_json::from_slice(&body(answer, LISTING_BYTES_MAX)?)
             .context("the server's listing cannot be understood")?;
-        // It becomes a part of paths.
+        // The id becomes a part of paths.
         if listing.backup.is_empty() || !listing.backup.bytes().all(|b| b.is_ascii_alphanumeric()) {
             bail!("the server's listing has no usable name");
         }

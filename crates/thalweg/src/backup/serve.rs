@@ -189,7 +189,7 @@ struct Holder {
 struct Held {
     id: String,
     cut: HeldCut,
-    /// Those of the cut, with their lengths in bytes.
+    /// Objects of the cut, with their lengths in bytes.
     objects: HashMap<ObjectId, u64>,
     segments: HeldSegments,
     extras: Vec<(String, Bytes)>,

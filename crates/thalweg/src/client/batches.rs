@@ -21,7 +21,7 @@ pub(crate) struct Shape {
     pub(crate) json: bool,
     /// Lines of one append, at most.
     pub(crate) lines_max: usize,
-    /// The same input makes the same batches, however slowly it comes.
+    /// Equal input must make equal batches, however slowly it comes.
     pub(crate) repeatable: bool,
 }
 

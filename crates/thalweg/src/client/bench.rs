@@ -34,13 +34,13 @@ pub(crate) struct BenchArgs {
     /// Content of one append.
     #[arg(long, value_name = "SIZE", default_value = "256")]
     bytes: Size,
-    /// For how long to append.
+    /// How long to append.
     #[arg(long, value_name = "TIME", default_value = "5s")]
     seconds: Span,
     /// When an append is acknowledged: durable or buffered [default: the server's].
     #[arg(long, value_name = "durable|buffered")]
     durability: Option<Durability>,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }

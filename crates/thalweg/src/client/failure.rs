@@ -29,7 +29,7 @@ pub(crate) enum Failure {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
-    /// As in `docs/protocol/refusals.md`; other servers have none.
+    /// Code as in `docs/protocol/refusals.md`; other servers send none.
     pub(crate) code: Option<String>,
     pub(crate) message: String,
     pub(crate) retry_after: Option<Duration>,

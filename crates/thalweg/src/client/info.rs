@@ -15,7 +15,7 @@ Examples:
 pub(crate) struct InfoArgs {
     /// The stream.
     name: String,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }

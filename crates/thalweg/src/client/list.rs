@@ -22,10 +22,10 @@ Examples:
 
 SIZE is what can be read. KEEPS: for how long an unused stream stays, until when, or how much of its newest content is kept.")]
 pub(crate) struct ListArgs {
-    /// Only names that begin so.
+    /// List only names with this prefix.
     #[arg(long, default_value = "", hide_default_value = true)]
     prefix: String,
-    /// Only names after this one.
+    /// List only names after this one.
     #[arg(long, value_name = "NAME")]
     after: Option<String>,
     /// The most streams to list.

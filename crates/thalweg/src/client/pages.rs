@@ -28,9 +28,9 @@ pub(crate) struct Pages<'a> {
 pub(crate) enum After {
     /// More content follows.
     Page,
-    /// That was the end, for now.
+    /// The present end of an open stream.
     Tail,
-    /// That was the end.
+    /// The end of a closed stream.
     Closed,
 }
 
@@ -146,7 +146,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// As the protocol compares media types: parameters do not count.
+/// Whether the media type is JSON. As in the protocol, parameters do not count.
 pub(crate) fn is_json(content_type: &str) -> bool {
     content_type.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
 }

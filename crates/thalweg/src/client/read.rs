@@ -33,7 +33,7 @@ pub(crate) struct ReadArgs {
         allow_hyphen_values = true
     )]
     from: String,
-    /// Only the last N lines, or JSON messages.
+    /// Print only the last N lines, or JSON messages.
     #[arg(long, value_name = "N", conflicts_with = "from")]
     last: Option<u32>,
     /// Write to this file.

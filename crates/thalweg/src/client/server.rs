@@ -20,7 +20,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A connection kept alive between requests, and the patience of its user.
 pub(crate) struct Server {
     agent: Agent,
-    /// Without a slash at its end.
+    /// The server's URL without a slash at its end.
     base: String,
     token: Option<String>,
     /// Shapes' secret of requests, if any.
@@ -29,7 +29,7 @@ pub(crate) struct Server {
     retry_for: Option<Duration>,
 }
 
-/// One request, so that it can be sent again.
+/// One request, in a form that can be sent again.
 pub(crate) struct Call<'a> {
     pub(crate) method: Method,
     pub(crate) url: String,
@@ -85,7 +85,7 @@ impl Server {
         Self::of(target.choose(None)?, target.retry_for.map(|span| span.0).or(patience))
     }
 
-    /// The same, with the secret of its shapes.
+    /// A server with the secret of its shapes.
     pub(crate) fn of_shapes(
         target: &Target,
         secret: Option<&str>,
@@ -154,7 +154,7 @@ impl Server {
         }
         let wrong = |error: http::Error| Failure::Local(format!("this cannot be sent to {}: {error}", call.url));
         let sent = match call.method {
-            // These have no body, not even an empty one.
+            // Requests of these methods have no body, not even an empty one.
             Method::GET | Method::HEAD | Method::DELETE => self.agent.run(request.body(()).map_err(wrong)?),
             _ => self.agent.run(request.body(call.body).map_err(wrong)?),
         };

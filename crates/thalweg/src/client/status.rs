@@ -29,7 +29,7 @@ that may read everything; health needs none.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     target: Target,
-    /// One JSON object with every metric.
+    /// Print one JSON object with every metric.
     #[arg(long)]
     json: bool,
     /// Check health only, and print only problems.

@@ -38,7 +38,7 @@ pub(super) struct Chosen {
     pub(super) server: String,
     pub(super) token: Option<String>,
     pub(super) ca: Option<PathBuf>,
-    /// Of shapes.
+    /// The secret of shapes.
     pub(super) secret: Option<String>,
     /// The context that server and token come from.
     pub(super) context: Option<String>,

@@ -149,7 +149,7 @@ fn check_serving_of_shapes(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As browsers write it in `Origin`.
+/// Whether the text is an origin as browsers write it in `Origin`.
 fn is_origin(name: &str) -> bool {
     let site = name.split_once("://").filter(|(scheme, _)| !scheme.is_empty()).map(|(_, site)| site);
     matches!(name, "*" | "null")

@@ -196,7 +196,7 @@ words! {
     WebhookTargets {
         /// `https` to public addresses.
         Public = "public",
-        /// Also `http` to this machine.
+        /// Public addresses, and `http` to this machine.
         Local = "local",
         /// Anywhere.
         Any = "any",

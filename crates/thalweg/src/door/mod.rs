@@ -54,7 +54,7 @@ impl Refused {
         match self {
             // Accepted content codings (RFC 9110, section 12.5.3): none.
             Self::Encoding(_) => plain(415, "application/json").header("accept-encoding", "identity"),
-            // Not for the page that asked: no access-control headers.
+            // The refusal is not for the page that asked: no access-control headers.
             _ => Response::new(403)
                 .header("content-type", "application/json")
                 .header("cache-control", "no-store")

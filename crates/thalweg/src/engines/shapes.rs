@@ -18,7 +18,7 @@ use thalweg_wire::pg;
 
 /// The unit that shapes are kept in, and its folder beside the files of the streams' unit.
 const NAME: &str = "shapes";
-/// The same as the beginning of paths below the data folder.
+/// Prefix of the unit's paths below the data folder.
 const PREFIX: &str = "shapes/";
 /// Paths of operators' requests.
 const ADMIN: Paths = Paths::Below(ShapesService::ADMIN);
@@ -33,7 +33,7 @@ const FIRST_SHARED_AGE_S: u64 = 3600;
 pub(crate) struct ServedShapes {
     /// `None`: no database is configured.
     running: Option<Running>,
-    /// They ask every client for a secret, or for a token in its place.
+    /// Whether shapes require a secret of every client, or a token in its place.
     asks: bool,
     auth: Option<Arc<Auth>>,
 }
@@ -120,7 +120,7 @@ impl Engine for ServedShapes {
         }
     }
 
-    /// Nothing without a database: an alert on the source must not fire then.
+    /// Without a database there are no metrics: an alert on the source must not fire then.
     fn metrics(&self, page: &mut Page) {
         if let Some(running) = &self.running {
             let journal = &running.kernel.journal;

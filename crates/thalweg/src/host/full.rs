@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// No turn of merging has ended, nor has one failed.
+    /// Asserts that no turn of merging has ended or failed.
     fn end(self) {
         assert_eq!(self.of(Kind::Merge).turns, 0, "the merges of other units still run");
         assert_eq!(

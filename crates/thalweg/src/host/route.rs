@@ -18,7 +18,7 @@ pub(crate) struct Route {
 /// Paths, as they were sent: percent-encoded and without the query.
 #[derive(Clone, Copy)]
 pub(crate) enum Paths {
-    /// This one.
+    /// This path only.
     Exactly(&'static str),
     /// This path, and every path below it.
     Below(&'static str),

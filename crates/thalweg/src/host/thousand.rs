@@ -23,7 +23,7 @@ const WRITERS: usize = 4;
 /// Enough for three files of each unit, and for those that it opens at times.
 const DESCRIPTORS: u64 = 8 * UNITS as u64;
 
-/// Nothing is attached to a log.
+/// The empty attachment of a log.
 pub(super) struct Nothing;
 
 impl Attachment for Nothing {
@@ -61,7 +61,7 @@ fn open(folder: &Path, pool: &WriterPool, number: usize) -> FileUnit<Nothing> {
     unit
 }
 
-/// All of them, several at a time: most of it waits for the device.
+/// Opens all units, several at a time: most of the time is spent waiting for the device.
 fn open_all(folder: &Path, pool: &WriterPool) -> Vec<FileUnit<Nothing>> {
     std::thread::scope(|scope| {
         let opening = |first: usize| {
@@ -148,7 +148,7 @@ fn a_thousand_units_settle_on_a_few_threads_and_cost_no_wake_ups_when_idle() {
     let (wakes, had) = (rounds.stats().wakes, turns());
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!((rounds.stats().wakes, turns()), (wakes, had), "a thousand idle units wake somebody");
-    // One unit in which something happens has its turns at once, also if that is a reader.
+    // A unit with an event gets its turns at once, also for a reader.
     assert_eq!(read(&units[7]), message(7));
     wait_for("the woken log gets a turn", || turns() > had);
     println!(

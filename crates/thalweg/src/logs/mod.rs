@@ -71,12 +71,13 @@ pub(crate) fn say(line: &str) {
     write_within(END_MAX, std::io::stderr(), line);
 }
 
-/// The same to standard output.
+/// Writes a line to standard output, and waits only a moment for its reader.
 pub(crate) fn print(line: &str) {
     write_within(END_MAX, std::io::stdout(), line);
 }
 
-/// Not through the lock of the standard library: the end of the process takes that, and would wait for a stalled write.
+/// Does not use the lock of the standard library: the end of the process takes that, and would wait for a stalled
+/// write.
 fn write_within(max: Duration, to: impl AsFd, line: &str) {
     let Ok(mut out) = to.as_fd().try_clone_to_owned().map(std::fs::File::from) else { return };
     let (line, (done, written)) = (format!("{line}\n"), sync_channel(1));

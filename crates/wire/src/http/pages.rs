@@ -21,7 +21,7 @@ const SENT_MIN: usize = 32 << 10;
 /// save.
 const HELD_MIN: usize = 128 << 10;
 
-/// Such bytes of one process. A clone is the same set.
+/// The shared pages of one process. A clone is the same set.
 #[derive(Clone, Debug, Default)]
 pub struct SharedPages(Arc<Set>);
 
@@ -83,7 +83,7 @@ impl SharedPages {
         Self(Arc::new(Set { bytes_max, ..Set::default() }))
     }
 
-    /// How many bytes the files hold.
+    /// Number of bytes in the files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes.load(Ordering::Relaxed)

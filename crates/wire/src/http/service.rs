@@ -24,7 +24,7 @@ pub enum Method<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub method: Method<'a>,
-    /// As sent, percent-encoding included, without the query.
+    /// The path as sent, percent-encoding included, without the query.
     pub path: &'a str,
     /// The part of the target behind the first `?`.
     pub query: Option<&'a str>,
@@ -82,7 +82,7 @@ pub enum Body {
     Parts(Vec<Bytes>),
     /// Chunked (HTTP/1.0: until close), pulled as the socket takes it.
     Stream(Box<dyn BodySource>),
-    /// The same with a known length: the source gives exactly this many bytes, or aborts.
+    /// A stream of known length: the source gives exactly this many bytes, or aborts.
     Sized(u64, Box<dyn BodySource>),
 }
 
@@ -157,7 +157,7 @@ pub enum Pull {
     Abort,
 }
 
-/// Where a body source puts its bytes.
+/// Receives the bytes of a body source.
 pub struct Sink<'a> {
     pub(crate) parts: &'a mut Vec<Bytes>,
     pub(crate) len: usize,
@@ -219,7 +219,7 @@ impl Context<'_> {
         self.deadline = Some(self.now + delay);
     }
 
-    /// The same, unless this call has set an earlier one.
+    /// Asks to be woken after `delay`, unless this call has set an earlier time.
     pub fn wake_within(&mut self, delay: Duration) {
         let at = self.now + delay;
         self.deadline = Some(self.deadline.map_or(at, |earlier| earlier.min(at)));
@@ -287,7 +287,7 @@ pub trait Service: Send + Sync + 'static {
     }
 }
 
-/// How far the journal is written and durable, and the event loops that wait for it.
+/// Positions up to which the journal is written and durable, and the event loops that wait for them.
 ///
 /// Replies held at a position cost no task, lock or wake-up of their own: the thread that advances the gate wakes each
 /// waiting event loop once, for any number of released replies.
@@ -316,7 +316,7 @@ impl Gate {
         self.advance_with(to, || {});
     }
 
-    /// The same, and does something that wakes event loops too: each is woken once for both.
+    /// Advances, and runs `also`, which may wake event loops too: each is woken once for both.
     pub fn advance_with(&self, to: Reached, also: impl FnOnce()) {
         self.written.fetch_max(to.written.0, Ordering::AcqRel);
         self.durable.fetch_max(to.durable.0, Ordering::AcqRel);
@@ -324,7 +324,7 @@ impl Gate {
         self.wake();
     }
 
-    /// It will never advance again.
+    /// The gate will never advance again.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Release);
         self.wake();

@@ -17,7 +17,7 @@ use std::time::Duration;
 const PARAMETERS_MAX: usize = 256;
 /// A send buffer larger than this is freed (bytes).
 const OUT_KEPT: usize = 64 * 1024;
-/// How long a server that has closed may take to be heard.
+/// How long to wait for the last message of a server that has closed.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// A connection to one Postgres server: one user, one database, one thing at a time.
@@ -41,11 +41,11 @@ pub enum TransactionStatus {
     #[default]
     Idle,
     Open,
-    /// It can only be rolled back.
+    /// The transaction has failed and can only be rolled back.
     Failed,
 }
 
-/// As in `server_version_num`: 15.18 is (15, 18); of a beta or a development version, the minor number is 0.
+/// The version of `server_version_num`: 15.18 is (15, 18); of a beta or a development version, the minor number is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerVersion {
     pub major: u32,
@@ -137,7 +137,7 @@ impl Conn {
 
     // ---- interface for the other modules
 
-    /// Where messages are written before [`Conn::flush`].
+    /// The buffer of messages for [`Conn::flush`].
     pub(super) fn out(&mut self) -> &mut BytesMut {
         &mut self.out
     }
@@ -281,7 +281,7 @@ impl Drop for Conn {
             frontend::terminate(&mut self.out);
             let _ = self.link.send(&self.out);
         }
-        // Also for holders of the sending half.
+        // Closes the socket for holders of the sending half, too.
         self.link.hang_up();
     }
 }

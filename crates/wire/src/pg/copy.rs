@@ -49,7 +49,7 @@ impl Conn {
 }
 
 impl CopyOut<'_> {
-    /// How many columns each row has.
+    /// Number of columns of each row.
     pub fn columns(&self) -> usize {
         self.columns
     }

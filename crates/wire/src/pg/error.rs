@@ -27,7 +27,7 @@ pub enum Error {
     /// Connected, but to a server that does not take writes, which `target_session_attrs` asks for.
     #[error("{address} takes no writes")]
     ReadOnly { address: String },
-    /// Nothing came or went for so long.
+    /// No byte was received or sent for this long.
     #[error("no progress for {0:?}")]
     Timeout(Duration),
     /// The server ended the session: its last error, if any.
@@ -88,9 +88,9 @@ pub struct DbError {
     pub message: String,
     pub detail: Option<String>,
     pub hint: Option<String>,
-    /// Where in the query, in characters, from 1.
+    /// Position of the error in the query, in characters, from 1.
     pub position: Option<u32>,
-    /// The same, in `internal_query`.
+    /// Position of the error in `internal_query`.
     pub internal_position: Option<u32>,
     pub internal_query: Option<String>,
     /// The call stack of the failing code, one entry per line.
@@ -100,13 +100,13 @@ pub struct DbError {
     pub column: Option<String>,
     pub data_type: Option<String>,
     pub constraint: Option<String>,
-    /// Where in the server's source.
+    /// File of the server's source.
     pub file: Option<String>,
     pub line: Option<u32>,
     pub routine: Option<String>,
 }
 
-/// How bad it is; from `Fatal` on the server ends the session.
+/// Severity; from `Fatal` on the server ends the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     Debug,

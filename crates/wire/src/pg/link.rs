@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Bytes of one receive of a TLS session.
 const SEALED: usize = 64 * 1024;
 
-/// How long something may take to come.
+/// How long to wait for bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wait {
     Forever,

@@ -19,7 +19,7 @@ pub struct Statement {
     pub columns: Vec<Column>,
 }
 
-/// Which of the two ways of asking it was.
+/// Protocol of a query.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
     Simple,

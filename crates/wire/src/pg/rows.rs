@@ -12,7 +12,7 @@ pub struct ResultSet {
     /// The command tag: `SELECT 3`, `INSERT 0 1`, `BEGIN`; empty for an empty statement.
     pub command: String,
     text: String,
-    /// Where each value ends in `text`, row by row.
+    /// The end of each value in `text`, row by row.
     cells: Vec<Cell>,
     rows: usize,
 }
@@ -72,7 +72,7 @@ impl ResultSet {
         self.columns.iter().position(|column| column.name == name)
     }
 
-    /// How many rows the statement touched or returned, if its kind has such a number.
+    /// Number of rows that the statement touched or returned, if its kind has one.
     pub fn rows_affected(&self) -> Option<u64> {
         self.command.rsplit(' ').next()?.parse().ok()
     }

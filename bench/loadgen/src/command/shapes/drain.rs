@@ -112,7 +112,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = kill_process(self.0, Signal::CONT);
     }
 }

@@ -1,4 +1,4 @@
-//! Which columns a definition selects. The messages are on the wire.
+//! The columns that a definition selects. The messages are on the wire.
 
 use crate::definition::Definition;
 use crate::invalid::{Invalid, MISSING};

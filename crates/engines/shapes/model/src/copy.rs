@@ -12,7 +12,7 @@ pub struct CopyRow {
     spans: Vec<(u32, u32)>,
 }
 
-/// Not a row of this format.
+/// The bytes are not a row of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
     #[error("a row of {0} bytes is too long")]
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(CopyRow::default().decode(b"1\tab\\"), Err(CopyError::Truncated));
     }
 
-    /// As Postgres writes it.
+    /// Encodes a row as Postgres does.
     fn encoded(cells: &[Option<Vec<u8>>]) -> Vec<u8> {
         let mut out = Vec::new();
         for (at, cell) in cells.iter().enumerate() {

@@ -20,7 +20,7 @@ pub enum LogMode {
     /// The rows of the table.
     #[default]
     Full,
-    /// No rows: the log has later changes only.
+    /// The log has no rows, and later changes only.
     ChangesOnly,
     /// The rows of the table, for the hidden shape of an inner query: no client can ask for one.
     Inner,
@@ -43,7 +43,7 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// All of a table.
+    /// The definition of all rows and columns of a table.
     #[must_use]
     pub fn of_table(schema: &str, name: &str) -> Self {
         Self {

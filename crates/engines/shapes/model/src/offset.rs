@@ -48,7 +48,7 @@ impl fmt::Display for ShapeOffset {
     }
 }
 
-/// Not a position.
+/// The text is not a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("has invalid format")]
 pub struct OffsetError;

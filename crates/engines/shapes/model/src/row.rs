@@ -23,7 +23,7 @@ impl<const N: usize> Row for [Option<&[u8]>; N] {
 /// A row's own copy of its values, by the table's columns; columns that no reader needs may be missing.
 pub type Cells = Box<[Option<Box<[u8]>>]>;
 
-/// The same values, borrowed.
+/// A row with borrowed values.
 pub type RowRef<'a> = Vec<Option<&'a [u8]>>;
 
 #[must_use]

@@ -75,7 +75,7 @@ impl PgSnapshot {
     }
 }
 
-/// Not the text form `xmin:xmax:xip,xip`.
+/// The text is not of the form `xmin:xmax:xip,xip`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a snapshot of Postgres")]
 pub struct SnapshotError(String);

@@ -34,7 +34,7 @@ pub fn quoted(identifier: &str) -> String {
 /// A type as the catalog has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnType {
-    /// For a domain that of the type below it.
+    /// The type's oid; for a domain that of its base type.
     pub oid: u32,
     /// `pg_type.typname`, such as `int4` or a domain's; for an array that of its elements.
     pub name: String,
@@ -46,7 +46,7 @@ pub struct ColumnType {
     pub element: u32,
     /// The labels of an enum, or of an array of them, in their order.
     pub labels: Vec<String>,
-    /// Of user-defined types only, and of types that contain one.
+    /// For user-defined types, and for types that contain one.
     #[serde(default)]
     pub made: Option<Made>,
 }
@@ -100,7 +100,7 @@ pub struct Table {
     pub oid: u32,
     pub name: TableName,
     pub kind: Kind,
-    /// In the order of `attnum`, without dropped ones.
+    /// Columns in the order of `attnum`, without dropped ones.
     pub columns: Vec<Column>,
     /// The tables that this one is a partition of or inherits from, at any depth: its changes are theirs too.
     /// Ascending.

@@ -26,13 +26,13 @@ pub enum Gone {
     Unpublished,
     /// The publication has the table again, after a gap.
     Republished,
-    /// Its changes have come without whole old rows for a while.
+    /// The table's changes have come without whole old rows for a while.
     Identity,
     /// The table got a partition that may have had rows before.
     Attached {
         part: String,
     },
-    /// It lost a part, and the rows in it.
+    /// The table lost a partition, and the rows in it.
     Detached,
 }
 

@@ -40,7 +40,7 @@ pub trait Apply {
     fn commit(&mut self, end: u64) -> Result<(), Self::Error>;
     /// The stream has brought this transaction, with or without changes of interest.
     fn brought(&mut self, anchor: Anchor);
-    /// Nothing that commits before `lsn` is outstanding.
+    /// No transaction that commits before `lsn` is outstanding.
     fn reached(&mut self, lsn: u64);
     /// Work once per batch: the stream is silent for a moment, or the batch is long.
     fn pause(&mut self) -> Result<(), Self::Error>;
@@ -66,7 +66,7 @@ pub struct Follower {
     /// The xid of the current stream block.
     block: Option<u32>,
     folder: PathBuf,
-    /// Within a transaction: whether it is applied.
+    /// `Some` within a transaction: whether it is applied.
     open: Option<bool>,
     /// The current transaction, or the last one.
     anchor: Option<Anchor>,

@@ -93,7 +93,7 @@ fn rows(
     Ok(())
 }
 
-/// The same, of a query that may take so long, its silence before the first row included.
+/// Like `rows`, for a query that may take this long, including its silence before the first row.
 pub fn rows_within(
     session: &mut Session,
     select: &str,

@@ -49,13 +49,13 @@ pub enum Note<'a> {
     /// The last `Stream-Seq`.
     Seq(&'a [u8]),
     SoftDeleted,
-    /// One more live fork.
+    /// A fork of the stream was made.
     Forked,
-    /// One live fork fewer.
+    /// A fork of the stream was removed.
     Released,
     /// How old content is.
     Mark(Mark),
-    /// Nothing is retained below.
+    /// Content below this offset is trimmed.
     Trimmed(Offset),
 }
 

@@ -45,7 +45,7 @@ pub struct Control {
 #[must_use]
 pub fn data_event(encoding: Encoding, parts: &[Bytes]) -> Vec<u8> {
     let len: usize = parts.iter().map(Bytes::len).sum();
-    // With room for a control event behind it.
+    // Leaves room for a control event behind the data.
     let mut out = Vec::with_capacity(len + len / 3 + 256);
     out.extend_from_slice(b"event: data\ndata:");
     match encoding {

@@ -27,7 +27,7 @@ thread_local! {
 
 /// A body as messages, split before any lock is taken.
 pub(crate) enum Content<'a> {
-    /// One message as it is.
+    /// One message, unchanged.
     Whole(&'a [u8]),
     Json(Result<Messages<'a>, JsonError>),
 }

@@ -37,7 +37,7 @@ pub(crate) struct Place {
     pub(crate) span: Span,
     pub(crate) name: Box<str>,
     pub(crate) content_type: ContentType,
-    /// It starts where the stream does and that may move, or at `now`, which does move: a cache must ask.
+    /// The read starts at the stream's start, which may move, or at `now`, which does move: a cache must revalidate.
     pub(crate) moving: bool,
     /// When the stream will be gone.
     pub(crate) deadline: Option<Millis>,

@@ -182,7 +182,7 @@ fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// The same, without leading zeros.
+/// A number without leading zeros.
 fn exact_number(text: &[u8]) -> Option<u64> {
     number(text).filter(|_| text.len() == 1 || text[0] != b'0')
 }

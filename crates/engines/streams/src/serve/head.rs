@@ -65,7 +65,7 @@ impl Head {
         self.line(b"Content-Type: ", content_type.as_bytes())
     }
 
-    /// For caches: other clients may get the same content compressed.
+    /// Tells caches that other clients may get the same content compressed.
     pub(crate) fn varies(self, compressible: bool) -> Self {
         if compressible { self.line(b"Vary: ", b"Accept-Encoding") } else { self }
     }

@@ -21,7 +21,7 @@ use thalweg_wire::http::{Body, Fetch, Pull};
 
 /// Small enough to stay in a processor's cache from the read to the socket.
 const PIECE_BYTES: u64 = 256 << 10;
-/// The same when much of the memory is held: ten thousand readers with two pieces each.
+/// Size of a piece while answers hold much memory: ten thousand readers with two pieces each.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
 /// Chunks are sent in pieces when answers hold this fraction of the memory that they may, and in small ones from the
 /// second fraction on.
@@ -225,7 +225,7 @@ impl Feed for Pieces {
         let at = piece.end;
         let more = at < self.end;
         if more {
-            // Not ahead of the socket while memory is short.
+            // While memory is short, no read is made ahead of the socket.
             self.next = if self.engine.is_memory_short() { Next::From(at) } else { self.read(at) };
         }
         self.put(piece, put);

@@ -92,7 +92,7 @@ fn start(view: &LogView<'_, StreamState>, given: Option<OffsetParam>) -> Result<
         Some(OffsetParam::Tail) => return Ok(view.published),
         Some(OffsetParam::At(at)) => at,
     };
-    // It lies inside the message that will come next.
+    // The offset lies inside the next message.
     let inside_next = Position { offset: view.published.plus(1), ..position(view, view.published) };
     if at == inside_next && view.attachment.content_type.kind() != Kind::Json {
         return Ok(view.published);

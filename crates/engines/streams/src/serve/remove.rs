@@ -34,7 +34,7 @@ pub(crate) enum LogRemoval {
         log: LogId,
         tail: Offset,
     },
-    /// One fork fewer; `last`: none is left.
+    /// A fork of the log was removed; `last`: no fork is left.
     Release {
         log: LogId,
         last: bool,

@@ -31,7 +31,7 @@ counters! {
     reads,
     read_bytes,
     creates,
-    /// By request; soft deletes included.
+    /// Deletes by request, including soft deletes.
     deletes,
     expired,
     /// Answers that were compressed, and their bytes before and after.

@@ -12,7 +12,7 @@ use thalweg_wire::http::{Body, BodySource, Context, Pending, Poll, Pull, Reply, 
 pub(crate) enum Answer {
     /// Sent when that is so.
     Response(Until, Response),
-    /// Not ready yet.
+    /// An answer that is not ready yet.
     Later(Box<dyn Task>),
     /// A head, sent when its position is reached, and a body that continues.
     Live(Until, Response, Box<dyn Feed>),

@@ -88,7 +88,7 @@ impl Engine {
         {
             let mut cursor = self.upkeep.sweep.lock();
             let mut left = self.config.sweep_per_tick;
-            // In small steps, so that no shard is locked for long, and the cursor stops where the budget ends.
+            // Sweeps in small steps, so that no shard is locked for long, and the cursor stops where the budget ends.
             while left > 0 && due.len() < most && long.len() < self.config.trim_per_tick.max(1) {
                 let step = left.min(FRAME_STREAMS);
                 left -= step;

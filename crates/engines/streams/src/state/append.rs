@@ -24,7 +24,7 @@ pub enum Outcome {
     Accept {
         producer: Option<u32>,
     },
-    /// It was accepted before; the highest sequence number accepted from the producer.
+    /// The append was accepted before; `seq` is the producer's highest accepted sequence number.
     Duplicate {
         seq: u64,
     },

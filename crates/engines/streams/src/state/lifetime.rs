@@ -11,7 +11,7 @@ use thalweg_base::Millis;
 pub enum Lifetime {
     #[default]
     Unlimited,
-    /// This many seconds after the last read or write.
+    /// Expires this many seconds after the last read or write.
     Idle {
         secs: u64,
     },
@@ -32,7 +32,7 @@ impl Lifetime {
         }
     }
 
-    /// By how much a use may go unrecorded: a tenth of the time to live, within a second and an hour.
+    /// How far a use may go unrecorded: a tenth of the time to live, within a second and an hour.
     #[must_use]
     pub fn slack_ms(self) -> u64 {
         match self {

@@ -33,9 +33,9 @@ pub struct StreamState {
     pub forks: u32,
     /// Deleted, but forks still need it.
     pub soft_deleted: bool,
-    /// As requested at its creation.
+    /// Retention, as requested at the stream's creation.
     pub retention: Retention,
-    /// As requested at its creation; `None` if it follows the server's setting.
+    /// Durability, as requested at the stream's creation; `None` if it follows the server's setting.
     pub durability: Option<Durability>,
     /// How old its content is.
     pub marks: Marks,

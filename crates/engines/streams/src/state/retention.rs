@@ -40,7 +40,7 @@ const MARKS_MAX: usize = 64;
 const MARKS_PER_AGE: u64 = 16;
 const MARK_EVERY_MS_MIN: u64 = 100;
 
-/// In order of positions and times.
+/// Marks, in order of positions and times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks(Vec<Mark>);
 
@@ -112,7 +112,7 @@ impl Marks {
         }
     }
 
-    /// Nothing is left below.
+    /// Drops marks below the retained start.
     pub(crate) fn forget_below(&mut self, start: Offset) {
         self.0.retain(|mark| mark.upto > start);
         if self.0.is_empty() {

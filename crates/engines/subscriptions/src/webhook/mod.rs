@@ -21,7 +21,7 @@ pub enum Targets {
     /// `https` to public addresses.
     #[default]
     Public,
-    /// Also `http` to this machine, for development.
+    /// Public addresses, and `http` to this machine, for development.
     Local,
     /// Any address: for private networks whose clients are all trusted.
     Any,
@@ -44,7 +44,7 @@ pub(crate) struct Delivery {
 pub(crate) enum Outcome {
     /// The receiver has finished the work.
     Done,
-    /// It will call back.
+    /// The receiver has accepted the wake, and will call back.
     Taken,
     Failed(String),
 }

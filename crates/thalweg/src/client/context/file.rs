@@ -19,7 +19,7 @@ pub(crate) struct Context {
     pub(crate) token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
-    /// Of shapes.
+    /// The secret of shapes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
 }

@@ -23,7 +23,7 @@ pub(super) struct CreateArgs {
     /// Do not wait for all rows: return as soon as the first rows are there.
     #[arg(long)]
     no_wait: bool,
-    /// One JSON object instead of lines.
+    /// Print one JSON object instead of lines.
     #[arg(long)]
     json: bool,
 }

@@ -7,19 +7,19 @@ use clap::{Args, ValueEnum};
 pub(super) struct DefinitionArgs {
     /// The table, as in SQL.
     table: String,
-    /// Only rows for which this is true.
+    /// Select only rows for which this is true.
     #[arg(long = "where", value_name = "SQL")]
     where_sql: Option<String>,
     /// The value of $1 in the clause; given again, of $2, and so on.
     #[arg(long = "param", value_name = "VALUE", requires = "where_sql", allow_hyphen_values = true)]
     params: Vec<String>,
-    /// Only these columns, with commas between; the primary key must be among them.
+    /// Select only these columns, with commas between; the primary key must be among them.
     #[arg(long, value_name = "LIST")]
     columns: Option<String>,
     /// Whether changes carry the key and the changed columns, or whole rows and the old values.
     #[arg(long, value_enum)]
     replica: Option<Replica>,
-    /// No rows, only changes.
+    /// Get no rows, only changes.
     #[arg(long)]
     changes_only: bool,
 }

@@ -25,7 +25,7 @@ Examples:
 ROWS and COPIED are rows and bytes of the snapshot (rows: known only since the last start of the server), LOGGED the bytes of the changes \
 after it, IDLE the time since a client asked. How far all shapes are behind Postgres is said on standard error.")]
 pub(super) struct ListArgs {
-    /// Only shapes of this table, written as the list has it.
+    /// List only shapes of this table, spelled as the list prints it.
     #[arg(long)]
     table: Option<String>,
     /// The most shapes to list.

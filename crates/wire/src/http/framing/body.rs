@@ -2,7 +2,7 @@
 
 use super::refusal::Refusal;
 
-/// How the end of the body is known.
+/// How the end of the body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyLength {
     Known(u64),

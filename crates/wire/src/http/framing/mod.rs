@@ -25,7 +25,7 @@ use chunked::Chunked;
 use head::Head;
 use scan::Scan;
 
-/// How large a request may be, in bytes.
+/// Bounds on the size of a request, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) head: usize,
@@ -41,7 +41,7 @@ pub(crate) struct Manner {
     pub(crate) bodiless: bool,
 }
 
-/// How far a step came.
+/// Result of a step.
 #[derive(Debug)]
 pub(crate) enum Step<T> {
     /// The request is not whole yet. If known: how many bytes it has in all.

@@ -34,7 +34,7 @@ pub(super) struct Connection {
     /// When the connection became idle, when its incomplete head began, when the rate of its body was last checked, or
     /// when it began to linger.
     pub(super) since: Tick,
-    /// When the socket last took something of the backlog.
+    /// When the socket last accepted bytes of the backlog.
     pub(super) write_since: Tick,
     /// The time of its entry among the timers that counts.
     pub(super) armed: Tick,
@@ -70,10 +70,10 @@ pub(super) struct Flags {
     pub(super) used: bool,
 }
 
-/// How filling ended.
+/// How filling the output ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
-    /// Nothing more can be sent now.
+    /// No more output is ready.
     Dry,
     /// More output may be ready once this is sent.
     Full,
@@ -393,7 +393,7 @@ impl Connection {
         }
     }
 
-    /// Which events matter in its present state.
+    /// The socket events that matter in the present state.
     pub(super) fn wanted(&self) -> EventFlags {
         let Flags { lingering, last, eof, paused, hung_up, .. } = self.flags;
         let mut wanted = EventFlags::empty();

@@ -39,12 +39,12 @@ impl Budget {
 /// A buffer, and the request in it that is being framed.
 pub(super) struct Input {
     pub(super) buf: Vec<u8>,
-    /// Where that request begins.
+    /// Where the present request begins.
     pub(super) at: usize,
     pub(super) framer: Framer,
-    /// How many bytes that request has, if known.
+    /// Length of the present request in bytes, if known.
     pub(super) whole: Option<usize>,
-    /// Its body was seen to have begun.
+    /// Whether its body has begun.
     pub(super) body_begun: bool,
     /// Bytes of the body since then, or since the last check of its rate.
     pub(super) of_body: usize,

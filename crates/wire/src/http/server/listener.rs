@@ -47,7 +47,7 @@ pub(super) enum Accepted {
     Nobody,
     /// The connection is gone already: accept the next.
     Lost,
-    /// No descriptor or memory is free: not before some time has passed.
+    /// No descriptor or memory is free: accept again after some time.
     Exhausted,
 }
 

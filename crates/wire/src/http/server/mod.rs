@@ -84,7 +84,7 @@ impl Server {
         Ok(Bound { config, address, listeners })
     }
 
-    /// Where it listens.
+    /// The bound address.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
@@ -122,7 +122,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Where it listens.
+    /// The bound address.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address

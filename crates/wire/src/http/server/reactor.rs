@@ -154,7 +154,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// How long to wait for events; `None` is for ever. Arms the bell if at all.
+    /// How long to wait for events; `None` is for ever. Arms the bell if the loop will wait.
     fn sleep(&mut self) -> Option<Timespec> {
         const NOT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         if !(self.again.is_empty() && self.bulk.is_empty()) {

@@ -9,7 +9,7 @@ use crate::http::{Body, BodySource, Pending, Response};
 use std::collections::VecDeque;
 use thalweg_base::Until;
 
-/// How a body that is made while it is sent is framed.
+/// Framing of a body that is made while it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     Chunked,
@@ -20,7 +20,7 @@ pub(super) enum Coding {
 /// The place of one reply in the order.
 pub(super) struct Slot {
     pub(super) state: State,
-    /// When the pending answer or the body source wishes to be called.
+    /// When to call the pending answer or the body source.
     pub(super) deadline: Tick,
     pub(super) manner: Manner,
     /// The body source is to be called: it was woken, or has more.
@@ -123,7 +123,7 @@ const TYPED: &[u8] = b"x-content-type-options: nosniff\r\n";
 /// will render one day (CSP3, sections 6.1 and 6.5).
 const DATA_ONLY: &[u8] = b"content-security-policy: default-src 'none'; sandbox\r\n";
 
-/// For pages of every origin, and for those of the server's own (Fetch, section 3.7).
+/// Policy of answers for pages of every origin, or of the server's own only (Fetch, section 3.7).
 const CROSS_ORIGIN: &[u8] = b"cross-origin-resource-policy: cross-origin\r\n";
 const SAME_ORIGIN: &[u8] = b"cross-origin-resource-policy: same-origin\r\n";
 

@@ -19,7 +19,7 @@ pub(super) struct Tls {
     session: ServerConnection,
     /// Plain bytes that were received and not read yet.
     unread: usize,
-    /// Nothing has come in yet.
+    /// No bytes have been received yet.
     fresh: bool,
     end: End,
     /// The socket took something since this was asked last.

@@ -1,4 +1,4 @@
-//! How long replies waited for the gate, counted in buckets.
+//! Times that replies waited for the gate, counted in buckets.
 
 use super::stats::Counter;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,11 +9,11 @@ const FIRST_LOG: usize = 5;
 const DOUBLINGS: usize = 19;
 const BUCKETS: usize = 2 * DOUBLINGS + 2;
 
-/// How many replies waited how long.
+/// Numbers of replies by their waiting time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
     counts: [u64; BUCKETS],
-    /// Of all together, in microseconds.
+    /// Sum of all waiting times, in microseconds.
     pub micros: u64,
 }
 

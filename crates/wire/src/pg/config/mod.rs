@@ -1,4 +1,4 @@
-//! Where and how to connect.
+//! Connection parameters.
 
 mod keyword;
 mod parameter;
@@ -97,7 +97,7 @@ pub enum ChannelBinding {
     Require,
 }
 
-/// Which server will do, of several.
+/// The kind of server that is acceptable, of several hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TargetSession {
     #[default]
@@ -200,7 +200,7 @@ impl FromStr for Config {
     }
 }
 
-/// For logs: `user@host:port/database`.
+/// The address for logs: `user@host:port/database`.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@", self.user)?;

@@ -140,7 +140,7 @@ fn setting(name: &str, value: String) -> Result<Change, ConfigError> {
             Box::new(move |config| config.options = Some(options))
         }
         "connect_timeout" => match value.parse::<u32>() {
-            // As with libpq, none at all when it is zero.
+            // As with libpq, zero means no limit.
             Ok(seconds) => {
                 let timeout = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
                 Box::new(move |config| config.connect_timeout = timeout)

@@ -17,7 +17,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For the beginning of a stream.
+    /// A decoder for the beginning of a stream.
     pub fn new() -> Self {
         Self::default()
     }
@@ -110,7 +110,7 @@ impl Decoder {
         })
     }
 
-    /// Where transactions and blocks begin and end.
+    /// Messages that begin and end transactions and blocks.
     fn transaction<'a>(&self, kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, DecodeError> {
         let outside = |what| if self.in_block { Err(DecodeError::OutOfPlace(what)) } else { Ok(()) };
         Ok(match kind {

@@ -31,7 +31,7 @@ pub enum Message<'a> {
     /// Definition of a table. Comes before its first change, and again before the first change after an alteration.
     Relation {
         xid: Option<u32>,
-        /// Its oid.
+        /// The table's oid.
         id: u32,
         namespace: &'a str,
         name: &'a str,
@@ -99,11 +99,11 @@ pub enum Message<'a> {
 /// Known columns of a row before its change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OldTuple<'a> {
-    /// Its key is the new row's.
+    /// The old row's key is that of the new row.
     None,
     /// The columns of the replica identity; the others are NULL.
     Key(Tuple<'a>),
-    /// All of it.
+    /// The whole old row.
     Full(Tuple<'a>),
 }
 
@@ -123,7 +123,7 @@ pub enum ReplicaIdentity {
     Default,
     Nothing,
     Full,
-    /// Those of another index.
+    /// The columns of another index.
     Index,
 }
 
@@ -173,7 +173,7 @@ impl<'a> Columns<'a> {
         (0..self.count).map_while(move |_| Column::read(&mut reader).ok())
     }
 
-    /// As it stood in the message, after the number of columns.
+    /// The bytes as in the message, after the number of columns.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }

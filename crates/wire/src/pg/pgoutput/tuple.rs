@@ -18,7 +18,7 @@ pub enum Value<'a> {
     Null,
     /// A large value that the change did not touch, and that the log therefore has not.
     UnchangedToast,
-    /// As Postgres prints it, in the client's encoding, which is UTF-8.
+    /// The value as Postgres prints it, in the client's encoding, which is UTF-8.
     Text(&'a [u8]),
     Binary(&'a [u8]),
 }
@@ -60,7 +60,7 @@ impl<'a> Tuple<'a> {
         Values { left: self.columns, bytes: self.bytes }
     }
 
-    /// As it stood in the message, after the number of columns: kind, length and bytes of each.
+    /// The bytes as in the message, after the number of columns: kind, length and bytes of each.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }

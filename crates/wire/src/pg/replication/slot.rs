@@ -7,10 +7,10 @@ use super::Conn;
 /// `NAMEDATALEN` - 1.
 const NAME_MAX: usize = 63;
 
-/// How a logical slot of pgoutput is made.
+/// Options of a new logical slot of pgoutput.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotOptions {
-    /// It goes when the connection does.
+    /// The slot is dropped with the connection.
     pub temporary: bool,
     pub snapshot: Snapshot,
     /// A standby keeps a copy (from Postgres 17 on).
@@ -33,7 +33,7 @@ pub enum Snapshot {
 pub struct CreatedSlot {
     /// The slot has the changes committed after this position, the snapshot those before.
     pub consistent_point: Lsn,
-    /// With [`Snapshot::Export`]: for `SET TRANSACTION SNAPSHOT`.
+    /// With [`Snapshot::Export`]: the name for `SET TRANSACTION SNAPSHOT`.
     pub snapshot: Option<String>,
 }
 

@@ -24,8 +24,7 @@ pub struct Stream {
 pub enum Event<'a> {
     /// One message of the output plugin, see [`pgoutput`](crate::pg::pgoutput).
     XLogData {
-        /// Where in the log it comes from; zero for messages that come from nowhere, such as the description of a
-        /// table.
+        /// The message's position in the log; zero for messages without one, such as the description of a table.
         start: Lsn,
         /// The end of the log when it was sent: the current one, not that of this message.
         end: Lsn,
@@ -40,7 +39,7 @@ pub enum Event<'a> {
         /// The server hangs up if it hears nothing soon.
         reply: bool,
     },
-    /// Nothing came in time.
+    /// No message came in time.
     Idle,
 }
 
@@ -130,7 +129,7 @@ impl Stream {
         self.acker.ack(written, flushed, applied, reply)
     }
 
-    /// For other threads; lives on when the stream is gone, and then fails.
+    /// A handle for other threads; it outlives the stream, and then fails.
     pub fn acker(&self) -> Acker {
         self.acker.clone()
     }

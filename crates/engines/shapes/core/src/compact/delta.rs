@@ -31,9 +31,9 @@ impl Part {
 /// A row after the changes.
 enum Last {
     Gone,
-    /// Its whole value.
+    /// The row exists, with this whole value.
     There(Box<[u8]>),
-    /// Its changed columns.
+    /// The row's changed columns.
     Changed(Box<[u8]>),
 }
 
@@ -46,7 +46,7 @@ struct Kept {
 struct Row {
     key: Box<[u8]>,
     last: Last,
-    /// Of a shape with subqueries: its tags, and which positions are true.
+    /// In a shape with subqueries: the row's tags, and which positions are true.
     reasons: Option<Box<Kept>>,
     /// The position of its last message.
     at: u64,

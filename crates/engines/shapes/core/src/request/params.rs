@@ -200,7 +200,7 @@ impl<'a> Cast<'a> {
     fn shape(self) -> Result<Shape<'a>, Invalid> {
         let Some(table) = self.table else { return Err(Invalid::shape("table", "can't be blank")) };
         let (schema, table) = relation(table).map_err(|message| Invalid::shape("table", message))?;
-        // Without a predicate no parameter can be used.
+        // Parameters need a predicate.
         let params = match self.where_sql {
             Some(_) => numbered(self.params).map_err(|message| Invalid::shape("params", message))?,
             None => Vec::new(),
@@ -269,7 +269,7 @@ impl<'a> Subset<'a> {
 }
 
 impl Shape<'_> {
-    /// The same for keeping.
+    /// The definition with owned strings.
     pub fn to_definition(&self) -> Definition {
         let owned = |names: &Option<Vec<Cow<'_, str>>>| {
             names.as_ref().map(|names| names.iter().map(|name| name.clone().into_owned()).collect())

@@ -126,7 +126,7 @@ impl PendingEntries {
         changes.min()
     }
 
-    /// Nothing is held or missing.
+    /// Whether no entry is held or missing.
     pub fn is_idle(&self) -> bool {
         self.items.is_empty() && self.cap.is_none()
     }

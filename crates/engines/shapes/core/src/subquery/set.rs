@@ -10,7 +10,7 @@ pub struct Set {
     rows: u64,
     /// The number of rows with a null among their values.
     nulls: u64,
-    /// Of a query of several columns: all keys, because keys with nulls cannot be found by their bytes.
+    /// For a query of several columns: all keys, because keys with nulls cannot be found by their bytes.
     wide: HashMap<Key, u64>,
 }
 

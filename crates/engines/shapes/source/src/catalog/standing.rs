@@ -26,13 +26,13 @@ pub struct Relation {
     pub(crate) class: Class,
     pub(crate) persistence: Persistence,
     pub identity: Identity,
-    /// Of Postgres itself.
+    /// Whether the relation is Postgres's own.
     pub system: bool,
     /// Our role owns it, and may alter it.
     pub owned: bool,
     /// Our role may select from it, or from some of its columns.
     pub(crate) readable: bool,
-    /// It is a partition.
+    /// Whether the relation is a partition.
     pub partition: bool,
     /// Created as a partition, so it had no rows when it became one.
     pub(crate) made_as_part: bool,

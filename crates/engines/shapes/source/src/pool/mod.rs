@@ -66,9 +66,9 @@ struct State {
     threads: Vec<JoinHandle<()>>,
     /// Threads that run or wait for jobs.
     workers: usize,
-    /// Those of them that wait.
+    /// Number of these jobs that wait.
     waiting: usize,
-    /// Those of them that have a connection.
+    /// Number of these jobs that have a connection.
     connected: usize,
     /// The cancellations of running jobs.
     running: Vec<Arc<Cancel>>,

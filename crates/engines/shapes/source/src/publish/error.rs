@@ -45,7 +45,7 @@ pub enum PublishError {
 }
 
 impl PublishError {
-    /// For programs.
+    /// The error code for programs.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

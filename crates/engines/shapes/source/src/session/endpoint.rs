@@ -48,7 +48,7 @@ pub struct Followed {
 
 #[derive(Debug, Default)]
 enum State {
-    /// No changes are followed: any server will do.
+    /// No changes are followed: any server is accepted.
     #[default]
     Anywhere,
     /// The replication connection is not established yet.
@@ -137,7 +137,8 @@ impl Endpoint {
         Self { config, followed, clock, unused_for: Duration::from_secs(60) }
     }
 
-    /// For a database that may sleep after `idle`, unless that is zero: pools keep idle sessions no longer than that.
+    /// An endpoint for a database that may sleep after `idle`, unless that is zero: pools keep idle sessions no longer
+    /// than that.
     #[must_use]
     pub fn sleeping_after(mut self, idle: Duration) -> Self {
         if !idle.is_zero() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Each is a name and a value as SQL.
 type Setting = (&'static str, &'static str);
 
-/// How values are printed, in snapshots and in the replication stream alike.
+/// Output formats of values, in snapshots and in the replication stream alike.
 const DISPLAY: [Setting; 6] = [
     ("bytea_output", "hex"),
     ("DateStyle", "'ISO, DMY'"),
@@ -56,14 +56,14 @@ const IDLE_MS: u32 = 600_000;
 /// Timeouts of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For each statement; `None`: as long as it takes.
+    /// Time limit of each statement; `None`: none.
     pub statement: Option<Duration>,
-    /// For each lock.
+    /// Time limit of each lock.
     pub lock: Duration,
 }
 
 impl Limits {
-    /// For queries of the catalog.
+    /// Limits of catalog queries.
     pub(crate) const SHORT: Self = Self { statement: Some(Duration::from_secs(50)), lock: Duration::from_secs(20) };
 }
 

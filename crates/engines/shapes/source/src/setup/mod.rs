@@ -68,7 +68,7 @@ pub struct Ready {
     pub publication_passing: bool,
     /// The slot has everything after it.
     pub confirmed: Lsn,
-    /// Where the server's log ended.
+    /// The end of the server's log.
     pub end: Lsn,
 }
 
