@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Copies streams from another server of the protocol into thalweg, by the protocol alone. docs/migrate.md tells the whole story.
+# Copies streams from another server of the protocol into thalweg, by the protocol alone. docs/migrate.md describes the whole migration.
 #
 #   deploy/migrate.sh FROM TO <names      FROM, TO: http://HOST:PORT; names: one per line, as they follow /v1/stream/ in URLs
 #
-# May be run again at any time: a stream that is copied in part goes on where it was, one that is copied whole is compared again.
+# May be run again at any time: a stream that was copied in part is continued, one that was copied whole is compared again.
 # Ends with code 1 if a stream is not there whole. THALWEG names the binary; THALWEG_TOKEN, if set, is for TO.
 set -u
 [ $# = 2 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2; }

@@ -1,4 +1,4 @@
-# What the measurements of shapes share: a private Postgres, a server on an empty folder, rows of the table.
+# Shared parts of the measurements of shapes: a private Postgres, a server on an empty folder, rows of the table.
 . "$(dirname "${BASH_SOURCE[0]}")/../streams/lib.sh"
 . "$ROOT/tests/pg.sh"
 
@@ -55,7 +55,7 @@ serve_shapes() {
   export DATABASE_URL=$PG_URL ELECTRIC_INSECURE=true DATA=$WORK/data
   if [ -n "${SHAPES_SERVER:-}" ]; then
     export PORT; PORT=$(free_port)
-    # In a session of its own: what it starts ends with it.
+    # In a session of its own: its children end with it.
     setsid bash -c "exec $SHAPES_SERVER" >"$WORK/server.log" 2>&1 &
     SERVER_PID=$! ADDRESS=127.0.0.1:$PORT
   else

@@ -22,7 +22,7 @@ trap '[ -n "${FRONT_PID:-}" ] && kill "$FRONT_PID"; stop_server KILL; rm -rf "$W
 start_postgres
 
 EQUAL="name = 'name-{i}'" ILIKE="name ILIKE 'name-{i}x%'" ALL="level > -{i}"
-# What one transaction inserts: `rows NAME COUNT` as one statement.
+# Rows of one transaction: `rows NAME COUNT` as one statement.
 rows() { echo "INSERT INTO items (name, level, note) SELECT $1, 1, repeat('y', 64) FROM generate_series(1, $2)"; }
 
 # ---- the table
@@ -181,7 +181,7 @@ w6() { local n; for n in $AXIS_W6; do overlapping "w6 50 rows to $n overlapping 
 throughput() {
   local what=$1 predicate=$2 name=$3 n=$4 per rows target hit
   for rows in 1 50; do
-    # What the yardstick wrote would be scanned for each shape.
+    # The yardstick's rows would be scanned for each shape.
     stop_server; forget_server; items 0
     walsender $((BACKLOG / rows)) $rows
     fresh 0 || return
@@ -268,7 +268,7 @@ disk() {
 # front: nginx (Debian's package) with the configuration of deploy/, without TLS, as one process; in FRONT and FRONT_PID.
 front() {
   local dir=$WORK/nginx
-  # What nginx kept of the server before names shapes that are gone.
+  # nginx's cached answers of the server before name shapes that are gone.
   rm -rf "$dir"; FRONT=127.0.0.1:$(free_port); mkdir -p "$dir/cache"; chmod -R a+rwX "$WORK"
   sed -e "s#127.0.0.1:4437#$ADDRESS#" -e "s#listen 443 ssl http2#listen $FRONT backlog=8192#" -e "s#/var/cache/nginx/shapes#$dir/cache#" -e '/ssl_certificate/d' \
     "$ROOT/deploy/nginx-shapes.conf" >"$dir/site.conf"

@@ -1,4 +1,4 @@
-// READERS readers follow one stream through nginx by long-polls over HTTP/2; counts what that costs the server behind it.
+// READERS readers follow one stream through nginx by long-polls over HTTP/2; counts their cost to the server behind it.
 import { check, get, pause, requests, sessionsFor } from "./crowd.mjs"
 
 const [origin, front, ca] = process.argv.slice(2)

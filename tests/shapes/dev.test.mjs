@@ -1,4 +1,4 @@
-// `thalweg dev` on a database that happened to be in the environment: what it says, what it leaves behind, and what web pages get.
+// `thalweg dev` on a database that happened to be in the environment: its messages, its remains, and the rights of web pages.
 
 import assert from "node:assert/strict"
 import http from "node:http"

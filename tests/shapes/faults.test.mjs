@@ -1,4 +1,4 @@
-// What goes wrong around the server, and what its clients are told: one test for each, on a Postgres of its own.
+// Faults around the server, and the answers to its clients: one test for each, on a Postgres of its own.
 //
 // Nothing may be lost, whatever happens: every test ends by comparing shapes with what SELECT says. Where something is refused, the
 // refusal says why, and when to come again. What fills disk or memory is in extremes.test.mjs; what else goes wrong between the server and
@@ -148,7 +148,7 @@ describe("a table", () => {
     assert.match(hidden.text, /permission denied for schema hidden|does not exist/)
     // Columns that may be read can be asked for.
     assert.equal((await w.synced({ table: part, columns: "id" })).rows.size, 1)
-    // Also by a condition, which would tell of what it may not see.
+    // Also by a condition, which would reveal values that it may not see.
     assert.equal((await w.request({ table: part, columns: "id", where: "secret = 'x'", offset: "-1" })).status, 400)
     // Rights granted later work without a restart; revoked ones are refused for new shapes.
     await w.sql(`GRANT SELECT ON ${closed} TO ${role}; REVOKE SELECT ON ${open} FROM ${role}`)

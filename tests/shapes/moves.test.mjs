@@ -33,7 +33,7 @@ async function family() {
   return { parent, child, other, some, rest, plain }
 }
 
-/** The plain shape is told of a change as soon as ever. */
+/** The plain shape gets a change as soon as before. */
 async function goesOn({ other, plain }) {
   const began = Date.now()
   const id = 2 + Math.floor(Math.random() * 1e9)
@@ -99,7 +99,7 @@ describe("rows that come", () => {
     await w.sql(`UPDATE ${parent} SET flag = id > 5`)
     await goesOn(all)
     assert.ok(await active())
-    // Other shapes of subqueries go on too.
+    // Other shapes of subqueries continue too.
     const [owner, owned] = [await w.table("id int PRIMARY KEY, flag bool NOT NULL", "(1, true), (2, false)"), await w.table("id int PRIMARY KEY, owner int", "(1, 1), (2, 2)")]
     const free = await w.synced({ table: owned, where: `owner IN (SELECT id FROM ${owner} WHERE flag)` })
     await w.sql(`UPDATE ${owner} SET flag = true`)

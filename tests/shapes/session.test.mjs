@@ -1,4 +1,4 @@
-// The server's sessions mean the same whatever settings the role, the database, or both in combination have.
+// The server's sessions have the same meaning under all settings of the role, the database, or both in combination.
 
 import assert from "node:assert/strict"
 import { afterEach, describe, test } from "node:test"
@@ -10,7 +10,7 @@ afterEach(async () => {
   w = undefined
 })
 
-// What an administrator, or another program, may have set for sessions that say nothing.
+// Settings that an administrator, or another program, may have made for sessions without their own.
 const HOSTILE = {
   statement_timeout: "'100ms'", lock_timeout: "'1ms'", idle_in_transaction_session_timeout: "'100ms'", search_path: "evil, public", row_security: "off",
   IntervalStyle: "sql_standard", DateStyle: "'SQL, MDY'", TimeZone: "'Asia/Kathmandu'", bytea_output: "escape", extra_float_digits: "-15", lc_monetary: "'C'",

@@ -1,4 +1,4 @@
-// A way to Postgres that can be held, slowed or closed: what stands between the server's queries and the database in production.
+// A proxy to Postgres that can be held, slowed or closed, like a network in production.
 
 import { connect, createServer } from "node:net"
 
