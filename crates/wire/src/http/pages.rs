@@ -20,6 +20,8 @@ const SENT_MIN: usize = 32 << 10;
 /// Smaller bytes get no file: with two system calls and a descriptor for each, many of them would cost more than they
 /// save.
 const HELD_MIN: usize = 128 << 10;
+/// Each file takes a descriptor of the process: docs/ops/deploy.md counts them.
+const FILES_MAX: usize = 256;
 
 /// The shared pages of one process. A clone is the same set.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +69,9 @@ impl AsRef<[u8]> for Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // Removed while the bytes exist: no other bytes can have their address.
-        self.set.files.write().remove(&address(&self.bytes));
+        let gone = self.set.files.write().remove(&address(&self.bytes));
+        // Closing the file frees its pages, which takes time: readers of the set do not wait for that.
+        drop(gone);
         self.set.bytes.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
     }
 }
@@ -90,15 +94,16 @@ impl SharedPages {
     }
 
     /// Returns the same bytes, kept also in a file until their last slice is dropped. Without a file they are returned
-    /// unchanged: few bytes, a full set, or a system that gives no file. No other holder of `bytes` may have added them
-    /// to a set.
+    /// unchanged: few bytes, a set that is full of bytes or of files, or a system that gives no file. No other holder of
+    /// `bytes` may have added them to a set.
     #[must_use]
     pub fn hold(&self, bytes: Bytes) -> Bytes {
         if bytes.len() < HELD_MIN {
             return bytes;
         }
         let len = bytes.len() as u64;
-        let has_room = self.0.bytes.fetch_add(len, Ordering::Relaxed) + len <= self.0.bytes_max;
+        let has_room = self.0.bytes.fetch_add(len, Ordering::Relaxed) + len <= self.0.bytes_max
+            && self.0.files.read().len() < FILES_MAX;
         let Some(file) = has_room.then(|| file_of(&bytes).ok()).flatten() else {
             self.0.bytes.fetch_sub(len, Ordering::Relaxed);
             return bytes;

@@ -140,9 +140,10 @@ pub fn prepare(
 ) -> Result<Ready, SetupError> {
     let connected = endpoint.patient(PATIENCE).replicate();
     let mut conn = connected.map_err(|error| server::not_let_in(&endpoint.config, error))?;
-    let system = conn.identify_system()?;
     let facts = server::check(&mut conn)?;
     lock(&mut conn, &options.slot, waiting, stopping, &*endpoint.clock)?;
+    // After the server was found to be no standby: a promotion that ends in between would otherwise be read under the timeline before it.
+    let system = conn.identify_system()?;
     if options.failover && facts.version.major < FAILOVER_SINCE {
         return Err(SetupError::Failover(facts.version));
     }
