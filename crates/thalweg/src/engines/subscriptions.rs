@@ -1,4 +1,4 @@
-//! The engine of subscriptions. It stands on the streams, and its logs lie in their kernel unit.
+//! The engine of subscriptions. It uses the streams, and its logs are in their kernel unit.
 
 use super::streams::ServedStreams;
 use crate::auth;
@@ -77,7 +77,7 @@ impl Engine for ServedSubscriptions {
             ("subscription_leases", Gauge, "Wakes in flight that a lease bounds.", f(s.leases)),
             ("subscription_retries", Gauge, "Subscriptions that wait to try again after a failed wake.", f(s.retries)),
             ("webhook_deliveries_total", Counter, "Webhook deliveries that the receiver took.", f(s.delivered)),
-            ("wake_failures_total", Counter, "Webhook deliveries that failed, and wakes whose wake stream was not there.", f(s.failed)),
+            ("wake_failures_total", Counter, "Webhook deliveries that failed, and wakes without a wake stream.", f(s.failed)),
         ]);
     }
 

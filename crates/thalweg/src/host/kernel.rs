@@ -40,11 +40,11 @@ pub(crate) fn open<A: Attachment>(folder: &Folder, config: &Config) -> anyhow::R
         );
     }
     open_unit(folder.path(), journal_options(config)?, logs_options, loss)
-        .context("`thalweg check` reads all of the data folder and says what is wrong")
+        .context("`thalweg check` reads all of the data folder and lists damage")
 }
 
-/// Opens a unit beside that of the streams, whose data can be made again. Its logs are always durable: an engine that shows content
-/// before it is durable keeps that content itself.
+/// Opens a derived unit beside that of the streams. Its logs are always durable: an engine that shows content before it
+/// is durable keeps that content itself.
 pub(crate) fn open_derived<A: Attachment>(path: &Path, config: &Config) -> anyhow::Result<FileUnit<A>> {
     crate::folder::make(path).with_context(|| format!("cannot make {}", path.display()))?;
     let mut journal = journal_options(config)?;
@@ -52,7 +52,7 @@ pub(crate) fn open_derived<A: Attachment>(path: &Path, config: &Config) -> anyho
     let mut logs = logs_options(config);
     (logs.durability, logs.chunk_bytes) = (thalweg_base::Durability::Durable, DERIVED_CHUNK_BYTES);
     open_unit(path, journal, logs, Loss::Nothing)
-        .with_context(|| format!("{} holds only what is made again: it can be removed", path.display()))
+        .with_context(|| format!("{} holds only derived data: it can be removed", path.display()))
 }
 
 fn open_unit<A: Attachment>(
@@ -79,10 +79,10 @@ fn writers() -> std::io::Result<WriterPool> {
     Ok(writers.insert(WriterPool::start(WRITERS_MAX)?).clone())
 }
 
-/// Log ids for a history that begins with a restore: what was written after the backup, or by another restore of it, may have used
-/// any id above the backup's, and no offset may ever name bytes of two histories. Ids that grow with the clock, 2^14 for each
-/// second, with the low bits at random, are far above all that a server gives out that was never restored, and apart from those of
-/// any other restore; they fit into the 16 digits of an offset for thousands of years.
+/// First log id of a history that begins with a restore: data written after the backup, or by another restore of it,
+/// may have used any id above the backup's, and no offset may ever name bytes of two histories. Ids that grow with the
+/// clock, 2^14 for each second, with random low bits, are far above the ids of a server that was never restored, and
+/// differ from those of any other restore; they fit into the 16 digits of an offset for thousands of years.
 fn fresh_ids() -> anyhow::Result<u64> {
     const PER_SECOND_BITS: u32 = 14;
     let seconds = crate::background::now().0 / 1000;

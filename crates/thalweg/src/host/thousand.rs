@@ -1,4 +1,4 @@
-//! A thousand kernel units in one process: what they cost open, and idle.
+//! A thousand kernel units in one process: their cost when opened, and when idle.
 
 use super::{Keeping, Unit, keep};
 use crate::host::reserve::Reserve;
@@ -12,7 +12,7 @@ use thalweg_log::{Append, FileUnit, Lengths, LogsOptions, Loss, Op, ReadFrom};
 use thalweg_rounds::Rounds;
 
 const UNITS: usize = 1_000;
-/// How long the test waits for what must happen, on a busy machine.
+/// How long the test waits for each event, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How many units are opened, or closed, at the same time.
 const AT_A_TIME: usize = 8;
@@ -20,7 +20,7 @@ const AT_A_TIME: usize = 8;
 const UNIT_BYTES_MAX: u64 = 128 << 10;
 /// Threads that write the journals of all units.
 const WRITERS: usize = 4;
-/// For three files of each unit, and those that it opens now and then.
+/// Enough for three files of each unit, and for those that it opens at times.
 const DESCRIPTORS: u64 = 8 * UNITS as u64;
 
 fn open(folder: &Path, pool: &WriterPool, number: usize) -> FileUnit<()> {
@@ -34,7 +34,7 @@ fn open(folder: &Path, pool: &WriterPool, number: usize) -> FileUnit<()> {
     unit
 }
 
-/// All of them, several at a time: most of it waits for the device.
+/// Opens all units, several at a time: most of the time is spent waiting for the device.
 fn open_all(folder: &Path, pool: &WriterPool) -> Vec<FileUnit<()>> {
     std::thread::scope(|scope| {
         let opening = |first: usize| {
@@ -76,7 +76,7 @@ fn status(name: &str) -> u64 {
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Until `what` is true.
+/// Waits until `is_done`, which `what` describes.
 fn wait_for(what: &str, mut is_done: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !is_done() {
@@ -112,7 +112,7 @@ fn a_thousand_units_settle_on_a_few_threads_and_cost_no_wake_ups_when_idle() {
     let settled = wait_for("all units are settled", || units.iter().all(|unit| unit.logs.stats().lag_bytes == 0));
     let held = status("VmRSS").saturating_sub(before);
 
-    // What was woken comes to rest, and what was retired is looked at once more: then nothing happens.
+    // Woken jobs finish, and retired segments are checked once more: after that no turn is taken.
     wait_for("nothing happens", || {
         let before = (rounds.stats().wakes, turns());
         std::thread::sleep(Duration::from_millis(1_500));
@@ -121,9 +121,9 @@ fn a_thousand_units_settle_on_a_few_threads_and_cost_no_wake_ups_when_idle() {
     let (wakes, had) = (rounds.stats().wakes, turns());
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!((rounds.stats().wakes, turns()), (wakes, had), "a thousand idle units wake somebody");
-    // One unit in which something happens has its turns at once, also if that is a reader.
+    // A unit with an event gets its turns at once, also for a reader.
     assert_eq!(read(&units[7]), message(7));
-    wait_for("the woken log is looked for", || turns() > had);
+    wait_for("the woken log gets a turn", || turns() > had);
     println!(
         "{UNITS} units: opened in {opened:?}, settled in {settled:?}, {} KiB of memory each, {} threads in all; {:?}",
         held / 1024 / UNITS as u64,
