@@ -1,7 +1,7 @@
 //! Postgres as this crate asks it: typed questions, behind which stands a server ([`Server`]) or a simulated one.
 //!
-//! What is decided from the answers is in the other modules, so that a simulation runs it. Errors are those of the protocol: callers tell them
-//! apart by SQLSTATE.
+//! What is decided from the answers is in the other modules, so that a simulation runs it. Errors are those of the
+//! protocol: callers tell them apart by SQLSTATE.
 
 use super::catalog::{Found, Which};
 use super::pool::{self, Jobs, Pool};
@@ -56,8 +56,8 @@ pub trait Connection: Any + Debug + Send {
     /// The transactions that wrote the table's rows in the catalog; `None`: there is no such table.
     fn marks(&mut self, name: &TableName) -> Result<Option<String>, Error>;
 
-    /// Adds relations to the publication and gives them `REPLICA IDENTITY FULL`, after the transactions that write to them have ended. `lock`:
-    /// how long to wait for those.
+    /// Adds relations to the publication and gives them `REPLICA IDENTITY FULL`, after the transactions that write to
+    /// them have ended. `lock`: how long to wait for those.
     fn publish(&mut self, lock: Duration, publication: &str, found: &Found, lacking: &Lacking) -> Result<(), Error>;
 
     /// The tables that the publication names.
@@ -75,10 +75,12 @@ pub trait Connection: Any + Debug + Send {
     /// Has the server read a statement; nothing runs. `types`: of the first parameters.
     fn read(&mut self, sql: &str, types: &[u32]) -> Result<(), Error>;
 
-    /// Begins a transaction that sees one moment and changes nothing. `lock`: the table is locked first, against being altered.
+    /// Begins a transaction that sees one moment and changes nothing. `lock`: the table is locked first, against being
+    /// altered.
     fn begin(&mut self, table: &Table, limits: Limits, lock: bool) -> Result<Begun, Error>;
 
-    /// The rows of `select` within the transaction that [`Connection::begin`] began, each in the text format of `COPY` without its line feed.
+    /// The rows of `select` within the transaction that [`Connection::begin`] began, each in the text format of `COPY`
+    /// without its line feed.
     /// `take` may break it off; then the connection is not used again.
     fn rows(&mut self, select: &str, take: &mut dyn FnMut(&[u8]) -> ControlFlow<()>) -> Result<ControlFlow<()>, Error>;
 
@@ -132,7 +134,8 @@ pub trait Walsender: Debug + Send {
     /// The replication slot of that name.
     fn slot(&mut self, name: &str, database: &str) -> Result<Option<Slot>, SetupError>;
 
-    /// Creates the slot, which is ready when every transaction that runs now has ended. The LSN after which it has everything.
+    /// Creates the slot, which is ready when every transaction that runs now has ended. The LSN after which it has
+    /// everything.
     fn create_slot(
         &mut self,
         options: &Options,

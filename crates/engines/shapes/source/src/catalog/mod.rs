@@ -1,7 +1,7 @@
 //! Tables as the catalog has them.
 //!
-//! A [`Table`] describes the rows of a table; shapes keep it. A [`Standing`] decides whether the changes of the table come; it may change at
-//! any time while the rows stay the same.
+//! A [`Table`] describes the rows of a table; shapes keep it. A [`Standing`] decides whether the changes of the table
+//! come; it may change at any time while the rows stay the same.
 
 mod cached;
 mod read;
@@ -33,7 +33,7 @@ pub enum LookupError {
     Source(#[from] SourceError),
 }
 
-/// The table of exactly this name; `None`: there is none. One round trip.
+/// The table of exactly this name; `None` if it does not exist. One round trip.
 pub fn lookup(session: &mut Session, publication: &str, name: &TableName) -> Result<Option<Found>, LookupError> {
     let found = session.connection.tables(publication, Which::Name(name))?.pop();
     let Some(found) = found else { return Ok(None) };
@@ -92,7 +92,7 @@ fn statement(version: ServerVersion, publication: &str, which: &str) -> String {
     sql.replace("{publication}", &quote_literal(publication)).replace("{which}", which)
 }
 
-/// The oid of the relation of this name, as SQL; null if there is none.
+/// SQL for the oid of the relation of this name; null if it does not exist.
 pub(super) fn regclass(name: &TableName) -> String {
     format!("pg_catalog.to_regclass({})", quote_literal(&name.to_string()))
 }

@@ -50,7 +50,7 @@ pub struct Followed {
 
 #[derive(Debug, Default)]
 enum State {
-    /// No changes are followed: any server will do.
+    /// No changes are followed: any server is accepted.
     #[default]
     Anywhere,
     /// The replication connection is not established yet.
@@ -79,7 +79,8 @@ impl Followed {
         *self.state.lock() = State::At(place);
     }
 
-    /// Refuses another server than the one that is followed. `patience`: how long to wait until it is known which one that is.
+    /// Refuses another server than the one that is followed. `patience`: how long to wait until it is known which one
+    /// that is.
     pub(super) fn check(
         &self,
         found: Option<&Place>,
@@ -150,7 +151,8 @@ impl Endpoint {
         Self { config, postgres, followed, clock, unused_for: Duration::from_secs(60) }
     }
 
-    /// For a database that may sleep after `idle`, unless that is zero: pools keep idle sessions no longer than that.
+    /// An endpoint for a database that may sleep after `idle`, unless that is zero: pools keep idle sessions no longer
+    /// than that.
     #[must_use]
     pub fn sleeping_after(mut self, idle: Duration) -> Self {
         if !idle.is_zero() {

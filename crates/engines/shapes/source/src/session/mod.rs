@@ -1,8 +1,8 @@
 //! Sessions with Postgres: the one place that opens them, and the settings of each transaction.
 //!
-//! A role or a database may have settings of its own, and a transaction pooler lends server processes that others have changed and will use
-//! again. So nothing is taken for granted and nothing is left behind: whatever is asked is a transaction that begins with
-//! `settings::local`.
+//! A role or a database may have settings of its own, and a transaction pooler lends server processes that other
+//! clients have changed and will use again. So sessions assume no settings and leave none behind: every query is a
+//! transaction that begins with `settings::local`.
 
 mod endpoint;
 mod settings;
@@ -80,8 +80,8 @@ impl Session {
         self.connection.cancel_token()
     }
 
-    /// Refuses the answer of a server that changes do not come from: after a failover an address may lead to the old primary for a while. The
-    /// session is not used again.
+    /// Refuses the answer of a server that changes do not come from: after a failover an address may lead to the old
+    /// primary for a while. The session is not used again.
     pub(super) fn check_place(&mut self, place: Option<&Place>) -> Result<(), SourceError> {
         let checked = self.followed.check(place, FOLLOWED_WITHIN, &*self.clock);
         self.is_elsewhere = matches!(checked, Err(SourceError::Elsewhere { .. }));

@@ -46,8 +46,8 @@ impl Sql {
         Ok(self.conn.simple(&sql)?.pop().unwrap_or_default())
     }
 
-    /// Begins a transaction that sees one moment and changes nothing. `first` may take locks before its last statement, whose rows these are,
-    /// takes the snapshot.
+    /// Begins a transaction that sees one moment and changes nothing. `first` may take locks before its last statement,
+    /// whose rows these are, takes the snapshot.
     fn begin_with(&mut self, limits: Limits, first: &str) -> Result<ResultSet, Error> {
         let settings = settings::local(self.has, limits);
         let sql = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings}{first}");

@@ -57,7 +57,7 @@ pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion
         return Err(SetupError::PublicationOperations(name.clone()));
     }
     let passing = options.ephemeral && found.owned && found.passing;
-    // One that was made before an upgrade of the server.
+    // A publication from before an upgrade of the server.
     if with_generated && !found.generated && found.owned && !options.manual {
         conn.simple(&format!("ALTER PUBLICATION {} SET (publish_generated_columns = stored)", quoted(name)))?;
         let found = find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?;

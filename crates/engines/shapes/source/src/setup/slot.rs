@@ -33,7 +33,7 @@ pub struct Found {
     pub temporary: bool,
 }
 
-/// `broken`: why it must not go on, if that is known already.
+/// `broken`: the reason why the slot's history is broken, if known already.
 pub(super) fn prepare(
     conn: &mut dyn Walsender,
     options: &Options,
@@ -109,7 +109,8 @@ pub(super) fn find(conn: &mut Conn, slot: &str, database: &str) -> Result<Option
     }))
 }
 
-/// Creates the slot, which is ready when every transaction that runs now has ended; until then a thread of its own polls `stopping`.
+/// Creates the slot, which is ready when every transaction that runs now has ended; until then a thread of its own
+/// polls `stopping`.
 pub(super) fn create(
     conn: &mut Conn,
     options: &Options,
