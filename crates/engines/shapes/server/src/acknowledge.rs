@@ -8,7 +8,7 @@ use thalweg_base::Lsn;
 /// How often a position is noted that Postgres is to be told of: in between it keeps a little more of its log.
 const NOTE_EVERY: Duration = Duration::from_millis(200);
 
-/// Positions of one stream on their way into the journal.
+/// Watermarks of one stream on their way into the journal.
 pub(crate) struct Acknowledge {
     /// Ends of transactions, each with the end of the journal's frame that must be durable before it is passed.
     waiting: VecDeque<(Lsn, u64)>,
@@ -59,7 +59,7 @@ impl Acknowledge {
         let is_time = self.urgent || engine.clock.since(self.noted) >= NOTE_EVERY;
         if self.passed > self.told && self.noting.is_none() && is_time {
             (self.noted, self.urgent) = (engine.clock.now(), false);
-            match engine.bookmark.acknowledge(&engine.store, self.passed, engine.positions.anchor()) {
+            match engine.bookmark.acknowledge(&engine.store, self.passed, engine.watermarks.anchor()) {
                 Ok(frame) => {
                     self.noting = Some((self.passed, frame));
                     engine.store.kick();

@@ -3,12 +3,12 @@
 use crate::acknowledge::Acknowledge;
 use crate::engine::Engine;
 use crate::format::references::{Group, References};
-use crate::marks::Mark;
 use crate::router::Upset;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
 use crate::store::StoreError;
 use crate::subquery::{Ended, Publication, Verdict};
+use crate::trim_index::TrimPoint;
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -68,8 +68,8 @@ impl Applier {
     pub(crate) fn new(engine: Arc<Engine>, from: u64) -> Self {
         let tail = engine.store.changes_tail();
         let references_tail = engine.store.references_tail();
-        engine.positions.set_published(tail);
-        engine.stuck.forget();
+        engine.watermarks.set_published(tail);
+        engine.write_stall.forget();
         let acknowledge = Acknowledge::new(from, engine.clock.now());
         Self {
             engine,
@@ -145,23 +145,23 @@ impl Applier {
         let written = loop {
             match self.engine.store.write_changes(&bodies, lengths, references) {
                 Err(error) if error.is_transient() && !self.engine.stopping() => {
-                    self.engine.stuck.failed(&error, self.engine.clock.now());
+                    self.engine.write_stall.failed(&error, self.engine.clock.now());
                     self.engine.clock.sleep(RETRY_AFTER);
                 }
                 written => break written?,
             }
         };
-        self.engine.stuck.over(|| self.engine.clock.now());
+        self.engine.write_stall.over(|| self.engine.clock.now());
         let end = written.end;
         (self.written, self.fresh) = (end, true);
         if complete {
-            self.engine.marks.lock().note(Mark { bodies: self.first, references: self.references_tail });
+            self.engine.trim_index.lock().note(TrimPoint { bodies: self.first, references: self.references_tail });
             self.references_tail += written.references;
         }
         let at = self.tail;
         self.tail += bodies.len() as u64;
         if !bodies.is_empty() {
-            self.engine.hot.push(&self.engine.store, at, bodies, end)?;
+            self.engine.recent_window.push(&self.engine.store, at, bodies, end)?;
         }
         Ok(())
     }
@@ -257,10 +257,10 @@ impl Applier {
 
     /// Puts rows that came into the log, and shows what is durable.
     fn moves(&mut self) -> Result<(), ApplyError> {
-        self.engine.subqueries.asking.start(&self.engine);
+        self.engine.subqueries.fetcher.start(&self.engine);
         // Snapshots may have become known since the stream got here.
         self.pass(self.reached);
-        for arrival in self.engine.subqueries.asking.arrivals() {
+        for arrival in self.engine.subqueries.fetcher.arrivals() {
             let mut graph = self.engine.subqueries.graph.lock();
             match arrival.rows {
                 Ok(rows) => graph.arrived(arrival.shape, arrival.pending, rows),
@@ -346,7 +346,7 @@ impl Applier {
                 }
                 self.fresh = true;
                 self.engine.subqueries.graph.lock().published(shape.number);
-                self.engine.subqueries.asking.want(&self.engine, &verdict.ask);
+                self.engine.subqueries.fetcher.want(&self.engine, &verdict.ask);
                 return Ok(());
             }
             written => written?,
@@ -365,8 +365,8 @@ impl Applier {
         }
         self.engine.subqueries.graph.lock().published(number);
         self.engine.subqueries.holding.lock().append(&mut holding);
-        self.engine.positions.set_published(self.tail);
-        self.engine.subqueries.asking.want(&self.engine, &verdict.ask);
+        self.engine.watermarks.set_published(self.tail);
+        self.engine.subqueries.fetcher.want(&self.engine, &verdict.ask);
         // If nothing happens in the database, nobody says again how far it is.
         self.pass(self.reached);
         Ok(())
@@ -388,7 +388,7 @@ impl Applier {
                 }
             }
         }
-        self.engine.positions.processed(transaction.lsn);
+        self.engine.watermarks.processed(transaction.lsn);
         waiters.iter().for_each(|(_, waker)| waker.wake());
     }
 }
@@ -423,7 +423,7 @@ impl Apply for Applier {
 
     fn begin(&mut self, xid: u32, lsn: u64) -> bool {
         self.engine.idle.touch(self.engine.now_ms());
-        let wanted = lsn > self.engine.positions.applied();
+        let wanted = lsn > self.engine.watermarks.applied();
         let verdict = {
             // Who takes a snapshot meanwhile learns of the transaction, or the graph of the snapshot: one of both.
             let mut graph = self.engine.subqueries.graph.lock();
@@ -484,28 +484,28 @@ impl Apply for Applier {
         let verdict = self.depend(&mut transaction);
         self.drop_ended(&verdict);
         if transaction.is_empty() && verdict.began.is_empty() {
-            self.engine.positions.processed(transaction.lsn);
+            self.engine.watermarks.processed(transaction.lsn);
         } else {
             let (bodies, lengths) = transaction.place(self.tail);
             let mut references = self.references(&transaction);
             references.began = sorted(&verdict.began);
             match self.append(bodies, &lengths, &[references], true) {
                 Ok(()) => {
-                    self.engine.positions.set_applied(transaction.lsn);
+                    self.engine.watermarks.set_applied(transaction.lsn);
                     self.publish(&transaction);
                 }
                 Err(ApplyError::Store(error)) if error.frame_max().is_some() => {
                     self.too_many_ranges(&transaction, &error);
-                    self.engine.positions.processed(transaction.lsn);
+                    self.engine.watermarks.processed(transaction.lsn);
                 }
                 Err(error) => return Err(error),
             }
-            self.engine.positions.set_published(self.tail);
+            self.engine.watermarks.set_published(self.tail);
         }
         let evaluations =
             self.engine.router.lock().take_evaluations() + self.engine.subqueries.graph.lock().take_evaluations();
         self.engine.counters.applied(transaction.told(), evaluations);
-        self.engine.subqueries.asking.want(&self.engine, &verdict.ask);
+        self.engine.subqueries.fetcher.want(&self.engine, &verdict.ask);
         self.reached(end);
         if self.waiting() {
             self.moves()?;
@@ -514,7 +514,7 @@ impl Apply for Applier {
     }
 
     fn brought(&mut self, anchor: Anchor) {
-        self.engine.positions.set_anchor(Some(anchor));
+        self.engine.watermarks.set_anchor(Some(anchor));
     }
 
     fn reached(&mut self, lsn: u64) {
@@ -523,7 +523,7 @@ impl Apply for Applier {
         }
         self.reached = lsn;
         self.acknowledge.reached(self.written, lsn);
-        self.engine.positions.processed(lsn.saturating_sub(1));
+        self.engine.watermarks.processed(lsn.saturating_sub(1));
         self.pass(lsn);
     }
 

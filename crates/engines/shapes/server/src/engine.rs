@@ -1,26 +1,26 @@
 //! What all parts of the engine share: the shapes, where they are kept, and how far the changes have been applied.
 
 use crate::bookmark::Bookmark;
+use crate::change_cache::ChangeCache;
 use crate::compact::Compactor;
 use crate::costly::Costly;
-use crate::hot::Hot;
 use crate::idle::Idle;
-use crate::joint::Joint;
-use crate::kept::Kept;
 use crate::lag::{Behind, Lag};
 use crate::make::Templates;
-use crate::marks::Marks;
 use crate::partitions::Partitions;
-use crate::positions::Positions;
 use crate::read::Sources;
+use crate::recent_window::RecentWindow;
 use crate::registry::Registry;
 use crate::router::Router;
 use crate::serve::settings::Settings;
 use crate::shape::{Phase, Shape};
+use crate::shared_rows::SharedRows;
 use crate::state::transaction::Told;
 use crate::store::{Store, StoreError};
-use crate::stuck::Stuck;
 use crate::subquery::Subqueries;
+use crate::trim_index::TrimIndex;
+use crate::watermarks::Watermarks;
+use crate::write_stall::WriteStall;
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -170,19 +170,19 @@ pub(crate) struct Engine {
     pub(crate) tables: Tables,
     pub(crate) templates: Templates,
     pub(crate) publisher: Publisher,
-    pub(crate) hot: Hot,
-    pub(crate) kept: Kept,
+    pub(crate) recent_window: RecentWindow,
+    pub(crate) change_cache: ChangeCache,
     pub(crate) router: Mutex<Router>,
     pub(crate) recent: Mutex<Recent>,
     pub(crate) subqueries: Subqueries,
     pub(crate) partitions: Partitions,
     pub(crate) registry: RwLock<Registry>,
     pub(crate) families: Families,
-    pub(crate) joint: Joint,
+    pub(crate) shared_rows: SharedRows,
     pub(crate) costly: Costly,
     last_snapshot: Mutex<Option<Arc<PgSnapshot>>>,
     pub(crate) counters: Counters,
-    pub(crate) marks: Mutex<Marks>,
+    pub(crate) trim_index: Mutex<TrimIndex>,
     pub(crate) compactor: Compactor,
     pub(crate) clock: Arc<dyn Clock>,
     /// [`Engine::now_ms`] counts from here.
@@ -192,11 +192,11 @@ pub(crate) struct Engine {
     /// Bytes of answers that are being put together.
     pub(crate) building: AtomicU64,
     /// Whether changes can be stored.
-    pub(crate) stuck: Stuck,
+    pub(crate) write_stall: WriteStall,
     /// Tables that are described in another way than when their shapes were made: other columns may be null.
     redescribed: RwLock<HashMap<u32, Arc<Table>>>,
     pub(crate) health: Mutex<Health>,
-    pub(crate) positions: Positions,
+    pub(crate) watermarks: Watermarks,
     pub(crate) ids: IdAllocator,
     stopping: AtomicBool,
     /// The publication goes when the engine ends.
@@ -205,7 +205,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(config: ShapesConfig, store: Store, clock: Arc<dyn Clock>) -> Self {
-        let hot = Hot::new(config.hot_bytes);
+        let recent_window = RecentWindow::new(config.hot_bytes);
         let followed = Arc::new(Followed::unknown());
         let tables = Tables::new(config.publication());
         let publisher = Publisher::new(config.publication(), config.manual_publishing);
@@ -224,26 +224,26 @@ impl Engine {
             tables,
             templates: Templates::default(),
             publisher,
-            hot,
-            kept: Kept::new(KEPT_BYTES),
+            recent_window,
+            change_cache: ChangeCache::new(KEPT_BYTES),
             router: Mutex::default(),
             recent: Mutex::default(),
             registry: RwLock::default(),
             families: Families::default(),
-            joint: Joint::default(),
+            shared_rows: SharedRows::default(),
             costly: Costly::default(),
             last_snapshot: Mutex::default(),
             counters: Counters::default(),
-            marks: Mutex::default(),
+            trim_index: Mutex::default(),
             compactor: Compactor::default(),
             began: clock.now(),
             clock,
             lag: Lag::default(),
             building: AtomicU64::new(0),
-            stuck: Stuck::default(),
+            write_stall: WriteStall::default(),
             redescribed: RwLock::default(),
             health: Mutex::default(),
-            positions: Positions::default(),
+            watermarks: Watermarks::default(),
             ids: IdAllocator::default(),
             stopping: AtomicBool::new(false),
             publication_passing: AtomicBool::new(false),
@@ -252,7 +252,7 @@ impl Engine {
 
     /// From where answers are read.
     pub(crate) fn sources(&self) -> Sources<'_> {
-        Sources { hot: &self.hot, store: &self.store, kept: &self.kept }
+        Sources { recent_window: &self.recent_window, store: &self.store, change_cache: &self.change_cache }
     }
 
     pub(crate) fn split_bytes(&self) -> usize {
@@ -261,7 +261,7 @@ impl Engine {
 
     /// How far that is behind Postgres's log.
     pub(crate) fn behind(&self) -> Behind {
-        self.lag.behind(self.positions.processed_lsn(), self.clock.now())
+        self.lag.behind(self.watermarks.processed_lsn(), self.clock.now())
     }
 
     /// Milliseconds since the engine was made, at least 1.
@@ -347,7 +347,7 @@ impl Engine {
             state.snapshot.as_ref().filter(|_| is_complete).map(|snapshot| snapshot.lsn)
         };
         let snapshots = self.registry.read().all().filter_map(of_shape).max();
-        let changes = self.positions.processed_lsn().max(self.positions.applied());
+        let changes = self.watermarks.processed_lsn().max(self.watermarks.applied());
         Some(Known {
             identity: note.identity,
             seen: changes.max(snapshots.unwrap_or(0)),
@@ -463,12 +463,12 @@ impl Engine {
 
     /// Deletes logs of a shape, and those that only it referred to.
     pub(crate) fn delete_logs(&self, shape: &Shape, mut logs: Vec<LogId>) -> Result<Lsn, StoreError> {
-        let joint = self.joint.let_go(shape.number);
-        logs.extend(&joint);
+        let shared_rows = self.shared_rows.release(shape.number);
+        logs.extend(&shared_rows);
         if logs.is_empty() {
             return Ok(Lsn::ZERO);
         }
-        self.store.delete_shape(&logs).inspect_err(|_| self.joint.give_back(joint))
+        self.store.delete_shape(&logs).inspect_err(|_| self.shared_rows.requeue(shared_rows))
     }
 
     fn forgotten(&self, shape: &Shape, error: &StoreError) {

@@ -98,7 +98,7 @@ fn follow(engine: &Arc<Engine>, first: &mut bool) -> Result<(), FollowError> {
     engine.set_health(Health::Active);
     tracing::info!(slot = engine.config.slot(), "changes come from Postgres");
     let mut applier = Applier::new(Arc::clone(engine), confirmed).at_least(ready.end.0);
-    let proof = Proof::new(engine.positions.anchor(), confirmed);
+    let proof = Proof::new(engine.watermarks.anchor(), confirmed);
     let clock = Arc::clone(&engine.clock);
     let followed = Follower::new(engine.config.spill.clone(), proof, clock).run(&mut stream, &mut applier);
     if let Err(ApplyError::Diverged(diverged)) = &followed {

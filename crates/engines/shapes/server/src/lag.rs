@@ -86,7 +86,7 @@ pub(crate) fn run(engine: &Arc<Engine>) {
         let answer = ask(engine, &mut session);
         let pause = match answer {
             Ok((end, kept)) => {
-                engine.lag.heard(end, kept, engine.positions.processed_lsn(), engine.clock.now());
+                engine.lag.heard(end, kept, engine.watermarks.processed_lsn(), engine.clock.now());
                 ASK_EVERY
             }
             Err(error) => {

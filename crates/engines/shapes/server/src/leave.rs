@@ -1,6 +1,6 @@
 //! Leaving a source: the one place where everything is dropped that means something in one history only.
 //!
-//! Positions, transaction ids, oids, snapshots and what was made of them are of the history that was read. Another server, or the same one
+//! Watermarks, transaction ids, oids, snapshots and what was made of them are of the history that was read. Another server, or the same one
 //! after its storage was set back, gives the same numbers to other things.
 
 use crate::engine::Engine;
@@ -21,14 +21,14 @@ impl Engine {
             self.recent.lock().forget();
             self.subqueries.forget_source();
         }
-        self.positions.forget();
+        self.watermarks.forget();
         self.forget_last_snapshot();
         self.lag.forget();
         self.tables.forget();
         self.templates.forget();
         self.publisher.forget_all();
         self.store.forget_tables()?;
-        *self.marks.lock() = Default::default();
+        *self.trim_index.lock() = Default::default();
         self.store.forget_changes()
     }
 }

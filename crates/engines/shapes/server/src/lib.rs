@@ -10,6 +10,7 @@
 mod acknowledge;
 mod applier;
 mod bookmark;
+mod change_cache;
 mod compact;
 mod costly;
 #[cfg(test)]
@@ -20,33 +21,32 @@ mod follow;
 #[cfg(test)]
 mod footprint;
 pub mod format;
-mod hot;
 mod idle;
-mod joint;
-mod kept;
 mod lag;
 mod leave;
 mod make;
-mod marks;
 mod partitions;
-mod positions;
 mod read;
+mod recent_window;
 mod recover;
 mod registry;
 mod router;
 mod serve;
 mod shape;
 mod shapes;
+mod shared_rows;
 pub mod state;
 #[cfg(test)]
 mod storage_cost;
 mod store;
-mod stuck;
 mod subquery;
+mod trim_index;
 #[cfg(test)]
 mod unit;
 mod view;
 mod watch;
+mod watermarks;
+mod write_stall;
 
 #[cfg(test)]
 #[global_allocator]

@@ -1,10 +1,10 @@
 //! What an answer holds: rows of the snapshot, or changes after a position, in the form in which they are sent.
 //!
 //! Entries of a shape are often neighbours in the change log, or nearly so: they are read in one go, and what lies between them is left out.
-//! Changes that were put together once are kept for a while ([`crate::kept`]), for others who ask for the same.
+//! Changes that were put together once are kept for a while ([`crate::change_cache`]), for others who ask for the same.
 
-use crate::hot::Hot;
-use crate::kept::{Kept, Key};
+use crate::change_cache::{ChangeCache, Key};
+use crate::recent_window::RecentWindow;
 use crate::store::{Store, read_from};
 use bytes::Bytes;
 use std::ops::Range;
@@ -43,9 +43,9 @@ impl Wanted {
 /// From where messages are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Sources<'a> {
-    pub(crate) hot: &'a Hot,
+    pub(crate) recent_window: &'a RecentWindow,
     pub(crate) store: &'a Store,
-    pub(crate) kept: &'a Kept,
+    pub(crate) change_cache: &'a ChangeCache,
 }
 
 enum Way<'a> {
@@ -144,11 +144,11 @@ impl Sources<'_> {
             Wanted::Changes { entries, whole } => {
                 let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Some(Ok(Vec::new())) };
                 let key = Key { shape, from: first.at, upto: last.at + u64::from(last.len), whole: *whole };
-                if let Some(known) = self.kept.get(&key) {
+                if let Some(known) = self.change_cache.get(&key) {
                     return Some(Ok(vec![known]));
                 }
                 let changes = self.changes(entries, *whole, way)?;
-                Some(changes.map(|changes| vec![self.kept.note(key, changes)]))
+                Some(changes.map(|changes| vec![self.change_cache.note(key, changes)]))
             }
         }
     }
@@ -186,8 +186,8 @@ impl Sources<'_> {
     ) -> Option<Result<(), ReadError>> {
         let (mut split, mut recent) = (range.end, Vec::new());
         for _ in 0..HOT_TRIES {
-            let from = self.hot.first().clamp(range.start, range.end);
-            if let Some(found) = self.hot.range(from..range.end) {
+            let from = self.recent_window.first().clamp(range.start, range.end);
+            if let Some(found) = self.recent_window.range(from..range.end) {
                 (split, recent) = (from, found);
                 break;
             }

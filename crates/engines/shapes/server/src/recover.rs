@@ -2,10 +2,10 @@
 
 use crate::engine::Engine;
 use crate::format::note::Stored;
-use crate::marks::Mark;
 use crate::shape::{Phase, Shape, State};
-use crate::store::{Kept, KeptBase, KeptJoint, StoreError};
+use crate::store::{Kept, KeptBase, StoreError, StoredSharedRows};
 use crate::subquery::Restoring;
+use crate::trim_index::TrimPoint;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use thalweg_base::LogId;
@@ -71,21 +71,21 @@ impl Engine {
         for base in bases.into_values().flatten() {
             self.store.delete_shape(&[base.log])?;
         }
-        for KeptJoint { log, number, mut holders } in found.joint {
+        for StoredSharedRows { log, number, mut holders } in found.shared_rows {
             self.ids.reserve_number(number);
             let has_rows = |shape: &Arc<Shape>| !shape.lock().bases.as_ref().is_some_and(|bases| bases.first_is_gone());
             holders.retain(|number| shapes.get(number).is_some_and(has_rows));
             if holders.is_empty() {
                 self.store.delete_shape(&[log])?;
             } else {
-                self.joint.hold(log, &holders);
+                self.shared_rows.acquire(log, &holders);
             }
         }
         let mut recovered = Recovered { shapes: shapes.len(), transactions: 0 };
         self.store.each_references(&mut |at, references| {
             recovered.transactions += 1;
             if let Some(first) = references.groups.first() {
-                self.marks.lock().note(Mark { bodies: first.at, references: at });
+                self.trim_index.lock().note(TrimPoint { bodies: first.at, references: at });
             }
             for group in &references.groups {
                 let entry = Entry { lsn: references.lsn, at: group.at, op: group.op, len: group.len };
@@ -100,12 +100,12 @@ impl Engine {
                 *count = (*count - 1).max(0);
             });
             self.recent.lock().push(references.xid);
-            self.positions.set_applied(references.lsn);
-            self.positions.processed(references.lsn);
+            self.watermarks.set_applied(references.lsn);
+            self.watermarks.processed(references.lsn);
         })?;
         if let Some(note) = &found.source {
-            self.positions.set_anchor(note.anchor);
-            note.acknowledged.into_iter().for_each(|before| self.positions.processed(before.saturating_sub(1)));
+            self.watermarks.set_anchor(note.anchor);
+            note.acknowledged.into_iter().for_each(|before| self.watermarks.processed(before.saturating_sub(1)));
         }
         self.bookmark.found(found.source);
         let waiting = waiting.into_iter().filter(|(_, count)| *count > 0).map(|(number, _)| number).collect();

@@ -130,7 +130,7 @@ impl Shapes {
     /// Stops following. What was applied is durable or will be sent again.
     pub fn stop(&mut self) {
         self.engine.stop();
-        self.engine.subqueries.asking.stop();
+        self.engine.subqueries.fetcher.stop();
         self.engine.partitions.stop();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -181,8 +181,8 @@ impl ShapesService {
             changes: count(&engine.counters.changes),
             told: count(&engine.counters.told),
             evaluations: count(&engine.counters.evaluations),
-            processed_lsn: engine.positions.processed_lsn(),
-            hot_bytes: engine.hot.bytes(),
+            processed_lsn: engine.watermarks.processed_lsn(),
+            hot_bytes: engine.recent_window.bytes(),
             active: matches!(engine.health(), Health::Active | Health::Asleep),
             asleep: engine.health() == Health::Asleep,
             compared: count(&engine.counters.compared),
@@ -200,8 +200,8 @@ impl ShapesService {
             compact_read_bytes: count(&engine.counters.compact_read),
             compact_written_bytes: count(&engine.counters.compact_written),
             log_held_bytes: engine.store.changes_held(),
-            stuck: engine.stuck.is_stuck(),
-            disk_full: engine.stuck.is_full(),
+            stuck: engine.write_stall.is_stuck(),
+            disk_full: engine.write_stall.is_full(),
             held_bytes: engine.store.logs().held_bytes(),
             initial_requests: self.0.admission.now(Kind::Initial),
             existing_requests: self.0.admission.now(Kind::Existing),

@@ -105,7 +105,7 @@ impl Engine {
                 Health::Waiting => "waiting",
                 Health::Starting => "starting",
             },
-            stuck: self.stuck.is_stuck(),
+            stuck: self.write_stall.is_stuck(),
             lag_bytes: behind.bytes,
             lag_ms: u64::try_from(behind.age.as_millis()).unwrap_or(u64::MAX),
             wal_kept_bytes: behind.kept_bytes,

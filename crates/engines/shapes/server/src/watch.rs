@@ -85,7 +85,7 @@ fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
         }
     }
     for moved in &found.moved {
-        // With the parts that it had, all of its changes come: the catalog was compared. Asking again would wait for its writers.
+        // With the parts that it had, all of its changes come: the catalog was compared. MoveInFetcher again would wait for its writers.
         let same_parts = tables.iter().any(|table| table.oid == moved.table.oid && table.parts == moved.table.parts);
         if !same_parts {
             publish_parts(engine, &mut session, &moved.table)?;
@@ -139,11 +139,11 @@ impl Engine {
 
     /// Gives up changes that no shape needs, has shapes rebased that hold too many of them, and drops those that still do.
     pub(crate) fn look_after(&self) {
-        let published = self.positions.published();
+        let published = self.watermarks.published();
         let kept_from = published.saturating_sub(self.config.log_bytes_max);
         let limits = self.limits(published.saturating_sub(self.config.log_bytes_max / 2));
         let shapes: Vec<Arc<Shape>> = self.registry.read().all().cloned().collect();
-        let (mut floor, applied) = (published, self.positions.applied());
+        let (mut floor, applied) = (published, self.watermarks.applied());
         let mut dropped = 0;
         let mut found = Vec::new();
         for shape in shapes {
@@ -178,7 +178,7 @@ impl Engine {
         if self.subqueries.graph.lock().is_waiting() {
             return;
         }
-        let Some(mark) = self.marks.lock().cut(floor) else { return };
+        let Some(mark) = self.trim_index.lock().cut(floor) else { return };
         if let Err(error) = self.store.trim_changes(mark.bodies, mark.references) {
             tracing::warn!(%error, "old changes cannot be given up; it is tried again");
         }

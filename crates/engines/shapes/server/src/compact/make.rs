@@ -117,7 +117,7 @@ pub(crate) fn show(engine: &Engine, made: Made) {
 
 fn source(engine: &Engine, shape: &Shape) -> Option<Source> {
     // Asked for first: what is before it, the shape has.
-    let processed = engine.positions.processed_lsn();
+    let processed = engine.watermarks.processed_lsn();
     let state = shape.lock();
     if !state.is_live() {
         return None;

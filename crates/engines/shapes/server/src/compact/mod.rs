@@ -126,9 +126,9 @@ impl Engine {
         };
         if first.is_some() || !leaving.logs.is_empty() {
             // What only the snapshot's rows referred to goes with them.
-            let joint = if first.is_some() { self.joint.let_go(shape.number) } else { Vec::new() };
-            let logs = [&leaving.logs[..], &joint].concat();
-            self.store.delete_bases(first, &logs).inspect_err(|_| self.joint.give_back(joint))?;
+            let shared_rows = if first.is_some() { self.shared_rows.release(shape.number) } else { Vec::new() };
+            let logs = [&leaving.logs[..], &shared_rows].concat();
+            self.store.delete_bases(first, &logs).inspect_err(|_| self.shared_rows.requeue(shared_rows))?;
         }
         let mut state = shape.lock();
         if let Some(bases) = &mut state.bases {

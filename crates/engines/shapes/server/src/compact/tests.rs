@@ -6,13 +6,13 @@ use super::pace::Pace;
 use crate::engine::{Engine, ShapesConfig};
 use crate::format::note::{ShapeNote, Stored};
 use crate::format::references::{Group, References};
-use crate::marks::Mark;
 use crate::read;
 use crate::serve::look::{Look, look};
 use crate::serve::settings::Settings;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
 use crate::store::Store;
+use crate::trim_index::TrimPoint;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -155,7 +155,7 @@ impl World {
         self.engine = open_with(self.folder.path(), self.chunk_bytes, self.log_bytes_max);
         self.engine.recover().unwrap();
         (self.tail, self.references_tail) = (self.engine.store.changes_tail(), self.engine.store.references_tail());
-        self.engine.positions.set_published(self.tail);
+        self.engine.watermarks.set_published(self.tail);
     }
 
     fn shape(&self) -> Arc<Shape> {
@@ -201,18 +201,18 @@ impl World {
         let groups = transaction.placed().iter().map(group).collect();
         let references = References { groups, ..References::new(self.lsn, transaction.xid) };
         let written = self.engine.store.write_changes(&bodies, &lengths, &[references]).unwrap();
-        self.engine.marks.lock().note(Mark { bodies: first, references: self.references_tail });
+        self.engine.trim_index.lock().note(TrimPoint { bodies: first, references: self.references_tail });
         self.references_tail += written.references;
         self.tail += bodies.len() as u64;
-        self.engine.hot.push(&self.engine.store, first, bodies, written.end).unwrap();
-        self.engine.positions.set_applied(self.lsn);
+        self.engine.recent_window.push(&self.engine.store, first, bodies, written.end).unwrap();
+        self.engine.watermarks.set_applied(self.lsn);
         let shape = self.shape();
         for placed in transaction.placed() {
             let entry = Entry { lsn: self.lsn, at: placed.at, op: placed.op, len: placed.len };
             shape.lock().push(transaction.xid, entry, self.chunk_bytes);
         }
-        self.engine.positions.processed(self.lsn);
-        self.engine.positions.set_published(self.tail);
+        self.engine.watermarks.processed(self.lsn);
+        self.engine.watermarks.set_published(self.tail);
     }
 
     fn compact(&self, delta_max: usize) -> bool {
@@ -253,7 +253,7 @@ impl Client {
     fn read(&mut self, engine: &Engine, shape: &Shape) -> Read {
         let from = self.from.unwrap_or(From::Start);
         let base = self.handle.as_ref().map(|handle| Handle::parse(handle).base);
-        let found = look(&shape.lock(), base, from, false, engine.positions.processed_lsn());
+        let found = look(&shape.lock(), base, from, false, engine.watermarks.processed_lsn());
         let answer = match found {
             Look::Answer(answer) => answer,
             Look::Past => return Read::Again(shape.newest_handle()),
@@ -509,7 +509,7 @@ fn a_shape_that_cannot_be_merged_is_left_alone_and_dropped_when_it_holds_too_muc
     world.tail += event.len() as u64;
     world.lsn += 10;
     world.shape().lock().push(9, Entry { lsn: world.lsn, at, op: 0, len: event.len() as u32 }, 100_000);
-    world.engine.positions.processed(world.lsn);
+    world.engine.watermarks.processed(world.lsn);
     let end = world.engine.store.logs().journal().end();
     world.engine.store.wait(end).unwrap();
     let (mut pace, mut made) = (Pace::new(Arc::new(SystemClock)), Vec::new());
@@ -572,7 +572,7 @@ fn a_crash_between_any_two_steps_loses_nothing() {
         let folder: PathBuf = images.path().join(step.to_string());
         let engine = open(&folder, world.chunk_bytes);
         engine.recover().unwrap();
-        engine.positions.set_published(engine.store.changes_tail());
+        engine.watermarks.set_published(engine.store.changes_tail());
         let shape = Arc::clone(engine.registry.read().by_handle(HANDLE).expect("the shape is there"));
         let mut new = Client::default();
         assert!(new.follow(&engine, &shape), "step {step}");

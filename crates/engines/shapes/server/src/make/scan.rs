@@ -4,7 +4,7 @@
 //! conditions of any other kind, share a scan: one `COPY` in one transaction with all their conditions. What it gives is a superset of each
 //! one's rows, so every row is matched as changes are, and all shapes have the same snapshot.
 //!
-//! Rows that several of them have are written once, into a log of their own, which the logs of these shapes refer to ([`crate::joint`]).
+//! Rows that several of them have are written once, into a log of their own, which the logs of these shapes refer to ([`crate::shared_rows`]).
 
 use super::Filling;
 use super::failure::{cannot_store, not_visible, unavailable};
@@ -438,8 +438,8 @@ impl Rows<'_> {
             let store = &self.engine.store;
             let log = match log {
                 Some(log) => store.write_rows(log, &[rows], &[]).map(|_| log),
-                None => store.create_joint(self.engine.ids.new_number(), &holders, rows).inspect(|made| {
-                    self.engine.joint.hold(*made, &holders);
+                None => store.create_shared_rows(self.engine.ids.new_number(), &holders, rows).inspect(|made| {
+                    self.engine.shared_rows.acquire(*made, &holders);
                     log = Some(*made);
                 }),
             };

@@ -77,8 +77,8 @@ impl Server {
     }
 
     /// Logs of rows that several shapes have.
-    fn joint(&self) -> usize {
-        self.engine.store.found().unwrap().joint.len()
+    fn shared_rows(&self) -> usize {
+        self.engine.store.found().unwrap().shared_rows.len()
     }
 
     fn settle(&self) {
@@ -299,7 +299,7 @@ fn rows_that_shapes_have_in_common_lie_once_and_as_long_as_one_of_them_is_there(
         assert_eq!(scans, 1);
         let (whole, written) =
             (shapes[0].lock().chunks.last().copied().unwrap(), server.engine.store.logs().journal().end());
-        assert!(whole > 400_000 && server.joint() == 1);
+        assert!(whole > 400_000 && server.shared_rows() == 1);
         assert!(written.0 < 2 * whole, "{whole} bytes of rows, {written} of the journal");
         let check = |server: &Server, shapes: &[Arc<Shape>]| {
             for shape in shapes {
@@ -322,12 +322,12 @@ fn rows_that_shapes_have_in_common_lie_once_and_as_long_as_one_of_them_is_there(
         check(&server, &shapes);
         for at in (1..shapes.len()).rev() {
             server.engine.drop_shape(&shapes[at]);
-            assert_eq!(server.joint(), 1);
+            assert_eq!(server.shared_rows(), 1);
             check(&server, &shapes[..at]);
         }
         server.engine.drop_shape(&shapes[0]);
-        assert_eq!(server.joint(), 0, "the last one takes them along");
-        assert_eq!((server.kept().len(), server.engine.joint.len()), (0, 0));
+        assert_eq!(server.shared_rows(), 0, "the last one takes them along");
+        assert_eq!((server.kept().len(), server.engine.shared_rows.len()), (0, 0));
     });
 }
 
@@ -340,13 +340,13 @@ fn common_rows_that_no_shape_came_to_refer_to_go_with_the_next_start() {
         let lengths = thalweg_log::Lengths::one(3);
         let rows = thalweg_log::Append::Bytes { parts: &[b"{},"], lengths: &lengths };
         let number = server.engine.ids.new_number();
-        server.engine.store.create_joint(number, &[number + 1, number + 2], rows).unwrap();
-        assert_eq!(server.joint(), 2);
+        server.engine.store.create_shared_rows(number, &[number + 1, number + 2], rows).unwrap();
+        assert_eq!(server.shared_rows(), 2);
         let mut server = server.again(db);
-        assert_eq!(server.joint(), 1);
+        assert_eq!(server.shared_rows(), 1);
         assert!(server.engine.ids.new_number() > number, "numbers are not used again");
         let (shapes, _) = server.make(&["id > -2", "id > -3"].map(definition));
-        assert_eq!((server.joint(), server.rows(&shapes[1]).len()), (2, 2000));
+        assert_eq!((server.shared_rows(), server.rows(&shapes[1]).len()), (2, 2000));
     });
 }
 
@@ -366,10 +366,10 @@ fn large_scans_are_written_little_by_little() {
             assert!(chunks.len() > 10 && chunks.windows(2).all(|ends| ends[1] - ends[0] <= CHUNK_BYTES + 2000));
             assert!(chunks[..chunks.len() - 1].windows(2).all(|ends| ends[1] - ends[0] >= CHUNK_BYTES));
         }
-        assert!(server.joint() > 1, "a log for so much of a scan");
+        assert!(server.shared_rows() > 1, "a log for so much of a scan");
         for shape in &shapes {
             server.engine.drop_shape(shape);
         }
-        assert_eq!(server.joint(), 0);
+        assert_eq!(server.shared_rows(), 0);
     });
 }

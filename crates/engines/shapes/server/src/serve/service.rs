@@ -525,7 +525,7 @@ impl Visit {
     fn look(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
         shape.used(cx.now_ms);
         let inner = Arc::clone(&self.inner);
-        let processed = inner.engine.positions.processed_lsn();
+        let processed = inner.engine.watermarks.processed_lsn();
         let mut state = shape.lock();
         let from = if self.subset.is_some() { From::Now } else { self.from };
         let found = look(&state, self.base, from, self.live, processed);
@@ -590,7 +590,7 @@ impl Visit {
                 if cx.now_ms >= ends || cx.stopping() {
                     drop(state);
                     // After a crash, what was told and was not durable comes once more from Postgres, as soon as it can be stored.
-                    let late = inner.engine.stuck.is_stuck() || inner.engine.health() != Health::Active;
+                    let late = inner.engine.write_stall.is_stuck() || inner.engine.health() != Health::Active;
                     let refusal = if late {
                         Refusal::NotReady("Changes before this offset are on their way from Postgres".into())
                     } else {

@@ -93,7 +93,7 @@ impl BodySource for Feed {
             };
         }
         let (shape, inner) = (Arc::clone(&self.shape), Arc::clone(&self.inner));
-        let processed = inner.engine.positions.processed_lsn();
+        let processed = inner.engine.watermarks.processed_lsn();
         let mut state = shape.lock();
         shape.used(cx.now_ms);
         match look(&state, Some(self.base), From::After(self.at), true, processed) {

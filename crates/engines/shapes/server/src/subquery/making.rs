@@ -1,7 +1,7 @@
 //! Making shapes with subqueries, and the inner shapes that they need.
 
-use super::asking::cells;
 use super::inner::Inner;
+use super::move_in_fetcher::cells;
 use super::node::Node;
 use super::rows::Rows;
 use crate::engine::Engine;

@@ -21,16 +21,16 @@
 //! | `finder` | which of them a changed row may concern |
 //! | `spread` | what a transaction does, from node to node |
 //! | `waiting` | nodes that wait for rows, until these are in the log |
-//! | `asking` | fetching the rows that come |
+//! | `move_in_fetcher` | fetching the rows that come |
 //! | `making`, `restore` | where nodes come from |
 
 #[cfg(test)]
 mod applied_tests;
-mod asking;
 mod finder;
 mod graph;
 mod inner;
 mod making;
+mod move_in_fetcher;
 mod node;
 mod outer;
 mod pending;
@@ -41,10 +41,10 @@ mod spread;
 mod tests;
 mod waiting;
 
-pub(crate) use asking::Asking;
 pub(crate) use finder::explain;
 pub(crate) use graph::{Ended, Graph, Verdict};
 pub(crate) use making::{Dependence, Making, headers, positions_list};
+pub(crate) use move_in_fetcher::MoveInFetcher;
 pub(crate) use restore::Restoring;
 pub(crate) use waiting::Publication;
 
@@ -67,7 +67,7 @@ impl Subqueries {
 pub(crate) struct Subqueries {
     /// Locks are taken in this order: the router, the graph, the recent transactions. None is held over a round trip to Postgres.
     pub(crate) graph: Mutex<Graph>,
-    pub(crate) asking: Asking,
+    pub(crate) fetcher: MoveInFetcher,
     /// Shapes that show no more until the journal is durable up to there.
     pub(crate) holding: Mutex<Vec<(Arc<Shape>, Lsn)>>,
     pub(crate) making: Mutex<Making>,
@@ -78,7 +78,7 @@ impl Subqueries {
     pub(crate) fn new(endpoint: Endpoint) -> Self {
         Self {
             graph: Mutex::default(),
-            asking: Asking::new(endpoint),
+            fetcher: MoveInFetcher::new(endpoint),
             holding: Mutex::default(),
             making: Mutex::default(),
         }

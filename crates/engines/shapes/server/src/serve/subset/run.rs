@@ -1,4 +1,4 @@
-//! Asking Postgres for a subset. Runs on a thread that may wait for it.
+//! MoveInFetcher Postgres for a subset. Runs on a thread that may wait for it.
 
 use super::answer::{mark_header, push_begin, push_end};
 use super::order::parse_order;

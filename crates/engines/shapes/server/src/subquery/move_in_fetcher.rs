@@ -50,16 +50,16 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 /// Rows for a shape, or why there are none.
-pub(crate) struct Arrival {
+pub(crate) struct FetchedRows {
     pub(crate) shape: u64,
     pub(crate) pending: u64,
     pub(crate) rows: Result<Vec<Cells>, String>,
 }
 
-pub(crate) struct Asking {
+pub(crate) struct MoveInFetcher {
     pool: Mutex<Option<Pool>>,
     queue: Mutex<Queue>,
-    arrivals: Mutex<Vec<Arrival>>,
+    arrivals: Mutex<Vec<FetchedRows>>,
 }
 
 #[derive(Default)]
@@ -88,7 +88,7 @@ struct Waiting {
 
 /// Why rows were not fetched.
 enum Unfetched {
-    /// Asking again may help.
+    /// MoveInFetcher again may help.
     Later(SourceError),
     Never(String),
 }
@@ -107,7 +107,7 @@ impl From<SourceError> for Unfetched {
     }
 }
 
-impl Asking {
+impl MoveInFetcher {
     pub(crate) fn new(endpoint: Endpoint) -> Self {
         let idle = endpoint.unused_for;
         let options = Options { endpoint, connections: RUNNING_MAX, jobs_max: RUNNING_MAX, idle, kept: 0 };
@@ -148,9 +148,9 @@ impl Asking {
             let Some((table, batch)) = next else { return };
             let (engine, again) = (Arc::clone(engine), batch.clone());
             let queued = pool.submit(move |session| {
-                let asking = &engine.subqueries.asking;
-                let left = asking.work(&engine, session, &batch);
-                asking.ended(&engine, table, left);
+                let fetcher = &engine.subqueries.fetcher;
+                let left = fetcher.work(&engine, session, &batch);
+                fetcher.ended(&engine, table, left);
             });
             if let Err(error) = queued {
                 tracing::debug!(%error, "rows of subqueries are asked for later");
@@ -161,12 +161,12 @@ impl Asking {
     }
 
     /// What came since the last time.
-    pub(crate) fn arrivals(&self) -> Vec<Arrival> {
+    pub(crate) fn arrivals(&self) -> Vec<FetchedRows> {
         std::mem::take(&mut *self.arrivals.lock())
     }
 
     fn fail(&self, pendings: &[(u64, u64)], why: &str) {
-        let arrivals = pendings.iter().map(|(shape, pending)| Arrival {
+        let arrivals = pendings.iter().map(|(shape, pending)| FetchedRows {
             shape: *shape,
             pending: *pending,
             rows: Err(why.to_owned()),
@@ -225,7 +225,7 @@ impl Asking {
         for (at, (ask, _)) in asks.iter().enumerate() {
             match fetch(session, ask) {
                 Ok(rows) => {
-                    self.arrivals.lock().push(Arrival { shape: ask.shape, pending: ask.pending, rows: Ok(rows) });
+                    self.arrivals.lock().push(FetchedRows { shape: ask.shape, pending: ask.pending, rows: Ok(rows) });
                 }
                 Err(why) => {
                     self.leave(engine, &asks[at..], &why, &mut later);

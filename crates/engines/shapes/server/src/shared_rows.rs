@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use thalweg_base::LogId;
 
 #[derive(Debug, Default)]
-pub(crate) struct Joint(Mutex<Inner>);
+pub(crate) struct SharedRows(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -20,9 +20,9 @@ struct Inner {
     left: Vec<LogId>,
 }
 
-impl Joint {
+impl SharedRows {
     /// `shapes`, by their numbers, are about to refer to this log.
-    pub(crate) fn hold(&self, log: LogId, shapes: &[u64]) {
+    pub(crate) fn acquire(&self, log: LogId, shapes: &[u64]) {
         let mut inner = self.0.lock();
         for shape in shapes {
             let free = (0..).find(|at| !inner.held.contains_key(&(*shape, *at)));
@@ -32,7 +32,7 @@ impl Joint {
     }
 
     /// The shape, or its rows, are gone: what nobody holds any more, which the caller deletes.
-    pub(crate) fn let_go(&self, shape: u64) -> Vec<LogId> {
+    pub(crate) fn release(&self, shape: u64) -> Vec<LogId> {
         let mut inner = self.0.lock();
         let mut free = std::mem::take(&mut inner.left);
         for at in 0.. {
@@ -48,7 +48,7 @@ impl Joint {
     }
 
     /// They could not be deleted: the next one to let go tries again.
-    pub(crate) fn give_back(&self, logs: Vec<LogId>) {
+    pub(crate) fn requeue(&self, logs: Vec<LogId>) {
         self.0.lock().left.extend(logs);
     }
 
@@ -65,14 +65,14 @@ mod tests {
 
     #[test]
     fn a_log_goes_with_the_last_who_holds_it() {
-        let (joint, a, b) = (Joint::default(), LogId(1), LogId(2));
-        joint.hold(a, &[7, 8]);
-        joint.hold(b, &[8, 9]);
-        assert_eq!(joint.let_go(7), []);
-        assert_eq!(joint.let_go(7), [], "it holds nothing any more");
-        assert_eq!(joint.let_go(8), [a]);
-        joint.give_back(vec![a]);
-        assert_eq!(joint.let_go(9), [a, b]);
-        assert_eq!(joint.len(), 0);
+        let (shared_rows, a, b) = (SharedRows::default(), LogId(1), LogId(2));
+        shared_rows.acquire(a, &[7, 8]);
+        shared_rows.acquire(b, &[8, 9]);
+        assert_eq!(shared_rows.release(7), []);
+        assert_eq!(shared_rows.release(7), [], "it holds nothing any more");
+        assert_eq!(shared_rows.release(8), [a]);
+        shared_rows.requeue(vec![a]);
+        assert_eq!(shared_rows.release(9), [a, b]);
+        assert_eq!(shared_rows.len(), 0);
     }
 }

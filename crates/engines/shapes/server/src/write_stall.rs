@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
-pub(crate) struct Stuck(Mutex<Option<Since>>);
+pub(crate) struct WriteStall(Mutex<Option<Since>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Since {
@@ -17,7 +17,7 @@ struct Since {
     no_space: bool,
 }
 
-impl Stuck {
+impl WriteStall {
     /// Changes could not be stored.
     pub(crate) fn failed(&self, error: &StoreError, now: Instant) {
         let mut since = self.0.lock();

@@ -1,11 +1,11 @@
-//! How far changes have come, in Postgres's log and in the change log. Positions of Postgres's log are of one history.
+//! How far changes have come, in Postgres's log and in the change log. Watermarks of Postgres's log are of one history.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_shapes_model::history::Anchor;
 
 #[derive(Debug, Default)]
-pub(crate) struct Positions {
+pub(crate) struct Watermarks {
     /// Every transaction that commits at or before this LSN was applied.
     processed: AtomicU64,
     /// The last transaction that the change log has.
@@ -16,7 +16,7 @@ pub(crate) struct Positions {
     published: AtomicU64,
 }
 
-impl Positions {
+impl Watermarks {
     /// Everything that commits at or before `lsn` was applied.
     pub(crate) fn processed(&self, lsn: u64) {
         self.processed.fetch_max(lsn, Ordering::AcqRel);

@@ -9,7 +9,7 @@ use thalweg_base::Lsn;
 
 /// Blocks of bodies, oldest first. Blocks leave at the front when there is too much, but not before they are durable: until then
 /// they are nowhere else.
-pub(crate) struct Hot {
+pub(crate) struct RecentWindow {
     blocks: Mutex<Blocks>,
     bytes_max: usize,
 }
@@ -26,7 +26,7 @@ struct Block {
     end: Lsn,
 }
 
-impl Hot {
+impl RecentWindow {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self { blocks: Mutex::default(), bytes_max }
     }
@@ -95,8 +95,8 @@ impl Hot {
 mod tests {
     use super::*;
 
-    fn hot(blocks: &[(u64, &'static [u8])]) -> Hot {
-        let hot = Hot::new(100);
+    fn hot(blocks: &[(u64, &'static [u8])]) -> RecentWindow {
+        let hot = RecentWindow::new(100);
         let block =
             |(at, bytes): &(u64, &'static [u8])| Block { at: *at, bytes: Bytes::from_static(bytes), end: Lsn::ZERO };
         hot.blocks.lock().list.extend(blocks.iter().map(block));
