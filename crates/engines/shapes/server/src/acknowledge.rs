@@ -1,14 +1,17 @@
 //! How far Postgres may be told that we are.
 
-use crate::engine::Engine;
+use crate::bookmark::Bookmark;
+use crate::store::Store;
+use crate::watermarks::Watermarks;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use thalweg_base::Lsn;
+use thalweg_shapes_source::clock::Clock;
 
 /// How often a position is noted that Postgres is to be told of: in between it keeps a little more of its log.
 const NOTE_EVERY: Duration = Duration::from_millis(200);
 
-/// Watermarks of one stream on their way into the journal.
+/// Positions of one stream on their way into the journal.
 pub(crate) struct Acknowledge {
     /// Ends of transactions, each with the end of the journal's frame that must be durable before it is passed.
     waiting: VecDeque<(Lsn, u64)>,
@@ -48,21 +51,27 @@ impl Acknowledge {
     }
 
     /// What Postgres may be told: it is durable, and so is that it was told.
-    pub(crate) fn told(&mut self, engine: &Engine) -> u64 {
-        let durable = engine.store.durable();
+    pub(crate) fn told(
+        &mut self,
+        store: &Store,
+        bookmark: &Bookmark,
+        watermarks: &Watermarks,
+        clock: &dyn Clock,
+    ) -> u64 {
+        let durable = store.durable();
         while let Some((_, end)) = self.waiting.pop_front_if(|(frame, _)| *frame <= durable) {
             self.passed = end;
         }
         if let Some((position, _)) = self.noting.take_if(|(_, frame)| *frame <= durable) {
             self.told = position;
         }
-        let is_time = self.urgent || engine.clock.since(self.noted) >= NOTE_EVERY;
+        let is_time = self.urgent || clock.since(self.noted) >= NOTE_EVERY;
         if self.passed > self.told && self.noting.is_none() && is_time {
-            (self.noted, self.urgent) = (engine.clock.now(), false);
-            match engine.bookmark.acknowledge(&engine.store, self.passed, engine.watermarks.anchor()) {
+            (self.noted, self.urgent) = (clock.now(), false);
+            match bookmark.acknowledge(store, self.passed, watermarks.anchor()) {
                 Ok(frame) => {
                     self.noting = Some((self.passed, frame));
-                    engine.store.kick();
+                    store.kick();
                 }
                 // There will be space again; until then Postgres keeps its log.
                 Err(error) => tracing::debug!(%error, "a position cannot be noted"),

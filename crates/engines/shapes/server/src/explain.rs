@@ -1,6 +1,6 @@
 //! How a change finds the shapes of a where clause: through an index, or by evaluating the clause.
 
-use crate::router::Router;
+use crate::feed::Feed;
 use crate::subquery::{self, Dependence};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -26,7 +26,7 @@ pub(crate) fn explain(
     definition: &Definition,
     table: &Table,
     dependence: Option<&Dependence>,
-    router: &Mutex<Router>,
+    feed: &Mutex<Feed>,
 ) -> Result<Explanation, String> {
     let Some(sql) = &definition.where_sql else {
         return Ok(Explanation {
@@ -48,7 +48,7 @@ pub(crate) fn explain(
         return Ok(Explanation { indexed, keys, evaluated: Some(dependence.condition.canonical()), why: Some(why) });
     }
     let read = predicate::parse(sql, &definition.params, table).map_err(|error| error.to_string())?;
-    let found = router.lock().explain(table.oid, &read);
+    let found = feed.lock().router.explain(table.oid, &read);
     let (keys, evaluated, why) = match found {
         thalweg_filter::Explanation::Keys(keys) => (keys, Some(read.canonical()), None),
         thalweg_filter::Explanation::EachRow { because } => (Vec::new(), Some(read.canonical()), Some(because)),

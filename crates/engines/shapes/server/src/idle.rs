@@ -11,7 +11,7 @@ const AWAKE_MS: u64 = 5_000;
 /// After this long without a connection changes are read in any case: until they are, Postgres keeps its log for the replication slot.
 pub(crate) const ASLEEP_MAX: Duration = Duration::from_secs(3600);
 
-/// Times are those of the engine's clock in milliseconds.
+/// Times are those of the server's clock in milliseconds.
 #[derive(Debug)]
 pub(crate) struct Idle {
     /// Silence that ends in sleep; 0: the connections stay.

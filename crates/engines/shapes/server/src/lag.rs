@@ -3,10 +3,11 @@
 //! The replication stream does not say where the log ends: its positions are those of what was sent. So Postgres is asked now and then,
 //! on a connection of its own, which also tells of a server whose queue for queries is full.
 
-use crate::engine::Engine;
+use crate::lifetime::Lifetime;
+use crate::source::Source;
+use crate::watermarks::Watermarks;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_shapes_model::health::Health;
 use thalweg_shapes_source::error::SourceError;
@@ -79,14 +80,14 @@ impl Lag {
     }
 }
 
-/// Asks until the engine stops.
-pub(crate) fn run(engine: &Arc<Engine>) {
+/// Asks until the server stops. `slot`: the replication slot.
+pub(crate) fn run(lifetime: &Lifetime, source: &Source, watermarks: &Watermarks, slot: &str) {
     let mut session = None;
-    while !engine.stopping() {
-        let answer = ask(engine, &mut session);
+    while !lifetime.stopping() {
+        let answer = ask(source, slot, &mut session);
         let pause = match answer {
             Ok((end, kept)) => {
-                engine.lag.heard(end, kept, engine.watermarks.processed_lsn(), engine.clock.now());
+                source.lag.heard(end, kept, watermarks.processed_lsn(), lifetime.clock.now());
                 ASK_EVERY
             }
             Err(error) => {
@@ -96,7 +97,7 @@ pub(crate) fn run(engine: &Arc<Engine>) {
                 RETRY_AFTER
             }
         };
-        engine.pause(pause);
+        lifetime.pause(pause);
     }
 }
 
@@ -115,19 +116,19 @@ const POSITIONS: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn(), \
     (SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), s.restart_lsn)::pg_catalog.int8 \
     FROM pg_catalog.pg_replication_slots s WHERE s.slot_name OPERATOR(pg_catalog.=) ";
 
-fn ask(engine: &Engine, session: &mut Option<Session>) -> Result<(u64, u64), AskError> {
+fn ask(source: &Source, slot: &str, session: &mut Option<Session>) -> Result<(u64, u64), AskError> {
     // A database that cannot be reached is tried by who follows it, at its own pace.
-    if engine.health() != Health::Active {
+    if source.health() != Health::Active {
         return Err(AskError::NotFollowing);
     }
     let session = match session {
         Some(session) => session,
         None => {
-            let connected = engine.queries.patient(PATIENCE).connect();
+            let connected = source.queries.patient(PATIENCE).connect();
             session.insert(connected.map_err(SourceError::from)?)
         }
     };
-    let answer = session.ask(&format!("{POSITIONS}{})", quote_literal(&engine.config.slot())));
+    let answer = session.ask(&format!("{POSITIONS}{})", quote_literal(slot)));
     let answer = answer.map_err(SourceError::from)?;
     let row = answer.row(0).ok_or(AskError::Answer)?;
     let end: Lsn = row.get(0).and_then(|text| text.parse().ok()).ok_or(AskError::Answer)?;

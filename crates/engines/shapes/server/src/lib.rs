@@ -10,13 +10,17 @@
 mod acknowledge;
 mod applier;
 mod bookmark;
+mod catalog;
 mod change_cache;
+mod change_log;
+mod change_store;
 mod compact;
+mod config;
 mod costly;
 #[cfg(test)]
 mod database;
-mod engine;
 mod explain;
+mod feed;
 mod follow;
 #[cfg(test)]
 mod footprint;
@@ -24,17 +28,22 @@ pub mod format;
 mod idle;
 mod lag;
 mod leave;
+mod lifetime;
+mod maintenance;
 mod make;
 mod partitions;
 mod read;
 mod recent_window;
 mod recover;
 mod registry;
+mod retirement;
 mod router;
 mod serve;
+mod server;
 mod shape;
 mod shapes;
 mod shared_rows;
+mod source;
 pub mod state;
 #[cfg(test)]
 mod storage_cost;
@@ -44,7 +53,7 @@ mod trim_index;
 #[cfg(test)]
 mod unit;
 mod view;
-mod watch;
+
 mod watermarks;
 mod write_stall;
 
@@ -52,7 +61,7 @@ mod write_stall;
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-pub use engine::ShapesConfig;
+pub use config::ShapesConfig;
 pub use explain::Explanation;
 pub use format::note::LogState;
 #[doc(hidden)]

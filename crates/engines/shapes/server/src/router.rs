@@ -19,7 +19,7 @@ type Cells<'a> = Vec<Option<&'a [u8]>>;
 
 /// What a change of the stream means beyond its rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Upset {
+pub(crate) enum Invalidation {
     /// The table is not what its shapes were made for, or its rows are all gone: they must be fetched again.
     Table { oid: u32, why: &'static str },
     /// A column that was never null is: the table as it must be now. Its rows look as before, so its shapes go on.
@@ -29,7 +29,7 @@ pub(crate) enum Upset {
 }
 
 /// A shape's place in the router.
-struct Seat {
+struct Registration {
     shape: Arc<Shape>,
     /// Its changes are found by the graph of subqueries.
     dependent: bool,
@@ -62,10 +62,10 @@ impl Route {
     }
 
     /// Whether a row shows that a column may be null after all.
-    fn learn(&mut self, row: &[Option<&[u8]>]) -> Option<Upset> {
+    fn learn(&mut self, row: &[Option<&[u8]>]) -> Option<Invalidation> {
         self.strict.iter().find(|at| row[**at].is_none())?;
         self.describe(Arc::new(self.table.with_nulls(|at| row[at].is_none())));
-        Some(Upset::Nullable(Arc::clone(&self.table)))
+        Some(Invalidation::Nullable(Arc::clone(&self.table)))
     }
 }
 
@@ -89,7 +89,7 @@ struct Target {
 /// All shapes by the tables that they select from. Slots are small numbers that are used again.
 #[derive(Default)]
 pub(crate) struct Router {
-    seats: Vec<Option<Seat>>,
+    registrations: Vec<Option<Registration>>,
     free: Vec<u32>,
     /// Slots that come free when the transaction that is being read is over: until then it may name them.
     leaving: Vec<u32>,
@@ -134,24 +134,24 @@ impl Router {
                 id
             }
         };
-        let slot = self.seat(shape, table, projection, false);
+        let slot = self.claim_slot(shape, table, projection, false);
         self.route(table).matcher.insert(slot, predicate);
         slot
     }
 
     /// Takes a shape in whose changes the graph of subqueries finds.
     pub(crate) fn insert_dependent(&mut self, shape: Arc<Shape>, table: &Arc<Table>) -> u32 {
-        let slot = self.seat(shape, table, u32::MAX, true);
+        let slot = self.claim_slot(shape, table, u32::MAX, true);
         self.route(table).dependents += 1;
         slot
     }
 
-    fn seat(&mut self, shape: Arc<Shape>, table: &Table, projection: u32, dependent: bool) -> u32 {
+    fn claim_slot(&mut self, shape: Arc<Shape>, table: &Table, projection: u32, dependent: bool) -> u32 {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.seats.push(None);
-            self.seats.len() as u32 - 1
+            self.registrations.push(None);
+            self.registrations.len() as u32 - 1
         });
-        self.seats[slot as usize] = Some(Seat { shape, dependent, projection, table: table.oid });
+        self.registrations[slot as usize] = Some(Registration { shape, dependent, projection, table: table.oid });
         // A part may have shapes as well as the whole.
         if self.ancestors.get(&table.oid) != Some(&table.ancestors) {
             self.know_ancestors([(table.oid, table.ancestors.clone())]);
@@ -168,8 +168,8 @@ impl Router {
 
     /// Puts a shape out, if it is still in that slot.
     pub(crate) fn remove(&mut self, slot: u32, number: u64) {
-        let Some(seat) = self.seats.get_mut(slot as usize) else { return };
-        let Some(found) = seat.take_if(|seat| seat.shape.number == number) else { return };
+        let Some(registration) = self.registrations.get_mut(slot as usize) else { return };
+        let Some(found) = registration.take_if(|registration| registration.shape.number == number) else { return };
         self.leaving.push(slot);
         if let Some(route) = self.routes.get_mut(&found.table) {
             if found.dependent {
@@ -191,7 +191,12 @@ impl Router {
 
     /// The shapes of a table.
     pub(crate) fn shapes_of(&self, table: u32) -> Vec<Arc<Shape>> {
-        self.seats.iter().flatten().filter(|seat| seat.table == table).map(|seat| Arc::clone(&seat.shape)).collect()
+        self.registrations
+            .iter()
+            .flatten()
+            .filter(|registration| registration.table == table)
+            .map(|registration| Arc::clone(&registration.shape))
+            .collect()
     }
 
     /// The tables that have shapes.
@@ -204,7 +209,7 @@ impl Router {
     }
 
     pub(crate) fn shape(&self, slot: u32) -> Option<&Arc<Shape>> {
-        self.seats.get(slot as usize)?.as_ref().map(|seat| &seat.shape)
+        self.registrations.get(slot as usize)?.as_ref().map(|registration| &registration.shape)
     }
 
     /// By what changes of a table would find a predicate, among those that it has.
@@ -240,19 +245,19 @@ impl Router {
 
     /// Tables that a message tells of and whose place among partitions is not known, although it matters by now. Asked for each message
     /// of rows: the stream describes a table once, and what is partitioned may get its first shape after that.
-    pub(crate) fn strangers(&self, message: &Message<'_>) -> Vec<u32> {
+    pub(crate) fn unknown_relations(&self, message: &Message<'_>) -> Vec<u32> {
         match message {
             Message::Insert { relation, .. } | Message::Update { relation, .. } | Message::Delete { relation, .. } => {
-                self.is_stranger(*relation).then_some(*relation).into_iter().collect()
+                self.is_unknown(*relation).then_some(*relation).into_iter().collect()
             }
             Message::Truncate { relations, .. } => {
-                relations.iter().filter(|relation| self.is_stranger(*relation)).collect()
+                relations.iter().filter(|relation| self.is_unknown(*relation)).collect()
             }
             _ => Vec::new(),
         }
     }
 
-    fn is_stranger(&self, relation: u32) -> bool {
+    fn is_unknown(&self, relation: u32) -> bool {
         // As long as nothing has changed since the last row, nothing is asked.
         self.relations.get(&relation).is_some_and(|known| known.version != self.version)
             && !self.ancestors.contains_key(&relation)
@@ -307,7 +312,7 @@ impl Router {
     }
 
     /// Takes in one message between a transaction's begin and its commit.
-    pub(crate) fn change(&mut self, message: &Message<'_>, into: &mut Transaction) -> Vec<Upset> {
+    pub(crate) fn change(&mut self, message: &Message<'_>, into: &mut Transaction) -> Vec<Invalidation> {
         match message {
             Message::Relation { id, namespace, name, columns, .. } => {
                 self.describe(*id, namespace, name, *columns);
@@ -333,21 +338,21 @@ impl Router {
             }
             Message::Truncate { relations, .. } => {
                 into.op();
-                relations.iter().flat_map(|relation| self.upset(relation, "was truncated")).collect()
+                relations.iter().flat_map(|relation| self.invalidate(relation, "was truncated")).collect()
             }
             _ => Vec::new(),
         }
     }
 
     /// A change without the old row: the table's replica identity was changed under us.
-    fn incomplete(&mut self, relation: u32) -> Vec<Upset> {
-        self.upset(relation, "sends changes without the old row: its replica identity is not FULL")
+    fn incomplete(&mut self, relation: u32) -> Vec<Invalidation> {
+        self.invalidate(relation, "sends changes without the old row: its replica identity is not FULL")
     }
 
-    fn upset(&mut self, relation: u32, why: &'static str) -> Vec<Upset> {
+    fn invalidate(&mut self, relation: u32, why: &'static str) -> Vec<Invalidation> {
         let of = self.ancestors.get(&relation).cloned().unwrap_or_default();
         let affected = std::iter::once(relation).chain(of).filter(|oid| self.routes.contains_key(oid));
-        affected.map(|oid| Upset::Table { oid, why }).collect()
+        affected.map(|oid| Invalidation::Table { oid, why }).collect()
     }
 
     fn describe(&mut self, id: u32, namespace: &str, name: &str, columns: Columns<'_>) {
@@ -359,7 +364,7 @@ impl Router {
     }
 
     /// Finds out again where changes of a relation go, if that may have changed.
-    fn aim(&mut self, id: u32) {
+    fn resolve_targets(&mut self, id: u32) {
         let version = self.version;
         let Some(relation) = self.relations.get_mut(&id) else { return };
         if relation.version == version {
@@ -394,16 +399,17 @@ impl Router {
         new: Option<Tuple<'_>>,
         op: u32,
         into: &mut Transaction,
-    ) -> Vec<Upset> {
-        self.aim(relation);
-        let Router { relations, routes, seats, projections, scratch, evaluations, .. } = self;
+    ) -> Vec<Invalidation> {
+        self.resolve_targets(relation);
+        let Router { relations, routes, registrations, projections, scratch, evaluations, .. } = self;
         let Some(relation) = relations.get(&relation) else { return Vec::new() };
-        let mut upsets: Vec<Upset> = relation.unfit.iter().map(|(oid, why)| Upset::Table { oid: *oid, why }).collect();
+        let mut invalidations: Vec<Invalidation> =
+            relation.unfit.iter().map(|(oid, why)| Invalidation::Table { oid: *oid, why }).collect();
         for target in &relation.targets {
             let Some(route) = routes.get_mut(&target.table) else { continue };
             let old_cells = old.map(|tuple| cells(tuple, None, &target.places));
             let new_cells = new.map(|tuple| cells(tuple, old, &target.places));
-            upsets.extend(new_cells.as_deref().and_then(|new| route.learn(new)));
+            invalidations.extend(new_cells.as_deref().and_then(|new| route.learn(new)));
             if route.dependents > 0 {
                 let owned = |cells: &Cells<'_>| cells.iter().map(|cell| cell.map(Into::into)).collect();
                 into.keep(RowChange {
@@ -421,17 +427,17 @@ impl Router {
             if let Some(new) = &new_cells {
                 route.matcher.matching(new, &mut scratch.new, &mut scratch.costly);
             }
-            upsets.extend(scratch.costly.drain(..).map(|slot| Upset::Costly { slot }));
+            invalidations.extend(scratch.costly.drain(..).map(|slot| Invalidation::Costly { slot }));
             *evaluations += route.matcher.take_evaluations();
-            tell(seats, projections, scratch, old_cells.as_deref(), new_cells.as_deref(), op, into);
+            fan_out(registrations, projections, scratch, old_cells.as_deref(), new_cells.as_deref(), op, into);
         }
-        upsets
+        invalidations
     }
 }
 
 /// Adds a body for each projection and for each way in which shapes see the change.
-fn tell(
-    seats: &[Option<Seat>],
+fn fan_out(
+    registrations: &[Option<Registration>],
     projections: &[Projection],
     scratch: &mut Scratch,
     old: Option<&[Option<&[u8]>]>,
@@ -440,8 +446,12 @@ fn tell(
     into: &mut Transaction,
 ) {
     let place = Place { xid: into.xid, lsn: into.lsn, op };
-    let projection_of =
-        |slot: u32| seats.get(slot as usize).and_then(Option::as_ref).map_or(u32::MAX, |seat| seat.projection);
+    let projection_of = |slot: u32| {
+        registrations
+            .get(slot as usize)
+            .and_then(Option::as_ref)
+            .map_or(u32::MAX, |registration| registration.projection)
+    };
     // Slots of both lists ascend.
     let (mut gone, mut both, mut come) = (Vec::new(), Vec::new(), Vec::new());
     if scratch.new.is_empty() {

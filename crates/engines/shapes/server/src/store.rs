@@ -483,7 +483,7 @@ fn source(append: Option<&Append<'_>>) -> Option<LogId> {
     }
 }
 
-/// Watermarks of a log as a read wants them.
+/// Positions of a log as a read wants them.
 pub(crate) fn read_from(log: LogId, range: Range<u64>) -> ReadFrom {
     ReadFrom { log, from: Offset(range.start), upto: Offset(range.end) }
 }

@@ -1,4 +1,4 @@
-//! How far changes have come, in Postgres's log and in the change log. Watermarks of Postgres's log are of one history.
+//! How far changes have come, in Postgres's log and in the change log. Positions of Postgres's log are of one history.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,8 @@
 //! Whether a definition can be a shape.
 
 use super::failure::{invalid, not_published, unavailable};
-use crate::engine::Engine;
 use crate::serve::access::Clause;
+use crate::server::ShapesServer;
 use crate::subquery::Dependence;
 use std::sync::Arc;
 use thalweg_filter::ParseError;
@@ -26,16 +26,16 @@ pub(super) struct Checked {
     pub(super) identity: Identity,
 }
 
-impl Engine {
+impl ShapesServer {
     pub(super) fn check(
         &self,
         session: &mut Session,
         found: &Found,
         definition: &Definition,
     ) -> Result<Checked, Failure> {
-        let table = self.templates.table(&found.table);
+        let table = self.catalog.templates.table(&found.table);
         let selected = selected(&table, definition, session.server_version().major >= 18).map_err(Failure::Invalid)?;
-        self.publisher.generated(&table, &selected, &found.standing).map_err(not_published)?;
+        self.source.publisher.generated(&table, &selected, &found.standing).map_err(not_published)?;
         let dependence = match &definition.where_sql {
             Some(sql) if predicate::may_have_subqueries(sql) => {
                 let read = self.read_dependence(session, definition, &table);
@@ -124,7 +124,7 @@ impl Engine {
         let mut tables = Vec::with_capacity(named.len());
         for name in named {
             let none = |error: String| Unread { failure: invalid("where", error), oversized: false };
-            match self.tables.find(session, &name) {
+            match self.source.tables.find(session, &name) {
                 Ok(Some(found)) => tables.push(Arc::new(found.table.clone())),
                 Ok(None) => return Err(none(format!("relation \"{}\" does not exist", name.spelled()))),
                 Err(LookupError::Unsupported(error)) => return Err(none(error.to_string())),
@@ -148,11 +148,11 @@ impl Engine {
         params: &[(u32, String)],
     ) -> Result<Predicate, Failure> {
         let parsed = predicate::parse(sql, params, table).map_err(Unread::from);
-        if parsed.is_ok() && self.templates.knows(table, sql) {
+        if parsed.is_ok() && self.catalog.templates.knows(table, sql) {
             return Ok(parsed?);
         }
         let parsed = asked(session, table, sql, params, parsed)?;
-        self.templates.learn(table, sql);
+        self.catalog.templates.learn(table, sql);
         Ok(parsed)
     }
 }

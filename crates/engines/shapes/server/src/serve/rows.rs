@@ -82,16 +82,16 @@ impl BodySource for RowsBody {
                 }
             };
         }
-        if self.inner.engine.is_memory_short() {
+        if self.inner.server.changes.is_memory_short() {
             cx.wake_after(AGAIN);
             return Pull::Wait;
         }
         let from = read_from(self.log, self.at..self.upto);
-        if let Some(read) = self.inner.engine.store.try_chunk(from) {
+        if let Some(read) = self.inner.server.changes.store.try_chunk(from) {
             return self.told(read, sink);
         }
-        let (engine, mut read) = (Arc::clone(&self.inner.engine), ChunkRead::new(from));
-        match self.inner.io.steps(move || read.step(engine.store.logs())) {
+        let (server, mut read) = (Arc::clone(&self.inner.server), ChunkRead::new(from));
+        match self.inner.io.steps(move || read.step(server.changes.store.logs())) {
             Some(fetch) => {
                 self.reading = Some(fetch);
                 self.pull(cx, sink)

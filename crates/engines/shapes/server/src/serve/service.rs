@@ -12,9 +12,10 @@ use super::rows::RowsBody;
 use super::secret::Secret;
 use super::sse;
 use super::subset;
-use crate::engine::{Counted, Engine};
+use crate::lifetime::Counted;
 use crate::make::scan;
 use crate::read::{self, Reading, Wanted};
+use crate::server::ShapesServer;
 use crate::shape::Shape;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -54,7 +55,7 @@ const MAKING_MS: u64 = 45_000;
 pub struct ShapesService(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) server: Arc<ShapesServer>,
     pub(crate) responder: Responder,
     secret: Secret,
     pub(crate) admission: Arc<Admission>,
@@ -67,18 +68,18 @@ pub(crate) struct Inner {
 }
 
 impl ShapesService {
-    pub(crate) fn new(engine: Arc<Engine>, database: Database) -> Self {
-        let http = engine.config.http.clone();
+    pub(crate) fn new(server: Arc<ShapesServer>, database: Database) -> Self {
+        let http = server.config.http.clone();
         Self(Arc::new(Inner {
             admission: Admission::new(http.initial_requests_max, http.existing_requests_max),
-            secret: Secret::new(engine.config.secret.as_deref()),
+            secret: Secret::new(server.config.secret.as_deref()),
             responder: Responder::new(http, env!("CARGO_PKG_VERSION")),
-            io: Pool::new("shapes-io", engine.config.io_threads, READS_MAX),
+            io: Pool::new("shapes-io", server.config.io_threads, READS_MAX),
             makings: Makings::default(),
-            gather: Gather::new(Arc::clone(&engine.clock)),
+            gather: Gather::new(Arc::clone(&server.lifetime.clock)),
             random: RandomState::new(),
             unique: AtomicU64::new(0),
-            engine,
+            server,
             database,
         }))
     }
@@ -151,7 +152,7 @@ impl Inner {
         let refuse = |refusal: Refusal| Reply::Now(self.responder.refuse(&asker, &refusal, moment));
         match (route, request.method) {
             (Route::Health, Method::Get | Method::Head) => {
-                let health = match self.engine.health() {
+                let health = match self.server.source.health() {
                     // Electric says so too: the next request is served as ever.
                     Health::Active | Health::Asleep => respond::Health::Active,
                     Health::Waiting => respond::Health::Waiting,
@@ -205,7 +206,7 @@ impl Inner {
             return Err(Refusal::NoDelete);
         }
         let wanted = DeleteRequest::parse(request.query.unwrap_or_default()).map_err(Refusal::Invalid)?;
-        let registry = self.engine.registry.read();
+        let registry = self.server.catalog.registry.read();
         let by_words = wanted.shape.as_ref().map(|shape| registry.by_words(&shape.key()).cloned());
         let by_handle = wanted.handle.as_ref().map(|handle| registry.by_handle(Handle::parse(handle).shape).cloned());
         drop(registry);
@@ -217,7 +218,7 @@ impl Inner {
         };
         // Acknowledged means durable: a handle that was told to be gone never comes back.
         let (inner, asker) = (Arc::clone(self), asker.clone());
-        let deleted = self.io.run(move || match inner.engine.drop_for_good(&found) {
+        let deleted = self.io.run(move || match inner.server.retirement.drop_for_good(&found) {
             Ok(()) => inner.responder.deleted(&asker),
             Err(error) => {
                 let refusal = Refusal::Unreadable(error.to_string());
@@ -235,7 +236,7 @@ impl Inner {
         cx: &mut Context<'_>,
     ) -> Result<Reply, Refusal> {
         let body = matches!(request.method, Method::Post).then_some(request.body);
-        self.engine.idle.touch(self.engine.now_ms());
+        self.server.source.idle.touch(self.server.lifetime.now_ms());
         let mut wanted = ShapeRequest::parse(request.query.unwrap_or_default(), body)?;
         let mut rights = subset::Rights::default();
         if let Some(Granted { grants, .. }) = granted {
@@ -247,7 +248,7 @@ impl Inner {
         }
         let words = wanted.shape.key();
         let (known, named) = {
-            let registry = self.engine.registry.read();
+            let registry = self.server.catalog.registry.read();
             let known = registry.by_words(&words).cloned();
             let named = wanted.handle.as_ref().map(|handle| registry.by_handle(Handle::parse(handle).shape).cloned());
             (known, named)
@@ -274,7 +275,7 @@ impl Inner {
             base: wanted.handle.as_ref().map(|handle| Handle::parse(handle).base),
             handle: wanted.handle.map(|handle| handle.as_ref().into()),
             live: wanted.live,
-            counted: wanted.live.then(|| Counted::new(&self.engine, |counters| &counters.live)),
+            counted: wanted.live.then(|| Counted::new(&self.server.lifetime, |counters| &counters.live)),
             sse: wanted.sse,
             cursor: wanted.cursor.map(|cursor| cursor.as_ref().into()),
             subset: wanted.subset.map(|subset| Box::new(subset::Owned::of(&subset, rights))),
@@ -326,7 +327,7 @@ impl Inner {
                 inner.make_all(of.clone());
             }
             let found = match session {
-                Ok(session) => inner.engine.table_of(session, &of).map(|found| (session, found)),
+                Ok(session) => inner.server.table_of(session, &of).map(|found| (session, found)),
                 Err(error) => Err(crate::make::unavailable(error)),
             };
             match found {
@@ -346,11 +347,11 @@ impl Inner {
     }
 
     fn make_batch(self: &Arc<Self>, session: &mut Session, found: &Found, batch: &Batch<'_>) {
-        let micros = self.engine.clock.unix_us();
+        let micros = self.server.lifetime.clock.unix_us();
         let mut fillings = Vec::with_capacity(batch.wishes.len());
         for wish in &batch.wishes {
-            let checked = self.engine.check_narrowing(session, &found.table, &wish.narrowing);
-            match checked.and_then(|()| self.engine.begin(session, found, &wish.definition, &wish.words, micros)) {
+            let checked = self.server.check_narrowing(session, &found.table, &wish.narrowing);
+            match checked.and_then(|()| self.server.begin(session, found, &wish.definition, &wish.words, micros)) {
                 Err(failure) => self.makings.finish(&wish.words, Err(failure)),
                 Ok((shape, filling)) => {
                     self.makings.finish(&wish.words, Ok(shape));
@@ -365,18 +366,18 @@ impl Inner {
             let inner = Arc::clone(self);
             let shapes: Vec<Arc<Shape>> = fillings.iter().map(|filling| Arc::clone(&filling.shape)).collect();
             let queued = self.database.submit(move |session| match session {
-                Ok(session) => inner.engine.fill(session, fillings),
-                Err(error) => inner.engine.fail(&fillings, &crate::make::unavailable(error)),
+                Ok(session) => inner.server.fill(session, fillings),
+                Err(error) => inner.server.fail(&fillings, &crate::make::unavailable(error)),
             });
             if let Err(error) = queued {
                 let failure = crate::make::unavailable(error);
                 for shape in shapes {
-                    self.engine.fail_shape(&shape, failure.clone());
+                    self.server.retirement.fail_shape(&shape, failure.clone());
                 }
             }
         }
         if let Some(fillings) = first {
-            self.engine.fill(session, fillings);
+            self.server.fill(session, fillings);
         }
     }
 }
@@ -510,8 +511,13 @@ impl Visit {
                             };
                             let (handle, body) = (shape.handle_of(base), Body::Bytes(done.body));
                             let responder = &self.inner.responder;
-                            let response =
-                                responder.subset(&self.asker, &handle, offset, &self.inner.engine.schema(shape), body);
+                            let response = responder.subset(
+                                &self.asker,
+                                &handle,
+                                offset,
+                                &self.inner.server.catalog.schema(shape),
+                                body,
+                            );
                             Poll::Ready(Reply::Now(response))
                         }
                         Err(refusal) => self.refuse(&refusal, cx),
@@ -525,11 +531,11 @@ impl Visit {
     fn look(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
         shape.used(cx.now_ms);
         let inner = Arc::clone(&self.inner);
-        let processed = inner.engine.watermarks.processed_lsn();
+        let processed = inner.server.watermarks.processed_lsn();
         let mut state = shape.lock();
         let from = if self.subset.is_some() { From::Now } else { self.from };
         let found = look(&state, self.base, from, self.live, processed);
-        let http = &inner.engine.config.http;
+        let http = &inner.server.config.http;
         match found {
             Look::Failed(failure) => {
                 drop(state);
@@ -590,7 +596,8 @@ impl Visit {
                 if cx.now_ms >= ends || cx.stopping() {
                     drop(state);
                     // After a crash, what was told and was not durable comes once more from Postgres, as soon as it can be stored.
-                    let late = inner.engine.write_stall.is_stuck() || inner.engine.health() != Health::Active;
+                    let late =
+                        inner.server.changes.write_stall.is_stuck() || inner.server.source.health() != Health::Active;
                     let refusal = if late {
                         Refusal::NotReady("Changes before this offset are on their way from Postgres".into())
                     } else {
@@ -608,12 +615,12 @@ impl Visit {
 
     fn read(&mut self, shape: &Arc<Shape>, answer: Answer, cx: &mut Context<'_>) -> Option<Poll> {
         let Some(wanted) = &answer.wanted else { return Some(self.answer(shape, &answer, Vec::new(), cx)) };
-        let engine = &self.inner.engine;
-        if wanted.bytes() >= read::UNCOUNTED_MAX && engine.is_memory_short() {
+        let server = &self.inner.server;
+        if wanted.bytes() >= read::UNCOUNTED_MAX && server.changes.is_memory_short() {
             return Some(self.refuse(&Refusal::unsent(), cx));
         }
         if wanted.bytes() <= INLINE_BYTES
-            && let Some(read) = read::try_read(shape.number, wanted, engine.sources())
+            && let Some(read) = read::try_read(shape.number, wanted, server.changes.sources())
         {
             return Some(match read {
                 Ok(messages) => self.answer(shape, &answer, messages, cx),
@@ -628,14 +635,14 @@ impl Visit {
             let body = RowsBody::new(Arc::clone(&self.inner), log, from, upto, ending);
             return Some(self.respond(shape, &answer, Body::Sized(body.len(), Box::new(body)), cx));
         }
-        let (engine, mut begun) = (Arc::clone(engine), false);
+        let (server, mut begun) = (Arc::clone(server), false);
         let mut reading = Reading::new(shape.number, wanted.clone());
         let step = move || {
             // Asked again when its turn comes: thousands may have passed the first question.
-            if !std::mem::replace(&mut begun, true) && engine.is_memory_short() {
+            if !std::mem::replace(&mut begun, true) && server.changes.is_memory_short() {
                 return Step::Done(None);
             }
-            reading.step(engine.sources()).map(Some)
+            reading.step(server.changes.sources()).map(Some)
         };
         match self.inner.io.steps(step) {
             Some(fetch) => {
@@ -692,7 +699,7 @@ impl Visit {
     }
 
     fn respond(&mut self, shape: &Arc<Shape>, answer: &Answer, body: Body, cx: &mut Context<'_>) -> Poll {
-        let schema = if self.live { Cow::Borrowed("") } else { self.inner.engine.schema(shape) };
+        let schema = if self.live { Cow::Borrowed("") } else { self.inner.server.catalog.schema(shape) };
         let mode = match self.live {
             true => Mode::LongPoll { cursor: self.cursor.as_deref() },
             false => Mode::CatchUp { schema: &schema },
@@ -743,14 +750,14 @@ impl Visit {
     }
 
     fn begin_subset(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
-        if self.inner.engine.is_memory_short() {
+        if self.inner.server.changes.is_memory_short() {
             return Some(self.refuse(&Refusal::unsent(), cx));
         }
         let subset = self.subset.as_deref()?.clone();
-        let engine = Arc::clone(&self.inner.engine);
+        let server = Arc::clone(&self.inner.server);
         let for_job = Arc::clone(shape);
         let ran = self.inner.database.run_beside(move |session| match session {
-            Ok(session) => subset::run(&engine, session, &for_job, &subset),
+            Ok(session) => subset::run(&server, session, &for_job, &subset),
             Err(error) => Err(no_subset(error)),
         });
         match ran {

@@ -31,8 +31,8 @@ pub struct Transaction {
     next_op: u32,
     bytes: usize,
     told: Told,
-    /// Tables that it has upset.
-    upset: Vec<u32>,
+    /// Tables that it has invalidated.
+    invalidated: Vec<u32>,
     buffers: Vec<Buffer>,
     /// Their places, by their projections.
     by_projection: HashMap<u32, usize>,
@@ -77,7 +77,7 @@ impl Transaction {
             next_op: 0,
             bytes: 0,
             told: Told::default(),
-            upset: Vec::new(),
+            invalidated: Vec::new(),
             buffers: Vec::new(),
             by_projection: HashMap::new(),
             placed: Vec::new(),
@@ -100,11 +100,11 @@ impl Transaction {
         self.bytes
     }
 
-    /// Whether a table is upset for the first time in this transaction.
-    pub fn first_upset(&mut self, table: u32) -> bool {
-        let first = !self.upset.contains(&table);
+    /// Whether a table is invalidated for the first time in this transaction.
+    pub fn first_invalidation(&mut self, table: u32) -> bool {
+        let first = !self.invalidated.contains(&table);
         if first {
-            self.upset.push(table);
+            self.invalidated.push(table);
         }
         first
     }

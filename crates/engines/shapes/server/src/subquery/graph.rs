@@ -96,6 +96,11 @@ impl Graph {
         self.nodes.is_empty()
     }
 
+    /// Another history begins; all shapes of the one before are dropped.
+    pub(crate) fn forget_source(&mut self) {
+        self.last_lsn = 0;
+    }
+
     /// Whether rows are on their way.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_any()

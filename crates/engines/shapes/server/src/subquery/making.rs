@@ -4,11 +4,12 @@ use super::inner::Inner;
 use super::move_in_fetcher::cells;
 use super::node::Node;
 use super::rows::Rows;
-use crate::engine::Engine;
+use crate::feed::Feed;
 use crate::format::note::Stored;
 use crate::make::{cannot_store, invalid, not_published, unavailable};
+use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape, State};
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -136,7 +137,7 @@ pub(super) fn inner_node(
     }
 }
 
-impl Engine {
+impl ShapesServer {
     /// The inner shapes that a condition asks for, by position: found, or made.
     pub(crate) fn inner_shapes(
         self: &Arc<Self>,
@@ -162,34 +163,29 @@ impl Engine {
             Filter::All | Filter::Row(_) => Vec::new(),
         };
         let table = tables.get(&query.table.oid).ok_or(Failure::Rotated)?;
-        self.publisher.ensure(session, table).map_err(not_published)?;
+        self.source.publisher.ensure(session, table).map_err(not_published)?;
         let identity = identity(query);
         // One makes it, others wait.
-        let until = self.clock.now() + SETTLED_WITHIN;
+        let until = self.lifetime.clock.now() + SETTLED_WITHIN;
         loop {
-            {
-                let graph = self.subqueries.graph.lock();
-                if let Some((number, node)) = graph.inner(&identity) {
-                    if node.inner.as_ref().is_some_and(|inner| inner.loading.is_none()) {
-                        return Ok(number);
-                    }
-                } else if self.subqueries.making.lock().insert(identity.clone()) {
-                    break;
-                }
+            let claim = self.feed.lock().claim_inner(&identity);
+            match claim {
+                Claim::Made(number) => return Ok(number),
+                Claim::Ours => break,
+                Claim::Others => self.wait_until(until)?,
             }
-            self.wait_until(until)?;
         }
         let made = self.make_inner(session, query, table, &sets);
-        self.subqueries.making.lock().remove(&identity);
+        self.feed.lock().inner_in_flight.remove(&identity);
         made
     }
 
     /// Waits until all was applied that the first rows of a shape may have. Only then it is known that these are a state between two
     /// transactions of the stream; if they are not, the shape is dropped meanwhile.
     fn until_grown(&self, shape: &Shape) -> Result<(), Failure> {
-        let until = self.clock.now() + SETTLED_WITHIN;
+        let until = self.lifetime.clock.now() + SETTLED_WITHIN;
         loop {
-            let grown = self.subqueries.graph.lock().is_grown(shape.number);
+            let grown = self.feed.lock().graph.is_grown(shape.number);
             match grown {
                 None => return Err(Failure::Rotated),
                 Some(true) => return Ok(()),
@@ -200,11 +196,11 @@ impl Engine {
     }
 
     fn wait_until(&self, until: Instant) -> Result<(), Failure> {
-        if self.stopping() || self.clock.now() > until {
+        if self.lifetime.stopping() || self.lifetime.clock.now() > until {
             let why = "changes of Postgres that the rows of a subquery depend on are still on their way";
             return Err(Failure::unavailable("snapshot_error", why, 5));
         }
-        self.clock.sleep(LOOK_AGAIN);
+        self.lifetime.clock.sleep(LOOK_AGAIN);
         Ok(())
     }
 
@@ -222,14 +218,14 @@ impl Engine {
             log: LogMode::Inner,
             ..Definition::of_table(&table.name.schema, &table.name.name)
         };
-        let (number, identity) = (self.ids.new_number(), inner_identity(query));
-        let handle = self.ids.new_handle(identity, self.clock.unix_us());
-        let family = self.families.share(Family::of(&definition, table.oid, String::new()));
+        let (number, identity) = (self.catalog.ids.new_number(), inner_identity(query));
+        let handle = self.catalog.ids.new_handle(identity, self.lifetime.clock.unix_us());
+        let family = self.catalog.families.share(Family::of(&definition, table.oid, String::new()));
         let mut state = State::default();
         state.phase = Phase::Snapshotting;
         let shape =
             Arc::new(Shape::new(number, handle, family, definition::Condition::of(&definition), identity, state));
-        self.registry.write().insert(Arc::clone(&shape));
+        self.catalog.registry.write().insert(Arc::clone(&shape));
         let made = self.fill_dependent(
             session,
             &shape,
@@ -239,13 +235,13 @@ impl Engine {
             &Filled { columns: &columns, condition: None, filter: query.filter.sql().as_deref() },
         );
         let made = made.and_then(|rows| {
-            let loaded = self.subqueries.graph.lock().loaded(number, rows);
+            let loaded = self.feed.lock().graph.loaded(number, rows);
             loaded.map_err(|costly| invalid("where", costly))
         });
         match made {
             Ok(()) => Ok(number),
             Err(failure) => {
-                self.fail_shape(&shape, failure.clone());
+                self.retirement.fail_shape(&shape, failure.clone());
                 Err(failure)
             }
         }
@@ -263,7 +259,7 @@ impl Engine {
     ) -> Result<(), Failure> {
         let sets = self.inner_shapes(session, &dependence.condition, &dependence.tables)?;
         for inner in dependence.tables.values() {
-            self.store.put_table(inner).map_err(cannot_store)?;
+            self.changes.store.put_table(inner).map_err(cannot_store)?;
         }
         let columns = dependence.columns(selected);
         let projection = Projection::new(table, selected, shape.family.replica);
@@ -306,14 +302,14 @@ impl Engine {
             complete: false,
             rows_gone: false,
         };
-        self.store.put_table(table).map_err(cannot_store)?;
-        let (log, _) = self.store.create_shape(shape.handle, &stored, None).map_err(cannot_store)?;
+        self.changes.store.put_table(table).map_err(cannot_store)?;
+        let (log, _) = self.changes.store.create_shape(shape.handle, &stored, None).map_err(cannot_store)?;
         if !shape.change(|state| {
             let wanted = matches!(state.phase, Phase::Snapshotting);
             state.log = wanted.then_some(log);
             wanted
         }) {
-            self.store.delete_shape(&[log]).map_err(cannot_store)?;
+            self.changes.store.delete_shape(&[log]).map_err(cannot_store)?;
             return Err(Failure::Rotated);
         }
         let select = match filled.condition {
@@ -324,7 +320,7 @@ impl Engine {
             }
             None => snapshot::select(table, filled.columns, filled.filter),
         };
-        let until = self.clock.now() + SETTLED_WITHIN;
+        let until = self.lifetime.clock.now() + SETTLED_WITHIN;
         let handle = shape.handle.to_string();
         loop {
             let projection_columns = filled.columns;
@@ -336,29 +332,17 @@ impl Engine {
             let copied = snapshot::copy(session, table, &select, None, |taken| match taken {
                 Taken::Snapshot(snapshot) => {
                     // The shape sees changes from here on; the snapshot has all that was applied before, or another one is taken.
-                    let mut router = self.router.lock();
-                    let mut graph = self.subqueries.graph.lock();
-                    let recent = self.recent.lock();
-                    // Shapes of one table see its changes by the same columns.
-                    let altered = router.table(table.oid).is_some_and(|known| !known.same_shape(table));
-                    gone = altered || !graph.has(sets) || !matches!(shape.lock().phase, Phase::Snapshotting);
-                    let (missed, settled) = (recent.missed(recent.mark(), snapshot), graph.is_settled(sets));
-                    if gone || missed || !settled {
-                        tracing::debug!(table = %table.name, gone, missed, settled, "a snapshot is taken once more");
-                        again = true;
-                        return ControlFlow::Break(());
+                    let shared = self.catalog.shared_snapshot(snapshot);
+                    let chunk_bytes = self.config.http.chunk_bytes;
+                    let registered = self.feed.lock().register_dependent(shape, table, sets, shared, chunk_bytes, node);
+                    match registered {
+                        Ok(of) => projection = Some(of),
+                        Err(why) => {
+                            tracing::debug!(table = %table.name, ?why, "a shape with subqueries is not registered");
+                            (gone, again) = (why == NotRegistered::Gone, true);
+                            return ControlFlow::Break(());
+                        }
                     }
-                    let slot = router.insert_dependent(Arc::clone(shape), table);
-                    // Rows and changes that come from here on are ordered by the shape, and it drops what its snapshot has.
-                    {
-                        let mut state = shape.lock();
-                        state.slot = Some(slot);
-                        state.snapshot_taken(self.shared_snapshot(snapshot), self.config.http.chunk_bytes);
-                    }
-                    let node = node(slot, snapshot.clone());
-                    projection = Some(node.projection.clone());
-                    graph.insert(node);
-                    drop((recent, graph, router));
                     rows.begin(snapshot)
                 }
                 Taken::Row(text) => {
@@ -400,6 +384,72 @@ impl Engine {
     }
 }
 
+/// An inner shape as a definition that needs it finds it.
+enum Claim {
+    /// Its rows are all there; its number.
+    Made(u64),
+    /// The caller is to make it.
+    Ours,
+    /// Another thread makes it.
+    Others,
+}
+
+/// Why a shape with subqueries is not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NotRegistered {
+    /// The shape was dropped, or an inner shape that it needs, or its table was altered.
+    Gone,
+    /// A transaction that was applied is not in the snapshot.
+    Missed,
+    /// Rows are on their way to an inner shape that it needs.
+    Unsettled,
+}
+
+impl Feed {
+    fn claim_inner(&mut self, identity: &str) -> Claim {
+        match self.graph.inner(identity) {
+            Some((number, node)) if !node.is_loading() => Claim::Made(number),
+            Some(_) => Claim::Others,
+            None if self.inner_in_flight.insert(identity.to_owned()) => Claim::Ours,
+            None => Claim::Others,
+        }
+    }
+
+    /// Registers a shape whose changes the graph finds: it gets every change from here on, and its rows are those of `snapshot`, which has all
+    /// that was applied before. Returns how its rows are encoded.
+    fn register_dependent(
+        &mut self,
+        shape: &Arc<Shape>,
+        table: &Arc<Table>,
+        sets: &[Option<u64>],
+        snapshot: Arc<PgSnapshot>,
+        chunk_bytes: u64,
+        node: &mut dyn FnMut(u32, PgSnapshot) -> Node,
+    ) -> Result<Projection, NotRegistered> {
+        // Shapes of one table see its changes by the same columns.
+        let is_altered = self.router.table(table.oid).is_some_and(|known| !known.same_shape(table));
+        if is_altered || !self.graph.has(sets) || !matches!(shape.lock().phase, Phase::Snapshotting) {
+            return Err(NotRegistered::Gone);
+        }
+        if self.missed_any(&snapshot) {
+            return Err(NotRegistered::Missed);
+        }
+        if !self.graph.is_settled(sets) {
+            return Err(NotRegistered::Unsettled);
+        }
+        let slot = self.router.insert_dependent(Arc::clone(shape), table);
+        let node = node(slot, (*snapshot).clone());
+        let projection = node.projection.clone();
+        // Rows and changes that come from here on are ordered by the shape, and it drops what its snapshot has.
+        let mut state = shape.lock();
+        state.slot = Some(slot);
+        state.snapshot_taken(snapshot, chunk_bytes);
+        drop(state);
+        self.graph.insert(node);
+        Ok(projection)
+    }
+}
+
 /// What a snapshot is to have.
 struct Filled<'a> {
     columns: &'a [usize],
@@ -407,6 +457,3 @@ struct Filled<'a> {
     condition: Option<&'a Condition>,
     filter: Option<&'a str>,
 }
-
-/// Who makes inner shapes now, by their identities.
-pub(crate) type Making = HashSet<String>;

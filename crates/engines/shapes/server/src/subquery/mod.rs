@@ -43,44 +43,7 @@ mod waiting;
 
 pub(crate) use finder::explain;
 pub(crate) use graph::{Ended, Graph, Verdict};
-pub(crate) use making::{Dependence, Making, headers, positions_list};
-pub(crate) use move_in_fetcher::MoveInFetcher;
+pub(crate) use making::{Dependence, headers, positions_list};
+pub(crate) use move_in_fetcher::{FetchedRows, MoveInFetcher};
 pub(crate) use restore::Restoring;
-pub(crate) use waiting::Publication;
-
-use crate::shape::Shape;
-use parking_lot::Mutex;
-use std::sync::Arc;
-use thalweg_base::Lsn;
-use thalweg_shapes_source::session::Endpoint;
-
-impl Subqueries {
-    /// Another history begins; all shapes of the one before are dropped.
-    pub(crate) fn forget_source(&self) {
-        self.graph.lock().last_lsn = 0;
-        // Rows that are asked for are wanted by shapes that are gone.
-        self.holding.lock().clear();
-    }
-}
-
-/// What the engine keeps for shapes with subqueries.
-pub(crate) struct Subqueries {
-    /// Locks are taken in this order: the router, the graph, the recent transactions. None is held over a round trip to Postgres.
-    pub(crate) graph: Mutex<Graph>,
-    pub(crate) fetcher: MoveInFetcher,
-    /// Shapes that show no more until the journal is durable up to there.
-    pub(crate) holding: Mutex<Vec<(Arc<Shape>, Lsn)>>,
-    pub(crate) making: Mutex<Making>,
-}
-
-impl Subqueries {
-    /// `endpoint`: where rows are fetched.
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
-        Self {
-            graph: Mutex::default(),
-            fetcher: MoveInFetcher::new(endpoint),
-            holding: Mutex::default(),
-            making: Mutex::default(),
-        }
-    }
-}
+pub(crate) use waiting::MoveIn;

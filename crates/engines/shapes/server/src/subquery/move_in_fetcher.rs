@@ -8,7 +8,7 @@
 //! table independently of the others, until [`PATIENCE`] is over: then the shape is made anew.
 
 use super::graph::{Ask, Turn, Wanted};
-use crate::engine::Engine;
+use crate::server::ShapesServer;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -121,8 +121,8 @@ impl MoveInFetcher {
     }
 
     /// Rows are wanted: at once if there is a thread for them. Never waits.
-    pub(crate) fn want(&self, engine: &Arc<Engine>, all: &[Wanted]) {
-        let since = engine.clock.now();
+    pub(crate) fn want(&self, server: &Arc<ShapesServer>, all: &[Wanted]) {
+        let since = server.lifetime.clock.now();
         {
             let mut queue = self.queue.lock();
             for wanted in all {
@@ -135,22 +135,22 @@ impl MoveInFetcher {
                 line.waiting.push_back(Waiting { wanted: *wanted, since });
             }
         }
-        self.start(engine);
+        self.start(server);
     }
 
     /// Begins what can be begun.
-    pub(crate) fn start(&self, engine: &Arc<Engine>) {
-        let now = engine.clock.now();
+    pub(crate) fn start(&self, server: &Arc<ShapesServer>) {
+        let now = server.lifetime.clock.now();
         let pool = self.pool.lock();
         let Some(pool) = &*pool else { return };
         loop {
             let next = self.queue.lock().next(now);
             let Some((table, batch)) = next else { return };
-            let (engine, again) = (Arc::clone(engine), batch.clone());
+            let (server, again) = (Arc::clone(server), batch.clone());
             let queued = pool.submit(move |session| {
-                let fetcher = &engine.subqueries.fetcher;
-                let left = fetcher.work(&engine, session, &batch);
-                fetcher.ended(&engine, table, left);
+                let fetcher = &server.source.fetcher;
+                let left = fetcher.work(&server, session, &batch);
+                fetcher.ended(&server, table, left);
             });
             if let Err(error) = queued {
                 tracing::debug!(%error, "rows of subqueries are asked for later");
@@ -175,11 +175,11 @@ impl MoveInFetcher {
     }
 
     /// An attempt is over; what it left is asked for again, unless it has waited for too long.
-    fn ended(&self, engine: &Arc<Engine>, table: u32, left: Vec<Waiting>) {
-        let now = engine.clock.now();
+    fn ended(&self, server: &Arc<ShapesServer>, table: u32, left: Vec<Waiting>) {
+        let now = server.lifetime.clock.now();
         let failed = !left.is_empty();
         // While nothing comes from Postgres there is nothing to be late for.
-        let away = engine.health() != Health::Active;
+        let away = server.source.health() != Health::Active;
         let (mut again, mut over) = (Vec::new(), Vec::new());
         for waiting in left {
             let since = if away { now } else { waiting.since };
@@ -191,18 +191,23 @@ impl MoveInFetcher {
         }
         self.fail(&over, "Postgres did not give them in time");
         self.queue.lock().end(table, again, failed, now);
-        if !engine.stopping() {
-            self.start(engine);
+        if !server.lifetime.stopping() {
+            self.start(server);
         }
     }
 
     /// Fetches for all of one table, from one snapshot. Gives back what is to be asked for again.
-    fn work(&self, engine: &Engine, session: Result<&mut Session, SourceError>, batch: &[Waiting]) -> Vec<Waiting> {
+    fn work(
+        &self,
+        server: &ShapesServer,
+        session: Result<&mut Session, SourceError>,
+        batch: &[Waiting],
+    ) -> Vec<Waiting> {
         let (mut asks, mut later) = (Vec::with_capacity(batch.len()), Vec::new());
         {
-            let mut graph = engine.subqueries.graph.lock();
+            let mut feed = server.feed.lock();
             for waiting in batch {
-                match graph.turn(waiting.wanted.shape, waiting.wanted.pending) {
+                match feed.graph.turn(waiting.wanted.shape, waiting.wanted.pending) {
                     Turn::Ask(ask) => asks.push((ask, *waiting)),
                     Turn::Later => later.push(*waiting),
                     Turn::Gone => {}
@@ -212,13 +217,13 @@ impl MoveInFetcher {
         let Some((first, _)) = asks.first() else { return later };
         let table = Arc::clone(&first.table);
         let taken = session.map_err(Unfetched::from).and_then(|session| {
-            let snapshot = take(engine, session, &table, &asks)?;
+            let snapshot = take(server, session, &table, &asks)?;
             Ok((session, snapshot))
         });
         let (session, snapshot) = match taken {
             Ok(taken) => taken,
             Err(why) => {
-                self.leave(engine, &asks, &why, &mut later);
+                self.leave(server, &asks, &why, &mut later);
                 return later;
             }
         };
@@ -228,7 +233,7 @@ impl MoveInFetcher {
                     self.arrivals.lock().push(FetchedRows { shape: ask.shape, pending: ask.pending, rows: Ok(rows) });
                 }
                 Err(why) => {
-                    self.leave(engine, &asks[at..], &why, &mut later);
+                    self.leave(server, &asks[at..], &why, &mut later);
                     break;
                 }
             }
@@ -242,7 +247,7 @@ impl MoveInFetcher {
     }
 
     /// These were not fetched: they are asked for again, if that may help and their place in the stream is still to come.
-    fn leave(&self, engine: &Engine, asks: &[(Ask, Waiting)], why: &Unfetched, later: &mut Vec<Waiting>) {
+    fn leave(&self, server: &ShapesServer, asks: &[(Ask, Waiting)], why: &Unfetched, later: &mut Vec<Waiting>) {
         let (error, again) = match why {
             Unfetched::Later(error) => (error.to_string(), true),
             Unfetched::Never(error) => (error.clone(), false),
@@ -255,9 +260,9 @@ impl MoveInFetcher {
         } else {
             tracing::warn!(shapes = asks.len(), error, again, "rows of subqueries cannot be fetched");
         }
-        let mut graph = engine.subqueries.graph.lock();
+        let mut feed = server.feed.lock();
         for (ask, waiting) in asks {
-            if again && graph.unask(ask.shape, ask.pending) {
+            if again && feed.graph.unask(ask.shape, ask.pending) {
                 later.push(*waiting);
             } else {
                 self.fail(&[(ask.shape, ask.pending)], &error);
@@ -317,7 +322,7 @@ impl Line {
 
 /// Takes a snapshot for these, and tells the graph before anything is applied that the snapshot has not.
 fn take(
-    engine: &Engine,
+    server: &ShapesServer,
     session: &mut Session,
     table: &Arc<thalweg_shapes_model::table::Table>,
     asks: &[(Ask, Waiting)],
@@ -326,18 +331,17 @@ fn take(
         let limits = Limits { statement: Some(FETCH), lock: LOCK };
         let snapshot = snapshot::begin(session, table, limits).inspect_err(|_| session.roll_back())?;
         {
-            let mut graph = engine.subqueries.graph.lock();
-            let recent = engine.recent.lock();
-            if !recent.missed(recent.mark(), &snapshot) {
-                graph.asked(asks.iter().map(|(ask, _)| ask), &snapshot);
+            let mut feed = server.feed.lock();
+            if !feed.missed_any(&snapshot) {
+                feed.graph.asked(asks.iter().map(|(ask, _)| ask), &snapshot);
                 return Ok(snapshot);
             }
         }
         session.roll_back();
-        if engine.stopping() {
+        if server.lifetime.stopping() {
             break;
         }
-        engine.clock.sleep(VISIBLE_AFTER);
+        server.lifetime.clock.sleep(VISIBLE_AFTER);
     }
     Err(Unfetched::Later(SourceError::Other("transactions that were applied are not visible yet".to_owned())))
 }

@@ -70,7 +70,7 @@ impl Waiting {
 }
 
 /// Rows that came, ready to be put into the log.
-pub(crate) struct Publication {
+pub(crate) struct MoveIn {
     pub(crate) transaction: Transaction,
     pub(crate) shape: Arc<Shape>,
     pub(crate) pending: u64,
@@ -173,7 +173,7 @@ impl Graph {
 
     /// The next rows that came and whose boundary is passed, as bodies after the last transaction. When shapes have them, that is to be said
     /// ([`Graph::published`]).
-    pub(crate) fn publish(&mut self, split_bytes: usize) -> Option<Publication> {
+    pub(crate) fn publish(&mut self, split_bytes: usize) -> Option<MoveIn> {
         let number = *self.waiting.ready.first()?;
         let mut node = self.nodes.remove(&number)?;
         let mut pending = node.pendings.pop_front()?;
@@ -198,7 +198,7 @@ impl Graph {
         if let Err(costly) = told {
             verdict.drop.push((Arc::clone(&shape), costly.into()));
         }
-        Some(Publication { transaction: out, shape, pending: pending.number, boundary: pending.place.0, slot, verdict })
+        Some(MoveIn { transaction: out, shape, pending: pending.number, boundary: pending.place.0, slot, verdict })
     }
 
     /// Rows of a shape, and what they do to others, are in the shapes or held by them: from now on they are not awaited.
