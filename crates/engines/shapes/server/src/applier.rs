@@ -126,8 +126,8 @@ impl Applier {
                     server.retirement.drop_table_by(oid, why, transaction.xid, transaction.lsn)
                 }
             },
-            Invalidation::Costly { slot } => {
-                let shape = server.feed.lock().router.shape(slot).cloned();
+            Invalidation::Costly { route_id } => {
+                let shape = server.feed.lock().router.shape(route_id).cloned();
                 shape.map_or(Lsn::ZERO, |shape| server.retirement.drop_costly(&shape))
             }
             Invalidation::Nullable(table) => {

@@ -98,19 +98,20 @@ impl Feed {
         let mut groups: Vec<Group> = Vec::with_capacity(transaction.placed().len());
         let mut before: Option<&Arc<[u32]>> = None;
         for placed in transaction.placed() {
-            if !held.is_empty() && placed.slots.iter().all(|slot| held.contains(slot)) {
+            if !held.is_empty() && placed.route_ids.iter().all(|route_id| held.contains(route_id)) {
                 continue;
             }
             let shapes = match (before, groups.last()) {
-                (Some(slots), Some(group)) if *slots == placed.slots => Arc::clone(&group.shapes),
+                (Some(route_ids), Some(group)) if *route_ids == placed.route_ids => Arc::clone(&group.shapes),
                 _ => {
-                    let numbers = placed.slots.iter().filter_map(|slot| Some(self.router.shape(*slot)?.number));
+                    let numbers =
+                        placed.route_ids.iter().filter_map(|route_id| Some(self.router.shape(*route_id)?.number));
                     let mut numbers: Vec<u64> = numbers.collect();
                     numbers.sort_unstable();
                     numbers.into()
                 }
             };
-            before = Some(&placed.slots);
+            before = Some(&placed.route_ids);
             groups.push(Group { at: placed.at, len: placed.len, op: placed.op, shapes });
         }
         groups.retain(|group| !group.shapes.is_empty());
@@ -122,7 +123,7 @@ impl Feed {
         let mut waiters = Vec::new();
         for placed in transaction.placed() {
             let entry = Entry { lsn: transaction.lsn, at: placed.at, op: placed.op, len: placed.len };
-            for shape in placed.slots.iter().filter_map(|slot| self.router.shape(*slot)) {
+            for shape in placed.route_ids.iter().filter_map(|route_id| self.router.shape(*route_id)) {
                 let mut state = shape.lock();
                 state.push(transaction.xid, entry, chunk_bytes);
                 if state.has_waiters() {
@@ -135,8 +136,9 @@ impl Feed {
 
     /// The shapes that have any of a transaction's encoded changes.
     pub(crate) fn shapes_with(&self, transaction: &Transaction) -> Vec<Arc<Shape>> {
-        let slots: HashSet<u32> = transaction.placed().iter().flat_map(|placed| placed.slots.iter().copied()).collect();
-        slots.into_iter().filter_map(|slot| self.router.shape(slot).cloned()).collect()
+        let route_ids: HashSet<u32> =
+            transaction.placed().iter().flat_map(|placed| placed.route_ids.iter().copied()).collect();
+        route_ids.into_iter().filter_map(|route_id| self.router.shape(route_id).cloned()).collect()
     }
 
     /// Everything before `lsn` was applied.
@@ -162,7 +164,7 @@ impl Feed {
 
     /// What the rows that came for one shape mean, for it and for others.
     pub(crate) fn move_in_entries(&self, of: &MoveIn) -> MoveInEntries {
-        let MoveIn { transaction, shape, boundary, slot, .. } = of;
+        let MoveIn { transaction, shape, boundary, route_id, .. } = of;
         let number: Arc<[u64]> = [shape.number].into();
         let mut found = MoveInEntries {
             rows: Vec::new(),
@@ -172,10 +174,10 @@ impl Feed {
         };
         for placed in transaction.placed() {
             let entry = Entry { lsn: transaction.lsn, at: placed.at, op: placed.op, len: placed.len };
-            for at in placed.slots.iter() {
+            for at in placed.route_ids.iter() {
                 let Some(of) = self.router.shape(*at) else { continue };
                 let group = |shapes| Group { at: placed.at, len: placed.len, op: placed.op, shapes };
-                if at == slot {
+                if at == route_id {
                     found.rows.push((transaction.xid, Entry { lsn: *boundary, ..entry }));
                     found.own.groups.push(group(Arc::clone(&number)));
                 } else {
@@ -218,7 +220,7 @@ impl Feed {
         if !matches!(state.phase, Phase::Snapshotting | Phase::Live) {
             return None;
         }
-        state.slot = Some(self.router.insert(Arc::clone(shape), table, selected, predicate));
+        state.route_id = Some(self.router.insert(Arc::clone(shape), table, selected, predicate));
         Some(self.recent.mark())
     }
 
@@ -246,15 +248,15 @@ impl Feed {
     }
 
     fn retire_one(&mut self, shape: &Shape, phase: Phase, table_is_free: &impl Fn(u32)) -> (Retired, Vec<Arc<Shape>>) {
-        let (slot, logs, waiters) = {
+        let (route_id, logs, waiters) = {
             let mut state = shape.lock();
             state.phase = phase;
             let bases = state.bases.take();
             let logs = state.log.take().into_iter().chain(bases.iter().flat_map(|bases| bases.logs()));
-            (state.slot.take(), logs.collect(), state.take_waiters())
+            (state.route_id.take(), logs.collect(), state.take_waiters())
         };
-        if let Some(slot) = slot {
-            self.router.remove(slot, shape.number);
+        if let Some(route_id) = route_id {
+            self.router.remove(route_id, shape.number);
             if self.router.table(shape.family.table).is_none() {
                 table_is_free(shape.family.table);
             }
@@ -290,7 +292,10 @@ mod tests {
         let table = Arc::new(table("t", vec![column("id", INT4, Some(0))]));
         feed.retire(&shape, Phase::Gone, |_| {});
         assert_eq!(feed.register(&shape, &table, &[0], None), None);
-        assert!(feed.router.tables().is_empty() && shape.lock().slot.is_none(), "nothing would ever take it out again");
+        assert!(
+            feed.router.tables().is_empty() && shape.lock().route_id.is_none(),
+            "nothing would ever take it out again"
+        );
     }
 
     #[test]

@@ -120,8 +120,9 @@ fn fill(server: &ShapesServer, numbers: Range<u64>) {
         let (shape, sql) = (Arc::new(shape), definition.where_sql.unwrap());
         let predicate = predicate::parse(&sql, &[], &table).unwrap();
         server.catalog.registry.write().insert(Arc::clone(&shape));
-        let slot = server.feed.lock().router.insert(Arc::clone(&shape), &table, &selected, Some(Arc::new(predicate)));
-        shape.lock().slot = Some(slot);
+        let route_id =
+            server.feed.lock().router.insert(Arc::clone(&shape), &table, &selected, Some(Arc::new(predicate)));
+        shape.lock().route_id = Some(route_id);
         if n % 5000 == 4999 {
             settle(server, n);
         }
@@ -174,11 +175,11 @@ fn assert_found(server: &ShapesServer, count: u64) {
     let row: [Option<&[u8]>; 5] =
         [Some(b"100007"), Some(b"1"), Some(b"n"), Some(b"t"), Some(b"2024-01-01 00:00:00+00")];
     let began = Instant::now();
-    let slots = server.feed.lock().router.slots_of(16400, &row);
+    let route_ids = server.feed.lock().router.route_ids_of(16400, &row);
     let took = began.elapsed();
-    assert_eq!(slots.len(), 1, "of {count} shapes one has the row");
+    assert_eq!(route_ids.len(), 1, "of {count} shapes one has the row");
     let feed = server.feed.lock();
-    assert_eq!(feed.router.shape(slots[0]).unwrap().condition.where_sql(), Some("id = 100007"));
+    assert_eq!(feed.router.shape(route_ids[0]).unwrap().condition.where_sql(), Some("id = 100007"));
     println!("found in {took:?}");
 }
 

@@ -52,7 +52,7 @@ impl ShapesServer {
             let base_logs: Vec<LogId> = its_bases.iter().map(|base| base.log).collect();
             match read.and_then(|read| self.restore(&mut shared, log, stored, read, its_bases)) {
                 Some(shape) => {
-                    if shape.lock().slot.is_none() {
+                    if shape.lock().route_id.is_none() {
                         dependents.push(Arc::clone(&shape));
                     }
                     if !base_logs.is_empty() {
@@ -138,7 +138,7 @@ impl ShapesServer {
             }
         }
         // Nobody needs these any more.
-        inner.into_iter().filter(|shape| shape.lock().slot.is_none()).for_each(|shape| {
+        inner.into_iter().filter(|shape| shape.lock().route_id.is_none()).for_each(|shape| {
             self.retirement.drop_shape(shape);
         });
         Ok(())
@@ -169,8 +169,8 @@ impl ShapesServer {
         let condition = Condition::of(definition);
         let shape = Arc::new(Shape::new(stored.number, handle, family, condition, stored.identity, state));
         if !dependent {
-            let slot = self.feed.lock().router.insert(Arc::clone(&shape), &table, &selected, predicate);
-            shape.lock().slot = Some(slot);
+            let route_id = self.feed.lock().router.insert(Arc::clone(&shape), &table, &selected, predicate);
+            shape.lock().route_id = Some(route_id);
         }
         self.catalog.registry.write().insert(Arc::clone(&shape));
         Some(shape)

@@ -25,7 +25,7 @@ pub(crate) enum Invalidation {
     /// A column that was never null is: the table as it must be now. Its rows look as before, so its shapes go on.
     Nullable(Arc<Table>),
     /// Whether a shape has the row is too costly to find out.
-    Costly { slot: u32 },
+    Costly { route_id: u32 },
 }
 
 /// A shape's place in the router.
@@ -86,12 +86,12 @@ struct Target {
     places: Vec<usize>,
 }
 
-/// All shapes by the tables that they select from. Slots are small numbers that are used again.
+/// All shapes by the tables that they select from. Route ids are small numbers that are used again.
 #[derive(Default)]
 pub(crate) struct Router {
     registrations: Vec<Option<Registration>>,
     free: Vec<u32>,
-    /// Slots that come free when the transaction that is being read is over: until then it may name them.
+    /// Route ids that come free when the transaction that is being read is over: until then it may name them.
     leaving: Vec<u32>,
     routes: HashMap<u32, Route>,
     /// What a partition is part of.
@@ -112,7 +112,7 @@ struct Scratch {
     old: Vec<u32>,
     new: Vec<u32>,
     costly: Vec<u32>,
-    /// Slots of one projection.
+    /// Route ids of one projection.
     part: Vec<u32>,
 }
 
@@ -134,29 +134,29 @@ impl Router {
                 id
             }
         };
-        let slot = self.claim_slot(shape, table, projection, false);
-        self.route(table).matcher.insert(slot, predicate);
-        slot
+        let route_id = self.claim_route_id(shape, table, projection, false);
+        self.route(table).matcher.insert(route_id, predicate);
+        route_id
     }
 
     /// Takes a shape in whose changes the graph of subqueries finds.
     pub(crate) fn insert_dependent(&mut self, shape: Arc<Shape>, table: &Arc<Table>) -> u32 {
-        let slot = self.claim_slot(shape, table, u32::MAX, true);
+        let route_id = self.claim_route_id(shape, table, u32::MAX, true);
         self.route(table).dependents += 1;
-        slot
+        route_id
     }
 
-    fn claim_slot(&mut self, shape: Arc<Shape>, table: &Table, projection: u32, dependent: bool) -> u32 {
-        let slot = self.free.pop().unwrap_or_else(|| {
+    fn claim_route_id(&mut self, shape: Arc<Shape>, table: &Table, projection: u32, dependent: bool) -> u32 {
+        let route_id = self.free.pop().unwrap_or_else(|| {
             self.registrations.push(None);
             self.registrations.len() as u32 - 1
         });
-        self.registrations[slot as usize] = Some(Registration { shape, dependent, projection, table: table.oid });
+        self.registrations[route_id as usize] = Some(Registration { shape, dependent, projection, table: table.oid });
         // A part may have shapes as well as the whole.
         if self.ancestors.get(&table.oid) != Some(&table.ancestors) {
             self.know_ancestors([(table.oid, table.ancestors.clone())]);
         }
-        slot
+        route_id
     }
 
     fn route(&mut self, table: &Arc<Table>) -> &mut Route {
@@ -166,16 +166,16 @@ impl Router {
         })
     }
 
-    /// Puts a shape out, if it is still in that slot.
-    pub(crate) fn remove(&mut self, slot: u32, number: u64) {
-        let Some(registration) = self.registrations.get_mut(slot as usize) else { return };
+    /// Puts a shape out, if it is still in that route id.
+    pub(crate) fn remove(&mut self, route_id: u32, number: u64) {
+        let Some(registration) = self.registrations.get_mut(route_id as usize) else { return };
         let Some(found) = registration.take_if(|registration| registration.shape.number == number) else { return };
-        self.leaving.push(slot);
+        self.leaving.push(route_id);
         if let Some(route) = self.routes.get_mut(&found.table) {
             if found.dependent {
                 route.dependents -= 1;
             } else {
-                route.matcher.remove(slot);
+                route.matcher.remove(route_id);
             }
             if route.matcher.is_empty() && route.dependents == 0 {
                 self.routes.remove(&found.table);
@@ -184,7 +184,7 @@ impl Router {
         }
     }
 
-    /// A transaction begins: nobody names slots any more that were left before.
+    /// A transaction begins: nobody names route ids any more that were left before.
     pub(crate) fn turn(&mut self) {
         self.free.append(&mut self.leaving);
     }
@@ -208,8 +208,8 @@ impl Router {
         self.routes.get(&oid).map(|route| &route.table)
     }
 
-    pub(crate) fn shape(&self, slot: u32) -> Option<&Arc<Shape>> {
-        self.registrations.get(slot as usize)?.as_ref().map(|registration| &registration.shape)
+    pub(crate) fn shape(&self, route_id: u32) -> Option<&Arc<Shape>> {
+        self.registrations.get(route_id as usize)?.as_ref().map(|registration| &registration.shape)
     }
 
     /// By what changes of a table would find a predicate, among those that it has.
@@ -227,12 +227,12 @@ impl Router {
 
     /// The shapes that have a row of their table.
     #[cfg(test)]
-    pub(crate) fn slots_of(&mut self, table: u32, row: &[Option<&[u8]>]) -> Vec<u32> {
-        let mut slots = Vec::new();
+    pub(crate) fn route_ids_of(&mut self, table: u32, row: &[Option<&[u8]>]) -> Vec<u32> {
+        let mut route_ids = Vec::new();
         if let Some(route) = self.routes.get_mut(&table) {
-            route.matcher.matching(row, &mut slots, &mut Vec::new());
+            route.matcher.matching(row, &mut route_ids, &mut Vec::new());
         }
-        slots
+        route_ids
     }
 
     /// What these tables are partitions of.
@@ -427,7 +427,7 @@ impl Router {
             if let Some(new) = &new_cells {
                 route.matcher.matching(new, &mut scratch.new, &mut scratch.costly);
             }
-            invalidations.extend(scratch.costly.drain(..).map(|slot| Invalidation::Costly { slot }));
+            invalidations.extend(scratch.costly.drain(..).map(|route_id| Invalidation::Costly { route_id }));
             *evaluations += route.matcher.take_evaluations();
             fan_out(registrations, projections, scratch, old_cells.as_deref(), new_cells.as_deref(), op, into);
         }
@@ -446,13 +446,13 @@ fn fan_out(
     into: &mut Transaction,
 ) {
     let place = Place { xid: into.xid, lsn: into.lsn, op };
-    let projection_of = |slot: u32| {
+    let projection_of = |route_id: u32| {
         registrations
-            .get(slot as usize)
+            .get(route_id as usize)
             .and_then(Option::as_ref)
             .map_or(u32::MAX, |registration| registration.projection)
     };
-    // Slots of both lists ascend.
+    // Route ids of both lists ascend.
     let (mut gone, mut both, mut come) = (Vec::new(), Vec::new(), Vec::new());
     if scratch.new.is_empty() {
         gone.append(&mut scratch.old);
@@ -461,53 +461,58 @@ fn fan_out(
     } else if scratch.old == scratch.new {
         both.append(&mut scratch.old);
     } else {
-        for slot in &scratch.old {
-            if scratch.new.binary_search(slot).is_ok() { both.push(*slot) } else { gone.push(*slot) }
+        for route_id in &scratch.old {
+            if scratch.new.binary_search(route_id).is_ok() { both.push(*route_id) } else { gone.push(*route_id) }
         }
-        come.extend(scratch.new.iter().filter(|slot| scratch.old.binary_search(slot).is_err()));
+        come.extend(scratch.new.iter().filter(|route_id| scratch.old.binary_search(route_id).is_err()));
     }
     let part = &mut scratch.part;
     if let Some(old) = old {
-        by_projection(gone, part, &projection_of, &mut |id, slots| {
+        by_projection(gone, part, &projection_of, &mut |id, route_ids| {
             if let Some(projection) = projections.get(id as usize) {
-                into.add(id, slots, op, |out| projection.delete(place, old, out));
+                into.add(id, route_ids, op, |out| projection.delete(place, old, out));
             }
         });
     }
     if let Some(new) = new {
-        by_projection(come, part, &projection_of, &mut |id, slots| {
+        by_projection(come, part, &projection_of, &mut |id, route_ids| {
             if let Some(projection) = projections.get(id as usize) {
-                into.add(id, slots, op, |out| projection.insert(place, new, out));
+                into.add(id, route_ids, op, |out| projection.insert(place, new, out));
             }
         });
     }
     let (Some(old), Some(new)) = (old, new) else { return };
-    by_projection(both, part, &projection_of, &mut |id, slots| {
+    by_projection(both, part, &projection_of, &mut |id, route_ids| {
         let Some(projection) = projections.get(id as usize) else { return };
         match projection.difference(old, new) {
             Difference::Nothing => {}
-            Difference::Columns => into.add(id, slots, op, |out| projection.update(place, old, new, out)),
+            Difference::Columns => into.add(id, route_ids, op, |out| projection.update(place, old, new, out)),
             Difference::Key => {
-                into.add(id, slots, op, |out| projection.key_change_delete(place, old, new, out));
-                into.add(id, slots, op + 1, |out| projection.key_change_insert(place, old, new, out));
+                into.add(id, route_ids, op, |out| projection.key_change_delete(place, old, new, out));
+                into.add(id, route_ids, op + 1, |out| projection.key_change_insert(place, old, new, out));
             }
         }
     });
 }
 
-/// Splits slots, which ascend, by their projections.
-fn by_projection(mut slots: Vec<u32>, part: &mut Vec<u32>, of: &dyn Fn(u32) -> u32, f: &mut dyn FnMut(u32, &[u32])) {
-    while let Some(first) = slots.first() {
+/// Splits route ids, which ascend, by their projections.
+fn by_projection(
+    mut route_ids: Vec<u32>,
+    part: &mut Vec<u32>,
+    of: &dyn Fn(u32) -> u32,
+    f: &mut dyn FnMut(u32, &[u32]),
+) {
+    while let Some(first) = route_ids.first() {
         let id = of(*first);
-        if slots.iter().all(|slot| of(*slot) == id) {
-            f(id, &slots);
+        if route_ids.iter().all(|route_id| of(*route_id) == id) {
+            f(id, &route_ids);
             return;
         }
         part.clear();
-        slots.retain(|slot| {
-            let same = of(*slot) == id;
+        route_ids.retain(|route_id| {
+            let same = of(*route_id) == id;
             if same {
-                part.push(*slot);
+                part.push(*route_id);
             }
             !same
         });

@@ -42,7 +42,7 @@ pub(crate) struct State {
     /// The log of its snapshot in the kernel unit, once it is there.
     pub(crate) log: Option<LogId>,
     /// Its place in the router, while it has one.
-    pub(crate) slot: Option<u32>,
+    pub(crate) route_id: Option<u32>,
     pub(crate) entries: LazyBox<Entries>,
     /// What its rows were read in; many shapes have the same one.
     pub(crate) snapshot: Option<Arc<PgSnapshot>>,
@@ -132,7 +132,7 @@ impl Default for State {
         Self {
             phase: Phase::default(),
             log: None,
-            slot: None,
+            route_id: None,
             entries: LazyBox::default(),
             snapshot: None,
             contained: false,

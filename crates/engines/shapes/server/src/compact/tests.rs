@@ -7,7 +7,7 @@ use crate::config::ShapesConfig;
 use crate::format::note::{ShapeNote, Stored};
 use crate::format::references::{Group, References};
 use crate::read;
-use crate::serve::look::{Look, look};
+use crate::serve::read_plan::{ReadPlan, plan_read};
 use crate::serve::settings::Settings;
 use crate::server::ShapesServer;
 use crate::shape::Shape;
@@ -257,10 +257,10 @@ impl Client {
     fn read(&mut self, server: &ShapesServer, shape: &Shape) -> Read {
         let from = self.from.unwrap_or(From::Start);
         let base = self.handle.as_ref().map(|handle| Handle::parse(handle).base);
-        let found = look(&shape.lock(), base, from, false, server.watermarks.processed_lsn());
+        let found = plan_read(&shape.lock(), base, from, false, server.watermarks.processed_lsn());
         let answer = match found {
-            Look::Answer(answer) => answer,
-            Look::Past => return Read::Again(shape.newest_handle()),
+            ReadPlan::Answer(answer) => answer,
+            ReadPlan::Past => return Read::Again(shape.newest_handle()),
             other => panic!("{from}: {other:?}"),
         };
         let messages = answer

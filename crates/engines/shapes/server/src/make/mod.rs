@@ -76,11 +76,11 @@ impl ShapesServer {
         session: &mut Session,
         found: &Found,
         definition: &Definition,
-        words: &[u8],
+        query_key: &[u8],
         now_micros: u64,
     ) -> Result<(Arc<Shape>, Option<Filling>), Failure> {
         let checked = self.check(session, found, definition)?;
-        if let Some(known) = self.known(checked.identity, words) {
+        if let Some(known) = self.known(checked.identity, query_key) {
             return Ok((known, None));
         }
         self.catalog.costly.check(checked.identity, self.lifetime.clock.now())?;
@@ -103,11 +103,11 @@ impl ShapesServer {
         {
             let mut registry = self.catalog.registry.write();
             if let Some(known) = registry.by_identity(identity).cloned() {
-                registry.learn(words, &known);
+                registry.learn(query_key, &known);
                 return Ok((known, None));
             }
             registry.insert(Arc::clone(&shape));
-            registry.learn(words, &shape);
+            registry.learn(query_key, &shape);
         }
         if checked.dependence.is_some() {
             // It is told of changes from its snapshot on.
@@ -122,10 +122,10 @@ impl ShapesServer {
         Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark })))
     }
 
-    fn known(&self, identity: Identity, words: &[u8]) -> Option<Arc<Shape>> {
+    fn known(&self, identity: Identity, query_key: &[u8]) -> Option<Arc<Shape>> {
         let registry = self.catalog.registry.read();
         let known = registry.by_identity(identity).cloned()?;
-        registry.learn(words, &known);
+        registry.learn(query_key, &known);
         Some(known)
     }
 }

@@ -97,9 +97,9 @@ impl World {
     }
 
     fn begin(&mut self, definition: &Definition) -> Result<(Arc<Shape>, Option<Filling>), Failure> {
-        let words = format!("{definition:?}");
+        let query_key = format!("{definition:?}");
         let found = self.server.table_of(&mut self.session, &definition.table)?;
-        self.server.begin(&mut self.session, &found, definition, words.as_bytes(), 1)
+        self.server.begin(&mut self.session, &found, definition, query_key.as_bytes(), 1)
     }
 
     fn register(&self, shape: &Arc<Shape>, checked: &Checked) -> Option<u64> {

@@ -2,11 +2,11 @@
 
 use super::access::{Clause, Denied, Granted, Left};
 use super::admission::{Admission, Kind, Permit};
-use super::gather::{Batch, Gather, Wish};
-use super::look::{Answer, Look, look};
-use super::making::{Making, Makings};
+use super::create_batcher::{Batch, CreateBatcher, CreateRequest};
+use super::in_flight_creates::{InFlightCreate, InFlightCreates};
+use super::read_plan::{Answer, ReadPlan, plan_read};
 use super::refusal::Refusal;
-use super::respond::{self, Asker, Mode, Moment, Page, Responder};
+use super::respond::{self, Mode, Page, RequestClock, RequestContext, Responder};
 use super::route::Route;
 use super::rows::RowsBody;
 use super::secret::Secret;
@@ -59,8 +59,8 @@ pub(crate) struct Inner {
     pub(crate) responder: Responder,
     secret: Secret,
     pub(crate) admission: Arc<Admission>,
-    makings: Makings,
-    gather: Gather,
+    in_flight: InFlightCreates,
+    batcher: CreateBatcher,
     pub(crate) database: Database,
     pub(crate) io: Pool,
     random: RandomState,
@@ -75,8 +75,8 @@ impl ShapesService {
             secret: Secret::new(server.config.secret.as_deref()),
             responder: Responder::new(http, env!("CARGO_PKG_VERSION")),
             io: Pool::new("shapes-io", server.config.io_threads, READS_MAX),
-            makings: Makings::default(),
-            gather: Gather::new(Arc::clone(&server.lifetime.clock)),
+            in_flight: InFlightCreates::default(),
+            batcher: CreateBatcher::new(Arc::clone(&server.lifetime.clock)),
             random: RandomState::new(),
             unique: AtomicU64::new(0),
             server,
@@ -123,7 +123,7 @@ impl ShapesService {
         }
         let refusal = self.0.admit(head, access).err()?;
         let moment = self.0.moment(now_ms);
-        Some(self.0.responder.refuse(&self.0.asker(head, route, moment), &refusal, moment))
+        Some(self.0.responder.refuse(&self.0.context(head, route, moment), &refusal, moment))
     }
 }
 
@@ -148,8 +148,8 @@ impl Inner {
     ) -> Reply {
         let route = Route::of(request.path);
         let moment = self.moment(cx.now_ms);
-        let asker = self.asker(request, route, moment).private(matches!(access, Ok(Some(_))));
-        let refuse = |refusal: Refusal| Reply::Now(self.responder.refuse(&asker, &refusal, moment));
+        let context = self.context(request, route, moment).private(matches!(access, Ok(Some(_))));
+        let refuse = |refusal: Refusal| Reply::Now(self.responder.refuse(&context, &refusal, moment));
         match (route, request.method) {
             (Route::Health, Method::Get | Method::Head) => {
                 let health = match self.server.source.health() {
@@ -158,9 +158,9 @@ impl Inner {
                     Health::Waiting => respond::Health::Waiting,
                     Health::Starting => respond::Health::Starting,
                 };
-                return Reply::Now(self.responder.health(&asker, health));
+                return Reply::Now(self.responder.health(&context, health));
             }
-            (Route::Shape, Method::Options) => return Reply::Now(self.responder.preflight(&asker, request.headers)),
+            (Route::Shape, Method::Options) => return Reply::Now(self.responder.preflight(&context, request.headers)),
             (Route::Shape, Method::Get | Method::Head | Method::Post | Method::Delete) => {}
             _ => return refuse(Refusal::Unknown),
         }
@@ -170,15 +170,15 @@ impl Inner {
         };
         let done = match (request.method, granted) {
             (Method::Delete, Some(_)) => Err(Beyond::Delete.into()),
-            (Method::Delete, None) => self.delete(request, &asker),
-            (_, granted) => self.shape(request, granted.as_ref(), &asker, cx),
+            (Method::Delete, None) => self.delete(request, &context),
+            (_, granted) => self.shape(request, granted.as_ref(), &context, cx),
         };
         done.unwrap_or_else(refuse)
     }
 
-    fn asker(&self, request: &Request<'_>, route: Route, moment: Moment) -> Asker {
+    fn context(&self, request: &Request<'_>, route: Route, moment: RequestClock) -> RequestContext {
         let id = u128::from(self.random.hash_one(moment.unique)) << 64 | u128::from(moment.unique);
-        Asker::new(request, route, id)
+        RequestContext::new(request, route, id)
     }
 
     /// What the sender of a request may read, by a token or by the secret; all if nobody is asked for one.
@@ -194,35 +194,35 @@ impl Inner {
         }
     }
 
-    pub(crate) fn moment(&self, now_ms: u64) -> Moment {
+    pub(crate) fn moment(&self, now_ms: u64) -> RequestClock {
         let unique = self.unique.fetch_add(1, Ordering::Relaxed);
         // Never the same twice, also not after a restart.
         let unique = unique.wrapping_add(now_ms << 20);
-        Moment { now_s: now_ms / 1000, random: self.random.hash_one(unique) as u32, unique }
+        RequestClock { now_s: now_ms / 1000, random: self.random.hash_one(unique) as u32, unique }
     }
 
-    fn delete(self: &Arc<Self>, request: &Request<'_>, asker: &Asker) -> Result<Reply, Refusal> {
+    fn delete(self: &Arc<Self>, request: &Request<'_>, context: &RequestContext) -> Result<Reply, Refusal> {
         if !self.responder.settings().allow_delete {
             return Err(Refusal::NoDelete);
         }
         let wanted = DeleteRequest::parse(request.query.unwrap_or_default()).map_err(Refusal::Invalid)?;
         let registry = self.server.catalog.registry.read();
-        let by_words = wanted.shape.as_ref().map(|shape| registry.by_words(&shape.key()).cloned());
+        let by_query_key = wanted.shape.as_ref().map(|shape| registry.by_query_key(&shape.key()).cloned());
         let by_handle = wanted.handle.as_ref().map(|handle| registry.by_handle(Handle::parse(handle).shape).cloned());
         drop(registry);
-        let found = match (by_words, by_handle) {
+        let found = match (by_query_key, by_handle) {
             (Some(Some(shape)), Some(Some(named))) if shape.number != named.number => return Err(Refusal::Mismatch),
             (Some(Some(shape)), Some(None)) if shape.number > 0 => return Err(Refusal::Mismatch),
             (_, Some(Some(shape))) | (Some(Some(shape)), _) => shape,
             _ => return Err(Refusal::NoShape),
         };
         // Acknowledged means durable: a handle that was told to be gone never comes back.
-        let (inner, asker) = (Arc::clone(self), asker.clone());
+        let (inner, context) = (Arc::clone(self), context.clone());
         let deleted = self.io.run(move || match inner.server.retirement.drop_for_good(&found) {
-            Ok(()) => inner.responder.deleted(&asker),
+            Ok(()) => inner.responder.deleted(&context),
             Err(error) => {
                 let refusal = Refusal::Unreadable(error.to_string());
-                inner.responder.refuse(&asker, &refusal, Moment::default())
+                inner.responder.refuse(&context, &refusal, RequestClock::default())
             }
         });
         deleted.map(|fetch| Reply::Later(Box::new(Deleting(fetch)))).ok_or_else(too_many_reads)
@@ -232,7 +232,7 @@ impl Inner {
         self: &Arc<Self>,
         request: &Request<'_>,
         granted: Option<&Granted>,
-        asker: &Asker,
+        context: &RequestContext,
         cx: &mut Context<'_>,
     ) -> Result<Reply, Refusal> {
         let body = matches!(request.method, Method::Post).then_some(request.body);
@@ -246,10 +246,10 @@ impl Inner {
             rights.by_token = true;
             Left { shape: wanted.shape, narrowing: rights.narrowing } = grants.narrow(wanted.shape)?;
         }
-        let words = wanted.shape.key();
+        let query_key = wanted.shape.key();
         let (known, named) = {
             let registry = self.server.catalog.registry.read();
-            let known = registry.by_words(&words).cloned();
+            let known = registry.by_query_key(&query_key).cloned();
             let named = wanted.handle.as_ref().map(|handle| registry.by_handle(Handle::parse(handle).shape).cloned());
             (known, named)
         };
@@ -262,13 +262,13 @@ impl Inner {
             (Some(shape), Some(_)) => return Err(Refusal::MustRefetch(Some(shape.newest_handle()))),
             // The words are new, the shape need not be.
             (None, _) => {
-                let (making, permit) = self.make(&wanted.shape, words, &rights.narrowing)?;
-                (Stage::Making(making), permit)
+                let (making, permit) = self.make(&wanted.shape, query_key, &rights.narrowing)?;
+                (Stage::Creating(making), permit)
             }
         };
-        let mut visit = Visit {
+        let mut task = ShapeRequestTask {
             inner: Arc::clone(self),
-            asker: asker.clone(),
+            context: context.clone(),
             permit,
             stage,
             from: wanted.offset,
@@ -284,9 +284,9 @@ impl Inner {
             expires_ms: granted.and_then(|granted| granted.expires_ms),
             ticket: None,
         };
-        Ok(match visit.poll(cx) {
+        Ok(match task.poll(cx) {
             Poll::Ready(reply) => reply,
-            Poll::Wait => Reply::Later(Box::new(visit)),
+            Poll::Wait => Reply::Later(Box::new(task)),
         })
     }
 
@@ -295,10 +295,10 @@ impl Inner {
     fn make(
         self: &Arc<Self>,
         shape: &params::Shape<'_>,
-        words: Vec<u8>,
+        query_key: Vec<u8>,
         narrowing: &[Clause],
-    ) -> Result<(Arc<Making>, Permit), Refusal> {
-        let (making, new) = self.makings.join(&words);
+    ) -> Result<(Arc<InFlightCreate>, Permit), Refusal> {
+        let (making, new) = self.in_flight.join(&query_key);
         if !new {
             return Ok((making, self.admission.enter(Kind::Existing)?));
         }
@@ -306,13 +306,13 @@ impl Inner {
             Ok(permit) => permit,
             Err(overloaded) => {
                 let failure = Failure::unavailable("concurrent_request_limit_exceeded", overloaded, 6);
-                self.makings.finish(&words, Err(failure));
+                self.in_flight.finish(&query_key, Err(failure));
                 return Err(overloaded.into());
             }
         };
         let definition = shape.to_definition();
         let table = definition.table.clone();
-        if self.gather.add(Wish { definition, words, narrowing: narrowing.to_vec() }) {
+        if self.batcher.add(CreateRequest { definition, query_key, narrowing: narrowing.to_vec() }) {
             self.make_all(table);
         }
         Ok((making, permit))
@@ -322,7 +322,7 @@ impl Inner {
     fn make_all(self: &Arc<Self>, table: TableName) {
         let (inner, of) = (Arc::clone(self), table.clone());
         let queued = self.database.submit(move |session| {
-            let Some(batch) = inner.gather.take(&of) else { return };
+            let Some(batch) = inner.batcher.take(&of) else { return };
             if batch.more {
                 inner.make_all(of.clone());
             }
@@ -332,29 +332,31 @@ impl Inner {
             };
             match found {
                 Ok((session, found)) => inner.make_batch(session, &found, &batch),
-                Err(failure) => inner.give_up(&batch.wishes, &failure),
+                Err(failure) => inner.give_up(&batch.requests, &failure),
             }
         });
         if let Err(error) = queued
-            && let Some(batch) = self.gather.take_now(&table)
+            && let Some(batch) = self.batcher.take_now(&table)
         {
-            self.give_up(&batch.wishes, &crate::make::unavailable(error));
+            self.give_up(&batch.requests, &crate::make::unavailable(error));
         }
     }
 
-    fn give_up(&self, wishes: &[Wish], failure: &Failure) {
-        wishes.iter().for_each(|wish| self.makings.finish(&wish.words, Err(failure.clone())));
+    fn give_up(&self, requests: &[CreateRequest], failure: &Failure) {
+        requests.iter().for_each(|request| self.in_flight.finish(&request.query_key, Err(failure.clone())));
     }
 
     fn make_batch(self: &Arc<Self>, session: &mut Session, found: &Found, batch: &Batch<'_>) {
         let micros = self.server.lifetime.clock.unix_us();
-        let mut fillings = Vec::with_capacity(batch.wishes.len());
-        for wish in &batch.wishes {
-            let checked = self.server.check_narrowing(session, &found.table, &wish.narrowing);
-            match checked.and_then(|()| self.server.begin(session, found, &wish.definition, &wish.words, micros)) {
-                Err(failure) => self.makings.finish(&wish.words, Err(failure)),
+        let mut fillings = Vec::with_capacity(batch.requests.len());
+        for request in &batch.requests {
+            let checked = self.server.check_narrowing(session, &found.table, &request.narrowing);
+            match checked
+                .and_then(|()| self.server.begin(session, found, &request.definition, &request.query_key, micros))
+            {
+                Err(failure) => self.in_flight.finish(&request.query_key, Err(failure)),
                 Ok((shape, filling)) => {
-                    self.makings.finish(&wish.words, Ok(shape));
+                    self.in_flight.finish(&request.query_key, Ok(shape));
                     fillings.extend(filling);
                 }
             }
@@ -393,7 +395,7 @@ fn tags(request: &Request<'_>) -> Box<[u8]> {
 }
 
 enum Stage {
-    Making(Arc<Making>),
+    Creating(Arc<InFlightCreate>),
     Shape(Arc<Shape>),
     /// No result: there was no memory for it.
     Reading(Arc<Shape>, Box<Answer>, Fetch<Option<Result<Vec<Bytes>, ReadError>>>),
@@ -401,9 +403,9 @@ enum Stage {
 }
 
 /// One request on its way.
-pub(crate) struct Visit {
+pub(crate) struct ShapeRequestTask {
     inner: Arc<Inner>,
-    asker: Asker,
+    context: RequestContext,
     permit: Permit,
     stage: Stage,
     from: From,
@@ -424,7 +426,7 @@ pub(crate) struct Visit {
     ticket: Option<(Arc<Shape>, u64)>,
 }
 
-impl Pending for Visit {
+impl Pending for ShapeRequestTask {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
         self.leave();
         if self.expires_ms.is_some_and(|at| at <= cx.now_ms) {
@@ -438,13 +440,13 @@ impl Pending for Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for ShapeRequestTask {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl Visit {
+impl ShapeRequestTask {
     fn leave(&mut self) {
         if let Some((shape, key)) = self.ticket.take() {
             shape.forget(key);
@@ -453,19 +455,19 @@ impl Visit {
 
     fn refuse(&self, refusal: &Refusal, cx: &Context<'_>) -> Poll {
         let seen;
-        let refusal = if self.asker.is_private() {
+        let refusal = if self.context.is_private() {
             seen = refusal.clone().without_values();
             &seen
         } else {
             refusal
         };
-        Poll::Ready(Reply::Now(self.inner.responder.refuse(&self.asker, refusal, self.inner.moment(cx.now_ms))))
+        Poll::Ready(Reply::Now(self.inner.responder.refuse(&self.context, refusal, self.inner.moment(cx.now_ms))))
     }
 
     fn step(&mut self, cx: &mut Context<'_>) -> Poll {
         loop {
             match &self.stage {
-                Stage::Making(making) => match making.result(|| cx.waker()) {
+                Stage::Creating(making) => match making.result(|| cx.waker()) {
                     None if cx.stopping() => {
                         return self.refuse(&Refusal::NotReady("The server is stopping".into()), cx);
                     }
@@ -488,7 +490,7 @@ impl Visit {
                 },
                 Stage::Shape(shape) => {
                     let shape = Arc::clone(shape);
-                    match self.look(&shape, cx) {
+                    match self.plan(&shape, cx) {
                         Some(poll) => return poll,
                         None => continue,
                     }
@@ -512,7 +514,7 @@ impl Visit {
                             let (handle, body) = (shape.handle_of(base), Body::Bytes(done.body));
                             let responder = &self.inner.responder;
                             let response = responder.subset(
-                                &self.asker,
+                                &self.context,
                                 &handle,
                                 offset,
                                 &self.inner.server.catalog.schema(shape),
@@ -528,38 +530,38 @@ impl Visit {
     }
 
     /// `None`: the stage has changed.
-    fn look(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
+    fn plan(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
         shape.used(cx.now_ms);
         let inner = Arc::clone(&self.inner);
         let processed = inner.server.watermarks.processed_lsn();
         let mut state = shape.lock();
         let from = if self.subset.is_some() { From::Now } else { self.from };
-        let found = look(&state, self.base, from, self.live, processed);
+        let found = plan_read(&state, self.base, from, self.live, processed);
         let http = &inner.server.config.http;
         match found {
-            Look::Failed(failure) => {
+            ReadPlan::Failed(failure) => {
                 drop(state);
                 Some(self.refuse(&refusal(&failure), cx))
             }
-            Look::Gone => {
+            ReadPlan::Gone => {
                 drop(state);
                 Some(self.refuse(&Refusal::MustRefetch(None), cx))
             }
-            Look::Past => {
+            ReadPlan::Past => {
                 drop(state);
                 Some(self.refuse(&Refusal::MustRefetch(Some(shape.newest_handle())), cx))
             }
             // A stream of events that begins beyond the shape's end would have none, for as long as it lasts.
-            _ if self.sse && !matches!(found, Look::Beyond) => {
+            _ if self.sse && !matches!(found, ReadPlan::Beyond) => {
                 drop(state);
                 Some(Poll::Ready(Reply::Now(self.events(shape, cx))))
             }
-            Look::Answer(_) if self.subset.is_some() => {
+            ReadPlan::Answer(_) if self.subset.is_some() => {
                 drop(state);
                 self.permit.now_reads();
                 self.begin_subset(shape, cx)
             }
-            Look::Answer(answer) => {
+            ReadPlan::Answer(answer) => {
                 self.permit.now_reads();
                 state.joined |= self.from == From::Start;
                 // A body that says that it is up to date is not for an answer that is not.
@@ -570,7 +572,7 @@ impl Visit {
                 }
                 self.read(shape, answer, cx)
             }
-            Look::WaitForRows => {
+            ReadPlan::WaitForRows => {
                 if cx.stopping() {
                     drop(state);
                     return Some(self.refuse(&Refusal::NotReady("The server is stopping".into()), cx));
@@ -579,7 +581,7 @@ impl Visit {
                 self.ticket = Some((Arc::clone(shape), key));
                 Some(Poll::Wait)
             }
-            Look::WaitForChange(nothing) => {
+            ReadPlan::WaitForChange(nothing) => {
                 let ends = self.began_ms + http.long_poll_ms;
                 if cx.now_ms >= ends || cx.stopping() {
                     drop(state);
@@ -591,7 +593,7 @@ impl Visit {
                 cx.wake_after(Duration::from_millis(ends - cx.now_ms));
                 Some(Poll::Wait)
             }
-            Look::Beyond => {
+            ReadPlan::Beyond => {
                 let ends = self.began_ms + http.long_poll_ms / 2;
                 if cx.now_ms >= ends || cx.stopping() {
                     drop(state);
@@ -655,10 +657,10 @@ impl Visit {
 
     /// What was to be read is not there: it was given up meanwhile, or the disk is at fault.
     fn unreadable(&self, shape: &Shape, base: u32, error: &ReadError, cx: &Context<'_>) -> Poll {
-        let again = look(&shape.lock(), Some(base), self.from, self.live, 0);
+        let again = plan_read(&shape.lock(), Some(base), self.from, self.live, 0);
         match again {
-            Look::Gone => self.refuse(&Refusal::MustRefetch(None), cx),
-            Look::Past => self.refuse(&Refusal::MustRefetch(Some(shape.newest_handle())), cx),
+            ReadPlan::Gone => self.refuse(&Refusal::MustRefetch(None), cx),
+            ReadPlan::Past => self.refuse(&Refusal::MustRefetch(Some(shape.newest_handle())), cx),
             _ => self.refuse(&Refusal::Unreadable(error.to_string()), cx),
         }
     }
@@ -718,9 +720,9 @@ impl Visit {
         let headers = thalweg_wire::http::Headers(if self.known_tags.is_empty() { &[] } else { &fields });
         let responder = &self.inner.responder;
         let response = if page.is_known(headers) {
-            responder.not_modified(&self.asker, &page, moment)
+            responder.not_modified(&self.context, &page, moment)
         } else {
-            responder.page(&self.asker, &page, moment, body)
+            responder.page(&self.context, &page, moment, body)
         };
         Poll::Ready(Reply::Now(response))
     }
@@ -744,7 +746,7 @@ impl Visit {
         let feed =
             sse::Feed::new(Arc::clone(&self.inner), Arc::clone(shape), base, tail, counted, cx.now_ms, self.expires_ms);
         let moment = self.inner.moment(cx.now_ms);
-        let mut response = self.inner.responder.page(&self.asker, &page, moment, Body::Stream(Box::new(feed)));
+        let mut response = self.inner.responder.page(&self.context, &page, moment, Body::Stream(Box::new(feed)));
         response.close = true;
         response
     }

@@ -1,6 +1,6 @@
 //! Live answers that do not end with the first change: one event for each message.
 
-use super::look::{Answer, Look, look};
+use super::read_plan::{Answer, ReadPlan, plan_read};
 use super::service::Inner;
 use crate::lifetime::Counted;
 use crate::read;
@@ -96,10 +96,10 @@ impl BodySource for Feed {
         let processed = inner.server.watermarks.processed_lsn();
         let mut state = shape.lock();
         shape.used(cx.now_ms);
-        match look(&state, Some(self.base), From::After(self.at), true, processed) {
+        match plan_read(&state, Some(self.base), From::After(self.at), true, processed) {
             // The client comes back, and learns from the status why.
-            Look::Failed(_) | Look::Past | Look::Gone => Pull::End,
-            Look::Answer(mut answer) => {
+            ReadPlan::Failed(_) | ReadPlan::Past | ReadPlan::Gone => Pull::End,
+            ReadPlan::Answer(mut answer) => {
                 drop(state);
                 answer.cut(TURN_BYTES);
                 let Some(wanted) = &answer.wanted else { return self.tell(&answer, Vec::new(), cx, sink) };
@@ -124,7 +124,7 @@ impl BodySource for Feed {
                     }
                 }
             }
-            Look::WaitForChange(_) | Look::WaitForRows | Look::Beyond => {
+            ReadPlan::WaitForChange(_) | ReadPlan::WaitForRows | ReadPlan::Beyond => {
                 self.ticket = Some(shape.wait(&mut state, cx.waker()));
                 drop(state);
                 let keep_alive = inner.server.config.http.keep_alive_ms;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thalweg_log::Lengths;
 use thalweg_shapes_model::row::RowChange;
 
-/// Bodies that lie together in the change log, and the slots of the shapes that have them.
+/// Bodies that lie together in the change log, and the route ids of the shapes that have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     pub at: u64,
@@ -14,7 +14,7 @@ pub struct Placed {
     /// The place of the last change in its transaction.
     pub op: u32,
     /// Ascending.
-    pub slots: Arc<[u32]>,
+    pub route_ids: Arc<[u32]>,
 }
 
 /// Most bytes of changes that are kept for the end of a transaction.
@@ -64,7 +64,7 @@ struct Group {
     from: usize,
     to: usize,
     op: u32,
-    slots: Arc<[u32]>,
+    route_ids: Arc<[u32]>,
 }
 
 impl Transaction {
@@ -138,13 +138,13 @@ impl Transaction {
         if self.kept_bytes <= KEPT_BYTES_MAX { Ok(kept) } else { Err(kept.iter().map(|change| change.table).collect()) }
     }
 
-    /// Adds one body for these shapes, which all have this projection. `slots` ascend.
-    pub fn add(&mut self, projection: u32, slots: &[u32], op: u32, render: impl FnOnce(&mut Vec<u8>)) {
-        if slots.is_empty() {
+    /// Adds one body for these shapes, which all have this projection. `route_ids` ascend.
+    pub fn add(&mut self, projection: u32, route_ids: &[u32], op: u32, render: impl FnOnce(&mut Vec<u8>)) {
+        if route_ids.is_empty() {
             return;
         }
         self.told.bodies += 1;
-        self.told.shapes += slots.len() as u64;
+        self.told.shapes += route_ids.len() as u64;
         let buffers = &mut self.buffers;
         let at = *self.by_projection.entry(projection).or_insert_with(|| {
             buffers.push(Buffer::default());
@@ -157,16 +157,16 @@ impl Transaction {
         self.bytes += to - from;
         buffer.lengths.push(u32::try_from(to - from).unwrap_or(u32::MAX));
         match buffer.groups.last_mut() {
-            Some(last) if *last.slots == *slots && last.to - last.from < self.split_bytes => {
+            Some(last) if *last.route_ids == *route_ids && last.to - last.from < self.split_bytes => {
                 last.to = to;
                 last.op = op;
             }
             last => {
-                let slots = match last {
-                    Some(last) if *last.slots == *slots => Arc::clone(&last.slots),
-                    _ => slots.into(),
+                let route_ids = match last {
+                    Some(last) if *last.route_ids == *route_ids => Arc::clone(&last.route_ids),
+                    _ => route_ids.into(),
                 };
-                buffer.groups.push(Group { from, to, op, slots });
+                buffer.groups.push(Group { from, to, op, route_ids });
             }
         }
     }
@@ -180,7 +180,7 @@ impl Transaction {
         for buffer in std::mem::take(&mut self.buffers) {
             for group in buffer.groups {
                 let len = u32::try_from(group.to - group.from).unwrap_or(u32::MAX);
-                self.placed.push(Placed { at: at + group.from as u64, len, op: group.op, slots: group.slots });
+                self.placed.push(Placed { at: at + group.from as u64, len, op: group.op, route_ids: group.route_ids });
             }
             at += buffer.bodies.len() as u64;
             lengths.append(&buffer.lengths);
@@ -205,13 +205,13 @@ impl Transaction {
 mod tests {
     use super::*;
 
-    fn add(t: &mut Transaction, projection: u32, slots: &[u32], body: &str) {
+    fn add(t: &mut Transaction, projection: u32, route_ids: &[u32], body: &str) {
         let op = t.op();
-        t.add(projection, slots, op, |out| out.extend_from_slice(body.as_bytes()));
+        t.add(projection, route_ids, op, |out| out.extend_from_slice(body.as_bytes()));
     }
 
     fn placed(t: &Transaction) -> Vec<(u64, u32, u32, Vec<u32>)> {
-        t.placed().iter().map(|p| (p.at, p.len, p.op, p.slots.to_vec())).collect()
+        t.placed().iter().map(|p| (p.at, p.len, p.op, p.route_ids.to_vec())).collect()
     }
 
     #[test]

@@ -122,7 +122,7 @@ impl Graph {
         users.flat_map(|user| self.shape(*user).into_iter().chain(self.above(*user))).collect()
     }
 
-    /// Slots of shapes whose changes must not be referred to yet.
+    /// Route ids of shapes whose changes must not be referred to yet.
     pub(crate) fn held(&self) -> &HashSet<u32> {
         self.waiting.held()
     }

@@ -88,7 +88,7 @@ pub(super) fn inner_columns(table: &Table, query: &Query) -> Vec<usize> {
 /// A node for an outer shape.
 pub(super) fn outer_node(
     shape: &Arc<Shape>,
-    slot: u32,
+    route_id: u32,
     table: &Arc<Table>,
     projection: Projection,
     condition: Arc<Condition>,
@@ -97,7 +97,7 @@ pub(super) fn outer_node(
 ) -> Node {
     Node {
         shape: Arc::clone(shape),
-        slot,
+        route_id,
         table: Arc::clone(table),
         projection,
         filter: Filter::Nested(condition),
@@ -114,7 +114,7 @@ pub(super) fn outer_node(
 /// A node for an inner shape whose rows are still to come.
 pub(super) fn inner_node(
     shape: &Arc<Shape>,
-    slot: u32,
+    route_id: u32,
     table: &Arc<Table>,
     query: &Arc<Query>,
     sets: Vec<Option<u64>>,
@@ -123,7 +123,7 @@ pub(super) fn inner_node(
     let projection = Projection::new(table, &inner_columns(table, query), Replica::Full);
     Node {
         shape: Arc::clone(shape),
-        slot,
+        route_id,
         table: Arc::clone(table),
         projection,
         filter: query.filter.clone(),
@@ -231,7 +231,7 @@ impl ShapesServer {
             &shape,
             table,
             sets,
-            &mut |slot, snapshot| inner_node(&shape, slot, table, query, sets.to_vec(), Some(snapshot)),
+            &mut |route_id, snapshot| inner_node(&shape, route_id, table, query, sets.to_vec(), Some(snapshot)),
             &Filled { columns: &columns, condition: None, filter: query.filter.sql().as_deref() },
         );
         let made = made.and_then(|rows| {
@@ -269,9 +269,9 @@ impl ShapesServer {
             shape,
             table,
             &sets,
-            &mut |slot, snapshot| {
+            &mut |route_id, snapshot| {
                 let condition = Arc::clone(condition);
-                outer_node(shape, slot, table, projection.clone(), condition, sets.clone(), Some(snapshot))
+                outer_node(shape, route_id, table, projection.clone(), condition, sets.clone(), Some(snapshot))
             },
             &Filled { columns: &columns, condition: Some(condition), filter },
         )
@@ -437,12 +437,12 @@ impl Feed {
         if !self.graph.is_settled(sets) {
             return Err(NotRegistered::Unsettled);
         }
-        let slot = self.router.insert_dependent(Arc::clone(shape), table);
-        let node = node(slot, (*snapshot).clone());
+        let route_id = self.router.insert_dependent(Arc::clone(shape), table);
+        let node = node(route_id, (*snapshot).clone());
         let projection = node.projection.clone();
         // Rows and changes that come from here on are ordered by the shape, and it drops what its snapshot has.
         let mut state = shape.lock();
-        state.slot = Some(slot);
+        state.route_id = Some(route_id);
         state.snapshot_taken(snapshot, chunk_bytes);
         drop(state);
         self.graph.insert(node);

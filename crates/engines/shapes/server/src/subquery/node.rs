@@ -16,7 +16,7 @@ use thalweg_shapes_model::table::Table;
 /// A shape with a condition on other tables' rows, or an inner shape.
 pub(super) struct Node {
     pub(super) shape: Arc<Shape>,
-    pub(super) slot: u32,
+    pub(super) route_id: u32,
     pub(super) table: Arc<Table>,
     pub(super) projection: Projection,
     pub(super) filter: Filter,

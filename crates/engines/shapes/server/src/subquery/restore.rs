@@ -62,8 +62,8 @@ impl ShapesServer {
         };
         let projection = Projection::new(table, selected, shape.family.replica);
         let condition = Arc::clone(&dependence.condition);
-        self.feed.lock().restore(shape, table, |slot, contained| {
-            outer_node(shape, slot, table, projection, condition, sets, contained)
+        self.feed.lock().restore(shape, table, |route_id, contained| {
+            outer_node(shape, route_id, table, projection, condition, sets, contained)
         });
         Ok(true)
     }
@@ -114,7 +114,7 @@ impl ShapesServer {
         }
         let Some(rows) = self.rows_of(shape, table)? else { return Ok(None) };
         let mut feed = self.feed.lock();
-        feed.restore(shape, table, |slot, contained| inner_node(shape, slot, table, query, sets, contained));
+        feed.restore(shape, table, |route_id, contained| inner_node(shape, route_id, table, query, sets, contained));
         Ok(feed.graph.loaded(shape.number, rows).is_ok().then_some(shape.number))
     }
 
@@ -150,14 +150,14 @@ impl ShapesServer {
 impl Feed {
     /// Gives a shape with subqueries, or an inner shape, its place again.
     fn restore(&mut self, shape: &Arc<Shape>, table: &Arc<Table>, node: impl FnOnce(u32, Option<PgSnapshot>) -> Node) {
-        let slot = self.router.insert_dependent(Arc::clone(shape), table);
+        let route_id = self.router.insert_dependent(Arc::clone(shape), table);
         let contained = {
             let mut state = shape.lock();
-            state.slot = Some(slot);
+            state.route_id = Some(route_id);
             // What its rows contained was applied long ago, or is not applied by what its log says.
             state.contained().cloned()
         };
-        self.graph.insert(node(slot, contained));
+        self.graph.insert(node(route_id, contained));
     }
 }
 

@@ -205,9 +205,9 @@ impl World {
                 projection.table_row_with(&borrowed(&cells)[..], &headers, &mut base);
             }
         }
-        let (slot, of) = (shape.number as u32, Arc::clone(&condition));
+        let (route_id, of) = (shape.number as u32, Arc::clone(&condition));
         let contained = self.contained();
-        self.graph.insert(outer_node(&shape, slot, &self.tables[table], projection, of, sets, contained));
+        self.graph.insert(outer_node(&shape, route_id, &self.tables[table], projection, of, sets, contained));
         let (mut reader, began) = (Client::default(), u64::from(self.committed) * 10);
         reader.take(&base);
         let (dropped, read, truths) = (false, 0, Vec::new());
@@ -325,8 +325,8 @@ impl World {
         self.changes.extend_from_slice(&bodies);
         for placed in transaction.placed() {
             let entry = Entry { lsn, at: placed.at, op: placed.op, len: placed.len };
-            for slot in placed.slots.iter() {
-                self.shapes[&u64::from(*slot)].lock().push(xid, entry, CHUNK);
+            for route_id in placed.route_ids.iter() {
+                self.shapes[&u64::from(*route_id)].lock().push(xid, entry, CHUNK);
             }
         }
         self.processed = lsn;
@@ -401,11 +401,11 @@ impl World {
             let (mut rows, mut others) = (Vec::new(), Vec::new());
             for placed in transaction.placed() {
                 let entry = Entry { lsn: transaction.lsn, at: placed.at, op: placed.op, len: placed.len };
-                for slot in placed.slots.iter() {
-                    if *slot == published.slot {
+                for route_id in placed.route_ids.iter() {
+                    if *route_id == published.route_id {
                         rows.push((transaction.xid, Entry { lsn: published.boundary, ..entry }));
                     } else {
-                        others.push((*slot, entry));
+                        others.push((*route_id, entry));
                     }
                 }
             }
@@ -414,9 +414,9 @@ impl World {
             let end = Lsn(self.written);
             published.shape.lock().open_barrier(published.pending, &rows, end);
             self.holding.push(Arc::clone(&published.shape));
-            for (slot, entry) in others {
+            for (route_id, entry) in others {
                 self.check_claims();
-                let other = &self.shapes[&u64::from(slot)];
+                let other = &self.shapes[&u64::from(route_id)];
                 other.lock().hold_until(end);
                 other.lock().push(transaction.xid, entry, CHUNK);
                 self.holding.push(Arc::clone(other));
@@ -631,8 +631,9 @@ impl Client {
 
 impl Row {
     fn stays(&self) -> bool {
-        let slots = |tag: &String| tag.split('/').enumerate().all(|(at, slot)| slot.is_empty() || self.active[at]);
-        self.tags.iter().any(slots)
+        let route_ids =
+            |tag: &String| tag.split('/').enumerate().all(|(at, route_id)| route_id.is_empty() || self.active[at]);
+        self.tags.iter().any(route_ids)
     }
 }
 

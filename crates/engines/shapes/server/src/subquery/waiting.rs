@@ -20,7 +20,7 @@ pub(super) const ANOTHER_ORDER: &str = "transactions became visible in another o
 #[derive(Default)]
 pub(super) struct Waiting {
     numbers: BTreeSet<u64>,
-    /// Slots whose changes are not to be referred to yet: rows that belong before them are on their way.
+    /// Route ids whose changes are not to be referred to yet: rows that belong before them are on their way.
     held: HashSet<u32>,
     /// Those that may have rows which can be put into the log.
     ready: BTreeSet<u64>,
@@ -46,7 +46,7 @@ impl Waiting {
     pub(super) fn forget(&mut self, node: &Node) {
         self.numbers.remove(&node.shape.number);
         self.ready.remove(&node.shape.number);
-        self.held.remove(&node.slot);
+        self.held.remove(&node.route_id);
     }
 
     /// Notes how a node stands after something happened to what it waits for.
@@ -62,9 +62,9 @@ impl Waiting {
             self.ready.remove(&number);
         }
         if node.pendings.iter().any(|pending| pending.reached) {
-            self.held.insert(node.slot);
+            self.held.insert(node.route_id);
         } else {
-            self.held.remove(&node.slot);
+            self.held.remove(&node.route_id);
         }
     }
 }
@@ -76,7 +76,7 @@ pub(crate) struct MoveIn {
     pub(crate) pending: u64,
     /// The last transaction before the rows: they stand behind it. What others are told stands behind `transaction.lsn`.
     pub(crate) boundary: u64,
-    pub(crate) slot: u32,
+    pub(crate) route_id: u32,
     pub(crate) verdict: Verdict,
 }
 
@@ -192,13 +192,13 @@ impl Graph {
         };
         self.waiting.note(&node);
         self.finders.watch(&node);
-        let (shape, slot) = (Arc::clone(&node.shape), node.slot);
+        let (shape, route_id) = (Arc::clone(&node.shape), node.route_id);
         self.nodes.insert(number, node);
         let mut verdict = self.moved(number, moves, at, &mut out);
         if let Err(costly) = told {
             verdict.drop.push((Arc::clone(&shape), costly.into()));
         }
-        Some(MoveIn { transaction: out, shape, pending: pending.number, boundary: pending.place.0, slot, verdict })
+        Some(MoveIn { transaction: out, shape, pending: pending.number, boundary: pending.place.0, route_id, verdict })
     }
 
     /// Rows of a shape, and what they do to others, are in the shapes or held by them: from now on they are not awaited.
