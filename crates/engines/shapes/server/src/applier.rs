@@ -162,10 +162,10 @@ impl Applier {
 
     /// Puts rows that came into the log, and shows what is durable.
     fn publish_move_ins(&mut self) -> Result<(), ApplyError> {
-        self.server.source.fetcher.start(&self.server);
+        self.server.fetcher.start();
         // Snapshots may have become known since the stream got here.
         self.pass(self.reached);
-        for fetched in self.server.source.fetcher.arrivals() {
+        for fetched in self.server.fetcher.arrivals() {
             let unfetched = self.server.feed.lock().fetched(fetched);
             if let Some((shape, why)) = unfetched {
                 tracing::warn!(table = %shape.family.name, why, "rows of a subquery cannot be fetched");
@@ -214,7 +214,7 @@ impl Applier {
                     self.log.wrote(self.server.retirement.drop_shape(shape));
                 }
                 self.server.feed.lock().moved_in(shape.number, Vec::new());
-                self.server.source.fetcher.want(&self.server, &verdict.ask);
+                self.server.fetcher.want(&verdict.ask);
                 return Ok(());
             }
             written => written?,
@@ -233,7 +233,7 @@ impl Applier {
         }
         self.server.feed.lock().moved_in(number, holding);
         self.server.watermarks.set_published(self.log.tail());
-        self.server.source.fetcher.want(&self.server, &verdict.ask);
+        self.server.fetcher.want(&verdict.ask);
         // If nothing happens in the database, no later message says how far it is.
         self.pass(self.reached);
         Ok(())
@@ -318,7 +318,7 @@ impl Apply for Applier {
             self.server.watermarks.set_published(self.log.tail());
         }
         self.server.lifetime.counters.applied(transaction.told(), evaluations);
-        self.server.source.fetcher.want(&self.server, &verdict.ask);
+        self.server.fetcher.want(&verdict.ask);
         if self.reach(end) {
             self.publish_move_ins()?;
         }

@@ -2,8 +2,8 @@
 //!
 //! Event loops ask the catalog: its locks are held for lookups and copies only.
 
+use crate::clause_templates::Templates;
 use crate::costly::Costly;
-use crate::make::Templates;
 use crate::registry::Registry;
 use crate::shape::Shape;
 use parking_lot::{Mutex, RwLock};

@@ -1,7 +1,7 @@
-//! Changes of shapes that were put together lately, as long as others may ask for the same: a table of fixed size in memory.
+//! Encoded changes of shapes that were put together lately: a cache of fixed size in memory.
 //!
-//! What is asked for a second time is kept. Changes never change, so what is here is right for as long as its shape is there, and who asks
-//! has looked at the shape.
+//! Changes are kept when they are asked for a second time. Changes never change, so an entry is right for as long as its shape lives, and every
+//! reader has seen the shape before.
 
 use bytes::Bytes;
 use parking_lot::Mutex;

@@ -3,7 +3,7 @@
 //! They are dropped, and for a while not made again: what made them costly is still there, and every new try would have Postgres evaluate the
 //! clause for the whole table.
 
-use crate::make::invalid;
+use crate::failures::invalid;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

@@ -21,7 +21,7 @@ pub struct Explanation {
     pub why: Option<String>,
 }
 
-/// Explains a definition's where clause, as it would be filed among the table's shapes now. The error is in words for who asks.
+/// Explains a definition's where clause, as it would be filed among the table's shapes now. The error is a text for the caller's client.
 pub(crate) fn explain(
     definition: &Definition,
     table: &Table,

@@ -1,7 +1,7 @@
 //! What the change path decides with: which shapes see a change, which transactions were applied lately, the graph of subqueries, and which
 //! entries wait to be durable.
 //!
-//! One lock is around all of it ([`crate::server::ShapesServer::feed`]), so a shape is registered, is told of a transaction, and is taken out
+//! One lock is around all of it, so a shape is registered, is told of a transaction, and is taken out
 //! between two steps of the applier. No method waits for Postgres, for the disk or for a client. The locks that methods take, of one shape's
 //! state at a time and of counters in the catalog, are held for a few instructions wherever they are taken.
 
@@ -9,10 +9,11 @@ use crate::format::references::{Group, References};
 use crate::router::{Invalidation, Router};
 use crate::shape::{Phase, Shape};
 use crate::state::transaction::Transaction;
-use crate::subquery::{Ended, FetchedRows, Graph, MoveIn, Verdict};
+use crate::subquery::{Ended, FetchedRows, Graph, MoveIn, Node, Verdict};
 use std::collections::HashSet;
 use std::sync::Arc;
 use thalweg_base::{LogId, Lsn};
+use thalweg_shapes_core::encode::projection::Projection;
 use thalweg_shapes_core::state::entries::Entry;
 use thalweg_shapes_core::state::recent::Recent;
 use thalweg_shapes_model::name::Name;
@@ -31,6 +32,27 @@ pub(crate) struct Feed {
     holding: Vec<(Arc<Shape>, Lsn)>,
     /// Identities of inner shapes that are being made.
     pub(crate) inner_in_flight: HashSet<String>,
+}
+
+/// An inner shape as a definition that needs it finds it.
+pub(crate) enum Claim {
+    /// Its rows are all there; its number.
+    Made(u64),
+    /// The caller is to make it.
+    Ours,
+    /// Another thread makes it.
+    Others,
+}
+
+/// Why a shape with subqueries is not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotRegistered {
+    /// The shape was dropped, or an inner shape that it needs, or its table was altered.
+    Gone,
+    /// A transaction that was applied is not in the snapshot.
+    Missed,
+    /// Rows are on their way to an inner shape that it needs.
+    Unsettled,
 }
 
 /// What is left to do for a shape that was taken out of the feed.
@@ -222,6 +244,68 @@ impl Feed {
         }
         state.route_id = Some(self.router.insert(Arc::clone(shape), table, selected, predicate));
         Some(self.recent.mark())
+    }
+
+    /// Looks for an inner shape by its identity; if there is none, the first caller is to make it, and to remove the claim
+    /// ([`Feed::inner_in_flight`]) when that is over.
+    pub(crate) fn claim_inner(&mut self, identity: &str) -> Claim {
+        match self.graph.inner(identity) {
+            Some((number, node)) if !node.is_loading() => Claim::Made(number),
+            Some(_) => Claim::Others,
+            None if self.inner_in_flight.insert(identity.to_owned()) => Claim::Ours,
+            None => Claim::Others,
+        }
+    }
+
+    /// Registers a shape whose changes the graph finds: it gets every change from here on, and its rows are those of `snapshot`, which has all
+    /// that was applied before. Returns how its rows are encoded.
+    pub(crate) fn register_dependent(
+        &mut self,
+        shape: &Arc<Shape>,
+        table: &Arc<Table>,
+        sets: &[Option<u64>],
+        snapshot: Arc<PgSnapshot>,
+        chunk_bytes: u64,
+        node: &mut dyn FnMut(u32, PgSnapshot) -> Node,
+    ) -> Result<Projection, NotRegistered> {
+        // Shapes of one table see its changes by the same columns.
+        let is_altered = self.router.table(table.oid).is_some_and(|known| !known.same_shape(table));
+        if is_altered || !self.graph.has(sets) || !matches!(shape.lock().phase, Phase::Snapshotting) {
+            return Err(NotRegistered::Gone);
+        }
+        if self.missed_any(&snapshot) {
+            return Err(NotRegistered::Missed);
+        }
+        if !self.graph.is_settled(sets) {
+            return Err(NotRegistered::Unsettled);
+        }
+        let route_id = self.router.insert_dependent(Arc::clone(shape), table);
+        let node = node(route_id, (*snapshot).clone());
+        let projection = node.projection.clone();
+        // Rows and changes that come from here on are ordered by the shape, and it drops what its snapshot has.
+        let mut state = shape.lock();
+        state.route_id = Some(route_id);
+        state.snapshot_taken(snapshot, chunk_bytes);
+        drop(state);
+        self.graph.insert(node);
+        Ok(projection)
+    }
+
+    /// Gives a shape with subqueries, or an inner shape, its place again.
+    pub(crate) fn restore(
+        &mut self,
+        shape: &Arc<Shape>,
+        table: &Arc<Table>,
+        node: impl FnOnce(u32, Option<PgSnapshot>) -> Node,
+    ) {
+        let route_id = self.router.insert_dependent(Arc::clone(shape), table);
+        let contained = {
+            let mut state = shape.lock();
+            state.route_id = Some(route_id);
+            // What its rows contained was applied long ago, or is not applied by what its log says.
+            state.contained().cloned()
+        };
+        self.graph.insert(node(route_id, contained));
     }
 
     /// Whether a transaction that began to be applied before `mark` is not in the snapshot.

@@ -107,7 +107,7 @@ fn follow(server: &Arc<ShapesServer>, first: &mut bool) -> Result<(), FollowErro
     Ok(followed?)
 }
 
-/// What there is to say and to do about a server that is followed for the first time since the start.
+/// Warns of a superuser, and trusts the tables in use, when a Postgres is followed for the first time since the start.
 fn greet(server: &ShapesServer, postgres: &Server, resume: &Resume) {
     if let Some(role) = &postgres.superuser {
         tracing::warn!(
@@ -116,7 +116,7 @@ fn greet(server: &ShapesServer, postgres: &Server, resume: &Resume) {
         );
     }
     // Tables were in order until the stop, and what has happened since comes now. But a transaction that waits for a standby was sent already and is
-    // in no snapshot yet: then the next shape of each table waits for who writes to it.
+    // in no snapshot yet: then the next shape of each table waits for the table's writers.
     if *resume == Resume::Continue && !postgres.waits_for_standbys {
         let in_use = server.feed.lock().router.tables();
         server.source.publisher.trust(in_use.iter().map(AsRef::as_ref), server.source.replication.clock.now());

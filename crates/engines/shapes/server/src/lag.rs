@@ -4,14 +4,12 @@
 //! on a connection of its own, which also tells of a server whose queue for queries is full.
 
 use crate::lifetime::Lifetime;
-use crate::source::Source;
 use crate::watermarks::Watermarks;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-use thalweg_shapes_model::health::Health;
 use thalweg_shapes_source::error::SourceError;
-use thalweg_shapes_source::session::Session;
+use thalweg_shapes_source::session::{Endpoint, Session};
 use thalweg_wire::pg::{Lsn, quote_literal};
 
 /// Between two questions.
@@ -80,18 +78,26 @@ impl Lag {
     }
 }
 
-/// Asks until the server stops. `slot`: the replication slot.
-pub(crate) fn run(lifetime: &Lifetime, source: &Source, watermarks: &Watermarks, slot: &str) {
+/// Asks until the server stops. `slot`: the replication slot. `is_following`: whether the stream of changes is open.
+pub(crate) fn run(
+    lifetime: &Lifetime,
+    lag: &Lag,
+    watermarks: &Watermarks,
+    queries: &Endpoint,
+    slot: &str,
+    is_following: impl Fn() -> bool,
+) {
     let mut session = None;
     while !lifetime.stopping() {
-        let answer = ask(source, slot, &mut session);
+        // The follower tries a database that cannot be reached, at its own pace.
+        let answer = if is_following() { ask(queries, slot, &mut session) } else { Err(AskError::NotFollowing) };
         let pause = match answer {
             Ok((end, kept)) => {
-                source.lag.heard(end, kept, watermarks.processed_lsn(), lifetime.clock.now());
+                lag.heard(end, kept, watermarks.processed_lsn(), lifetime.clock.now());
                 ASK_EVERY
             }
             Err(error) => {
-                // Who follows the stream says aloud that Postgres is not there.
+                // The follower warns of a Postgres that is not there.
                 tracing::debug!(%error, "Postgres does not say where its log ends");
                 session = None;
                 RETRY_AFTER
@@ -116,15 +122,11 @@ const POSITIONS: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn(), \
     (SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), s.restart_lsn)::pg_catalog.int8 \
     FROM pg_catalog.pg_replication_slots s WHERE s.slot_name OPERATOR(pg_catalog.=) ";
 
-fn ask(source: &Source, slot: &str, session: &mut Option<Session>) -> Result<(u64, u64), AskError> {
-    // A database that cannot be reached is tried by who follows it, at its own pace.
-    if source.health() != Health::Active {
-        return Err(AskError::NotFollowing);
-    }
+fn ask(queries: &Endpoint, slot: &str, session: &mut Option<Session>) -> Result<(u64, u64), AskError> {
     let session = match session {
         Some(session) => session,
         None => {
-            let connected = source.queries.patient(PATIENCE).connect();
+            let connected = queries.patient(PATIENCE).connect();
             session.insert(connected.map_err(SourceError::from)?)
         }
     };

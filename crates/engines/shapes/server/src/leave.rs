@@ -1,6 +1,6 @@
-//! Leaving a source: the one place where everything is dropped that means something in one history only.
+//! Leaving a source: the one place that drops everything which means something in one history only.
 //!
-//! Positions, transaction ids, oids, snapshots and what was made of them are of the history that was read. Another server, or the same one
+//! Positions, transaction ids, oids, snapshots and all that was made of them belong to the history that was read. Another server, or the same one
 //! after its storage was set back, gives the same numbers to other things.
 
 use crate::server::ShapesServer;
@@ -8,8 +8,8 @@ use crate::store::StoreError;
 use std::sync::atomic::Ordering;
 
 impl ShapesServer {
-    /// Drops everything that came from the source so far. Whoever takes a snapshot meanwhile waits until another source is followed. When this
-    /// returns nothing of it comes back at a restart, as soon as what is written next is durable.
+    /// Drops everything that came from the source so far. New snapshots wait until another source is followed. Nothing of the old source
+    /// comes back at a restart as soon as the first frame that is written after this call is durable.
     pub(crate) fn leave_source(&self, why: &str) -> Result<(), StoreError> {
         self.source.followed.lost();
         self.lifetime.counters.left.fetch_add(1, Ordering::Relaxed);

@@ -14,12 +14,14 @@ mod catalog;
 mod change_cache;
 mod change_log;
 mod change_store;
+mod clause_templates;
 mod compact;
 mod config;
 mod costly;
 #[cfg(test)]
 mod database;
 mod explain;
+mod failures;
 mod feed;
 mod follow;
 #[cfg(test)]
@@ -31,6 +33,7 @@ mod leave;
 mod lifetime;
 mod maintenance;
 mod make;
+mod move_in_fetcher;
 mod partitions;
 mod read;
 mod recent_window;

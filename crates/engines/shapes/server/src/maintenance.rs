@@ -1,5 +1,5 @@
-//! Looks after what nobody asks for: tables that were changed without a write to them, tables that no shape needs any more, and more
-//! shapes than there may be.
+//! Periodic upkeep: compares tables with the catalog, takes unused tables out of the publication, trims the change log, and drops the least
+//! recently used shapes if there are too many.
 
 use crate::server::ShapesServer;
 use crate::shape::Shape;
@@ -20,12 +20,12 @@ const RECONCILE_EVERY: Duration = Duration::from_secs(2);
 const RECONCILE_EVERY_PER_TABLE: Duration = Duration::from_millis(10);
 /// A table that no shape has asked for in this time leaves the publication.
 const UNUSED: Duration = Duration::from_secs(600);
-/// How often shapes are looked through for changes that nobody needs: this, and so much longer for each shape that it costs little.
+/// How often the change log is trimmed: this, and so much longer for each shape that it costs little.
 const CUT_EVERY: Duration = Duration::from_secs(1);
 const CUT_EVERY_PER_SHAPE: Duration = Duration::from_micros(10);
-/// How often inner shapes are looked for that nobody needs: twice, and they go.
+/// How often unused inner shapes are counted: one that is found twice goes.
 const ORPHANS_EVERY: Duration = Duration::from_secs(60);
-/// How often it is looked whether there is something to do.
+/// The pause between two rounds.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Runs until the server stops.
@@ -44,14 +44,14 @@ pub(crate) fn run(server: &Arc<ShapesServer>) {
         }
         if clock.since(last_orphans) >= ORPHANS_EVERY {
             last_orphans = clock.now();
-            // Made for shapes that were then not made after all.
+            // Inner shapes of shapes that could not be made.
             let orphans = server.feed.lock().graph.orphans();
             orphans.iter().for_each(|shape| {
                 server.retirement.drop_shape(shape);
             });
         }
         let health = server.source.health();
-        // While nobody listened, anything may have happened.
+        // While no stream was open, anything may have happened.
         let back = health == Health::Active && was != Health::Active;
         was = health;
         if was != Health::Active || !back && clock.now() < next {
@@ -59,13 +59,13 @@ pub(crate) fn run(server: &Arc<ShapesServer>) {
         }
         let tables = u32::try_from(server.feed.lock().router.tables().len()).unwrap_or(u32::MAX);
         next = clock.now() + RECONCILE_EVERY + RECONCILE_EVERY_PER_TABLE * tables;
-        if let Err(error) = look(server) {
+        if let Err(error) = reconcile_tables(server) {
             tracing::warn!(%error, "tables could not be compared with the catalog; it is tried again");
         }
     }
 }
 
-fn look(server: &Arc<ShapesServer>) -> Result<(), SourceError> {
+fn reconcile_tables(server: &Arc<ShapesServer>) -> Result<(), SourceError> {
     let tables = server.feed.lock().router.tables();
     if tables.is_empty() {
         server.lifetime.counters.compared.fetch_add(1, Ordering::Relaxed);
@@ -109,7 +109,7 @@ fn look(server: &Arc<ShapesServer>) -> Result<(), SourceError> {
     Ok(())
 }
 
-/// Sees to it that changes of a table's new parts come, or drops its shapes.
+/// Publishes a table's new parts, or drops its shapes.
 fn publish_parts(server: &ShapesServer, session: &mut Session, table: &Table) -> Result<(), SourceError> {
     // That the table was busy a moment ago is no answer.
     server.source.publisher.forget(table.oid);
@@ -197,7 +197,7 @@ impl ShapesServer {
             }
             registry.all().filter(|shape| !shape.is_inner()).cloned().collect()
         };
-        // A few more than needed, so that the next ones need no look at all of them.
+        // A few more than needed, so that not every new shape has all others sorted.
         let count = ((all.len() + max / 100).saturating_sub(max)).min(all.len());
         if count == 0 {
             return;

@@ -1,7 +1,7 @@
 //! What an answer holds: rows of the snapshot, or changes after a position, in the form in which they are sent.
 //!
 //! Entries of a shape are often neighbours in the change log, or nearly so: they are read in one go, and what lies between them is left out.
-//! Changes that were put together once are kept for a while ([`crate::change_cache`]), for others who ask for the same.
+//! Changes that were put together once are kept for a while in the change cache, for other requests for the same.
 
 use crate::change_cache::{ChangeCache, Key};
 use crate::recent_window::RecentWindow;

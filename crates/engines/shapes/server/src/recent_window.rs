@@ -1,4 +1,4 @@
-//! The recent end of the change log, in memory: what live readers ask for, often before it is durable.
+//! The recent end of the change log, in memory: live readers ask for it, often before it is durable.
 
 use crate::store::{Store, StoreError};
 use bytes::Bytes;

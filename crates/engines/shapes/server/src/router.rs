@@ -1,4 +1,4 @@
-//! Which shapes a change belongs to, and what they are told of it.
+//! Which shapes a change belongs to, and the encoded changes that they get of it.
 
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
@@ -17,7 +17,7 @@ use thalweg_wire::pg::pgoutput::{Columns, Message, OldTuple, Tuple, Value};
 /// A row by the table's columns. `None`: NULL.
 type Cells<'a> = Vec<Option<&'a [u8]>>;
 
-/// What a change of the stream means beyond its rows.
+/// An effect of a change beyond its rows: shapes to drop, or a table to describe anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Invalidation {
     /// The table is not what its shapes were made for, or its rows are all gone: they must be fetched again.
@@ -380,7 +380,7 @@ impl Router {
                 relation.unfit.push((*oid, "was renamed"));
                 continue;
             }
-            // Who inherits from a table may have more columns; partitions have the same.
+            // A table that inherits may have more columns than its parent; partitions have the same.
             let all = *oid == id || route.table.kind == Kind::Partitioned;
             if !fits(&route.table, &relation.columns, all) {
                 relation.unfit.push((*oid, "was altered"));

@@ -8,6 +8,7 @@
 //! | [`Catalog`] | the shapes that requests find, and what new shapes share with them |
 //! | [`ChangeStore`] | the kernel unit, and the copies of changes in memory |
 //! | [`Source`] | the database: ways to it, what is noted and known of it |
+//! | [`MoveInFetcher`] | rows of subqueries that are being fetched |
 //! | [`Retirement`] | taking shapes out |
 //! | [`Compactor`] | what the background has to merge |
 //!
@@ -21,6 +22,7 @@ use crate::config::ShapesConfig;
 use crate::feed::Feed;
 use crate::lag::Behind;
 use crate::lifetime::Lifetime;
+use crate::move_in_fetcher::MoveInFetcher;
 use crate::retirement::Retirement;
 use crate::shape::{Phase, Shape};
 use crate::source::Source;
@@ -39,6 +41,7 @@ pub(crate) struct ShapesServer {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) changes: Arc<ChangeStore>,
     pub(crate) source: Arc<Source>,
+    pub(crate) fetcher: Arc<MoveInFetcher>,
     pub(crate) retirement: Retirement,
     pub(crate) compactor: Compactor,
 }
@@ -49,7 +52,9 @@ impl ShapesServer {
         let lifetime = Arc::new(Lifetime::new(clock));
         let (feed, catalog, watermarks) = (Arc::<Mutex<Feed>>::default(), Arc::<Catalog>::default(), Arc::default());
         let changes = Arc::new(ChangeStore::new(store, config.hot_bytes, config.unsent_bytes_max));
+        let fetcher = MoveInFetcher::new(Arc::clone(&feed), Arc::clone(&lifetime), Arc::clone(&source));
         Self {
+            fetcher: Arc::new(fetcher),
             retirement: Retirement::new(
                 Arc::clone(&lifetime),
                 Arc::clone(&feed),

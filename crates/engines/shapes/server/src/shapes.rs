@@ -1,4 +1,4 @@
-//! The server as the binary has it: opened on a kernel unit, with the threads that follow Postgres.
+//! The shapes as the binary has them: opened on a kernel unit, with the threads that follow Postgres.
 
 use crate::compact;
 use crate::config::ShapesConfig;
@@ -20,7 +20,7 @@ use thalweg_shapes_source::clock::SystemClock;
 use thalweg_shapes_source::pool::{self, Pool};
 use thalweg_shapes_source::setup;
 
-/// Why the server cannot be opened.
+/// Why the shapes cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(transparent)]
@@ -115,7 +115,8 @@ impl Shapes {
         let asking = Arc::clone(&shapes.server);
         shapes.spawn("shapes-lag", move || {
             let ShapesServer { lifetime, source, watermarks, config, .. } = &*asking;
-            lag::run(lifetime, source, watermarks, &config.slot());
+            let is_following = || source.health() == Health::Active;
+            lag::run(lifetime, &source.lag, watermarks, &source.queries, &config.slot(), is_following);
         })?;
         Ok(shapes)
     }
@@ -134,7 +135,7 @@ impl Shapes {
     /// Stops following. What was applied is durable or will be sent again.
     pub fn stop(&mut self) {
         self.server.lifetime.stop();
-        self.server.source.fetcher.stop();
+        self.server.fetcher.stop();
         self.server.source.partitions.stop();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -153,11 +154,11 @@ impl Shapes {
     }
 }
 
-/// Has the pool's first connection made, and has Postgres read in its process what a look at a table takes, before somebody waits for it.
+/// Has the pool's first connection made, and has that connection's process read the catalog, before a request waits for both.
 fn warm(server: &Arc<ShapesServer>, database: &Pool) {
     let server = Arc::clone(server);
     let any = TableName { schema: "pg_catalog".into(), name: "pg_publication".into() };
-    // If it cannot be done now, who makes the first shape does it.
+    // If it cannot be done now, the first shape waits for it.
     let _ = database.submit(move |session| {
         if let Ok(session) = session {
             let _ = server.source.tables.find(session, &any);

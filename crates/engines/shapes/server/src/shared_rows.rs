@@ -1,7 +1,7 @@
-//! Logs of rows that several shapes have (`r/<n>`): which shapes refer to them. One that nobody refers to any more is deleted.
+//! Logs of rows that several shapes have (`r/<n>`): which shapes refer to them.
 //!
-//! A scan holds such a log for its shapes before the first of them refers to it. Whoever deletes a shape's log, or its rows, lets go of what
-//! the shape has held, after that. So a log goes with the last one, or at the next start if a crash came between.
+//! A scan acquires such a log for its shapes before the first of them refers to it. The thread that deletes a shape's log, or its rows, releases
+//! the shape's references after that, and deletes the logs that no shape refers to. A crash in between leaves a log to the next start.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ struct Inner {
     holders: HashMap<LogId, u32>,
     /// The logs of each shape, numbered from 0: nearly all have one at most.
     held: hashbrown::HashMap<(u64, u32), LogId>,
-    /// Nobody holds them, but they could not be deleted.
+    /// No shape refers to them, but they could not be deleted.
     left: Vec<LogId>,
 }
 
@@ -31,7 +31,7 @@ impl SharedRows {
         *inner.holders.entry(log).or_default() += u32::try_from(shapes.len()).unwrap_or(u32::MAX);
     }
 
-    /// The shape, or its rows, are gone: what nobody holds any more, which the caller deletes.
+    /// The shape, or its rows, are gone. Returns the logs that no shape refers to any more: the caller deletes them.
     pub(crate) fn release(&self, shape: u64) -> Vec<LogId> {
         let mut inner = self.0.lock();
         let mut free = std::mem::take(&mut inner.left);
@@ -47,7 +47,7 @@ impl SharedRows {
         free
     }
 
-    /// They could not be deleted: the next one to let go tries again.
+    /// They could not be deleted: the next release returns them again.
     pub(crate) fn requeue(&self, logs: Vec<LogId>) {
         self.0.lock().left.extend(logs);
     }

@@ -6,7 +6,6 @@ use crate::idle::Idle;
 use crate::lag::Lag;
 use crate::lifetime::Lifetime;
 use crate::partitions::Partitions;
-use crate::subquery::MoveInFetcher;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +28,6 @@ pub(crate) struct Source {
     pub(crate) tables: Tables,
     pub(crate) publisher: Publisher,
     pub(crate) partitions: Partitions,
-    pub(crate) fetcher: MoveInFetcher,
     pub(crate) lag: Lag,
     pub(crate) idle: Idle,
     health: Mutex<Health>,
@@ -44,7 +42,6 @@ impl Source {
         let queries = endpoint(&config.query_database).sleeping_after(config.database_idle);
         Self {
             replication: endpoint(&config.database),
-            fetcher: MoveInFetcher::new(queries.clone()),
             partitions: Partitions::new(queries.clone(), config.publication()),
             queries,
             followed,

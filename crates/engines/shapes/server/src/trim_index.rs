@@ -1,8 +1,8 @@
-//! Where the change log can be cut: places of bodies and of the references to them that belong together.
+//! Where the change log can be cut: places of encoded changes, each with the place of the references to them.
 
 use std::collections::VecDeque;
 
-/// There is a mark about every so many bytes of bodies.
+/// Bytes of encoded changes between two points, about.
 const EVERY: u64 = 1 << 20;
 
 /// A transaction's bodies begin at `bodies` in the change log, and its references stand at `references`.
@@ -12,7 +12,7 @@ pub(crate) struct TrimPoint {
     pub(crate) references: u64,
 }
 
-/// TrimIndex, oldest first. The last transaction's references always stay: they say how far the changes were applied.
+/// Points, oldest first. The last transaction's references always stay: they say how far the changes were applied.
 #[derive(Debug, Default)]
 pub(crate) struct TrimIndex(VecDeque<TrimPoint>);
 
@@ -24,10 +24,10 @@ impl TrimIndex {
         }
     }
 
-    /// Nobody needs what is before `bodies`: where to cut, if anywhere.
+    /// No shape needs what is before `bodies`: where to cut, if anywhere.
     pub(crate) fn cut(&mut self, bodies: u64) -> Option<TrimPoint> {
         let count = self.0.partition_point(|mark| mark.bodies <= bodies);
-        // The first mark is where the log begins already.
+        // The first point is where the log begins already.
         if count < 2 {
             return None;
         }

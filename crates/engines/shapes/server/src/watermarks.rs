@@ -22,7 +22,7 @@ impl Watermarks {
         self.processed.fetch_max(lsn, Ordering::AcqRel);
     }
 
-    /// Ask before the shape: then what it says is true of what the shape is found to have.
+    /// Every transaction that commits at or before it was applied. Read it before the shape: then the shape has them all.
     pub(crate) fn processed_lsn(&self) -> u64 {
         self.processed.load(Ordering::Acquire)
     }

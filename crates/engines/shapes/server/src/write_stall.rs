@@ -1,10 +1,10 @@
-//! Changes that came and cannot be stored: the disk is full, or settling is behind. They are tried again until they can.
+//! Whether changes wait because they cannot be stored: the disk is full, or settling is behind. Their write is tried again.
 
 use crate::store::StoreError;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// How often it is said while it lasts.
+/// The pause between two warnings.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl WriteStall {
         tracing::warn!(%error, "changes of Postgres cannot be stored: they wait, and Postgres keeps its log; rows are read as before");
     }
 
-    /// They could.
+    /// Changes are stored again.
     pub(crate) fn over(&self, now: impl FnOnce() -> Instant) {
         let since = self.0.lock().take();
         if let Some(since) = since {
@@ -42,7 +42,7 @@ impl WriteStall {
         }
     }
 
-    /// Nothing is known any more: what could not be stored will be sent again.
+    /// A new stream begins: Postgres sends again what could not be stored.
     pub(crate) fn forget(&self) {
         *self.0.lock() = None;
     }
@@ -51,7 +51,7 @@ impl WriteStall {
         self.0.lock().is_some()
     }
 
-    /// It is for want of space, which somebody has to see to.
+    /// Whether changes wait for want of space, which an operator has to see to.
     pub(crate) fn is_full(&self) -> bool {
         self.0.lock().is_some_and(|since| since.no_space)
     }

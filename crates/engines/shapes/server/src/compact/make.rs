@@ -145,7 +145,7 @@ fn write(
 ) -> Result<Written, MakeError> {
     let mut writer = Writer::new(compactor, log);
     let lsn = source.entries.last().map_or(0, |entry| entry.lsn);
-    // Who wants changes only begins with nothing, now as ever.
+    // A client of a changes-only shape begins with no rows.
     if shape.family.log == LogMode::ChangesOnly {
         let snapshot = PgSnapshot { lsn, ..source.snapshot.clone() };
         let (chunks, durable) = writer.finish(&snapshot, pace)?;

@@ -1,7 +1,7 @@
 //! Keeps shapes' logs short: makes new bases in the background, and gives up what only old ones need.
 //!
-//! A base is shown when it is durable; from then on it answers who begins. What came before it stays for a while, for those who began
-//! with an older one or have been away. Then it goes in this order: nobody is answered from it any more (409), its logs are deleted,
+//! A base is shown when it is durable; from then on it answers clients that begin. Older bases stay for a while, for clients that
+//! began with them or have been away. Then they go in this order: no request is answered from them (409), their logs are deleted,
 //! the shape forgets the changes, and the change log is cut where no shape needs it. A crash after any of these brings back at most
 //! what was still deletable.
 
@@ -58,7 +58,7 @@ pub(crate) struct Compactor {
     watermarks: Arc<Watermarks>,
 }
 
-/// What a look at a shape for [`ShapesServer::trim_change_log`] comes to.
+/// A shape as it stands for [`ShapesServer::trim_change_log`] comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// Where the oldest body lies that is still held.

@@ -1,6 +1,6 @@
 //! Whether a definition can be a shape.
 
-use super::failure::{invalid, not_published, unavailable};
+use crate::failures::{invalid, not_published, unavailable};
 use crate::serve::access::Clause;
 use crate::server::ShapesServer;
 use crate::subquery::Dependence;

@@ -4,26 +4,23 @@
 //! from one scan of the table ([`scan`]).
 
 mod check;
-mod failure;
+mod dependent;
+mod dependent_rows;
 mod groups;
 pub(crate) mod scan;
 mod target;
-mod template;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use failure::{cannot_store, invalid, not_published, unavailable};
-pub(crate) use template::Templates;
-
 use crate::catalog::Catalog;
 use crate::change_store::ChangeStore;
+use crate::failures::{cannot_store, invalid, no_table, not_published, unavailable};
 use crate::feed::Feed;
 use crate::lifetime::Lifetime;
 use crate::retirement::Retirement;
 use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape, State};
 use check::Checked;
-use failure::no_table;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use thalweg_shapes_model::definition::{Condition, Definition, Identity};

@@ -6,10 +6,10 @@
 //!
 //! Rows that several of them have are written once, into a log of their own, which the logs of these shapes refer to ([`crate::shared_rows`]).
 
-use super::failure::{cannot_store, not_visible, unavailable};
 use super::groups::{Group, Groups};
 use super::target::{Common, Target};
 use super::{Filling, ScanContext};
+use crate::failures::{cannot_store, not_visible, unavailable};
 use crate::lifetime::Counted;
 use crate::server::ShapesServer;
 use crate::shape::Shape;

@@ -1,7 +1,7 @@
 //! One shape's rows on their way from Postgres into its log.
 
-use super::failure::cannot_store;
 use super::{Filling, ScanContext};
+use crate::failures::cannot_store;
 use crate::format::note::{ShapeNote, Stored};
 use crate::lifetime::Counted;
 use crate::shape::{Copied, Phase};

@@ -46,7 +46,7 @@ pub(crate) struct Clause {
 pub(crate) struct Left<'a> {
     pub(crate) shape: Shape<'a>,
     /// The parts of its clause that may narrow the grant's rows and tell nothing of others. By the types of their columns they may still fail
-    /// on some rows: who knows the table must refuse that.
+    /// on some rows; code that knows the table must refuse that.
     pub(crate) narrowing: Vec<Clause>,
 }
 

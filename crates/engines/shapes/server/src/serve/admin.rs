@@ -1,4 +1,4 @@
-//! What operators ask: `/v1/admin/shapes`. Whoever may ask is decided in front of it; `secret` is not asked for.
+//! What operators ask: `/v1/admin/shapes`. The host checks who may ask; `secret` is not asked for.
 //!
 //! | request | answer |
 //! |---|---|
@@ -108,11 +108,11 @@ impl Inner {
         let (definition, publication) = (shape.to_definition(), self.server.config.publication());
         let server = Arc::clone(&self.server);
         let run = self.database.run(move |session| {
-            let session = session.map_err(|error| failed(&crate::make::unavailable(error)))?;
+            let session = session.map_err(|error| failed(&crate::failures::unavailable(error)))?;
             let found = catalog::lookup(session, &publication, &definition.table);
             let found = found.map_err(|error| match error {
                 LookupError::Unsupported(error) => bad(error.to_string()),
-                LookupError::Source(error) => failed(&crate::make::unavailable(error)),
+                LookupError::Source(error) => failed(&crate::failures::unavailable(error)),
             })?;
             let found = found.ok_or_else(|| bad(format!("there is no table {}", definition.table)))?;
             let dependence = server.dependence(session, &definition, &found.table).map_err(|error| failed(&error))?;
@@ -120,7 +120,7 @@ impl Inner {
             let explanation = explanation.map_err(|why| (422, "not_explained", why))?;
             body(200, &explanation)
         });
-        run.map_err(|error| failed(&crate::make::unavailable(error)))
+        run.map_err(|error| failed(&crate::failures::unavailable(error)))
     }
 }
 

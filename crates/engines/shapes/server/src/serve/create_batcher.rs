@@ -1,4 +1,4 @@
-//! Definitions of shapes that wait for a connection to the database, by their tables: who gets one takes all of a table's with it.
+//! Definitions of shapes that wait for a connection to the database, by their tables: the job that gets a connection takes all of one table.
 //!
 //! One job takes all that waits for a table, so no more connections are asked for than are needed. While a batch looks its table up, the
 //! next one waits for it, as it would ask the same; while its rows are fetched, for a moment: what comes meanwhile is made together.
@@ -17,7 +17,7 @@ const WAIT: Duration = Duration::from_millis(20);
 /// Of one batch.
 const BATCH_MAX: usize = 1024;
 
-/// A shape that somebody wants.
+/// A request to make a shape.
 #[derive(Debug)]
 pub(crate) struct CreateRequest {
     pub(crate) definition: Definition,
@@ -38,7 +38,7 @@ struct Queue {
     requests: Vec<CreateRequest>,
     /// The batch that is under way.
     under_way: Option<UnderWay>,
-    /// Somebody is about to take all.
+    /// A job is about to take all.
     awaited: bool,
 }
 
@@ -65,7 +65,7 @@ impl CreateBatcher {
         Self { clock, tables: Mutex::default(), went_on: Condvar::new() }
     }
 
-    /// Whether the caller must see to it that [`CreateBatcher::take`] is called after this; else somebody is about to.
+    /// Whether the caller must see to it that [`CreateBatcher::take`] is called after this; else a job is about to.
     #[must_use]
     pub(crate) fn add(&self, request: CreateRequest) -> bool {
         let mut tables = self.tables.lock();
@@ -74,7 +74,7 @@ impl CreateBatcher {
         !std::mem::replace(&mut queue.awaited, true)
     }
 
-    /// All that wait for a table, the oldest first. If there are more than one batch has, somebody must call this again.
+    /// All that wait for a table, the oldest first. If there are more than one batch has, another job must call this.
     pub(crate) fn take(&self, table: &TableName) -> Option<Batch<'_>> {
         let mut tables = self.tables.lock();
         while let Some(before) = tables.get(table)?.under_way {

@@ -1,4 +1,4 @@
-//! Shapes that are being made: whoever asks for the same one meanwhile waits for it too.
+//! Shapes that are being made: requests for the same definition wait for the one attempt.
 
 use crate::shape::Shape;
 use parking_lot::Mutex;
@@ -37,7 +37,7 @@ impl InFlightCreate {
     }
 }
 
-/// What is being made, by the words of its definition.
+/// What is being made, by the query key of its definition.
 #[derive(Default)]
 pub(crate) struct InFlightCreates(Mutex<HashMap<Vec<u8>, Arc<InFlightCreate>>>);
 
@@ -53,7 +53,7 @@ impl InFlightCreates {
         (making, true)
     }
 
-    /// It is made, or it failed: the next who asks begins anew.
+    /// The shape is made, or the attempt failed: the next request begins anew.
     pub(crate) fn finish(&self, query_key: &[u8], result: Result<Arc<Shape>, Failure>) {
         let making = self.0.lock().remove(query_key);
         if let Some(making) = making {

@@ -1,4 +1,4 @@
-//! What a request gets of a shape as it is now, or what it has to wait for.
+//! The plan of a read: the messages that a request gets of a shape as it is now, or the event that it waits for.
 
 use crate::read::Wanted;
 use crate::shape::{Phase, State};
@@ -46,7 +46,7 @@ impl Answer {
     }
 }
 
-/// What a look at a shape comes to.
+/// What a request for a position of a shape gets.
 #[derive(Clone, Debug)]
 pub(crate) enum ReadPlan {
     Answer(Answer),
@@ -57,7 +57,7 @@ pub(crate) enum ReadPlan {
     /// The position is after everything that there is: a crash may have taken what came before it, and Postgres sends it again.
     Beyond,
     Failed(Arc<Failure>),
-    /// What was asked for is given up; who begins again with another base gets everything.
+    /// The position is given up. A client that begins again with another base gets everything.
     Past,
     Gone,
 }

@@ -168,7 +168,7 @@ impl Responder {
             response = response.header("electric-cursor", number(self.cursor(cursor, moment)));
         }
         let mut tag = page.tag();
-        // Nothing, told again later, is another nothing; but what follows a position of the log is the same for all who ask.
+        // Nothing, told again later, is another nothing; but what follows a position of the log is the same for all clients.
         let fleeting = page.asked == From::Now || matches!(page.mode, Mode::LongPoll { .. } | Mode::Events { .. });
         if !page.has_data && fleeting {
             let _ = write!(tag, ":{}", moment.unique);
@@ -298,7 +298,7 @@ impl Responder {
                 let shared = settings.first_shared_age_s;
                 format!("public, max-age=604800, s-maxage={shared}, stale-while-revalidate=2629746")
             }
-            // Almost as long as the stream lasts, so that all who ask meanwhile can have the same.
+            // Almost as long as the stream lasts, so that all clients that ask meanwhile can have the same.
             Mode::Events { .. } => {
                 format!("public, max-age={}", (settings.sse_timeout_ms / 1000).saturating_sub(1).max(1))
             }
@@ -309,7 +309,7 @@ impl Responder {
         }
     }
 
-    /// What a live client asks with next: the same for all who ask at about the same time, so that a cache can ask once for all of
+    /// What a live client asks with next: the same for all that ask at about the same time, so that a cache can ask once for all of
     /// them, and never what this client asked with, so that it gets no old answer.
     fn cursor(&self, given: Option<&str>, moment: RequestClock) -> u64 {
         let interval_s = self.settings.long_poll_ms / 1000;

@@ -65,7 +65,7 @@ impl RowsBody {
             // Nothing more would come.
             Ok(chunk) if chunk.end.0 <= self.at => Pull::Abort,
             Ok(chunk) => self.push(chunk, sink),
-            // It was given up meanwhile, or the disk is at fault: who comes back is told.
+            // It was given up meanwhile, or the disk is at fault: the client's next request says which.
             Err(_) => Pull::Abort,
         }
     }

@@ -42,7 +42,7 @@ use thalweg_wire::http::{Body, Context, Fetch, Method, Pending, Poll, Pool, Repl
 const INLINE_BYTES: u64 = 256 << 10;
 /// Smaller answers are copied into one piece.
 const JOINED_BYTES: usize = 16 << 10;
-/// Live answers up to this size are kept for others who wait for the same.
+/// Live answers up to this size are kept for other requests that wait for the same.
 const SHARED_BYTES: usize = 1 << 20;
 /// Reads that wait for the disk, at most.
 const READS_MAX: usize = 4096;
@@ -290,8 +290,8 @@ impl Inner {
         })
     }
 
-    /// Has the shape made on a thread that may ask Postgres, unless that is under way: who only waits for what another one has asked
-    /// for costs no more than a reader.
+    /// Has the shape made on a thread that may ask Postgres, unless that is under way: a request that waits for another one's attempt
+    /// costs no more than a reader.
     fn make(
         self: &Arc<Self>,
         shape: &params::Shape<'_>,
@@ -328,7 +328,7 @@ impl Inner {
             }
             let found = match session {
                 Ok(session) => inner.server.table_of(session, &of).map(|found| (session, found)),
-                Err(error) => Err(crate::make::unavailable(error)),
+                Err(error) => Err(crate::failures::unavailable(error)),
             };
             match found {
                 Ok((session, found)) => inner.make_batch(session, &found, &batch),
@@ -338,7 +338,7 @@ impl Inner {
         if let Err(error) = queued
             && let Some(batch) = self.batcher.take_now(&table)
         {
-            self.give_up(&batch.requests, &crate::make::unavailable(error));
+            self.give_up(&batch.requests, &crate::failures::unavailable(error));
         }
     }
 
@@ -369,10 +369,10 @@ impl Inner {
             let shapes: Vec<Arc<Shape>> = fillings.iter().map(|filling| Arc::clone(&filling.shape)).collect();
             let queued = self.database.submit(move |session| match session {
                 Ok(session) => inner.server.fill(session, fillings),
-                Err(error) => inner.server.fail(&fillings, &crate::make::unavailable(error)),
+                Err(error) => inner.server.fail(&fillings, &crate::failures::unavailable(error)),
             });
             if let Err(error) = queued {
-                let failure = crate::make::unavailable(error);
+                let failure = crate::failures::unavailable(error);
                 for shape in shapes {
                     self.server.retirement.fail_shape(&shape, failure.clone());
                 }
@@ -780,7 +780,7 @@ fn no_subset(error: SourceError) -> Refusal {
             message: "Too many subsets wait for Postgres, please retry".to_owned(),
             retry_after_s: 5,
         },
-        error => refusal(&crate::make::unavailable(error)),
+        error => refusal(&crate::failures::unavailable(error)),
     }
 }
 

@@ -1,4 +1,4 @@
-//! One transaction on its way into the change log: bodies by projection, and who has which of them.
+//! One transaction on its way into the change log: encoded changes by projection, and the shapes that have them.
 
 use bytes::Bytes;
 use hashbrown::HashMap;

@@ -1,6 +1,6 @@
 //! What the applier writes for shapes with subqueries, and what a start makes of it. Nothing of Postgres is in it but its messages.
 
-use super::making::{identity, inner_identity};
+use super::dependence::{identity, inner_identity};
 use super::tests::table;
 use crate::applier::Applier;
 use crate::footprint::config;

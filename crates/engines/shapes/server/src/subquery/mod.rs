@@ -12,38 +12,37 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `set`, `sets` (in core) | values with their counts, and which come and go in a transaction; all of them, and who has which value |
+//! | `set`, `sets` (in core) | values with their counts, and which come and go in a transaction; all of them, and which sets have a value |
 //! | `seen` (in core) | what a where clause makes of a row: truths, tags |
 //! | `node` | one shape of the graph, how it sees sets while rows are on their way |
 //! | `pending` | values whose rows are on their way to a node |
 //! | `inner`, `outer` | the rows of an inner shape; what clients of an outer one are told |
-//! | `graph` | all of them, and who needs whom |
+//! | `graph` | all nodes, and which needs which |
 //! | `finder` | which of them a changed row may concern |
 //! | `spread` | what a transaction does, from node to node |
 //! | `waiting` | nodes that wait for rows, until these are in the log |
-//! | `move_in_fetcher` | fetching the rows that come |
-//! | `making`, `restore` | where nodes come from |
+//! | `dependence` | where clauses with subqueries, and the nodes that they come to |
+//!
+//! `make/dependent.rs` makes nodes, `recover/dependent.rs` brings them back, `move_in_fetcher.rs` fetches the rows that come.
 
 #[cfg(test)]
 mod applied_tests;
+mod dependence;
 mod finder;
 mod graph;
 mod inner;
-mod making;
-mod move_in_fetcher;
 mod node;
 mod outer;
 mod pending;
-mod restore;
-mod rows;
 mod spread;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
+pub(crate) use dependence::{
+    Dependence, cells, headers, identity, inner_columns, inner_identity, inner_node, outer_node, positions_list,
+};
 pub(crate) use finder::explain;
-pub(crate) use graph::{Ended, Graph, Verdict};
-pub(crate) use making::{Dependence, headers, positions_list};
-pub(crate) use move_in_fetcher::{FetchedRows, MoveInFetcher};
-pub(crate) use restore::Restoring;
+pub(crate) use graph::{Ask, Ended, FetchedRows, Graph, Turn, Verdict, Wanted};
+pub(crate) use node::Node;
 pub(crate) use waiting::MoveIn;

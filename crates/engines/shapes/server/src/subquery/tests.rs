@@ -2,8 +2,8 @@
 //! transactions that become visible in another order than they commit in. Whatever the order, clients end with the rows that their conditions
 //! select.
 
+use super::dependence::{identity, inner_node, outer_node};
 use super::graph::{Ask, Ended, Graph, Turn, Verdict, Wanted};
-use super::making::{identity, inner_node, outer_node};
 use crate::compact::merged;
 use crate::read::split;
 use crate::shape::{Phase, Shape, State, sample_of};

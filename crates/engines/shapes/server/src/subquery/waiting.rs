@@ -16,7 +16,7 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 /// What one transaction did was seen by sets that did not have another one yet, and by rows that did.
 pub(super) const ANOTHER_ORDER: &str = "transactions became visible in another order";
 
-/// Who waits.
+/// The nodes whose rows are on their way.
 #[derive(Default)]
 pub(super) struct Waiting {
     numbers: BTreeSet<u64>,
@@ -81,7 +81,7 @@ pub(crate) struct MoveIn {
 }
 
 impl Graph {
-    /// Somebody is about to ask for rows: what for. From now on nothing is added to them.
+    /// Rows are about to be fetched. Returns the query. From now on nothing is added to them.
     pub(crate) fn turn(&mut self, shape: u64, pending: u64) -> Turn {
         let Some(node) = self.nodes.get_mut(&shape) else { return Turn::Gone };
         let Some(at) = node.pendings.iter().position(|known| known.number == pending) else { return Turn::Gone };

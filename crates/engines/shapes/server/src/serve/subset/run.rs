@@ -3,7 +3,7 @@
 use super::answer::{mark_header, push_begin, push_end};
 use super::order::parse_order;
 use super::query::Query;
-use crate::make;
+use crate::failures;
 use crate::serve::access::Clause;
 use crate::serve::refusal::Refusal;
 use crate::serve::service::refusal;
@@ -91,7 +91,7 @@ pub(crate) fn run(
         Ok(Some(found)) if found.table.oid == shape.family.table => found.table,
         // The shape is of a table that is gone. It is about to be dropped.
         Ok(_) | Err(LookupError::Unsupported(_)) => return Err(Refusal::MustRefetch(None)),
-        Err(LookupError::Source(error)) => return Err(failed(make::unavailable(error))),
+        Err(LookupError::Source(error)) => return Err(failed(failures::unavailable(error))),
     };
     let selected = selected(&table, definition, true).map_err(Refusal::Invalid)?;
     server.check_narrowing(session, &table, &subset.rights.narrowing).map_err(failed)?;
@@ -215,7 +215,7 @@ fn rows(
         }
         // A constant that is none of its type is found out by Postgres.
         (Err(SourceError::Invalid(error)), None) => Err(Invalid::subset("where", error.to_string()).into()),
-        (Err(error), None) => Err(refusal(&make::unavailable(error))),
+        (Err(error), None) => Err(refusal(&failures::unavailable(error))),
     }
 }
 

@@ -1,27 +1,25 @@
 //! Making shapes with subqueries, and the inner shapes that they need.
 
-use super::inner::Inner;
-use super::move_in_fetcher::cells;
-use super::node::Node;
-use super::rows::Rows;
-use crate::feed::Feed;
+use super::dependent_rows::Rows;
+use crate::failures::{cannot_store, invalid, not_published, unavailable};
+use crate::feed::{Claim, NotRegistered};
 use crate::format::note::Stored;
-use crate::make::{cannot_store, invalid, not_published, unavailable};
 use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape, State};
+use crate::subquery::{
+    Dependence, Node, cells, headers, identity, inner_columns, inner_identity, inner_node, outer_node, positions_list,
+};
 use hashbrown::HashMap;
-use std::collections::{BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_filter::{Condition, Filter, Position, Query};
 use thalweg_shapes_core::encode::projection::Projection;
-use thalweg_shapes_core::subquery::seen::Seen;
 use thalweg_shapes_model::copy::CopyRow;
-use thalweg_shapes_model::definition::{self, Definition, Identity, LogMode, Replica};
+use thalweg_shapes_model::definition::{self, Definition, LogMode, Replica};
 use thalweg_shapes_model::failure::Failure;
 use thalweg_shapes_model::family::Family;
-use thalweg_shapes_model::row::{Cells, Row as _, borrowed};
+use thalweg_shapes_model::row::{Cells, borrowed};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
 use thalweg_shapes_source::session::Session;
@@ -30,112 +28,6 @@ use thalweg_shapes_source::snapshot::{self, Taken};
 /// How long to wait for other makers of the same inner shape, or for rows that are on their way to it.
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
-
-/// A where clause with subqueries, and the tables that those select from.
-#[derive(Clone)]
-pub(crate) struct Dependence {
-    pub(crate) condition: Arc<Condition>,
-    pub(crate) tables: HashMap<u32, Arc<Table>>,
-}
-
-/// What to select so that rows say which positions are true of them: these columns, and behind them one boolean for each position.
-pub(crate) fn positions_list(table: &Table, columns: &[usize], condition: &Condition) -> String {
-    let names = columns.iter().map(|at| thalweg_shapes_model::table::quoted(&table.columns[*at].name));
-    let truths = condition.positions().iter().map(|position| format!("({}) IS TRUE", position.sql()));
-    names.chain(truths).collect::<Vec<_>>().join(", ")
-}
-
-/// JSON members for the headers of a row of a [`positions_list`], and the row by the table's columns.
-pub(crate) fn headers(
-    table: &Table,
-    columns: &[usize],
-    condition: &Condition,
-    handle: &str,
-    line: &CopyRow,
-) -> (Cells, Vec<u8>) {
-    let cells = cells(columns, line, table.columns.len());
-    let truths = (0..condition.positions().len()).map(|at| line.cell(columns.len() + at) == Some(b"t")).collect();
-    let seen = Seen::told(condition, &borrowed(&cells), truths);
-    let mut headers = Vec::new();
-    seen.push_headers(condition, handle, None, &mut headers);
-    (cells, headers)
-}
-
-impl Dependence {
-    /// The columns of the shape's table that are needed, ascending.
-    pub(crate) fn columns(&self, selected: &[usize]) -> Vec<usize> {
-        let all: BTreeSet<usize> = selected.iter().copied().chain(self.condition.columns()).collect();
-        all.into_iter().collect()
-    }
-}
-
-/// What distinguishes an inner shape from all others. No definition of a client looks like this.
-pub(super) fn identity(query: &Query) -> String {
-    format!("inner {} {}", query.table.oid, query.canonical())
-}
-
-/// The same as shapes have it.
-pub(super) fn inner_identity(query: &Query) -> Identity {
-    Identity::of(identity(query).as_bytes())
-}
-
-/// The columns of an inner shape: the key, and what the query looks at.
-pub(super) fn inner_columns(table: &Table, query: &Query) -> Vec<usize> {
-    let all: BTreeSet<usize> = table.key().into_iter().chain(query.columns()).collect();
-    all.into_iter().collect()
-}
-
-/// A node for an outer shape.
-pub(super) fn outer_node(
-    shape: &Arc<Shape>,
-    route_id: u32,
-    table: &Arc<Table>,
-    projection: Projection,
-    condition: Arc<Condition>,
-    sets: Vec<Option<u64>>,
-    contained: Option<PgSnapshot>,
-) -> Node {
-    Node {
-        shape: Arc::clone(shape),
-        route_id,
-        table: Arc::clone(table),
-        projection,
-        filter: Filter::Nested(condition),
-        sets,
-        depth: 0,
-        contained,
-        overtaken: false,
-        pendings: VecDeque::new(),
-        after: Default::default(),
-        inner: None,
-    }
-}
-
-/// A node for an inner shape whose rows are still to come.
-pub(super) fn inner_node(
-    shape: &Arc<Shape>,
-    route_id: u32,
-    table: &Arc<Table>,
-    query: &Arc<Query>,
-    sets: Vec<Option<u64>>,
-    contained: Option<PgSnapshot>,
-) -> Node {
-    let projection = Projection::new(table, &inner_columns(table, query), Replica::Full);
-    Node {
-        shape: Arc::clone(shape),
-        route_id,
-        table: Arc::clone(table),
-        projection,
-        filter: query.filter.clone(),
-        sets,
-        depth: 0,
-        contained,
-        overtaken: false,
-        pendings: VecDeque::new(),
-        after: Default::default(),
-        inner: Some(Inner::new(identity(query), query, table.key())),
-    }
-}
 
 impl ShapesServer {
     /// The inner shapes that a condition asks for, by position: found, or made.
@@ -165,7 +57,7 @@ impl ShapesServer {
         let table = tables.get(&query.table.oid).ok_or(Failure::Rotated)?;
         self.source.publisher.ensure(session, table).map_err(not_published)?;
         let identity = identity(query);
-        // One makes it, others wait.
+        // One thread makes the inner shape, others wait.
         let until = self.lifetime.clock.now() + SETTLED_WITHIN;
         loop {
             let claim = self.feed.lock().claim_inner(&identity);
@@ -369,7 +261,7 @@ impl ShapesServer {
                 }
             });
             match copied {
-                // What it depends on was dropped meanwhile, or it was itself: who asks again has it made anew.
+                // The shape, or an inner shape that it needs, was dropped meanwhile: the next request has it made anew.
                 _ if gone => return Err(Failure::Rotated),
                 _ if again => self.wait_until(until)?,
                 Ok(_) => {
@@ -381,72 +273,6 @@ impl ShapesServer {
                 Err(error) => return Err(rows.failure().unwrap_or_else(|| unavailable(error))),
             }
         }
-    }
-}
-
-/// An inner shape as a definition that needs it finds it.
-enum Claim {
-    /// Its rows are all there; its number.
-    Made(u64),
-    /// The caller is to make it.
-    Ours,
-    /// Another thread makes it.
-    Others,
-}
-
-/// Why a shape with subqueries is not registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NotRegistered {
-    /// The shape was dropped, or an inner shape that it needs, or its table was altered.
-    Gone,
-    /// A transaction that was applied is not in the snapshot.
-    Missed,
-    /// Rows are on their way to an inner shape that it needs.
-    Unsettled,
-}
-
-impl Feed {
-    fn claim_inner(&mut self, identity: &str) -> Claim {
-        match self.graph.inner(identity) {
-            Some((number, node)) if !node.is_loading() => Claim::Made(number),
-            Some(_) => Claim::Others,
-            None if self.inner_in_flight.insert(identity.to_owned()) => Claim::Ours,
-            None => Claim::Others,
-        }
-    }
-
-    /// Registers a shape whose changes the graph finds: it gets every change from here on, and its rows are those of `snapshot`, which has all
-    /// that was applied before. Returns how its rows are encoded.
-    fn register_dependent(
-        &mut self,
-        shape: &Arc<Shape>,
-        table: &Arc<Table>,
-        sets: &[Option<u64>],
-        snapshot: Arc<PgSnapshot>,
-        chunk_bytes: u64,
-        node: &mut dyn FnMut(u32, PgSnapshot) -> Node,
-    ) -> Result<Projection, NotRegistered> {
-        // Shapes of one table see its changes by the same columns.
-        let is_altered = self.router.table(table.oid).is_some_and(|known| !known.same_shape(table));
-        if is_altered || !self.graph.has(sets) || !matches!(shape.lock().phase, Phase::Snapshotting) {
-            return Err(NotRegistered::Gone);
-        }
-        if self.missed_any(&snapshot) {
-            return Err(NotRegistered::Missed);
-        }
-        if !self.graph.is_settled(sets) {
-            return Err(NotRegistered::Unsettled);
-        }
-        let route_id = self.router.insert_dependent(Arc::clone(shape), table);
-        let node = node(route_id, (*snapshot).clone());
-        let projection = node.projection.clone();
-        // Rows and changes that come from here on are ordered by the shape, and it drops what its snapshot has.
-        let mut state = shape.lock();
-        state.route_id = Some(route_id);
-        state.snapshot_taken(snapshot, chunk_bytes);
-        drop(state);
-        self.graph.insert(node);
-        Ok(projection)
     }
 }
 

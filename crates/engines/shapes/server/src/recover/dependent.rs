@@ -3,13 +3,11 @@
 //! The values of an inner query are those of its shape's log: its first rows and all changes since. A shape for which rows were on their way
 //! when the server ended is not brought back: nobody knows which of its changes clients have seen.
 
-use super::making::{Dependence, identity, inner_identity, inner_node, outer_node};
-use super::node::Node;
-use crate::feed::Feed;
 use crate::read::split;
 use crate::server::ShapesServer;
 use crate::shape::Shape;
 use crate::store::{StoreError, joined};
+use crate::subquery::{Dependence, identity, inner_identity, inner_node, outer_node};
 use hashbrown::{HashMap, HashSet};
 use std::collections::HashMap as StdHashMap;
 use std::sync::Arc;
@@ -19,7 +17,6 @@ use thalweg_shapes_core::state::entries::Entry;
 use thalweg_shapes_model::definition::Identity;
 use thalweg_shapes_model::predicate;
 use thalweg_shapes_model::row::Cells;
-use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
 
 /// Everything that a start needs to know to bring shapes with subqueries back.
@@ -144,20 +141,6 @@ impl ShapesServer {
             rows.take(&messages);
         }
         Ok((!rows.broken).then(|| rows.rows.into_values().flat_map(|(cells, n)| vec![cells; n]).collect()))
-    }
-}
-
-impl Feed {
-    /// Gives a shape with subqueries, or an inner shape, its place again.
-    fn restore(&mut self, shape: &Arc<Shape>, table: &Arc<Table>, node: impl FnOnce(u32, Option<PgSnapshot>) -> Node) {
-        let route_id = self.router.insert_dependent(Arc::clone(shape), table);
-        let contained = {
-            let mut state = shape.lock();
-            state.route_id = Some(route_id);
-            // What its rows contained was applied long ago, or is not applied by what its log says.
-            state.contained().cloned()
-        };
-        self.graph.insert(node(route_id, contained));
     }
 }
 

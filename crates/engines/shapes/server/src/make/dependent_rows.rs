@@ -2,9 +2,9 @@
 //! transactions is known.
 
 use crate::change_store::ChangeStore;
+use crate::failures::cannot_store;
 use crate::format::note::ShapeNote;
 use crate::lifetime::Lifetime;
-use crate::make::cannot_store;
 use crate::server::ShapesServer;
 use crate::shape::{Copied, Phase, Shape};
 use crate::store::StoreError;

@@ -21,7 +21,7 @@ struct Known {
 }
 
 impl Templates {
-    /// The table as shapes of it share it. Whatever was known of it when it was another one is forgotten.
+    /// The table as shapes of it share it. Templates of an earlier description of the table are forgotten.
     pub(crate) fn table(&self, table: &Table) -> Arc<Table> {
         let mut all = self.0.lock();
         if let Some(known) = all.get(&table.oid)
@@ -43,13 +43,13 @@ impl Templates {
     }
 
     /// Whether a clause was agreed to that differs from this one in constants only.
-    pub(super) fn knows(&self, table: &Table, sql: &str) -> bool {
+    pub(crate) fn knows(&self, table: &Table, sql: &str) -> bool {
         let Some(template) = template(sql) else { return false };
         let all = self.0.lock();
         all.get(&table.oid).is_some_and(|known| *known.table == *table && known.clauses.contains(&*template))
     }
 
-    pub(super) fn learn(&self, table: &Table, sql: &str) {
+    pub(crate) fn learn(&self, table: &Table, sql: &str) {
         let Some(template) = template(sql) else { return };
         let mut all = self.0.lock();
         let Some(known) = all.get_mut(&table.oid) else { return };

@@ -7,8 +7,10 @@
 //! What cannot be had now (the table is locked, the database cannot be reached, a commit is not visible yet) is asked for again later, one
 //! table independently of the others, until [`PATIENCE`] is over: then the shape is made anew.
 
-use super::graph::{Ask, Turn, Wanted};
-use crate::server::ShapesServer;
+use crate::feed::Feed;
+use crate::lifetime::Lifetime;
+use crate::source::Source;
+use crate::subquery::{Ask, FetchedRows, Turn, Wanted, cells};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 use thalweg_shapes_core::subquery::place::ROWS_MAX;
 use thalweg_shapes_model::copy::CopyRow;
 use thalweg_shapes_model::health::Health;
-use thalweg_shapes_model::row::{Cells, Row};
+use thalweg_shapes_model::row::Cells;
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_source::error::SourceError;
 use thalweg_shapes_source::pool::{Options, Pool};
@@ -49,17 +51,13 @@ const VISIBLE_AFTER: Duration = Duration::from_millis(2);
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Rows for a shape, or why there are none.
-pub(crate) struct FetchedRows {
-    pub(crate) shape: u64,
-    pub(crate) pending: u64,
-    pub(crate) rows: Result<Vec<Cells>, String>,
-}
-
 pub(crate) struct MoveInFetcher {
     pool: Mutex<Option<Pool>>,
     queue: Mutex<Queue>,
     arrivals: Mutex<Vec<FetchedRows>>,
+    feed: Arc<Mutex<Feed>>,
+    lifetime: Arc<Lifetime>,
+    source: Arc<Source>,
 }
 
 #[derive(Default)]
@@ -108,10 +106,18 @@ impl From<SourceError> for Unfetched {
 }
 
 impl MoveInFetcher {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(feed: Arc<Mutex<Feed>>, lifetime: Arc<Lifetime>, source: Arc<Source>) -> Self {
+        let endpoint: Endpoint = source.queries.clone();
         let idle = endpoint.unused_for;
         let options = Options { endpoint, connections: RUNNING_MAX, jobs_max: RUNNING_MAX, idle, kept: 0 };
-        Self { pool: Mutex::new(Some(Pool::with(options))), queue: Mutex::default(), arrivals: Mutex::default() }
+        Self {
+            pool: Mutex::new(Some(Pool::with(options))),
+            queue: Mutex::default(),
+            arrivals: Mutex::default(),
+            feed,
+            lifetime,
+            source,
+        }
     }
 
     /// Interrupts what runs. Nothing is fetched any more.
@@ -121,8 +127,8 @@ impl MoveInFetcher {
     }
 
     /// Rows are wanted: at once if there is a thread for them. Never waits.
-    pub(crate) fn want(&self, server: &Arc<ShapesServer>, all: &[Wanted]) {
-        let since = server.lifetime.clock.now();
+    pub(crate) fn want(self: &Arc<Self>, all: &[Wanted]) {
+        let since = self.lifetime.clock.now();
         {
             let mut queue = self.queue.lock();
             for wanted in all {
@@ -135,22 +141,21 @@ impl MoveInFetcher {
                 line.waiting.push_back(Waiting { wanted: *wanted, since });
             }
         }
-        self.start(server);
+        self.start();
     }
 
     /// Begins what can be begun.
-    pub(crate) fn start(&self, server: &Arc<ShapesServer>) {
-        let now = server.lifetime.clock.now();
+    pub(crate) fn start(self: &Arc<Self>) {
+        let now = self.lifetime.clock.now();
         let pool = self.pool.lock();
         let Some(pool) = &*pool else { return };
         loop {
             let next = self.queue.lock().next(now);
             let Some((table, batch)) = next else { return };
-            let (server, again) = (Arc::clone(server), batch.clone());
+            let (fetcher, again) = (Arc::clone(self), batch.clone());
             let queued = pool.submit(move |session| {
-                let fetcher = &server.source.fetcher;
-                let left = fetcher.work(&server, session, &batch);
-                fetcher.ended(&server, table, left);
+                let left = fetcher.work(session, &batch);
+                fetcher.ended(table, left);
             });
             if let Err(error) = queued {
                 tracing::debug!(%error, "rows of subqueries are asked for later");
@@ -175,11 +180,11 @@ impl MoveInFetcher {
     }
 
     /// An attempt is over; what it left is asked for again, unless it has waited for too long.
-    fn ended(&self, server: &Arc<ShapesServer>, table: u32, left: Vec<Waiting>) {
-        let now = server.lifetime.clock.now();
+    fn ended(self: &Arc<Self>, table: u32, left: Vec<Waiting>) {
+        let now = self.lifetime.clock.now();
         let failed = !left.is_empty();
         // While nothing comes from Postgres there is nothing to be late for.
-        let away = server.source.health() != Health::Active;
+        let away = self.source.health() != Health::Active;
         let (mut again, mut over) = (Vec::new(), Vec::new());
         for waiting in left {
             let since = if away { now } else { waiting.since };
@@ -191,21 +196,16 @@ impl MoveInFetcher {
         }
         self.fail(&over, "Postgres did not give them in time");
         self.queue.lock().end(table, again, failed, now);
-        if !server.lifetime.stopping() {
-            self.start(server);
+        if !self.lifetime.stopping() {
+            self.start();
         }
     }
 
     /// Fetches for all of one table, from one snapshot. Gives back what is to be asked for again.
-    fn work(
-        &self,
-        server: &ShapesServer,
-        session: Result<&mut Session, SourceError>,
-        batch: &[Waiting],
-    ) -> Vec<Waiting> {
+    fn work(&self, session: Result<&mut Session, SourceError>, batch: &[Waiting]) -> Vec<Waiting> {
         let (mut asks, mut later) = (Vec::with_capacity(batch.len()), Vec::new());
         {
-            let mut feed = server.feed.lock();
+            let mut feed = self.feed.lock();
             for waiting in batch {
                 match feed.graph.turn(waiting.wanted.shape, waiting.wanted.pending) {
                     Turn::Ask(ask) => asks.push((ask, *waiting)),
@@ -217,13 +217,13 @@ impl MoveInFetcher {
         let Some((first, _)) = asks.first() else { return later };
         let table = Arc::clone(&first.table);
         let taken = session.map_err(Unfetched::from).and_then(|session| {
-            let snapshot = take(server, session, &table, &asks)?;
+            let snapshot = self.snapshot(session, &table, &asks)?;
             Ok((session, snapshot))
         });
         let (session, snapshot) = match taken {
             Ok(taken) => taken,
             Err(why) => {
-                self.leave(server, &asks, &why, &mut later);
+                self.leave(&asks, &why, &mut later);
                 return later;
             }
         };
@@ -233,7 +233,7 @@ impl MoveInFetcher {
                     self.arrivals.lock().push(FetchedRows { shape: ask.shape, pending: ask.pending, rows: Ok(rows) });
                 }
                 Err(why) => {
-                    self.leave(server, &asks[at..], &why, &mut later);
+                    self.leave(&asks[at..], &why, &mut later);
                     break;
                 }
             }
@@ -247,7 +247,7 @@ impl MoveInFetcher {
     }
 
     /// These were not fetched: they are asked for again, if that may help and their place in the stream is still to come.
-    fn leave(&self, server: &ShapesServer, asks: &[(Ask, Waiting)], why: &Unfetched, later: &mut Vec<Waiting>) {
+    fn leave(&self, asks: &[(Ask, Waiting)], why: &Unfetched, later: &mut Vec<Waiting>) {
         let (error, again) = match why {
             Unfetched::Later(error) => (error.to_string(), true),
             Unfetched::Never(error) => (error.clone(), false),
@@ -260,7 +260,7 @@ impl MoveInFetcher {
         } else {
             tracing::warn!(shapes = asks.len(), error, again, "rows of subqueries cannot be fetched");
         }
-        let mut feed = server.feed.lock();
+        let mut feed = self.feed.lock();
         for (ask, waiting) in asks {
             if again && feed.graph.unask(ask.shape, ask.pending) {
                 later.push(*waiting);
@@ -268,6 +268,32 @@ impl MoveInFetcher {
                 self.fail(&[(ask.shape, ask.pending)], &error);
             }
         }
+    }
+
+    /// Takes a snapshot for these, and tells the graph before anything is applied that the snapshot has not.
+    fn snapshot(
+        &self,
+        session: &mut Session,
+        table: &Arc<thalweg_shapes_model::table::Table>,
+        asks: &[(Ask, Waiting)],
+    ) -> Result<PgSnapshot, Unfetched> {
+        for _ in 0..SNAPSHOTS_MAX {
+            let limits = Limits { statement: Some(FETCH), lock: LOCK };
+            let snapshot = snapshot::begin(session, table, limits).inspect_err(|_| session.roll_back())?;
+            {
+                let mut feed = self.feed.lock();
+                if !feed.missed_any(&snapshot) {
+                    feed.graph.asked(asks.iter().map(|(ask, _)| ask), &snapshot);
+                    return Ok(snapshot);
+                }
+            }
+            session.roll_back();
+            if self.lifetime.stopping() {
+                break;
+            }
+            self.lifetime.clock.sleep(VISIBLE_AFTER);
+        }
+        Err(Unfetched::Later(SourceError::Other("transactions that were applied are not visible yet".to_owned())))
     }
 }
 
@@ -320,32 +346,6 @@ impl Line {
     }
 }
 
-/// Takes a snapshot for these, and tells the graph before anything is applied that the snapshot has not.
-fn take(
-    server: &ShapesServer,
-    session: &mut Session,
-    table: &Arc<thalweg_shapes_model::table::Table>,
-    asks: &[(Ask, Waiting)],
-) -> Result<PgSnapshot, Unfetched> {
-    for _ in 0..SNAPSHOTS_MAX {
-        let limits = Limits { statement: Some(FETCH), lock: LOCK };
-        let snapshot = snapshot::begin(session, table, limits).inspect_err(|_| session.roll_back())?;
-        {
-            let mut feed = server.feed.lock();
-            if !feed.missed_any(&snapshot) {
-                feed.graph.asked(asks.iter().map(|(ask, _)| ask), &snapshot);
-                return Ok(snapshot);
-            }
-        }
-        session.roll_back();
-        if server.lifetime.stopping() {
-            break;
-        }
-        server.lifetime.clock.sleep(VISIBLE_AFTER);
-    }
-    Err(Unfetched::Later(SourceError::Other("transactions that were applied are not visible yet".to_owned())))
-}
-
 fn fetch(session: &mut Session, ask: &Ask) -> Result<Vec<Cells>, Unfetched> {
     let Some(filter) = &ask.filter else { return Ok(Vec::new()) };
     let select = snapshot::select(&ask.table, &ask.columns, Some(filter));
@@ -369,17 +369,6 @@ fn fetch(session: &mut Session, ask: &Ask) -> Result<Vec<Cells>, Unfetched> {
         (Err(error), None) => Err(error.into()),
         (Ok(()), None) => Ok(rows),
     }
-}
-
-/// A row by the table's columns, of one that has only some of them, in this order.
-pub(super) fn cells(columns: &[usize], line: &CopyRow, width: usize) -> Cells {
-    let mut cells: Vec<Option<Box<[u8]>>> = vec![None; width];
-    for (place, at) in columns.iter().enumerate() {
-        if let Some(cell) = cells.get_mut(*at) {
-            *cell = line.cell(place).map(Into::into);
-        }
-    }
-    cells.into()
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! What a start finds in the kernel unit, and makes shapes of.
 
+mod dependent;
+
 use crate::format::note::Stored;
 use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape, State};
 use crate::store::{Kept, KeptBase, StoreError, StoredSharedRows};
-use crate::subquery::Restoring;
 use crate::trim_index::TrimPoint;
+use dependent::Restoring;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use thalweg_base::LogId;
@@ -28,7 +30,7 @@ pub(crate) struct Recovered {
 }
 
 impl ShapesServer {
-    /// Brings every shape back whose snapshot is complete; nobody was told of the others' ends, and they are made again when they are
+    /// Brings every shape back whose snapshot is complete; no client has seen the others' ends, and they are made again when they are
     /// asked for.
     pub(crate) fn recover(self: &Arc<Self>) -> Result<Recovered, StoreError> {
         let found = self.changes.store.found()?;
@@ -227,7 +229,7 @@ impl ShapesServer {
                 self.changes.store.each_shape(&mut |kept| {
                     together.push((kept.log, kept.stored.clone(), Read::of(kept, tables, &mut rows)));
                     if together.len() == TOGETHER {
-                        // Who does not take it has panicked, and takes us with it.
+                        // If the receiver is gone, its thread has panicked, and the scope ends with that.
                         let _ = send.send(std::mem::replace(&mut together, Vec::with_capacity(TOGETHER)));
                     }
                 });
