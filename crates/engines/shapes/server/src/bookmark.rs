@@ -1,7 +1,7 @@
 //! What is noted of the source: which history it is, and how far it was told that it may forget.
 //!
-//! Postgres is told of a position only after that position is durable here. So a slot that begins later was moved by somebody else, and has
-//! skipped changes.
+//! Postgres is told of a position only after that position is durable here. So a slot that begins later was moved by
+//! somebody else, and has skipped changes.
 
 use crate::format::note::SourceNote;
 use crate::store::{Store, StoreError};

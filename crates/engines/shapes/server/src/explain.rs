@@ -1,6 +1,6 @@
 //! How a change finds the shapes of a where clause: through an index, or by evaluating the clause.
 
-use crate::router::Router;
+use crate::feed::Feed;
 use crate::subquery::{self, Dependence};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -11,7 +11,8 @@ use thalweg_shapes_model::table::Table;
 /// What is said of one where clause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// Whether a change reaches the shape through an index; otherwise the clause is evaluated for each change of the table.
+    /// Whether a change reaches the shape through an index; otherwise the clause is evaluated for each change of the
+    /// table.
     pub indexed: bool,
     /// What is looked up, such as `equality on "name"`; one for each way in.
     pub keys: Vec<String>,
@@ -21,12 +22,13 @@ pub struct Explanation {
     pub why: Option<String>,
 }
 
-/// Explains a definition's where clause, as it would be filed among the table's shapes now. The error is in words for who asks.
+/// Explains a definition's where clause, as it would be filed among the table's shapes now. The error is a text for the
+/// caller's client.
 pub(crate) fn explain(
     definition: &Definition,
     table: &Table,
     dependence: Option<&Dependence>,
-    router: &Mutex<Router>,
+    feed: &Mutex<Feed>,
 ) -> Result<Explanation, String> {
     let Some(sql) = &definition.where_sql else {
         return Ok(Explanation {
@@ -48,7 +50,7 @@ pub(crate) fn explain(
         return Ok(Explanation { indexed, keys, evaluated: Some(dependence.condition.canonical()), why: Some(why) });
     }
     let read = predicate::parse(sql, &definition.params, table).map_err(|error| error.to_string())?;
-    let found = router.lock().explain(table.oid, &read);
+    let found = feed.lock().router.explain(table.oid, &read);
     let (keys, evaluated, why) = match found {
         thalweg_filter::Explanation::Keys(keys) => (keys, Some(read.canonical()), None),
         thalweg_filter::Explanation::EachRow { because } => (Vec::new(), Some(read.canonical()), Some(because)),

@@ -1,7 +1,8 @@
 //! What a table is a partition of, which the stream does not say.
 //!
-//! The thread that applies changes has to know before it goes on: a row of a new partition belongs to the shapes of the whole. It waits for the
-//! answer, but never for long; without one, the shapes that the row may belong to are made anew.
+//! The thread that applies changes has to know before it goes on: a row of a new partition belongs to the shapes of the
+//! whole. It waits for the answer, but never for long; without one, the shapes that the row may belong to are made
+//! anew.
 
 use parking_lot::Mutex;
 use std::sync::mpsc::sync_channel;

@@ -1,8 +1,8 @@
 //! A client of one shape, which has everything that it was sent and believes none of it.
 
 use super::cluster::{Row, Rows, TABLES};
-use crate::engine::Engine;
 use crate::read::{self, Wanted, split};
+use crate::server::ShapesServer;
 use crate::shape::Shape;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -40,13 +40,13 @@ pub(super) enum Seen {
     UpTo { told: u64, is_at_end: bool, processed: u64 },
 }
 
-fn bytes_of(engine: &Engine, shape: &Shape, wanted: &Wanted) -> Vec<u8> {
-    read::read(shape.number, wanted, engine.sources()).expect("the shape can be read").concat()
+fn bytes_of(server: &ShapesServer, shape: &Shape, wanted: &Wanted) -> Vec<u8> {
+    read::read(shape.number, wanted, server.changes.sources()).expect("the shape can be read").concat()
 }
 
 impl Client {
     /// Begins with the newest rows of a shape that is live.
-    pub(super) fn begin(engine: &Engine, shape: &Arc<Shape>, table: usize) -> Option<Self> {
+    pub(super) fn begin(server: &ShapesServer, shape: &Arc<Shape>, table: usize) -> Option<Self> {
         let (log, upto, end, snapshot, handle) = {
             let state = shape.lock();
             if !state.is_live() {
@@ -66,16 +66,16 @@ impl Client {
             told: BTreeMap::new(),
             snapshot,
         };
-        let rows = bytes_of(engine, shape, &Wanted::Rows { log, from: 0, upto });
+        let rows = bytes_of(server, shape, &Wanted::Rows { log, from: 0, upto });
         client.take(&rows);
         Some(client)
     }
 
     /// Takes what is new.
-    pub(super) fn read(&mut self, engine: &Engine) -> Seen {
-        let Some(shape) = engine.registry.read().by_handle(&self.handle).cloned() else { return Seen::Gone };
+    pub(super) fn read(&mut self, server: &ShapesServer) -> Seen {
+        let Some(shape) = server.catalog.registry.read().by_handle(&self.handle).cloned() else { return Seen::Gone };
         assert_eq!(shape.number, self.number, "a handle is used again");
-        let processed = engine.positions.processed_lsn();
+        let processed = server.watermarks.processed_lsn();
         let (entries, told, tail) = {
             let state = shape.lock();
             if !state.is_live() || self.offset < state.start() {
@@ -86,7 +86,7 @@ impl Client {
         };
         for entry in entries {
             let message = |client: &Self| {
-                let bytes = bytes_of(engine, &shape, &Wanted::Changes { entries: vec![entry], whole: false });
+                let bytes = bytes_of(server, &shape, &Wanted::Changes { entries: vec![entry], whole: false });
                 let all: Vec<u8> = bytes;
                 let _ = client;
                 all
@@ -112,8 +112,8 @@ impl Client {
     }
 
     /// Every change that was told is in the log, at the same place.
-    pub(super) fn check_told(&self, engine: &Engine) {
-        let Some(shape) = engine.registry.read().by_handle(&self.handle).cloned() else { return };
+    pub(super) fn check_told(&self, server: &ShapesServer) {
+        let Some(shape) = server.catalog.registry.read().by_handle(&self.handle).cloned() else { return };
         let state = shape.lock();
         let start = state.start();
         let offsets: Vec<ShapeOffset> = state.entries.iter().map(Entry::offset).collect();

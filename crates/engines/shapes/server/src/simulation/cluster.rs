@@ -1,5 +1,5 @@
-//! A Postgres in memory: rows with transactions, a log of what they wrote, a catalog, a publication and slots. It may crash, be promoted, be
-//! set back to an earlier state, or be replaced.
+//! A Postgres in memory: rows with transactions, a log of what they wrote, a catalog, a publication and slots. It may
+//! crash, be promoted, be set back to an earlier state, or be replaced.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

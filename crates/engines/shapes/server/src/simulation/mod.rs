@@ -1,11 +1,13 @@
-//! The whole change path on a simulated Postgres, a simulated disk and a clock that stands still, in an order that a seed decides.
+//! The whole change path on a simulated Postgres, a simulated disk and a clock that stands still, in an order that a
+//! seed decides.
 //!
-//! The shipping code runs: the thread that follows the stream, those that make shapes, fetch rows of subqueries, compare the catalog and make
-//! bases, the store, the kernel's journal and logs. One thread plays the world: transactions that begin, stream, hang, abort and commit; tables
-//! that are locked, truncated, rewritten and made again; a server that crashes, is promoted, set back or replaced; our own process killed at
-//! any place where it waits, with or without the machine. Clients read all the time, across restarts. What they have is compared with what
-//! their definitions select: for shapes without subqueries at every moment, for others whenever they are told an LSN, and for all when
-//! everything has come to rest.
+//! The shipping code runs: the thread that follows the stream, those that make shapes, fetch rows of subqueries,
+//! compare the catalog and make bases, the store, the kernel's journal and logs. One thread plays the world:
+//! transactions that begin, stream, hang, abort and commit; tables that are locked, truncated, rewritten and made
+//! again; a server that crashes, is promoted, set back or replaced; our own process killed at any place where it waits,
+//! with or without the machine. Clients read all the time, across restarts. What they have is compared with what their
+//! definitions select: for shapes without subqueries at every moment, for others whenever they are told an LSN, and for
+//! all when everything has come to rest.
 //!
 //! `SEED=n` replays one history, `SEEDS=n` says how many are run.
 

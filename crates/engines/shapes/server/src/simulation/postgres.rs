@@ -340,7 +340,8 @@ fn place(cluster: &Cluster) -> Place {
     Place { system: cluster.files.system.to_string(), timeline: cluster.files.timeline }
 }
 
-/// The rows of a statement: `SELECT list FROM table [WHERE (clause)]`, where the list has columns and `(clause) IS TRUE`.
+/// The rows of a statement: `SELECT list FROM table [WHERE (clause)]`, where the list has columns and `(clause) IS
+/// TRUE`.
 fn answer(cluster: &Cluster, moment: &Moment, select: &str) -> Vec<Vec<u8>> {
     let files = &cluster.files;
     let (list, rest) = split_top(select.strip_prefix("SELECT ").expect("a SELECT"), " FROM ");

@@ -1,7 +1,8 @@
-//! Threads that run one at a time, in an order that a seed decides, on a clock that stands still while any of them has something to do.
+//! Threads that run one at a time, in an order that a seed decides, on a clock that stands still while any of them has
+//! something to do.
 //!
-//! A thread gives way where it would wait: when it sleeps, and when it asks Postgres. Whatever it holds then, others find it held; one that
-//! waits for something else than the scheduler stops the history, which is told.
+//! A thread gives way where it would wait: when it sleeps, and when it asks Postgres. Whatever it holds then, others
+//! find it held; one that waits for something else than the scheduler stops the history, which is told.
 
 use parking_lot::Mutex;
 use std::cell::RefCell;

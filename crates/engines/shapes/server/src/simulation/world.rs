@@ -4,14 +4,14 @@ use super::client::{Client, Seen};
 use super::cluster::{Change, Cluster, Files, Logged, Open, Row, Rows, TABLES, place};
 use super::postgres::{FOLLOWS, Simulated};
 use super::scheduler::Scheduler;
-use crate::engine::Engine;
+use crate::failures::unavailable;
 use crate::faults::{Fault, Faults};
 use crate::footprint;
 use crate::make::scan::scans;
-use crate::make::unavailable;
+use crate::server::ShapesServer;
 use crate::shape::Phase;
 use crate::store::Store;
-use crate::{compact, follow, watch};
+use crate::{compact, follow, maintenance};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,13 +129,13 @@ const MADE_WITHIN: Duration = Duration::from_secs(20);
 const APPLIED_WITHIN: Duration = Duration::from_secs(5);
 
 /// Makes a shape of a definition, or finds the one that there is.
-fn made(engine: &Arc<Engine>, definition: &Definition) -> Result<(), Failure> {
-    let mut session = engine.queries.connect().map_err(|error| unavailable(error.into()))?;
-    let found = engine.table_of(&mut session, &definition.table)?;
+fn made(server: &Arc<ShapesServer>, definition: &Definition) -> Result<(), Failure> {
+    let mut session = server.source.queries.connect().map_err(|error| unavailable(error.into()))?;
+    let found = server.table_of(&mut session, &definition.table)?;
     let words = format!("{definition:?}");
-    let now_us = engine.clock.unix_us();
-    let (shape, filling) = engine.begin(&mut session, &found, definition, words.as_bytes(), now_us)?;
-    scans(filling.into_iter().collect()).into_iter().for_each(|scan| engine.fill(&mut session, scan));
+    let now_us = server.lifetime.clock.unix_us();
+    let (shape, filling) = server.begin(&mut session, &found, definition, words.as_bytes(), now_us)?;
+    scans(filling.into_iter().collect()).into_iter().for_each(|scan| server.fill(&mut session, scan));
     match &shape.lock().phase {
         Phase::Live => Ok(()),
         Phase::Failed(failure) => Err((**failure).clone()),
@@ -145,7 +145,7 @@ fn made(engine: &Arc<Engine>, definition: &Definition) -> Result<(), Failure> {
 
 /// Our process.
 struct Process {
-    engine: Arc<Engine>,
+    server: Arc<ShapesServer>,
     journal: Arc<FileJournal>,
 }
 
@@ -163,7 +163,7 @@ pub(super) struct World {
     disturbed: bool,
     /// The tables' owners alter them, and somebody changes the publication.
     alters: bool,
-    /// The server fails, and so does our process.
+    /// Postgres fails, and so does our process.
     fails: bool,
     pub(super) tally: Tally,
 }
@@ -210,8 +210,8 @@ impl World {
         self.upto(n) == 0
     }
 
-    fn engine(&self) -> Arc<Engine> {
-        Arc::clone(&self.process.as_ref().expect("our process runs").engine)
+    fn server(&self) -> Arc<ShapesServer> {
+        Arc::clone(&self.process.as_ref().expect("our process runs").server)
     }
 
     // ---- our process
@@ -231,19 +231,18 @@ impl World {
         (config.compact_bytes, config.log_keep_ms) = (600, 3_000);
         let clock = Arc::new(self.scheduler.clone());
         let store = Store::open(logs).expect("the store opens");
-        let mut engine = Engine::of(Arc::new(self.postgres.clone()), config, store, clock);
-        engine.faults = Faults { planted: self.fault };
-        engine.subqueries.graph.lock().faults = engine.faults;
-        let engine = Arc::new(engine);
-        engine.recover().expect("shapes come back");
-        let spawn = |name: &'static str, run: fn(&Arc<Engine>)| {
-            let engine = Arc::clone(&engine);
-            self.scheduler.spawn(name, move || run(&engine));
+        let faults = Faults { planted: self.fault };
+        let server = Arc::new(ShapesServer::of(Arc::new(self.postgres.clone()), config, store, clock, faults));
+        server.feed.lock().graph.faults = faults;
+        server.recover().expect("shapes come back");
+        let spawn = |name: &'static str, run: fn(&Arc<ShapesServer>)| {
+            let server = Arc::clone(&server);
+            self.scheduler.spawn(name, move || run(&server));
         };
         spawn(FOLLOWS, follow::run);
-        spawn("watch", watch::run);
-        spawn("compact", compact::run);
-        self.process = Some(Process { engine, journal });
+        spawn("maintenance", maintenance::run);
+        spawn("compact", |server| compact::run(&server.compactor));
+        self.process = Some(Process { server, journal });
     }
 
     /// Our process is killed, or the machine loses its power.
@@ -282,7 +281,7 @@ impl World {
 
     fn settle(&self) {
         if let Some(process) = &self.process {
-            let logs = process.engine.store.logs();
+            let logs = process.server.changes.store.logs();
             let now = Millis(self.scheduler.now().as_millis() as u64);
             while logs.settle(now, When::Now).expect("settling works") {}
             self.write();
@@ -321,8 +320,8 @@ impl World {
 
     /// The same; `then` is told whether there is one afterwards.
     fn begin_and(&self, definition: Definition, then: impl FnOnce(Result<(), Failure>) + Send + 'static) {
-        let engine = self.engine();
-        self.scheduler.spawn("make", move || then(made(&engine, &definition)));
+        let server = self.server();
+        self.scheduler.spawn("make", move || then(made(&server, &definition)));
     }
 
     // ---- others write
@@ -622,25 +621,26 @@ impl World {
     }
 
     fn join(&mut self) {
-        let engine = self.engine();
-        let mut shapes: Vec<_> = engine.registry.read().all().filter(|shape| !shape.is_inner()).cloned().collect();
+        let server = self.server();
+        let mut shapes: Vec<_> =
+            server.catalog.registry.read().all().filter(|shape| !shape.is_inner()).cloned().collect();
         shapes.sort_unstable_by_key(|shape| shape.number);
         if shapes.is_empty() || self.clients.len() >= 12 {
             return;
         }
         let shape = &shapes[self.upto(shapes.len() as u64) as usize];
-        self.clients.extend(Client::begin(&engine, shape, place(&shape.family.name.name)));
+        self.clients.extend(Client::begin(&server, shape, place(&shape.family.name.name)));
     }
 
     fn read(&mut self) {
-        let engine = self.engine();
+        let server = self.server();
         let mut clients = std::mem::take(&mut self.clients);
         clients.retain_mut(|client| {
             if !self.one_in(2) {
                 return true;
             }
             self.tally.reads += 1;
-            match client.read(&engine) {
+            match client.read(&server) {
                 Seen::Gone => false,
                 Seen::UpTo { told, is_at_end, processed } => {
                     if is_at_end && self.is_current() && !self.disturbed {
@@ -773,7 +773,7 @@ impl World {
             cluster.files.flushed = cluster.files.inserted;
         }
         let until = self.scheduler.now() + REST_WITHIN;
-        let compared = self.engine().counters.compared.load(std::sync::atomic::Ordering::Relaxed);
+        let compared = self.server().lifetime.counters.compared.load(std::sync::atomic::Ordering::Relaxed);
         loop {
             self.scheduler.sleep(Duration::from_millis(50));
             self.write();
@@ -781,16 +781,17 @@ impl World {
                 self.standby_snapshot();
             }
             self.check_applier();
-            let engine = self.engine();
+            let server = self.server();
             let end = self.postgres.cluster.lock().files.inserted;
-            let is_compared = engine.counters.compared.load(std::sync::atomic::Ordering::Relaxed) >= compared + 2;
+            let is_compared =
+                server.lifetime.counters.compared.load(std::sync::atomic::Ordering::Relaxed) >= compared + 2;
             let is_quiet = {
-                let graph = engine.subqueries.graph.lock();
-                !graph.is_listening() && graph.held().is_empty() && engine.subqueries.holding.lock().is_empty()
+                let feed = server.feed.lock();
+                !feed.is_waiting() && feed.graph.held().is_empty()
             };
             let lacks = [
-                ("a stream", engine.health() == Health::Active && self.is_current()),
-                ("changes", engine.positions.processed_lsn() + 1 >= end),
+                ("a stream", server.source.health() == Health::Active && self.is_current()),
+                ("changes", server.watermarks.processed_lsn() + 1 >= end),
                 ("rows of subqueries", is_quiet && !self.scheduler.is_running("fetch")),
                 ("a comparison with the catalog", is_compared || !self.disturbed),
                 ("shapes", !self.scheduler.is_running("make")),
@@ -834,27 +835,27 @@ impl World {
     }
 
     fn check_all(&mut self) {
-        let engine = self.engine();
-        let shapes: Vec<_> = engine.registry.read().all().filter(|shape| !shape.is_inner()).cloned().collect();
+        let server = self.server();
+        let shapes: Vec<_> = server.catalog.registry.read().all().filter(|shape| !shape.is_inner()).cloned().collect();
         let cluster = Arc::clone(&self.postgres.cluster);
         let cluster = cluster.lock();
         let files = &cluster.files;
         for shape in shapes {
-            let Some(mut fresh) = Client::begin(&engine, &shape, place(&shape.family.name.name)) else {
+            let Some(mut fresh) = Client::begin(&server, &shape, place(&shape.family.name.name)) else {
                 panic!("{:?} is not live when everything is at rest", shape.definition().where_sql);
             };
-            fresh.read(&engine);
+            fresh.read(&server);
             let truth = files.selected(&files.visible, &fresh.definition);
             assert_eq!(fresh.numbers(), truth, "at rest\n{}", fresh.log());
             self.tally.compared += 1;
         }
         let mut clients = std::mem::take(&mut self.clients);
-        clients.retain_mut(|client| match client.read(&engine) {
+        clients.retain_mut(|client| match client.read(&server) {
             Seen::Gone => false,
             Seen::UpTo { .. } => {
                 let truth = files.selected(&files.visible, &client.definition);
                 assert_eq!(client.numbers(), truth, "a client at rest\n{}", client.log());
-                client.check_told(&engine);
+                client.check_told(&server);
                 true
             }
         });
