@@ -1,6 +1,5 @@
 //! How far Postgres may be told that we are.
 
-use crate::faults::Fault;
 use crate::server::ShapesServer;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -56,7 +55,7 @@ impl Acknowledge {
     pub(crate) fn told(&mut self, server: &ShapesServer) -> u64 {
         let ShapesServer { lifetime, feed, changes, source, watermarks, .. } = server;
         let (store, clock) = (&changes.store, &*lifetime.clock);
-        let durable = if lifetime.faults.has(Fault::ToldTooEarly) { Lsn(u64::MAX) } else { store.durable() };
+        let durable = store.durable();
         while let Some((_, end)) = self.waiting.pop_front_if(|(frame, _)| *frame <= durable) {
             self.passed = end;
         }

@@ -14,8 +14,6 @@ pub(crate) enum Fault {
     RecentForgotten,
     /// A transaction that rows do not have is told before one that they have, although it commits after that.
     OrderUnnoticed,
-    /// Postgres is told of a position before the journal is durable up to it.
-    ToldTooEarly,
     /// A shape is registered after its snapshot was taken.
     ListensLate,
 }

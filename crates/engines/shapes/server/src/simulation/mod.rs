@@ -69,7 +69,6 @@ fn planted_faults_are_caught() {
         Fault::ApplierWaits,
         Fault::RecentForgotten,
         Fault::OrderUnnoticed,
-        Fault::ToldTooEarly,
         Fault::ListensLate,
     ] {
         caught(fault);

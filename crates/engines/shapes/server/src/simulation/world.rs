@@ -80,23 +80,23 @@ impl Tally {
     /// What eighty histories must reach at least.
     pub(super) fn least(&self) -> [(&'static str, u64, u64); 17] {
         [
-            ("commits", self.commits, 2_000),
-            ("streamed transactions", self.streamed, 100),
-            ("aborts", self.aborts, 50),
-            ("commits that snapshots show late", self.hidden, 200),
-            ("shapes", self.shapes, 300),
-            ("reads of clients", self.reads, 3_000),
-            ("comparisons of rows at a moment", self.exact, 500),
-            ("comparisons of rows at an LSN that was told", self.claims, 200),
-            ("kills", self.kills, 40),
-            ("power cuts", self.power_cuts, 20),
-            ("restarts of the server", self.server_restarts, 40),
-            ("promotions", self.promotions, 10),
-            ("servers that were set back", self.set_backs, 10),
-            ("servers that were replaced", self.replacements, 10),
-            ("tables that were locked for long", self.locks, 10),
-            ("alterations of tables", self.alterations, 30),
-            ("comparisons of shapes at rest", self.compared, 500),
+            ("commits", self.commits, 1500),
+            ("streamed transactions", self.streamed, 150),
+            ("aborts", self.aborts, 100),
+            ("commits that snapshots show late", self.hidden, 400),
+            ("shapes", self.shapes, 500),
+            ("reads of clients", self.reads, 500),
+            ("comparisons of rows at a moment", self.exact, 200),
+            ("comparisons of rows at an LSN that was told", self.claims, 40),
+            ("kills", self.kills, 25),
+            ("power cuts", self.power_cuts, 25),
+            ("restarts of the server", self.server_restarts, 25),
+            ("promotions", self.promotions, 8),
+            ("servers that were set back", self.set_backs, 8),
+            ("servers that were replaced", self.replacements, 8),
+            ("tables that were locked for long", self.locks, 15),
+            ("alterations of tables", self.alterations, 6),
+            ("comparisons of shapes at rest", self.compared, 60),
         ]
     }
 }
@@ -126,7 +126,7 @@ const REST_WITHIN: Duration = Duration::from_secs(600);
 /// A shape is made within this time when everything is at rest.
 const MADE_WITHIN: Duration = Duration::from_secs(20);
 /// The thread that applies changes takes the next one within this time.
-const APPLIED_WITHIN: Duration = Duration::from_secs(5);
+const APPLIED_WITHIN: Duration = Duration::from_millis(700);
 
 /// Makes a shape of a definition, or finds the one that there is.
 fn made(server: &Arc<ShapesServer>, definition: &Definition) -> Result<(), Failure> {
@@ -161,6 +161,8 @@ pub(super) struct World {
     systems: u64,
     /// Something happened that the stream does not tell: shapes may be wrong until the catalog was compared.
     disturbed: bool,
+    /// One of so many commits is shown to snapshots late.
+    late_one_in: u64,
     /// The tables' owners alter them, and somebody changes the publication.
     alters: bool,
     /// Postgres fails, and so does our process.
@@ -190,6 +192,7 @@ impl World {
             copies: Vec::new(),
             systems: 1,
             disturbed: false,
+            late_one_in: if matches!(fault, Some(Fault::OrderUnnoticed | Fault::RecentForgotten)) { 2 } else { 3 },
             alters: seed % 3 == 1,
             fails: seed % 4 != 3,
             tally: Tally::default(),
@@ -409,7 +412,7 @@ impl World {
     }
 
     fn commit(&mut self, xid: u64) {
-        let (is_late, hangs, is_lazy) = (self.one_in(3), self.one_in(20), self.one_in(6));
+        let (is_late, hangs, is_lazy) = (self.one_in(self.late_one_in), self.one_in(20), self.one_in(6));
         let time = self.scheduler.now().as_micros() as i64;
         let mut cluster = self.postgres.cluster.lock();
         let files = &mut cluster.files;
@@ -718,12 +721,12 @@ impl World {
             58..67 => self.join(),
             67..86 => self.read(),
             86..92 => self.write(),
-            92..95 => match self.upto(6) {
+            92..95 => match self.upto(8) {
                 0 => self.settle(),
                 1 => self.truncate(),
-                2 => self.lock(),
-                3 if self.alters => self.alter(),
-                4 => self.show(true),
+                2..5 => self.lock(),
+                5 if self.alters => self.alter(),
+                6 => self.show(true),
                 _ => self.standby_snapshot(),
             },
             95 if self.one_in(2) => self.rest(),
@@ -737,8 +740,33 @@ impl World {
             },
             _ => {}
         }
+        if self.one_in(8) {
+            self.focus();
+        }
         self.pass_time();
         self.check_applier();
+    }
+
+    /// Histories with a planted fault have more of the circumstances in which it shows.
+    fn focus(&mut self) {
+        match self.fault {
+            Some(Fault::ApplierWaits) => {
+                let mut cluster = self.postgres.cluster.lock();
+                let is_read = cluster.readers.values().any(|table| *table == 0);
+                if !is_read && !cluster.files.has_writers(0) {
+                    let xid = cluster.files.xid();
+                    cluster.files.open.push(Open { xid, changes: Vec::new(), is_streamed: false, locks: Some(0) });
+                }
+            }
+            Some(Fault::RecentForgotten) if self.one_in(3) => self.crash(),
+            Some(Fault::OrderUnnoticed) => {
+                self.make();
+                (0..3).for_each(|_| self.transaction());
+                (0..3).for_each(|_| self.progress());
+                self.show(false);
+            }
+            _ => {}
+        }
     }
 
     pub(super) fn play(&mut self) {
