@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Copies streams from another server of the protocol into thalweg, by the protocol alone. docs/migrate.md tells the whole story.
+# Copies streams from another server of the protocol into thalweg, by the protocol alone. docs/migrate.md describes the whole migration.
 #
 #   deploy/migrate.sh FROM TO <names      FROM, TO: http://HOST:PORT; names: one per line, as they follow /v1/stream/ in URLs
 #
-# May be run again at any time: a stream that is copied in part goes on where it was, one that is copied whole is compared again.
+# May be run again at any time: a stream that was copied in part is continued, one that was copied whole is compared again.
 # Ends with code 1 if a stream is not there whole. THALWEG names the binary; THALWEG_TOKEN, if set, is for TO.
 set -u
 [ $# = 2 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2; }
@@ -22,7 +22,7 @@ copy() {
   type=$(field content-type <<<"$head") ttl=$(field stream-ttl <<<"$head") expires=$(field stream-expires-at <<<"$head")
   if [ "$(field stream-closed <<<"$there")" != true ]; then
     to -o /dev/null -X PUT "$target" -H "content-type: $type" ${ttl:+-H "stream-ttl: $ttl"} ${expires:+-H "stream-expires-at: $expires"} || return 1
-    # What is there is the beginning of what is to be there, or comparing will say that it is not: go on behind it.
+    # The copy is a prefix of the source, which the comparison checks at the end: continue behind it.
     case $type in application/json*) unit=l ;; *) unit=c ;; esac
     has=$("$THALWEG" stream read "$target" | wc -$unit) || return 1
     "$THALWEG" stream read "$source" | tail "-${unit/l/n}" "+$((has + 1))" | "$THALWEG" stream append "$target" --lines --content-type "$type"

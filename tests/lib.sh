@@ -1,4 +1,4 @@
-# What the black-box steps share. Source it: . "$(dirname "$0")/../lib.sh"
+# Shared parts of the black-box steps. Source it: . "$(dirname "$0")/../lib.sh"
 #
 # Every step prints `STEP name: P passed, F failed, S skipped` as its last line and exits non-zero if F > 0.
 

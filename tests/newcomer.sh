@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What somebody does in the first five minutes: the README's lines, wrong flags, stopping, starting twice.
+# A newcomer's first five minutes: the README's lines, wrong flags, stopping, starting twice.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/pg.sh"
 workspace
 
 # block PAGE MARK N: the Nth block of code between a mark and `<!-- end -->` (or the first after it), for our address.
 block() { awk -v mark="<!-- $2 -->" -v wanted="$3" '$0 == mark {on = 1} $0 == "<!-- end -->" {on = 0} on && /^```/ {inside = !inside; n += inside; next} on && inside && n == wanted' "$ROOT/$1" | sed "s#http://127.0.0.1:4437#$BASE#g"; }
-# pasted PAGE MARK: runs all blocks as somebody who pastes one after the other into a shell; what the Nth one wrote is `part N`.
+# pasted PAGE MARK: runs all blocks as if they were pasted one after the other into a shell; the Nth one's output is `part N`.
 pasted() {
   local n=0 text script=$WORK/paste.sh
   : >"$script"
@@ -15,7 +15,7 @@ pasted() {
     printf 'echo "@@ begin %d"\n%s\necho; echo "@@ end %d"\n' $n "$text" $n >>"$script"
   done
   check "$1 has blocks to paste" test "$n" -ge 5
-  # Nothing may wait for somebody: the whole of it ends by itself.
+  # No block may wait for input: the whole of it ends by itself.
   timeout 90 bash -e -o pipefail "$script" >"$WORK/paste.out" 2>&1 </dev/null
   for n in $(seq $n); do
     text=$(block "$1" "$2" $n | head -1)
@@ -107,7 +107,7 @@ fi
 check "a database without a secret is refused" refuses "--shape-secret" "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/x" --database-url postgres://h/d
 check "and says how Electric's variables say it" refuses "ELECTRIC_SECRET" env DATABASE_URL=postgres://h/d "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/x"
 check "what is no address of a database is refused" refuses "--database-url" "$THALWEG_BIN" serve --listen 127.0.0.1:0 --data "$WORK/x" --shape-insecure on --database-url nonsense
-# `make run` is `thalweg dev`: whoever has DATABASE_URL set for something else is not kept from starting.
+# `make run` is `thalweg dev`: a DATABASE_URL for another program must not prevent the start.
 DATABASE_URL=postgres://nobody@127.0.0.1:1/nothing "$THALWEG_BIN" dev --listen 127.0.0.1:0 --data "$WORK/dev" --ready-file "$WORK/dev-ready" >/dev/null 2>"$WORK/dev.log" &
 SERVER_PID=$!
 for _ in $(seq 200); do [ -s "$WORK/dev-ready" ] && break; sleep 0.05; done

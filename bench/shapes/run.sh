@@ -22,7 +22,7 @@ trap '[ -n "${FRONT_PID:-}" ] && kill "$FRONT_PID"; stop_server KILL; rm -rf "$W
 start_postgres
 
 EQUAL="name = 'name-{i}'" ILIKE="name ILIKE 'name-{i}x%'" ALL="level > -{i}"
-# What one transaction inserts: `rows NAME COUNT` as one statement.
+# Rows of one transaction: `rows NAME COUNT` as one statement.
 rows() { echo "INSERT INTO items (name, level, note) SELECT $1, 1, repeat('y', 64) FROM generate_series(1, $2)"; }
 
 # ---- the table
@@ -181,7 +181,7 @@ w6() { local n; for n in $AXIS_W6; do overlapping "w6 50 rows to $n overlapping 
 throughput() {
   local what=$1 predicate=$2 name=$3 n=$4 per rows target hit
   for rows in 1 50; do
-    # What the yardstick wrote would be scanned for each shape.
+    # The yardstick's rows would be scanned for each shape.
     stop_server; forget_server; items 0
     walsender $((BACKLOG / rows)) $rows
     fresh 0 || return
@@ -237,18 +237,18 @@ memory() {
   row "memory per idle live client, of $IDLE" "$(field bytes_each) B" "<= 3072 B" "$(holds "$(field bytes_each)" "<" 3072)"
 }
 
-# Bytes of objects, which is where what is settled lies; the journal's segments are used again.
+# Bytes of objects, which hold settled data; the journal's segments are reused.
 settled() { du -sb --apparent-size "$WORK/data/shapes/objects" | cut -f1; }
 metric() { curl -s "$BASE/metrics" | sed -n "s/^thalweg_$1 //p"; }
 
-# What overlapping shapes need on the disk: their rows, changes that all of them share, merged rows, and what is left when most are dropped.
+# Disk space of overlapping shapes: their rows, changes that all of them share, merged rows, and the rest after most are dropped.
 disk() {
   local n=$AXIS_DISK rows=1000 rounds=${ROUNDS:-5} i made after merged dropped held
   fresh $rows --shape-delete on --settle-after 1s --purge-after 5s --shape-log-keep 40s --shape-compact-bytes 256KiB || return
   register "$ALL" 0 "$n" || { failed "disk of $n overlapping shapes"; return; }
   sleep 12; made=$(settled)
   for i in $(seq $rounds); do sql "UPDATE items SET note = repeat(md5(random()::text), 2)"; done
-  # What is known of the lag is a second old.
+  # The known lag is a second old.
   sleep 3; for i in $(seq 300); do [ "$(metric shape_lag_bytes)" = 0 ] && break; sleep 0.1; done
   held=$(metric shape_log_held_bytes)
   for i in $(seq 300); do [ "$(metric shape_compactions_total)" -ge "$n" ] && break; sleep 1; done
@@ -268,7 +268,7 @@ disk() {
 # front: nginx (Debian's package) with the configuration of deploy/, without TLS, as one process; in FRONT and FRONT_PID.
 front() {
   local dir=$WORK/nginx
-  # What nginx kept of the server before names shapes that are gone.
+  # nginx's cached answers of the server before name shapes that are gone.
   rm -rf "$dir"; FRONT=127.0.0.1:$(free_port); mkdir -p "$dir/cache"; chmod -R a+rwX "$WORK"
   sed -e "s#127.0.0.1:4437#$ADDRESS#" -e "s#listen 443 ssl http2#listen $FRONT backlog=8192#" -e "s#/var/cache/nginx/shapes#$dir/cache#" -e '/ssl_certificate/d' \
     "$ROOT/deploy/nginx-shapes.conf" >"$dir/site.conf"
@@ -293,7 +293,7 @@ EOF
 FRONT_PID=
 front_us() { awk -v t="$TICKS" '{sub(/.*\) /, ""); printf "%.0f", ($12 + $13) / t * 1e6}' "/proc/$FRONT_PID/stat"; }
 
-# Live clients of one shape behind nginx, which gives one answer to all who ask for the same: what each change costs the server itself.
+# Live clients of one shape behind nginx, which gives one answer to all equal requests: the cost of each change for the server itself.
 nginx() {
   local n before cost all= low high
   PATH=$PATH:/usr/sbin type -P nginx >/dev/null || { echo "nginx is not here"; return; }

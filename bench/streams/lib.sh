@@ -1,4 +1,4 @@
-# What the measurements share: starting either server, and reading what it cost.
+# Shared parts of the measurements: starting either server, and reading its cost.
 . "$(dirname "${BASH_SOURCE[0]}")/../../tests/lib.sh"
 BENCH=$ROOT/bench/streams
 TICKS=$(getconf CLK_TCK)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Live readers behind nginx with request collapsing: how many requests reach the server, and what they cost it.
+# Live readers behind nginx with request collapsing: number and cost of the requests that reach the server.
 #   READERS="10 1000 10000" SECS=20 nginx.sh
 # nginx (Debian's package) runs as a process of its own in a temporary folder. Readers long-poll through it and echo offset and
 # cursor as the protocol has it; the writer appends once a second to the server itself. nginx looks every 500 ms whether the
@@ -62,7 +62,7 @@ for n in $READERS; do
   OUT=$("$LOADGEN" --server 127.0.0.1:$PORT --server-pid "$SERVER_PID" fanout --live long-poll --readers "$n" --stream "live$n" --origin "$ADDRESS" --rate "$RATE" --seconds "$SECS" --warm 0 | tail -1)
   [ -n "$OUT" ] || { tail -3 "$WORK/nginx.log"; exit 1; }
   after=$(metric requests_total) nginx_after=$(spent $PROXY_PID)
-  # Not counted: the appends, the two requests that prepare the stream, and one look at the metrics.
+  # Not counted: the appends, the two requests that prepare the stream, and one request for the metrics.
   requests=$(awk -v d=$((after - before - 3)) -v n="$(field events)" 'BEGIN {printf "%.2f", d / n - 1}')
   ALL+="$requests $(field event_cpu_us)"$'\n'
   echo "| $n | $(field deliveries) | $(field missing), $(field dup) | $requests | $(field event_cpu_us) | $(awk -v a="$nginx_before" -v b="$nginx_after" -v n="$(field deliveries)" 'BEGIN {printf "%.1f", n ? (b - a) / n : 0}') | $(awk -v a="$(field p50_us)" -v b="$(field p99_us)" 'BEGIN {printf "%.1f / %.1f", a / 1000, b / 1000}') |"

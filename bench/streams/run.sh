@@ -24,7 +24,7 @@ note() { echo "$1|$ROUND|$2|$3|$4|$5" >>"$RAW"; }
 # target GROUP CASE WHAT: `metric<=x` or `metric>=x` of the first column by the second; `max:` of the largest by the smallest
 # column, `abs:` of the first column itself.
 target() { [ "$ROUND" = 1 ] && echo "$1|0|$2|target|target|$3" >>"$RAW"; return 0; }
-# record GROUP CASE COLUMN: what the load generator said.
+# record GROUP CASE COLUMN: output of the load generator.
 record() {
   local name key
   for name in per_s:ops cpu_us:cpu p50_us:p50 p99_us:p99 bytes_each:bytes mb_per_s:mb; do
@@ -44,7 +44,7 @@ columns() { for who in thalweg $PEERS; do echo "$who:$1"; done; }
 append_case() {
   local mode n c p case who
   for mode in $MODES; do for n in $COUNTS; do
-    # The floor is one program, whatever the streams; it is measured beside the single one.
+    # The floor is one program for any number of streams; it is measured beside the single one.
     for who in $(order $(columns "$mode") $([ "$n" = 1 ] && { [ "$mode" = durable ] && echo floor:sync || echo floor:none; })); do
       begin "$who" || return
       [[ $who == floor* ]] || load --connections 64 create --streams "$n" || { end; continue; }
@@ -130,7 +130,7 @@ replay_case() {
     load --connections 4 --depth 64 weave --streams 4 --prefix replay- --messages 2000 --size 1024 --others 10000 --between 10
     replay_of "$who" "2,000 x 1 KB, interleaved with 10,000 others, just filled" "" --streams 4
     settled "$who"
-    # Once with every byte looked at, and not counted.
+    # Once with every byte compared, and not counted.
     load --connections 4 replay --prefix replay- --streams 4 --verify --seconds 0.5 --warm 0 && [ "$(field wrong)" = 0 ] || echo "  $who: the replay is WRONG: $OUT"
     replay_of "$who" "2,000 x 1 KB, interleaved with 10,000 others, settled" "ops>=0.9 cpu<=1.11" --streams 4
     end
@@ -190,7 +190,7 @@ memory_case() {
     what="idle $kind connection, $(thousands $n) beyond the first 1,000"
     for who in $(order $(columns durable)); do
       begin "$who" --sse-lifetime 10min || return
-      # What the first ones cost is buffers and code, not connections.
+      # The first ones' cost is buffers and code, not connections.
       "$LOADGEN" --server "$ADDRESS" --connections 1000 idle --kind $kind --settle 0.5 --hold 600 >"$WORK/held" 2>&1 &
       held=$!
       until [ -s "$WORK/held" ]; do kill -0 $held 2>/dev/null || break; sleep 0.1; done

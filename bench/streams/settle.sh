@@ -5,7 +5,7 @@
 SECS=${SECS:-600} RATE=${RATE:-20000} STREAMS=${STREAMS:-10000} PURGE=${PURGE:-10s} MODES=${MODES:-on off}
 build; mkdir -p "$SCRATCH"; WORK=$(mktemp -d "$SCRATCH/settle-XXXXXX")
 trap 'stop_server KILL; rm -rf "$WORK"' EXIT
-# What content takes: the journal's segments are allocated in advance and reused.
+# Size of content: the journal's segments are allocated in advance and reused.
 used() { du -sm --exclude=journal --exclude=reserve "$1" | cut -f1; }
 machine
 P99=

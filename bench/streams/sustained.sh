@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Durable appends for minutes, so that settling and checkpoints are paid for: what an append costs over the whole time.
+# Durable appends for minutes, so that settling and checkpoints count: the cost of an append over the whole time.
 #   SECS=600 SLICE=60 RATE=15000 STREAMS=10000 sustained.sh
 # The servers take turns in slices, each for SECS in all. A server's CPU time counts from the first slice to the end of its last
-# background work, the others' slices included: what it puts off is not free. RATE=0 is a closed loop.
+# background work, the others' slices included: deferred work is not free. RATE=0 is a closed loop.
 . "$(dirname "$0")/lib.sh"
 SECS=${SECS:-600} SLICE=${SLICE:-60} RATE=${RATE:-15000} STREAMS=${STREAMS:-10000} CONNECTIONS=${CONNECTIONS:-64}
 SERVERS=${SERVERS:-thalweg:durable peer:durable}
@@ -28,7 +28,7 @@ for slice in $(seq $(((SECS + SLICE - 1) / SLICE))); do
     [[ $who == thalweg* ]] && echo "  lag_s=$(metric settle_lag_seconds) journal=$(metric journal_held_bytes) runs_max=$(metric runs_max) write_amp=$(metric write_amplification)"
   done
 done
-# What is still to be done in the background belongs to the appends.
+# Pending background work belongs to the appends.
 for who in $SERVERS; do turn "$who"; settled "$who"; done
 echo
 echo "| server | appends | CPU per append, all included (µs) | p50 / p99 of the median slice (ms) | on disk (MB) |"

@@ -1,5 +1,5 @@
-//! Tells the program which commit it is built from, for `thalweg --version`: the variable `THALWEG_COMMIT` if it is set, else what git says.
-//! Sources without git, such as an unpacked archive, have no commit.
+//! Passes the commit to the program, for `thalweg --version`: the variable `THALWEG_COMMIT` if it is set, otherwise
+//! git's answer. Sources without git, such as an unpacked archive, have no commit.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-// The backend: knows who somebody is, and gives them a token for what they may read. Rows never pass through it.
+// The backend: identifies a user, and issues a token for the rows that the user may read. Rows never pass through it.
 //
 //   THALWEG_TOKEN=… node backend.mjs          PORT (3000), THALWEG_SERVER (http://127.0.0.1:4437)
 
@@ -6,7 +6,7 @@ import http from "node:http"
 
 const thalweg = process.env.THALWEG_SERVER ?? "http://127.0.0.1:4437"
 
-// In earnest: a session, a password, a provider. Here people are who they say they are.
+// In production: a session, a password, a provider. Here every user name is accepted.
 const whoIs = (request) => request.headers["x-user"]
 
 async function tokenFor(user) {

@@ -1,4 +1,4 @@
-// What the attacks share: raw sockets, memory, and how a claim is told.
+// Shared parts of the attacks: raw sockets, memory, and the report of a claim.
 
 import { readFileSync } from "node:fs"
 import net from "node:net"

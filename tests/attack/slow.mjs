@@ -33,7 +33,7 @@ const look = setInterval(() => {
   for (const [name, group] of Object.entries({ silent, heads, posts, chunks, credit })) if (all(group)) ended[name] ??= seconds(began)
 }, 100)
 check("others are served meanwhile", await served())
-// At most two windows of 30 s, and what closing takes.
+// At most two windows of 30 s, and the time of closing.
 await eventually(() => Object.keys(ended).length === 5, 90000)
 clearInterval(drip)
 clearInterval(look)

@@ -20,7 +20,7 @@ async function read<T>(url: string, offset?: string): Promise<T[]> {
   return await response.json<T>()
 }
 
-// The client sends what is waiting as one batch; an array given to `append` would be one message.
+// The client sends waiting messages as one batch; an array given to `append` would be one message.
 async function appendAll(handle: DurableStream, values: unknown[]): Promise<void> {
   await Promise.all(values.map((value) => handle.append(JSON.stringify(value))))
 }

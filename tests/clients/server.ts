@@ -55,7 +55,7 @@ export class Server {
   }
 }
 
-/** Waits until `done` says so; the assertion after it then tells what is missing. */
+/** Waits until `done` says so; the assertion after it then names the missing part. */
 export async function until(done: () => boolean, ms = 15000): Promise<void> {
   const deadline = Date.now() + ms
   while (!done() && Date.now() < deadline) await new Promise((next) => setTimeout(next, 5))

@@ -31,7 +31,7 @@ async function eventually(what: string, done: () => boolean | Promise<boolean>, 
   }
 }
 
-/** Somebody who opens the document: what is there is in `doc` then. */
+/** A user that opens the document: its content is in `doc` afterwards. */
 async function join(docId: string): Promise<Y.Doc> {
   const doc = new Y.Doc()
   const provider = new YjsProvider({ doc, baseUrl: base(), docId })

@@ -16,7 +16,7 @@ FILES=${FILES-integration client stream fetch cache} PACKAGES=${PACKAGES-react-h
 # Other packages use the client as it is published.
 CLIENT_PACKAGE=1.5.28
 CHECKOUT=$(cd "$CHECKOUT" && pwd) || exit 1
-# What the suite has hard-coded.
+# Addresses that the suite has hard-coded.
 SUITE_PG=postgresql://postgres:password@localhost:54321/electric
 
 need_node || { echo "node >= 20 with npm is needed"; exit 1; }

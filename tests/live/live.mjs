@@ -79,7 +79,7 @@ try {
   check("it says that it serves, since when, and which version", /serving/.test(await page.locator("#state").textContent()) && /^up \d+/.test(await page.locator("#uptime").textContent()) && /^\d+\.\d+/.test(await page.locator("#version").textContent()))
   await pause(Number(process.env.LIVE_SECONDS ?? 4) * 1000)
   await page.screenshot({ path: `${shots}/light.png` })
-  // Those of the README: LIVE_SECONDS=110 tests/live/run.sh, then docs/live-light.png and docs/live-dark.png are these.
+  // Those of docs/ops/metrics.md: LIVE_SECONDS=110 tests/live/run.sh, then docs/live-light.png and docs/live-dark.png are these.
   if (process.env.LIVE_SECONDS) {
     await page.setViewportSize({ width: 1240, height: 1010 })
     for (const colorScheme of ["light", "dark"]) {
@@ -113,7 +113,7 @@ try {
   const meanings = await page.evaluate(() => [document.querySelectorAll("dt").length, document.querySelectorAll(".charts .card, .facts .card").length])
   check("and in a list of words, for readers without a mouse", meanings[0] === meanings[1] && meanings[0] > 12, meanings.join(" "))
 
-  // ---- a server that wants to know who asks
+  // ---- a server with tokens
 
   const who = { asked: 0, told: [] }
   const guard = (route) => {

@@ -1,4 +1,4 @@
-// Many clients through nginx over HTTP/2, and what they cost the server behind it.
+// Many clients through nginx over HTTP/2, and their cost to the server behind it.
 import { readFileSync } from "node:fs"
 import { connect } from "node:http2"
 
@@ -7,7 +7,7 @@ const PER_CONNECTION = 100
 export const check = (claim, holds, why = "") => console.log(holds ? `ok ${claim}` : `FAILED ${claim} ${why}`)
 export const pause = (ms) => new Promise((done) => setTimeout(done, ms))
 
-/** Sessions for so many clients; the certificate is of `localhost`. */
+/** Sessions for this many clients; the certificate is of `localhost`. */
 export function sessionsFor(clients, front, ca) {
   const lookup = (_, options, found) => found(null, options.all ? [{ address: "127.0.0.1", family: 4 }] : "127.0.0.1", 4)
   const session = () => connect(front, { ca: readFileSync(ca), servername: "localhost", lookup })

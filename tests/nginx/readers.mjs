@@ -1,4 +1,4 @@
-// READERS readers follow one stream through nginx by long-polls over HTTP/2; counts what that costs the server behind it.
+// READERS readers follow one stream through nginx by long-polls over HTTP/2; counts their cost to the server behind it.
 import { check, get, pause, requests, sessionsFor } from "./crowd.mjs"
 
 const [origin, front, ca] = process.argv.slice(2)
@@ -41,7 +41,7 @@ check(`${READERS} readers cost ${(reads / APPENDS).toFixed(2)} requests per appe
 delays.sort((a, b) => a - b)
 check(`news are there in time: p50 ${Math.round(delays[delays.length >> 1])} ms, last ${Math.round(delays.at(-1))} ms`, delays.length === READERS * APPENDS && delays.at(-1) < 3000, `${delays.length} deliveries, last after ${delays.at(-1)} ms`)
 
-// Nothing happens: who waits is told so together, and not one after the other.
+// Without an append all waiting readers get the answer together, and not one after the other.
 const quiet = await requests(origin)
 await pause(7000)
 const idle = (await requests(origin)) - quiet - 1

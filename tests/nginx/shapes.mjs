@@ -1,4 +1,4 @@
-// CLIENTS clients follow one shape through nginx over HTTP/2, as the official client does; counts what that costs the server behind it.
+// CLIENTS clients follow one shape through nginx over HTTP/2, as the official client does; counts their cost to the server behind it.
 import { execFileSync } from "node:child_process"
 import { check, get, pause, requests, sessionsFor } from "./crowd.mjs"
 
@@ -53,7 +53,7 @@ check(`they cost ${(reads / INSERTS).toFixed(2)} requests per change, at most 2`
 delays.sort((a, b) => a - b)
 check(`changes are there in time: p50 ${Math.round(delays[delays.length >> 1])} ms, last ${Math.round(delays.at(-1))} ms`, delays.length === CLIENTS * INSERTS && delays.at(-1) < 3000, `${delays.length} deliveries, last after ${delays.at(-1)} ms`)
 
-// The table is emptied: everybody is told to fetch again, and is not sent in circles by what caches still have.
+// The table is emptied: every client must refetch, and cached answers must not send it in circles.
 sql("TRUNCATE items; INSERT INTO items VALUES (1, 'after')")
 for (let n = 0; n < 150 && !all.every((rows) => rows.size === 1); n++) await pause(100)
 check("a shape that is gone is fetched again by all", all.every((rows) => rows.size === 1 && [...rows.values()][0].title === "after"), `${all.map((rows) => rows.size).slice(0, 5)}`)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Random transactions on a real Postgres; every shape must be what a SELECT says. About a minute.
+# Random transactions on a real Postgres; every shape must equal its SELECT. About a minute.
 # SEED, COMPARISONS (1200), SECONDS_MAX (15) for each of four runs: without sub-queries, with logs merged all the time, and both with
 # sub-queries (SUBQUERIES=0, COMPACTION=0 leave them out); for a fifth, twice as long, in which the source becomes another one (SOURCE=0).
 # PLAIN=0 leaves out the first. MAJOR: the version of Postgres (17).
@@ -43,7 +43,7 @@ standby)
   ;;
 stop-standby) ctl stop -D "$D/standby" -m fast ;;
 promote)
-  # The primary ends when the standby has everything that it wrote, unless nobody follows.
+  # The primary ends when the standby has everything that it wrote, unless it has no follower.
   pg_stop "$D" fast
   [ ! -e "$D/standby/postmaster.pid" ] || ctl stop -D "$D/standby" -m fast
   rm -rf "$D/data"

@@ -1,6 +1,6 @@
-// Access per shape: what a token allows, and every way that we know of to get more than that.
+// Access per shape: a token's rights, and every known attempt to exceed them.
 //
-// The table has rows of owner 7, who asks, and of others; a column that is not granted holds SECRET, rows of others hold OTHER. Neither may
+// The table has rows of owner 7, the client, and of others; a column that is not granted holds SECRET, rows of others hold OTHER. Neither may
 // be in any byte of any answer under a token.
 
 import assert from "node:assert/strict"
@@ -24,7 +24,7 @@ let w
 before(async () => (w = await World.start({ settings: { ELECTRIC_INSECURE: undefined, ELECTRIC_SECRET: SECRET } })))
 after(() => w?.stop())
 
-// ---- tokens, and who has them
+// ---- tokens, and their holders
 
 /** A signed token: grants as `table=…&where=…`, made beside the server as an operator would. */
 async function signed(grants, { expires = "1h", more = [] } = {}) {
@@ -34,7 +34,7 @@ async function signed(grants, { expires = "1h", more = [] } = {}) {
 }
 
 const bearer = (token) => ({ authorization: `Bearer ${token}` })
-/** The world as the token's owner sees it: every answer is looked through for what he may not see. */
+/** The world as the token's owner sees it: every answer is searched for values that he may not see. */
 function as(token, { seen = () => {} } = {}) {
   return {
     request: async (params, { headers, ...options } = {}) => {
@@ -67,7 +67,7 @@ async function read(token, params) {
   return shape
 }
 
-// ---- what is granted works
+// ---- granted requests work
 
 describe("a token", () => {
   test("gives its rows and columns to a client that asks for the table alone", async () => {
@@ -233,7 +233,7 @@ const ATTEMPTS = [
   ["a subquery in a subquery", { where: "id IN (SELECT id FROM $T WHERE id IN (SELECT id FROM users))" }, 403],
   ["a subquery that is correlated", { where: "id IN (SELECT id FROM users WHERE users.id = $T.id)" }, 403],
   ["EXISTS", { where: "EXISTS (SELECT 1 FROM users)" }, 400],
-  // what fails on somebody else's row, and would tell of it
+  // operations that fail on another owner's row, and would reveal it
   ...["1/(id-5) > 0", "1 % (id - 5) = 0", "title::int = 1", "CAST(title AS int) > 0", "title::date > '2020-01-01'", "id + 2147483640 > 0", "-id > 0", "title LIKE 'OTHER\\'", "title LIKE title || '\\'", "extra::text::int = 1", "int4(title) = 1", "id::int2 = 1"].map(
     (where) => [`a clause that may fail: ${where}`, { where }, 403],
   ),
@@ -274,7 +274,7 @@ test("nothing that a request can say gets more than the token gives", async (t) 
       const handle = shape.header("electric-handle")
       const later = { offset: "0_0", handle }
       for (const more of [later, { ...later, live: "true" }, { ...later, live: "true", live_sse: "true" }, { offset: "now" }]) {
-        // Events are of the shape: what a subset would be ordered by is not looked at.
+        // Events concern the shape: the order of subsets is not checked.
         if (more.live_sse && params.subset && status === 400) continue
         const again = await me.request({ ...query, ...more })
         assert.equal(again.status, status, `${JSON.stringify(more)} ${again.text}`)
@@ -598,7 +598,7 @@ describe("when a token expires", () => {
   test("a request that waits for a shape to be made ends too", async () => {
     const table = await items()
     const token = await soon(table, 1)
-    // Nobody may look at the table while this holds.
+    // No other session can read the table while this lock is held.
     const blocker = await w.connection()
     await blocker.query("BEGIN")
     await blocker.query(`LOCK TABLE ${table} IN ACCESS EXCLUSIVE MODE`)
@@ -663,7 +663,7 @@ describe("tokens", () => {
     assert.equal((await withSecret({ table, offset: "-1" })).status, 200)
     const wrong = await w.request({ table, offset: "-1", secret: "wrong" }, { headers: bearer(token) })
     assert.equal(wrong.status, 401)
-    // What a proxy passes on of its client's is not ours.
+    // A client's header that a proxy passes on is not for this server.
     const proxied = await withSecret({ table, offset: "-1" }, { headers: bearer("eyJhbGciOi.of.somebody") })
     assert.equal(proxied.status, 200)
   })
@@ -688,7 +688,7 @@ describe("tokens", () => {
       const got = await fetch(`${other.base}/v1/token`, { method: "POST", headers: bearer(token), body: JSON.stringify(body) })
       return { status: got.status, body: await got.json() }
     }
-    // The file's own token reads what its line says, and hands on less.
+    // The file's own token reads what its line grants, and issues less.
     assert.equal((await ask(app.token)).body.filter((message) => message.value).length, 6)
     const made = await issue(app.token, { shape: [{ table, where: "owner = $1", params: ["7"], columns: ["id", "title"] }], ttl: "5min" })
     assert.equal(made.status, 200, JSON.stringify(made.body))
@@ -707,12 +707,12 @@ describe("tokens", () => {
       [[{ table, where: "title = '" + "x".repeat(9000) + "'" }], 400],
     ])
       assert.equal((await issue(app.token, { shape })).status, status, JSON.stringify(shape).slice(0, 100))
-    // What it asks for with a token of its own making may fail on no row either.
+    // A clause under a token that it issued itself may fail on no row either.
     await other.sql(`UPDATE ${table} SET num = '1e50' WHERE owner = 8`)
     const failing = await issue(app.token, { shape: [{ table, where: "title = 'mine' OR num > 1::real" }] })
     assert.equal(failing.status, 200, JSON.stringify(failing.body))
     assert.equal((await ask(failing.body.access_token)).body.code, "where_not_granted")
-    // What it did not say is what the file's token has.
+    // Parts that the signed token omits are those of the file's token.
     const wide = await issue(app.token, { shape: [{ table }] })
     const all = await ask(wide.body.access_token)
     assert.equal(all.body.filter((message) => message.value).length, 6)

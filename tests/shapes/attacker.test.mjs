@@ -149,7 +149,7 @@ describe("nothing that an ordinary role has made runs with the server's rights",
       const answer = await w.request({ table: "hers", where, columns: "id,v", offset: "-1" })
       assert.equal(answer.status, 200, `${where}: ${answer.text}`)
     }
-    // Casts that nobody asks for make Postgres refuse a comparison that has several meanings then: that is between Mallory and her clients.
+    // Implicit casts make Postgres refuse a comparison that has several meanings then: that is between Mallory and her clients.
     for (const where of ["mm = 'ok'", "mm IN ('ok', 'sad')", "mm > 'sad'", "mm::text = 'ok'", "mm IS DISTINCT FROM 'ok'", "coalesce(mm, 'ok') = 'ok'", "greatest(mm, 'ok') = 'ok'"]) {
       const answer = await w.request({ table: "hers", where, columns: "id,v", offset: "-1" })
       assert.ok([200, 400].includes(answer.status), `${where}: ${answer.status} ${answer.text}`)

@@ -1,4 +1,4 @@
-// `thalweg shape` and what operators ask (/v1/admin/shapes).
+// `thalweg shape` and the requests of operators (/v1/admin/shapes).
 
 import assert from "node:assert/strict"
 import { spawn } from "node:child_process"

@@ -1,4 +1,4 @@
-// When the table itself changes, a shape ends and is read anew; it never goes on with something wrong.
+// When the table itself changes, a shape ends and is read again; it never continues with wrong rows.
 
 import assert from "node:assert/strict"
 import { after, before, describe, test } from "node:test"
@@ -26,7 +26,7 @@ async function rotates(shape, change, write) {
   return answer
 }
 
-// The catalog is compared once more, from beginning to end.
+// The catalog is compared again, from beginning to end.
 async function compared() {
   const before = await w.metric("shape_catalog_compared_total")
   await eventually(async () => (await w.metric("shape_catalog_compared_total")) >= before + 2)
@@ -80,7 +80,7 @@ describe("the end of a shape", () => {
       const shape = await w.synced({ table })
       await w.sql(sql(table))
       await w.sql(`UPDATE ${table} SET a = '5' WHERE id = 1`)
-      // It may go on if it can, but must be right.
+      // The shape may continue, but must be right.
       await w.agrees(shape)
       const fresh = await w.synced({ table })
       await w.agrees(fresh)
@@ -175,7 +175,7 @@ describe("the end of a shape", () => {
   })
 })
 
-// Postgres says nothing of these to who follows its log, and the columns look as before.
+// Postgres sends nothing of these to followers of its log, and the columns look as before.
 describe("what leaves a table looking as it was", () => {
   const COLUMNS = "id int PRIMARY KEY, n int, b text"
   const ROWS = ["(1, 1, 'a')", "(2, 2, 'b')"]

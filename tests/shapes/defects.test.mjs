@@ -1,4 +1,4 @@
-// What the reference server (Electric 1.7.12) was measured to do wrong. One test each, in the order of the list of findings.
+// Measured defects of the reference server (Electric 1.7.12). One test each, in the order of the list of findings.
 
 import assert from "node:assert/strict"
 import { after, before, describe, test } from "node:test"

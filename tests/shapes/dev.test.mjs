@@ -1,4 +1,4 @@
-// `thalweg dev` on a database that happened to be in the environment: what it says, what it leaves behind, and what web pages get.
+// `thalweg dev` on a database that happened to be in the environment: its messages, its remains, and the rights of web pages.
 
 import assert from "node:assert/strict"
 import http from "node:http"
@@ -119,7 +119,7 @@ test("web pages get no row, no name and no backup of a server without tokens", a
       assert.equal(answer.headers["access-control-allow-origin"], undefined, what)
       assert.doesNotMatch(answer.text, /SECRET/, what)
     }
-  // Browsers that do not say who embeds an answer are told who may.
+  // For browsers that do not name the embedding page, answers say which pages may embed them.
   for (const path of [shape, "/v1/stream/planted", "/metrics", "/health"])
     assert.equal((await ask(path, {})).headers["cross-origin-resource-policy"], "same-origin", path)
   assert.equal((await ask("/v1/stream/planted", {})).status, 404)

@@ -1,4 +1,4 @@
-// What fills the server's disk or memory: a full disk, huge transactions, clients that do not read, and very many at once.
+// Loads that fill the server's disk or memory: a full disk, huge transactions, clients that do not read, and very many at once.
 //
 // Memory is judged by VmHWM, the most that the process had. FAULTS_MB is the size of the huge transactions (200; `make soak` takes 2048),
 // FAULTS_CLIENTS how many clients arrive at once (10000). LOADGEN is the load generator: node has no room for so many sockets.
@@ -46,7 +46,7 @@ describe("the disk is full", () => {
     const [shape, truncated] = [await w.synced({ table }), await w.synced({ table: cut })]
     const unloved = await w.synced({ table, where: "id < 3" })
     let next = 1001
-    // Full for good: settling may give back a segment once more, and what it gives back is filled too.
+    // Full for good: settling may free another segment, which is filled too.
     const full = async () => {
       for (let stuck = 0; stuck < 5; ) {
         disk.fill()
@@ -69,7 +69,7 @@ describe("the disk is full", () => {
     assert.match(told.text, /disk is full/)
     assert.equal((await w.request({}, { path: "/v1/admin/shapes" })).body.source.stuck, true)
     assert.match(w.log(), /changes of Postgres cannot be stored.*no space/)
-    // More than what the journal's last segment may have room for.
+    // More than the journal's last segment may have room for.
     const more = { table, offset: "-1", where: "id <= 1000 AND id <> 10" }
     clear(await w.request(more), "disk_full", /the disk has no space/)
     const drop = { path: `/v1/admin/shapes/${unloved.handle}`, method: "DELETE" }
@@ -95,7 +95,7 @@ describe("the disk is full", () => {
     for (const one of [shape, reader]) {
       one.upToDate = false
       const told = await w.request({ table, handle: one.handle, offset: one.offset })
-      // Who was told of changes that were not durable waits for them.
+      // A client that has seen changes before they were durable waits for them.
       assert.ok(told.status === 200 || (told.status === 503 && told.text.includes("on their way")), `${told.status} ${told.text}`)
     }
     clear(await w.request(more), "disk_full", /the disk has no space/)
@@ -133,12 +133,12 @@ describe("the disk is full", () => {
 describe("a huge transaction", () => {
   const BYTES = 1000
   const ROWS = Math.round((HUGE_MB * MIB) / (BYTES + 40))
-  // What the server needs whatever the size: its caches of fixed size are set small, so that a growth with the transaction shows.
+  // The server's memory independent of the size: its caches of fixed size are set small, so that a growth with the transaction shows.
   const PEAK = 400 * MIB
   const SETTINGS = { ELECTRIC_SHAPE_CHUNK_BYTES_THRESHOLD: undefined, THALWEG_WINDOW_BYTES: "8MiB", THALWEG_SETTLE_BYTES: "8MiB", THALWEG_CHUNK_CACHE_BYTES: "0" }
   const insert = (client, table, from, count) => client.query(`INSERT INTO ${table} SELECT n, repeat('x', ${BYTES}) FROM generate_series(${from}, ${from + count - 1}) n`)
 
-  /** Files of transactions that are on their way: they have no name, and are gone with their descriptor. */
+  /** Files of transactions under way: they have no name, and are gone with their descriptor. */
   const spilled = () => {
     const folder = `/proc/${w.process.pid}/fd`
     return readdirSync(folder).filter((fd) => {
@@ -150,7 +150,7 @@ describe("a huge transaction", () => {
     }).length
   }
 
-  /** A client that counts: what a Shape keeps would be too much. */
+  /** A client that only counts: a Shape would keep too much. */
   class Counter {
     constructor(params) {
       Object.assign(this, { params, offset: "-1", handle: undefined, rows: 0, sum: 0, upToDate: false })
@@ -171,7 +171,7 @@ describe("a huge transaction", () => {
       this.upToDate = answer.headers.has("electric-up-to-date")
     }
 
-    /** Reads on until it has so many rows, and they are the right ones. */
+    /** Reads on until it has this many rows, and they are the right ones. */
     async until(rows, within = 60000 + HUGE_MB * 200) {
       const deadline = Date.now() + within
       while (this.rows < rows || !this.upToDate) {
@@ -251,7 +251,7 @@ describe("a huge transaction", () => {
     shape.upToDate = false
     await w.agrees(shape)
     assert.equal(shape.refetches, 0)
-    // Every row begins another range: the list of them is longer than a frame, and the shapes are made anew.
+    // Every row begins another range: the list of them is longer than a frame, and the shapes are made again.
     await w.sql(`DELETE FROM ${table} WHERE id < 4; INSERT INTO ${table} SELECT i, i % 2, 'x' FROM generate_series(10, 200009) i`)
     await eventually(() => /shapes are dropped: one transaction has too many changes/.test(w.log()), { within: 60000, what: "the reason in the log" })
     const count = async (one) => {
@@ -284,7 +284,7 @@ describe("a huge transaction", () => {
 
 describe("clients that do not read", () => {
   const stalled = []
-  /** A request whose answer is left in the socket. */
+  /** A request with its answer left in the socket. */
   const stall = (params) =>
     new Promise((resolve, reject) => {
       const url = w.at(params)
@@ -308,7 +308,7 @@ describe("clients that do not read", () => {
     THALWEG_CHUNK_CACHE_BYTES: "1MiB",
     THALWEG_SHAPE_COMPACT_BYTES: "1GiB",
   }
-  // Beside what is not sent: what the process has anyway, and reads that began before the limit was reached, one for each thread that reads.
+  // Beside unsent answers: the process's own memory, and reads that began before the limit was reached, one for each thread that reads.
   const PEAK = 64 * MIB + 5 * CHUNK + 256 * MIB
 
   test("hold no more than they may: others are served, then told to wait, and the silent ones are cut", async (t) => {
@@ -353,7 +353,7 @@ describe("clients that do not read", () => {
     w.forgetPeak()
     for (let n = 0; n < 8; n++) await w.sql(`INSERT INTO ${table} SELECT n, repeat('x', 2000) FROM generate_series(${n * 5000 + 1}, ${n * 5000 + 5000}) n`)
     const deadline = Date.now() + 30000
-    // Who reads is told to wait, and comes to the end.
+    // Readers get a 503 with Retry-After, and come to the end.
     while (shape.rows.size < 40000 && Date.now() < deadline) {
       const answer = await w.request({ table, offset: shape.offset, handle: shape.handle })
       if (answer.status === 503) {

@@ -1,4 +1,4 @@
-// What goes wrong around the server, and what its clients are told: one test for each, on a Postgres of its own.
+// Faults around the server, and the answers to its clients: one test for each, on a Postgres of its own.
 //
 // Nothing may be lost, whatever happens: every test ends by comparing shapes with what SELECT says. Where something is refused, the
 // refusal says why, and when to come again. What fills disk or memory is in extremes.test.mjs; what else goes wrong between the server and
@@ -148,9 +148,9 @@ describe("a table", () => {
     assert.match(hidden.text, /permission denied for schema hidden|does not exist/)
     // Columns that may be read can be asked for.
     assert.equal((await w.synced({ table: part, columns: "id" })).rows.size, 1)
-    // Also by a condition, which would tell of what it may not see.
+    // Also by a condition, which would reveal values that it may not see.
     assert.equal((await w.request({ table: part, columns: "id", where: "secret = 'x'", offset: "-1" })).status, 400)
-    // What was granted later works without a restart; what was taken away is refused for new shapes.
+    // Rights granted later work without a restart; revoked ones are refused for new shapes.
     await w.sql(`GRANT SELECT ON ${closed} TO ${role}; REVOKE SELECT ON ${open} FROM ${role}`)
     await eventually(async () => (await w.request({ table: closed, offset: "-1" })).status === 200)
     assert.equal((await w.request({ table: open, where: "id > 0", offset: "-1" })).status, 400)
@@ -163,7 +163,7 @@ describe("a table", () => {
 })
 
 describe("a where clause", () => {
-  // Every stage that can find fault: words, grammar, names, types, constants, parameters, what is not served, size, depth, and rows.
+  // Every stage that can refuse: words, grammar, names, types, constants, parameters, unsupported features, size, depth, and rows.
   const FAULTS = [
     ["an unfinished text", "t = 'x", /a quoted text is not ended/],
     ["a character of no language", "t = {", /"\{"/],

@@ -12,7 +12,7 @@ import { eventually } from "./support/world.mjs"
 ownCluster({ log_min_duration_statement: 0 })
 
 const MIB = 1 << 20
-/** Address space. What the server has by itself is half of that. */
+/** Address space. An idle server needs half of it. */
 const LIMIT = 2560 * MIB
 /** Memory in use, at most. */
 const PEAK = 900 * MIB
@@ -54,7 +54,7 @@ const CLAUSES = [
   `t = ANY (ta) OR ta @> ARRAY[t]`,
 ]
 
-/** Each is refused, whatever the rows. */
+/** Each is refused for any rows. */
 const REFUSED = [
   nested("id BETWEEN 1 AND 2", 60, (inner) => `(${inner}) BETWEEN SYMMETRIC false AND true`),
   `${nested("id", 30, (inner) => `nullif((${inner}) IN (id, 1 + id, 2 + id, 3 + id), true)::int`)} = 1`,
@@ -111,7 +111,7 @@ test(`${CLAUSES.length} clauses that make much of little, and values that make t
       }),
     )
   }
-  // Every shape that is there is what Postgres says; those that are gone are told so.
+  // Every existing shape equals Postgres's rows; clients of dropped ones get 409.
   const check = async () => {
     for (const shape of plain) await w.agrees(shape, { within: 60000 })
     for (const one of made.filter((one) => !one.gone)) {
@@ -157,7 +157,7 @@ test(`${CLAUSES.length} clauses that make much of little, and values that make t
   for (const answer of several) assert.ok([200, 400].includes(answer.status), answer.text.slice(0, 300))
   await check()
 
-  // Dead, and back: what comes once more is refused once more.
+  // Killed and restarted: repeated values are refused again.
   await w.restart()
   for (const shape of plain) shape.upToDate = false
   await check()

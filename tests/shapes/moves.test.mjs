@@ -33,7 +33,7 @@ async function family() {
   return { parent, child, other, some, rest, plain }
 }
 
-/** The plain shape is told of a change as soon as ever. */
+/** The plain shape gets a change as soon as before. */
 async function goesOn({ other, plain }) {
   const began = Date.now()
   const id = 2 + Math.floor(Math.random() * 1e9)
@@ -42,7 +42,7 @@ async function goesOn({ other, plain }) {
   assert.ok(Date.now() - began < 3000, `${Date.now() - began} ms`)
 }
 
-/** The same as `agrees`, of a shape that may have to be made anew by a server that cannot do so at once. */
+/** The same as `agrees`, of a shape that a server may have to make again, and cannot at once. */
 async function agreesAgain(shape) {
   for (const end = Date.now() + 40000; ; ) {
     try {
@@ -99,7 +99,7 @@ describe("rows that come", () => {
     await w.sql(`UPDATE ${parent} SET flag = id > 5`)
     await goesOn(all)
     assert.ok(await active())
-    // Other shapes of subqueries go on too.
+    // Other shapes of subqueries continue too.
     const [owner, owned] = [await w.table("id int PRIMARY KEY, flag bool NOT NULL", "(1, true), (2, false)"), await w.table("id int PRIMARY KEY, owner int", "(1, 1), (2, 2)")]
     const free = await w.synced({ table: owned, where: `owner IN (SELECT id FROM ${owner} WHERE flag)` })
     await w.sql(`UPDATE ${owner} SET flag = true`)
@@ -268,7 +268,7 @@ describe("transactions that become visible in another order than they commit in"
       `BEGIN; UPDATE ${parent} SET t = 'hidden one' WHERE id = 9; DELETE FROM ${child} WHERE id = 33; COMMIT`,
       `DELETE FROM ${child} WHERE parent = 3 AND id < 20; INSERT INTO ${child} VALUES (102, 3, 'visible one')`,
     )
-    // The rows are read when what is visible has happened, and what is hidden has not.
+    // The rows are read when the visible transactions have committed, and the hidden ones have not.
     let copies = 0
     queries.holds = (message) => (copies += message[0] === "H") < 0
     changes.release(nextBegin("turn of three"))

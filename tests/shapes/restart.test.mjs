@@ -1,4 +1,4 @@
-// What a client notices when the server or its connection to Postgres goes away and comes back: nothing but a pause.
+// When the server or its connection to Postgres goes away and returns, a client notices only a pause.
 
 import assert from "node:assert/strict"
 import { after, before, describe, test } from "node:test"

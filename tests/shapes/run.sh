@@ -57,7 +57,7 @@ for report in $(cat "$WORK/reports" 2>/dev/null); do
   count() { sed -n "s/^# $1 //p" "$WORK/$report.tap"; }
   p=$(count pass) f=$(count fail) s=$(count skipped) c=$(count cancelled)
   echo "Postgres $report: ${p:-0} passed, ${f:-0} failed, ${s:-0} skipped"
-  # The leaves of what failed, each with its error's first lines.
+  # The failed leaves, each with its error's first lines.
   node "$HERE/support/failures.mjs" "$WORK/$report.tap"
   PASSED=$((PASSED + ${p:-0})) FAILED=$((FAILED + ${f:-1} + ${c:-0})) SKIPPED=$((SKIPPED + ${s:-0}))
   [ "${p:-0}" = 0 ] && [ "${f:-0}" = 0 ] && fail "tests ran with Postgres $report"

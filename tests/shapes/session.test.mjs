@@ -1,4 +1,4 @@
-// The server's sessions mean the same whatever settings the role, the database, or both in combination have.
+// The server's sessions have the same meaning under all settings of the role, the database, or both in combination.
 
 import assert from "node:assert/strict"
 import { afterEach, describe, test } from "node:test"
@@ -10,7 +10,7 @@ afterEach(async () => {
   w = undefined
 })
 
-// What an administrator, or another program, may have set for sessions that say nothing.
+// Settings that an administrator, or another program, may have made for sessions without their own.
 const HOSTILE = {
   statement_timeout: "'100ms'", lock_timeout: "'1ms'", idle_in_transaction_session_timeout: "'100ms'", search_path: "evil, public", row_security: "off",
   IntervalStyle: "sql_standard", DateStyle: "'SQL, MDY'", TimeZone: "'Asia/Kathmandu'", bytea_output: "escape", extra_float_digits: "-15", lc_monetary: "'C'",
@@ -61,7 +61,7 @@ describe("settings of the role and of the database", () => {
       for (const shape of shapes) shape.upToDate = false
       for (const shape of shapes) await w.agrees(shape)
       assert.deepEqual(shapes.map((shape) => shape.refetches), [0, 0, 0])
-      // What was read and what was told is one and the same to the letter.
+      // Rows and changes have the same text to the letter.
       const fresh = await w.synced({ table, where: "id > 0" })
       assert.deepEqual([...fresh.rows.values()].sort((a, b) => a.id - b.id).map((one) => one.t), [...shapes[0].rows.values()].sort((a, b) => a.id - b.id).map((one) => one.t))
       assert.doesNotMatch(w.log(), /ERROR|timeout|canceling/)

@@ -314,7 +314,7 @@ describe("killed while rows are on their way", () => {
       const [one, other] = [await w.connection(), await w.connection()]
       const lock = `BEGIN; LOCK TABLE ${child} IN ACCESS EXCLUSIVE MODE`
       await one.query(lock)
-      // Who waits for the lock first gets it first: the query for the rows stays behind this one.
+      // The first waiter gets the lock first: the query for the rows stays behind this one.
       const next = late ? other.query(lock) : undefined
       const blocked = (n) => eventually(async () => Number(await w.one("SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock'", [w.database])) >= n, { what: "a query that waits" })
       if (late) await blocked(1)

@@ -1,4 +1,4 @@
-// The initial data, and what follows it.
+// The initial data, and the changes behind it.
 
 import assert from "node:assert/strict"
 import { after, before, describe, test } from "node:test"
@@ -258,7 +258,7 @@ describe("changes", () => {
     }
     const once = await walk()
     assert.ok(once.length >= 3, `${once.length} chunks`)
-    // A chunk may go on to the end of the transaction that fills it.
+    // A chunk may extend to the end of the transaction that fills it.
     for (const chunk of once.slice(0, -1)) assert.ok(chunk.text.length > 8000 && chunk.text.length < 20000, `a chunk of ${chunk.text.length}`)
     const again = await walk()
     assert.deepEqual(again.slice(0, -1), once.slice(0, -1))

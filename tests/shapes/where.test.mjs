@@ -1,4 +1,4 @@
-// What a where clause takes, what it refuses, and that the snapshot and the log mean the same by it.
+// Accepted and refused where clauses, and their equal meaning in the snapshot and the log.
 
 import assert from "node:assert/strict"
 import { after, before, describe, test } from "node:test"

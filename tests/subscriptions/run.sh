@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Subscriptions on the binary over restarts by SIGKILL: signatures, retries, claims; a few kills (KILLS, 2) at random moments under load.
-# Many of these are what tests/crash does, with everything else at the same time.
+# tests/crash covers many of these, together with everything else.
 . "$(dirname "$0")/../lib.sh"
 KILLS=${KILLS:-2} SEED=${SEED:-$RANDOM}
 

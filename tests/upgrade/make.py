@@ -80,7 +80,7 @@ def make(data):
     must(server.ask("DELETE", s + "deleted"), 204)
     time.sleep(1.5)
     server.stop()
-    # A second life: what follows stays in the journal.
+    # A second run: later appends stay in the journal.
     server = Server(data, "1h")
     must(server.ask("POST", s + "text", [text], b"unsettled"), 200, 204)
     must(server.ask("POST", s + "json", [json], b'{"late":[1.50,"\\u00e9"]}'), 200, 204)
@@ -131,7 +131,7 @@ def main():
                     row = content[at:at + ROW].rstrip(b"\0")
                     if row:
                         print("at", at, row.hex())
-        # Asked after a restart: recovery must give what was there.
+        # Asked after a restart: recovery must give the earlier content.
         copy = work + "/copy"
         shutil.copytree(data, copy)
         server = Server(copy, "1h")

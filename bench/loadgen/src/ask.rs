@@ -1,4 +1,4 @@
-//! One request on a connection of its own, for what comes before a measurement.
+//! One request on a connection of its own, to prepare a measurement.
 
 use crate::http::{self, header, request};
 use anyhow::{Context, bail};
@@ -33,7 +33,7 @@ pub(crate) fn ask(
     }
 }
 
-/// Creates a stream, which may be there already, with this content if it is new.
+/// Creates a stream with this content, unless it exists.
 pub(crate) fn create(server: SocketAddr, path: &str, content_type: &str, body: &[u8]) -> anyhow::Result<()> {
     match ask(server, "PUT", path, &[("content-type", content_type)], body)?.0 {
         200 | 201 => Ok(()),
@@ -48,7 +48,7 @@ pub(crate) fn end(server: SocketAddr, path: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8(offset.with_context(|| format!("{path} has no end: status {status}"))?.to_vec())?)
 }
 
-/// How many requests a server of ours has answered.
+/// The number of requests that a thalweg server has answered.
 pub(crate) fn requests(server: SocketAddr) -> anyhow::Result<u64> {
     let mut socket = TcpStream::connect(server).with_context(|| format!("cannot connect to {server}"))?;
     socket.set_read_timeout(Some(Duration::from_secs(60)))?;

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 #[derive(Parser)]
 #[command(
-    about = "Load for measurements, and what it costs the server. Every command ends with one line of key=value pairs; \
+    about = "Load for measurements, with its cost to the server. Every command ends with one line of key=value pairs; \
                    bench/README.md says what the keys mean."
 )]
 pub(crate) struct Cli {
@@ -32,7 +32,7 @@ pub(crate) struct Target {
     pub(crate) server_pid: Option<u32>,
     #[arg(long, global = true, default_value_t = 32)]
     pub(crate) connections: usize,
-    /// Requests on their way on one connection.
+    /// Concurrent requests on one connection.
     #[arg(long, global = true, default_value_t = 1)]
     pub(crate) depth: usize,
     /// Threads that share the connections.
@@ -40,7 +40,7 @@ pub(crate) struct Target {
     pub(crate) threads: usize,
 }
 
-/// How long, and how fast.
+/// Length and rate of a run.
 #[derive(Args, Clone)]
 pub(crate) struct Window {
     /// Seconds that are counted.
@@ -49,8 +49,8 @@ pub(crate) struct Window {
     /// Seconds before these that are not.
     #[arg(long, default_value_t = 1.0)]
     pub(crate) warm: f64,
-    /// Operations per second, all connections together; latencies then count from when one was due. Without it: as fast as
-    /// answers come.
+    /// Operations per second, over all connections; latencies then count from each operation's due time. By default a
+    /// closed loop.
     #[arg(long)]
     pub(crate) rate: Option<f64>,
     /// Seconds between two lines of output; 0 prints the last line only.
@@ -67,10 +67,10 @@ pub(crate) struct Whole {
     /// Bytes of each; with --verify.
     #[arg(long, default_value_t = 1024)]
     pub(crate) message_size: usize,
-    /// Compare what comes with what `fill --binary` wrote. Costs the client a checksum.
+    /// Compare content with the output of `fill --binary`. Costs the client a checksum.
     #[arg(long)]
     pub(crate) verify: bool,
-    /// A folder whose files are kept out of the page cache while this runs.
+    /// A folder whose files are kept out of the page cache during the run.
     #[arg(long)]
     pub(crate) evict: Option<PathBuf>,
     /// Milliseconds between two evictions.
@@ -90,7 +90,8 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 0)]
         ttl: u64,
     },
-    /// Creates streams and fills each with messages: JSON of one producer, or binary content that `replay --verify` knows.
+    /// Creates streams and fills each with messages: JSON of one producer, or binary content that `replay --verify`
+    /// knows.
     Fill {
         #[command(flatten)]
         names: Names,
@@ -111,7 +112,8 @@ pub(crate) enum Command {
         #[arg(long)]
         interleave: bool,
     },
-    /// Fills binary streams while others grow between their messages, in a fixed order, so that no stream's content lies together.
+    /// Fills binary streams while others grow between their messages, in a fixed order, so that no stream's content
+    /// lies together.
     Weave {
         #[command(flatten)]
         names: Names,
@@ -119,7 +121,7 @@ pub(crate) enum Command {
         messages: u64,
         #[arg(long, alias = "bytes", default_value_t = 1024)]
         size: usize,
-        /// How many others.
+        /// Number of the other streams.
         #[arg(long, default_value_t = 10_000)]
         others: u64,
         /// Messages to others, in turn, between two messages of one connection's stream.
@@ -174,7 +176,7 @@ pub(crate) enum Command {
         /// Connections that replay.
         #[arg(long, default_value_t = 8)]
         replayers: usize,
-        /// Replays per second, all together; as many as possible without it.
+        /// Replays per second, over all connections; by default as many as possible.
         #[arg(long)]
         replay_rate: Option<f64>,
         #[arg(long, default_value = "replay-")]
@@ -182,7 +184,7 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 8)]
         replay_streams: u64,
     },
-    /// Reads some streams, taken in turn, and counts their JSON messages; fails if one is not as it should be.
+    /// Reads some streams, in turn, and counts their JSON messages; fails on unexpected content.
     Verify {
         #[command(flatten)]
         names: Names,
@@ -208,11 +210,11 @@ pub(crate) enum Command {
         seconds: f64,
         #[arg(long, default_value_t = 1.0)]
         warm: f64,
-        /// Where the writer writes, if the readers go through a proxy.
+        /// The writer's server, if the readers go through a proxy.
         #[arg(long)]
         origin: Option<SocketAddr>,
     },
-    /// Opens connections that wait, and says what they cost the server's memory.
+    /// Opens idle connections, and measures the server's memory for them.
     Idle {
         #[arg(long, value_enum, default_value_t = Kind::KeepAlive)]
         kind: Kind,

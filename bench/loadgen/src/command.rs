@@ -1,4 +1,4 @@
-//! The commands: what is prepared, run and printed.
+//! The commands: each prepares, runs and prints a measurement.
 
 mod idle;
 mod live;
@@ -32,7 +32,7 @@ pub(crate) fn each(target: &Target, names: &Names, what: &str, plan: &Plan, inte
 }
 
 pub(crate) fn weave(target: &Target, names: &Names, pattern: &Pattern) -> anyhow::Result<()> {
-    // A connection without a stream of its own would have nothing to weave the others between.
+    // A connection needs a stream, so there are no more connections than streams.
     let connections = target.connections.min(usize::try_from(names.count()).unwrap_or(usize::MAX));
     let target = &Target { connections, ..target.clone() };
     let make = |first, many| Weave::new(names, pattern, first, many, connections);

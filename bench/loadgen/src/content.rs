@@ -1,4 +1,4 @@
-//! The content of messages: a function of stream and number, so that a reader can tell whether it got the right bytes.
+//! Content of messages: a function of stream and number, so that a reader can verify it.
 
 use std::sync::OnceLock;
 

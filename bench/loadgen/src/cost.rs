@@ -1,4 +1,4 @@
-//! What the server and this program spent while something was measured.
+//! Resources that the server and this program used during a measurement.
 
 use std::fs;
 use std::time::Instant;
@@ -15,14 +15,14 @@ pub(crate) struct Meter {
     server_read: Option<u64>,
 }
 
-/// What a window took.
+/// Resource usage of a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) seconds: f64,
     /// CPU time of the server, in microseconds.
     pub(crate) server_us: Option<f64>,
     pub(crate) client_us: Option<f64>,
-    /// What the server read from the disk, page cache not counted.
+    /// Bytes that the server read from the disk, without those from the page cache.
     pub(crate) server_read_bytes: Option<u64>,
 }
 
@@ -78,7 +78,7 @@ impl Cpu {
     }
 }
 
-/// What a process made the disk read.
+/// Bytes that the process read from the disk.
 fn read_bytes(pid: u32) -> Option<u64> {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
     io.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()
@@ -94,7 +94,7 @@ pub(crate) fn peak_bytes(pid: u32) -> Option<u64> {
     status_bytes(pid, "VmHWM:")
 }
 
-/// Peaks count anew, if we may tell the process so.
+/// Resets the process's peak memory, if permitted.
 pub(crate) fn forget_peak(pid: u32) {
     let _ = fs::write(format!("/proc/{pid}/clear_refs"), "5");
 }

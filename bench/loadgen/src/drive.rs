@@ -1,8 +1,8 @@
 //! The loop that keeps connections busy: one thread, one epoll, raw sockets.
 //!
-//! What is asked and what an answer means is a [`Work`]'s business. This loop sends at a [`Pace`], takes times and counts.
-//! A closed loop sends the next request when an answer came; at a rate, requests are due at fixed times, and latencies count from
-//! when a request was due, however late it could be sent.
+//! A [`Work`] makes the requests and judges the answers. This loop sends at a [`Pace`], takes times and counts. A
+//! closed loop sends the next request when an answer came; at a rate, requests are due at fixed times, and latencies
+//! count from a request's due time, however late it could be sent.
 
 mod connection;
 mod tally;
@@ -27,21 +27,21 @@ use std::time::{Duration, Instant};
 /// Nanoseconds since the program's own beginning; all threads have the same.
 pub(crate) type Nanos = u64;
 
-/// What an answer was.
+/// Judgement of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Good,
     Bad,
-    /// A part: the same operation goes on with another request of the same connection.
+    /// The answer is a part: the same operation continues with another request on the same connection.
     More,
-    /// Not yet: the same, after so many nanoseconds.
+    /// Not yet: the same, after this many nanoseconds.
     Later(Nanos),
 }
 
-/// What is asked, and what answers mean. Connections are numbered from 0 in each thread.
+/// Makes requests and judges answers. Connections are numbered from 0 in each thread.
 pub(crate) trait Work {
-    /// Puts the next request of a connection at the end of `out`, and gives it a tag; nothing if the connection has no more.
-    /// `at` is when the request is due, which is now in a closed loop.
+    /// Puts the next request of a connection at the end of `out`, and gives it a tag; nothing if the connection has no
+    /// more. `at` is when the request is due, which is now in a closed loop.
     fn request(&mut self, connection: usize, at: Nanos, out: &mut Vec<u8>) -> Option<u32>;
     /// The head of an answer.
     fn head(&mut self, _connection: usize, _status: u16, _head: &[u8]) {}
@@ -57,12 +57,12 @@ pub(crate) trait Work {
 
 /// When to stop.
 pub(crate) enum Until<'a> {
-    /// No connection has anything to ask.
+    /// Until no connection has a request left.
     Exhausted,
     /// After a warm-up that is not counted, and a time that is.
     Elapsed { warm: Duration, seconds: Duration },
-    /// Somebody says so.
-    Told(&'a AtomicBool),
+    /// Until another thread sets this.
+    Stopped(&'a AtomicBool),
 }
 
 pub(crate) struct Pace<'a> {
@@ -71,16 +71,16 @@ pub(crate) struct Pace<'a> {
     pub(crate) connections: usize,
     /// The number of this thread's first connection, of all threads'.
     pub(crate) first: usize,
-    /// Requests on their way on one connection.
+    /// Concurrent requests on one connection.
     pub(crate) depth: usize,
-    /// Requests per second; a closed loop if there is none.
+    /// Requests per second; `None`: a closed loop.
     pub(crate) rate: Option<f64>,
     pub(crate) until: Until<'a>,
-    /// Where latencies since the last look are added, for output while it runs.
+    /// Receives latencies since the last report, for output during the run.
     pub(crate) interval: Option<&'a Mutex<Tally>>,
 }
 
-/// How long answers are waited for when nothing is asked any more.
+/// How long to wait for outstanding answers after the last request.
 const DRAIN: Nanos = 20_000_000_000;
 /// How long the loop sleeps at most.
 const NAP: Nanos = 50_000_000;
@@ -105,7 +105,7 @@ struct Drive<'a, W> {
     later: BinaryHeap<Reverse<(Nanos, u32)>>,
     /// Connections with something to send.
     dirty: Vec<u32>,
-    /// When the next request is due, of those at a rate.
+    /// Due time of the next request, at a rate.
     due: f64,
     gap: f64,
     on_their_way: usize,
@@ -129,7 +129,7 @@ impl<'a, W: Work> Drive<'a, W> {
         let ready = (0..pace.depth.max(1)).flat_map(|_| 0..all).collect();
         let now = nanos(epoch);
         let (from, to) = match pace.until {
-            Until::Exhausted | Until::Told(_) => (now, Nanos::MAX),
+            Until::Exhausted | Until::Stopped(_) => (now, Nanos::MAX),
             Until::Elapsed { warm, seconds } => {
                 let from = now + warm.as_nanos() as Nanos;
                 (from, from + seconds.as_nanos() as Nanos)
@@ -185,7 +185,7 @@ impl<'a, W: Work> Drive<'a, W> {
                     break;
                 }
             }
-            if let Until::Told(flag) = self.pace.until
+            if let Until::Stopped(flag) = self.pace.until
                 && flag.load(Ordering::Acquire)
             {
                 break;
@@ -217,7 +217,7 @@ impl<'a, W: Work> Drive<'a, W> {
         if !self.tally.closed {
             self.tally.close(meter.as_ref().map(Meter::stop));
         }
-        if !matches!(self.pace.until, Until::Told(_)) {
+        if !matches!(self.pace.until, Until::Stopped(_)) {
             self.tally.bad += self.on_their_way as u64;
         }
         Ok(())
@@ -231,7 +231,7 @@ impl<'a, W: Work> Drive<'a, W> {
         Timespec { tv_sec: 0, tv_nsec: nap as _ }
     }
 
-    /// Sends what is due.
+    /// Sends the requests that are due.
     fn ask(&mut self, now: Nanos) -> anyhow::Result<()> {
         while self.later.peek().is_some_and(|due| due.0.0 <= now)
             && let Some(Reverse((_, i))) = self.later.pop()
@@ -267,7 +267,7 @@ impl<'a, W: Work> Drive<'a, W> {
         let wanted = connection.wants_out;
         match connection.flush() {
             Ok(()) => {}
-            // What the server has to say about it is still to be read.
+            // The server's answer to the broken request may still be readable.
             Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => connection.wants_out = false,
             Err(error) => return Err(error).context("cannot send"),
         }

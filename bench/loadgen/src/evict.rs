@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Files below this size are metadata, not content.
 const CONTENT_BYTES: u64 = 64 << 10;
 
-/// What was written a moment ago is left alone: forgetting it would begin its write-back, and so slow the writer down, not the reader.
+/// Recently written data stays: evicting it would begin its write-back, and so slow the writer down, not the reader.
 const AT_REST: Duration = Duration::from_secs(3);
 
 /// Asks the system again and again to forget the pages of all larger files at rest below `folder`, until `over`.

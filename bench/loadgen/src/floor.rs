@@ -1,7 +1,7 @@
-//! The cheapest append server that can be: what this machine takes for any.
+//! The cheapest possible append server: a lower bound of the cost on this machine.
 //!
-//! One thread, one epoll. What all ready connections asked is written at once, synced, and answered with a fixed reply. No request is
-//! understood beyond where it ends; nothing can be read back.
+//! One thread, one epoll. The requests of all ready connections are written at once, synced, and answered with a fixed
+//! reply. The server finds only the end of each request; nothing can be read back.
 
 use anyhow::Context;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -14,7 +14,7 @@ use std::path::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Effort {
-    /// Nothing is written.
+    /// Writes nothing.
     None,
     /// One write per batch.
     Write,
@@ -26,7 +26,7 @@ const REPLY: &[u8] = b"HTTP/1.1 204 No Content\r\nstream-next-offset: 0000000000
 x-content-type-options: nosniff\r\ncross-origin-resource-policy: cross-origin\r\n\r\n";
 /// The log is allocated in advance and written round and round.
 const LOG_BYTES: u64 = 1 << 30;
-/// What each record has in front of its content.
+/// Bytes in front of each record's content.
 const HEADER_BYTES: usize = 38;
 const LISTENER: u64 = u64::MAX;
 
@@ -99,7 +99,7 @@ pub(crate) fn serve(listen: SocketAddr, log: &Path, effort: Effort) -> anyhow::R
         for i in asking.drain(..) {
             let Some(client) = clients[i].as_mut() else { continue };
             let reply = REPLY.repeat(std::mem::take(&mut client.asked));
-            // A client that does not read what it asked for is none of ours.
+            // Drop clients that do not read their answers.
             if send(&client.socket, &reply, SendFlags::NOSIGNAL) != Ok(reply.len()) {
                 clients[i] = None;
             }

@@ -1,4 +1,4 @@
-//! Just enough HTTP/1.1 for a client that knows what it asked: request bytes out, heads and chunked bodies in.
+//! Just enough HTTP/1.1 for a client that knows its requests: request bytes out, heads and chunked bodies in.
 
 use anyhow::{Context, bail};
 use memchr::{memchr, memmem};
@@ -22,7 +22,7 @@ pub(crate) struct Head {
 
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// The head at the beginning of `input`, or nothing if it is not there as a whole yet.
+/// The head at the beginning of `input`, or `None` while it is incomplete.
 pub(crate) fn head(input: &[u8]) -> anyhow::Result<Option<Head>> {
     let Some(end) = memmem::find(input, b"\r\n\r\n") else {
         if input.len() > HEAD_BYTES_MAX {
@@ -69,11 +69,11 @@ fn number(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Where a decoder of chunks is.
+/// State of a decoder of chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chunks {
     at: At,
-    /// Of the size line: what was read of it. In content: how much is left.
+    /// In the size line: the value so far. In content: the bytes left.
     left: u64,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Chunks {
 enum At {
     #[default]
     Size,
-    /// In the size line behind the digits.
+    /// Behind the digits of the size line.
     Extension,
     Content,
     /// The line end behind content.
@@ -147,7 +147,7 @@ impl Chunks {
 
 static HOST: OnceLock<String> = OnceLock::new();
 
-/// What requests name as their host: the server's address, which it may insist on.
+/// Sets the host of all requests: the server's address, because a server may check it.
 pub(crate) fn set_host(server: SocketAddr) {
     let _ = HOST.set(server.to_string());
 }

@@ -1,6 +1,6 @@
-//! Load for measurements, with little of the machine spent on it: raw sockets on epoll, one thread unless told otherwise.
+//! Load for measurements at a small cost to the machine: raw sockets on epoll, one thread by default.
 //!
-//! [`drive`] is the loop, [`work`] what is asked and how answers are understood, [`command`] what is prepared and printed.
+//! [`drive`] is the loop, [`work`] makes requests and judges answers, [`command`] prepares runs and prints results.
 
 mod ask;
 mod cli;

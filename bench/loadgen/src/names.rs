@@ -5,13 +5,13 @@ use clap::Args;
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Names {
-    /// How many streams.
+    /// Number of streams.
     #[arg(long, default_value_t = 1)]
     pub(crate) streams: u64,
     /// The number of the first one.
     #[arg(long, default_value_t = 0)]
     pub(crate) from: u64,
-    /// Only every so many-th of them.
+    /// Take only every nth of them.
     #[arg(long, default_value_t = 1)]
     pub(crate) step: u64,
     #[arg(long, default_value = "load-")]
@@ -22,7 +22,7 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// How many there are with `step` taken into account.
+    /// Number of streams, with `step` taken into account.
     pub(crate) fn count(&self) -> u64 {
         self.streams.div_ceil(self.step.max(1)).max(1)
     }
@@ -34,18 +34,19 @@ impl Names {
         String::from_utf8(path).unwrap_or_default()
     }
 
-    /// What all paths begin with.
+    /// Common prefix of all paths.
     pub(crate) fn root(&self) -> String {
         format!("/v1/stream/{}", self.prefix)
     }
 
-    /// Puts what follows [`Names::root`] at the end of `out`.
+    /// Appends the part of a path behind [`Names::root`] to `out`.
     pub(crate) fn number(&self, index: u64, out: &mut Vec<u8>) {
         digits(out, self.from + index * self.step.max(1), self.name_bytes.saturating_sub(self.prefix.len()));
     }
 }
 
-/// The streams of one connection. Each stream has one connection as long as there are enough of them; else several share one.
+/// The streams of one connection. Each stream has one connection if there are enough streams; otherwise several
+/// connections share a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     first: u64,

@@ -144,7 +144,7 @@ impl Pg {
         }
     }
 
-    /// What ends a read of another thread.
+    /// A handle that ends a read of another thread.
     pub(crate) fn plug(&self) -> anyhow::Result<Plug> {
         Ok(Plug(self.socket.get_ref().try_clone()?))
     }
@@ -155,7 +155,7 @@ pub(crate) struct Plug(TcpStream);
 
 impl Plug {
     pub(crate) fn pull(&self) {
-        // It may be closed already.
+        // The socket may be closed already.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Makes the work of a thread, given its first connection and how many it has.
 pub(crate) type Make<'a, W> = &'a (dyn Fn(usize, usize) -> W + Sync);
 
-/// A warm-up and a measured time, with lines in between if they are wanted.
+/// A warm-up and a measured time, with optional progress lines.
 pub(crate) fn timed<W: Work + Send>(
     target: &Target,
     window: &Window,
@@ -47,7 +47,7 @@ pub(crate) fn timed<W: Work + Send>(
     })
 }
 
-/// Runs one work per thread, each with its share of the connections, and adds up what they counted.
+/// Runs one work per thread, each with its share of the connections, and adds up their counters.
 pub(crate) fn threads<'a, W: Work + Send>(
     target: &Target,
     epoch: Instant,

@@ -8,7 +8,8 @@ use std::os::fd::OwnedFd;
 /// One loopback address has 28,000 ephemeral ports for one server.
 const PER_SOURCE: usize = 20_000;
 
-/// The connection with this number. On loopback the first 20,000 come from 127.0.0.1, the next from 127.0.0.2, and so on.
+/// The connection with this number. On loopback the first 20,000 come from 127.0.0.1, the next from 127.0.0.2, and so
+/// on.
 pub(crate) fn open(server: SocketAddr, number: usize) -> anyhow::Result<OwnedFd> {
     let family = if server.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)

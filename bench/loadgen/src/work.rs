@@ -1,4 +1,4 @@
-//! What is asked of the server, one file per kind of load.
+//! Requests to the server, one file per kind of load.
 
 pub(crate) mod append;
 pub(crate) mod each;

@@ -2,12 +2,13 @@
 
 use crate::Lsn;
 
-/// What an acknowledgement promises.
+/// The promise of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Durability {
-    /// It is written: the operating system has it. Death of the process loses nothing, a crash of the machine may.
+    /// The data is written: the operating system has it. Death of the process loses nothing, a crash of the machine
+    /// may.
     Buffered,
-    /// It is synced: loss of power loses nothing.
+    /// The data is synced: loss of power loses nothing.
     #[default]
     Durable,
 }
@@ -38,7 +39,7 @@ impl Until {
         }
     }
 
-    /// What suffices for both.
+    /// The wait that suffices for both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let position = self.position().max(other.position());
@@ -49,21 +50,22 @@ impl Until {
     }
 }
 
-/// The stronger one: who forgets to say that less is enough waits for too long, not for too little.
+/// A bare position means that the journal must be durable up to it, the stronger of the two waits: a caller that does
+/// not say that *written* is enough waits for too long, never for too little.
 impl From<Lsn> for Until {
     fn from(position: Lsn) -> Self {
         if position == Lsn::ZERO { Self::NOW } else { Self::Durable(position) }
     }
 }
 
-/// How far a journal has come. What is durable is written.
+/// How far a journal is written, and how far durable, which is never further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
     pub written: Lsn,
     pub durable: Lsn,
 }
 
-/// Everything below is durable.
+/// A journal that is written and durable up to the same position.
 impl From<Lsn> for Reached {
     fn from(position: Lsn) -> Self {
         Self { written: position, durable: position }

@@ -39,7 +39,7 @@ number!(
     Lsn
 );
 number!(
-    /// One log, for ever: never reused, and larger than every id given out before it.
+    /// The id of one log. It is never reused, and larger than every id given out before it.
     LogId
 );
 number!(

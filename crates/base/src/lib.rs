@@ -1,6 +1,7 @@
 //! Ids, positions, checksums, codecs and tickets.
 //!
-//! Everything here is a value or a pure function: no IO, no async, no clock. Every other crate may use it.
+//! Values and functions of values: no IO, no async, no clock. Nothing here waits but [`Ticket::wait`]. Every other
+//! crate may use it.
 
 mod checksum;
 mod codec;

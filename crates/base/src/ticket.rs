@@ -1,4 +1,4 @@
-//! A ticket: the promise of one value that may not be there yet.
+//! A ticket: the promise of one value that may come later.
 //!
 //! Local backends hand out tickets that are already resolved; remote ones resolve them from another thread. No runtime is
 //! involved, so that synchronous cores, reactors and simulations can all hold them.
@@ -26,7 +26,7 @@ enum Slot<T> {
     Dropped,
 }
 
-/// The other end of a pending [`Ticket`]. A completer that is dropped unused leaves its ticket waiting for ever, so it must not be.
+/// The other end of a pending [`Ticket`]. It must be used: if it is dropped, its ticket is never resolved.
 pub struct Completer<T>(Arc<Cell<T>>);
 
 impl<T> Ticket<T> {
@@ -42,7 +42,7 @@ impl<T> Ticket<T> {
         (Self(State::Pending(Arc::clone(&cell))), Completer(cell))
     }
 
-    /// Blocks until the value is there. Never call it on a reactor.
+    /// Blocks until the ticket is resolved. Never call it on a reactor.
     pub fn wait(self) -> T {
         match self.0 {
             State::Ready(value) => value,
@@ -59,7 +59,7 @@ impl<T> Ticket<T> {
         }
     }
 
-    /// The value if it is there, else the ticket again.
+    /// The value if the ticket is resolved, else the ticket again.
     pub fn take(self) -> Result<T, Self> {
         match self.0 {
             State::Ready(value) => Ok(value),
@@ -81,7 +81,7 @@ impl<T> Ticket<T> {
 }
 
 impl<T: Send + 'static> Ticket<T> {
-    /// Runs `f` with the value: at once if it is there, else on the completing thread.
+    /// Runs `f` with the value: at once if the ticket is resolved, else on the completing thread.
     pub fn then(self, f: impl FnOnce(T) + Send + 'static) {
         match self.0 {
             State::Ready(value) => f(value),

@@ -1,8 +1,9 @@
-//! Where clauses with subqueries: which other tables' values they ask for, and what is left to decide for each row.
+//! Where clauses with subqueries: the other tables' values that they need, and the conditions left for each row.
 //!
-//! Such a clause becomes an OR of *alternatives*, each an AND of *positions*. A position is either a condition on the row alone or a
-//! [`Membership`]: whether values of the row are (or are not) among those that a [`Query`] selects from another table. Negations are pushed to the
-//! positions, so that a row satisfies the clause if and only if all positions of an alternative are true: false and unknown are alike.
+//! Such a clause becomes an OR of *alternatives*, each an AND of *positions*. A position is either a condition on the
+//! row alone or a [`Membership`]: whether values of the row are (or are not) among the values that a [`Query`] selects
+//! from another table. Negations are pushed down to the positions, so that a row satisfies the clause if and only if
+//! all positions of an alternative are true: false and unknown are alike.
 
 use crate::analyse;
 use crate::budget::Budget;
@@ -28,12 +29,12 @@ const NESTED_MAX: usize = 8;
 #[derive(Debug, Clone)]
 pub struct InnerTable {
     pub oid: u32,
-    /// Its name as SQL: `"schema"."table"`.
+    /// The table's name as SQL: `"schema"."table"`.
     pub sql: String,
     pub columns: Schema,
 }
 
-/// A table as a clause names it. `schema`: `None` if it is not said.
+/// A table as a clause names it. `schema`: `None` if the clause names none.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Named {
     pub schema: Option<String>,
@@ -69,17 +70,18 @@ pub struct Query {
     pub table: InnerTable,
     pub filter: Filter,
     values: Box<[Expr]>,
-    /// The columns of the outer table and behind them those of the inner one: `values` and a membership's keys are read in it.
+    /// The columns of the outer table and behind them those of the inner one: `values` and a membership's keys are read
+    /// in it.
     joint: Schema,
-    /// How many the outer table has.
+    /// Number of the outer table's columns.
     outer: usize,
     sql: String,
     canonical: String,
-    /// How much of `canonical` stands before WHERE.
+    /// Length of the part of `canonical` before WHERE.
     source: usize,
 }
 
-/// Which rows a subquery selects.
+/// The rows that a subquery selects.
 #[derive(Debug, Clone)]
 pub enum Filter {
     All,
@@ -130,12 +132,12 @@ impl Condition {
         &self.positions
     }
 
-    /// For each alternative the places of its positions, ascending.
+    /// For each alternative the indexes of its positions, ascending.
     pub fn alternatives(&self) -> impl Iterator<Item = &[u16]> {
         self.alternatives.iter().map(AsRef::as_ref)
     }
 
-    /// Its memberships, each with its position.
+    /// The condition's memberships, each with its position.
     pub fn memberships(&self) -> impl Iterator<Item = (usize, &Membership)> {
         self.positions.iter().enumerate().filter_map(|(at, position)| match position {
             Position::In(membership) => Some((at, membership)),
@@ -148,7 +150,7 @@ impl Condition {
         self.alternatives.iter().any(|all| all.iter().all(|at| truths[usize::from(*at)]))
     }
 
-    /// The columns that it looks at, ascending.
+    /// The columns that it uses, ascending.
     pub fn columns(&self) -> Vec<usize> {
         let mut columns = Vec::new();
         for position in &self.positions {
@@ -162,12 +164,12 @@ impl Condition {
         columns
     }
 
-    /// The same as SQL for Postgres, see [`Predicate::sql`].
+    /// The condition as SQL for Postgres, see [`Predicate::sql`].
     pub fn sql(&self) -> String {
         self.sql_of(&|position| position.sql())
     }
 
-    /// The same for people. Conditions of one table that have the same text are the same.
+    /// The condition for people. Conditions of one table with the same text are equal.
     pub fn canonical(&self) -> String {
         self.sql_of(&|position| match position {
             Position::Row(predicate) => predicate.canonical(),
@@ -175,8 +177,8 @@ impl Condition {
         })
     }
 
-    /// Rows for which the membership at `position` is true if, of all memberships, just it holds for the keys: a superset of those that satisfy
-    /// the clause because of them.
+    /// Rows for which, of all memberships, only the one at `position` holds, and only for the keys: a superset of the
+    /// rows that satisfy the clause because of these keys.
     pub fn sql_moving(&self, position: usize, keys: &[Key]) -> String {
         let Some(Position::In(moving)) = self.positions.get(position) else { return "FALSE".to_owned() };
         let mut rest: Vec<String> = Vec::new();
@@ -199,7 +201,7 @@ impl Condition {
         format!("({})", self.alternatives().map(all).collect::<Vec<_>>().join(") OR ("))
     }
 
-    /// How long [`Condition::sql`] is, which is the longest that is written of it.
+    /// Length of [`Condition::sql`], the longest of its texts.
     fn sql_bytes(&self) -> usize {
         let positions: Vec<usize> = self.positions.iter().map(|position| position.sql().len() + 8).collect();
         self.alternatives().flatten().map(|at| positions[usize::from(*at)]).sum()
@@ -207,7 +209,7 @@ impl Condition {
 }
 
 impl Position {
-    /// As SQL for Postgres.
+    /// The position as SQL for Postgres.
     pub fn sql(&self) -> String {
         match self {
             Self::Row(predicate) => predicate.sql(),
@@ -217,9 +219,9 @@ impl Position {
 }
 
 impl Membership {
-    /// What a row asks for; as if null where it cannot be read.
+    /// The row's key; null where a value cannot be parsed.
     pub fn key(&self, row: &[Option<&[u8]>]) -> Key {
-        // Columns, and casts between numbers or texts: what that costs the size of the row bounds.
+        // Columns, and casts between numbers or texts: the row's size bounds their cost.
         let row = Row::new(&self.query.joint, &row[..row.len().min(self.query.outer)]).without_limit();
         Key::new(self.keys.iter().map(|(expr, _)| expr.eval(&row).map_or(Value::Null, Value::owned)))
     }
@@ -229,12 +231,12 @@ impl Membership {
         Key::new(self.keys.iter().map(|_| Value::Null))
     }
 
-    /// What is compared, on both sides.
+    /// The compared expressions, of both sides.
     pub(crate) fn expressions(&self) -> impl Iterator<Item = &Expr> {
         self.keys.iter().map(|(expr, _)| expr).chain(&self.query.values)
     }
 
-    /// How many columns are compared.
+    /// Number of compared columns.
     pub fn width(&self) -> usize {
         self.keys.len()
     }
@@ -246,8 +248,8 @@ impl Membership {
         }
     }
 
-    /// What rows of the outer table are asked, for all values of one [source](Query::source): where the text is the same, so is each row's
-    /// [key](Self::key).
+    /// Identifies the comparison with the values of one [source](Query::source): for equal texts each row has equal
+    /// [keys](Self::key).
     pub fn question(&self) -> String {
         format!("{} IN ({})", self.side(print::canonical), self.query.source())
     }
@@ -266,7 +268,7 @@ impl Membership {
         format!("({not}({}{}ANY ({})))", self.side(print::sql), print::operator("="), self.query.sql)
     }
 
-    /// Rows whose key is one of these; nulls are keys here.
+    /// Rows whose key is one of these; nulls count as keys here.
     fn sql_among(&self, keys: &[Key]) -> String {
         let literal = |(value, (_, ty)): (&Value<'static>, &(Expr, Type))| {
             print::sql(&Expr::Const(value.clone(), *ty), &self.query.joint)
@@ -303,17 +305,17 @@ fn row_sql(parts: impl Iterator<Item = String>) -> String {
 }
 
 impl Query {
-    /// For people. Queries with the same text, on the same table, select the same values.
+    /// The query for people. Queries with the same text, on the same table, select the same values.
     pub fn canonical(&self) -> &str {
         &self.canonical
     }
 
-    /// The same without its condition. Queries of one source, on the same table, have values of the same types.
+    /// The query without its condition. Queries of one source, on the same table, have values of the same types.
     pub fn source(&self) -> &str {
         &self.canonical[..self.source]
     }
 
-    /// What a row of its table adds to the values, if it satisfies the filter.
+    /// The value that a row of its table contributes, if it satisfies the filter.
     pub fn value(&self, row: &[Option<&[u8]>]) -> Key {
         let mut padded = vec![None; self.outer];
         padded.extend_from_slice(row);
@@ -330,7 +332,7 @@ impl Query {
         columns
     }
 
-    /// The columns of its table that it looks at, ascending.
+    /// The columns of its table that it uses, ascending.
     pub fn columns(&self) -> Vec<usize> {
         let mut columns = match &self.filter {
             Filter::All => Vec::new(),
@@ -345,7 +347,7 @@ impl Query {
 }
 
 impl Filter {
-    /// As SQL for Postgres; `None`: all rows.
+    /// The filter as SQL for Postgres; `None`: all rows.
     pub fn sql(&self) -> Option<String> {
         match self {
             Self::All => None,
@@ -375,7 +377,7 @@ struct Builder<'a> {
     find: &'a dyn Fn(&Named) -> Option<InnerTable>,
     positions: Vec<Position>,
     nested: usize,
-    /// Of the whole clause.
+    /// The budget of the whole clause.
     budget: &'a Budget,
 }
 
@@ -390,7 +392,7 @@ impl Builder<'_> {
         }
         let condition =
             Condition { positions: self.positions, alternatives: alternatives.into_iter().map(Into::into).collect() };
-        // A position is written once for each alternative that it is in, and what it is in once more for each of those.
+        // A position is written once for each alternative that has it, and its values once more in each of those.
         if self.budget.make(condition.sql_bytes()).is_err() {
             return refuse_oversized(tree.at, "where clause is too large: its subqueries have too many alternatives");
         }
@@ -417,7 +419,7 @@ impl Builder<'_> {
             Kind::Not(operand) => self.formula(operand, !negated),
             Kind::And(list) | Kind::Or(list) => {
                 let is_and = matches!(node.kind, Kind::And(_));
-                // What needs no subquery is one position.
+                // All conditions without subqueries form one position.
                 let plain: Vec<&Node> = list.iter().filter(|node| !node.has_query()).collect();
                 let mut parts = Vec::new();
                 let mut done = false;

@@ -7,13 +7,13 @@ use thiserror::Error;
 #[error("{message}")]
 pub struct ParseError {
     pub message: String,
-    /// Characters from the start of the text to what is wrong with it, from 1, as in Postgres's error field `P`.
+    /// Position of the error in characters from the start of the text, from 1, as in Postgres's error field `P`.
     pub position: usize,
-    /// It is too large for a limit of ours, or may become so while it is read: no other parser should be given it.
+    /// The clause exceeds a limit of ours, or may do so while it is parsed: no other parser must get it.
     pub oversized: bool,
 }
 
-/// The same while the text is at hand: `at` counts bytes from 0.
+/// An error while the text is available: `at` counts bytes from 0.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) message: String,
@@ -27,7 +27,7 @@ pub(crate) fn refuse<T>(at: usize, message: impl Into<String>) -> Parsed<T> {
     Err(Refusal { message: message.into(), at, oversized: false })
 }
 
-/// Refuses what is larger than a limit.
+/// Refuses a clause that exceeds a limit.
 pub(crate) fn refuse_oversized<T>(at: usize, message: impl Into<String>) -> Parsed<T> {
     Err(Refusal { message: message.into(), at, oversized: true })
 }

@@ -1,4 +1,4 @@
-//! What an expression is for a row.
+//! Evaluation of an expression for a row.
 
 use crate::budget::{Budget, Failed};
 use crate::expr::{Choice, Comparison, Expr, Like, Operator, is_membership};
@@ -13,15 +13,16 @@ use crate::types::{Base, Type};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// What a node of an expression costs, beside what it does to values.
+/// Cost of a node of an expression, beside its work on values.
 const STEP: u64 = 4;
 
-/// Of three-valued logic; `None` is unknown.
+/// A truth value of three-valued logic; `None` is unknown.
 type Truth = Result<Option<bool>, Failed>;
 
 impl Expr {
-    /// Whether a condition is true; false and null are alike. From the left, and no further than needed: in an AND, what stands behind a side
-    /// that is null cannot change the answer, so it is not evaluated and its cost tells nothing of the row.
+    /// Whether a condition is true; false and null are alike. Evaluates from the left, and no further than needed: in
+    /// an AND, the sides behind a null side cannot change the answer, so they are not evaluated and their cost reveals
+    /// nothing about the row.
     pub(crate) fn holds(&self, row: &Row<'_>) -> Result<bool, Failed> {
         let mut sides = match self {
             Self::And(list) | Self::Or(list) => list.iter().map(|side| side.holds(row)),
@@ -33,12 +34,12 @@ impl Expr {
         found.unwrap_or(Ok(!decisive))
     }
 
-    /// Of an expression that is a condition.
+    /// The truth value of a condition.
     pub(crate) fn truth<'r>(&'r self, row: &'r Row<'_>) -> Truth {
         let budget = &row.budget;
         budget.spend(STEP)?;
         match self {
-            // From the left, and no further than needed, as Postgres does: what is not reached cannot fail.
+            // From the left, and no further than needed, as Postgres does: an operand that is not reached cannot fail.
             Self::And(list) => all(list.iter().map(|e| e.truth(row))),
             Self::Or(list) => any(list.iter().map(|e| e.truth(row))),
             Self::Not(operand) => Ok(operand.truth(row)?.map(|truth| !truth)),
@@ -233,7 +234,7 @@ fn choose<'r>(choice: Choice, ty: Type, args: &'r [Expr], row: &'r Row<'_>) -> R
             let mut text = String::new();
             for arg in args {
                 if let Value::Text(part) = arg.eval(row)? {
-                    // It grows as it is made.
+                    // The text grows while it is made.
                     budget.make(2 * part.len())?;
                     text.push_str(&part);
                 }

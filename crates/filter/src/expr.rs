@@ -1,4 +1,4 @@
-//! A where clause whose every operator, type and cast is decided. Equal expressions select the same rows.
+//! An analysed where clause: every operator, type and cast is resolved. Equal expressions select the same rows.
 
 use crate::function::Function;
 use crate::schema::Schema;
@@ -10,12 +10,13 @@ use crate::types::{Base, Type};
 pub(crate) enum Expr {
     Column(u16),
     Const(Value<'static>, Type),
-    /// A constant that was taken out of it, by its place among those: only where many expressions are kept that differ in constants.
+    /// A constant that was taken out of the expression, by its place among those: only where many expressions differ in
+    /// constants.
     Hole(u16, Type),
     And(Box<[Expr]>),
     Or(Box<[Expr]>),
     Not(Box<Expr>),
-    /// Of two values of this type.
+    /// Comparison of two values of this type.
     Compare(Comparison, Type, Box<[Expr; 2]>),
     /// `IS [NOT] DISTINCT FROM`; true is that they differ.
     Distinct(bool, Type, Box<[Expr; 2]>),
@@ -46,7 +47,7 @@ pub(crate) enum Expr {
     },
     /// Null if an argument is.
     Call(Function, Box<[Expr]>),
-    /// What looks at nulls itself; the type is that of the arguments.
+    /// Functions that handle nulls themselves; the type is that of the arguments.
     Choose(Choice, Type, Box<[Expr]>),
     /// `ARRAY[…]`
     Array(Base, Box<[Expr]>),
@@ -70,7 +71,7 @@ pub(crate) struct Like {
     pub(crate) ascii: bool,
 }
 
-/// What stands before `ANY` and `ALL`.
+/// The operator before `ANY` and `ALL`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Operator {
     Compare(Comparison),
@@ -138,7 +139,7 @@ impl Comparison {
         }
     }
 
-    /// The same with its sides exchanged.
+    /// The comparison with its sides exchanged.
     pub(crate) fn mirrored(self) -> Self {
         match self {
             Self::Equal | Self::NotEqual => self,
@@ -149,7 +150,7 @@ impl Comparison {
         }
     }
 
-    /// Whether it tells less from greater, so that a collation matters.
+    /// Whether the comparison is by order, so that a collation matters.
     pub(crate) fn orders(self) -> bool {
         !matches!(self, Self::Equal | Self::NotEqual)
     }
@@ -227,7 +228,8 @@ impl Expr {
         matches!(self, Self::Column(_)) || self.children().iter().any(Self::has_column)
     }
 
-    /// Whether something in it brings the collation "C" of the type `name` with it, in which cases are those of ASCII. A cast brings none.
+    /// Whether something in it brings the collation "C" of the type `name` with it, in which cases are those of ASCII.
+    /// A cast brings none.
     pub(crate) fn has_name(&self, schema: &Schema) -> bool {
         let own = match self {
             Self::Column(column) => schema.type_of(*column).base == Base::Name,

@@ -13,7 +13,7 @@ use crate::types::value::{Value, compare_within, unpadded, wrap_time};
 use hashbrown::HashSet;
 use std::sync::Arc;
 
-/// What the function does to the values; where a base is given, it is the type of the result.
+/// Operation of a function; a base is the type of the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Function {
     Add(Base),
@@ -41,7 +41,7 @@ pub(crate) enum Function {
     TimestampAdd,
     IntervalAddTimestamp,
     TimestampSubtract,
-    /// With a zone: days are added in UTC.
+    /// Addition to a timestamp with a zone: days are added in UTC.
     ZonedAdd,
     ZonedSubtract,
     TimestampDifference,
@@ -57,7 +57,7 @@ pub(crate) enum Function {
     JustifyInterval,
     Concat,
     BytesConcat,
-    /// In the collation "C" only the letters of ASCII have cases.
+    /// In the collation "C" only ASCII letters have cases.
     Lower {
         ascii: bool,
     },
@@ -87,7 +87,7 @@ pub(crate) enum Function {
     ArrayLength,
     Cardinality,
     Element,
-    /// With the bounds that are given.
+    /// A slice with optional bounds.
     Slice {
         from: bool,
         to: bool,
@@ -107,12 +107,12 @@ pub(crate) enum Function {
     Unpad,
 }
 
-/// How it is written.
+/// Notation of a function.
 pub(crate) enum Spelling {
     Infix(&'static str),
     Prefix(&'static str),
     Named(&'static str),
-    /// In a way of its own.
+    /// Handled separately.
     Special,
 }
 
@@ -180,7 +180,7 @@ impl Function {
         }
     }
 
-    /// Of arguments none of which is null, and which have the types of the signature.
+    /// For arguments that are not null and have the types of the signature.
     pub(crate) fn call<'a>(self, args: &[Value<'a>], budget: &Budget) -> Result<Value<'a>, Failed> {
         budget.spend(8)?;
         match (self, args) {
@@ -213,7 +213,7 @@ impl Function {
             Self::BitAnd => (Some(a & b), Base::Int8),
             Self::BitOr => (Some(a | b), Base::Int8),
             Self::BitXor => (Some(a ^ b), Base::Int8),
-            // As the hardware shifts: by the lower bits of what is asked for.
+            // Shifts as the hardware does: by the lower bits of the count.
             Self::ShiftLeft(base) => (Some(shift_left(a, b, base)), base),
             Self::ShiftRight(base) => {
                 let bits = if base == Base::Int8 { 63 } else { 31 };
@@ -237,7 +237,7 @@ impl Function {
         if divides && b == 0.0 && !a.is_nan() {
             return Err(Failed::Invalid);
         }
-        // A single's operation on doubles, rounded once more, gives what it would on singles.
+        // An operation on doubles, rounded once more, gives the result of the operation on singles.
         let result = if base == Base::Float4 { float::to_single(result).ok_or(Failed::Invalid)? } else { result };
         let overflowed = result.is_infinite() && a.is_finite() && b.is_finite();
         let vanished = match self {
@@ -440,7 +440,7 @@ impl Function {
                 }
                 budget.make(from.len())?;
                 let found = memchr::memmem::find_iter(first.as_bytes(), from.as_bytes()).count();
-                // It grows as it is made.
+                // The text grows while it is made.
                 budget.make(16 * found + 2 * (first.len() + found * to.len()))?;
                 first.replace(from, to).into()
             }
@@ -546,7 +546,7 @@ fn length<'a>(count: usize) -> Value<'a> {
     Value::Int(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "a shift drops what leaves the type")]
+#[expect(clippy::cast_possible_truncation, reason = "a shift drops the bits that leave the type")]
 fn shift_left(a: i64, b: i64, base: Base) -> i64 {
     match base {
         Base::Int8 => a << (b & 63),
@@ -605,12 +605,12 @@ fn has(array: &Array, wanted: &Value<'static>, budget: &Budget) -> Result<bool, 
     Ok(false)
 }
 
-/// What a copy of these takes.
+/// Memory of a copy of these.
 fn bytes_of(elements: &[Value<'static>]) -> usize {
     elements.iter().map(|element| size_of::<Value<'_>>() + element.own_bytes()).sum()
 }
 
-/// `array_cat`: two arrays whose inner dimensions are the same, or one and what could be one of its elements.
+/// `array_cat`: two arrays with the same inner dimensions, or an array and one that could be its element.
 fn concat<'a>(a: &Arc<Array>, b: &Arc<Array>, budget: &Budget) -> Result<Value<'a>, Failed> {
     if b.elements.is_empty() {
         return Ok(Value::Array(Arc::clone(a)));

@@ -23,7 +23,7 @@ impl Key {
         Self { bytes: bytes.0.into(), values }
     }
 
-    /// What the key is known by.
+    /// The encoded key.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -33,7 +33,7 @@ impl Key {
         self.values.iter().any(Value::is_null)
     }
 
-    /// How many values it has.
+    /// Number of values in the key.
     pub fn width(&self) -> usize {
         self.values.len()
     }
@@ -62,7 +62,8 @@ impl Hash for Key {
     }
 }
 
-/// What a hasher is given, in one byte order on all machines: a value gives the same to each, and different values different things.
+/// Input of a hasher, in one byte order on all machines: equal values give equal bytes, different values different
+/// ones.
 struct Bytes(Vec<u8>);
 
 impl Hasher for Bytes {

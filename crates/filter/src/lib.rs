@@ -1,7 +1,8 @@
-//! Where clauses as Postgres reads them ([`Predicate`]), and an index that finds those that a row satisfies (`Index`).
+//! Where clauses with Postgres's meaning ([`Predicate`]), and an index of those that a row satisfies (`Index`).
 //!
-//! A clause is parsed by Postgres's grammar, typed by its rules for literals, casts, operators and functions, and evaluated on the text of a
-//! row as logical replication sends it. What is not understood exactly is refused; nothing is guessed. The README has the language.
+//! A clause is parsed by Postgres's grammar, typed by its rules for literals, casts, operators and functions, and
+//! evaluated on the text of a row as logical replication sends it. Syntax without an exact equivalent here is refused,
+//! never guessed. The README has the language.
 
 mod analyse;
 mod budget;

@@ -3,10 +3,10 @@
 use crate::budget::{Budget, Failed};
 use std::borrow::Cow;
 
-/// Steps are paid for so many at a time: patterns with many wildcards on long texts take the product of both lengths.
+/// Steps are paid in batches: patterns with many wildcards on long texts take the product of both lengths.
 const STEPS: u32 = 32;
 const STEP_COSTS: u64 = 3;
-/// Beginning a search costs as much as looking through so many bytes.
+/// Beginning a search costs as much as scanning this many bytes.
 const FIND_COSTS: usize = 192;
 
 /// One character of a pattern.
@@ -19,7 +19,7 @@ pub(crate) enum Part {
     Char(char),
 }
 
-/// The next part of a pattern and what is left of it; `None` at a lone escape at the end.
+/// The next part of a pattern and the rest; `None` at a lone escape at the end.
 pub(crate) fn next_part(pattern: &str) -> Option<(Part, &str)> {
     let mut chars = pattern.chars();
     let part = match chars.next()? {
@@ -39,7 +39,7 @@ pub(crate) fn is_whole(mut pattern: &str) -> bool {
     pattern.is_empty()
 }
 
-/// Whether a text matches. A pattern that ends in a lone escape is an error, once the match gets there.
+/// Whether a text matches. A pattern that ends in a lone escape is an error, once matching reaches it.
 pub(crate) fn matches(text: &str, pattern: &str, budget: &Budget) -> Result<bool, Failed> {
     let (mut text, mut pattern) = (text, pattern);
     // After the last `%`: the pattern behind it, and the text that it was tried at.
@@ -71,7 +71,7 @@ pub(crate) fn matches(text: &str, pattern: &str, budget: &Budget) -> Result<bool
                 continue;
             }
         }
-        // Not here: the last `%` takes one more character.
+        // No match here: extend the last `%` by one character.
         let Some((behind, tried)) = retry else { return Ok(false) };
         let mut chars = tried.chars();
         if chars.next().is_none() {
@@ -91,7 +91,7 @@ pub(crate) fn matches(text: &str, pattern: &str, budget: &Budget) -> Result<bool
     }
 }
 
-/// In lower case, character by character: what has no lower case of one character stays.
+/// In lower case, character by character: a character without a single lower-case one stays.
 pub(crate) fn fold(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|b| b.is_ascii_uppercase() || b >= 0x80) {
         return Cow::Borrowed(text);

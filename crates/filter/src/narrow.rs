@@ -1,12 +1,13 @@
-//! What a clause does, for a caller that lets strangers narrow a clause of its own: which columns and tables it names, and whether it can fail on a
-//! row; and how two clauses become one.
+//! Facts about a clause, for a caller that lets clients narrow a clause of its own: its columns and tables, and whether
+//! it can fail on a row; and the conjunction of two clauses.
 //!
-//! Postgres evaluates the two sides of an AND in the order that it likes. An operation that fails on some rows (a division, a cast from
-//! text) would tell of rows that the other side leaves out: by its error alone, and by the value in the error's text. So what strangers
-//! write must hold nothing that can fail, as row security lets only leakproof functions go before its policies.
+//! Postgres evaluates the two sides of an AND in any order. An operation that fails on some rows (a division, a cast
+//! from text) would reveal rows that the other side excludes: by the error itself, and by the value in the error's
+//! text. So clients' clauses must hold no operation that can fail, as row security evaluates only leakproof functions
+//! before its policies.
 //!
-//! The text of a clause shows most of that without its table ([`uses`]). What depends on the types of columns ([`Predicate::may_fail`],
-//! [`Condition::may_fail`]) is known once the clause is analysed: casts that nobody wrote.
+//! The text of a clause shows most of that without its table ([`uses`]). Implicit casts depend on the types of columns:
+//! they are known once the clause is analysed ([`Predicate::may_fail`], [`Condition::may_fail`]).
 
 use crate::condition::{Condition, Filter, Named, Position, named};
 use crate::error::ParseError;
@@ -16,7 +17,7 @@ use crate::predicate::Predicate;
 use crate::syntax::{self, Kind, Node};
 use crate::types::cast;
 
-/// What a clause names and does.
+/// Names and operations of a clause.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Uses {
     /// Columns of the table that it is about, each once; not those of subqueries' tables.
@@ -55,8 +56,9 @@ pub fn uses(sql: &str, params: &[(u32, String)]) -> Result<Uses, ParseError> {
     Ok(uses)
 }
 
-/// The clause that is true where both are. `second` has parameters of its own, which follow the `first_params` of the first one. Each must
-/// be a clause by itself, so neither can reach into the other: a comment ends with its line, and the lines are ours.
+/// The conjunction of two clauses. Parameters of `second` are renumbered to follow the `first_params` of the first.
+/// Each must be a complete clause, so neither can affect the other's parse: a comment ends with its line, and each
+/// clause has its own lines.
 pub fn both(first: &str, first_params: u32, second: &str) -> Result<String, ParseError> {
     let second = syntax::renumbered(second, first_params).map_err(|refusal| refusal.locate(second))?;
     Ok(format!("({first}\n) AND ({second}\n)"))
@@ -83,12 +85,12 @@ fn collect(node: &Node, outer: bool, uses: &mut Uses) {
     node.children().into_iter().for_each(|child| collect(child, outer, uses));
 }
 
-/// What is the same for all rows is computed once, before any row is looked at.
+/// An expression without columns is computed once, before any row.
 fn has_columns(node: &Node) -> bool {
     matches!(node.kind, Kind::Column { .. }) || node.children().into_iter().any(has_columns)
 }
 
-/// What of the node itself may fail on some row; what is below it is asked by itself.
+/// A reason for which the node itself may fail on some row; its children are checked separately.
 fn failing(node: &Node) -> Option<String> {
     let unless = |known: bool, what: &str| (!known).then(|| what.to_owned());
     match &node.kind {
@@ -104,7 +106,7 @@ fn failing(node: &Node) -> Option<String> {
         Kind::Cast(_, to) => {
             unless(to.name == "text" && to.modifiers.is_empty() && !to.array, &format!("::{}", to.name))
         }
-        // A pattern that ends in a lone escape is an error for the rows that get as far as there.
+        // A pattern that ends in a lone escape is an error for the rows whose match reaches it.
         Kind::Like { pattern, escape, .. } => match (&pattern.kind, escape) {
             (Kind::String(pattern), None) => unless(like::is_whole(pattern), "LIKE with such a pattern"),
             _ => Some("LIKE with a pattern that is no constant".to_owned()),
@@ -113,14 +115,16 @@ fn failing(node: &Node) -> Option<String> {
 }
 
 impl Predicate {
-    /// What may fail on some row by the types of its operands, though the clause's text does not show it.
+    /// An operation that may fail on some row because of the types of its operands, though the clause's text does not
+    /// show it.
     pub fn may_fail(&self) -> Option<String> {
         failing_by_type(&self.expr)
     }
 }
 
 impl Condition {
-    /// The same as [`Predicate::may_fail`], in the subqueries too: Postgres runs a subquery when the first row asks for it.
+    /// The same as [`Predicate::may_fail`], in the subqueries too: Postgres runs a subquery when the first row asks for
+    /// it.
     pub fn may_fail(&self) -> Option<String> {
         self.positions().iter().find_map(|position| match position {
             Position::Row(predicate) => predicate.may_fail(),
@@ -229,7 +233,7 @@ mod tests {
         }
     }
 
-    /// Of columns of many types; subqueries are about the same table.
+    /// Clauses on columns of many types; subqueries use the same table.
     fn by_type(sql: &str) -> Option<String> {
         let column = |(name, type_oid): (&str, u32)| Column { name: name.into(), type_oid, ..Column::default() };
         let columns = [
@@ -310,7 +314,7 @@ mod tests {
     const COLUMNS: [&str; 3] = ["a", "b", "c"];
 
     proptest! {
-        /// Whatever is a clause by itself narrows: the two together are read, and hold where both hold and nowhere else.
+        /// Any complete clause narrows: the conjunction parses, and holds exactly where both hold.
         #[test]
         fn a_row_that_satisfies_both_satisfies_each(second in r"[abc]( )?(=|<|<>|IS NULL OR|OR|AND NOT)( )?(\$1|'1'|[abc]|1|\(|\)|--|/\*|\*/|')*( )?[=abc1)]*",
                                                    row in prop::collection::vec(prop::option::of("[1-3]"), 3)) {

@@ -21,7 +21,8 @@ pub struct Predicate {
 }
 
 impl Predicate {
-    /// Reads a where clause (without the word). `params` are the values of `$1`, `$2`, …, as text of whatever type stands around them.
+    /// Parses a where clause (without the word). `params` are the values of `$1`, `$2`, …, as text of the type that
+    /// their context requires.
     pub fn parse(sql: &str, params: &[(u32, String)], schema: &Schema) -> Result<Self, ParseError> {
         let read = || {
             if params.iter().map(|(_, value)| value.len()).sum::<usize>() > PARAMS_BYTES_MAX {
@@ -36,23 +37,25 @@ impl Predicate {
         }
     }
 
-    /// The same as SQL for Postgres: with its parameters in it, in parentheses throughout, and independent of the session's settings and search
-    /// path. Texts are ordered by bytes, as [`Predicate::holds`] does, whatever the database's collation.
+    /// The predicate as SQL for Postgres: with its parameters inlined, fully parenthesised, and independent of the
+    /// session's settings and search path. Texts are ordered by bytes, as in [`Predicate::holds`], whatever the
+    /// database's collation.
     pub fn sql(&self) -> String {
         print::sql(&self.expr, &self.schema)
     }
 
-    /// The same for people. Predicates of one table that have the same text are the same.
+    /// The predicate for people. Predicates of one table with the same text are equal.
     pub fn canonical(&self) -> String {
         print::canonical(&self.expr, &self.schema)
     }
 
-    /// Whether it is true (not false, not null, and no error) for a row: the texts of its columns as Postgres sends them, `None` for nulls.
+    /// Whether it is true (not false, not null, and no error) for a row: the texts of its columns as Postgres sends
+    /// them, `None` for nulls.
     pub fn holds(&self, row: &[Option<&[u8]>]) -> Result<bool, TooCostly> {
         decided(self.expr.holds(&Row::new(&self.schema, row)))
     }
 
-    /// The columns that it looks at, ascending.
+    /// The columns that it uses, ascending.
     pub fn columns(&self) -> Vec<usize> {
         let mut columns = Vec::new();
         self.expr.for_each_column(&mut |column| columns.push(usize::from(column)));
@@ -62,7 +65,7 @@ impl Predicate {
     }
 }
 
-/// Whether a row satisfies a condition. What fails does not; what is too costly is not known.
+/// Whether a row satisfies a condition. A failing evaluation counts as no; a too costly one is undecided.
 pub(crate) fn decided(holds: Result<bool, Failed>) -> Result<bool, TooCostly> {
     match holds {
         Ok(holds) => Ok(holds),
@@ -77,7 +80,8 @@ impl fmt::Debug for Predicate {
     }
 }
 
-/// Of the same table; what is written differently and means the same by Postgres's rules for types and operators is equal.
+/// Predicates of the same table are equal if Postgres's rules for types and operators give them the same meaning,
+/// however they are written.
 impl PartialEq for Predicate {
     fn eq(&self, other: &Self) -> bool {
         self.expr == other.expr

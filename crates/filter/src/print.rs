@@ -1,9 +1,9 @@
-//! Expressions as SQL that means the same on any server and in any session: every operator in parentheses, every constant with its type,
-//! every order of texts by bytes, every use of a time zone in UTC.
+//! Expressions as SQL that means the same on any server and in any session: every operator in parentheses, every
+//! constant with its type, every order of texts by bytes, every use of a time zone in UTC.
 //!
-//! There are two spellings. [`canonical`] is for people, and for telling whether two clauses say the same. [`sql`] is for Postgres: each
-//! function, operator, type and collation is that of `pg_catalog`, whatever the search path, and no cast is left that a type's owner may
-//! have defined.
+//! There are two spellings. [`canonical`] is for people, and for comparing clauses. [`sql`] is for Postgres: each
+//! function, operator, type and collation is that of `pg_catalog`, whatever the search path, and no cast is left that a
+//! type's owner may have defined.
 
 use crate::expr::{Choice, Expr};
 use crate::function::{Function, Spelling};
@@ -12,12 +12,12 @@ use crate::syntax::Test;
 use crate::types::value::Value;
 use crate::types::{Base, Type, output};
 
-/// For Postgres.
+/// SQL for Postgres.
 pub(crate) fn sql(expr: &Expr, schema: &Schema) -> String {
     print(expr, schema, true)
 }
 
-/// For people, and for comparing.
+/// Text for people, and for comparison.
 pub(crate) fn canonical(expr: &Expr, schema: &Schema) -> String {
     print(expr, schema, false)
 }
@@ -33,7 +33,7 @@ pub(crate) fn operator(symbol: &str) -> String {
     format!(" OPERATOR(pg_catalog.{symbol}) ")
 }
 
-/// That `side` equals one of `values`, which have this type.
+/// A condition that `side` equals one of `values`, which have this type.
 pub(crate) fn is_one_of(side: &str, ty: Type, values: &[String], schema: &Schema) -> String {
     if catalog_name(ty.base).is_none() && sql_name(ty.base, schema).is_none() {
         let each = |value: &String| format!("({side}{}{value})", operator("="));
@@ -42,8 +42,8 @@ pub(crate) fn is_one_of(side: &str, ty: Type, values: &[String], schema: &Schema
     format!("({side}{}ANY (ARRAY[{}]))", operator("="), values.join(", "))
 }
 
-/// The name of a type that was made in the database. With it a literal has just this type, whatever casts there are: one that takes its type
-/// from what it stands beside may make an operator another one, behind a cast of somebody's.
+/// The name of a user-defined type. With it a literal has exactly this type, whatever casts exist: a literal that takes
+/// its type from its context may change the operator, through a user-defined cast.
 fn sql_name(base: Base, schema: &Schema) -> Option<&str> {
     match base {
         Base::Enum(of) => schema.type_sql(of),
@@ -58,7 +58,7 @@ struct Printer<'a> {
     qualified: bool,
 }
 
-/// What sorts differently in different collations. Columns of type `name` always sort by bytes.
+/// Types whose order depends on a collation. Columns of type `name` always sort by bytes.
 fn is_collated(ty: Type) -> bool {
     matches!(ty.base, Base::Text | Base::Varchar | Base::Bpchar)
 }
@@ -162,7 +162,7 @@ impl Printer<'_> {
         self.push("\"");
     }
 
-    /// With blanks around it.
+    /// An operator with blanks around it.
     fn operator(&self, symbol: &str) -> String {
         if self.qualified { operator(symbol) } else { format!(" {symbol} ") }
     }
@@ -202,7 +202,7 @@ impl Printer<'_> {
     }
 
     fn quoted(&mut self, text: &str) {
-        // Right whatever `standard_conforming_strings` says.
+        // Correct for both settings of `standard_conforming_strings`.
         let escaped = text.contains('\\');
         if escaped {
             self.push(" E");
@@ -225,7 +225,7 @@ impl Printer<'_> {
         self.typed(ty);
     }
 
-    /// Says which type a value has; what nobody told us the name of takes its type from what it stands beside.
+    /// Writes the type of a value; a value whose type has no known name takes its type from the context.
     fn typed(&mut self, ty: Type) {
         let is_named = catalog_name(ty.base).is_some() || self.qualified && sql_name(ty.base, self.schema).is_some();
         if is_named {
@@ -261,15 +261,15 @@ impl Printer<'_> {
         }
     }
 
-    /// The text that the type's output function gives, as a value of `to`. A cast may have been defined by the owner of the type, and would run
-    /// with the rights of who asks.
+    /// The text of the type's output function, as a value of `to`. The owner of the type may have defined a cast, which
+    /// would run with the rights of the session's user.
     fn output(&mut self, to: Type, operand: &Expr) {
         self.around("(CASE WHEN pg_catalog.num_nulls(", operand, ")");
         self.push(&operator("="));
         self.around("1 THEN NULL ELSE pg_catalog.format('%s', ", operand, &format!(") END)::{}", self.unbounded(to)));
     }
 
-    /// What a moment becomes a moment of UTC by.
+    /// The start of a conversion of a moment to UTC.
     fn utc(&self) -> String {
         format!("{}'UTC', ", self.function("timezone"))
     }
@@ -330,7 +330,7 @@ impl Printer<'_> {
     fn choice(&mut self, choice: Choice, ty: Type, args: &[Expr]) {
         let (name, collated) = match choice {
             Choice::Coalesce => ("COALESCE(", false),
-            // A subquery keeps the collation from reaching what is around it.
+            // A subquery keeps the collation from affecting its context.
             Choice::Greatest if is_collated(ty) => ("(SELECT GREATEST(", true),
             Choice::Least if is_collated(ty) => ("(SELECT LEAST(", true),
             Choice::Greatest => ("GREATEST(", false),
@@ -345,7 +345,7 @@ impl Printer<'_> {
     }
 }
 
-/// As `pg_type.typname` has it.
+/// The name in `pg_type.typname`.
 fn catalog_name(base: Base) -> Option<&'static str> {
     Some(match base {
         Base::Bool => "bool",

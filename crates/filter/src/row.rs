@@ -1,4 +1,4 @@
-//! A row whose values are read when they are asked for, each once.
+//! A row whose values are parsed on first use, each once.
 
 use crate::budget::{Budget, Failed};
 use crate::schema::Schema;
@@ -9,11 +9,11 @@ use std::cell::OnceCell;
 pub(crate) struct Row<'a> {
     pub(crate) schema: &'a Schema,
     values: &'a [Option<&'a [u8]>],
-    /// What stands in the holes of the expression that is evaluated.
+    /// Constants for the holes of the evaluated expression.
     pub(crate) holes: &'a [Value<'static>],
-    /// What the evaluation may still cost.
+    /// The remaining budget of the evaluation.
     pub(crate) budget: Budget,
-    /// The same of reading values, which is done once for all that look at the row.
+    /// The remaining budget of parsing values, which is shared by all clauses on the row.
     reading: Budget,
     /// Bytes of all values.
     bytes: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Row<'a> {
 static NULL: Value<'static> = Value::Null;
 
 impl<'a> Row<'a> {
-    /// With the budget of one evaluation. Columns that the row has not are null.
+    /// A row with the budget of one evaluation. Columns beyond `values` are null.
     pub(crate) fn new(schema: &'a Schema, values: &'a [Option<&'a [u8]>]) -> Self {
         let bytes = values.iter().flatten().map(|value| value.len()).sum();
         let (budget, reading) = (Budget::of(Budget::of_evaluation(bytes)), Budget::of(Budget::of_reading(bytes)));
@@ -31,18 +31,18 @@ impl<'a> Row<'a> {
         Self { schema, values, holes: &[], budget, reading, bytes, cells }
     }
 
-    /// For what looks at no column.
+    /// A row for expressions without columns.
     pub(crate) fn of_constants(schema: &'a Schema) -> Self {
         Self::new(schema, &[])
     }
 
-    /// For what costs no more than the row's own size.
+    /// Without a budget, for work that the row's own size bounds.
     pub(crate) fn without_limit(mut self) -> Self {
         (self.budget, self.reading) = (Budget::unlimited(), Budget::unlimited());
         self
     }
 
-    /// What one evaluation for this row may cost.
+    /// The budget of one evaluation for this row.
     pub(crate) fn allowance(&self) -> u64 {
         Budget::of_evaluation(self.bytes)
     }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Column {
     pub name: String,
-    /// `pg_attribute.atttypid`, or what a domain stands for.
+    /// `pg_attribute.atttypid`, or the base type of a domain.
     pub type_oid: u32,
     /// `pg_type.typelem` if the type is an array, 0 if it is none.
     pub element_oid: u32,
-    /// Of an enum, or of the elements of an array of enums: its labels in order.
+    /// Labels, in order, of an enum or of an array's enum elements.
     pub labels: Vec<String>,
-    /// Of an enum, or of the elements of an array of enums: its name as SQL, with its schema; empty if it is not known.
+    /// Name as SQL, with its schema, of an enum or of an array's enum elements; empty if it is not known.
     pub type_sql: String,
 }
 
@@ -32,15 +32,15 @@ struct Columns {
 const COLUMNS_MAX: usize = 1664;
 
 impl Schema {
-    /// `table` is its name without the schema: columns may be qualified with it. Columns past the 1664th, which Postgres cannot have, are
-    /// left out.
+    /// `table` is its name without the schema: columns may be qualified with it. Columns past the 1664th, which
+    /// Postgres cannot have, are left out.
     pub fn new(table: &str, mut columns: Vec<Column>) -> Self {
         columns.truncate(COLUMNS_MAX);
         let types = columns.iter().map(|column| type_of(column, &columns)).collect();
         Self(Arc::new(Columns { table: table.to_owned(), columns: columns.into(), types }))
     }
 
-    /// The same columns of a table that goes by another name.
+    /// The same columns under another table name.
     pub(crate) fn named(&self, table: &str) -> Self {
         Self::new(table, self.0.columns.to_vec())
     }
@@ -54,7 +54,7 @@ impl Schema {
         &self.0.columns
     }
 
-    /// Whether rows of one are rows of the other.
+    /// Whether both schemas have the same columns.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0) || self.0.columns == other.0.columns
     }
@@ -75,12 +75,12 @@ impl Schema {
         &self.0.columns[usize::from(column)].name
     }
 
-    /// Of an enum, by the column that stands for it.
+    /// The labels of an enum, by the column that represents it.
     pub(crate) fn labels(&self, of: u16) -> &[String] {
         &self.0.columns[usize::from(of)].labels
     }
 
-    /// The name of an enum as SQL, by the column that stands for it; `None` if it is not known.
+    /// The name of an enum as SQL, by the column that represents it; `None` if it is not known.
     pub(crate) fn type_sql(&self, of: u16) -> Option<&str> {
         let sql = self.0.columns.get(usize::from(of))?.type_sql.as_str();
         (!sql.is_empty()).then_some(sql)
@@ -91,7 +91,7 @@ fn type_of(column: &Column, columns: &[Column]) -> Type {
     let array = column.element_oid != 0;
     let oid = if array { column.element_oid } else { column.type_oid };
     let base = Base::of_oid(oid).unwrap_or_else(|| {
-        // The first column of a type stands for it.
+        // The first column of a type represents it.
         let stands = |c: &Column| oid == if c.element_oid == 0 { c.type_oid } else { c.element_oid };
         let first = u16::try_from(columns.iter().position(stands).unwrap_or(0)).unwrap_or(0);
         if column.labels.is_empty() { Base::Other(first) } else { Base::Enum(first) }

@@ -31,8 +31,9 @@ fn equality(expr: &Expr) -> Option<(u16, Type, &Expr)> {
     }
 }
 
-/// SQL that is true for every row for which one of the predicates is true, and perhaps for others: those that want one value of a column
-/// become one list of values, which Postgres looks up in an index or in a hash. All must be of one table.
+/// SQL that is true for every row for which one of the predicates is true, and perhaps for others: equality conditions
+/// on one column become one list of values, which Postgres looks up in an index or in a hash. All predicates must be of
+/// one table.
 #[must_use]
 pub fn any_sql<'a>(predicates: impl IntoIterator<Item = &'a Predicate>) -> String {
     let mut parts: Vec<String> = Vec::new();

@@ -1,4 +1,4 @@
-//! Whatever a clause asks of whatever row: the answer, or that it is too costly, comes soon, and takes little memory.
+//! For any clause on any row, the answer, or that it is too costly, comes soon, and takes little memory.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_filter::{Column, Index, Predicate, Schema, TooCostly};
 
-/// Counts what a thread has in memory, and the most that it had.
+/// Counts a thread's memory, and its peak.
 struct Counting;
 
 thread_local! {
@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What `f` gives, the most memory that it had beside what was there, and how long it took.
+/// Result of `f`, its peak of additional memory, and its duration.
 fn measured<T>(f: impl FnOnce() -> T) -> (T, usize, Duration) {
     let before = NOW.get();
     MOST.set(before);
@@ -127,7 +127,7 @@ fn many(what: &str, count: usize) -> String {
     vec![what; count].join(", ")
 }
 
-/// `f` around `inner`, so many times.
+/// `f` around `inner`, this many times.
 fn nested(inner: &str, times: usize, f: impl Fn(&str) -> String) -> String {
     (0..times).fold(inner.to_owned(), |inner, _| f(&inner))
 }
@@ -165,7 +165,7 @@ fn every_operation_that_makes_much_of_little_is_too_costly() {
     assert_eq!(judge(&format!("length({}) > 0", sixty("t")), &[], row_of("abc")), Some(Ok(true)));
 }
 
-/// Every function and operator in it is one that a clause under a grant may have.
+/// A clause of functions and operators that are all allowed under a grant.
 fn costly_on_any_row() -> String {
     let text = "x".repeat(2000);
     let one = format!("length({}coalesce(nullif(t, t), '{text}'){}) = 1", "lower(".repeat(60), ")".repeat(60));
@@ -278,7 +278,7 @@ fn a_clause_that_is_too_large_is_for_no_other_parser_either() {
         format!("t = '{}'", "x".repeat(64 << 10)),
         format!("{}i = 1{}", "(".repeat(5000), ")".repeat(5000)),
         nested("i BETWEEN 1 AND 2", 60, |inner| format!("({inner}) BETWEEN SYMMETRIC false AND true")),
-        // It is no clause here: how large it would become is not known.
+        // An incomplete clause: its size is unknown.
         nested("i", 7, |inner| format!("({inner} IN (1, 2))")) + " AND",
     ] {
         assert!(oversized(&large), "{}", &large[..60]);
@@ -307,7 +307,7 @@ fn what_many_clauses_cost_together_for_one_row_has_a_bound() {
     index.matching(&values, &mut found, &mut costly);
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     let heavy = found.iter().filter(|key| **key < 400).count();
-    assert_eq!((heavy + costly.len(), found.len() - heavy), (400, 100), "who costs little is not affected");
+    assert_eq!((heavy + costly.len(), found.len() - heavy), (400, 100), "cheap clauses are not affected");
     assert!((10..200).contains(&heavy), "{heavy} had their turn before the bound");
 }
 
@@ -344,7 +344,8 @@ fn pieces_of_long_texts_are_found_whichever_way_is_quicker() {
     assert_eq!((found, costly), (vec![0, 1, 2, 5], vec![]));
 }
 
-/// Operations by the type of what they give: a letter in braces is an operand of that type, `{x*}` the same one many times.
+/// Operations by the type of their result: a letter in braces is an operand of that type, `{x*}` the same operand many
+/// times.
 const OPERATIONS: [(char, &[&str]); 5] = [
     (
         't',
@@ -406,7 +407,7 @@ const CONDITIONS: [&str; 7] = [
     "{t} < {t} OR {j} = {j}",
 ];
 
-/// A template with its operands put in. What is deep is a column or a constant.
+/// A template with its operands. Below the depth limit operands are columns or constants.
 fn expression(random: &mut oorandom::Rand32, template: &str, depth: u32) -> String {
     let mut out = String::new();
     let mut rest = template;

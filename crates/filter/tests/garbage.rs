@@ -1,4 +1,4 @@
-//! Nothing that a client sends or a row holds makes us panic, and the index finds what a scan finds.
+//! No input of a client and no row causes a panic, and the index finds the same rows as a scan.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -6,7 +6,7 @@
 #[allow(dead_code)]
 mod generate;
 
-/// What `generate` chooses columns from.
+/// The columns for `generate`.
 #[allow(dead_code)]
 mod server {
     pub(crate) const COLUMNS: &[(&str, &str)] = &[
@@ -144,7 +144,7 @@ fn what_is_printed_reads_back_the_same() {
         let clause = generator.clause();
         let Ok(predicate) = Predicate::parse(&clause, &[], &schema) else { continue };
         let printed = predicate.canonical();
-        // Collations and subqueries are not for clauses, and what is done in UTC is written out.
+        // Clauses cannot contain collations and subqueries, and conversions to UTC are spelled differently.
         if ["COLLATE", "SELECT", "timezone("].iter().any(|word| printed.contains(word)) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! What the language promises, clause by clause; the differential test has the breadth.
+//! Promises of the language, clause by clause; the differential test has the breadth.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -310,7 +310,7 @@ fn what_postgres_is_sent_names_the_catalog_throughout() {
         }
         plain += rest;
         let plain = plain.split("pg_catalog.").enumerate().map(|(at, part)| {
-            // What a schema stands before: a name, or an operator.
+            // A schema precedes a name or an operator.
             let named = part.find(|c: char| {
                 if part.starts_with(char::is_alphabetic) { !(c.is_alphanumeric() || c == '_') } else { c == ')' }
             });

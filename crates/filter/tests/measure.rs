@@ -1,4 +1,5 @@
-//! How long a row takes and how much memory a predicate: `cargo test -p thalweg-filter --release --test measure -- --ignored --nocapture`.
+//! How long a row takes and how much memory a predicate:
+//! `cargo test -p thalweg-filter --release --test measure -- --ignored --nocapture`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! Clauses with subqueries: what becomes of them, and what is refused.
+//! Clauses with subqueries: their decomposition, and refusals.
 
 use thalweg_filter::{Column, Condition, Filter, InnerTable, Named, Position, Schema, inner_tables};
 

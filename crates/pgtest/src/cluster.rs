@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// What holds for every cluster; an option of the same name comes later and wins.
+/// Settings of every cluster; an option of the same name comes later and wins.
 const SETTINGS: &str = "\
 listen_addresses = '127.0.0.1'
 wal_level = logical
@@ -24,7 +24,7 @@ max_wal_size = 512MB
 timezone = 'UTC'
 ";
 
-/// Stops the server and removes everything, once nobody holds the other end of the pipe.
+/// Stops the server and removes its files, once the other end of the pipe is closed.
 const GUARD: &str = r#"
 cat >/dev/null
 pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
@@ -45,12 +45,12 @@ pub struct Cluster {
     guard: Child,
 }
 
-/// What is special about a cluster.
+/// Special settings of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Lines of `postgresql.conf`.
     pub settings: Vec<(String, String)>,
-    /// The whole of `pg_hba.conf`; by default everybody is let in.
+    /// The whole of `pg_hba.conf`; by default all connections are trusted.
     pub access: Option<String>,
     /// Files of the data folder, readable by the server only.
     pub files: Vec<(String, Vec<u8>)>,
@@ -86,7 +86,7 @@ impl Options {
 }
 
 impl Cluster {
-    /// Of the newest version that is here; `None` (which was said) if none is.
+    /// A cluster of the newest installed version; `None` (with a message) if there is none.
     pub fn any() -> Option<Self> {
         installations().last().map(|installation| Self::start(installation, &Options::default()))
     }
@@ -102,7 +102,7 @@ impl Cluster {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // What interrupts the tests is not for the guard.
+            // A signal that interrupts the tests must not reach the guard.
             .process_group(0)
             .spawn()
             .expect("/bin/sh");
@@ -197,7 +197,7 @@ impl Cluster {
         self.folder.join("log")
     }
 
-    /// What the server has said since it was started last.
+    /// The server's log since its last start.
     pub fn log(&self) -> String {
         std::fs::read(self.log_path()).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
     }
@@ -227,7 +227,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The server must not hold what the tests write to: who reads it would wait for the server's end.
+/// The server must not inherit the tests' output: a reader of it would wait for the server's end.
 fn run(command: &mut Command) -> bool {
     command.stdout(Stdio::null()).stderr(Stdio::null()).status().expect("pg_ctl").success()
 }

@@ -11,7 +11,8 @@ pub struct Installation {
     pub major: u32,
 }
 
-/// All that are here, the newest last. Without any, says so and gives none, so that a test does nothing; with `REQUIRE_ALL=1` it fails.
+/// All installed versions, the newest last. Without any, prints a message and returns none, so that a test does
+/// nothing; with `REQUIRE_ALL=1` it fails.
 pub fn installations() -> Vec<Installation> {
     let named = std::env::var_os("THALWEG_PG_BINS").unwrap_or_default();
     let named = std::env::split_paths(&named).filter(|folder| !folder.as_os_str().is_empty()).map(|bin| {

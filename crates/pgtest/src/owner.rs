@@ -1,10 +1,10 @@
-//! Who runs the server.
+//! The user that runs the server.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
-/// The user that clusters belong to; `None`: whoever runs the tests.
+/// The user that clusters belong to; `None`: the user that runs the tests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner(Option<(u32, u32)>);
 

@@ -1,4 +1,4 @@
-//! Servers that all tests of one process share, with a database of its own for each test.
+//! Servers that all tests of one process share, with a separate database for each test.
 
 use crate::{Cluster, Options, installations};
 use std::sync::OnceLock;

@@ -72,7 +72,7 @@ impl Content {
         true
     }
 
-    /// Everything that is still on its way reaches the medium.
+    /// A sync: all pending writes reach the medium.
     pub(crate) fn sync(&mut self) {
         for pending in std::mem::take(&mut self.pending) {
             match pending {
@@ -82,8 +82,8 @@ impl Content {
         }
     }
 
-    /// A sync that fails: of what was on its way, some reaches the medium, some stays dirty, and some is dropped. The cache goes on
-    /// showing what was dropped, but no later sync writes it.
+    /// A sync that fails: some pending writes reach the medium, some stay dirty, and some are dropped. Reads from the
+    /// cache still show the dropped ones, but no later sync writes them.
     pub(crate) fn fail_sync(&mut self, rng: &mut Rand64) {
         for pending in std::mem::take(&mut self.pending) {
             match pending {

@@ -109,7 +109,8 @@ impl SimDisk {
         found
     }
 
-    /// The next [`File::sync`] fails. Some of what was dirty is dropped, as Linux does: reads show it, no later sync writes it.
+    /// Makes the next [`File::sync`] fail. It drops some dirty data, as Linux does: reads show it, and no later sync
+    /// writes it.
     pub fn fail_next_sync(&self) {
         self.state.lock().faults.fail_next_sync = true;
     }

@@ -1,8 +1,8 @@
-//! A simulated disk for tests: deterministic from a seed, and as unkind as a real one is allowed to be.
+//! A simulated disk for tests: deterministic from a seed, with every failure that a real disk may have.
 //!
-//! What was not synced may be lost, torn or reordered by a power cut; names and contents fail apart from each other; syncs and
-//! writes fail when asked to; space runs out; bits rot. Nothing here reads a clock or any other source of randomness than the seed,
-//! so that one seed gives one history.
+//! A power cut may lose, tear or reorder writes that were not synced; names and contents fail apart from each other;
+//! syncs and writes fail when a test asks for it; space runs out; bits rot. Nothing here reads a clock or any other
+//! source of randomness than the seed, so that one seed gives one history.
 
 mod content;
 mod disk;

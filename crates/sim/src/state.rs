@@ -41,7 +41,7 @@ pub(crate) struct Faults {
     /// What creating a file fails with: a number of the operating system's errors.
     pub(crate) no_new_files: Option<i32>,
     pub(crate) misreads: f64,
-    /// So many changes still happen; the one after is cut short, and then nothing happens any more.
+    /// How many changes still happen. The change after them is cut short, and all later ones are lost.
     pub(crate) left: Option<u64>,
     pub(crate) stopped: bool,
     /// A fault that was armed has come true.

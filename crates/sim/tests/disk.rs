@@ -1,4 +1,4 @@
-//! What the simulated disk may do to its user, and what it may not.
+//! The failures that the simulated disk may have, and those that it may not.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;

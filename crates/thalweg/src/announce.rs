@@ -1,4 +1,4 @@
-//! What a server says when it is ready, and where: a banner for people on standard output, a line of the log, and the ready file.
+//! Announces a ready server and its address: a banner for people on standard output, a log line, and the ready file.
 
 use crate::config::{AuthMode, Config, Durability, LogFormat, Switch, without_password};
 use crate::logs;
@@ -12,12 +12,12 @@ pub(crate) struct Announcement {
     ready_file: Option<PathBuf>,
 }
 
-/// Says that requests are served at `address`, and writes it to the ready file, if one is asked for. Where the log is for programs there is no
-/// banner: standard output may be the same file.
+/// Announces that requests are served at `address`, and writes the address to the ready file, if one is configured.
+/// With a log format for programs there is no banner: standard output may be the same file.
 pub(crate) fn ready(config: &Config, address: SocketAddr) -> anyhow::Result<Announcement> {
     let facts = Facts::of(config, address);
     if config.log_format == LogFormat::Text {
-        logs::tell(&facts.banner());
+        logs::print(&facts.banner());
     }
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -44,7 +44,7 @@ impl Drop for Announcement {
     }
 }
 
-/// Under another name first, so that nobody reads half an address.
+/// Under another name first, so that no reader sees half an address.
 fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
@@ -53,7 +53,7 @@ fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::rename(&unfinished, path)
 }
 
-/// What there is to know of a server before the first request.
+/// Facts about a server before the first request.
 struct Facts {
     scheme: &'static str,
     address: SocketAddr,
@@ -117,7 +117,7 @@ fn explained((words, meaning): &(String, &str)) -> String {
     format!("{words}{}{meaning}", if meaning.is_empty() { "" } else { ": " })
 }
 
-/// Who may do what.
+/// Access to the server, in words.
 fn access(config: &Config) -> (String, &'static str) {
     let tokens = !config.tokens.as_os_str().is_empty();
     match (config.auth, config.is_local()) {

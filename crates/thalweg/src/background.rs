@@ -1,5 +1,5 @@
-//! Work beside the requests that is not a kernel unit's: one thread per kind, so that none waits for another. What keeps units in order
-//! runs on the threads of [`thalweg_rounds::Rounds`].
+//! Background work outside kernel units: one thread per kind, so that no kind waits for another. Jobs of kernel units
+//! run on the threads of [`thalweg_rounds::Rounds`].
 
 use crate::reload::Reload;
 use parking_lot::{Condvar, Mutex};
@@ -8,14 +8,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thalweg_base::Millis;
 
-/// How often files are looked at that may be read again.
+/// How often reloadable files are checked for changes.
 const RELOAD_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) fn now() -> Millis {
     Millis(thalweg_wire::clock::unix_ms())
 }
 
-/// The threads; stopping waits for what each is in.
+/// The threads; stopping waits for the current step of each.
 pub(crate) struct Background {
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
@@ -42,7 +42,7 @@ impl Background {
         Self { stop: Arc::default(), threads: Vec::new() }
     }
 
-    /// Looks now and then whether files are to be read again.
+    /// Checks periodically whether files are to be read again.
     pub(crate) fn watch(&mut self, mut reload: Reload) -> std::io::Result<()> {
         self.every("reload", RELOAD_EVERY, move || reload.step())
     }

@@ -4,23 +4,23 @@ use crate::config::{AuthMode, Config, Switch};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// What others may do to a file, as bits of its mode. A group may be one that is trusted with reading.
+/// Permissions of other users on a file, as bits of its mode. A group may be trusted with reading.
 const OTHERS_WRITE: u32 = 0o022;
 const OTHERS_READ: u32 = 0o004;
 
-/// What to warn of. `superuser`: the process may do everything on its machine.
+/// All warnings. `superuser`: the process may do everything on its machine.
 pub(crate) fn all(config: &Config, superuser: bool) -> Vec<String> {
     let mut said = Vec::new();
     let open = config.auth == AuthMode::Off;
     if open && !config.is_local() {
         said.push(format!(
-            "--auth off: everybody who reaches {} may read, write and delete every stream, and take backups",
+            "--auth off: all clients that reach {} may read, write and delete every stream, and take backups",
             config.listen
         ));
     }
     if config.serves_shapes() && config.shape_insecure == Switch::On && !config.is_local() {
         said.push(format!(
-            "--shape-insecure on (ELECTRIC_INSECURE): everybody who reaches {} may read the database",
+            "--shape-insecure on (ELECTRIC_INSECURE): all clients that reach {} may read the database",
             config.listen
         ));
     }
@@ -43,7 +43,7 @@ pub(crate) fn all(config: &Config, superuser: bool) -> Vec<String> {
     said
 }
 
-/// The permissions of a file; nothing if it is not there.
+/// The permissions of a file; `None` if it does not exist.
 fn mode_of(path: &Path) -> Option<u32> {
     let set = !path.as_os_str().is_empty();
     std::fs::metadata(path).ok().filter(|_| set).map(|found| found.permissions().mode() & 0o777)
@@ -72,7 +72,7 @@ mod tests {
     fn an_open_server_a_superuser_and_files_of_everybody_are_told() {
         let everywhere = || Some("0.0.0.0:0".parse().unwrap());
         let open = Settings { auth: Some(AuthMode::Off), listen: everywhere(), ..Settings::default() };
-        assert!(said(open, false).contains("--auth off: everybody who reaches 0.0.0.0:0"));
+        assert!(said(open, false).contains("--auth off: all clients that reach 0.0.0.0:0"));
         let shapes = Settings {
             listen: everywhere(),
             database_url: Some("postgres://h/d".to_owned()),

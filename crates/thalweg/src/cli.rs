@@ -1,4 +1,4 @@
-//! The command line: its commands, their help, and what the program says of itself.
+//! The command line: its commands, their help, and the program's version text.
 
 use crate::config::{Layers, Settings, Source};
 use crate::{auth, backup, check, client, folder};
@@ -7,10 +7,11 @@ use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand}
 use clap_complete::Shell;
 use std::path::PathBuf;
 
-/// Durable, append-only streams over HTTP: every acknowledged append is on the disk, every reader resumes where it left off.
+/// Durable, append-only streams over HTTP: every acknowledged append is on the disk, every reader resumes where it left
+/// off.
 ///
-/// Speaks the Durable Streams protocol; streams live under /v1/stream/. With a Postgres database it also serves shapes, live parts of its
-/// tables, to Electric's clients.
+/// Speaks the Durable Streams protocol; streams live under /v1/stream/. With a Postgres database it also serves shapes,
+/// live parts of its tables, to Electric's clients.
 #[derive(Parser)]
 #[command(name = "thalweg", version, propagate_version = true, after_help = SHORT_EXAMPLES, after_long_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -105,9 +106,9 @@ pub(crate) enum Command {
     Dev(ServeArgs),
     /// Print a configuration file to begin with.
     Config(ConfigArgs),
-    /// Make tokens that say who may do what, and sign short-lived ones.
+    /// Make tokens with rights, and sign short-lived ones.
     Token(auth::TokenArgs),
-    /// Show how a running server is: health, rates, what waits for its disk.
+    /// Show the state of a running server: health, rates, the backlog of its disk.
     Status(client::StatusArgs),
     /// Work with streams of a running server: create, append, read, tail, …
     Stream(client::StreamArgs),
@@ -115,15 +116,15 @@ pub(crate) enum Command {
     Shape(client::ShapeArgs),
     /// Keep servers and their tokens under names.
     Context(client::ContextArgs),
-    /// Read all data, contents included, and list what is damaged.
+    /// Read all data, contents included, and list damage.
     ///
-    /// Of a stopped server, by its data folder; a running one reads its data itself. Exit code 0: everything is as it was written; 1: not, or
-    /// the folder is in use.
+    /// Of a stopped server, by its data folder; a running one reads its data itself. Exit code 0: everything is as it
+    /// was written; 1: not, or the folder is in use.
     Check(check::CheckArgs),
     /// Copy a running server's data, or a stopped one's, into a folder of backups.
     ///
-    /// The copy is consistent: it ends at one moment, and has everything acknowledged before the command began. What the newest
-    /// backup in the folder has already is not copied again.
+    /// The copy is consistent: it ends at one moment, and has everything acknowledged before the command began. Data
+    /// that the newest backup in the folder already has is not copied again.
     Backup(backup::BackupArgs),
     /// Put a backup into a new data folder, and check every byte of it.
     Restore {
@@ -133,7 +134,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR")]
         data: PathBuf,
     },
-    /// Print what a shell needs to complete commands, settings and files.
+    /// Print a shell's completion script for commands, settings and files.
     #[command(after_help = COMPLETIONS_HELP)]
     Completions {
         #[arg(value_enum)]
@@ -145,7 +146,7 @@ Examples:
   thalweg man | man -l -                              the first page
   thalweg man --out ~/.local/share/man/man1           then: man thalweg-serve")]
     Man {
-        /// The folder for the pages; without it the first page goes to standard output.
+        /// The folder for the pages; by default the first page goes to standard output.
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
     },
@@ -166,7 +167,7 @@ pub(crate) struct ServeArgs {
     /// Print the settings in force and where each comes from, and end.
     #[arg(long, conflicts_with = "check_config")]
     pub(crate) print_config: bool,
-    /// Look whether the settings are right, with the files that they name, and end.
+    /// Check the settings, with the files that they name, and end.
     #[arg(long)]
     pub(crate) check_config: bool,
     #[command(flatten)]
@@ -192,7 +193,7 @@ pub(crate) enum ConfigCommand {
     Example,
 }
 
-/// The command line with all that cannot be said in attributes.
+/// The command line, with the parts that attributes cannot express.
 pub(crate) fn command() -> clap::Command {
     let mut command = Cli::command().long_version(long_version()).max_term_width(100);
     for name in ["serve", "dev"] {
@@ -206,7 +207,7 @@ pub(crate) fn command() -> clap::Command {
     command
 }
 
-/// What was asked for; ends the process if that is help, or is not understood.
+/// The parsed command line; ends the process for help and for errors.
 pub(crate) fn parse() -> (Cli, ArgMatches) {
     let matches = command().get_matches();
     match Cli::from_arg_matches(&matches) {
@@ -215,7 +216,7 @@ pub(crate) fn parse() -> (Cli, ArgMatches) {
     }
 }
 
-/// Where a setting of `serve` or `dev` comes from, of those that were given.
+/// The source of a setting of `serve` or `dev`, if it was given.
 pub(crate) fn source(matches: &ArgMatches, key: &str) -> Source {
     let given = matches.subcommand().and_then(|(_, matches)| matches.value_source(key));
     if given == Some(ValueSource::EnvVariable) { Source::Environment } else { Source::Flag }
@@ -235,7 +236,7 @@ pub(crate) fn long_version() -> String {
 mod tests {
     use super::*;
 
-    /// Each command, however deep, with the words that lead to it.
+    /// Visits each command, at every depth, with the words that lead to it.
     fn all(command: &clap::Command, words: &str, visit: &mut dyn FnMut(&clap::Command, &str)) {
         visit(command, words);
         for sub in command.get_subcommands() {
@@ -272,7 +273,7 @@ mod tests {
                     assert!(line.chars().count() <= 80, "{words} --help is wider than 80 columns:\n{line}");
                 }
             }
-            // A line that clap has to wrap is prose. An example cannot be pasted any more once it is.
+            // A line that clap has to wrap is prose: a wrapped example cannot be pasted.
             let notes = [command.get_after_help(), command.get_after_long_help()].into_iter().flatten();
             for line in notes.flat_map(|text| text.to_string().lines().map(str::to_owned).collect::<Vec<_>>()) {
                 assert!(!line.starts_with(' ') || line.chars().count() <= 80, "{words}: example too long:\n{line}");

@@ -1,6 +1,7 @@
 //! Settings: flags win over the environment, the environment over the file, the file over the defaults.
 //!
-//! There is one table of settings, below; flags, `THALWEG_…` variables, keys of the file, `--help` and the defaults come from it.
+//! One table of settings, below, is the source of flags, `THALWEG_…` variables, keys of the file, `--help` and the
+//! defaults.
 
 mod check;
 mod electric;
@@ -16,13 +17,13 @@ pub(crate) use values::{AuthMode, Durability, Listen, LogFormat, Names, Size, Sp
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 
-/// What is told of a setting: on the command line, in the example file, in the documentation.
+/// A setting, as the command line, the example file and the documentation show it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
-    /// In the file; the flag has dashes for its underscores.
+    /// Key in the file; the flag has dashes for its underscores.
     pub(crate) key: &'static str,
     pub(crate) heading: &'static str,
-    /// The default in the form of the command line; empty if there is none.
+    /// The default in the form of the command line; empty if the setting has no default.
     pub(crate) default: &'static str,
     pub(crate) env: &'static str,
     /// The placeholder of a value in the help, such as `TIME`.
@@ -30,7 +31,7 @@ pub(crate) struct Setting {
     pub(crate) help: &'static str,
 }
 
-/// The help of a flag: what it does, and its default if there is one.
+/// The help of a flag: its meaning, and its default if it has one.
 macro_rules! help {
     ("", $help:literal) => {
         $help
@@ -42,7 +43,7 @@ macro_rules! help {
 
 macro_rules! settings {
     ($($heading:literal { $($key:ident: $type:ty = $default:tt, $env:literal, $value:literal, $help:literal;)+ })+) => {
-        /// One layer of settings: what it does not set is left to the layer below.
+        /// One layer of settings: an unset one is left to the layer below.
         #[derive(Clone, Debug, Default, clap::Args, serde::Deserialize)]
         #[serde(default)]
         pub(crate) struct Settings {
@@ -64,7 +65,7 @@ macro_rules! settings {
                 key: stringify!($key), heading: $heading, default: $default, env: $env, value: $value, help: $help,
             }),+),+];
 
-            /// These settings, and those of `below` where these say nothing.
+            /// These settings, with those of `below` for unset ones.
             fn over(self, below: Self) -> Self {
                 Self { $($($key: self.$key.or(below.$key)),+),+ }
             }
@@ -92,7 +93,7 @@ macro_rules! settings {
         #[derive(Clone, Debug)]
         pub(crate) struct Config {
             $($(#[doc = $help] pub(crate) $key: $type,)+)+
-            /// `thalweg dev` was asked for: what it makes in a database is gone when it ends.
+            /// The command is `thalweg dev`: its objects in a database are removed when it ends.
             pub(crate) dev: bool,
         }
 
@@ -148,21 +149,21 @@ settings! {
         reactors: usize = "0", "THALWEG_REACTORS", "N",
             "Threads that serve requests; 0 is one per core";
         backup_idle: Span = "60s", "THALWEG_BACKUP_IDLE", "TIME",
-            "A backup whose client asks for nothing for this long is dropped, and what it held is freed";
+            "A backup whose client asks for nothing for this long is dropped, and the space that it held is freed";
         io_threads: usize = "4", "THALWEG_IO_THREADS", "N",
             "Threads that wait for the disk on behalf of reads";
         max_unsent: Size = "1GiB", "THALWEG_MAX_UNSENT", "SIZE",
             "Memory for answers that clients do not take; beyond it reads are refused with 503";
         write_timeout: Span = "30s", "THALWEG_WRITE_TIMEOUT", "TIME",
-            "A client that takes nothing for this long of what is there for it is cut off";
+            "A connection whose client accepts no byte of a pending answer for this long is closed";
         gzip_level: u32 = "1", "THALWEG_GZIP_LEVEL", "N",
             "How hard large reads are compressed for clients that ask for gzip: 1 (fast) to 9; 0 for never";
     }
-    "What streams keep" {
+    "Retention" {
         retention_bytes: Size = "0", "THALWEG_RETENTION_BYTES", "SIZE",
             "Streams without Stream-Retention-Bytes keep at least this much of their newest content; 0 is all";
         retention_age: Span = "0", "THALWEG_RETENTION_AGE", "TIME",
-            "Streams without Stream-Retention-Seconds keep what is younger than this; 0 is for ever";
+            "Streams without Stream-Retention-Seconds keep content younger than this; 0 is for ever";
     }
     "Subscriptions" {
         public_url: String = "", "THALWEG_PUBLIC_URL", "URL",
@@ -188,9 +189,9 @@ settings! {
         database_idle: Span = "0", "THALWEG_DATABASE_IDLE", "TIME",
             "All connections to Postgres are closed when nobody has asked for a shape and no change has come for this long; 0 is never";
         shape_secret: String = "", "THALWEG_SHAPE_SECRET", "TEXT",
-            "What requests for shapes must give as `secret`; needed unless --shape-insecure is on";
+            "The secret that requests for shapes must send as `secret`; required unless --shape-insecure is on";
         shape_insecure: Switch = "off", "THALWEG_SHAPE_INSECURE", "on|off",
-            "Serve shapes to whoever asks; `dev` does on a loopback address, if there is no secret";
+            "Serve shapes without a secret; `dev` does on a loopback address, if there is no secret";
         shape_chunk_bytes: Size = "10MiB", "THALWEG_SHAPE_CHUNK_BYTES", "SIZE",
             "An answer ends with the change that brings it to this size";
         shape_long_poll_timeout: Span = "20s", "THALWEG_SHAPE_LONG_POLL_TIMEOUT", "TIME",
@@ -208,7 +209,7 @@ settings! {
         shape_log_bytes: Size = "8GiB", "THALWEG_SHAPE_LOG_BYTES", "SIZE",
             "Changes that are kept for shapes; a shape that needs older ones is dropped and made again when it is asked for";
         shape_log_keep: Span = "2h", "THALWEG_SHAPE_LOG_KEEP", "TIME",
-            "How long a client may have been away, or an answer in a cache: what it asks for next is kept that long after it was merged";
+            "How long a client may have been away, or an answer in a cache: merged changes are kept this long for its next request";
         shape_compact_bytes: Size = "1MiB", "THALWEG_SHAPE_COMPACT_BYTES", "SIZE",
             "A shape's changes are merged into its rows when they are more than its rows, and more than this";
         max_initial_requests: usize = "10000", "THALWEG_MAX_INITIAL_REQUESTS", "N",
@@ -240,25 +241,25 @@ settings! {
         settle_bytes: Size = "64MiB", "THALWEG_SETTLE_BYTES", "SIZE",
             "Settle when this much has gathered in the journal";
         settle_after: Span = "10s", "THALWEG_SETTLE_AFTER", "TIME",
-            "Settle what has been in the journal for this long";
+            "Settle data that has been in the journal for this long";
         merge_fan_in: usize = "8", "THALWEG_MERGE_FAN_IN", "N",
             "How many runs of one size are merged into one of the next";
         purge_after: Span = "5min", "THALWEG_PURGE_AFTER", "TIME",
             "Deleted data is physically gone after this long";
         scrub_rate: Size = "8MiB", "THALWEG_SCRUB_RATE", "SIZE",
-            "How much is read back each second to look for damage, at most; 0 is only when `thalweg check --server` asks";
+            "The most that the scrub reads back each second; 0: it runs only when `thalweg check --server` asks";
         scrub_every: Span = "1d", "THALWEG_SCRUB_EVERY", "TIME",
             "How long after all was read back this begins again";
         background_threads: usize = "4", "THALWEG_BACKGROUND_THREADS", "N",
-            "Threads that settle, merge, make journal segments and look for damage, for all kernel units together";
+            "Threads that settle, merge, make journal segments and scrub, for all kernel units together";
         background_rate: Size = "128MiB", "THALWEG_BACKGROUND_RATE", "SIZE",
-            "How much merging and looking for damage may read and write each second; 0 is no limit";
+            "How much merging and scrubbing may read and write each second; 0 is no limit";
         reserve_bytes: Size = "64MiB", "THALWEG_RESERVE_BYTES", "SIZE",
             "Disk space held back so that deletes and settling work on a full disk";
     }
     "Logging" {
         log: String = "info", "THALWEG_LOG", "FILTER",
-            "What to log: error, warn, info, debug or trace, also per module, such as info,thalweg_log=debug";
+            "Log filter: error, warn, info, debug or trace, also per module, such as info,thalweg_log=debug";
         log_format: LogFormat = "text", "THALWEG_LOG_FORMAT", "text|json",
             "How log lines on standard error are written";
     }
@@ -270,7 +271,7 @@ pub(crate) fn load(flags: Settings, file: Option<&Path>) -> anyhow::Result<Confi
     Layers::gather(flags, file, false)?.resolve()
 }
 
-/// The same for `thalweg dev`, whose defaults suit a machine that only its developer uses.
+/// The settings of `thalweg dev`, whose defaults suit a machine with one developer.
 #[cfg(test)]
 pub(crate) fn load_for_dev(flags: Settings, file: Option<&Path>) -> anyhow::Result<Config> {
     Layers::gather(flags, file, true)?.resolve()
@@ -330,12 +331,14 @@ impl Config {
         self.listen.0.ip().to_canonical().is_loopback()
     }
 
-    /// Whether programs of this machine alone are meant to read what it serves: without tokens, and without origins whose pages may.
+    /// Whether only programs of this machine are meant to read from the server: it has no tokens, and no origins are
+    /// allowed.
     pub(crate) fn is_for_this_machine(&self) -> bool {
         self.is_local() && self.tokens.as_os_str().is_empty() && self.allow_origin.0.is_empty()
     }
 
-    /// Whether the replication slot goes with its connection: as set, and always of `thalweg dev`, which leaves nothing behind.
+    /// Whether the replication slot goes with its connection: as set, and always of `thalweg dev`, which leaves nothing
+    /// behind.
     pub(crate) fn has_temporary_slot(&self) -> bool {
         self.dev || self.replication_temporary_slot == Switch::On
     }
@@ -494,7 +497,7 @@ mod tests {
         for page in pages {
             let text = std::fs::read_to_string(&page).unwrap();
             for Setting { key, default, .. } in Settings::ALL {
-                // `max_body` (32 MiB): what stands in the brackets is the default, if it is a number.
+                // `max_body` (32 MiB): a number in the brackets is the default.
                 for rest in text.split(&format!("`{key}` (")).skip(1) {
                     let said = bare(rest.split([')', ';']).next().unwrap());
                     if said.starts_with(|c: char| c.is_ascii_digit()) {

@@ -1,9 +1,10 @@
-//! The data folder: who may use it, which format it has, and how the last server left it.
+//! The data folder: its lock, its format, and how the last server left it.
 //!
-//! Beside what the kernel keeps there, a folder holds `FORMAT` (one line, refused if newer than this program), `LOCK` (held
-//! exclusively while a server or `thalweg check` runs, with the number of that process), `RUN` (how the last server ran, so that the next
-//! one knows whether a crash may have lost what was acknowledged as buffered, or whether the folder was restored) and `LINEAGE` (random;
-//! tells the history of object ids of this folder from that of any other, so that a backup knows which objects it has already).
+//! Beside the kernel's files, a folder holds `FORMAT` (one line, refused if newer than this program), `LOCK` (held
+//! exclusively while a server or `thalweg check` runs, with the number of that process), `RUN` (how the last server
+//! ran, so that the next one knows whether a crash may have lost buffered appends, or whether the folder was restored)
+//! and `LINEAGE` (random; distinguishes this folder's history of object ids from all others, so that a backup knows
+//! which objects it has already).
 //!
 //! Only the owner may read any of it: folders are made with mode 0700, files with 0600.
 
@@ -30,15 +31,16 @@ pub(crate) struct Folder {
     path: PathBuf,
     /// Dropping them gives the locks back.
     _lock: Lock,
-    /// Folders that [`Folder::take`] has made, outermost first, and whether the data folder had no `FORMAT`.
+    /// Folders that [`Folder::take`] has made, outermost first.
     made: Vec<PathBuf>,
+    /// The data folder had no `FORMAT`.
     is_new: bool,
-    /// What is in a new folder was acknowledged to somebody, or may have been.
+    /// Whether content of a new folder may have been acknowledged to a client.
     served: AtomicBool,
 }
 
 impl Folder {
-    /// Takes a folder for a server, making it if there is none. Waits some seconds for one that another process still has.
+    /// Takes a folder for a server, and creates a missing one. Waits some seconds for another process to release it.
     pub(crate) fn take(path: &Path) -> anyhow::Result<Self> {
         if path.symlink_metadata().is_ok_and(|found| found.is_symlink()) && !path.exists() {
             let target = fs::read_link(path).unwrap_or_default();
@@ -53,13 +55,13 @@ impl Folder {
         if is_new {
             must_be_empty(path)?;
         }
-        // From here on everything that is in a new folder was made by this process.
+        // From here on this process has made all files of a new folder.
         let folder = Self { path: path.to_owned(), _lock: lock, made, is_new, served: AtomicBool::new(false) };
         if is_new {
             folder.write("FORMAT", &format!("{FORMAT}\n"))?;
         }
         if folder.check_format()? < FORMAT {
-            // What is written from here on is of this format: an older program must not find it.
+            // Later writes are of this format: an older program must not open them.
             folder.write("FORMAT", &format!("{FORMAT}\n"))?;
         }
         if !path.join("LINEAGE").exists() {
@@ -69,12 +71,12 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Takes a folder that must be there, to look at it: nothing in it is changed.
+    /// Takes an existing folder for reading: nothing in it is changed.
     pub(crate) fn take_existing(path: &Path) -> anyhow::Result<Self> {
         if !path.join("FORMAT").exists() {
             bail!("{} is not a data folder: it has no FORMAT file", path.display());
         }
-        let lock = Lock::look(path)?;
+        let lock = Lock::take_for_reading(path)?;
         let (made, served) = (Vec::new(), AtomicBool::new(true));
         let folder = Self { path: path.to_owned(), _lock: lock, made, is_new: false, served };
         folder.check_format()?;
@@ -109,10 +111,10 @@ impl Folder {
         &self.path
     }
 
-    /// What of the acknowledged data may be gone. If the last server did not stop by itself and the machine was started anew since,
-    /// it is what had reached only the operating system. If the folder was restored from a backup and has not been served since, it
-    /// is everything: positions that it will give out were given out before, for other bytes. The same holds if nothing that can be
-    /// understood says how the last server ran.
+    /// Which acknowledged data may be lost. If the last server did not stop in order and the machine has rebooted
+    /// since: data that only the operating system had. If the folder was restored from a backup and has not been served
+    /// since: everything, because positions that the server will assign were assigned before, to other bytes. The same
+    /// holds if the record of the last run is unreadable.
     pub(crate) fn loss(&self) -> Loss {
         if self.is_new {
             return Loss::Nothing;
@@ -137,24 +139,24 @@ impl Folder {
         }
     }
 
-    /// A server has run on it, or it was restored: it holds more than what a new folder does.
+    /// Whether a server has run on the folder, or a restore made it: it holds more than a new folder.
     pub(crate) fn was_served(&self) -> bool {
         !self.is_new && self.path.join("RUN").exists()
     }
 
-    /// Makes a folder that holds a whole restored copy one that a server takes.
+    /// Completes a folder with a restored copy, so that a server can open it.
     pub(crate) fn finish_restored(path: &Path, format: u32) -> anyhow::Result<()> {
         let _lock = Lock::take(path, Duration::ZERO)?;
         write(path, "RUN", "restored\n")?;
         write(path, "FORMAT", &format!("{format}\n"))
     }
 
-    /// Empty in a folder that no server of this version has taken yet.
+    /// Empty in a folder that no server of this version has opened yet.
     pub(crate) fn lineage(&self) -> String {
         fs::read_to_string(self.path.join("LINEAGE")).map(|text| text.trim().to_owned()).unwrap_or_default()
     }
 
-    /// From now on somebody may count on what is in the folder.
+    /// Records that clients may rely on the folder's content from now on.
     pub(crate) fn note_served(&self) {
         self.served.store(true, Ordering::Relaxed);
     }
@@ -164,7 +166,8 @@ impl Folder {
         self.write("RUN", &format!("{durability} {}\n", boot()))
     }
 
-    /// Notes that a write or sync has failed under a server: what had not reached the disk may never do, although the machine goes on.
+    /// Records that a write or sync has failed under a server: data that had not reached the disk may be lost, although
+    /// the machine runs on.
     pub(crate) fn note_failed(path: &Path, durability: Durability) -> anyhow::Result<()> {
         write(path, "RUN", &format!("{durability} no-boot\n"))
     }
@@ -179,7 +182,7 @@ impl Folder {
     }
 }
 
-/// A start that was refused leaves nothing behind: neither a new folder nor, in one that was there and empty, files.
+/// A refused start removes its new folder, and its files in a folder that was empty.
 impl Drop for Folder {
     fn drop(&mut self) {
         if !self.is_new || self.served.load(Ordering::Relaxed) {
@@ -192,7 +195,7 @@ impl Drop for Folder {
             }
             let _ = fs::remove_dir(self.path.join(folder));
         }
-        for name in ["RUN", "FORMAT", "LINEAGE", "reserve", "subscriptions.keys", "LOCK"] {
+        for name in ["RUN", "FORMAT", "LINEAGE", "reserve", crate::engines::subscriptions::KEYS, "LOCK"] {
             let _ = fs::remove_file(self.path.join(name));
         }
         for folder in self.made.iter().rev() {
@@ -201,7 +204,7 @@ impl Drop for Folder {
     }
 }
 
-/// The locks of a data folder: of its file `LOCK`, and of the folder itself, should somebody remove that file.
+/// The locks of a data folder: of its file `LOCK`, and of the folder itself, in case that file is removed.
 struct Lock {
     _file: Option<File>,
     _folder: File,
@@ -220,8 +223,8 @@ impl Lock {
         Ok(Self { _file: Some(lock), _folder: folder })
     }
 
-    /// The same, in a folder that may be read only. A server is not waited for.
-    fn look(path: &Path) -> anyhow::Result<Self> {
+    /// The same locks, for a folder that may be read-only. Does not wait for a server.
+    fn take_for_reading(path: &Path) -> anyhow::Result<Self> {
         let file = File::open(path.join("LOCK")).ok();
         let folder = open_folder(path)?;
         let both: Vec<&File> = file.iter().chain([&folder]).collect();
@@ -254,7 +257,7 @@ fn hold(path: &Path, files: &[&File], how: FlockOperation, patience: Duration) -
     Ok(())
 }
 
-/// Makes a folder and the missing ones above it, durably, for their owner alone; those that it has made, outermost first.
+/// Creates a folder and its missing parents, durably, for their owner alone; returns the created ones, outermost first.
 pub(crate) fn make(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut missing: Vec<&Path> =
         path.ancestors().take_while(|at| !at.as_os_str().is_empty() && !at.is_dir()).collect();
@@ -282,7 +285,8 @@ fn write(folder: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     done.with_context(|| format!("cannot write {} in {}", name, folder.display()))
 }
 
-/// A folder without its format is new, or it is not ours. An empty `journal/` may be there before the first start: it may be another disk.
+/// A folder without `FORMAT` is either new or another program's. An empty `journal/` may exist before the first start:
+/// it may be the mount point of another disk.
 fn must_be_empty(path: &Path) -> anyhow::Result<()> {
     let holds = |name: &str, endings: &[&str]| endings.iter().any(|ending| has_files(&path.join(name), ending));
     if path.join("manifest").exists() || holds("journal", &["seg", "spare"]) || holds("objects", &["obj", "tmp"]) {
@@ -308,7 +312,7 @@ pub(crate) fn random() -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// The machine's present boot; empty where the system does not say.
+/// The machine's present boot; empty where the system does not report it.
 fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned()).unwrap_or_default()
 }
@@ -373,7 +377,7 @@ mod tests {
         fs::create_dir_all(empty.join("journal")).unwrap();
         drop(Folder::take(&empty).unwrap());
         assert!(empty.exists() && fs::read_dir(&empty).unwrap().all(|entry| entry.unwrap().file_name() == "journal"));
-        // A folder that somebody counts on stays as it is, also when a later start is refused.
+        // A folder that clients rely on stays as it is, also when a later start is refused.
         Folder::take(&data).unwrap().note_served();
         drop(Folder::take(&data).unwrap());
         assert!(data.join("FORMAT").exists());
@@ -388,7 +392,7 @@ mod tests {
             fs::write(&file, "x").unwrap();
             let refused = refusal(dir.path());
             assert!(refused.contains("not a whole data folder"), "{refused}");
-            assert_eq!(fs::read(&file).unwrap(), b"x", "what is there stays");
+            assert_eq!(fs::read(&file).unwrap(), b"x", "the file stays");
         }
     }
 
@@ -414,7 +418,7 @@ mod tests {
         Folder::take(dir.path()).unwrap().note_served();
         fs::write(dir.path().join("FORMAT"), "1\n").unwrap();
         drop(Folder::take_existing(dir.path()).unwrap());
-        assert_eq!(fs::read_to_string(dir.path().join("FORMAT")).unwrap(), "1\n", "looking changes nothing");
+        assert_eq!(fs::read_to_string(dir.path().join("FORMAT")).unwrap(), "1\n", "reading changes nothing");
         drop(Folder::take(dir.path()).unwrap());
         assert_eq!(fs::read_to_string(dir.path().join("FORMAT")).unwrap(), format!("{FORMAT}\n"));
     }
@@ -429,7 +433,7 @@ mod tests {
         let folder = Folder::take(dir.path()).unwrap();
         for (durability, loss) in [(Durability::Buffered, Loss::Unsaid), (Durability::Durable, Loss::Buffered)] {
             folder.note_running(durability).unwrap();
-            assert_eq!(folder.loss(), Loss::Nothing, "the machine has not been started anew");
+            assert_eq!(folder.loss(), Loss::Nothing, "the machine has not rebooted");
             fs::write(dir.path().join("RUN"), format!("{durability} another-boot\n")).unwrap();
             assert_eq!(folder.loss(), loss);
             folder.note_running(durability).unwrap();

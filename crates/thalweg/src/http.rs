@@ -2,10 +2,10 @@
 
 use crate::backup::{Backups, SERVED};
 use crate::door::Door;
+use crate::host::scrub::{self, Scrubs};
 use crate::host::{Paths, Routes};
 use crate::live;
 use crate::metrics;
-use crate::scrub::{self, Scrubs};
 use std::sync::Arc;
 use thalweg_wire::http::{Context, Method, Reply, Request, Response, Service};
 
@@ -15,7 +15,7 @@ const BACKUPS: Paths = Paths::Below(SERVED);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
     Whole,
-    /// All but reads of what is damaged. Which streams that are is for administrators.
+    /// Everything works but reads of damaged data. Which streams are damaged is for administrators only.
     Degraded {
         damage: u64,
     },
@@ -23,7 +23,7 @@ pub(crate) enum Health {
     Down(String),
 }
 
-/// What the process can say about itself at any moment, without waiting.
+/// The process's own state, available at any moment without waiting.
 pub(crate) trait Vitals: Send + Sync + 'static {
     fn health(&self) -> Health;
     /// The page of metrics.
@@ -33,7 +33,7 @@ pub(crate) trait Vitals: Send + Sync + 'static {
 /// The service in front: lets requests in, passes those of engines on, and answers for the binary itself.
 pub(crate) struct Front<S, V> {
     pub(crate) routes: Routes,
-    /// The engine whose journal the event loop's gate follows: it starts the work of a round, and stands in for held replies.
+    /// The engine whose journal opens the event loop's gate: it starts the work of a round, and completes held replies.
     pub(crate) gated: Arc<S>,
     pub(crate) vitals: V,
     pub(crate) backups: Arc<Backups>,
@@ -43,7 +43,7 @@ pub(crate) struct Front<S, V> {
 }
 
 impl<S: Service, V: Vitals> Front<S, V> {
-    /// Answers what no engine answers.
+    /// Answers requests that belong to no engine.
     fn own(&self, request: &Request<'_>) -> Reply {
         if request.path == "/" && live::is_wanted(request.headers.get("accept")) && is_read(request.method) {
             let response = plain(200, "text/html; charset=utf-8").header("vary", "accept");
@@ -96,17 +96,15 @@ fn is_read(method: Method<'_>) -> bool {
 }
 
 /// The binary's own pages, as the page at `/` shows them: those for operators, and those for everybody.
-const FOR_OPERATORS: [(&str, &str); 2] = [
-    (SERVED, "what `thalweg backup` speaks to"),
-    (scrub::SERVED, "what `thalweg check --server` speaks to: what is damaged"),
-];
+const FOR_OPERATORS: [(&str, &str); 2] =
+    [(SERVED, "used by `thalweg backup`"), (scrub::SERVED, "used by `thalweg check --server`: lists damage")];
 const FOR_EVERYBODY: [(&str, &str); 3] = [
     ("/health", "200 while requests can be served"),
     ("/metrics", "counters, in the Prometheus text format"),
     ("/", "the same live, for a browser"),
 ];
 
-/// Every path that there is, and what it is for: those of engines first, then those for operators.
+/// Every path with its description: those of engines first, then those for operators.
 fn listed(routes: &Routes) -> String {
     let (operators, engines): (Vec<_>, Vec<_>) = routes.shown().partition(|(path, _)| path.starts_with("/v1/admin/"));
     let all = engines.into_iter().chain(FOR_OPERATORS).chain(operators).chain(FOR_EVERYBODY);
@@ -134,7 +132,7 @@ fn answer(method: Method<'_>, path: &str, vitals: &dyn Vitals, door: &Door, rout
             |vitals, door, _| plain(200, "text/plain; version=0.0.4; charset=utf-8").body(vitals.metrics(&door.stats()))
         }
         _ => {
-            return text(404, &format!("There is nothing here. What there is:\n\n{}", listed(routes)));
+            return text(404, &format!("This path does not exist. Known paths:\n\n{}", listed(routes)));
         }
     };
     match method {

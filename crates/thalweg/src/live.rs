@@ -1,4 +1,4 @@
-//! The live page at `/`, for browsers: it draws what `/metrics` says, and lists streams and shapes. Its files are sent as one.
+//! The live page at `/`, for browsers: it draws `/metrics`, and lists streams and shapes. Its files are sent as one.
 
 use rust_embed::Embed;
 use std::fmt::Write;
@@ -9,10 +9,10 @@ use thalweg_wire::http::Response;
 #[folder = "live"]
 struct Files;
 
-/// What stands in the file where the nonce of an answer belongs.
+/// Placeholder in the file for an answer's nonce.
 const NONCE: &str = "NONCE";
 
-/// Whether somebody would rather see a page than text.
+/// Whether the client prefers a page to text.
 pub(crate) fn is_wanted(accept: Option<&[u8]>) -> bool {
     accept.is_some_and(|accept| accept.windows(9).any(|part| part.eq_ignore_ascii_case(b"text/html")))
 }
@@ -27,7 +27,7 @@ fn whole() -> Option<String> {
     Some(file("index.html")?.replace("STYLE", &file("style.css")?).replace("SCRIPT", &scripts?))
 }
 
-/// Puts the page into a response. It may load and run nothing but itself and talk to nobody but us.
+/// Puts the page into a response. It may load and run only itself, and connect to this server only.
 pub(crate) fn page(response: Response) -> Response {
     static WHOLE: OnceLock<Option<String>> = OnceLock::new();
     let Some(whole) = WHOLE.get_or_init(whole) else { return response };

@@ -1,17 +1,17 @@
-//! The Prometheus text page: the host adds what every server has, each engine its own.
+//! The Prometheus text page: the host adds the metrics of every server, each engine its own.
 //!
 //! Names and meanings are documented in `docs/ops/metrics.md`; a test keeps the two in step.
 
 use crate::auth::DeniedCounts;
 use crate::door::RefusedCounts;
 use crate::host::Unit;
-use crate::scrub;
+use crate::host::scrub;
 use std::fmt::Write;
 use thalweg_log::{DamageStats, Place};
 use thalweg_rounds as rounds;
 use thalweg_wire::http::{ServerStats, Waits};
 
-/// What Prometheus is told of a metric, and its value: name, kind, help, value.
+/// A metric for Prometheus: name, kind, help, value.
 pub(crate) type Figure = (&'static str, Kind, &'static str, f64);
 pub(crate) type Families = Vec<Figure>;
 
@@ -21,11 +21,12 @@ pub(crate) enum Kind {
     Gauge,
 }
 
-/// The page in the making: metrics by name, each with its samples in one piece, as the format demands, whoever adds them.
+/// Builder of the page: metrics by name, with all samples of one metric together, as the format requires, whichever
+/// part adds them.
 #[derive(Default)]
 pub(crate) struct Page {
     families: Vec<Family>,
-    /// Of a histogram, which has a form of its own.
+    /// Histograms, which have another form.
     rest: String,
 }
 
@@ -87,7 +88,7 @@ impl Page {
                 (
                     "scrub_bytes_total",
                     Kind::Counter,
-                    "Bytes of the unit that the scrub has read back to look for damage.",
+                    "Bytes of the unit that the scrub has read back.",
                     scrub.bytes as f64,
                 ),
                 (
@@ -130,7 +131,7 @@ impl Page {
         }
         self.add([
             ("background_threads", Gauge, "Threads of background work.", stats.threads as f64),
-            ("background_wakes_total", Counter, "Times that a thread of background work looked for work.", f(stats.wakes)),
+            ("background_wakes_total", Counter, "Times that a thread of background work checked for work.", f(stats.wakes)),
         ]);
     }
 
@@ -153,8 +154,8 @@ impl Page {
         render_waits(&mut self.rest, &s.waits);
     }
 
-    /// Figures of the process and of the door in front of all routes. `denied`: requests that tokens did not allow, by code, if tokens are
-    /// asked for.
+    /// Figures of the process and of the door in front of all routes. `denied`: requests that tokens did not allow, by
+    /// code, if tokens are on.
     #[rustfmt::skip]
     #[allow(clippy::cast_precision_loss, reason = "counters beyond 2^53 may lose their last digits on the page")]
     pub(crate) fn add_process(&mut self, process: &Process, denied: Option<&DeniedCounts>, door: &Door) {
@@ -183,15 +184,15 @@ pub(crate) struct Process {
 /// Figures of the door and the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Door {
-    /// Requests that no token was asked for, by code.
+    /// Requests refused before the check of tokens, by code.
     pub(crate) refused: RefusedCounts,
-    /// Log lines that were thrown away because nobody took them.
+    /// Log lines that were dropped because standard error was not read.
     pub(crate) log_lines_dropped: u64,
 }
 
 const APPEND_SECONDS: &str = "append_seconds";
 
-/// A histogram: buckets count all that waited no longer than `le`.
+/// A histogram: each bucket counts the waits no longer than `le`.
 #[allow(clippy::cast_precision_loss, reason = "bounds are small, and sums beyond 2^53 may lose their last digits")]
 fn render_waits(page: &mut String, waits: &Waits) {
     let _ = writeln!(

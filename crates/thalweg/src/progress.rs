@@ -1,10 +1,11 @@
-//! How far a long command is: bytes, rate, and the time that is left if the end is known. On standard error, and only for a person.
+//! How far a long command is: bytes, rate, and the time that is left if the end is known. On standard error, and only
+//! for a person.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// A command that is over soon needs no words.
+/// A command that ends sooner shows no progress.
 const FIRST: Duration = Duration::from_secs(1);
 
 pub(crate) struct Progress {
@@ -15,7 +16,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// `total`: bytes that are to come, if that is known. `busy`: standard output is a terminal that shows content itself.
+    /// `total`: bytes that are to come, if that is known. `busy`: standard output is a terminal that shows content
+    /// itself.
     pub(crate) fn new(total: Option<u64>, busy: bool) -> Self {
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden()).with_style(style(total.is_some()));
         Self { bar, since: Instant::now(), waits: std::io::stderr().is_terminal() && !busy }
@@ -26,13 +28,13 @@ impl Progress {
         self.show();
     }
 
-    /// So many bytes are done.
+    /// Number of bytes done.
     pub(crate) fn set(&mut self, bytes: u64) {
         self.bar.set_position(bytes);
         self.show();
     }
 
-    /// So many bytes are to come altogether.
+    /// Number of bytes in all.
     pub(crate) fn set_total(&mut self, bytes: u64) {
         self.bar.set_length(bytes);
         self.bar.set_style(style(true));

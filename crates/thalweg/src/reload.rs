@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Reads some files again.
 type Read = Box<dyn FnMut() -> anyhow::Result<()> + Send>;
 
-/// Looks after all files that may be read again.
+/// Reloads files that have changed.
 pub(crate) struct Reload {
     watched: Vec<Watched>,
     asked: Arc<AtomicBool>,
@@ -20,38 +20,38 @@ pub(crate) struct Reload {
 struct Watched {
     what: &'static str,
     files: Vec<PathBuf>,
-    seen: Vec<Option<Look>>,
+    seen: Vec<Option<FileStamp>>,
     read: Read,
 }
 
-/// What tells one content of a file from another without reading it: device, inode, length, time of change.
-type Look = (u64, u64, u64, i64, i64);
+/// Identifies a file's content without reading it: device, inode, length, time of change.
+type FileStamp = (u64, u64, u64, i64, i64);
 
 impl Reload {
-    /// From here on SIGHUP asks for a look, also if there is no file to look at: a terminal that goes away sends it, and so do scripts
-    /// that turn logs over. Make it before anything that takes time.
+    /// From here on SIGHUP asks for a reload, also if there are no files: a closing terminal sends it, and so do
+    /// scripts that rotate logs. Call this before anything that takes time.
     pub(crate) fn install() -> anyhow::Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(SIGHUP, Arc::clone(&asked)).context("cannot listen for SIGHUP")?;
         Ok(Self { watched: Vec::new(), asked })
     }
 
-    /// Calls `read` whenever one of `files` has changed. If it fails, what was read before stays in force.
+    /// Calls `read` whenever one of `files` has changed. If it fails, the earlier content stays in force.
     pub(crate) fn watch(
         &mut self,
         what: &'static str,
         files: Vec<PathBuf>,
         read: impl FnMut() -> anyhow::Result<()> + Send + 'static,
     ) {
-        let seen = look(&files);
+        let seen = stamps(&files);
         self.watched.push(Watched { what, files, seen, read: Box::new(read) });
     }
 
-    /// Looks once; reads what has changed, or everything if a signal asked for it.
+    /// Checks the files once; reloads the changed ones, or all if a signal asked for it.
     pub(crate) fn step(&mut self) {
         let asked = self.asked.swap(false, Ordering::Relaxed);
         for watched in &mut self.watched {
-            let now = look(&watched.files);
+            let now = stamps(&watched.files);
             if !asked && now == watched.seen {
                 continue;
             }
@@ -67,7 +67,7 @@ impl Reload {
     }
 }
 
-fn look(files: &[PathBuf]) -> Vec<Option<Look>> {
+fn stamps(files: &[PathBuf]) -> Vec<Option<FileStamp>> {
     let one =
         |file: &PathBuf| fs::metadata(file).ok().map(|is| (is.dev(), is.ino(), is.len(), is.ctime(), is.ctime_nsec()));
     files.iter().map(one).collect()

@@ -1,9 +1,9 @@
-//! What commands write to standard output and standard error.
+//! Output of commands to standard output and standard error.
 //!
-//! The macros of the standard library panic when a write fails, and a panic aborts this process: `thalweg check DIR | true` would end with
-//! SIGABRT. The macros below have the same names and stand in for them in the whole crate. A reader of standard output that went away is no
-//! fault; any other failure, such as a full disk, is kept until [`finish`] and makes the command fail. Nothing can be said about a failure of
-//! standard error, so nothing is.
+//! The macros of the standard library panic when a write fails, and a panic aborts this process: `thalweg check DIR |
+//! true` would end with SIGABRT. The macros below have the same names and replace them in the whole crate. A closed
+//! standard output is no fault; any other failure, such as a full disk, is kept until [`finish`] and makes the command
+//! fail. A failure of standard error is ignored, because it cannot be reported.
 
 use anyhow::Context;
 use parking_lot::Mutex;
@@ -43,7 +43,7 @@ fn keep(written: io::Result<()>) {
     }
 }
 
-/// Writes what is still buffered. Fails if some of the output could not be written although it had a reader.
+/// Writes buffered output. Fails if an earlier write failed for a reason other than a closed reader.
 pub(crate) fn finish() -> anyhow::Result<()> {
     keep(io::stdout().lock().flush());
     FAILED.lock().take().map_or(Ok(()), |error| Err(error).context("cannot write to standard output"))

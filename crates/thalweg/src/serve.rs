@@ -9,11 +9,11 @@ use crate::config::{Config, Switch, environment};
 use crate::door::Door;
 use crate::engines;
 use crate::folder::Folder;
+use crate::host::reserve::{self, Reserve};
+use crate::host::scrub::{Scrubber, Scrubs};
 use crate::host::{Boot, Keeping, Routes, keep};
 use crate::http::Front;
 use crate::reload::Reload;
-use crate::reserve::{self, Reserve};
-use crate::scrub::{Scrubber, Scrubs};
 use crate::shutdown::Stop;
 use crate::tls;
 use crate::vitals::ServerVitals;
@@ -26,10 +26,10 @@ use thalweg_disk::RealDisk;
 use thalweg_rounds::{Options, Rounds};
 use thalweg_wire::http::{Gate, Server, ServerConfig, SharedPages, TlsIdentity};
 
-/// How long requests that are under way may take after a stop was asked for.
+/// How long requests under way may take after a stop.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Whether a server could start with these settings, as far as their files tell. Opens and makes nothing.
+/// Checks that a server could start with these settings and the files that they name. Opens and creates nothing.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     Auth::check(config)?;
     tls::check(config)?;
@@ -48,7 +48,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     for warning in warnings(config) {
         tracing::warn!("{warning}");
     }
-    // Everything that can be refused without the data folder comes before it.
+    // Every refusal that does not need the data folder comes first.
     Auth::check(config)?;
     let tls = tls::identity(config, &mut reload)?;
     let folder = Folder::take(&config.data)?;
@@ -112,7 +112,7 @@ pub(crate) fn run(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Why nothing can be served at the address, and what to do.
+/// Why the address cannot be served, and a remedy.
 fn not_listening(config: &Config, error: std::io::Error) -> anyhow::Error {
     let remedy = match error.kind() {
         ErrorKind::AddrInUse => ": stop the program that listens there, or take another port with --listen",
@@ -125,7 +125,7 @@ fn not_listening(config: &Config, error: std::io::Error) -> anyhow::Error {
     anyhow::anyhow!("cannot listen on {}: {error}{remedy}", config.listen)
 }
 
-/// What is allowed and probably a mistake.
+/// Warnings about allowed settings that are probably mistakes.
 fn warnings(config: &Config) -> Vec<String> {
     let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
     let mut said = environment::unknown(std::env::vars_os().filter_map(text));

@@ -16,10 +16,10 @@ impl Stop {
         Ok(Self { signals })
     }
 
-    /// Blocks until a stop is asked for; its name.
+    /// Blocks until a stop signal; returns its name.
     pub(crate) fn wait(&mut self) -> &'static str {
         let signal = self.signals.forever().next();
-        // From here on nobody waits: a second signal must not be swallowed by a stop that hangs.
+        // From here on no code waits for a signal: a hanging stop must not swallow a second one.
         for signal in [SIGTERM, SIGINT] {
             let installed = signal_hook::flag::register_conditional_default(
                 signal,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use thalweg_wire::http::TlsIdentity;
 
-/// What the settings name, if anything.
+/// The certificate and key that the settings name, if any.
 pub(crate) fn identity(config: &Config, reload: &mut Reload) -> anyhow::Result<Option<Arc<TlsIdentity>>> {
     if config.tls_cert.as_os_str().is_empty() {
         return Ok(None);

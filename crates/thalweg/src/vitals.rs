@@ -1,10 +1,10 @@
-//! What a server says about itself: its health, and the numbers of all its parts.
+//! The server's own state: its health, and the metrics of all its parts.
 
 use crate::auth::Auth;
 use crate::host::Engines;
+use crate::host::scrub::Scrubs;
 use crate::http::{Health, Vitals};
 use crate::metrics::{self, Page};
-use crate::scrub::Scrubs;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 use thalweg_rounds::Rounds;
@@ -30,7 +30,7 @@ impl ServerVitals {
         Self { engines, auth, scrubs, rounds, server: OnceLock::new(), started: Instant::now() }
     }
 
-    /// The server is there once it serves, later than the vitals that it shows.
+    /// Sets the server, which exists later than the vitals that it shows.
     pub(crate) fn watch(&self, server: &Arc<Server>) {
         let _ = self.server.set(Arc::downgrade(server));
     }

@@ -1,6 +1,7 @@
-//! Backup and restore, on the binary: consistent under load, incremental, refused when damaged, harmless when abandoned.
+//! Backup and restore, on the binary: consistent under load, incremental, refused when damaged, harmless when
+//! abandoned.
 //!
-//! `ROUNDS` (2) is how many backups are taken under load; `tests/soak.sh` raises it.
+//! `ROUNDS` (2) is the number of backups under load; `tests/soak.sh` raises it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -41,8 +42,8 @@ fn generations(of: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Appends number after number to `NAME-first` and then `NAME-second`, until told to stop or cut off; counts what was acknowledged
-/// in both.
+/// Appends consecutive numbers to `NAME-first` and then `NAME-second`, until `stop` or a lost connection; counts those
+/// that are acknowledged in both.
 fn write(url: &str, name: &str, acknowledged: &AtomicU64, stop: &AtomicBool) {
     let agent = agent();
     for n in 0u64.. {
@@ -71,7 +72,7 @@ fn count(server: &Server, name: &str) -> u64 {
     content.lines().count() as u64
 }
 
-/// Waits until there is nothing in the journal that is to be settled.
+/// Waits until the journal has nothing left to settle.
 fn settled(server: &Server) {
     let began = Instant::now();
     while !String::from_utf8_lossy(&server.get("/metrics").1).contains("\nthalweg_settle_lag_bytes 0\n") {
@@ -143,7 +144,7 @@ fn a_backup_of_a_busy_server_is_everything_up_to_one_moment() {
             assert!(first == second || first == second + 1, "not one moment: {first} and then {second}");
         }
         assert_eq!(server.read("big").len(), 4 << 20);
-        // A position of the history that was cut off is refused, also once there is something at that place.
+        // A position of the lost history is refused, also once new content covers that position.
         let position = |offset: &str| offset.split_once('_').unwrap().1.parse::<u64>().unwrap();
         let refusal = |code: &str| {
             let (status, body) = server.get(&format!("/v1/stream/0-first?offset={beyond}"));
@@ -230,7 +231,7 @@ fn a_silent_client_loses_its_hold_and_the_space_comes_back() {
     let (second, _) = server.ask("POST", "/v1/admin/backup", &[], b"");
     assert_eq!(second.status(), 409, "one at a time");
 
-    // Each request keeps the hold, and what is held stays whatever is merged meanwhile.
+    // Each request keeps the hold, and held objects survive merges.
     let kept = |server: &Server| server.get(&format!("/v1/admin/backup/{id}/objects/{}?at=0", held[0])).0;
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(3) {
@@ -245,10 +246,10 @@ fn a_silent_client_loses_its_hold_and_the_space_comes_back() {
     }
     assert_eq!(server.ask("PUT", "/v1/admin/backup", &[], b"").0.status(), 405);
 
-    // Silent from here on.
+    // From here on the client is silent.
     let began = Instant::now();
     while object_names(&data).iter().any(|name| held.contains(&name.as_str())) {
-        assert!(began.elapsed() < Duration::from_secs(20), "what was held is not freed");
+        assert!(began.elapsed() < Duration::from_secs(20), "held objects are not freed");
         work_on(&server);
     }
     assert_eq!(kept(&server), 404);
@@ -324,11 +325,11 @@ fn a_damaged_backup_is_refused_and_nothing_is_restored() {
             let refused = thalweg(&["restore", path(&from), "--data", path(&fresh)]);
             assert!(!refused.status.success(), "{} may be damaged", file.display());
             assert!(!fresh.join("FORMAT").exists());
-            assert!(!fresh.join("manifest/root").exists(), "what was begun is taken away");
+            assert!(!fresh.join("manifest/root").exists(), "an unfinished restore is removed");
         }
         fs::write(file, &whole).unwrap();
     }
-    // A backup is not a data folder: nobody serves it by mistake, and spoils it.
+    // A backup is not a data folder: no server can open it by mistake, and spoil it.
     let refused = thalweg(&["serve", "--listen", "127.0.0.1:0", "--data", path(&from)]);
     assert!(said(&refused).contains("not a whole data folder"), "{}", said(&refused));
     assert!(thalweg(&["restore", path(&from), "--data", path(&fresh)]).status.success());

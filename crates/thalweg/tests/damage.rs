@@ -1,4 +1,4 @@
-//! Damage to stored data is found unasked, named to those who may know, and hurts nothing else.
+//! Damage to stored data is found by the scrub, named to administrators only, and affects no other data.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,13 +18,13 @@ fn settling(data: &Path) -> Server {
     Server::start(data, &[&SCRUBBED[..], &flags].concat())
 }
 
-/// Keeps everything in the journal until a megabyte is there.
+/// Keeps everything in the journal until it has a megabyte.
 fn gathering(data: &Path) -> Server {
     let flags = ["--settle-after", "1h", "--settle-bytes", "1MiB", "--journal-segment-bytes", "64KiB"];
     Server::start(data, &[&SCRUBBED[..], &flags, &["--journal-bound-bytes", "4MiB"]].concat())
 }
 
-/// Content in which each part can be told from all others.
+/// Content in which every part is unique.
 fn content(word: &str) -> Vec<u8> {
     (0..8_000).flat_map(|n| format!("{word} {n:05}\n").into_bytes()).collect()
 }
@@ -49,7 +49,7 @@ fn health(server: &Server) -> String {
     String::from_utf8(body).unwrap()
 }
 
-/// Flips a bit of the first byte of `word` in whichever file of a folder has it; the file.
+/// Flips a bit of the first byte of `word` in the file of a folder that has it; returns the file.
 fn flip(folder: &Path, word: &str) -> PathBuf {
     for entry in fs::read_dir(folder).unwrap() {
         let file = entry.unwrap().path();
@@ -68,14 +68,14 @@ fn file_name(file: &Path) -> &str {
     file.file_name().unwrap().to_str().unwrap()
 }
 
-/// What `thalweg check` says, and whether it found everything whole.
+/// Output of `thalweg check`, and whether it found no damage.
 fn check(args: &[&str]) -> (bool, String) {
     let output = thalweg(&[&["check"], args].concat());
     let words = format!("{}{}", String::from_utf8_lossy(&output.stdout), said(&output));
     (output.status.success(), words)
 }
 
-/// The stream's read is refused with its name and where it is damaged; the other one is served, and takes more.
+/// A read of the damaged stream is refused with its name and position; the other stream is served, and takes appends.
 fn assert_only_that_is_refused(server: &Server, damaged: &str, whole: &str, words: &mut Vec<u8>) {
     let (status, body) = server.get(&format!("/v1/stream/{damaged}?offset=-1"));
     let body = String::from_utf8_lossy(&body).into_owned();
@@ -84,7 +84,7 @@ fn assert_only_that_is_refused(server: &Server, damaged: &str, whole: &str, word
     assert!(body.contains(&format!("`{damaged}` is damaged from ")), "{body}");
     let behind = body.split(" to ").nth(1).and_then(|rest| rest.split(':').next()).unwrap();
     let (status, _) = server.get(&format!("/v1/stream/{damaged}?offset={behind}"));
-    assert_eq!(status, 200, "what lies behind {behind} is served");
+    assert_eq!(status, 200, "content behind {behind} is served");
     server.append(whole, b"and more\n");
     words.extend(b"and more\n");
     assert_eq!(server.read(whole).into_bytes(), *words);
@@ -105,7 +105,7 @@ fn damage_of_an_object_is_found_unasked_named_and_gone_with_its_stream() {
     let file = flip(&data.join("objects"), "rotten 04000");
 
     until("the scrub finds it unasked", || health(&server).starts_with("degraded: "));
-    assert!(!health(&server).contains("secret-name"), "who may not read a stream does not learn its name");
+    assert!(!health(&server).contains("secret-name"), "clients without a right to a stream do not learn its name");
     until("it is the object's", || metric(&server, "thalweg_damage{kind=\"object\"}") == 1.0);
     assert!(metric(&server, "thalweg_scrub_bytes_total") > 0.0);
     assert_only_that_is_refused(&server, "secret-name", "other", &mut words);
@@ -170,7 +170,7 @@ fn damage_of_the_journal_is_found_unasked_named_and_gone_with_its_stream() {
 
     let (head, _) = server.ask("DELETE", "/v1/stream/rots", &[], b"");
     assert!(head.status().is_success());
-    // Without the stream nothing needs the frame, so settling goes on, and its segment is given up.
+    // Once the stream is deleted, the frame is not needed, so settling continues and frees its segment.
     for _ in 0..100 {
         let more = "z".repeat(20_000);
         server.append("other", more.as_bytes());

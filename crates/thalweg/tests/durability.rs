@@ -1,4 +1,4 @@
-//! Streams of both durabilities on one server: what each survives, and what it costs.
+//! Streams of both durabilities on one server: the failures that each survives, and its cost.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -49,7 +49,7 @@ fn each_stream_survives_what_it_promises_whatever_the_server_does() {
         }
         server.kill();
 
-        // As after a crash of the machine, which may have taken what was buffered.
+        // As after a crash of the machine, which may have lost buffered appends.
         let run = fs::read_to_string(data.join("RUN")).unwrap();
         assert!(run.starts_with(server_is), "{run}");
         fs::write(data.join("RUN"), format!("{server_is} another-boot\n")).unwrap();

@@ -1,4 +1,5 @@
-//! A data folder that is not whole, or not its owner's alone: what a start refuses, what it says, and that it changes nothing.
+//! A data folder that is incomplete, or accessible to others: a start refuses it with an explanation, and changes
+//! nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -25,8 +26,8 @@ fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     all
 }
 
-/// Every file of which a start that is refused changes nothing, with a digest: neither `LOCK`, where it notes its process, nor the root,
-/// with which it claims the folder.
+/// Every file of which a start that is refused changes nothing, with a digest: neither `LOCK`, where it notes its
+/// process, nor the root, with which it claims the folder.
 fn contents(dir: &Path) -> BTreeMap<PathBuf, u64> {
     let mut all = files(dir);
     all.retain(|file, _| !file.ends_with("LOCK") && !file.ends_with("manifest/root"));
@@ -40,7 +41,7 @@ fn digest(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// What a start on the folder says when it is refused.
+/// Message of a start that the folder makes fail.
 fn refused(data: &Path) -> String {
     let output = thalweg(&["serve", "--listen", "127.0.0.1:0", "--data", path(data)]);
     assert!(!output.status.success(), "the start is refused");
@@ -76,7 +77,7 @@ fn a_folder_that_lost_its_root_or_manifest_is_refused_and_nothing_in_it_is_remov
     let before = contents(&data);
     for _ in 0..2 {
         let message = refused(&data);
-        assert!(message.contains("root"), "it names what is missing: {message}");
+        assert!(message.contains("root"), "the message names the missing part: {message}");
         assert_eq!(contents(&data), before, "objects and segments stay");
     }
     fs::remove_dir(data.join("manifest")).unwrap();
@@ -124,7 +125,8 @@ fn a_journal_that_lost_bytes_after_a_clean_stop_is_refused() {
 
 #[test]
 fn what_a_start_after_a_crash_discards_is_said_with_its_position_and_size() {
-    // An idle journal notes within moments how far it is durable. If that comes before the kill, the damage is refused as such.
+    // An idle journal notes within moments how far it is durable. If that comes before the kill, the damage is refused
+    // as such.
     assert!((0..20).any(|_| discarded()), "the kill came before the journal was idle");
 }
 

@@ -1,4 +1,4 @@
-//! The unit and the Dockerfile say only what this binary understands.
+//! The unit and the Dockerfile use only settings that this binary understands.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -25,7 +25,7 @@ fn flags(line: &str) -> Vec<&str> {
     line.split_whitespace().filter(|word| word.starts_with("--")).map(|word| word.split('=').next().unwrap()).collect()
 }
 
-/// What stands between a mark and the end of it.
+/// Text between a mark and its end.
 fn marked<'a>(page: &'a str, mark: &str) -> &'a str {
     page.split(&format!("<!-- {mark} -->")).nth(1).unwrap().split("<!-- end -->").next().unwrap()
 }
@@ -59,7 +59,7 @@ fn the_units_command_and_stop_time_fit_to_the_server() {
     for flag in flags {
         assert!(help.contains(flag), "{flag} is no flag of serve");
     }
-    // The server gives requests 10 s; closing the journal comes after it.
+    // The server gives requests 10 s, and closes the journal afterwards.
     let stop = lines.iter().find_map(|line| line.strip_prefix("TimeoutStopSec=")?.strip_suffix('s')).unwrap();
     assert!(stop.parse::<u32>().unwrap() >= 20);
     for needed in
@@ -93,7 +93,7 @@ fn the_images_settings_are_settings_and_it_runs_as_nobody_special() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     assert!(said("off").contains("cannot listen on 192.0.2.1:1"), "{}", said("off"));
-    // As it is, it is open to nobody.
+    // By default it is open to no client.
     assert!(said("auto").contains("--tokens FILE"), "{}", said("auto"));
     let user =
         lines.iter().rposition(|line| line.starts_with("USER ") && !line.contains("root") && !line.contains("USER 0"));

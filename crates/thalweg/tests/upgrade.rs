@@ -1,6 +1,7 @@
 //! Data folders of earlier versions open, and answer as they did; folders of a later one are refused.
 //!
-//! Each `tests/upgrade/format-N.txt` is a folder and the answers that its own version gave, written by `tests/upgrade/make.py`.
+//! Each `tests/upgrade/format-N.txt` is a folder and the answers that its own version gave, written by
+//! `tests/upgrade/make.py`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -114,7 +115,7 @@ fn answers_as_it_did(vector: &str) {
             let found = head.headers().get(*name).map(|v| v.to_str().unwrap());
             assert_eq!(found, Some(*value), "{name} of {question:?}");
         }
-        // What a refusal says in words may change.
+        // The text of a refusal may change.
         if let Some(wanted) = question.body.as_ref().filter(|_| question.status < 400) {
             assert_eq!(&body, wanted, "{question:?}");
         }

@@ -1,5 +1,6 @@
-//! The smallest service that acknowledges as a log does: a POST is answered once the gate has reached its position, and a thread
-//! advances the gate after every round. `echo ADDRESS [REACTORS] [now]`; with `now`, every answer goes out at once.
+//! The smallest service that acknowledges as a log does: a POST is answered once the gate has reached its position, and
+//! a thread advances the gate after every round. `echo ADDRESS [REACTORS] [now]`; with `now`, every answer goes out at
+//! once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,7 +1,8 @@
-//! The time of day, as everything in the process that waits may use it: it never goes back and never stands still.
+//! The time of day for all waits of the process: it never goes back and never stands still.
 //!
-//! The system's clock may be set back. What waits for a time to pass by it (a long-poll's end, an interval of background work) would wait
-//! until that clock has caught up. This one goes on at half speed until then; when the system's clock is set forward it follows at once.
+//! The system's clock may be set back. A wait for a time of that clock (the end of a long-poll, an interval of
+//! background work) would last until the clock has caught up. This clock continues at half speed until then; when the
+//! system's clock is set forward, it follows at once.
 
 use parking_lot::Mutex;
 use std::sync::OnceLock;
@@ -12,7 +13,7 @@ struct Clock {
     shown: Mutex<Shown>,
 }
 
-/// What was shown last, and when, in microseconds.
+/// The last time shown, and when it was shown, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Shown {
     unix_us: u64,
@@ -55,7 +56,7 @@ mod tests {
         let at = Shown::default().next(0, 100 * second);
         let at = at.next(second, 3_700 * second);
         assert_eq!(at.unix_us, 3_700 * second);
-        // An hour back: from here on the system's clock is behind.
+        // The system's clock is set back by an hour.
         let mut slow = at;
         for n in 1..=10 {
             slow = slow.next(second + n * second, (100 + n) * second);

@@ -1,4 +1,4 @@
-//! Bytes to types and back. No engine knowledge lives here: a wire crate module knows a protocol's framing, never its meaning.
+//! Bytes to types and back. A module of this crate knows a protocol's framing, and nothing of engines.
 
 pub mod clock;
 pub mod http;

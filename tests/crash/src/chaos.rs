@@ -19,7 +19,7 @@ impl Chaos {
 
     pub(crate) fn run(&mut self, world: &World, options: &Options) {
         for _ in 0..options.kills {
-            // Mostly short lives: what is young is where most code paths meet a crash.
+            // Mostly short lives: a young server's code paths meet a crash most often.
             let calm = if self.rng.rand_float() < 0.3 { options.calm_ms / 8 } else { options.calm_ms };
             let mut left = self.rng.rand_range(50..calm.max(51));
             while left > 0 && world.report.clean() {
@@ -69,8 +69,9 @@ impl Chaos {
         }
     }
 
-    /// The newest segment is removed, emptied, or a bit of its end flips. A server must refuse that, or say that it has discarded something;
-    /// if it does neither, nothing may be missing. What was there before comes back unless that is so.
+    /// The newest segment is removed, emptied, or a bit of its end flips. A server must refuse that, or say that it has
+    /// discarded something; if it does neither, nothing may be missing. What was there before comes back unless that is
+    /// so.
     fn damage(&mut self, world: &World) -> anyhow::Result<()> {
         let data = world.server.data();
         let Some(newest) = damage::newest_segment(&data)? else { return Ok(()) };

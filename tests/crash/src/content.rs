@@ -1,4 +1,4 @@
-//! What is sent: messages that can be made again from a seed, so that the notes stay small.
+//! Content of appends: messages that follow from a seed, so that the notes stay small.
 
 /// How a stream's content is made and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,8 @@ impl Format {
         }
     }
 
-    /// The content of an answer as a sequence of messages: JSON arrays become one line per message, bytes stay as they are.
+    /// The content of an answer as a sequence of messages: JSON arrays become one line per message, bytes stay as they
+    /// are.
     pub(crate) fn normalise(self, body: &[u8], into: &mut Vec<u8>) -> Result<(), String> {
         if self != Self::Json {
             into.extend_from_slice(body);

@@ -1,4 +1,4 @@
-//! Damage to the newest journal segment of a data folder that nobody has open.
+//! Damage to the newest journal segment of a closed data folder.
 
 use anyhow::Context;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 const HEADER_BYTES: usize = 4096;
 
-/// The segment with the largest number whose header agrees with its name: what was written last is there.
+/// The segment with the largest number whose header agrees with its name: it has the latest frames.
 pub(crate) fn newest_segment(data: &Path) -> anyhow::Result<Option<PathBuf>> {
     let mut newest = None;
     for entry in fs::read_dir(data.join("journal"))? {
@@ -24,7 +24,7 @@ pub(crate) fn newest_segment(data: &Path) -> anyhow::Result<Option<PathBuf>> {
     Ok(newest.map(|(_, path)| path))
 }
 
-/// What was done.
+/// The damage done.
 pub(crate) fn damage(segment: &Path, rng: &mut oorandom::Rand64) -> anyhow::Result<String> {
     let name = segment.display();
     match rng.rand_range(0..4) {

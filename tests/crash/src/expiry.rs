@@ -1,4 +1,5 @@
-//! A worker with streams that expire: alive while they are used, gone soon after that, and never back once they are gone.
+//! A worker with streams that expire: alive while they are used, gone soon after that, and never back once they are
+//! gone.
 
 use crate::http::Request;
 use crate::session::{Down, Session};

@@ -72,7 +72,7 @@ impl Answer {
         String::from_utf8_lossy(&self.body).chars().take(160).collect()
     }
 
-    /// Where the stream goes on after what was asked or done.
+    /// The next offset after the request.
     pub(crate) fn position(&self) -> Option<String> {
         self.header("stream-next-offset").map(str::to_owned)
     }

@@ -1,9 +1,10 @@
 //! Kills the server at random moments and checks it against a model of everything that was acknowledged.
 //!
-//! Workers ([`owner`], [`shared`], [`race`], [`kept`], [`expiry`], [`subs`], [`backup`]) talk to the server through its protocol and note
-//! what it answered. The main thread ([`chaos`]) kills it, also during recovery, and starts it again. After each start, and at the end, what the server says is compared with
-//! the notes: an acknowledged operation must be there, one without an answer may be there whole or not at all, and nothing else
-//! may be there. `--self-test` spoils the notes or the data on purpose and demands that this is noticed.
+//! Workers ([`owner`], [`shared`], [`race`], [`kept`], [`expiry`], [`subs`], [`backup`]) talk to the server through its
+//! protocol and note what it answered. The main thread ([`chaos`]) kills it, also during recovery, and starts it again.
+//! After each start, and at the end, what the server says is compared with the notes: an acknowledged operation must be
+//! there, one without an answer may be there whole or not at all, and nothing else may be there. `--self-test` spoils
+//! the notes or the data on purpose and demands that this is noticed.
 
 mod backup;
 mod chaos;

@@ -1,4 +1,4 @@
-//! What is known of one stream: everything acknowledged, and what may or may not have happened.
+//! The model of one stream: all acknowledged operations, and those in doubt.
 
 use crate::content::{Format, Message};
 use std::sync::Arc;
@@ -97,7 +97,7 @@ impl Model {
         content
     }
 
-    /// Compares with what the server shows, and settles what was in doubt accordingly.
+    /// Compares with the server's answer, and resolves operations in doubt accordingly.
     pub(crate) fn reconcile(&mut self, content: &[u8]) -> Result<(), String> {
         let Some(rest) = content.strip_prefix(&*self.inherited) else {
             return Err(difference("the inherited part", &self.inherited, content));

@@ -1,4 +1,4 @@
-//! A stream of numbered lines from one idempotent producer: what is in it can be told from any piece of it.
+//! A stream of numbered lines from one idempotent producer: its content can be checked from any piece.
 
 use crate::content::filler;
 use crate::http::Request;
@@ -13,7 +13,8 @@ pub(crate) fn line(number: u64, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// The number of the first line and of the one after the last, if the lines are whole and follow each other; none if there are none.
+/// The number of the first line and of the one after the last, if the lines are whole and follow each other; none if
+/// there are none.
 pub(crate) fn parse(content: &[u8]) -> Result<Option<(u64, u64)>, String> {
     let number = |line: &[u8]| std::str::from_utf8(line).ok()?.split_once(' ')?.0.parse::<u64>().ok();
     let mut span: Option<(u64, u64)> = None;
@@ -37,7 +38,7 @@ fn shown(line: &[u8]) -> String {
     String::from_utf8_lossy(&line[..line.len().min(30)]).into_owned()
 }
 
-/// What was read from a place to the end.
+/// Content from a place to the end.
 pub(crate) enum Read {
     /// The lines there, as [`parse`] says, and how many bytes they have.
     Lines(Option<(u64, u64)>, u64),
@@ -63,7 +64,7 @@ impl Numbered {
         Self { path, created: false, headers, next: 0, acknowledged: 0, sent: Vec::new() }
     }
 
-    /// Sends what is in doubt again, then `more` new lines, and notes what is answered.
+    /// Sends lines in doubt again, then `more` new lines, and records the answers.
     pub(crate) fn write(&mut self, session: &mut Session<'_>, more: u64) -> Result<(), Down> {
         if !self.created {
             let mut headers = vec![("content-type", "text/plain")];

@@ -1,7 +1,7 @@
 //! Writers that race for the tail of one stream with `If-Match`: of those that expect the same tail one wins.
 //!
-//! Every line says which tail its writer expected. So the stream itself tells whether each condition held: the next line expects
-//! the end of the one before it.
+//! Every line says which tail its writer expected. So the stream itself tells whether each condition held: the next
+//! line expects the end of the one before it.
 
 use crate::content::filler;
 use crate::http::Request;
@@ -183,7 +183,7 @@ fn read(session: &mut Session<'_>, path: &str) -> Result<Vec<u8>, Down> {
         let answer = session.call(&Request::get(&format!("{path}?offset={at}")))?;
         match answer.status {
             200 => content.extend_from_slice(&answer.body),
-            // Nobody got as far as to create it.
+            // No writer got as far as to create it.
             404 => return Ok(content),
             status => {
                 session.world.violation(format!("GET {path}: {status} {:?}", answer.text()));

@@ -64,7 +64,7 @@ impl Spec {
         Ok(Self { binary, kind, settings, folder, tokens: None, webhooks: "local" })
     }
 
-    /// The same server with what was restored into another folder. It must not tell anybody what was told before.
+    /// The same server on a restored folder. Its webhooks cannot reach this machine, so that it repeats no wake.
     pub(crate) fn restored(&self, folder: &Path) -> Self {
         Self { folder: folder.to_owned(), webhooks: "public", ..self.clone() }
     }
@@ -124,7 +124,7 @@ struct State {
     /// Counts starts and stops: even while it serves at `address`.
     generation: u64,
     address: Option<SocketAddr>,
-    /// Nobody is to wait for another start.
+    /// No thread may wait for another start.
     abandoned: bool,
 }
 
@@ -243,7 +243,7 @@ impl Server {
         }
     }
 
-    /// Notes that it is down before it is: who meets a broken connection after this knows why.
+    /// Records that it is down before it is: a thread with a broken connection after this knows why.
     fn go_down(&self) -> Option<Child> {
         let mut state = self.state();
         if state.address.take().is_some() {
@@ -252,7 +252,7 @@ impl Server {
         state.child.take()
     }
 
-    /// No start will follow: whoever waits for one is let go.
+    /// No start will follow: releases threads that wait for one.
     pub(crate) fn abandon(&self) {
         self.state().abandoned = true;
         self.changed.notify_all();
@@ -277,7 +277,8 @@ impl Server {
         self.state().generation == generation
     }
 
-    /// Starts it on a folder that was damaged on purpose, for nobody: what it made of that. It is down again afterwards.
+    /// Starts it on a folder that was damaged on purpose, for nobody: what it made of that. It is down again
+    /// afterwards.
     pub(crate) fn try_damaged(&self) -> anyhow::Result<Made> {
         let before = self.log().len();
         let (mut child, _) = self.spawn()?;

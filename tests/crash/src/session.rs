@@ -4,7 +4,7 @@ use crate::http::{Answer, Conn, Request};
 use crate::world::{Sabotage, World};
 use std::time::{Duration, Instant};
 
-/// The server was killed before it answered: what was asked may have happened or not.
+/// The server was killed before it answered: the operation may have happened or not.
 #[derive(Debug)]
 pub(crate) struct Down;
 

@@ -9,14 +9,15 @@ use std::process::Command;
 /// The name of the token that may do everything.
 pub(crate) const ADMIN: &str = "admin";
 
-/// Secrets by the name of who has them, and the file that the server knows them from.
+/// Secrets by the name of their holder, and the server's file of tokens.
 #[derive(Clone)]
 pub(crate) struct Tokens {
     pub(crate) file: PathBuf,
     secrets: BTreeMap<String, String>,
 }
 
-/// What a request is sent with to see it refused: the value of `Authorization`, if any, and the status that this deserves.
+/// What a request is sent with to see it refused: the value of `Authorization`, if any, and the status that this
+/// deserves.
 pub(crate) type Trespass = (Option<String>, u16);
 
 impl Tokens {
@@ -59,7 +60,7 @@ impl Tokens {
         self.secrets.get(name).map(String::as_str)
     }
 
-    /// The value of `Authorization` for who is called so.
+    /// The value of `Authorization` for the holder of this name.
     pub(crate) fn authorization(&self, name: &str) -> Option<String> {
         self.secret(name).map(|secret| format!("Bearer {secret}"))
     }

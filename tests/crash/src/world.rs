@@ -25,7 +25,8 @@ pub(crate) enum Sabotage {
     Reopened,
     /// The notes hold a producer's append that was never sent: its retry is taken for new.
     Forgotten,
-    /// A position of the living stream is noted as one of its deleted predecessor: an old position is answered with new bytes.
+    /// A position of the living stream is noted as one of its deleted predecessor: an old position is answered with new
+    /// bytes.
     Stale,
     /// A shared stream got a line that no writer wrote.
     Invented,

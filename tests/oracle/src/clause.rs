@@ -12,7 +12,8 @@ pub(crate) struct Clause {
 }
 
 impl Clause {
-    /// The same condition without parameters: `$n` becomes a literal of no type yet, which Postgres types like a parameter.
+    /// The same condition without parameters: `$n` becomes a literal of no type yet, which Postgres types like a
+    /// parameter.
     pub(crate) fn inlined(&self) -> String {
         let mut out = String::new();
         let mut rest = self.text.as_str();

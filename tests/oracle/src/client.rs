@@ -497,7 +497,7 @@ fn order(offset: &str) -> (i128, i128) {
     (tx.parse().unwrap_or(-1), if op == "inf" { i128::MAX } else { op.parse().unwrap_or(-1) })
 }
 
-/// A row to look at: what is long in it is cut.
+/// A row for display: long values are cut.
 pub(crate) fn brief(row: &str) -> String {
     let words = row.split(' ').map(|word| match word.char_indices().nth(60) {
         Some((at, _)) => format!("{}…({} bytes)", &word[..at], word.len()),

@@ -1,4 +1,5 @@
-//! Answers that are damaged on purpose, to see that the oracle notices. Each client is damaged once, at the first chance.
+//! Answers that are damaged on purpose, to see that the oracle notices. Each client is damaged once, at the first
+//! chance.
 
 use serde_json::{Value, json};
 

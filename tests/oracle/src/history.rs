@@ -1,4 +1,5 @@
-//! One history: a database, a server, shapes, rounds of random transactions with trouble in between, and a comparison after each round.
+//! One history: a database, a server, shapes, rounds of random transactions with trouble in between, and a comparison
+//! after each round.
 
 use crate::clause::{self, Language};
 use crate::client::{Client, Definition, Http, Step, brief, clip, subset_rows};
@@ -44,7 +45,7 @@ pub(crate) struct Plan {
     pub(crate) keep: Option<std::path::PathBuf>,
 }
 
-/// What is done to the server or to Postgres while writers run.
+/// An event for the server or Postgres while writers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     None,
@@ -300,7 +301,8 @@ impl<'a> History<'a> {
         self.random.percent(TURNS_PERCENT).then(|| (Turn::random(&mut self.random), command))
     }
 
-    /// Another history begins, while the server runs or while it does not. Everything of the old one was read: the server must notice.
+    /// Another history begins, while the server runs or while it does not. Everything of the old one was read: the
+    /// server must notice.
     fn turn(&mut self, turn: Turn, command: &str) -> anyhow::Result<()> {
         let is_stopped = self.random.percent(50);
         let before = if is_stopped { 0 } else { self.left()? };
@@ -546,7 +548,8 @@ impl<'a> History<'a> {
             }
             found = true;
             let over = Instant::now() > deadline;
-            // The stream tells of an altered table with its next change; until then, and until the catalog is asked, nobody can know.
+            // The stream tells of an altered table with its next change; until then, and until the catalog is asked,
+            // nobody can know.
             if !told && (over || !self.is_altered(client, expected)) {
                 told = true;
                 self.tell(client, &wanted, &got, what);

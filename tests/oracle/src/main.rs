@@ -1,10 +1,11 @@
-//! An oracle for shapes: random tables, conditions and transactions on a real Postgres; every shape, put together as a client would,
-//! must be what a `SELECT` says.
+//! An oracle for shapes: random tables, conditions and transactions on a real Postgres; every shape, put together as a
+//! client would, must be what a `SELECT` says.
 //!
-//! A history ([`history`]) is one seed: tables, shapes and what writers do follow from it. After each round of transactions the rows of
-//! every shape are read from Postgres in one snapshot with its LSN, and compared with each client as soon as the server claims
-//! (`global_last_seen_lsn`) to be past that LSN. In between the server is killed, connections are cut and Postgres is restarted.
-//! `--self-test` damages answers on purpose and demands that this is noticed.
+//! A history ([`history`]) is one seed: tables, shapes and what writers do follow from it. After each round of
+//! transactions the rows of every shape are read from Postgres in one snapshot with its LSN, and compared with each
+//! client as soon as the server claims (`global_last_seen_lsn`) to be past that LSN. In between the server is killed,
+//! connections are cut and Postgres is restarted. `--self-test` damages answers on purpose and demands that this is
+//! noticed.
 
 mod clause;
 mod client;
@@ -40,8 +41,8 @@ struct Args {
     /// A shell command that stops this cluster at once and starts it again.
     #[arg(long)]
     restart: Option<String>,
-    /// A shell command that changes the history of this cluster: it gets keep, set-back, standby, stop-standby, promote or replace as its
-    /// last argument.
+    /// A shell command that changes the history of this cluster: it gets keep, set-back, standby, stop-standby, promote
+    /// or replace as its last argument.
     #[arg(long)]
     source: Option<String>,
     /// The first seed.

@@ -1,4 +1,5 @@
-//! Randomness that a seed repeats: each part of a history draws from a fork of its own, so that threads do not disturb each other.
+//! Randomness that a seed repeats: each part of a history draws from a fork of its own, so that threads do not disturb
+//! each other.
 
 pub(crate) struct Random(oorandom::Rand64);
 

@@ -1,4 +1,4 @@
-//! Counts of what was checked, and what was found.
+//! Counts of checks, and the violations found.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

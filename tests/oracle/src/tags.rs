@@ -1,4 +1,5 @@
-//! Which rows of a shape with sub-queries stay: each row names its reasons, and events take reasons away or bring them back.
+//! Which rows of a shape with sub-queries stay: each row names its reasons, and events take reasons away or bring them
+//! back.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

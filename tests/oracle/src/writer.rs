@@ -56,7 +56,7 @@ pub(crate) fn transaction(
     if freedom.ddl && random.percent(1) {
         let table = random.pick(tables);
         statements.push(alter(table, random));
-        // Whoever follows the log hears of it with the next write.
+        // A follower of the log learns of it with the next write.
         statements.push(format!("UPDATE {} SET ref = coalesce(ref, 0)", table.sql()));
     }
     let end = if random.percent(8) { "ROLLBACK" } else { "COMMIT" };

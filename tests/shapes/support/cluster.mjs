@@ -24,7 +24,7 @@ const SETTINGS = {
   max_connections: 200,
   // The machine does not crash in tests.
   fsync: "off",
-  // The least there is: what is larger is streamed while it runs, and waits on the server's disk.
+  // The smallest possible value: larger transactions are streamed while they run, and wait on the server's disk.
   logical_decoding_work_mem: "64kB",
   log_min_messages: "warning",
 }
@@ -71,7 +71,7 @@ export class Cluster {
     })
   }
 
-  /** A role must say who it is by this method; all others are trusted. */
+  /** The method by which this role must authenticate; all others are trusted. */
   async only(role, method) {
     const file = join(this.data, "pg_hba.conf")
     writeFileSync(file, `host all ${role} 127.0.0.1/32 ${method}\n${readFileSync(file, "utf8")}`)
@@ -83,7 +83,7 @@ export class Cluster {
     await this.program("pg_ctl", "stop", "-w", "-t", "60", "-s", "-D", this.data, "-m", mode)
   }
 
-  /** What a failover does to who follows: the same system goes on, on another timeline. */
+  /** A failover as followers see it: the same system continues, on another timeline. */
   async failover() {
     await this.stop()
     writeFileSync(join(this.data, "standby.signal"), "")

@@ -48,7 +48,7 @@ export class Disk {
     closeSync(file)
   }
 
-  /** Gives back what was filled. */
+  /** Frees the filled space. */
   empty() {
     rmSync(this.ballast, { force: true })
   }

@@ -1,4 +1,4 @@
-// A way to Postgres that can be held, slowed or closed: what stands between the server's queries and the database in production.
+// A proxy to Postgres that can be held, slowed or closed, like a network in production.
 
 import { connect, createServer } from "node:net"
 
@@ -15,7 +15,7 @@ export class Proxy {
     proxy.server = createServer((client) => proxy.link(client, port, host))
     await new Promise((resolve) => proxy.server.listen(0, "127.0.0.1", resolve))
     target.port = proxy.server.address().port
-    // What is encrypted could not be looked into.
+    // Encrypted messages could not be parsed.
     target.searchParams.set("sslmode", "disable")
     proxy.url = target.href
     return proxy
@@ -57,7 +57,7 @@ export class Proxy {
     return [...this.links].filter((link) => link.held).length
   }
 
-  /** Lets go of what is held, up to what is to be held from now on. */
+  /** Releases held messages, up to the next ones to hold. */
   release(holds = () => false) {
     this.holds = holds
     for (const link of this.links) {

@@ -144,7 +144,7 @@ export class Shape {
     }
   }
 
-  // ---- what tests do
+  // ---- operations of tests
 
   /** Reads on, without waiting, until up to date. */
   async sync() {

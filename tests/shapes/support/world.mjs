@@ -13,13 +13,13 @@ import { Shape } from "./shape.mjs"
 
 export { sleep }
 
-// Values as Postgres prints them, so that they can be compared with what a shape says.
+// Values as Postgres prints them, so that they can be compared with a shape's.
 const asText = { getTypeParser: () => (value) => value }
 
 let counter = 0
 const unique = () => `${process.pid}_${Date.now().toString(36)}_${counter++}`
 
-// What most tests want: no secret, DELETE allowed, small chunks, short waits.
+// Settings of most tests: no secret, DELETE allowed, small chunks, short waits.
 const SETTINGS = {
   ELECTRIC_INSECURE: "true",
   ELECTRIC_ENABLE_INTEGRATION_TESTING: "true",
@@ -51,7 +51,7 @@ export async function eventually(probe, { within = 15000, what = "it" } = {}) {
   }
 }
 
-/** A refusal that says what a client needs: why, and when to come again. */
+/** A refusal with the parts that a client needs: the reason, and when to retry. */
 export function clear(answer, code, words) {
   assert.equal(answer.status, 503, answer.text)
   assert.equal(answer.body?.code, code, answer.text)
@@ -102,7 +102,7 @@ export class World {
 
   // ---- the server's process
 
-  /** Starts it, and waits until it serves shapes (unless told not to). */
+  /** Starts it, and waits until it serves shapes (unless `ready` is false). */
   async serve({ ready = true } = {}) {
     this.starts = (this.starts ?? 0) + 1
     const file = join(this.folder, "ready")
@@ -271,14 +271,14 @@ export class World {
     return new Shape(this, params)
   }
 
-  /** A shape from the beginning to the end of what is there. */
+  /** A shape from its beginning to its present end. */
   async synced(params) {
     return await this.shape(params).sync()
   }
 
   /**
-   * The shape says what a SELECT says: both are read again until they agree.
-   * `where` is what Postgres is asked, if that differs.
+   * The shape must equal its SELECT: both are read again until they agree.
+   * `where` is the condition for Postgres, if it differs.
    */
   async agrees(shape, { where = shape.params.where, columns = "*", within = 10000 } = {}) {
     const query = `SELECT ${columns} FROM ${shape.params.table}${where ? ` WHERE ${where}` : ""}`

@@ -1,4 +1,4 @@
-//! Connections that wait, and what each takes of the server's memory.
+//! Idle connections, and the server's memory for each.
 
 use super::BINARY;
 use crate::ask;
@@ -24,7 +24,7 @@ pub(crate) fn idle(target: &Target, kind: Kind, path: &str, settle: f64, hold: f
     let make = |_, many| Idle::new(path, &end, kind, many, &ready);
     std::thread::scope(|scope| {
         let (over, make, began) = (&over, &make, Instant::now());
-        let waiting = scope.spawn(move || threads(target, began, None, || Until::Told(over), None, make));
+        let waiting = scope.spawn(move || threads(target, began, None, || Until::Stopped(over), None, make));
         while ready.load(Ordering::Acquire) < wanted && !waiting.is_finished() && began.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(5));
         }

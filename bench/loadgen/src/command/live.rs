@@ -21,7 +21,7 @@ pub(crate) struct Fanout {
     pub(crate) size: usize,
     pub(crate) seconds: f64,
     pub(crate) warm: f64,
-    /// Where the writer writes.
+    /// The writer's server.
     pub(crate) origin: SocketAddr,
 }
 
@@ -41,10 +41,10 @@ pub(crate) fn fanout(target: &Target, plan: &Fanout) -> anyhow::Result<()> {
     let make = |_, many| Readers::new(&plan.path, &offset, plan.live, many, warm, &progress);
     std::thread::scope(|scope| {
         let (over, make, progress) = (&over, &make, &progress);
-        let readers = scope.spawn(move || threads(reading, epoch, None, || Until::Told(over), None, make));
+        let readers = scope.spawn(move || threads(reading, epoch, None, || Until::Stopped(over), None, make));
         let wanted = plan.readers as u64;
         let attached = wait(|| readers.is_finished() || progress.attached.load(Ordering::Acquire) >= wanted);
-        // Long-polls say that they asked, not that the server has them.
+        // A long-poll has been sent, but the server may not have it yet.
         std::thread::sleep(Duration::from_millis(200));
         let mut writer = Writer {
             path: plan.path.clone(),

@@ -51,7 +51,7 @@ pub(crate) fn replay(target: &Target, names: &Names, whole: &Whole, window: &Win
     Ok(())
 }
 
-/// Those who replay beside appends.
+/// Clients that replay beside appends.
 pub(crate) struct Replayers {
     pub(crate) connections: usize,
     pub(crate) rate: Option<f64>,
@@ -74,7 +74,7 @@ pub(crate) fn mixed(
                 |first, many| Replay::new(&replayers.names, whole.expected(), None, first, many, reading.connections);
             let (reading, over) = (&reading, &over);
             let replays = scope
-                .spawn(move || threads(reading, Instant::now(), replayers.rate, || Until::Told(over), None, &make));
+                .spawn(move || threads(reading, Instant::now(), replayers.rate, || Until::Stopped(over), None, &make));
             let appended = appends(target, names, body, window);
             over.store(true, Ordering::Release);
             let Ok(replayed) = replays.join() else { bail!("a thread panicked") };

@@ -1,4 +1,5 @@
-//! Loads of shapes: over HTTP and SQL only, so that they fit any server of this API. Beside them the yardsticks of the same sitting.
+//! Loads of shapes: over HTTP and SQL only, so that they fit any server of this API. Beside them the yardsticks of the
+//! same sitting.
 
 mod drain;
 mod fetch;
@@ -18,7 +19,7 @@ pub(crate) enum Command {
     Fetch {
         #[command(flatten)]
         definition: Definition,
-        /// Fetches altogether, in turn over the shapes; one for each shape without it.
+        /// Number of fetches, in turn over the shapes; by default one for each shape.
         #[arg(long)]
         clients: Option<u64>,
         /// Rows that each fetch has to give.
@@ -35,7 +36,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         writes: follow::Writes,
     },
-    /// Live clients that wait for changes which do not come, and what they cost the server's memory.
+    /// Live clients without changes to receive, and the server's memory for them.
     Idle {
         #[command(flatten)]
         definition: Definition,
@@ -45,7 +46,8 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 3.0)]
         settle: f64,
     },
-    /// Commits transactions while the server's walsender is stopped, lets it go, and waits until Postgres is told that all are safe.
+    /// Commits transactions while the server's walsender is stopped, resumes it, and waits until the server confirms
+    /// all to Postgres.
     Drain {
         #[command(flatten)]
         backlog: drain::Backlog,
@@ -55,7 +57,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         writes: follow::Writes,
     },
-    /// How fast transactions are committed, asynchronously.
+    /// Measures how fast transactions are committed, asynchronously.
     YardWrite {
         #[command(flatten)]
         backlog: drain::Backlog,

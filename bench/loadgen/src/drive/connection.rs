@@ -1,4 +1,4 @@
-//! One connection: what is to be sent, what is waited for, and where in an answer it is.
+//! One connection: bytes to send, outstanding requests, and the position in the present answer.
 
 use super::{Nanos, Work};
 use crate::http::{self, Body};
@@ -15,13 +15,13 @@ pub(super) struct Connection {
     out_at: usize,
     /// Sending has to wait until the socket takes more.
     pub(super) wants_out: bool,
-    /// When each request on its way was due, and its tag.
+    /// Due time and tag of each outstanding request.
     pub(super) waiting: VecDeque<(Nanos, u32)>,
-    /// When the operation was due whose next request is still to be sent.
+    /// Due time of the operation whose next request is still to be sent.
     pub(super) goes_on: Option<Nanos>,
     /// The beginning of a head that has not come as a whole.
     partial: Vec<u8>,
-    /// The answer whose body is coming.
+    /// The answer whose body is arriving.
     answer: Option<(u16, Body)>,
 }
 

@@ -1,4 +1,4 @@
-//! What was counted.
+//! Counters of a run.
 
 use super::{Nanos, Verdict};
 use crate::cost::Cost;
@@ -13,7 +13,7 @@ pub(crate) struct Tally {
     pub(crate) bad: u64,
     /// Connections that the server closed and that were opened again.
     pub(crate) reopened: u64,
-    /// Of requests that were due inside of the window.
+    /// Latencies of requests that were due inside of the window.
     pub(crate) latencies: Latencies,
     pub(crate) cost: Cost,
     pub(super) closed: bool,
@@ -33,7 +33,7 @@ impl Tally {
         self.cost = cost.unwrap_or_default();
     }
 
-    /// Adds what another thread counted. The cost is the process's: that of the first thread stands for all.
+    /// Adds another thread's counters. The cost is the process's: that of the first thread stands for all.
     pub(crate) fn add(&mut self, other: &Self) {
         self.ops += other.ops;
         self.bad += other.bad;

@@ -1,11 +1,12 @@
-//! The loop against small servers that answer as told.
+//! Tests of the loop against small servers with scripted answers.
 
 use super::*;
 use crate::work::live::{Live, Progress, Readers};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// A server that reads requests without bodies and lets `answer` write; one thread per connection, for as long as the test runs.
+/// A server that reads requests without bodies and lets `answer` write; one thread per connection, for as long as the
+/// test runs.
 fn serve(answer: impl Fn(usize, &mut TcpStream) -> bool + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -39,7 +40,7 @@ fn no_content(socket: &mut TcpStream) -> bool {
     socket.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").is_ok()
 }
 
-/// Asks for ever, or so many times on each connection.
+/// Sends for ever, or this many requests on each connection.
 struct Asks {
     left: Vec<u64>,
     answers: u64,
@@ -97,7 +98,8 @@ fn at_a_rate_a_pause_of_the_server_is_seen_by_all_that_was_due_in_it() {
     let seconds = Duration::from_secs(1);
     let until = Until::Elapsed { warm: Duration::ZERO, seconds };
     let mut work = Asks { left: vec![u64::MAX], answers: 0 };
-    // One connection and one request at a time: the loop cannot ask while the server sleeps, and still owes the requests.
+    // One connection and one request at a time: the loop cannot ask while the server sleeps, and still owes the
+    // requests.
     let tally = run(&pace(server, 1, 1, Some(200.0), until), Instant::now(), &mut work).unwrap();
     assert!((190..=201).contains(&tally.latencies.count()), "{tally}");
     // Of 200 requests in a second, 60 were due in the pause, half of them in its first 150 ms.
@@ -123,7 +125,7 @@ fn a_server_that_closes_fails_the_run_unless_readers_go_on() {
     let failed = run(&pace(server, 1, 1, None, Until::Exhausted), Instant::now(), &mut work).unwrap_err();
     assert!(failed.to_string().contains("closed a connection with 1 requests"), "{failed}");
 
-    // Each connection gets one event and is closed; the reader comes back with the offset of the last control event.
+    // Each connection gets one event and is closed; the reader reconnects with the offset of the last control event.
     let next = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let server = serve(move |_, socket| {
         let number = next.fetch_add(1, Ordering::Relaxed);
@@ -139,7 +141,8 @@ fn a_server_that_closes_fails_the_run_unless_readers_go_on() {
     let (progress, over) = (Progress::default(), AtomicBool::new(false));
     let mut readers = Readers::new("/s", "now", Live::Sse, 1, 0, &progress);
     let tally = std::thread::scope(|scope| {
-        let running = scope.spawn(|| run(&pace(server, 1, 1, None, Until::Told(&over)), Instant::now(), &mut readers));
+        let running =
+            scope.spawn(|| run(&pace(server, 1, 1, None, Until::Stopped(&over)), Instant::now(), &mut readers));
         while progress.delivered.load(Ordering::Relaxed) < 5 {
             std::thread::yield_now();
         }

@@ -33,7 +33,8 @@ impl Body {
 }
 
 pub(crate) struct Append {
-    /// The pieces of a request; between them the stream's number, and with producers its connection, epoch and sequence.
+    /// The pieces of a request; between them the stream's number, and with producers its connection, epoch and
+    /// sequence.
     start: Vec<u8>,
     middle: Vec<u8>,
     end: Vec<u8>,
@@ -53,7 +54,8 @@ struct Mine {
 }
 
 impl Append {
-    /// For the connections from `first` on of `all`. `epoch` begins the producers' epochs: a later run needs a higher one.
+    /// For the connections from `first` on of `all`. `epoch` begins the producers' epochs: a later run needs a higher
+    /// one.
     pub(crate) fn new(names: &Names, body: &Body, first: usize, connections: usize, all: usize, epoch: u64) -> Self {
         let start = format!("POST {}", names.root()).into_bytes();
         let bytes = body.bytes();
@@ -67,7 +69,7 @@ impl Append {
         let connections = (first..first + connections).map(|connection| {
             let share = Share::of(names.count(), connection as u64, all as u64);
             let many = if body.producers { share.count as usize } else { 0 };
-            // Not all connections at the beginning of their share.
+            // The connections begin at different places of their shares.
             Mine { share, turn: connection as u64 * 7919, producers: vec![(epoch, 0); many] }
         });
         Self {
@@ -108,7 +110,7 @@ impl Work for Append {
 
     fn done(&mut self, connection: usize, turn: u32, status: u16) -> Verdict {
         match status {
-            // A producer's append is answered with 200; 204 says that it was there before.
+            // A producer's new append is answered with 200, a duplicate with 204.
             204 if self.producers => {
                 self.duplicates += 1;
                 Verdict::Bad
@@ -116,7 +118,7 @@ impl Work for Append {
             200 | 204 => Verdict::Good,
             _ => {
                 if self.producers {
-                    // The next one begins anew; those on their way behind this one are refused as well.
+                    // The next append begins a new epoch; outstanding appends behind this one are refused as well.
                     let (epoch, seq) = &mut self.connections[connection].producers[turn as usize];
                     (*epoch, *seq) = (*epoch + 1, 0);
                 }

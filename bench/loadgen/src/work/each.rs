@@ -4,7 +4,7 @@ use crate::drive::{Nanos, Verdict, Work};
 use crate::http::request;
 use crate::names::{Names, Share};
 
-/// What happens to one stream, in this order.
+/// The requests for one stream, in this order.
 #[derive(Clone, Debug)]
 pub(crate) enum Plan {
     /// PUT, with a body if there is one.
@@ -85,7 +85,7 @@ pub(crate) struct Each {
     /// All streams take a step before any takes the next; else one stream is finished before the next begins.
     interleave: bool,
     connections: Vec<(Share, u64)>,
-    /// The first refusal, for whoever wonders.
+    /// The first refusal, for diagnosis.
     pub(crate) refused: Option<(String, u16)>,
 }
 

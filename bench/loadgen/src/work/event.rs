@@ -1,4 +1,4 @@
-//! Events that say when they were sent and which they are, so that a reader can tell how late each is and that none is missing.
+//! Events with their send time and number, so that a reader can measure delays and detect missing events.
 
 use crate::drive::Nanos;
 use crate::http::digits;

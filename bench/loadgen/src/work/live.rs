@@ -14,7 +14,7 @@ pub(crate) enum Live {
     LongPoll,
 }
 
-/// What readers tell the thread that waits for them.
+/// Readers' reports to the thread that waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     /// Readers that got their first answer (SSE) or asked (long-poll).
@@ -39,7 +39,7 @@ pub(crate) struct Readers<'a> {
 
 struct Reader {
     attached: bool,
-    /// Where to go on, as the server said last, and what to echo.
+    /// The server's latest offset and cursor, for the next request.
     offset: Vec<u8>,
     cursor: Vec<u8>,
     /// The event that must come next.
@@ -87,7 +87,7 @@ impl<'a> Readers<'a> {
         }
     }
 
-    /// Counts what never came of `events`.
+    /// Counts the missing ones of `events`.
     pub(crate) fn finish(&mut self, events: u64) {
         self.missing += self.readers.iter().map(|reader| events.saturating_sub(reader.next)).sum::<u64>();
     }
@@ -218,7 +218,7 @@ impl Work for Readers<'_> {
         if matches!(status, 200 | 204) { Verdict::Good } else { Verdict::Bad }
     }
 
-    /// A connection lives for a while only; readers go on where they were.
+    /// The server ends a connection after some time; readers continue at their offset.
     fn closed(&mut self, connection: usize) -> bool {
         self.readers[connection].lines = Lines::default();
         true

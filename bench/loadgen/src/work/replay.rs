@@ -6,14 +6,14 @@ use crate::http::{self, header};
 use crate::names::{Names, Share};
 use std::collections::HashMap;
 
-/// What a whole stream must be.
+/// Expected content of a whole stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Expected {
     /// Anything.
     Anything,
     /// Binary content as `fill --binary` wrote it.
     Content { messages: u64, size: usize },
-    /// JSON objects, so many.
+    /// This many JSON objects.
     Objects { messages: u64 },
 }
 
@@ -26,14 +26,14 @@ pub(crate) struct Replay {
     pub(crate) finished: u64,
     pub(crate) bytes: u64,
     pub(crate) pages: u64,
-    /// Replays that did not give what they should.
+    /// Replays with content other than the expected one.
     pub(crate) wrong: u64,
 }
 
 struct Reader {
     share: Share,
     turn: u64,
-    /// How many to read in all; for ever if there is none.
+    /// Number of reads left; `None`: no limit.
     left: Option<u64>,
     /// From where the next page is asked; nothing at the beginning of a replay.
     offset: Vec<u8>,
@@ -44,7 +44,7 @@ struct Reader {
 }
 
 impl Replay {
-    /// `each` is how many replays a connection makes; for ever if there is none.
+    /// `each` is the number of replays of a connection; `None`: no limit.
     pub(crate) fn new(
         names: &Names,
         expected: Expected,

@@ -9,21 +9,21 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Which shapes: the number of one takes the place of `{i}` in their predicate.
+/// The shapes of a load: a shape's number replaces `{i}` in the predicate.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Definition {
     #[arg(long, default_value = "items")]
     pub(crate) table: String,
-    /// Their predicate, with `{i}` for the shape's number; without it all rows.
+    /// The shapes' predicate, with `{i}` for the shape's number; by default all rows.
     #[arg(long = "where")]
     pub(crate) predicate: Option<String>,
     /// The number of the first one.
     #[arg(long, default_value_t = 0)]
     pub(crate) from: u64,
-    /// How many different ones.
+    /// Number of different shapes.
     #[arg(long, default_value_t = 1)]
     pub(crate) shapes: u64,
-    /// Who is refused with 503 comes again when `retry-after` says.
+    /// A client that is refused with 503 retries after `retry-after`.
     #[arg(long)]
     pub(crate) retry: bool,
 }
@@ -61,7 +61,7 @@ type Rest = Vec<u8>;
 
 impl Counter {
     fn count(&self, rest: &mut Rest, piece: &[u8]) -> u64 {
-        // What is kept is too short to hold a whole one, so none is counted twice.
+        // The kept bytes are too short for a whole match, so none is counted twice.
         let keep = OPERATION.len() - 1;
         rest.extend_from_slice(&piece[..piece.len().min(keep)]);
         let mut count = self.finder.find_iter(&rest[..]).count() as u64;
@@ -76,7 +76,7 @@ impl Counter {
     }
 }
 
-/// Where clients tell what came, and the writer waits for it.
+/// Clients report events here, and the writer waits for them.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     /// Clients that are up to date for the first time.
@@ -89,7 +89,7 @@ pub(crate) struct Board {
 }
 
 impl Board {
-    /// A new event, which this many will tell of.
+    /// Begins a new event, which this many clients will report.
     pub(crate) fn begin(&self, wanted: u64) {
         self.wanted.store(wanted, Ordering::Release);
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clear();
@@ -103,7 +103,7 @@ impl Board {
         }
     }
 
-    /// When it came to each; fewer than wanted if `patience` ends.
+    /// The time at which each client received the event; fewer than expected if `patience` ends.
     pub(crate) fn wait(&self, patience: Duration) -> Vec<Nanos> {
         let wanted = self.wanted.load(Ordering::Acquire);
         let arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
@@ -114,26 +114,27 @@ impl Board {
     }
 }
 
-/// What clients have seen.
+/// Totals of clients' messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) operations: u64,
     pub(crate) bytes: u64,
-    /// Answers that say "not now", and others that are no answers.
+    /// Refusals for now, and other failures.
     pub(crate) refused: u64,
-    /// Answers that say "not now", after which the client came again.
+    /// Refusals for now, after which the client tried again.
     pub(crate) retried: u64,
     /// Shapes that had to be fetched again.
     pub(crate) rotated: u64,
-    /// Shapes with another number of rows than wanted.
+    /// Shapes with an unexpected number of rows.
     pub(crate) wrong: u64,
     pub(crate) status: u16,
 }
 
-/// What clients do.
+/// The clients' task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Goal {
-    /// Fetch this many shapes, one after another, taken from a list that all connections share; each has this many rows.
+    /// Fetch this many shapes, one after another, taken from a list that all connections share; each has this many
+    /// rows.
     Fetch { jobs: u64, rows: Option<u64> },
     /// Fetch one shape and follow it; a transaction has this many of its operations.
     Follow { operations: u64 },
@@ -152,7 +153,7 @@ pub(crate) struct Shapes<'a> {
 
 #[derive(Debug, Default)]
 struct Client {
-    /// Of its shape; empty if it has none.
+    /// The path of the client's shape; empty if it has none.
     path: String,
     /// `&offset=…&handle=…&cursor=…`; empty at the beginning.
     position: Vec<u8>,
@@ -259,7 +260,7 @@ impl Work for Shapes<'_> {
                 *client = Client { path: std::mem::take(&mut client.path), ..Client::default() };
                 return Verdict::More;
             }
-            // A refusal that does not say when to come again is none that a client can follow.
+            // A refusal without a time to retry cannot be followed.
             503 if self.definition.retry && client.retry_after.is_some() => {
                 self.seen.retried += 1;
                 return Verdict::Later(client.retry_after.unwrap_or_default() * 1_000_000_000);
@@ -294,13 +295,13 @@ impl Work for Shapes<'_> {
         Verdict::Good
     }
 
-    /// Servers hang up behind a refusal; whoever had no answer asks again from where it was.
+    /// Servers close connections after a refusal; a client without an answer repeats its request.
     fn closed(&mut self, _connection: usize) -> bool {
         true
     }
 }
 
-/// The path of a client that does not go on.
+/// The path of a client that has stopped.
 const REFUSED: &str = "-";
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ const BINARY: &str = "application/octet-stream";
 
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
-    /// Of each stream.
+    /// Number of messages of each stream.
     pub(crate) messages: u64,
     /// Bytes of each message, the others' too.
     pub(crate) size: usize,

@@ -13,10 +13,10 @@ use thiserror::Error;
 /// The longest `Stream-Seq`, in bytes.
 pub const SEQ_BYTES_MAX: usize = 256;
 
-/// Why a request was refused: what was wrong, and what would be right.
+/// Why a request was refused, with the correct form where one exists.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    // 400: the request is malformed, whatever the stream.
+    // 400: the request is malformed, independently of the stream.
     #[error("the stream's name is not valid: {0}")]
     Name(&'static str),
     #[error("`{0}` stands more than once in the query; send it once")]
@@ -109,7 +109,7 @@ pub enum Refusal {
     Closed { tail: Position },
     #[error("the stream's content type is {0}")]
     ContentType(Box<str>),
-    // Official clients tell this conflict from others by its first two words.
+    // Official clients recognise this conflict by its first two words.
     #[error("Sequence conflict: Stream-Seq must be greater than the last one, comparing bytes")]
     SeqRegression,
     #[error("Producer-Seq {received} leaves a gap: {expected} is expected")]
@@ -124,7 +124,7 @@ pub enum Refusal {
     ForkDurability(&'static str),
 
     // 412
-    #[error("the stream's tail is not what If-Match names, but {tail}", tail = text(*tail))]
+    #[error("If-Match does not name the stream's tail, which is {tail}", tail = text(*tail))]
     Moved { tail: Position },
     #[error("the stream exists, and If-None-Match: * asks for a new one")]
     ExistsAlready { tail: Position },
@@ -142,11 +142,11 @@ pub enum Refusal {
     Internal(String),
     #[error("`__ds` is reserved for the protocol's own routes, and this is none of them")]
     Reserved,
-    #[error("there are {0} streams, as many as there may be: delete some, or raise max_streams")]
+    #[error("there are {0} streams, which is the limit: delete some, or raise max_streams")]
     TooManyStreams(u64),
 
     // 503
-    #[error("too many reads or lists are in the making; retry in a second")]
+    #[error("too many reads or lists are under way; retry in a second")]
     Busy,
     #[error("answers that clients do not take hold too much memory; retry in a second")]
     Unsent,
@@ -158,7 +158,7 @@ pub enum Refusal {
     Stopped(String),
     #[error("{0}")]
     Io(String),
-    #[error("the stream changes hands too often just now; retry in a second")]
+    #[error("the stream is replaced too often just now; retry in a second")]
     Contended,
 }
 
@@ -296,7 +296,7 @@ impl From<CommitError> for Refusal {
 }
 
 impl Refusal {
-    /// What a failed read of the stream `name` means to its reader, `at` giving the incarnation of a position.
+    /// The refusal for a failed read of the stream `name`; `at` adds the incarnation to a position.
     pub(crate) fn of_read(error: &ReadError, name: &str, at: impl Fn(Offset) -> Position) -> Self {
         match error {
             ReadError::Missing(_) => Self::NotFound,
@@ -312,7 +312,7 @@ impl Refusal {
     }
 }
 
-/// A refusal, and what must be before it may be told: the state that it follows from.
+/// A refusal, and the state that must be durable before it may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     pub refusal: Refusal,

@@ -1,10 +1,12 @@
 //! Durable append-only HTTP streams: the Durable Streams protocol.
 //!
-//! [`state`] decides, [`mod@format`] writes bytes, [`serve`] performs, and [`error`] says no. A stream is one log of `thalweg-log`;
-//! what the protocol knows of it beyond bytes is the log's attachment, [`state::StreamState`], which changes by notes in the same
-//! frames as the content. So an append, its producer's state and the stream's closure become durable together or not at all.
+//! [`state`] decides, [`mod@format`] writes bytes, [`serve`] performs, and [`error`] refuses. A stream is one log of
+//! `thalweg-log`; the protocol's state of it beyond bytes is the log's attachment, [`state::StreamState`], which
+//! changes by notes in the same frames as the content. So an append, its producer's state and the stream's closure
+//! become durable together or not at all.
 //!
-//! Nothing is told before it is durable: an answer that follows from newer state is held until the journal has caught up.
+//! No state is shown before it is durable: an answer that follows from newer state is held until the journal has caught
+//! up.
 
 pub mod error;
 pub mod format;

@@ -1,20 +1,20 @@
-//! What may be set.
+//! Settings of subscriptions.
 
 use crate::webhook::Targets;
 use std::time::Duration;
 
 #[derive(Clone, Debug)]
 pub struct SubscriptionsConfig {
-    /// Streams, and `__ds` below it, stand at paths that start with this.
+    /// Prefix of all paths of streams, and of `__ds`.
     pub prefix: String,
-    /// Where clients and receivers reach this server, such as `https://streams.example`; empty: as the request that made the
-    /// subscription says.
+    /// Where clients and receivers reach this server, such as `https://streams.example`; empty: as the request that
+    /// made the subscription says.
     pub public_url: String,
     /// The server speaks TLS itself, so that its own addresses are `https`.
     pub https: bool,
     /// Where webhooks may go.
     pub targets: Targets,
-    /// How many subscriptions there may be.
+    /// Bound on the number of subscriptions.
     pub subscriptions_max: usize,
     /// How many streams one subscription may be linked to.
     pub streams_max: usize,

@@ -1,11 +1,11 @@
-//! All subscriptions, owned by one thread: requests, news of streams, results of deliveries and the time go in; answers and
-//! deliveries come out, each with the position that must be durable first.
+//! All subscriptions, owned by one thread: requests, news of streams, results of deliveries and the time go in; answers
+//! and deliveries come out, each with the position that must be durable first.
 
 use crate::config::SubscriptionsConfig;
 use crate::error::{OpenError, Refusal};
 use crate::glob;
 use crate::keys::Keys;
-use crate::routes::{Acks, Body, Control, Wish};
+use crate::routes::{Acks, Body, Command, Control};
 use crate::state::{Config, Event, Kind, Subscription, Want, offset, order};
 use crate::store::{Store, Stored, WakeEvent, Wrote};
 use crate::webhook::{self, Delivery, Outcome};
@@ -16,15 +16,15 @@ use std::time::Duration;
 use thalweg_base::{LogId, Lsn, Millis};
 use thalweg_streams::{Changes, Streams};
 
-/// How many streams one wake names. What is left is work still, and gets the next wake.
-/// What is kept of the reason of a failure.
+/// Longest stored reason of a failure.
 const WHY_CHARS_MAX: usize = 300;
+/// The most streams that one wake names. The others are still work, and get the next wake.
 const WAKE_STREAMS_MAX: usize = 1_000;
 /// How many logs without any subscription are remembered as such.
-const STRANGERS_MAX: usize = 1 << 16;
+const UNLINKED_LOGS_MAX: usize = 1 << 16;
 /// After the journal has refused something, background work rests for this long.
 const REST: u64 = 1_000;
-/// A look at every subscription at least this often.
+/// Every subscription is checked at least this often.
 const LOOK_EVERY: u64 = 1_000;
 
 /// An answer, sent once `after` is durable.
@@ -76,17 +76,17 @@ pub(crate) struct Core {
     keys: Arc<Keys>,
     random: Box<dyn FnMut() -> u64 + Send>,
     subs: BTreeMap<String, Stored>,
-    /// What is known of logs: their names and who cares. Emptied whenever somebody may care about something else.
+    /// Names of logs and the subscriptions that follow them. Emptied whenever links may change.
     interest: HashMap<LogId, Option<Interest>>,
-    /// Deliveries under way, by subscription: the wake that they tell.
+    /// Deliveries under way, by subscription, with the id of their wake.
     in_flight: HashMap<String, String>,
     /// Why the last wake of a subscription did not arrive, until one does.
     failures: HashMap<String, String>,
-    /// Wakes from before the start that nobody is known to have taken.
+    /// Wakes from before the start without a recorded delivery.
     resend: BTreeSet<String>,
-    /// The end of the last delete: before somebody is told that there is no such subscription, it must be durable.
+    /// The end of the last delete, which must be durable before a client learns that a subscription does not exist.
     deleted: Lsn,
-    /// Look at all streams at this time.
+    /// When to check all streams.
     rescan_at: Option<u64>,
     rest_until: u64,
     pub(crate) deliveries: Vec<(Lsn, Delivery)>,
@@ -99,7 +99,7 @@ struct Interest {
 }
 
 impl Core {
-    /// Takes up what was stored.
+    /// Loads the stored subscriptions.
     pub(crate) fn open(
         store: Store,
         streams: Arc<Streams>,
@@ -145,16 +145,16 @@ impl Core {
     // ---- requests
 
     pub(crate) fn answer(&mut self, control: &Control, now: Millis) -> Answer {
-        let answer = match &control.wish {
-            Wish::Create(config) => self.create(&control.id, config, &control.base, now),
-            Wish::Get => self.get(&control.id),
-            Wish::Delete => self.delete(&control.id),
-            Wish::Link(paths) => self.link(&control.id, paths),
-            Wish::Unlink(path) => self.unlink(&control.id, path),
-            Wish::Claim(worker) => self.claim(&control.id, worker, now),
-            Wish::Callback(token, body) => self.acknowledge(&control.id, Kind::Webhook, token, body, now),
-            Wish::Ack(token, body) => self.acknowledge(&control.id, Kind::PullWake, token, body, now),
-            Wish::Release(token, body) => self.release(&control.id, token, body, now),
+        let answer = match &control.command {
+            Command::Create(config) => self.create(&control.id, config, &control.base, now),
+            Command::Get => self.get(&control.id),
+            Command::Delete => self.delete(&control.id),
+            Command::Link(paths) => self.link(&control.id, paths),
+            Command::Unlink(path) => self.unlink(&control.id, path),
+            Command::Claim(worker) => self.claim(&control.id, worker, now),
+            Command::Callback(token, body) => self.acknowledge(&control.id, Kind::Webhook, token, body, now),
+            Command::Ack(token, body) => self.acknowledge(&control.id, Kind::PullWake, token, body, now),
+            Command::Release(token, body) => self.release(&control.id, token, body, now),
         };
         answer.unwrap_or_else(|Refused(refusal, after)| {
             let (status, body) = refused(&refusal);
@@ -180,7 +180,7 @@ impl Core {
         if self.subs.len() >= self.config.subscriptions_max {
             return Err(Refused(Refusal::TooManySubscriptions(self.config.subscriptions_max), self.deleted));
         }
-        // From here on changes are noted, so nothing comes between this look at the streams and the first news.
+        // Changes are recorded from here on, so none is missed between reading the streams and the first report.
         self.streams.turn_observing(true);
         let stored = self.link_all(config, base, now).and_then(|state| Ok(self.store.create(id, state, now)?));
         let stored = match stored {
@@ -196,7 +196,7 @@ impl Core {
         Ok(answer)
     }
 
-    /// A new subscription, linked to what is there, at its end.
+    /// A new subscription, linked to existing streams at their ends.
     fn link_all(&self, config: &Config, base: &str, now: Millis) -> Result<Subscription, Refused> {
         let mut state = Subscription::new(config.clone(), base.into(), now);
         let mut matching: Vec<Box<str>> = Vec::new();
@@ -310,7 +310,7 @@ impl Core {
         Ok(Answer { after: stored.changed, status: 200, body: Some(body) })
     }
 
-    /// The subscription whose present wake both the token and the request name.
+    /// The subscription whose present wake matches both the token and the request.
     fn unfenced(
         &mut self,
         id: &str,
@@ -344,7 +344,7 @@ impl Core {
             let path = streams.normal_name(stream).ok_or_else(refused)?;
             let link = stored.state.links.get(path.as_str()).ok_or_else(refused)?;
             let at = offset::parse(text).ok_or_else(refused)?;
-            // What a worker has read is durable, but the news of it may still be on its way to us.
+            // Content that a worker has read is durable, but its report may not have reached the driver.
             let known = |tail| order(at) <= order(tail);
             if !known(link.tail) && !streams.published(&path).is_some_and(known) && !known(link.acked) {
                 return Err(refused());
@@ -398,7 +398,7 @@ impl Core {
         }
         let name = self.streams.name_of(log)?;
         let subs = self.who_wants(&name);
-        if self.interest.len() >= STRANGERS_MAX {
+        if self.interest.len() >= UNLINKED_LOGS_MAX {
             self.interest.retain(|_, interest| interest.is_some());
         }
         let found = (!subs.is_empty()).then(|| Interest { name: name.clone(), subs: subs.clone() });
@@ -412,7 +412,7 @@ impl Core {
         self.subs.values().filter(|stored| wants(stored)).map(|stored| stored.id.clone()).collect()
     }
 
-    /// Looks where a stream ends now, and links it or forgets it where a pattern says so.
+    /// Reads where a stream ends now, and links or unlinks it by the patterns.
     fn refresh(&mut self, name: &str, subs: &[String], now: Millis) {
         let tail = self.streams.published(name);
         for id in subs {
@@ -442,7 +442,7 @@ impl Core {
         }
     }
 
-    /// Looks at every stream that somebody is or should be linked to.
+    /// Checks every stream that a subscription is linked to, or should be.
     fn rescan(&mut self, now: Millis) {
         self.rescan_at = None;
         self.interest.clear();
@@ -465,7 +465,7 @@ impl Core {
 
     // ---- time and deliveries
 
-    /// Does what is due; when to come again at the latest.
+    /// Does the work that is due; returns when to call it again at the latest.
     pub(crate) fn step(&mut self, now: Millis) -> Millis {
         if self.rescan_at.is_some_and(|at| at <= now.0) {
             self.rescan(now);
@@ -504,7 +504,7 @@ impl Core {
         self.stats.leases = subs().filter(leased).count() as u64;
     }
 
-    /// Brings one subscription to where it wants nothing.
+    /// Steps one subscription until it has no need left.
     fn advance(&mut self, id: &str, now: Millis) -> Result<(), Refused> {
         let again = self.resend.remove(id);
         if self.find(id)?.state.want(now) == Some(Want::Expire) {
@@ -513,7 +513,7 @@ impl Core {
             self.deliver(id);
             return Ok(());
         }
-        // One delivery at a time, even if it outlives its wake.
+        // A subscription has one delivery at a time, even if it outlives its wake.
         if self.find(id)?.state.want(now) == Some(Want::Wake) && !self.in_flight.contains_key(id) {
             self.wake(id, now)?;
         }
@@ -550,7 +550,7 @@ impl Core {
         Ok(())
     }
 
-    /// Has the present wake told to the webhook, once it is durable.
+    /// Delivers the present wake to the webhook, once it is durable.
     fn deliver(&mut self, id: &str) {
         let Some(stored) = self.subs.get(id) else { return };
         let state = &stored.state;
@@ -600,7 +600,7 @@ impl Core {
                 let ack = |(path, offset): &(Box<str>, _)| Event::Ack { path: path.clone(), offset: *offset };
                 delivery.tails.iter().map(ack).chain([Event::Done]).collect()
             }
-            // A receiver that has called back has taken it, whatever became of its answer.
+            // A receiver that has called back has received the wake, whatever happened to its answer.
             _ if wake.delivered => return,
             Outcome::Taken => vec![Event::Delivered],
             Outcome::Failed(why) => {
@@ -614,16 +614,16 @@ impl Core {
         }
     }
 
-    /// Keeps why a wake did not arrive, for those who ask; in memory only, and told once for as long as it stays the same.
+    /// Records why a wake was not delivered, for operators; in memory only, and logged once while it stays the same.
     fn explain(&mut self, id: &str, why: &str) {
         let why: String = why.chars().take(WHY_CHARS_MAX).collect();
         if self.failures.get(id) != Some(&why) {
-            tracing::warn!(id, why, "a webhook delivery failed: it is tried again until it is taken");
+            tracing::warn!(id, why, "a webhook delivery failed: it is retried until the receiver accepts it");
             self.failures.insert(id.into(), why);
         }
     }
 
-    // ---- what clients see
+    // ---- answers to clients
 
     fn show(&self, stored: &Stored) -> Value {
         let Stored { id, state, .. } = stored;
@@ -674,7 +674,7 @@ fn kind_of(link: &crate::state::Link) -> &'static str {
     if link.explicit { "explicit" } else { "glob" }
 }
 
-/// What a wake says of the streams that have something new.
+/// The entries of a wake for streams with new content.
 fn infos(state: &Subscription) -> Vec<Value> {
     let info = |path: &str| {
         let link = &state.links[path];

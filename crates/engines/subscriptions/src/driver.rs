@@ -6,7 +6,7 @@ use crate::config::SubscriptionsConfig;
 use crate::core::{Answer, Core};
 use crate::error::{OpenError, Refusal};
 use crate::keys::Keys;
-use crate::routes::{self, Asked, Control};
+use crate::routes::{self, Control, ControlRoute};
 use crate::store::Store;
 use crate::webhook::{Client, Delivery, Outcome, Pool};
 use parking_lot::{Condvar, Mutex};
@@ -19,7 +19,7 @@ use thalweg_log::Logs;
 use thalweg_streams::{StreamState, Streams};
 use thalweg_wire::http::{Context, Pending, Poll, Reply, Request, Waker};
 
-/// Serves what stands under `__ds/subscriptions/` and `__ds/jwks.json`.
+/// Serves the paths below `__ds/subscriptions/` and `__ds/jwks.json`.
 pub struct Subscriptions {
     shared: Arc<Shared>,
     streams: Arc<Streams>,
@@ -47,7 +47,7 @@ struct Inbox {
 struct Slot(Mutex<(Option<Answer>, Option<Waker>)>);
 
 impl Subscriptions {
-    /// Takes up what was stored in `logs`, and starts. `clock` is the time; `random` any numbers.
+    /// Loads the subscriptions stored in `logs`, and starts. `clock` is the time; `random` gives random numbers.
     pub fn open(
         logs: Arc<Logs<StreamState>>,
         streams: Arc<Streams>,
@@ -100,9 +100,9 @@ impl Subscriptions {
         let read = routes::read(request, rest, &self.config, &self.streams);
         match read {
             Err(refusal) => Reply::Now(routes::refusal(&refusal)),
-            Ok(Asked::Preflight) => Reply::Now(routes::preflight()),
-            Ok(Asked::Jwks) => Reply::Now(routes::jwks(&self.jwks)),
-            Ok(Asked::Control(control)) => {
+            Ok(ControlRoute::Preflight) => Reply::Now(routes::preflight()),
+            Ok(ControlRoute::Jwks) => Reply::Now(routes::jwks(&self.jwks)),
+            Ok(ControlRoute::Control(control)) => {
                 let slot = Arc::new(Slot::default());
                 let mut inbox = self.shared.inbox.lock();
                 if inbox.stopping || inbox.requests.len() >= self.config.queue_max {
@@ -147,7 +147,7 @@ impl Pending for Waiting {
         let mut slot = self.0.0.lock();
         match slot.0.take() {
             Some(answer) => Poll::Ready(Reply::Held(answer.after.into(), routes::response(answer))),
-            // It may still happen.
+            // The request may still take effect.
             None if cx.stopping() => Poll::Ready(Reply::Now(routes::refusal(&Refusal::Busy))),
             None => {
                 slot.1 = Some(cx.waker());
@@ -167,7 +167,7 @@ struct Driver {
 
 impl Driver {
     fn run(mut self) {
-        // Deliveries that wait until what they tell is durable.
+        // Deliveries that wait until their events are durable.
         let mut held: Vec<(Lsn, Delivery)> = Vec::new();
         let mut next = Millis::ZERO;
         loop {
@@ -188,7 +188,7 @@ impl Driver {
                 (std::mem::take(&mut inbox.requests), std::mem::take(&mut inbox.results))
             };
             let now = (self.clock)();
-            // News first: who was told that an append is durable finds it here.
+            // Reports of streams first: a client that knows of a durable append finds it here.
             self.core.learn(&self.streams.take_changes(), now);
             for (delivery, outcome) in results {
                 self.core.delivered(&delivery, &outcome, now);

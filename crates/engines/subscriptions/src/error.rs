@@ -24,7 +24,7 @@ pub enum Refusal {
     Fenced,
     #[error("another worker holds the lease")]
     Claimed { holder: String, generation: u64 },
-    #[error("no stream of the subscription has anything new")]
+    #[error("no stream of the subscription has new content")]
     NoWork,
     #[error("`{0}` cannot be acknowledged there: it is not linked, or the offset is none of its up to its end")]
     Offset(String),
@@ -36,7 +36,7 @@ pub enum Refusal {
     TooManyStreams(usize),
     #[error("too many requests wait for subscriptions; retry in a second")]
     Busy,
-    #[error("it cannot be stored now: {0}")]
+    #[error("the change cannot be stored now: {0}")]
     Unavailable(String),
 }
 
@@ -46,7 +46,7 @@ impl Refusal {
         self.mapping().0
     }
 
-    /// As the protocol names it, or in its manner.
+    /// The protocol's error code, or one in its style.
     #[must_use]
     pub fn code(&self) -> &'static str {
         self.mapping().1

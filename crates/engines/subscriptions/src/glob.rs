@@ -4,7 +4,7 @@
 pub(crate) fn matches(pattern: &str, path: &str) -> bool {
     let pattern: Vec<&str> = pattern.split('/').collect();
     let path: Vec<&str> = path.split('/').collect();
-    // The usual walk with one place to come back to: linear in practice, pattern times path at worst.
+    // The usual walk with one point to backtrack to: linear in practice, pattern times path at worst.
     let (mut p, mut s, mut back) = (0, 0, None);
     while s < path.len() {
         match pattern.get(p) {

@@ -1,7 +1,8 @@
-//! The keys of webhooks: Ed25519 for signatures, HMAC for the tokens of wakes. They stand in one file of the data folder, which is
-//! made at the first start that needs it and which only its owner may read.
+//! The keys of webhooks: Ed25519 for signatures, HMAC for the tokens of wakes. They are in one file of the data folder,
+//! which the first start that needs it creates, readable by its owner only.
 //!
-//! One line per key: `ed25519 SEED` (the first signs, all are published) and `token SECRET`, 32 bytes each in base64url.
+//! One line per key: `ed25519 SEED` (the first signs, all are published) and `token SECRET`, 32 bytes each in
+//! base64url.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;

@@ -1,9 +1,9 @@
 //! Subscriptions: durable cursors that wake workers when streams change (Durable Streams protocol, sections 6 and 7).
 //!
-//! [`state`] decides what an event makes of a subscription; `core` owns all of them on one thread, the *driver*, which takes
-//! requests, news of streams and results of deliveries as inputs; `store` keeps events in one log each beside the streams;
-//! `webhook` delivers from a few threads of its own; `routes` is HTTP. Nothing is answered or sent out before the events that it
-//! follows from are durable.
+//! [`state`] decides the effect of an event on a subscription; `core` owns all of them on one thread, the *driver*,
+//! whose inputs are requests, reports of streams and results of deliveries; `store` keeps events in one log each beside
+//! the streams; `webhook` delivers from a few threads of its own; `routes` is HTTP. An answer or delivery leaves only
+//! when the events that it follows from are durable.
 
 mod config;
 mod core;

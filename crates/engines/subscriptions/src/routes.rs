@@ -18,17 +18,17 @@ const TEXT_BYTES_MAX: usize = 1_024;
 const LEASE_MS: std::ops::RangeInclusive<u64> = 1_000..=600_000;
 const LEASE_MS_DEFAULT: u64 = 30_000;
 
-/// One request, free of what it was read from.
+/// One request, independent of the buffer that it was read from.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Control {
     pub(crate) id: String,
-    pub(crate) wish: Wish,
+    pub(crate) command: Command,
     /// How the client reaches this server, with the streams' prefix.
     pub(crate) base: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum Command {
     Create(Box<Config>),
     Get,
     Delete,
@@ -40,7 +40,7 @@ pub(crate) enum Wish {
     Release(String, Body),
 }
 
-/// What a worker says of its wake.
+/// A worker's request about its wake.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct Body {
     pub(crate) wake_id: String,
@@ -86,8 +86,8 @@ struct Claim {
     worker: String,
 }
 
-/// What is asked for below `__ds/`.
-pub(crate) enum Asked {
+/// A request below `__ds/`.
+pub(crate) enum ControlRoute {
     Jwks,
     Preflight,
     Control(Control),
@@ -99,13 +99,13 @@ pub(crate) fn read(
     rest: &str,
     config: &SubscriptionsConfig,
     streams: &Streams,
-) -> Result<Asked, Refusal> {
+) -> Result<ControlRoute, Refusal> {
     if matches!(request.method, Method::Options) {
-        return Ok(Asked::Preflight);
+        return Ok(ControlRoute::Preflight);
     }
     if rest == "jwks.json" {
         return match request.method {
-            Method::Get | Method::Head => Ok(Asked::Jwks),
+            Method::Get | Method::Head => Ok(ControlRoute::Jwks),
             _ => Err(Refusal::Method("GET, HEAD")),
         };
     }
@@ -120,35 +120,35 @@ pub(crate) fn read(
         ))
     })?;
     let normal = |path: &str| normal(streams, path);
-    let wish = match (action, request.method) {
-        (None, Method::Put) => Wish::Create(Box::new(create(body(request)?, &normal)?)),
-        (None, Method::Get | Method::Head) => Wish::Get,
-        (None, Method::Delete) => Wish::Delete,
+    let command = match (action, request.method) {
+        (None, Method::Put) => Command::Create(Box::new(create(body(request)?, &normal)?)),
+        (None, Method::Get | Method::Head) => Command::Get,
+        (None, Method::Delete) => Command::Delete,
         (None, _) => return Err(Refusal::Method("PUT, GET, HEAD, DELETE")),
         (Some("streams"), Method::Post) => {
             let Paths { streams: paths } = body(request)?;
-            Wish::Link(sorted(paths.iter().map(|path| normal(path)).collect::<Result<_, _>>()?))
+            Command::Link(sorted(paths.iter().map(|path| normal(path)).collect::<Result<_, _>>()?))
         }
         (Some(path), Method::Delete) if path.starts_with("streams/") => {
             let path =
                 decoded(&path["streams/".len()..]).ok_or_else(|| Refusal::Invalid("a bad stream path".into()))?;
-            Wish::Unlink(normal(&path)?)
+            Command::Unlink(normal(&path)?)
         }
         (Some("claim"), Method::Post) => {
             let Claim { worker } = body(request)?;
             if worker.is_empty() || worker.len() > TEXT_BYTES_MAX {
                 return Err(Refusal::Invalid(format!("worker must have 1 to {TEXT_BYTES_MAX} bytes")));
             }
-            Wish::Claim(worker)
+            Command::Claim(worker)
         }
-        (Some("callback"), Method::Post) => Wish::Callback(bearer(request)?, body(request)?),
-        (Some("ack"), Method::Post) => Wish::Ack(bearer(request)?, body(request)?),
-        (Some("release"), Method::Post) => Wish::Release(bearer(request)?, body(request)?),
+        (Some("callback"), Method::Post) => Command::Callback(bearer(request)?, body(request)?),
+        (Some("ack"), Method::Post) => Command::Ack(bearer(request)?, body(request)?),
+        (Some("release"), Method::Post) => Command::Release(bearer(request)?, body(request)?),
         (Some("streams" | "claim" | "callback" | "ack" | "release"), _) => return Err(Refusal::Method("POST")),
         (Some(path), _) if path.starts_with("streams/") => return Err(Refusal::Method("DELETE")),
         (Some(_), _) => return Err(Refusal::NoRoute),
     };
-    Ok(Asked::Control(Control { id, wish, base: base(request, config) }))
+    Ok(ControlRoute::Control(Control { id, command, base: base(request, config) }))
 }
 
 fn body<T: DeserializeOwned>(request: &Request<'_>) -> Result<T, Refusal> {
@@ -226,7 +226,7 @@ fn is_id(id: &str) -> bool {
     !id.is_empty() && id.len() <= ID_BYTES_MAX && !id.contains('/') && !id.chars().any(char::is_control)
 }
 
-/// Without percent-encoding.
+/// Decodes percent-encoding.
 fn decoded(text: &str) -> Option<String> {
     let mut bytes = text.bytes();
     let mut out = Vec::with_capacity(text.len());

@@ -1,8 +1,8 @@
-//! What a subscription is, and what an event makes of it. No clock, no IO, no randomness.
+//! State of a subscription, and the effect of events on it. No clock, no IO, no randomness.
 //!
-//! A subscription is *idle*, or a *wake* is in flight: sent to a webhook, or written to the wake stream and perhaps claimed. A wake
-//! has a generation that no other wake of the subscription has, and ends when it is done, released, failed or past its lease.
-//! State changes by [`Event`]s only, live and in recovery alike.
+//! A subscription is *idle*, or a *wake* is in flight: sent to a webhook, or written to the wake stream and perhaps
+//! claimed. A wake has a generation that no other wake of the subscription has, and ends when it is done, released,
+//! failed or past its lease. State changes by [`Event`]s only, live and in recovery alike.
 
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ pub enum Kind {
     PullWake,
 }
 
-/// What a client asked for, in normal form: two requests for the same thing are equal.
+/// A client's configuration, in normal form: equivalent requests are equal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Config {
     #[serde(rename = "type")]
@@ -72,13 +72,13 @@ pub fn order(position: Position) -> (u64, u64) {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wake {
     pub id: String,
-    /// When it ends by itself; a pull-wake that nobody has claimed does not.
+    /// When the wake ends by itself; an unclaimed pull-wake does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_until: Option<u64>,
-    /// Who claimed it.
+    /// The worker that claimed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holder: Option<String>,
-    /// The webhook has taken it.
+    /// The webhook has accepted the wake.
     #[serde(default, skip_serializing_if = "is_false")]
     pub delivered: bool,
 }
@@ -103,12 +103,12 @@ pub struct Subscription {
     pub wake: Option<Wake>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// Transient: linked streams with content past what is acknowledged.
+    /// Transient: linked streams with content beyond the acknowledged position.
     #[serde(skip)]
     pub pending: BTreeSet<Box<str>>,
 }
 
-/// A change, as it stands in the subscription's log.
+/// A change, in the form of the subscription's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "e", rename_all = "snake_case")]
 pub enum Event {
@@ -141,7 +141,7 @@ pub enum Event {
     Extend {
         lease_until: u64,
     },
-    /// The wake is over, and well: what failed before is forgotten.
+    /// The wake succeeded: earlier failures are forgotten.
     Done,
     /// The wake is over: released, or past its lease.
     Over,
@@ -152,12 +152,12 @@ pub enum Event {
     },
 }
 
-/// What a subscription wants at a moment.
+/// The next need of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// The lease is over.
     Expire,
-    /// There is work, and nobody was told.
+    /// Work is pending, and no worker was woken.
     Wake,
 }
 
@@ -283,7 +283,7 @@ impl Subscription {
 /// Positions as clients see them; `-1` is before everything.
 pub mod offset {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
-    use thalweg_streams::format::offset::{Given, Position};
+    use thalweg_streams::format::offset::{OffsetParam, Position};
 
     #[must_use]
     pub fn text(position: Position) -> String {
@@ -296,10 +296,10 @@ pub mod offset {
 
     #[must_use]
     pub fn parse(text: &str) -> Option<Position> {
-        match Given::parse(text.as_bytes())? {
-            Given::Start => Some(Position::default()),
-            Given::At(position) => Some(position),
-            Given::Tail => None,
+        match OffsetParam::parse(text.as_bytes())? {
+            OffsetParam::Start => Some(Position::default()),
+            OffsetParam::At(position) => Some(position),
+            OffsetParam::Tail => None,
         }
     }
 

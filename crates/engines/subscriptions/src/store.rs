@@ -1,8 +1,8 @@
 //! Where subscriptions are kept: one log each, beside the streams, under a name that no stream can have.
 //!
-//! A message is one line of JSON: a snapshot of the subscription, or a list of events. When events have outgrown the last snapshot
-//! a new one is written, and the log is trimmed to it in the same frame: so a log stays as small as what it says, and a start reads
-//! little. See `docs/format/subscriptions.md`.
+//! A message is one line of JSON: a snapshot of the subscription, or a list of events. When events have outgrown the
+//! last snapshot a new one is written, and the log is trimmed to it in the same frame: so a log stays proportional to
+//! its subscription, and a start reads little. See `docs/format/subscriptions.md`.
 
 use crate::error::OpenError;
 use crate::state::{Event, Subscription};
@@ -20,7 +20,7 @@ use thalweg_streams::state::lifetime::Lifetime;
 /// Names of logs: this and the subscription's id.
 pub(crate) const PREFIX: &str = "__ds/subscriptions/";
 
-/// Events gather up to this many bytes, or as many times the snapshot, before there is a new snapshot.
+/// Events gather up to this many bytes, or this many times the snapshot, before the next snapshot.
 const EVENTS_BYTES_MIN: usize = 64 << 10;
 const EVENTS_PER_SNAPSHOT: usize = 4;
 
@@ -43,16 +43,16 @@ pub(crate) struct Stored {
     event_bytes: usize,
 }
 
-/// What goes to a wake stream together with the events that it follows from.
+/// A message to a wake stream, committed together with its events.
 pub(crate) struct WakeEvent<'a> {
     pub(crate) stream: &'a str,
     pub(crate) json: String,
 }
 
-/// What a commit came to.
+/// Result of a commit.
 pub(crate) enum Wrote {
     Yes,
-    /// The wake stream is not there, closed, or not JSON. Nothing has happened.
+    /// The wake stream does not exist, is closed, or is not JSON. Nothing was committed.
     NoWakeStream,
 }
 
@@ -172,7 +172,7 @@ impl Store {
         Ok(Wrote::Yes)
     }
 
-    /// Writes a snapshot if it is time. If that fails, events gather on: there will be another time.
+    /// Writes a snapshot if it is due. If that fails, events continue to gather until the next attempt.
     fn compact(&self, stored: &mut Stored) {
         if stored.event_bytes <= EVENTS_BYTES_MIN.max(stored.snapshot_bytes * EVENTS_PER_SNAPSHOT) {
             return;
@@ -228,7 +228,7 @@ impl Store {
     pub(crate) fn sweep(&self, f: &mut dyn FnMut(LogId, &str, &StreamState)) {
         let mut cursor = Some(SweepCursor::default());
         while let Some(at) = cursor {
-            // In small steps, so that no shard is locked for long.
+            // Sweeps in small steps, so that no shard is locked for long.
             cursor = self.logs.sweep(at, 256, f);
         }
     }

@@ -1,9 +1,9 @@
-//! Subscriptions over streams in memory, by hand: what time and randomness are, the test says.
+//! Subscriptions over streams in memory, step by step: the test sets time and randomness.
 
 use crate::config::SubscriptionsConfig;
 use crate::core::{Answer, Core};
 use crate::keys::Keys;
-use crate::routes::{self, Asked};
+use crate::routes::{self, ControlRoute};
 use crate::store::Store;
 use crate::webhook::{Delivery, Outcome, Targets};
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ impl Rig {
         Self { journal, logs, streams, config, core, folder, now: 1_800_000_000_000 }
     }
 
-    /// Starts again with what is stored.
+    /// Restarts with the stored state.
     fn reopen(&mut self) {
         self.core = open(&self.logs, &self.streams, &self.config, &self.folder);
         self.step();
@@ -81,7 +81,7 @@ impl Rig {
         let path = format!("/v1/stream/__ds/{rest}");
         let request = Request { method, path: &path, query: None, headers: Headers(&headers), body };
         match routes::read(&request, rest, &self.config, &self.streams) {
-            Ok(Asked::Control(control)) => {
+            Ok(ControlRoute::Control(control)) => {
                 let changes = self.streams.take_changes();
                 self.core.learn(&changes, Millis(self.now));
                 let Answer { after, status, body } = self.core.answer(&control, Millis(self.now));
@@ -141,7 +141,7 @@ impl Rig {
         self.send(Method::Post, "s/claim", None, json!({ "worker": worker }))
     }
 
-    /// The one delivery that is due.
+    /// The only pending delivery.
     fn delivery(&mut self) -> Delivery {
         let (after, delivery) = self.core.deliveries.pop().expect("a delivery");
         assert!(after <= self.logs.durable());
@@ -174,7 +174,7 @@ fn open(
 ) -> Core {
     let store = Store::new(Arc::clone(logs), Arc::clone(streams));
     let keys = Arc::new(Keys::open(&folder.path().join("keys")).unwrap());
-    // Wakes after a restart must not have the ids of those before it.
+    // Wakes after a restart must not repeat ids of earlier wakes.
     let mut n = logs.journal().end().0 << 20;
     let random = Box::new(move || {
         n += 1;
@@ -222,7 +222,7 @@ fn history_is_not_replayed_but_every_later_append_is_told() {
     let body = body_of(&delivery);
     assert_eq!(body["streams"][0]["path"], "e/old");
     assert_eq!(body["callback_url"], "http://h:1/v1/stream/__ds/subscriptions/s/callback");
-    // What comes meanwhile is told by the next wake.
+    // The next wake covers content that arrives during this one.
     rig.append("e/old");
     rig.put("e/new");
     rig.append("e/new");
@@ -371,7 +371,7 @@ fn what_was_appended_before_a_restart_is_told_after_it() {
     let mut rig = Rig::new();
     rig.hook();
     rig.put("e/a");
-    // Nobody has taken the news when it ends.
+    // The driver ends before it has taken the reports.
     let body = b"{}";
     let waker = || Waker::from_fn(|| ());
     for (method, name) in [(Method::Post, "e/a"), (Method::Put, "e/b")] {
@@ -413,7 +413,7 @@ fn one_worker_holds_a_wake_and_the_claim_survives_a_restart() {
     }
     let token = next["token"].as_str().unwrap().to_owned();
     assert_eq!(rig.send(Method::Post, "s/release", Some(&token), done(&next, json!([]))).status, 204);
-    assert_eq!(rig.claim("three").status, 200, "what was released is work again");
+    assert_eq!(rig.claim("three").status, 200, "a released wake is work again");
 }
 
 #[test]
@@ -681,7 +681,7 @@ fn a_delivery_reaches_its_receiver_and_a_full_queue_refuses() {
     let config = SubscriptionsConfig { targets: Targets::Local, ..SubscriptionsConfig::default() };
     let streams = Arc::clone(&rig.streams);
     rig.journal.subscribe(Arc::new(move || streams.on_durable()));
-    // An older observer stays: news of these streams come by the driver's own looks.
+    // The earlier observer stays: the driver itself reads these streams.
     let subscriptions = start(config);
     let mut waiting = ask(&subscriptions, &body);
     let Reply::Later(pending) = &mut waiting else { panic!("at once") };

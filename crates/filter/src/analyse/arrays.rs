@@ -44,7 +44,7 @@ impl Analyser<'_> {
         Ok(self.typed(at, Type::array(element.base), Expr::Array(element.base, exprs.into())))
     }
 
-    /// What is subscripted.
+    /// The operand of a subscript.
     pub(super) fn array_operand(&self, node: &Node) -> Parsed<Typed> {
         let it = self.expr(node)?;
         if it.ty.array {
@@ -54,7 +54,7 @@ impl Analyser<'_> {
         }
     }
 
-    /// An operator one of whose operands is an array.
+    /// An operator with at least one array operand.
     pub(super) fn array_operator(&self, at: usize, symbol: &str, left: Typed, right: Typed) -> Parsed<Typed> {
         let shown = format!("{} {symbol} {}", left.ty.name(), right.ty.name());
         if symbol == "||" {

@@ -65,7 +65,7 @@ impl Analyser<'_> {
             exprs.push(coerce::implicitly(arg, common, self)?);
         }
         if choice == Choice::Coalesce {
-            // What stands behind a constant is not looked at, even if it fails.
+            // Arguments behind a constant are not evaluated, even if they would fail.
             exprs.retain(|expr| !matches!(expr, Expr::Const(Value::Null, _)));
             match exprs.first() {
                 None => return Ok(self.typed(at, common, Expr::Const(Value::Null, common))),
@@ -77,7 +77,7 @@ impl Analyser<'_> {
     }
 
     fn null_if(&self, at: usize, args: Vec<Typed>) -> Parsed<Typed> {
-        // Of two types the operator of equality would decide.
+        // With two types the operator of equality would decide.
         let (left, right) = (args[0].ty, args[1].ty);
         let same = left == right || left.is_unknown() || right.is_unknown();
         if !same || matches!(left.base, Base::Json | Base::Other(_)) {
@@ -86,7 +86,7 @@ impl Analyser<'_> {
         self.choice(at, Choice::NullIf, "NULLIF", args)
     }
 
-    /// Of the texts of its arguments; nulls are left out.
+    /// `concat` of the texts of its arguments, without nulls.
     fn concat(&self, at: usize, args: Vec<Typed>) -> Parsed<Typed> {
         let mut exprs = Vec::with_capacity(args.len());
         for arg in args {
@@ -97,7 +97,8 @@ impl Analyser<'_> {
                     "the text of a timestamp with time zone depends on the time zone of the session",
                 );
             }
-            // The output function counts here, not the cast: its words for booleans are others, and blanks at the end stay.
+            // The output function applies here, not the cast: it writes booleans differently, and keeps blanks at the
+            // end.
             if !from.array && matches!(from.base, Base::Bool | Base::Bpchar) {
                 return refuse(arg.at, format!("concat of type {} is not supported: cast it to text", from.name()));
             }

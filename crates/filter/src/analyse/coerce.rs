@@ -1,4 +1,4 @@
-//! Literals and expressions made into the type that is wanted.
+//! Conversion of literals and expressions to a required type.
 
 use super::{Analyser, Typed};
 use crate::budget::Failed;
@@ -20,8 +20,8 @@ pub(super) const LONG_NUMBER: &str = "numeric constants of more than 1000 digits
 /// `pg_type.oid` of inet.
 const INET: u32 = 869;
 
-/// An expression of constants as their value. One that fails stays, and fails for each row; after one that costs too much the clause is
-/// refused.
+/// Replaces an expression of constants by its value. A failing one stays, and fails for each row; one that costs too
+/// much makes the clause refused.
 pub(super) fn fold(expr: Expr, ty: Type, analyser: &Analyser<'_>) -> Expr {
     let constants = |e: &Expr| matches!(e, Expr::Const(..));
     if matches!(expr, Expr::Column(_) | Expr::Const(..)) || !expr.children().iter().all(constants) {
@@ -35,7 +35,7 @@ pub(super) fn fold(expr: Expr, ty: Type, analyser: &Analyser<'_>) -> Expr {
     }
 }
 
-/// Without a cast being written.
+/// Converts by the casts that Postgres applies implicitly.
 pub(super) fn implicitly(it: Typed, to: Type, analyser: &Analyser<'_>) -> Parsed<Expr> {
     if it.ty == to {
         return Ok(it.expr);
@@ -50,7 +50,7 @@ pub(super) fn implicitly(it: Typed, to: Type, analyser: &Analyser<'_>) -> Parsed
     Ok(fold(cast, to, analyser))
 }
 
-/// A literal whose type was not known until now.
+/// A literal whose type was unknown so far.
 fn literal(it: Typed, to: Type, analyser: &Analyser<'_>) -> Parsed<Expr> {
     match it.expr {
         Expr::Const(Value::Null, _) => Ok(Expr::Const(Value::Null, to)),
@@ -91,7 +91,7 @@ pub(super) fn explicitly(it: Typed, name: &TypeName, analyser: &Analyser<'_>) ->
             && let Some(column) = analyser.schema.columns().get(usize::from(column))
             && INET == if column.element_oid == 0 { column.type_oid } else { column.element_oid }
         {
-            // Its cast writes what its output leaves out.
+            // The cast writes a part that the output function omits.
             return refuse(at, "a cast of type inet to text is not supported");
         }
         let zoned = it.ty.base == Base::Timestamptz && to.base.is_text()
@@ -124,7 +124,7 @@ fn fit(expr: Expr, to: Type, modifiers: &[i32], at: usize, analyser: &Analyser<'
     Ok(fold(Expr::Fit { base: to.base, modifiers: pair, operand: Box::new(expr) }, to, analyser))
 }
 
-/// The type that several expressions have in common (`select_common_type`); `None` if there is none.
+/// The common type of several expressions (`select_common_type`); `None` if there is none.
 pub(super) fn common_type(types: impl IntoIterator<Item = Type>) -> Option<Type> {
     let mut common = Type::UNKNOWN;
     for ty in types {
@@ -142,7 +142,7 @@ pub(super) fn common_type(types: impl IntoIterator<Item = Type>) -> Option<Type>
     Some(if common.is_unknown() { Base::Text.into() } else { common })
 }
 
-/// Without the blanks that do not count in comparisons, if it is of `character(n)`.
+/// For `character(n)`, drops the blanks that do not count in comparisons.
 pub(super) fn unpad(expr: Expr, base: Base, analyser: &Analyser<'_>) -> Expr {
     if base != Base::Bpchar {
         return expr;

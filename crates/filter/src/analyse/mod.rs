@@ -1,4 +1,5 @@
-//! From a tree to an expression: names become columns, literals get types, operators are chosen, constants are computed.
+//! From a tree to an expression: names become columns, literals get types, operators are chosen, constants are
+//! computed.
 
 mod arrays;
 mod calls;
@@ -26,7 +27,7 @@ pub(crate) struct Typed {
     at: usize,
 }
 
-/// What each node of a tree costs, beside what its constants cost to compute.
+/// Cost of each node of a tree, beside the computation of its constants.
 const NODE: u64 = 512;
 /// Most memory that a condition keeps.
 const CONDITION_BYTES_MAX: usize = 8 << 20;
@@ -34,7 +35,7 @@ const CONDITION_BYTES_MAX: usize = 8 << 20;
 const TOO_LARGE: &str =
     "where clause takes too much time or memory: its expressions, its constants or its parameters are too large";
 
-/// The condition that a tree means for a table; what that costs is spent of a budget.
+/// The condition that a tree means for a table; spends its cost from a budget.
 pub(crate) fn condition(node: &Node, schema: &Schema, budget: &Budget) -> Parsed<Expr> {
     let analyser = Analyser { schema, budget };
     let it = analyser.expr(node)?;
@@ -42,7 +43,7 @@ pub(crate) fn condition(node: &Node, schema: &Schema, budget: &Budget) -> Parsed
     if budget.is_spent() || expr.size() > CONDITION_BYTES_MAX { refuse_oversized(node.at, TOO_LARGE) } else { Ok(expr) }
 }
 
-/// Two columns of one schema as the sides of `=`, cast to what they are compared as; and that type.
+/// Two columns of one schema as the sides of `=`, cast to their common type; and that type.
 pub(crate) fn equality(at: usize, left: u16, right: u16, schema: &Schema) -> Parsed<([Expr; 2], Type)> {
     let analyser = Analyser { schema, budget: &Budget::of_clause() };
     let column = |column: u16| Typed { expr: Expr::Column(column), ty: schema.type_of(column), at };
@@ -54,7 +55,7 @@ pub(crate) fn equality(at: usize, left: u16, right: u16, schema: &Schema) -> Par
 
 pub(crate) struct Analyser<'a> {
     schema: &'a Schema,
-    /// When it is spent no further node is looked at.
+    /// Once it is spent, no further node is analysed.
     budget: &'a Budget,
 }
 
@@ -70,7 +71,7 @@ impl Analyser<'_> {
         value
     }
 
-    /// Another one that is equal.
+    /// A copy of an expression.
     fn copy(&self, it: &Typed) -> Parsed<Typed> {
         match self.budget.make(2 * it.expr.size()) {
             Ok(()) => Ok(it.clone()),
@@ -186,7 +187,7 @@ impl Analyser<'_> {
         }
     }
 
-    /// As a condition; `of` says what it is an operand of.
+    /// The expression as a condition; `of` names the operator for errors.
     fn boolean(&self, it: Typed, of: &str) -> Parsed<Expr> {
         if it.ty.is_unknown() || it.ty == Type::BOOL {
             return coerce::implicitly(it, Type::BOOL, self);
@@ -212,7 +213,7 @@ impl Analyser<'_> {
         Ok(self.typed(at, Base::Bool, Expr::Is { not, test, operand: Box::new(operand) }))
     }
 
-    /// As a subscript.
+    /// The node as a subscript.
     fn index(&self, node: &Node) -> Parsed<Expr> {
         let it = self.expr(node)?;
         match it.ty.base {
@@ -246,7 +247,7 @@ impl Analyser<'_> {
     }
 }
 
-/// One list of what is nested and what is not.
+/// Flattens nested lists of the same operator.
 fn flat(list: Vec<Expr>, inner: impl Fn(Expr) -> Result<Box<[Expr]>, Expr>) -> Vec<Expr> {
     let mut out = Vec::with_capacity(list.len());
     for expr in list {
@@ -258,7 +259,7 @@ fn flat(list: Vec<Expr>, inner: impl Fn(Expr) -> Result<Box<[Expr]>, Expr>) -> V
     out
 }
 
-/// Without the conditions that are always true; one that never is decides, whether or not others would fail.
+/// An AND without conditions that are always true; one that never is decides, whether or not others would fail.
 pub(crate) fn and(list: Vec<Expr>) -> Expr {
     let mut list = flat(list, |expr| if let Expr::And(inner) = expr { Ok(inner) } else { Err(expr) });
     if list.contains(&Expr::bool(false)) {
@@ -272,7 +273,7 @@ pub(crate) fn and(list: Vec<Expr>) -> Expr {
     }
 }
 
-/// The same the other way round.
+/// The dual for OR.
 pub(crate) fn or(list: Vec<Expr>) -> Expr {
     let mut list = flat(list, |expr| if let Expr::Or(inner) = expr { Ok(inner) } else { Err(expr) });
     if list.contains(&Expr::bool(true)) {

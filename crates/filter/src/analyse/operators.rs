@@ -1,4 +1,4 @@
-//! Operators with operands whose types are known, or literals.
+//! Operators whose operands have known types, or are literals.
 
 use super::signatures::{self, Meaning, Signature};
 use super::{Analyser, Typed, and, coerce, or, resolve};
@@ -26,7 +26,7 @@ impl Analyser<'_> {
         if let Some(at) = [&left, &right].iter().find(|it| matches!(it.ty.base, Base::Other(_))).map(|it| it.at) {
             return refuse(at, "columns of this type can only be tested for null or cast to text");
         }
-        // What is no string becomes one beside a string.
+        // An operand that is no string becomes one beside a string.
         let (left, right) = if symbol == "||" { self.as_texts(left, right)? } else { (left, right) };
         let candidates = signatures::infix(symbol);
         let chosen = match resolve::infix(&candidates, [left.ty, right.ty]) {
@@ -57,7 +57,7 @@ impl Analyser<'_> {
     pub(super) fn apply(&self, at: usize, chosen: &Signature, args: Vec<Typed>) -> Parsed<Typed> {
         let mut exprs = Vec::with_capacity(args.len());
         for ((arg, to), found) in args.into_iter().zip(chosen.uses()).zip(chosen.args()) {
-            // A literal is of the type that the operator was found by, and only then of what is used.
+            // A literal first gets the type by which the operator was found, and only then the operator's own type.
             let ty = *found;
             let expr = coerce::implicitly(arg, ty, self)?;
             exprs.push(coerce::implicitly(Typed { expr, ty, at }, *to, self)?);
@@ -83,7 +83,7 @@ impl Analyser<'_> {
 
     pub(super) fn comparison(&self, comparison: Comparison, base: Base, sides: [Expr; 2]) -> Expr {
         let sides = sides.map(|side| coerce::unpad(side, base, self));
-        // A constant stands on the right.
+        // The constant is on the right.
         match sides {
             [left @ Expr::Const(..), right] if !matches!(right, Expr::Const(..)) => {
                 Expr::Compare(comparison.mirrored(), base.into(), Box::new([right, left]))
@@ -119,7 +119,7 @@ impl Analyser<'_> {
         }
     }
 
-    /// The operands of `||`: if one is a string, what the other is does not matter.
+    /// The operands of `||`: if one is a string, the other may have any type.
     fn as_texts(&self, left: Typed, right: Typed) -> Parsed<(Typed, Typed)> {
         let other = |ty: Type| {
             !ty.is_unknown() && !ty.base.is_text() && !ty.array && !matches!(ty.base, Base::Bytea | Base::Jsonb)
@@ -183,14 +183,15 @@ impl Analyser<'_> {
         self.infix(at, Like { not, folded, ascii: false }.symbol(), operand, pattern)
     }
 
-    /// `x IN (…)` as Postgres transforms it: what holds no column becomes one array if it has one type in common with `x`.
+    /// `x IN (…)` as Postgres transforms it: items without columns become one array if they have a common type with
+    /// `x`.
     pub(super) fn membership(&self, at: usize, not: bool, operand: &Node, list: &[Node]) -> Parsed<Typed> {
         let symbol = if not { "<>" } else { "=" };
         let mut parts = Vec::new();
         if let Kind::Row(left) = &operand.kind {
             for item in list {
                 let Kind::Row(right) = &item.kind else {
-                    return refuse(item.at, "a row is compared with what is no row");
+                    return refuse(item.at, "a row is compared with a single value");
                 };
                 parts.push(self.rows(at, symbol, left, right)?.expr);
             }

@@ -1,5 +1,5 @@
-//! Which of several operators or functions is meant: the rules of "Operator Type Resolution" and "Function Type Resolution" in Postgres's
-//! manual (`func_select_candidate`).
+//! Which of several operators or functions is meant: the rules of "Operator Type Resolution" and "Function Type
+//! Resolution" in Postgres's manual (`func_select_candidate`).
 
 use super::signatures::Signature;
 use crate::types::{Category, Type};
@@ -14,7 +14,7 @@ fn is_exact(signature: &Signature, inputs: &[Type]) -> bool {
     signature.args() == inputs
 }
 
-/// The operator for two operands. A literal without a type is first taken to be of the other's type.
+/// The operator for two operands. A literal without a type is first assumed to have the other operand's type.
 pub(super) fn infix(candidates: &[Signature], inputs: [Type; 2]) -> Result<&Signature, Unresolved> {
     let same = match inputs {
         [left, right] if left.is_unknown() && !right.is_unknown() => [right, right],
@@ -39,7 +39,7 @@ pub(super) fn select<'a>(candidates: &'a [Signature], inputs: &[Type]) -> Result
     if left.is_empty() {
         return Err(Unresolved::None);
     }
-    // Most arguments that need no cast; then most that are what was given or the preferred type of its category.
+    // Prefer the most exact matches; then the most arguments with the given type or the preferred type of its category.
     let exact = |i: &Type, a: &Type| i == a;
     let preferred = |i: &Type, a: &Type| i == a || a.category() == i.category() && a.is_preferred();
     for good in [&exact as &dyn Fn(&Type, &Type) -> bool, &preferred] {
@@ -68,7 +68,7 @@ pub(super) fn select<'a>(candidates: &'a [Signature], inputs: &[Type]) -> Result
             return Ok(only);
         }
     }
-    // All arguments whose type is known have one type: the others may have it too.
+    // If all arguments of known type have one type, try that type for the others.
     let mut known = inputs.iter().filter(|i| !i.is_unknown());
     if let Some(first) = known.next()
         && known.all(|i| i == first)
@@ -81,8 +81,8 @@ pub(super) fn select<'a>(candidates: &'a [Signature], inputs: &[Type]) -> Result
     Err(Unresolved::Several)
 }
 
-/// For each literal without a type the category that it should have, and whether the preferred type of it is there; `None` if one of them
-/// could be in several. A string wins.
+/// For each literal without a type its category, and whether the candidates include the category's preferred type;
+/// `None` if a literal could be in several categories. The string category wins.
 fn categories(candidates: &[&Signature], inputs: &[Type]) -> Option<Vec<Option<(Category, bool)>>> {
     let mut all = Vec::new();
     for (i, input) in inputs.iter().enumerate() {

@@ -1,13 +1,13 @@
-//! The operators and functions that there are, by name: a part of `pg_operator` and `pg_proc`.
+//! Known operators and functions, by name: a part of `pg_operator` and `pg_proc`.
 
 use crate::expr::{Comparison, Like};
 use crate::function::Function;
 use crate::types::{Base, Type};
 
-/// What an operator or function is made into.
+/// The expression that an operator or function becomes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Meaning {
-    /// Of values of this type.
+    /// Comparison of values of this type.
     Compare(Comparison, Base),
     Like(Like),
     Function(Function),
@@ -16,9 +16,10 @@ pub(super) enum Meaning {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Signature {
     count: usize,
-    /// What it is found by.
+    /// Argument types for resolution.
     args: [Type; 3],
-    /// What arguments are made into, where that is another type: a day becomes a midnight before it is compared with one.
+    /// Types that arguments are converted to, if other ones: a day becomes a midnight before its comparison with a
+    /// timestamp.
     uses: [Type; 3],
     pub(super) result: Type,
     pub(super) meaning: Meaning,
@@ -84,7 +85,7 @@ pub(super) fn infix(symbol: &str) -> Vec<Signature> {
     };
     if let Some(function) = arithmetic {
         for group in [&INTEGERS[..], &FLOATS[..]] {
-            // No remainder of floats, and of integers only of one width.
+            // Floats have no remainder, and integers only with both operands of one width.
             if symbol == "%" && group.len() == 2 {
                 continue;
             }
@@ -213,7 +214,7 @@ pub(super) fn prefix(symbol: &str) -> Vec<Signature> {
     }
 }
 
-/// Functions whose arguments are no arrays; those with syntax or rules of their own are elsewhere.
+/// Functions without array arguments; those with syntax or rules of their own are elsewhere.
 pub(super) fn functions(name: &str, count: usize) -> Vec<Signature> {
     use Base::{Bool, Bpchar, Bytea, Int4, Interval, Jsonb, Name, Text};
     let one = |args: &[Base], result: Base, function: Function| {

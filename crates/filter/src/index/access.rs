@@ -113,8 +113,8 @@ impl Filed {
         }
     }
 
-    /// Calls for every slot that a row may satisfy, perhaps several times, but for slots under keys for which that takes too long to find out:
-    /// these keys are given back.
+    /// Calls for every slot that a row may satisfy, perhaps several times, but for slots under keys for which that
+    /// takes too long to find out: these keys are given back.
     pub(super) fn candidates(
         &self,
         row: &Row<'_>,
@@ -129,7 +129,7 @@ impl Filed {
             row.budget.refill(row.allowance());
             match scalar.expr.eval(row) {
                 Ok(value) => Probe { filed: self, id, scalar, slots, hasher }.run(&value, row, each, &mut undecided),
-                // Where an expression fails, no condition on it is true.
+                // A condition on a failing expression is not true.
                 Err(Failed::Invalid) => {}
                 Err(Failed::Costly) => undecided.scalars.push(id),
             }
@@ -138,12 +138,12 @@ impl Filed {
     }
 }
 
-/// One value of a row, looked up in all ways that its scalar has keys for.
+/// Lookups of one value of a row, under all kinds of keys of its scalar.
 struct Probe<'a> {
     filed: &'a Filed,
     id: u32,
     scalar: &'a Scalar,
-    /// How many there are under any key.
+    /// Number of slots under any key.
     slots: usize,
     hasher: &'a DefaultHashBuilder,
 }

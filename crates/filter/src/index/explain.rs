@@ -1,4 +1,4 @@
-//! What a predicate is filed under, in words.
+//! The keys of a predicate, in words.
 
 use super::keys::{Key, Kind, What};
 use super::plan::{KEYS_MAX, Plan, plan};
@@ -10,14 +10,15 @@ use crate::schema::Schema;
 use hashbrown::DefaultHashBuilder;
 use std::fmt;
 
-/// By what rows find a predicate.
+/// How rows find a predicate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Explanation {
-    /// No row does: it is never true.
+    /// No row finds it: it is never true.
     Never,
-    /// By any of these, such as ``equality on "name"``; equal ones are counted: ``3 x equality on "id"``. What was found is evaluated.
+    /// By any of these keys, such as ``equality on "name"``; equal ones are counted: ``3 x equality on "id"``.
+    /// Candidates are then evaluated.
     Keys(Vec<String>),
-    /// By nothing: it is evaluated for each row. `because` says which part of it has no key.
+    /// It has no keys, and is evaluated for each row. `because` says which part of it has no key.
     EachRow { because: String },
 }
 
@@ -32,7 +33,7 @@ impl fmt::Display for Explanation {
 }
 
 impl<K: Copy + Ord> Index<K> {
-    /// By what a predicate is, or would be, found: for people.
+    /// How rows find, or would find, a predicate: for people.
     pub fn explain(&self, predicate: &Predicate) -> Explanation {
         let (expr, schema) = (&predicate.expr, &predicate.schema);
         match plan(expr, &self.filed, &self.hasher) {
@@ -69,7 +70,7 @@ fn describe(key: &Key<'_>, schema: &Schema) -> String {
     format!("{how} on {}", print::canonical(key.scalar, schema))
 }
 
-/// Why there are no keys. Of an OR one side is enough to have none.
+/// Why a predicate has no keys. In an OR one side without keys is enough.
 fn because(expr: &Expr, schema: &Schema, filed: &Filed, hasher: &DefaultHashBuilder) -> String {
     match expr {
         Expr::Or(sides) => match sides.iter().find(|side| plan(side, filed, hasher).is_none()) {

@@ -1,4 +1,4 @@
-//! What a predicate is filed under.
+//! Keys under which predicates are filed.
 
 use crate::expr::Expr;
 use crate::like;
@@ -7,12 +7,12 @@ use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Bound;
 
-/// Longest prefix or suffix that is looked up, in bytes: more would tell no more apart.
+/// Longest prefix or suffix of a key, in bytes: longer ones would distinguish hardly more texts.
 pub(super) const AFFIX_BYTES_MAX: usize = 32;
 /// Lengths of the pieces that are looked up in the middle of texts, in bytes.
 pub(super) const PIECE_BYTES: [usize; 4] = [8, 4, 2, 1];
 
-/// How a value is looked at.
+/// The part of a value that a key uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Kind {
     Equal,
@@ -20,14 +20,14 @@ pub(super) enum Kind {
     NotNull,
     /// An array has it as an element.
     Element,
-    /// A text begins with so many bytes.
+    /// The first bytes of a text, this many.
     Prefix(Case, u8),
     Suffix(Case, u8),
-    /// A text has so many bytes somewhere.
+    /// This many bytes anywhere in a text.
     Piece(Case, u8),
 }
 
-/// What is done to a text first.
+/// Case conversion of a text before the lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Case {
     Kept,
@@ -47,7 +47,7 @@ impl Case {
     }
 }
 
-/// A key while it is planned: `what` of `scalar`.
+/// A planned key: `what` of `scalar`.
 #[derive(Debug, Clone)]
 pub(super) struct Key<'a> {
     pub(super) scalar: &'a Expr,

@@ -1,10 +1,10 @@
-//! Which of many predicates a row satisfies, without asking each.
+//! An index of many predicates, which finds those that a row satisfies without evaluating each.
 //!
-//! A predicate is filed under *keys*: values, ranges or pieces of text of which a row must have one if the predicate is to be true for it.
-//! A row's values lead to the predicates filed under them, its *candidates*; those are then evaluated whole. So a key may promise too much
-//! (two texts with one hash, a prefix of a prefix), but never too little, and nothing else has to be right for the answer to be. Predicates
-//! without keys are candidates of every row. Equal predicates are filed and evaluated once, and of those that differ in constants only
-//! nothing but the constants is kept.
+//! A predicate is filed under *keys*: values, ranges or pieces of text of which a row must have one for the predicate
+//! to be true. A row's values lead to the predicates filed under them, its *candidates*; each candidate is then
+//! evaluated whole. So a key may match too much (two texts with one hash, a prefix of a prefix), but never too little,
+//! and the answer depends on nothing else. Predicates without keys are candidates of every row. Equal predicates are
+//! filed and evaluated once, and predicates that differ in constants only share all else.
 
 mod access;
 mod explain;
@@ -33,9 +33,9 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use template::{Constants, Templates};
 
-/// Predicates of one table by the keys (not to be confused with the above: of the caller) of those who asked for them.
+/// Predicates of one table, each with its callers' keys (`K`; not the keys above).
 pub struct Index<K> {
-    /// Who wants every row.
+    /// Callers' keys without a predicate: they match every row.
     everything: BTreeSet<K>,
     slots: Slab<Slot<K>>,
     /// Slots by their predicate.
@@ -43,11 +43,11 @@ pub struct Index<K> {
     templates: Templates,
     hasher: DefaultHashBuilder,
     filed: Filed,
-    /// Of all predicates that are filed.
+    /// The schema of all filed predicates.
     schema: Option<Schema>,
-    /// Predicates that were read for other columns, and who wants them: they are evaluated on their own.
+    /// Predicates over other columns, with their callers' keys: they are evaluated one by one.
     foreign: Slab<(K, Arc<Predicate>)>,
-    /// Of each slot, the last row of which it was a candidate.
+    /// For each slot, the last row that had it as a candidate.
     seen: Vec<u32>,
     row: u32,
     candidates: Vec<u32>,
@@ -55,34 +55,34 @@ pub struct Index<K> {
     evaluations: u64,
 }
 
-/// Where slots are found by the values of a row.
+/// Tables that find slots by the values of a row.
 struct Filed {
     scalars: Scalars,
     postings: Postings,
-    /// Without keys.
+    /// Slots without keys.
     residual: BTreeSet<u32>,
 }
 
-/// A predicate and who wants it.
+/// A predicate and its callers' keys.
 struct Slot<K> {
     template: u32,
     access: Access,
     constants: Constants,
-    wanted_by: Wanted<K>,
+    owners: Owners<K>,
 }
 
-/// Where a key is filed: what takes it out again.
+/// Handle of a filed key, for its removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filing(u32);
 
 /// Under every row.
 const EVERYTHING: Filing = Filing(u32::MAX);
-/// Marks a place among the predicates of other columns. There are never so many slots.
+/// Marks a place among the predicates of other columns. The number of slots stays below it.
 const FOREIGN: u32 = 1 << 31;
 
-enum Wanted<K> {
+enum Owners<K> {
     One(K),
-    /// Ascending. Boxed, as there may be a million predicates that one wants each.
+    /// Ascending. Boxed, as there may be a million predicates with one key each.
     #[expect(clippy::box_collection, reason = "the enum is half as large")]
     Many(Box<Vec<K>>),
 }
@@ -115,7 +115,8 @@ impl<K: Copy + Ord> Index<K> {
         self.everything.is_empty() && self.slots.is_empty() && self.foreign.is_empty()
     }
 
-    /// Files `key` under a predicate, or under every row if there is none. A key may have several predicates. The predicate is not kept.
+    /// Files `key` under a predicate, or under every row for `None`. A key may have several predicates. The predicate
+    /// itself is not kept.
     pub fn insert(&mut self, key: K, predicate: Option<&Arc<Predicate>>) -> Filing {
         let Some(predicate) = predicate else {
             self.everything.insert(key);
@@ -135,12 +136,12 @@ impl<K: Copy + Ord> Index<K> {
         let same = |slot: u32| self.slots[slot as usize].is(template, &constants);
         if let Some((_, slot)) = self.interned.find(hash.spread(), |(known, slot)| *known == hash && same(*slot)) {
             self.templates.release(template, &self.hasher);
-            self.slots[*slot as usize].wanted_by.add(key);
+            self.slots[*slot as usize].owners.add(key);
             return Filing(*slot);
         }
         let slot = self.slots.vacant_key() as u32;
         let access = self.filed.insert(slot, &predicate.expr, &self.hasher);
-        self.slots.insert(Slot { template, access, constants, wanted_by: Wanted::One(key) });
+        self.slots.insert(Slot { template, access, constants, owners: Owners::One(key) });
         if self.seen.len() <= slot as usize {
             self.seen.resize(slot as usize + 1, 0);
         }
@@ -148,13 +149,13 @@ impl<K: Copy + Ord> Index<K> {
         Filing(slot)
     }
 
-    /// About how many others would be evaluated with a predicate for a row that leads to it; `None`: nothing leads to it, and it would be evaluated
-    /// for each row.
+    /// About how many others would be evaluated with a predicate for a row that leads to it; `None`: nothing leads to
+    /// it, and it would be evaluated for each row.
     pub fn cost(&self, predicate: &Predicate) -> Option<u64> {
         Some(plan::plan(&predicate.expr, &self.filed, &self.hasher)?.cost)
     }
 
-    /// Takes back what [`Index::insert`] did, which gave this filing for the key.
+    /// Removes a key by the filing that [`Index::insert`] returned for it.
     pub fn remove(&mut self, key: K, filing: Filing) {
         if filing == EVERYTHING {
             self.everything.remove(&key);
@@ -168,7 +169,7 @@ impl<K: Copy + Ord> Index<K> {
             return;
         }
         let Some(slot) = self.slots.get_mut(filing.0 as usize) else { return };
-        if !slot.wanted_by.take(key) {
+        if !slot.owners.take(key) {
             return;
         }
         let slot = self.slots.remove(filing.0 as usize);
@@ -180,8 +181,8 @@ impl<K: Copy + Ord> Index<K> {
         self.filed.remove(filing.0, slot.access);
     }
 
-    /// Appends the keys whose predicate is true for a row: ascending, none twice; and to `costly` those of which that is not known, as to find
-    /// out is [too costly](crate::TooCostly).
+    /// Appends the keys whose predicate is true for a row: ascending, without duplicates; and to `costly` the keys
+    /// whose predicate is [too costly](crate::TooCostly) to evaluate.
     pub fn matching(&mut self, values: &[Option<&[u8]>], out: &mut Vec<K>, costly: &mut Vec<K>) {
         let (from, costly_from) = (out.len(), costly.len());
         out.extend(&self.everything);
@@ -219,7 +220,7 @@ impl<K: Copy + Ord> Index<K> {
         };
         let undecided = self.filed.candidates(&row, self.slots.len(), &self.hasher, &mut each);
         if !undecided.is_empty() {
-            // Nothing is known of what these keys say: whoever is filed under them is asked.
+            // These keys could not be computed for the row: all predicates filed under them are candidates.
             let filed = self.slots.iter().filter(|(_, slot)| slot.access.is_under(&undecided));
             filed.for_each(|(slot, _)| each(slot as u32));
         }
@@ -232,22 +233,22 @@ impl<K: Copy + Ord> Index<K> {
             let budget = if heavy < HEAVY_TOGETHER { allowance } else { LIGHT };
             row.budget.refill(budget);
             match decided(expr.holds(&row)) {
-                Ok(true) => slot.wanted_by.append_to(out),
+                Ok(true) => slot.owners.append_to(out),
                 Ok(false) => {}
-                Err(_) => slot.wanted_by.append_to(costly),
+                Err(_) => slot.owners.append_to(costly),
             }
             let spent = budget - row.budget.left();
             heavy += if spent > LIGHT { spent } else { 0 };
         }
     }
 
-    /// How often a predicate was evaluated since this was asked last.
+    /// Number of evaluations of predicates since the last call.
     pub fn take_evaluations(&mut self) -> u64 {
         std::mem::take(&mut self.evaluations)
     }
 }
 
-/// Sorts what was appended, and leaves out what is there twice.
+/// Sorts the appended items, and removes duplicates.
 fn in_order<K: Copy + Ord>(list: &mut Vec<K>, from: usize) {
     list[from..].sort_unstable();
     let mut last = from;
@@ -266,7 +267,7 @@ impl<K> Slot<K> {
     }
 }
 
-impl<K: Copy + Ord> Wanted<K> {
+impl<K: Copy + Ord> Owners<K> {
     fn add(&mut self, key: K) {
         match self {
             Self::One(one) if *one == key => {}
@@ -279,7 +280,7 @@ impl<K: Copy + Ord> Wanted<K> {
         }
     }
 
-    /// Whether nobody is left.
+    /// Whether no owner is left.
     fn take(&mut self, key: K) -> bool {
         match self {
             Self::One(one) => *one == key,

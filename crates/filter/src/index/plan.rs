@@ -1,4 +1,5 @@
-//! Which keys a predicate is filed under: for an AND those of the condition that fewest others share, for an OR those of all.
+//! Which keys a predicate is filed under: for an AND those of the condition that fewest others share, for an OR those
+//! of all.
 
 use super::Filed;
 use super::keys::{AFFIX_BYTES_MAX, Case, Key, Kind, PIECE_BYTES, What, hash_bytes, hash_value};
@@ -11,10 +12,10 @@ use crate::types::value::{Value, compare};
 use hashbrown::DefaultHashBuilder;
 use std::ops::Bound;
 
-/// Most keys of one predicate; one that needs more is evaluated for each row.
+/// Most keys of one predicate; a predicate that needs more is evaluated for each row.
 pub(super) const KEYS_MAX: usize = 200_000;
 
-/// What a condition costs that nearly every row satisfies.
+/// Cost of a condition that nearly every row satisfies.
 const UNSELECTIVE: u64 = 1 << 40;
 
 pub(super) struct Plan<'a> {
@@ -24,7 +25,7 @@ pub(super) struct Plan<'a> {
     pub(super) cost: u64,
 }
 
-/// `None` if there are no keys that every row that satisfies it must have one of.
+/// `None` if no set of keys covers every row that satisfies the predicate.
 pub(super) fn plan<'a>(expr: &'a Expr, filed: &Filed, hasher: &DefaultHashBuilder) -> Option<Plan<'a>> {
     Planner { filed, hasher }.plan(expr)
 }
@@ -72,7 +73,7 @@ impl Planner<'_> {
             (Some(id), What::Bytes(kind, bytes)) => {
                 self.filed.postings.count(Half::of(hash_bytes(self.hasher, id, *kind, bytes)))
             }
-            // Nobody knows how they overlap.
+            // Their overlap is unknown.
             (Some(id), What::Range(..)) => self.filed.scalars.all[id as usize].ranges.len() / 8,
         };
         Plan { keys: vec![Key { scalar, what }], cost: (shared as u64 + 1).saturating_mul(weight) }
@@ -239,7 +240,7 @@ impl Planner<'_> {
         };
         let folded = case.apply(pattern);
         let Some(literals) = Literals::of(&folded) else {
-            // It ends in a lone escape: a match fails or is false.
+            // The pattern ends in a lone escape: a match fails or is false.
             return self.is_null(scalar, true);
         };
         if let (Case::Kept, Some(whole)) = (case, &literals.whole) {
@@ -298,9 +299,9 @@ fn narrow(known: &mut Bound<Value<'static>>, new: Bound<Value<'static>>, low: bo
 
 /// The literal texts of a pattern.
 struct Literals {
-    /// All of it, if it has no wildcards.
+    /// The whole pattern, if it has no wildcards.
     whole: Option<String>,
-    /// In front of the first wildcard.
+    /// The part in front of the first wildcard.
     first: String,
     /// Behind the last.
     last: String,

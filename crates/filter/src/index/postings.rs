@@ -1,6 +1,7 @@
-//! Slots by hashes of what they are filed under. Most hashes have one slot: then nothing is allocated for it.
+//! Slots by the hashes of their keys. Most hashes have one slot, which needs no allocation.
 //!
-//! Half of a hash is kept. Two keys that share it make slots candidates of each other's rows, now and then, which costs a little time.
+//! Half of a hash is kept. Two keys that share it make slots candidates of each other's rows, now and then, which costs
+//! a little time.
 
 use hashbrown::HashTable;
 use std::collections::BTreeSet;
@@ -27,13 +28,13 @@ impl Half {
         Self((hash >> 32) as u32)
     }
 
-    /// A hash of the half, for a table: one of halves grows without looking at what they are of.
+    /// A hash of the half, for a table of halves, which can then grow without the keys.
     pub(super) fn spread(self) -> u64 {
         u64::from(self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 
-/// Most slots that can be told apart.
+/// The largest number of slots.
 pub(super) const SLOTS_MAX: u32 = LIST - 1;
 
 impl Postings {

@@ -1,5 +1,5 @@
-//! Ranges of values, and those that hold a value: a treap by lower bounds, each node of which knows the highest upper bound below it
-//! (an interval tree; Cormen et al., "Introduction to Algorithms", 14.3).
+//! Ranges of values, and lookup of those that hold a value: a treap by lower bounds, each node of which has the highest
+//! upper bound below it (an interval tree; Cormen et al., "Introduction to Algorithms", 14.3).
 
 use crate::types::value::{Value, compare};
 use std::cmp::Ordering;
@@ -13,7 +13,7 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Ranges {
     nodes: slab::Slab<Node>,
     root: Option<u32>,
-    /// Of a xorshift generator: the shape must not follow from what is inserted.
+    /// State of a xorshift generator: the treap's shape must not depend on inserted values.
     random: u64,
 }
 
@@ -24,7 +24,7 @@ struct Node {
     priority: u32,
     left: u32,
     right: u32,
-    /// The node of this subtree whose `high` is the highest.
+    /// The node of this subtree with the highest `high`.
     highest: u32,
 }
 
@@ -46,7 +46,7 @@ fn compare_high(a: &Limit, b: &Limit) -> Ordering {
     }
 }
 
-/// Bounds are taken as inclusive here: the predicate itself has the last word.
+/// Bounds count as inclusive here: evaluation of the predicate decides.
 fn begins_by(low: &Limit, value: &Value<'_>) -> bool {
     match low {
         Bound::Unbounded => true,
@@ -66,7 +66,7 @@ impl Ranges {
         self.nodes.len()
     }
 
-    /// What comes back is for [`Ranges::remove`].
+    /// Returns the handle for [`Ranges::remove`].
     pub(super) fn insert(&mut self, low: Limit, high: Limit, slot: u32) -> u32 {
         self.random = if self.random == 0 { 0x9e37_79b9_7f4a_7c15 } else { self.random };
         self.random ^= self.random << 13;
@@ -110,7 +110,7 @@ impl Ranges {
         &self.nodes[id as usize]
     }
 
-    /// By lower bound, then by node: no two are equal.
+    /// Order by lower bound, then by node: no two nodes are equal.
     fn order(&self, a: u32, b: u32) -> Ordering {
         compare_low(&self.node(a).low, &self.node(b).low).then(a.cmp(&b))
     }
@@ -129,7 +129,7 @@ impl Ranges {
         self.nodes[id as usize].highest = highest;
     }
 
-    /// What is before a node, and what is behind it.
+    /// Splits a subtree at a node.
     fn split(&mut self, at: u32, by: u32) -> (u32, u32) {
         if at == NONE {
             return (NONE, NONE);

@@ -1,12 +1,13 @@
-//! Predicates without their constants. A million conditions on one column differ in nothing else: what they have in common is kept once.
+//! Predicates without their constants. A million conditions on one column differ in constants only: the rest is stored
+//! once.
 
 use crate::expr::Expr;
 use crate::types::value::Value;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 
-/// What stands in the holes of a template, in their order. With its template it is the predicate again, so two predicates are equal if
-/// both are.
+/// The constants of a template's holes, in order. Template and constants determine the predicate, so two predicates are
+/// equal if both are.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) enum Constants {
     None,
@@ -24,8 +25,7 @@ impl Constants {
     }
 }
 
-/// Takes a predicate apart. Only constants are taken out that are compared with something: what they are is looked at nowhere but in
-/// the comparison.
+/// Splits a predicate. Only constants in comparisons are taken out: nothing but the comparison uses their values.
 pub(super) fn split(expr: &Expr) -> (Expr, Constants) {
     let (mut expr, mut values) = (expr.clone(), Vec::new());
     take(&mut expr, &mut values);
@@ -63,7 +63,7 @@ pub(super) struct Templates {
 
 struct Template {
     expr: Expr,
-    /// How many slots have it.
+    /// Number of slots with this template.
     users: u32,
 }
 
@@ -72,7 +72,7 @@ impl Templates {
         self.all.get(id as usize).map(|template| &template.expr)
     }
 
-    /// The one that is equal, with one user more.
+    /// Returns the equal template, and counts one more user.
     pub(super) fn share(&mut self, expr: Expr, hasher: &DefaultHashBuilder) -> u32 {
         let hash = hasher.hash_one(&expr);
         if let Some(id) = self.ids.find(hash, |id| self.all[*id as usize].expr == expr) {

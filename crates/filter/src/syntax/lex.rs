@@ -80,7 +80,7 @@ impl Lexer<'_> {
         &self.text[self.at..]
     }
 
-    /// The byte so many further on; 0 past the end.
+    /// The byte at this distance; 0 past the end.
     fn byte(&self, ahead: usize) -> u8 {
         self.text.as_bytes().get(self.at + ahead).copied().unwrap_or(0)
     }
@@ -162,8 +162,8 @@ impl Lexer<'_> {
         }
     }
 
-    /// The longest run of operator characters that holds no comment; it ends in `+` or `-` only if it has a character that the standard's
-    /// operators have not, so that `a=-1` is as expected.
+    /// The longest run of operator characters that holds no comment; it ends in `+` or `-` only if it has a character
+    /// that the standard's operators have not, so that `a=-1` is as expected.
     fn operator(&mut self) -> Token {
         let from = self.at;
         let mut run = self.take_while(is_operator).to_owned();
@@ -250,7 +250,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// A backslash and what it stands for, in `E'…'`.
+    /// A backslash escape in `E'…'`.
     fn escape(&mut self, out: &mut Vec<u8>) -> Parsed<()> {
         let at = self.at;
         let Some(what) = self.rest()[1..].chars().next() else { return refuse(at, "unterminated quoted string") };

@@ -1,4 +1,5 @@
-//! From text to a tree, by Postgres's grammar: lexical rules of `scan.l`, precedences of `gram.y`. Nothing here knows a type.
+//! From text to a tree, by Postgres's grammar: lexical rules of `scan.l`, precedences of `gram.y`. This module knows no
+//! types.
 
 mod lex;
 mod parse;
@@ -19,5 +20,5 @@ pub(crate) const USES_BYTES_MAX: usize = 1 << 20;
 pub(crate) const SIZE_MAX: u32 = 1 << 17;
 /// Most of these in a text that is no clause for us, if another parser is to read it.
 pub(crate) const REPEATS_MAX: usize = 6;
-/// Deepest nesting. What walks trees may recurse: it never goes deeper than a small multiple of this.
+/// Deepest nesting. Walks of trees may recurse: their depth is at most a small multiple of this.
 pub(crate) const DEPTH_MAX: u16 = 100;

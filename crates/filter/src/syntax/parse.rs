@@ -23,7 +23,7 @@ pub(super) mod precedence {
 }
 use precedence::{ADD, AND, AT, CAST, COMPARISON, IS, LIKE, MULTIPLY, NOT, OR, OTHER, POWER, SIGN};
 
-/// Words that begin what may follow a where clause in a statement.
+/// Words that begin the clauses which may follow a where clause in a statement.
 const CLAUSES: [&str; 14] = [
     "group",
     "having",
@@ -41,7 +41,7 @@ const CLAUSES: [&str; 14] = [
     "from",
 ];
 
-/// What binds as LIKE does, also after a NOT.
+/// Operators with the precedence of LIKE, also after a NOT.
 const LIKE_WORDS: [&str; 5] = ["in", "like", "ilike", "between", "similar"];
 
 pub(super) struct Parser<'a> {
@@ -50,7 +50,7 @@ pub(super) struct Parser<'a> {
     params: &'a [(u32, String)],
     /// Bytes that uses of parameters may still have.
     params_left: usize,
-    /// How deep we are in [`Parser::expression`].
+    /// Present depth of [`Parser::expression`].
     depth: u16,
 }
 
@@ -59,7 +59,8 @@ pub(crate) fn parse(text: &str, params: &[(u32, String)]) -> Parsed<Node> {
     read(text, params).map_err(|refusal| Refusal { oversized: refusal.oversized || may_multiply(text), ..refusal })
 }
 
-/// Whether a text of which we have no tree may become much larger while it is read: each of these operators repeats its operand.
+/// Whether a text of which we have no tree may become much larger while it is read: each of these operators repeats its
+/// operand.
 fn may_multiply(text: &str) -> bool {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| ["between", "in"].iter().any(|repeats| word.eq_ignore_ascii_case(repeats))).count()
@@ -224,7 +225,7 @@ impl Parser<'_> {
         }
     }
 
-    /// How tightly the next token binds if it is an operator, and whether it is one after a NOT.
+    /// How tightly the next token binds if it is an operator, and whether the operator is one after a NOT.
     fn binding(&self) -> Parsed<Option<(u8, bool)>> {
         let binds = match self.peek() {
             Token::Cast => CAST,
@@ -253,7 +254,7 @@ impl Parser<'_> {
         Ok(Some((binds, false)))
     }
 
-    /// The next operator and what it takes.
+    /// The next operator with its right operand.
     fn infix(&mut self, left: Node, binds: u8, negated: bool) -> Parsed<Node> {
         let at = self.at();
         if negated {
@@ -282,7 +283,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What follows the first operand of a row of ANDs or ORs: one node, however many there are.
+    /// The rest of a row of ANDs or ORs: one node for any number of operands.
     fn chain(&mut self, left: Node, word: &str, binds: u8) -> Parsed<Node> {
         let at = left.at;
         let mut list = vec![left, self.expression(binds + 1)?];

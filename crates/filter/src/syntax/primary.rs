@@ -1,4 +1,4 @@
-//! Operands: columns, literals, calls, parentheses, and what is attached to them.
+//! Operands: columns, literals, calls, parentheses, and their suffixes.
 
 use super::lex::Token;
 use super::parse::{Parser, node};
@@ -210,7 +210,7 @@ impl Parser<'_> {
         self.subscripts(column)
     }
 
-    /// `ARRAY[…]`, nested without the word.
+    /// `ARRAY[…]`; nested ones without the word.
     fn array(&mut self) -> Parsed<Node> {
         let at = self.at();
         self.expect('[')?;
@@ -266,7 +266,7 @@ impl Parser<'_> {
         node(at, Kind::Cast(Box::new(operand), name))
     }
 
-    /// Expressions between commas, up to what closes them.
+    /// Expressions between commas, up to the closing character.
     pub(super) fn list(&mut self, end: char) -> Parsed<Vec<Node>> {
         let mut list = Vec::new();
         if self.takes(end) {

@@ -9,7 +9,7 @@ use crate::error::{Parsed, refuse};
 const FORM: &str = "a subquery must be SELECT columns FROM one table, with WHERE or without";
 
 impl Parser<'_> {
-    /// What stands in the parentheses after IN, and the closing one.
+    /// The subquery in the parentheses after IN, and the closing one.
     pub(super) fn select(&mut self) -> Parsed<Select> {
         let at = self.at();
         self.expect_word("select")?;
@@ -78,5 +78,5 @@ impl Parser<'_> {
     }
 }
 
-/// Words that go on with the FROM clause, and are no alias.
+/// Words that continue the FROM clause, and are no alias.
 const JOINS: [&str; 9] = ["join", "inner", "left", "right", "full", "cross", "natural", "tablesample", "as"];

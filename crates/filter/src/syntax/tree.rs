@@ -5,7 +5,7 @@ pub(crate) struct Node {
     /// Bytes from the start of the text.
     pub(crate) at: usize,
     pub(crate) depth: u16,
-    /// How many nodes it becomes.
+    /// Number of nodes of the resulting expression.
     pub(crate) size: u32,
     pub(crate) kind: Kind,
 }
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
         name: String,
     },
     Number(String),
-    /// A quoted literal, or a parameter's value: its type is what stands around it.
+    /// A quoted literal, or a parameter's value: its context determines the type.
     String(String),
     Bool(bool),
     Null,
@@ -83,7 +83,7 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone)]
 pub(crate) struct Select {
     pub(crate) at: usize,
-    /// All of them are columns.
+    /// The selected expressions: columns only.
     pub(crate) columns: Vec<Node>,
     pub(crate) schema: Option<String>,
     pub(crate) table: String,
@@ -113,7 +113,7 @@ impl Node {
         }
     }
 
-    /// How many nodes it becomes when operands that are evaluated several times are written as often.
+    /// Number of nodes of the result when operands that are evaluated several times are written as often.
     pub(crate) fn written_out(&self) -> u32 {
         let times = |node: &Self, n: u32| node.size.saturating_mul(n);
         let all = |list: &mut dyn Iterator<Item = u32>| list.fold(1, u32::saturating_add);
@@ -150,7 +150,7 @@ pub(crate) enum Test {
     Unknown,
 }
 
-/// `varchar(10)[]`: the canonical name, what stands in parentheses, and whether it is an array.
+/// `varchar(10)[]`: the canonical name, the modifiers in parentheses, and whether it is an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TypeName {
     pub(crate) name: String,

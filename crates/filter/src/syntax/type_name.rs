@@ -5,7 +5,7 @@ use super::parse::Parser;
 use super::tree::TypeName;
 use crate::error::{Parsed, refuse};
 
-/// The canonical name of what a single word means, as the catalogue and error messages have it.
+/// The canonical name of a type named by a single word, as in the catalogue and error messages.
 fn canonical(word: &str) -> &str {
     match word {
         "int" | "int4" => "integer",
@@ -26,7 +26,7 @@ fn canonical(word: &str) -> &str {
 }
 
 impl Parser<'_> {
-    /// How many tokens from here a type's name in front of a string literal takes (`date '2020-01-01'`), if that is what stands here.
+    /// Number of tokens of a type's name in front of a string literal (`date '2020-01-01'`), if one begins here.
     pub(super) fn typed_literal(&self) -> bool {
         let Token::Word(word) = self.peek() else { return false };
         match word.as_str() {
@@ -88,7 +88,7 @@ impl Parser<'_> {
             self.expect(')')?;
         }
         if word == "char" || word == "character" && name == "character" {
-            // Without a length it is one character long; `bpchar` is not.
+            // Without a length a `character` has one character; `bpchar` is unlimited.
             if modifiers.is_empty() {
                 modifiers.push(1);
             }

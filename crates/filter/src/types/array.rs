@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Array {
     pub(crate) elements: Box<[Value<'static>]>,
-    /// Dimensions, if it is not one that begins at 1.
+    /// Dimensions; `None` for one dimension that begins at 1.
     pub(crate) shape: Option<Box<[Dimension]>>,
 }
 
@@ -51,7 +51,8 @@ impl Array {
         }
     }
 
-    /// From one subscript of the first dimension to another, inclusive, and all of the others; what begins at 1.
+    /// A slice from one subscript of the first dimension to another, inclusive, with the other dimensions whole; the
+    /// result begins at 1.
     pub(crate) fn slice(&self, from: Option<i64>, to: Option<i64>) -> Self {
         let dimensions = self.dimensions();
         let [first, inner @ ..] = &dimensions[..] else { return Self::default() };
@@ -72,7 +73,7 @@ impl Array {
         slice
     }
 
-    /// `{…}` as text; what an element is written as says `print`.
+    /// `{…}` as text; `print` writes the elements.
     pub(crate) fn print(&self, print: &Print<'_>, budget: &Budget) -> Result<String, Failed> {
         let dimensions = self.dimensions();
         if dimensions.is_empty() {
@@ -91,7 +92,7 @@ impl Array {
     }
 }
 
-/// What an element is written as, without quotes.
+/// Writes an element, without quotes.
 type Print<'a> = dyn Fn(&Value<'static>) -> Result<String, Failed> + 'a;
 
 fn write_level(
@@ -136,7 +137,7 @@ fn write_element(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// What an array takes for each element while it is read.
+/// Memory of each element of an array during parsing.
 const ELEMENT_BYTES: usize = size_of::<Option<String>>() + size_of::<Value<'_>>() + 16;
 
 /// The texts of the elements of `{…}` (`None` for NULL) and its shape.
@@ -187,7 +188,7 @@ fn read(text: &str) -> Option<(Vec<Option<String>>, Vec<Dimension>)> {
 struct Reader<'a> {
     rest: &'a str,
     elements: Vec<Option<String>>,
-    /// Of each level, once one of them was read.
+    /// Length of each level, once one of its arrays was parsed.
     lengths: Vec<Option<usize>>,
 }
 
@@ -216,7 +217,7 @@ impl Reader<'_> {
         let mut count = 0;
         self.blanks();
         if self.takes('}') {
-            // Only the whole may be empty.
+            // Only the whole array may be empty.
             return (depth == 0).then(|| self.lengths[0] = Some(0));
         }
         loop {

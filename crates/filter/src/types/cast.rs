@@ -44,7 +44,8 @@ fn base_exists(from: Base, to: Base) -> bool {
     }
 }
 
-/// Whether a cast has a result for every value. (Numbers too large for a float and dates too late for a timestamp have none.)
+/// Whether a cast has a result for every value. (Numbers too large for a float and dates too late for a timestamp have
+/// none.)
 pub(crate) fn is_total(from: Type, to: Type) -> bool {
     use Base::{Date, Float4, Float8, Numeric, Timestamp, Timestamptz};
     let narrows = matches!((from.base, to.base), (Numeric, Float4 | Float8) | (Date, Timestamp | Timestamptz));
@@ -52,7 +53,7 @@ pub(crate) fn is_total(from: Type, to: Type) -> bool {
     from.becomes(to) && !narrows || !to.array && to.base.is_text()
 }
 
-/// Whether a cast looks at the session's time zone, which for us is UTC.
+/// Whether a cast depends on the session's time zone, which for us is UTC.
 pub(crate) fn is_zoned(from: Base, to: Base) -> bool {
     match (from, to) {
         (Base::Timestamptz, Base::Timestamptz) => false,
@@ -150,7 +151,7 @@ fn to_text<'a>(value: Value<'a>, from: Type, to: Base, schema: &Schema, budget: 
     let text = match value {
         Value::Text(text) if from.base == Base::Bpchar && to != Base::Bpchar && !from.array => unpadded(text),
         Value::Text(text) => text,
-        // This cast alone has words of its own.
+        // This cast writes booleans differently from the output function.
         Value::Bool(value) => Cow::Borrowed(if value { "true" } else { "false" }),
         other => Cow::Owned(output::print(&other, from, schema, budget)?.into_owned()),
     };
@@ -179,7 +180,7 @@ fn integer_of(value: f64, base: Base) -> Result<Value<'static>, Failed> {
     ranged(rounded as i64, base)
 }
 
-/// A number too large for a float is an error, and so is one that is too small.
+/// A number too large for a float is an error, and so is one too small.
 fn finite(value: f64, of: &Decimal) -> Result<Value<'static>, Failed> {
     let lost = match of {
         Decimal::Finite { .. } => value.is_infinite() || value == 0.0 && of.compare(&Decimal::from(0)).is_ne(),
@@ -195,7 +196,7 @@ fn from_jsonb(json: &Json, base: Base, budget: &Budget) -> Result<Value<'static>
             budget.make(number.size())?;
             let number = Value::Numeric(Arc::new(Decimal::clone(number)));
             let number_type = Type::from(Base::Numeric);
-            // No schema is needed for numbers.
+            // Numbers need no schema.
             match (number, base) {
                 (number, Base::Numeric) => Ok(number),
                 (number, base) => cast(number, number_type, base.into(), &Schema::new("", Vec::new()), budget),

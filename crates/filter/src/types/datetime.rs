@@ -1,4 +1,5 @@
-//! Dates and times: what Postgres writes with `DateStyle = ISO`, and the same forms in where clauses. A time zone that is not written is UTC.
+//! Dates and times: the output of Postgres with `DateStyle = ISO`, and the same forms in where clauses. The default
+//! time zone is UTC.
 
 /// Days from the Julian epoch (4714-11-24 BC, Gregorian) to 2000-01-01.
 const EPOCH_JULIAN: i64 = 2_451_545;
@@ -9,12 +10,12 @@ pub(crate) const DATE_MIN: i32 = i32::MIN;
 /// Infinite timestamps.
 pub(crate) const TIMESTAMP_MAX: i64 = i64::MAX;
 pub(crate) const TIMESTAMP_MIN: i64 = i64::MIN;
-/// The first instant after those that a timestamp can be: 294277-01-01.
+/// The first instant beyond the range of a timestamp: 294277-01-01.
 const TIMESTAMP_END: i64 = 9_223_371_331_200_000_000;
 /// 4714-11-24 BC
 const TIMESTAMP_START: i64 = -211_813_488_000_000_000;
 
-/// What is wrong with a text.
+/// Why a text is not a date or time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     Syntax,
@@ -130,7 +131,7 @@ impl<'a> Reader<'a> {
         if hours > 24 || minutes > 59 || seconds > 60 || all > DAY_MICROS { Err(Fault::Range) } else { Ok(all) }
     }
 
-    /// Seconds east of UTC, if a zone is here.
+    /// Seconds east of UTC, if a zone follows.
     fn zone(&mut self) -> Result<Option<i64>, Fault> {
         if ["utc", "gmt", "zulu", "z"].iter().any(|name| self.takes(name)) {
             return Ok(Some(0));
@@ -168,7 +169,7 @@ pub(crate) fn fraction(digits: &str) -> i64 {
     (kept.parse::<i64>().unwrap_or(0) + 5) / 10
 }
 
-/// What was read: days (of 2000-01-01), microseconds of the day, seconds east.
+/// Parsed fields: days (of 2000-01-01), microseconds of the day, seconds east.
 struct Parts {
     days: i64,
     micros: i64,

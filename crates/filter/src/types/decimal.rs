@@ -6,7 +6,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// Equality and hash of the traits are those of the text (`1.0` is not `1.00`); [`Decimal::compare`] is that of the number.
+/// Equality and hash of the traits are those of the text (`1.0` is not `1.00`); [`Decimal::compare`] is that of the
+/// number.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Decimal {
     NaN,
@@ -27,13 +28,14 @@ const WHOLE_MAX: i64 = 131_072;
 /// Most digits after the point that a division gives by itself.
 const DISPLAY_SCALE_MAX: i64 = 1000;
 
-/// Longest result of an operator, about 20,000 digits: where clauses are evaluated for every row, and long division is slow.
+/// Longest result of an operator, about 20,000 digits: where clauses are evaluated for every row, and long division is
+/// slow.
 const RESULT_BITS_MAX: u64 = 1 << 16;
 /// Longest constant, about 1,000 digits.
 const CONSTANT_BITS_MAX: u64 = 3400;
 const CONSTANT_SCALE_MAX: u32 = 1000;
 
-/// Why there is no result.
+/// Why an operation has no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     NotANumber,
@@ -61,17 +63,18 @@ impl From<Fault> for Failed {
     }
 }
 
-/// Multiplying numbers of so many limbs of 64 bits, or dividing, or writing one in another base: schoolbook, as measured.
+/// Cost of multiplying numbers of this many limbs of 64 bits, of dividing, or of writing one in another base:
+/// schoolbook, as measured.
 fn product(a: u64, b: u64) -> u64 {
     a * b / 2 + 8 * (a + b) + 40
 }
 
-/// The limbs of so many decimal digits.
+/// The limbs of this many decimal digits.
 fn limbs_of(digits: u64) -> u64 {
     digits / 19 + 1
 }
 
-/// Multiplying a number of so many limbs by a power of ten.
+/// Cost of multiplying a number of this many limbs by a power of ten.
 fn raising(limbs: u64, exponent: u32) -> u64 {
     let power = limbs_of(exponent.into());
     product(power, power) / 4 + product(limbs, power)
@@ -141,7 +144,7 @@ impl Decimal {
             unscaled = -unscaled;
         }
         if scale > i64::from(SCALE_MAX) {
-            // What is left of such a number is rounded away.
+            // Digits beyond the scale are rounded.
             let excess = u32::try_from(scale - i64::from(SCALE_MAX)).unwrap_or(u32::MAX);
             let kept =
                 if i64::from(excess) > significant { BigInt::ZERO } else { divide_rounded(&unscaled, &ten_to(excess)) };
@@ -166,12 +169,12 @@ impl Decimal {
         size_of::<Self>() + self.limbs() as usize * 8
     }
 
-    /// What it costs to write it, to read it back, or to hash it.
+    /// Cost of writing, parsing, or hashing the number.
     pub(crate) fn cost_of_text(&self) -> u64 {
         product(self.limbs(), self.limbs())
     }
 
-    /// What it costs to compare it with another one.
+    /// Cost of a comparison with another number.
     pub(crate) fn cost_of_comparing(&self, other: &Self) -> u64 {
         match (self, other) {
             (Self::Finite { scale: x, .. }, Self::Finite { scale: y, .. }) if x < y => raising(self.limbs(), y - x),
@@ -201,12 +204,12 @@ impl Decimal {
         }
     }
 
-    /// The same for numbers that compare equal.
+    /// Hashes equally numbers that compare equal.
     pub(crate) fn hash_number<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Finite { unscaled, .. } if is_zero(unscaled) => 0_u32.hash(state),
             Self::Finite { unscaled, scale } => {
-                // Without the zeros at the end, so that 1.0 is 1.00 and 100 is 100.0.
+                // Hashes without the zeros at the end, so that 1.0 is 1.00 and 100 is 100.0.
                 let text = unscaled.to_string();
                 let digits = text.trim_end_matches('0');
                 digits.hash(state);
@@ -251,7 +254,7 @@ impl Decimal {
         }
     }
 
-    /// What it costs to bring both to one scale.
+    /// Spends the cost of bringing both numbers to one scale.
     fn align(&self, other: &Self, budget: &Budget) -> Result<(), Fault> {
         Ok(budget.spend(self.cost_of_comparing(other) + 8 * (self.limbs() + other.limbs()))?)
     }
@@ -275,7 +278,7 @@ impl Decimal {
 
     pub(crate) fn multiply(&self, other: &Self, budget: &Budget) -> Result<Self, Fault> {
         let limbs = self.limbs() + other.limbs();
-        // What is beyond the largest scale is rounded away.
+        // Digits beyond the largest scale are rounded.
         budget.spend(2 * product(self.limbs(), other.limbs()) + product(limbs, 1))?;
         match (self, other) {
             (Self::Finite { unscaled: a, scale: x }, Self::Finite { unscaled: b, scale: y }) => {
@@ -311,7 +314,7 @@ impl Decimal {
         }
     }
 
-    /// With the sign of the dividend.
+    /// The remainder, with the sign of the dividend.
     pub(crate) fn remainder(&self, other: &Self, budget: &Budget) -> Result<Self, Fault> {
         self.align(other, budget)?;
         budget.spend(product(self.limbs().max(other.limbs()), self.limbs().min(other.limbs())))?;
@@ -360,7 +363,7 @@ impl Decimal {
         }
     }
 
-    /// Whether there are at most so many digits before the point.
+    /// Whether the number has at most this many digits before the point.
     pub(crate) fn fits(&self, whole: u32) -> bool {
         match self {
             Self::Finite { unscaled, scale } => *unscaled.magnitude() < *ten_to(whole + scale).magnitude(),
@@ -391,7 +394,7 @@ impl Decimal {
         }
     }
 
-    /// With the 15 significant digits (6 of a single) that Postgres keeps.
+    /// The decimal with the 15 significant digits (6 of a single) that Postgres keeps.
     pub(crate) fn from_f64(value: f64, single: bool) -> Self {
         if value.is_nan() {
             return Self::NaN;
@@ -401,7 +404,7 @@ impl Decimal {
         }
         let text = format!("{value:.*e}", if single { 5 } else { 14 });
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        // As `%.15g` does: without the zeros at the end.
+        // As `%.15g` prints it: without the zeros at the end.
         let mantissa =
             if mantissa.contains('.') { mantissa.trim_end_matches('0').trim_end_matches('.') } else { mantissa };
         Self::parse(&format!("{mantissa}e{exponent}"), &Budget::unlimited()).unwrap_or(Self::NaN)

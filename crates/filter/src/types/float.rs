@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 
-/// A float whose equality is that of its bits: what the equality of expressions needs. [`compare`] is Postgres's.
+/// A float with bitwise equality, which the equality of expressions needs. [`compare`] is Postgres's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Float(pub(crate) f64);
 
@@ -25,7 +25,7 @@ pub(crate) fn compare(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
-/// The same for what is equal: of both zeros, and of every NaN.
+/// Equal for values that compare equal: both zeros, and every NaN.
 pub(crate) fn key(value: f64) -> u64 {
     if value.is_nan() {
         u64::MAX
@@ -52,7 +52,7 @@ pub(crate) fn parse(text: &str, single: bool) -> Option<f64> {
 
 /// `None` if a single would overflow.
 pub(crate) fn to_single(value: f64) -> Option<f64> {
-    #[expect(clippy::cast_possible_truncation, reason = "the rounding is what is asked for")]
+    #[expect(clippy::cast_possible_truncation, reason = "the rounding is intended")]
     let single = value as f32;
     (single.is_finite() || !value.is_finite()).then_some(f64::from(single))
 }

@@ -1,4 +1,4 @@
-//! From text to values: what Postgres's input functions do.
+//! From text to values: Postgres's input functions.
 
 use super::array::{self, Array};
 use super::datetime::{self, Fault};
@@ -37,8 +37,8 @@ impl From<Unread> for Failed {
     }
 }
 
-/// Of what has only one message.
-fn told(failed: Failed, message: impl FnOnce() -> Message) -> Unread {
+/// The error of an input with only one possible message.
+fn with_message(failed: Failed, message: impl FnOnce() -> Message) -> Unread {
     match failed {
         Failed::Invalid => Unread::Invalid(message()),
         Failed::Costly => Unread::Costly,
@@ -58,8 +58,8 @@ pub(crate) fn parse<'a>(text: &'a str, ty: Type, schema: &Schema, budget: &Budge
     if !ty.array {
         return parse_base(text, ty.base, schema, budget);
     }
-    let (texts, shape) =
-        array::parse(text, budget).map_err(|failed| told(failed, || format!("malformed array literal: \"{text}\"")))?;
+    let (texts, shape) = array::parse(text, budget)
+        .map_err(|failed| with_message(failed, || format!("malformed array literal: \"{text}\"")))?;
     let mut elements = Vec::with_capacity(texts.len());
     for text in texts {
         elements.push(match text {
@@ -77,7 +77,7 @@ pub(crate) fn parse<'a>(text: &'a str, ty: Type, schema: &Schema, budget: &Budge
 fn parse_base<'a>(text: &'a str, base: Base, schema: &Schema, budget: &Budget) -> Result<Value<'a>, Unread> {
     // Two digits become a byte, which is then moved into its place; of most others little is kept.
     let spent = if base == Base::Bytea { budget.make(2 * text.len()) } else { budget.scan(text.len()) };
-    spent.map_err(|failed| told(failed, || invalid(base, text)))?;
+    spent.map_err(|failed| with_message(failed, || invalid(base, text)))?;
     let moment = |fault: Fault| match fault {
         Fault::Syntax => invalid(base, text),
         Fault::Range => format!("date/time field value out of range: \"{text}\""),
@@ -105,11 +105,11 @@ fn parse_base<'a>(text: &'a str, base: Base, schema: &Schema, budget: &Budget) -
         Base::Name => Value::Text(Cow::Borrowed(truncated(text, 63))),
         Base::Text | Base::Varchar | Base::Bpchar | Base::Unknown | Base::Other(_) => Value::Text(Cow::Borrowed(text)),
         Base::Json => {
-            json::parse(text, budget).map_err(|failed| told(failed, || invalid(base, text)))?;
+            json::parse(text, budget).map_err(|failed| with_message(failed, || invalid(base, text)))?;
             Value::Text(Cow::Borrowed(text))
         }
         Base::Jsonb => {
-            let json = json::parse(text, budget).map_err(|failed| told(failed, || invalid(base, text)))?;
+            let json = json::parse(text, budget).map_err(|failed| with_message(failed, || invalid(base, text)))?;
             Value::Jsonb(Arc::new(json))
         }
         Base::Uuid => Value::Uuid(parse_uuid(text).ok_or_else(|| invalid(base, text))?),
@@ -127,14 +127,14 @@ fn parse_base<'a>(text: &'a str, base: Base, schema: &Schema, budget: &Budget) -
     })
 }
 
-/// At most so many bytes, of whole characters.
+/// At most this many bytes, of whole characters.
 pub(crate) fn truncated(text: &str, bytes: usize) -> &str {
     &text[..text.floor_char_boundary(bytes)]
 }
 
 fn parse_bool(text: &str) -> Option<bool> {
     let word = text.trim().to_ascii_lowercase();
-    // Any beginning that tells them apart.
+    // Any unambiguous prefix.
     let begins = |whole: &str, least: usize| word.len() >= least && whole.starts_with(&word);
     if begins("true", 1) || begins("yes", 1) || word == "on" || word == "1" {
         Some(true)
@@ -162,7 +162,7 @@ pub(crate) fn in_range(value: i64, base: Base) -> bool {
     }
 }
 
-/// 32 hexadecimal digits; a hyphen may stand after any group of four, braces around.
+/// 32 hexadecimal digits; optional hyphens after any group of four, and braces around.
 fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     let inner = match text.strip_prefix('{') {
         Some(inner) => inner.strip_suffix('}')?,

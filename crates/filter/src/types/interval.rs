@@ -13,7 +13,7 @@ pub(crate) struct Interval {
 const MONTH_DAYS: i64 = 30;
 
 impl Interval {
-    /// Since Postgres 17 there are infinite ones: where older versions fail, these come of infinite timestamps.
+    /// Since Postgres 17 intervals can be infinite, as results of infinite timestamps; older versions fail there.
     pub(crate) const INFINITE: Self = Self { months: i32::MAX, days: i32::MAX, micros: i64::MAX };
     pub(crate) const INFINITE_BACK: Self = Self { months: i32::MIN, days: i32::MIN, micros: i64::MIN };
 
@@ -21,7 +21,7 @@ impl Interval {
         self == Self::INFINITE || self == Self::INFINITE_BACK
     }
 
-    /// What two intervals are compared by: a month is 30 days, a day is 24 hours.
+    /// The value by which intervals compare: a month is 30 days, a day is 24 hours.
     pub(crate) fn span(self) -> i128 {
         (i128::from(self.months) * i128::from(MONTH_DAYS) + i128::from(self.days)) * i128::from(DAY_MICROS)
             + i128::from(self.micros)

@@ -13,17 +13,17 @@ pub(crate) enum Json {
     Number(Box<Decimal>),
     Bool(bool),
     Array(Box<[Json]>),
-    /// By the length of the key, then its bytes; no key twice.
+    /// Members by the length of the key, then its bytes; keys are unique.
     Object(Box<[(Box<str>, Json)]>),
 }
 
 /// Deepest nesting that is read.
 const DEPTH_MAX: usize = 512;
 
-/// What one element or member takes, while the list that it is in grows.
+/// Memory of one element or member, while its list grows.
 const MEMBER_BYTES: usize = 3 * size_of::<(Box<str>, Json)>();
 
-/// The value of a text. What is nested too deeply for us, though not for Postgres, is too costly.
+/// The value of a text. Nesting deeper than our limit, which Postgres would accept, is too costly.
 pub(crate) fn parse(text: &str, budget: &Budget) -> Result<Json, Failed> {
     let mut reader = Reader { text, at: 0, budget };
     let json = reader.value(0)?;
@@ -152,7 +152,7 @@ impl Reader<'_> {
             Fault::Costly => Failed::Costly,
             _ => Failed::Invalid,
         })?;
-        // It is longer than its text if it has an exponent.
+        // A number with an exponent is longer than its text.
         self.budget.make(2 * number.size())?;
         Ok(Json::Number(Box::new(number)))
     }
@@ -275,7 +275,7 @@ impl Json {
             }
     }
 
-    /// What it costs to compare it with another one.
+    /// Cost of a comparison with another value.
     pub(crate) fn cost_of_comparing(&self, other: &Self) -> u64 {
         let bytes = |a: usize, b: usize| a.min(b) as u64 / 8;
         4 + match (self, other) {
@@ -301,7 +301,7 @@ impl Json {
         }
     }
 
-    /// What `->>` gives: a string without quotes, nothing for null.
+    /// The result of `->>`: a string without quotes, `None` for null.
     pub(crate) fn to_text(&self, budget: &Budget) -> Result<Option<String>, Failed> {
         Ok(match self {
             Self::Null => None,
@@ -341,7 +341,7 @@ impl Json {
         })
     }
 
-    /// What it costs to look for one key.
+    /// Cost of looking up one key.
     pub(crate) fn cost_of_looking_up(&self) -> u64 {
         match self {
             Self::Array(list) => 8 + 4 * list.len() as u64,
@@ -416,7 +416,7 @@ impl Json {
         }
     }
 
-    /// Feeds the same to a hasher for what [`Json::compare`] finds equal.
+    /// Hashes equally values that [`Json::compare`] finds equal.
     pub(crate) fn hash_value<H: Hasher>(&self, state: &mut H) {
         match self {
             Self::Null => 0_u8.hash(state),
@@ -432,7 +432,7 @@ impl Json {
     }
 }
 
-/// [`Iterator::all`] and [`Iterator::any`] of what may fail.
+/// [`Iterator::all`] and [`Iterator::any`] for conditions that may fail.
 fn all<T>(mut list: impl Iterator<Item = T>, mut holds: impl FnMut(T) -> Result<bool, Failed>) -> Result<bool, Failed> {
     Ok(!any(&mut list, |item| Ok(!holds(item)?))?)
 }

@@ -1,4 +1,4 @@
-//! Postgres's types as far as we know them: names, categories, what becomes what by itself.
+//! Known types of Postgres: names, categories, implicit conversions.
 
 pub(crate) mod array;
 pub(crate) mod cast;
@@ -14,7 +14,7 @@ pub(crate) mod value;
 /// A type that is no array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Base {
-    /// Of a literal whose type nothing says yet.
+    /// A literal whose type is not determined yet.
     Unknown,
     Bool,
     Int2,
@@ -95,7 +95,7 @@ impl Base {
         })
     }
 
-    /// By a canonical name.
+    /// The type with a canonical name.
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         Some(match name {
             "boolean" => Self::Bool,
@@ -122,7 +122,7 @@ impl Base {
         })
     }
 
-    /// As error messages have it. Enums and types that we do not know have a name that nobody told us.
+    /// Name in error messages. Names of enums and of types unknown here are not available.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",

@@ -1,4 +1,4 @@
-//! From values to text: what Postgres's output functions do, with `DateStyle = ISO`, `TimeZone = UTC` and `bytea_output = hex`.
+//! From values to text: Postgres's output functions, with `DateStyle = ISO`, `TimeZone = UTC` and `bytea_output = hex`.
 
 use super::value::Value;
 use super::{Base, Type, datetime, float};
@@ -27,7 +27,7 @@ pub(crate) fn print<'a>(
     })
 }
 
-/// The same of a constant, whose size is bounded by that of its clause: an unlimited budget is never spent, so nothing fails.
+/// Prints a constant, whose clause bounds its size: the budget is unlimited, so printing cannot fail.
 pub(crate) fn print_constant<'a>(value: &'a Value<'_>, ty: Type, schema: &'a Schema) -> Cow<'a, str> {
     print(value, ty, schema, &Budget::unlimited()).unwrap_or_default()
 }

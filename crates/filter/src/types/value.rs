@@ -12,27 +12,27 @@ use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// What type a value has is known from where it stands. Equality and hash of the traits tell what is written the same; [`compare`] and
+/// A value's type is known from its context. Equality and hash of the traits compare representations; [`compare`] and
 /// [`hash`] are Postgres's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Value<'a> {
     Null,
     Bool(bool),
-    /// Of any width.
+    /// An integer of any width.
     Int(i64),
-    /// Of both widths.
+    /// A float of either width.
     Float(Float),
     Numeric(Arc<Decimal>),
-    /// Of all string types, `json` and types that we know nothing of: the text. `jsonb` too, in Postgres's spelling.
+    /// The text of all string types, of `json` and of unknown types. `jsonb` too, in Postgres's spelling.
     Text(Cow<'a, str>),
-    /// Not a `Cow`: with a second one values would need a word more.
+    /// Not a `Cow`: a second one would enlarge values by a word.
     Bytes(Arc<[u8]>),
     Uuid([u8; 16]),
     /// Days since 2000-01-01.
     Date(i32),
     /// Microseconds since midnight.
     Time(i64),
-    /// Microseconds since 2000-01-01, UTC if there is a zone.
+    /// Microseconds since 2000-01-01, in UTC for a type with a zone.
     Timestamp(i64),
     Interval(Interval),
     /// The place of the label.
@@ -101,7 +101,7 @@ impl Value<'_> {
         }
     }
 
-    /// Bytes that a clone has of its own, beside the value itself.
+    /// Bytes that a clone allocates, beside the value itself.
     pub(crate) fn own_bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -163,7 +163,7 @@ fn cost_of_comparing(a: &Value<'_>, b: &Value<'_>) -> u64 {
     }
 }
 
-/// What it costs to look a value up by its hash.
+/// Cost of looking up a value by its hash.
 pub(crate) fn cost_of_hashing(value: &Value<'_>) -> u64 {
     8 + match value {
         Value::Text(text) => text.len() as u64 / 4,
@@ -195,7 +195,7 @@ pub(crate) fn hash<H: Hasher>(value: &Value<'_>, state: &mut H) {
     }
 }
 
-/// Without the blanks at the end, which do not count in `character(n)`.
+/// The text without the blanks at the end, which do not count in `character(n)`.
 pub(crate) fn unpadded(text: Cow<'_, str>) -> Cow<'_, str> {
     match text {
         Cow::Borrowed(text) => Cow::Borrowed(text.trim_end_matches(' ')),

@@ -624,7 +624,7 @@ impl Generator {
         }
     }
 
-    /// What once was, or could be, read wrongly.
+    /// Clauses that were once parsed wrongly, or might be.
     fn oddity(&mut self) -> String {
         self.pick(&[
             "f8 = 3",

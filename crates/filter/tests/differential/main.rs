@@ -1,6 +1,6 @@
-//! Against a real Postgres: the rows that a random where clause selects there are those for which our reading of it holds, and those that
-//! our SQL of it selects. `THALWEG_FILTER_SEED` and `THALWEG_FILTER_CLAUSES` make another or a longer run, `THALWEG_FILTER_SHOW=1` prints what
-//! was refused.
+//! Comparison with a real Postgres: a random where clause must select there exactly the rows for which
+//! [`holds`](thalweg_filter::Predicate) is true here, and our SQL of it the same. `THALWEG_FILTER_SEED` and
+//! `THALWEG_FILTER_CLAUSES` choose another or a longer run, `THALWEG_FILTER_SHOW=1` prints refused clauses.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

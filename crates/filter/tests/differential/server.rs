@@ -13,7 +13,7 @@ pub(crate) struct Server {
     psql: PathBuf,
 }
 
-/// What a clause selects.
+/// Rows that a clause selects.
 pub(crate) enum Answer {
     /// By row: `t`, `f` (also for null) or `E`.
     Rows(String),
@@ -75,7 +75,7 @@ END $f$;
 ";
 
 impl Server {
-    /// One of each version that is here; that none is was said.
+    /// One cluster of each installed version; `installations` prints a message if there are none.
     pub(crate) fn start_all() -> Vec<Self> {
         let all: Vec<Installation> = installations();
         if all.is_empty() {
@@ -119,7 +119,7 @@ impl Server {
         self.run_in("filter", script)
     }
 
-    /// Makes the table with random rows; what comes back are their texts.
+    /// Fills the table with random rows; returns their texts.
     pub(crate) fn fill(&self, generator: &mut Generator, count: usize) -> Vec<Vec<Option<String>>> {
         let columns: Vec<String> = COLUMNS.iter().map(|(name, ty)| format!("{name} {ty}")).collect();
         let mut script = format!(

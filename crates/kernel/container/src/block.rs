@@ -7,7 +7,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use thalweg_base::{DecodeError, Decoder, Encoder};
 
-/// Every so many entries one has its whole key.
+/// One of so many entries stores its whole key, and is a restart point.
 pub(crate) const RESTART_EVERY: usize = 16;
 const RESTART_BYTES: usize = 4;
 /// Lengths below stand in the half of an entry's first byte.
@@ -72,7 +72,7 @@ impl BlockBuilder {
     }
 }
 
-/// A data block whose checksum was looked at. Cheap to clone.
+/// A data block whose checksum was verified. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Block {
     bytes: Bytes,
@@ -199,7 +199,7 @@ pub struct BlockCursor {
     at: usize,
     /// Where the next one begins.
     next: usize,
-    /// Of the entry at hand; empty before the first one and before a restart point that was jumped to.
+    /// The key of the current entry; empty before the first one and before a restart point that was jumped to.
     key: Vec<u8>,
     is_after_jump: bool,
     kind: Kind,

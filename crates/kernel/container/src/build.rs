@@ -56,7 +56,7 @@ pub struct Builder<C> {
     partition: PartitionBuilder,
     /// Where the data of the partition at hand begins.
     data: u64,
-    /// How far the object goes with what is held.
+    /// The length of the object, with the blocks that are held in memory.
     end: u64,
     held: VecDeque<Packed>,
     sums: Sums,
@@ -117,7 +117,7 @@ impl<C: Codec> Builder<C> {
         Ok(at)
     }
 
-    /// Whatever the index wants to find in the container without reading an entry.
+    /// Sets the note: bytes of the writer's choice, which readers find in the root without reading an entry.
     pub fn set_note(&mut self, note: Bytes) -> Result<(), ContainerError> {
         within("a note", note.len(), NOTE_BYTES_MAX)?;
         self.root.note = note;

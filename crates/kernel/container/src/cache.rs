@@ -35,12 +35,12 @@ impl Cached {
     }
 }
 
-/// Where readers look for blocks before they ask for a range. A part is named by its object and its place in it; the root by the end
-/// of the object. Objects never change, so nothing in a cache is ever stale.
+/// A cache that readers ask for a part before they ask for a range. The key of a part is its object and its place in
+/// it; the root's place is the end of the object. Objects never change, so nothing in a cache is ever stale.
 pub trait BlockCache: Send + Sync {
     fn get(&self, object: ObjectId, at: u64) -> Option<Cached>;
     fn insert(&self, object: ObjectId, at: u64, part: Cached);
-    /// Gives up what is cached of an object that was removed.
+    /// Drops the cached parts of an object that was removed.
     fn forget(&self, object: ObjectId);
 }
 
@@ -58,7 +58,7 @@ impl BlockCache for NoCache {
     fn forget(&self, _: ObjectId) {}
 }
 
-/// Keeps up to so many bytes of all containers together, and gives up what is used least.
+/// Keeps parts of all containers together, up to a number of bytes, and evicts those that are used least.
 pub struct SharedCache(Cache<(ObjectId, u64), Cached, ByWeight>);
 
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! Entries, and what an index says of its own.
+//! Entries, and the codecs that give their keys and values a meaning.
 
 use thalweg_base::DecodeError;
 
@@ -7,7 +7,7 @@ pub const KEY_BYTES_MAX: usize = 16 << 10;
 /// The largest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 30;
 
-/// What an entry does to its key. Merge rules read it; the container only keeps it.
+/// The effect of an entry on its key. Merge rules read it; the container only keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -40,9 +40,12 @@ pub struct Entry<'a> {
     pub value: &'a [u8],
 }
 
-/// What an index says of its entries. Keys are compared as bytes: [`crate::ordered`] has encodings that keep an order.
+/// One kind of entries: what their keys and values mean. Keys are compared as bytes: [`crate::ordered`] has encodings
+/// that keep an order.
 pub trait Codec: 'static {
-    /// Stands in the container, so that the container of another index is refused. Never changes; `docs/format/container.md` lists all.
+    /// The codec's number. It stands in the container, so that a container of another codec is refused. It never
+    /// changes, and it is not the number of an index in a unit's root: one index may write containers of several
+    /// codecs. `docs/format/container.md` lists all.
     const ID: u32;
 
     /// The part of a key that the filter knows, which must be a prefix of it; `None` if lookups need no filter.
@@ -55,7 +58,7 @@ pub trait Codec: 'static {
         None
     }
 
-    /// Refuses what no writer of this index writes.
+    /// Refuses an entry that no writer of this codec writes.
     fn check(_entry: &Entry<'_>) -> Result<(), DecodeError> {
         Ok(())
     }

@@ -13,9 +13,9 @@ const ZSTD_LEVEL: i32 = 3;
 pub enum Compression {
     #[default]
     None = 0,
-    /// For what is read often: it unpacks as fast as memory is copied.
+    /// For data that is read often: it unpacks as fast as memory is copied.
     Lz4 = 1,
-    /// For what is read rarely: it becomes smaller, and costs three times as much.
+    /// For data that is read rarely: it becomes smaller, and costs three times as much.
     Zstd = 2,
 }
 

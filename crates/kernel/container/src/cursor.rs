@@ -4,7 +4,7 @@ use crate::block::BlockCursor;
 use crate::cache::BlockCache;
 use crate::codec::Entry;
 use crate::error::ContainerError;
-use crate::load::{Loader, Step};
+use crate::load::{Loader, Need};
 use crate::lookup::Found;
 use crate::object::Object;
 use crate::root::{Root, Stats};
@@ -80,12 +80,12 @@ impl Cursor {
     }
 
     /// Goes on with the bytes that the step before wanted; done, it says whether the cursor stands at an entry.
-    pub fn step(&mut self, cache: &dyn BlockCache, fed: Option<Bytes>) -> Result<Step<bool>, ContainerError> {
+    pub fn step(&mut self, cache: &dyn BlockCache, fed: Option<Bytes>) -> Result<Need<bool>, ContainerError> {
         self.load.feed(fed)?;
         let Some(root) = self.load.root(cache)? else { return Ok(self.load.wants()) };
         loop {
             let done = match std::mem::replace(&mut self.goal, Goal::Stay) {
-                Goal::Stay => return Ok(Step::Done(self.is_at_entry)),
+                Goal::Stay => return Ok(Need::Done(self.is_at_entry)),
                 Goal::Key(key) => {
                     let part = root.part_of(&key);
                     self.enter(cache, &root, part, &Goal::Key(key))?
@@ -103,7 +103,7 @@ impl Cursor {
         }
     }
 
-    /// What is known of the container; `None` before the first step is done.
+    /// The container's statistics; `None` before the first step is done.
     pub fn stats(&mut self, cache: &dyn BlockCache) -> Result<Option<Stats>, ContainerError> {
         Ok(self.load.root(cache)?.map(|root| root.stats.clone()))
     }

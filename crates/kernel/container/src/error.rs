@@ -10,7 +10,10 @@ pub enum ContainerError {
     Storage(#[from] StorageError),
     #[error("container {object} is damaged at byte {at}: {what}")]
     Corrupt { object: ObjectId, at: u64, what: String },
-    #[error("container {object} has format {found}; this program reads up to {known}: use a newer program")]
+    #[error(
+        "container {object} has format {found}, and this program reads formats up to {known}: use a newer thalweg, unless the \
+         container is damaged"
+    )]
     Newer { object: ObjectId, found: u32, known: u32 },
     /// A bug of the writer: keys must rise.
     #[error("key \"{key}\" does not come after the key before it, \"{before}\"")]
@@ -20,25 +23,15 @@ pub enum ContainerError {
     /// A bug of the writer: only a container that is made for content can take some.
     #[error("this container was begun without a section of content")]
     NoContent,
-    #[error("a key is none of its index: {0}")]
+    /// A rule reads keys: those of another codec, or damaged ones.
+    #[error("a key cannot be decoded as the merge's rule expects: {0}")]
     Key(DecodeError),
-    /// Two inputs of a merge hold the same place, although they must be disjoint; or an entry ends before it starts. Places are
-    /// encoded as the rule encodes them.
-    #[error(
-        "entries of containers that are merged overlap: one ends at \"{before}\", the next spans \"{start}\" to \"{end}\""
-    )]
-    Overlap { before: String, start: String, end: String },
 }
 
 impl ContainerError {
-    /// `key` comes after `before`, although it must be above it.
+    /// A writer gave `key` after `before`, and `key` is not above it.
     pub(crate) fn order(before: &[u8], key: &[u8]) -> Self {
         Self::Order { before: readable(before), key: readable(key) }
-    }
-
-    /// What spans `start` to `end` follows on what ends at `before`.
-    pub(crate) fn overlap(before: &[u8], start: &[u8], end: &[u8]) -> Self {
-        Self::Overlap { before: readable(before), start: readable(start), end: readable(end) }
     }
 
     pub fn corrupt(object: ObjectId, at: u64, what: impl ToString) -> Self {

@@ -1,4 +1,4 @@
-//! The fixed ends of a container: a header that says what it is, and a footer that says where its root stands.
+//! The fixed ends of a container: a header with its format, codec and id, and a footer that says where its root stands.
 
 use crate::error::ContainerError;
 use crate::object::Object;

@@ -1,4 +1,4 @@
-//! The frame of every block: what it is, how it is compressed, its lengths, and a checksum over content and place.
+//! The frame of every block: its type, its compression, its lengths, and a checksum over content and place.
 
 use crate::compress::Compression;
 use crate::error::ContainerError;

@@ -12,7 +12,7 @@ use crate::error::ContainerError;
 use crate::footer::{self, Footer};
 use crate::frame::{BlockType, Packed, Place};
 use crate::index::Index;
-use crate::load::{Step, wait};
+use crate::load::{Need, wait};
 use crate::lookup::Lookup;
 use crate::object::Object;
 use crate::read_content::ContentRead;
@@ -115,7 +115,7 @@ fn read(bytes: Vec<u8>) {
     let Ok(len) = written else { return };
     let storage: Arc<dyn Storage> = Arc::new(storage);
     let object = Object::new(ID, len);
-    if let Ok(Step::Done(index)) = Index::decode::<Any>(ID, len, &bytes.clone().into()) {
+    if let Ok(Need::Done(index)) = Index::decode::<Any>(ID, len, &bytes.clone().into()) {
         let blocks = index.blocks();
         assert!(index.block_of(&[1, 3]) <= blocks && index.block_range(blocks).is_empty());
         let _ = (index.may_hold::<Any>(&[1, 3]), index.check_pages(index.content().start, &bytes));

@@ -1,7 +1,8 @@
 //! Everything of a container but its entries and its content, in one piece: for containers whose index is one partition.
 //!
-//! Such a container ends with its partition, the checksums of its content, its root and its footer. A reader that takes them together
-//! needs one range more for an entry, and another one for content; it keeps the index, and looks for blocks in its own way.
+//! Such a container ends with its partition, the checksums of its content, its root and its footer. A reader that takes
+//! them together needs one range more for an entry, and another one for content; it keeps the index, and finds and
+//! caches blocks by itself.
 
 use crate::block::Block;
 use crate::codec::Codec;
@@ -9,7 +10,7 @@ use crate::content::{Layout, PAGE_BYTES, SUMS_EACH};
 use crate::error::ContainerError;
 use crate::footer::{self, FOOTER_BYTES, Footer, HEADER_BYTES};
 use crate::frame::Place;
-use crate::load::{Step, open_block};
+use crate::load::{Need, open_block};
 use crate::object::Object;
 use crate::partition::Partition;
 use crate::root::{Root, Stats};
@@ -33,7 +34,7 @@ pub struct Index {
 impl Index {
     /// Takes it from `tail`, the last bytes of an object of `bytes` bytes; or says which tail it wants. Keeps nothing of `tail` alive.
     /// A container with several partitions is refused: its writer must have been asked for one.
-    pub fn decode<C: Codec>(object: ObjectId, bytes: u64, tail: &Bytes) -> Result<Step<Self>, ContainerError> {
+    pub fn decode<C: Codec>(object: ObjectId, bytes: u64, tail: &Bytes) -> Result<Need<Self>, ContainerError> {
         let corrupt = |at: u64, what: &str| ContainerError::corrupt(object, at, what);
         let Some(tail_at) = bytes.checked_sub(tail.len() as u64) else {
             return Err(corrupt(bytes, "more bytes were read than it has"));
@@ -45,15 +46,15 @@ impl Index {
             Bytes::copy_from_slice(&tail[within])
         };
         if footer_at < tail_at {
-            return Ok(Step::Wants(footer_at..bytes));
+            return Ok(Need::Range(footer_at..bytes));
         }
         let footer = Footer::decode(Object::new(object, bytes), &part(footer_at..bytes))?;
         if footer.root.start < tail_at {
-            return Ok(Step::Wants(footer.root.start..bytes));
+            return Ok(Need::Range(footer.root.start..bytes));
         }
         let root = Root::open(object, footer.root.start, &part(footer.root.clone()))?;
         if root.codec != C::ID {
-            let what = format!("it holds entries of index {}, not of {}", root.codec, C::ID);
+            let what = format!("it holds entries of codec {}, not of codec {}", root.codec, C::ID);
             return Err(ContainerError::corrupt(object, 0, what));
         }
         if root.parts.len() > 1 {
@@ -61,7 +62,7 @@ impl Index {
         }
         let start = root.parts.first().map_or(root.sums_at(), |part| part.at);
         if start < tail_at {
-            return Ok(Step::Wants(start..bytes));
+            return Ok(Need::Range(start..bytes));
         }
         let partition = root.parts.first();
         let partition = partition.map(|of| Partition::open(object, of, &part(of.range()))).transpose()?;
@@ -72,7 +73,7 @@ impl Index {
             sums.push(layout.open_sums(range.start, &part(range))?);
             page = pages.end;
         }
-        Ok(Step::Done(Self { object, range: start..bytes, root, partition, layout, sums }))
+        Ok(Need::Done(Self { object, range: start..bytes, root, partition, layout, sums }))
     }
 
     #[must_use]

@@ -14,30 +14,33 @@ use std::ops::Range;
 use std::sync::Arc;
 use thalweg_storage::Storage;
 
-/// How far a reader came.
+/// What a reader needs to go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step<T> {
-    /// It needs these bytes of the object: call it with them.
-    Wants(Range<u64>),
+pub enum Need<T> {
+    /// These bytes of the object: the caller reads them, and calls the reader again with them.
+    Range(Range<u64>),
+    /// Nothing: the reader is at its end.
     Done(T),
 }
 
-/// Drives a reader to its end with a storage that it waits for: `step` is given what it wanted.
+/// Drives a reader to its end with a storage that it waits for: `step` is given the bytes of the range that it asked
+/// for last.
 pub fn wait<T>(
     storage: &Arc<dyn Storage>,
     object: Object,
-    mut step: impl FnMut(Option<Bytes>) -> Result<Step<T>, ContainerError>,
+    mut step: impl FnMut(Option<Bytes>) -> Result<Need<T>, ContainerError>,
 ) -> Result<T, ContainerError> {
     let mut fed = None;
     loop {
         match step(fed.take())? {
-            Step::Done(done) => return Ok(done),
-            Step::Wants(range) => fed = Some(storage.read(object.id, range).wait()?),
+            Need::Done(done) => return Ok(done),
+            Need::Range(range) => fed = Some(storage.read(object.id, range).wait()?),
         }
     }
 }
 
-/// What a reader has of one container. It keeps the root and one partition, so that it comes to its end without a cache, too.
+/// The parts of one container that a reader has. It keeps the root and one partition, so that it comes to its end
+/// without a cache, too.
 #[derive(Debug)]
 pub(crate) struct Loader {
     object: Object,
@@ -75,9 +78,9 @@ impl Loader {
         Ok(())
     }
 
-    /// What a step says after a part was not there.
-    pub(crate) fn wants<T>(&self) -> Step<T> {
-        Step::Wants(self.asked.clone().unwrap_or(0..0))
+    /// The range that was asked for last, as the answer of a step that has to wait for it.
+    pub(crate) fn wants<T>(&self) -> Need<T> {
+        Need::Range(self.asked.clone().unwrap_or(0..0))
     }
 
     /// The bytes of a range if they were just fed; else they are asked for.
@@ -111,7 +114,7 @@ impl Loader {
 
     fn found_root(&mut self, root: Arc<Root>) -> Result<Arc<Root>, ContainerError> {
         if root.codec != self.codec {
-            let what = format!("it holds entries of index {}, not of {}", root.codec, self.codec);
+            let what = format!("it holds entries of codec {}, not of codec {}", root.codec, self.codec);
             return Err(self.place(0).corrupt(what));
         }
         self.root = Some(Arc::clone(&root));

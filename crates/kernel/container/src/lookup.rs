@@ -4,7 +4,7 @@ use crate::block::BlockCursor;
 use crate::cache::BlockCache;
 use crate::codec::{Codec, Kind};
 use crate::error::ContainerError;
-use crate::load::{Loader, Step};
+use crate::load::{Loader, Need};
 use crate::object::Object;
 use bytes::Bytes;
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ impl Found {
     }
 }
 
-/// Looks for one entry; never waits.
+/// Finds one entry; never waits.
 pub struct Lookup<C> {
     load: Loader,
     key: Vec<u8>,
@@ -47,14 +47,14 @@ impl<C: Codec> Lookup<C> {
     }
 
     /// Goes on with the bytes that the step before wanted.
-    pub fn step(&mut self, cache: &dyn BlockCache, fed: Option<Bytes>) -> Result<Step<Option<Found>>, ContainerError> {
+    pub fn step(&mut self, cache: &dyn BlockCache, fed: Option<Bytes>) -> Result<Need<Option<Found>>, ContainerError> {
         self.load.feed(fed)?;
         let Some(root) = self.load.root(cache)? else { return Ok(self.load.wants()) };
         let number = root.part_of(&self.key);
-        let Some(part) = root.parts.get(number) else { return Ok(Step::Done(None)) };
+        let Some(part) = root.parts.get(number) else { return Ok(Need::Done(None)) };
         let Some(partition) = self.load.partition(cache, &root, number)? else { return Ok(self.load.wants()) };
         if !partition.may_hold::<C>(&self.key) {
-            return Ok(Step::Done(None));
+            return Ok(Need::Done(None));
         }
         let range = partition.range(partition.block_of(&self.key), part.data);
         let at = range.start;
@@ -64,7 +64,7 @@ impl<C: Codec> Lookup<C> {
         if !cursor.seek(&self.key).map_err(|error| damaged(error.to_string()))? {
             return Err(damaged("the block ends before the key that its partition names".to_owned()));
         }
-        Ok(Step::Done(self.is_wanted(cursor.entry().key).then(|| Found::of(&cursor))))
+        Ok(Need::Done(self.is_wanted(cursor.entry().key).then(|| Found::of(&cursor))))
     }
 
     fn is_wanted(&self, found: &[u8]) -> bool {

@@ -1,4 +1,4 @@
-//! Where a container is, and what is known of it without reading its entries.
+//! The object that a container is: its id, its length, and how much of its end a reader takes first.
 
 use crate::error::ContainerError;
 use crate::footer::FOOTER_BYTES;
@@ -10,7 +10,7 @@ use thalweg_storage::Storage;
 /// Enough for footer and root of a container of some hundred megabytes.
 const TAIL_BYTES: u64 = 32 << 10;
 
-/// The name of a container, and what its reader must know to begin.
+/// The object of a container, as its reader must know it to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
     pub id: ObjectId,

@@ -1,4 +1,4 @@
-//! Encodings of keys whose order as bytes is the order of what they encode.
+//! Encodings of keys whose order as bytes is the order of the encoded values.
 
 use thalweg_base::DecodeError;
 

@@ -4,7 +4,7 @@ use crate::cache::BlockCache;
 use crate::content::PAGE_BYTES;
 use crate::error::ContainerError;
 use crate::footer::HEADER_BYTES;
-use crate::load::{Loader, Step};
+use crate::load::{Loader, Need};
 use crate::object::Object;
 use bytes::Bytes;
 use std::ops::Range;
@@ -31,7 +31,7 @@ impl ContentRead {
     }
 
     /// Goes on with the bytes that the step before wanted.
-    pub fn step(&mut self, cache: &dyn BlockCache, fed: Option<Bytes>) -> Result<Step<Bytes>, ContainerError> {
+    pub fn step(&mut self, cache: &dyn BlockCache, fed: Option<Bytes>) -> Result<Need<Bytes>, ContainerError> {
         self.load.feed(fed)?;
         let Some(root) = self.load.root(cache)? else { return Ok(self.load.wants()) };
         let layout = self.load.layout(&root);
@@ -41,7 +41,7 @@ impl ContentRead {
             return Err(ContainerError::corrupt(object, HEADER_BYTES, what));
         }
         if self.range.is_empty() {
-            return Ok(Step::Done(Bytes::new()));
+            return Ok(Need::Done(Bytes::new()));
         }
         let pages = layout.pages_of(&self.range);
         while let Some(page) =
@@ -59,6 +59,6 @@ impl ContentRead {
             }
         }
         let from = (self.range.start + HEADER_BYTES - range.start) as usize;
-        Ok(Step::Done(bytes.slice(from..from + (self.range.end - self.range.start) as usize)))
+        Ok(Need::Done(bytes.slice(from..from + (self.range.end - self.range.start) as usize)))
     }
 }

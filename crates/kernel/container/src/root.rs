@@ -12,7 +12,7 @@ use thalweg_base::{DecodeError, Decoder, Encoder, ObjectId};
 /// The largest note, in bytes.
 pub const NOTE_BYTES_MAX: usize = 4 << 10;
 
-/// What is known of a container's entries without reading them.
+/// Statistics of a container's entries, which its root holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Entries of each kind, by [`Kind`].

@@ -1,17 +1,16 @@
-//! What a merge leaves out. A rule sees all entries of all sources in key order, of equal keys the newest source's first, and keeps
-//! nothing but the key before.
+//! Rules: which entries a merge leaves out. A rule sees all entries of all sources in key order, of equal keys the
+//! newest source's first. It remembers only the key before.
 
 use crate::codec::{Entry, Kind};
 use crate::error::ContainerError;
 use crate::ordered;
-use thalweg_base::DecodeError;
 
 /// Decides on one entry after the other.
 pub trait Rule {
     /// Whether the entry is still wanted.
     fn keep(&mut self, entry: &Entry<'_>) -> Result<bool, ContainerError>;
 
-    /// Whether a container may end before the entry that was just looked at.
+    /// Whether a container may end before the last entry that [`Rule::keep`] was asked about.
     fn may_cut(&self) -> bool {
         true
     }
@@ -25,7 +24,7 @@ pub struct NewestWins {
 }
 
 impl NewestWins {
-    /// Tombstones may be dropped only if no older source is left beside the inputs: they hide what it holds.
+    /// Tombstones may be dropped only if no older source is left beside the inputs: they hide its entries.
     #[must_use]
     pub fn new(drops_tombstones: bool) -> Self {
         Self { drops_tombstones, last: None }
@@ -43,33 +42,6 @@ impl Rule for NewestWins {
         last.push(1);
         last.extend_from_slice(entry.key);
         Ok(entry.kind != Kind::Tombstone || !self.drops_tombstones)
-    }
-}
-
-/// Nothing may overlap: entries are stretches, and each must begin where the one before ends, or later.
-#[derive(Clone, Debug)]
-pub struct Disjoint<F> {
-    span: F,
-    start: Vec<u8>,
-    end: Vec<u8>,
-}
-
-impl<F: FnMut(&Entry<'_>, &mut Vec<u8>, &mut Vec<u8>) -> Result<(), DecodeError>> Disjoint<F> {
-    /// `span` appends where an entry starts and ends to the two vectors, in an encoding that keeps the order.
-    pub fn new(span: F) -> Self {
-        Self { span, start: Vec::new(), end: Vec::new() }
-    }
-}
-
-impl<F: FnMut(&Entry<'_>, &mut Vec<u8>, &mut Vec<u8>) -> Result<(), DecodeError>> Rule for Disjoint<F> {
-    fn keep(&mut self, entry: &Entry<'_>) -> Result<bool, ContainerError> {
-        let before = std::mem::take(&mut self.end);
-        self.start.clear();
-        (self.span)(entry, &mut self.start, &mut self.end).map_err(ContainerError::Key)?;
-        if self.start < before || self.end < self.start {
-            return Err(ContainerError::overlap(&before, &self.start, &self.end));
-        }
-        Ok(true)
     }
 }
 

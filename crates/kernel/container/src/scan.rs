@@ -49,7 +49,7 @@ impl<C: Codec> Scan<C> {
         let root = wait(storage, object, |fed| {
             load.feed(fed)?;
             let root = load.root(&NoCache)?;
-            Ok(root.map_or_else(|| load.wants(), crate::Step::Done))
+            Ok(root.map_or_else(|| load.wants(), crate::Need::Done))
         })?;
         let header = storage.read(object.id, 0..HEADER_BYTES.min(object.bytes)).wait()?;
         footer::check_header(object.id, C::ID, &header)?;
@@ -72,7 +72,7 @@ impl<C: Codec> Scan<C> {
         })
     }
 
-    /// Looks at everything that lookups rely on, too: filters, and what the codec says of entries.
+    /// Makes the scan also check everything that lookups rely on: filters, and the codec's rules for entries.
     #[must_use]
     pub fn thorough(self) -> Self {
         Self { is_thorough: true, ..self }
@@ -129,7 +129,7 @@ impl<C: Codec> Scan<C> {
             let partition = wait(&self.storage, load.object(), |fed| {
                 load.feed(fed)?;
                 let partition = load.partition(&NoCache, root, part)?;
-                Ok(partition.map_or_else(|| load.wants(), crate::Step::Done))
+                Ok(partition.map_or_else(|| load.wants(), crate::Need::Done))
             })?;
             self.partition = Some(partition);
         };
@@ -196,7 +196,7 @@ impl<C: Codec> Scan<C> {
     fn saw(&mut self, place: Place) -> Result<(), ContainerError> {
         let Some(entries) = &self.entries else { return Ok(()) };
         let (entry, seen) = (entries.entry(), &mut self.seen);
-        // Within a block the cursor looks at the order.
+        // Within a block the cursor checks the order.
         if !self.is_block_begun {
             self.is_block_begun = true;
             if seen.entries() == 0 {

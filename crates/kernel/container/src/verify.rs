@@ -14,7 +14,7 @@ use thalweg_storage::Storage;
 /// Content is read in pieces of this size: whole pages.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Reads every byte of a container and checks it: what was written is what is there. Waits.
+/// Reads every byte of a container and checks it. Waits for the storage.
 pub fn verify<C: Codec>(storage: &Arc<dyn Storage>, object: Object) -> Result<Written, ContainerError> {
     let mut scan = Scan::<C>::open(storage, object)?.thorough();
     while scan.check_block()?.is_some() {}

@@ -1,8 +1,8 @@
 //! Files of one data folder.
 //!
-//! The file backends of the journal, the storage and the manifest see the world only through [`Disk`] and [`File`], so that the
-//! code that ships also runs on `thalweg-sim`'s disk, which loses, tears and reorders what was not synced. Paths are relative to
-//! the data folder, with `/` between parts.
+//! The file backends of the journal, the storage and the manifest see the world only through [`Disk`] and [`File`], so
+//! that the code that ships also runs on `thalweg-sim`'s disk, which loses, tears and reorders writes that were not
+//! synced. Paths are relative to the data folder, with `/` between parts.
 
 mod path;
 mod real;
@@ -22,7 +22,7 @@ pub fn is_exhausted(error: &io::Error) -> bool {
     full || [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error())).contains(&error.raw_os_error())
 }
 
-/// Whether an error says that the device could not give what was written to it.
+/// Whether an error says that the device could not read back data that was written to it.
 #[must_use]
 pub fn is_damage(error: &io::Error) -> bool {
     use rustix::io::Errno;
@@ -48,11 +48,11 @@ pub trait Disk: Send + Sync + 'static {
     fn free(&self) -> io::Result<u64>;
 }
 
-/// Memory is looked at in pieces of this size: what readers of objects fetch at least.
+/// Whether data is in the page cache is asked in pieces of this size, the least that readers of objects fetch.
 const DEVICE_PIECE_BYTES: usize = 16 << 10;
 
-/// Reads like [`File::read_at`], but from the device and not from memory, as far as that can be had. What others have in memory is there
-/// afterwards too, and what this read has brought there is not.
+/// Reads like [`File::read_at`], but from the device and not from the page cache, where the system can do that. Pages
+/// that were in the page cache are there afterwards, too; pages that this read has brought there are not.
 pub fn read_device(file: &dyn File, buf: &mut [u8], at: u64) -> io::Result<usize> {
     let mut read = 0;
     for piece in buf.chunks_mut(DEVICE_PIECE_BYTES) {
@@ -80,14 +80,15 @@ pub trait File: Send + Sync + 'static {
     fn try_read_at(&self, buf: &mut [u8], at: u64) -> io::Result<Option<usize>>;
     /// Writes all of `buf`.
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()>;
-    /// Makes the contents durable (`fdatasync`). After an error nothing may be assumed about what is durable.
+    /// Makes the contents durable (`fdatasync`). After an error nothing may be assumed about the durability of earlier
+    /// writes.
     fn sync(&self) -> io::Result<()>;
     /// Reserves space for `len` bytes from the start, and grows the file to it; new bytes read as zero.
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Cuts or extends the file to `len` bytes, without reserving.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Lets go of what memory holds of `range`, as far as that is on the disk already: the next read of it comes from the device. A wish
-    /// that a file system may leave unfulfilled.
+    /// Asks the system to drop the pages of `range` from the page cache, those that are on the disk already, so that
+    /// the next read comes from the device. A file system may ignore this.
     fn forget(&self, range: Range<u64>) {
         let _ = range;
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Zeros are written in pieces of this size where the file system cannot reserve space.
 const ZEROS: usize = 1 << 20;
 
-/// The data folder on a real file system. Only its owner may read what is made in it.
+/// The data folder on a real file system. Only the user who owns the process may read files that are made in it.
 #[derive(Clone, Debug)]
 pub struct RealDisk {
     root: PathBuf,
@@ -98,7 +98,8 @@ impl Disk for RealDisk {
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let write = self.access == Access::Write;
         let file = fs::OpenOptions::new().read(true).write(write).open(self.path(path)?)?;
-        // Readers ask for whole ranges: what the kernel would guess to come next mostly belongs to somebody else.
+        // Readers ask for whole ranges. The bytes behind them, which the kernel would read ahead, mostly belong to
+        // other logs.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         Ok(Arc::new(RealFile { file }))
     }

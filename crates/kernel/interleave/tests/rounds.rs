@@ -1,5 +1,5 @@
-//! Writers, a reader, rounds of settling, merges, reclaiming and a crash, in orders that the checker chooses: whatever the order, what a
-//! restart finds is what was committed up to the position that survived.
+//! Writers, a reader, rounds of settling, merges, reclaiming and a crash, in orders that the checker chooses: in every
+//! order a restart finds the changes that were committed up to the position that survived, and no others.
 //!
 //! `INTERLEAVINGS=n` says how many orders are tried. A failure prints the schedule, which `SCHEDULE=...` runs again.
 #![allow(clippy::unwrap_used)]
@@ -67,7 +67,7 @@ struct Modelled {
 type Model = BTreeMap<String, Modelled>;
 type Change = Box<dyn Fn(&mut Model) + Send>;
 
-/// What was committed, by the end of its frame: the checker's threads add to it in any order.
+/// The committed changes, by the ends of their frames: the checker's threads add to them in any order.
 #[derive(Clone, Default)]
 struct Committed(Arc<Mutex<BTreeMap<Lsn, Change>>>);
 
@@ -252,7 +252,7 @@ fn check(logs: &Unit, expected: &Model) {
     }
 }
 
-/// One run: everybody at once, until the process dies somewhere, and a restart.
+/// One run: all threads at once, until the process dies at some moment, and a restart.
 fn history(faults: Faults) {
     let disk = Disk::default();
     let journal = MortalJournal::new(disk.clone());
@@ -336,7 +336,7 @@ fn read(logs: &Unit, name: &str) {
     }
 }
 
-/// A reader that has taken its snapshot, while what it is about to read is trimmed and its space given back.
+/// A reader that has taken its snapshot, while the content that it is about to read is trimmed and reclaimed.
 fn reader_and_trim() {
     let disk = Disk::default();
     let journal = MortalJournal::new(disk.clone());

@@ -13,7 +13,7 @@ thalweg_base::planted_faults! {
     corruption_is_torn_tail,
     /// A trimmed segment is reused although a reader holds it.
     recycled_under_reader,
-    /// Damage to what is settled is refused as if it were needed.
+    /// Damage of settled frames is refused as if they were needed.
     settled_damage_refused,
     /// A batch of a remote sink is acknowledged before every batch before it is kept.
     acknowledged_before_earlier,

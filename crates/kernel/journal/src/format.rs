@@ -24,7 +24,7 @@ pub(crate) fn segment_path(number: u64) -> String {
     format!("{FOLDER}/{number:016}.seg")
 }
 
-/// A file without frames on its way to a number: see `arrange.rs`.
+/// The name of a blank that is being renumbered: see `arrange.rs`.
 pub(crate) fn spare_path(number: u64) -> String {
     format!("{FOLDER}/{number:016}.spare")
 }
@@ -110,7 +110,8 @@ impl SegmentHeader {
         out
     }
 
-    /// Of two copies that differ the one of the later term counts: an opening that replaced a header was cut short.
+    /// Decodes a segment's header. If its two copies differ, an opening that replaced the header was cut short: the
+    /// copy of the later term counts.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, SegmentError> {
         let copies = [bytes, bytes.get(SEGMENT_COPY..).unwrap_or_default()].map(Self::decode_copy);
         match copies {

@@ -33,14 +33,15 @@ use std::sync::Arc;
 use thalweg_base::{Durability, Lsn, Reached, Ticket};
 use thiserror::Error;
 
-/// What an owner knows of its journal when it opens it.
+/// The range that an owner expects its journal to hold when it opens it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// Frames from here on are wanted.
+    /// The first frame that an index needs stands here or later.
     pub floor: Lsn,
-    /// This was durable for certain: damage below it is corruption, and so is an end before it.
+    /// The journal was durable up to here: damage below is corruption, and so is an end before it.
     pub known_durable: Lsn,
-    /// It was opened in this term ([`Journal::term`]): if its segments are all of an earlier one, some are missing.
+    /// The term in which the journal was open last ([`Journal::term`]): if all its segments are of earlier terms, some
+    /// are missing.
     pub term: u64,
 }
 
@@ -67,7 +68,7 @@ pub struct Appended {
     pub end: Lsn,
 }
 
-/// Who may use the space that is held back for when the disk or the journal is full.
+/// The purpose of a frame: whether it may use the space that is held back for a full disk or a full journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// New data of users: refused first.
@@ -90,7 +91,8 @@ pub enum AppendError {
     Poisoned(#[from] Poisoned),
 }
 
-/// A write or sync failed: what is durable beyond the last acknowledgement is unknown, so nothing more is accepted until restart.
+/// A write or sync failed: it is unknown which frames above the durable position are durable, so the journal accepts
+/// nothing until a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the journal stopped after a failed {operation}: {cause}; restart after the cause is mended")]
 pub struct Poisoned {
@@ -111,7 +113,7 @@ impl Poisoned {
 /// Why something that was accepted is not durable yet, or never will be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WaitError {
-    /// It stays accepted, and becomes durable when there is space again.
+    /// The frame stays accepted, and becomes durable when there is space again.
     #[error("accepted frames wait for space on the disk for another journal segment; delete data or add space")]
     NoSpace,
     #[error(transparent)]
@@ -161,7 +163,7 @@ pub trait Journal: Send + Sync + 'static {
         self.append_as(Durability::Durable, class, parts)
     }
 
-    /// Lets the writer start on what was accepted, if it is idle.
+    /// Has the writer start on accepted frames, if it is idle.
     fn kick(&self);
 
     /// Everything below is durable. Never goes back.
@@ -171,7 +173,7 @@ pub trait Journal: Send + Sync + 'static {
     fn written(&self) -> Lsn;
 
     fn reached(&self) -> Reached {
-        // In this order, so that what is durable is written.
+        // In this order, so that `written` is never behind `durable`.
         let durable = self.durable();
         Reached { written: self.written(), durable }
     }
@@ -180,7 +182,8 @@ pub trait Journal: Send + Sync + 'static {
     /// further on; no later frame stands before it. Everything accepted is durable once `durable` has reached it.
     fn end(&self) -> Lsn;
 
-    /// The position just after the last durable frame: nobody waits for what follows to be durable.
+    /// The position just after the last durable frame; only buffered frames follow, whose acknowledgements wait for no
+    /// sync.
     fn durable_end(&self) -> Lsn {
         self.end()
     }
@@ -192,12 +195,12 @@ pub trait Journal: Send + Sync + 'static {
     /// once on poisoning, and when accepted frames begin to wait for space. It must not block.
     fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>);
 
-    /// Kicks, and blocks until `upto` is durable, whatever was promised to users. What is written elsewhere and must not be ahead of
-    /// the journal waits here. Never call it on a reactor.
+    /// Kicks the writer, and blocks until the journal is durable up to `upto`, whatever was promised to users. Callers
+    /// write something elsewhere then, which must not be ahead of the journal. Never call it on a reactor.
     fn wait(&self, upto: Lsn) -> Result<(), Poisoned>;
 
-    /// The same for callers that free space when they go on: ends with [`WaitError::NoSpace`] when what is waited for has no segment to
-    /// go to and an attempt to make one failed after this call began.
+    /// Like [`Self::wait`], for callers that free space when they go on: ends with [`WaitError::NoSpace`] when frames
+    /// below `upto` have no segment to go to and an attempt to make one failed after this call began.
     fn wait_unless_full(&self, upto: Lsn) -> Result<(), WaitError> {
         Ok(self.wait(upto)?)
     }
@@ -228,7 +231,7 @@ pub trait Journal: Send + Sync + 'static {
         None
     }
 
-    /// Where the oldest frames stand that the next opening would look at, needed or not.
+    /// Where the oldest frames stand that the next opening would read, needed or not.
     fn oldest(&self) -> Lsn {
         self.start()
     }
@@ -239,8 +242,9 @@ pub trait Journal: Send + Sync + 'static {
         None
     }
 
-    /// The next step of looking for damage in what was synced when the inspection began; `None` at its end, and where nothing is on a
-    /// device. Waits for the device: call it from an I/O thread.
+    /// The next step of an inspection, which searches for damage in the part of the journal that was synced when it
+    /// began; `None` at its end, and for a journal that is on no device. Waits for the device: call it from an I/O
+    /// thread.
     fn inspect(&self, inspection: &mut Inspection) -> Result<Option<Inspected>, ReadError> {
         let _ = inspection;
         Ok(None)

@@ -11,8 +11,8 @@ use thalweg_base::{Durability, Lsn, Ticket};
 
 const FRAME_HEADER: u64 = crate::format::FRAME_HEADER as u64;
 
-/// The journal in memory. Everything accepted becomes durable, as far as that goes, on the next [`Journal::kick`], on the
-/// thread that kicks; subscribers are called there too.
+/// The journal in memory, which loses everything with the process. Accepted frames count as durable from the next
+/// [`Journal::kick`] on; subscribers are called on the thread that kicks.
 pub struct MemoryJournal {
     options: Options,
     frames: Mutex<Frames>,
@@ -29,7 +29,7 @@ struct Frames {
 }
 
 impl MemoryJournal {
-    /// Of the options, `max_payload`, `bound_bytes` and the reserve count.
+    /// An empty journal. It heeds `max_payload`, `bound_bytes` and the reserve of the options.
     #[must_use]
     pub fn new(options: Options) -> Self {
         Self { options, frames: Mutex::new(Frames::default()), published: Published::new(Lsn::ZERO) }

@@ -1,4 +1,4 @@
-//! What an owner may choose about a journal.
+//! The options that the owner of a journal chooses.
 
 use crate::faults::Faults;
 use crate::format::{BATCH_HEADER, FRAME_HEADER, SEGMENT_HEADER, Seal, SegmentHeader};
@@ -28,13 +28,14 @@ pub struct Options {
     pub window_bytes: usize,
     /// How many batches stay in memory for readers.
     pub window_batches: usize,
-    /// What nobody waits for to be durable is synced after so many bytes or, if a writer thread runs, so much time.
+    /// Buffered frames, for whose durability no acknowledgement waits, are synced after so many bytes or, if a writer
+    /// thread runs, so much time.
     pub sync_bytes: u64,
     pub sync_after: Duration,
     /// The term of this opening, as its owner chose it: larger than any before. Zero: one above the largest that is known.
     pub term: u64,
-    /// Drawn at random for each opening: no one who chooses payloads can forge a batch, and nothing that an earlier opening left in a
-    /// reused file is taken for a batch of this one.
+    /// Drawn at random for each opening: a client that chooses payloads cannot forge a batch, and bytes that an earlier
+    /// opening left in a reused file are not taken for a batch of this one.
     pub salt: u64,
     #[cfg(feature = "faults")]
     pub faults: Faults,
@@ -104,12 +105,12 @@ impl Options {
         Faults
     }
 
-    /// Of the segments that the opening of this term writes.
+    /// The seal of the segments that the opening of this term writes.
     pub(crate) fn seal(&self, term: u64) -> Seal {
         if self.faults().seal_without_term() { Seal::of_term(1, 0) } else { Seal::of_term(term, self.salt) }
     }
 
-    /// Of a segment that is there.
+    /// The seal of a segment that was found.
     pub(crate) fn seal_of(&self, header: &SegmentHeader) -> Seal {
         if self.faults().seal_without_term() { Seal::of_term(1, 0) } else { header.seal() }
     }

@@ -262,7 +262,7 @@ fn a_durable_batch_is_told_once_and_a_buffered_one_when_it_is_written() {
     assert!(journal.written() < durable.frame.lsn, "a kick leaves it to the writer's thread");
     assert!(journal.begin().unwrap());
     assert_eq!((journal.written(), told()), (durable.end, 0), "nobody waits for that");
-    // What is buffered goes past a sync that is under way.
+    // A buffered frame is written while a sync is under way.
     let buffered = journal.append_as(Durability::Buffered, Class::User, &[b"buffered"]).unwrap();
     assert!(!journal.begin().unwrap());
     journal.kick();

@@ -1,4 +1,4 @@
-//! What a journal costs that nobody writes to: many of them fit into one process.
+//! The cost of an idle journal: many of them fit into one process.
 #![allow(clippy::unwrap_used)]
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

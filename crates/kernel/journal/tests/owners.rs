@@ -23,7 +23,7 @@ struct Frame {
 /// One opening, alive or deposed without knowing it.
 struct Opening {
     journal: Owner,
-    /// What it accepted, in order.
+    /// The frames that this owner accepted, in order.
     accepted: Vec<Frame>,
     /// How many of these it has acknowledged.
     acknowledged: usize,
@@ -43,7 +43,7 @@ struct World {
     sink: MemorySink,
     options: Options,
     owners: Vec<Opening>,
-    /// What was acknowledged, by any owner, from the floor on.
+    /// The frames that any owner acknowledged, from the floor on.
     truth: BTreeMap<Lsn, Frame>,
     /// What the last take-over found, and what its owner has accepted since: the only history there is.
     history: Vec<Frame>,
@@ -116,7 +116,7 @@ impl World {
                 Ok(())
             }
             95..97 => {
-                // One dies with what it knows; its messages stay on their way.
+                // An owner dies; its messages are still delivered.
                 let dead = self.any_owner();
                 if self.owners.len() > 1 && dead + 1 < self.owners.len() {
                     self.owners.remove(dead);
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// Everything acknowledged is there, and what is there was accepted, once, in order.
+    /// Every acknowledged frame is found, and every found frame was accepted, once, in order.
     fn compare(&mut self, found: &[Frame], end: Lsn) -> Check {
         for pair in found.windows(2) {
             if pair[1].frame.lsn < pair[0].frame.end() {

@@ -1,4 +1,4 @@
-//! What opening makes of what it finds.
+//! Opening a journal in folders of every kind: torn, damaged, incomplete, or from another version.
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
@@ -174,7 +174,7 @@ fn damage_below_the_floor_is_passed_over_and_named() {
                 let more = append(&journal, b"more");
                 assert_eq!(journal.read(&[more.frame]).wait().unwrap(), ["more"]);
             }
-            // What is needed is refused as before.
+            // Damage of a frame that is needed is refused as before.
             assert!(matches!(open_at(&fork, bad.lsn, end), Err(OpenError::Corrupt { .. })));
         }
     }
@@ -418,7 +418,8 @@ fn a_payload_cannot_pass_for_a_batch_that_proves_damage() {
     let disk = SimDisk::new(1);
     let (journal, _) = open(&disk);
     append(&journal, b"one");
-    // Somebody who knows the format and guesses number, term and position fills a message with headers that claim to know more.
+    // A client that knows the format and guesses number, term and position fills a message with headers that claim a
+    // later durable position.
     let base = journal.end().0 + 24 + 8;
     let forged = |n: u64, number: u64| {
         let at = base + n * 24;
@@ -450,7 +451,7 @@ fn a_payload_counts_with_the_batch_that_it_keeps() {
     assert_eq!(journal.pinned_bytes(), 0, "the window has it anyway");
     let next = append(&journal, &[8; 1_500]).frame;
     assert!((1_500..1_700).contains(&journal.pinned_bytes()), "{}", journal.pinned_bytes());
-    // Read from the file, it keeps what was read with it.
+    // A frame that was read from the file keeps the whole buffer of that read.
     let again = journal.read(&[little, much.frame]).wait().unwrap().remove(0);
     assert!(journal.pinned_bytes() > 3_000);
     drop(payload);

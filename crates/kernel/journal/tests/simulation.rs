@@ -1,4 +1,5 @@
-//! The journal that ships, on a disk that loses, tears, fails, fills up and rots, against a model of what was acknowledged.
+//! The journal that ships, on a disk that loses, tears, fails, fills up and rots, against a model of the acknowledged
+//! frames.
 //!
 //! `SEED=n` replays one history, `TRACE=1` prints it, `SEEDS=n` sets how many are run.
 #![allow(clippy::unwrap_used)]

@@ -22,13 +22,13 @@ pub enum CheckError {
     Root(thalweg_base::DecodeError),
     #[error(transparent)]
     Run(#[from] run::RunError),
-    #[error("object {object} is whole, but not the one that the manifest names")]
+    #[error("object {object} is whole, but it is another than the manifest describes: a file was replaced")]
     Other { object: ObjectId },
-    #[error("directory checkpoint: {0}")]
+    #[error("the directory of logs: {0}")]
     Directory(#[from] directory::DirectoryError),
 }
 
-/// What was read.
+/// How much a check has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     pub runs: u64,
@@ -168,7 +168,7 @@ fn name_logs(storage: &Arc<dyn Storage>, root: &Root, damages: &mut [Damage]) {
     }
     let mut seen = HashSet::new();
     for object in root.directory.iter().rev() {
-        // What is damaged of it is listed already; the names behind that are not known.
+        // Damage of the directory object is listed already; the names of the logs behind it stay unknown.
         let _ = crate::checkpoint::read(storage, object, |log, record| {
             let mut wanted = keys.iter().filter(|(_, keys)| (keys.start.0..=keys.end.0).contains(&log)).peekable();
             if wanted.peek().is_none() || !seen.insert(log) {

@@ -2,7 +2,7 @@
 
 use crate::directory::{DirectoryBuilder, DirectoryError, DirectoryMeta, DirectoryReader, merge_newest_wins};
 use crate::root::DirectoryObject;
-use crate::runs::Sealed;
+use crate::sealed::Sealed;
 use std::sync::Arc;
 use thalweg_base::{LogId, ObjectId};
 use thalweg_storage::Storage;

@@ -1,8 +1,8 @@
 //! The register of damage: which stored bytes of a unit are known to differ from what was written, and to which logs they belong.
 //!
-//! Reads, rounds and the scrub note what they meet; [`Logs::refresh_damage`] locates it and forgets what nothing needs any longer, because its
-//! object or segment is gone, or because the logs that it belongs to are. The register is memory only: an opening notes objects of another
-//! length than they had, and the next pass of the scrub the rest.
+//! Reads, rounds and the scrub note the damage that they meet; [`Logs::refresh_damage`] locates it, and forgets damage
+//! that nothing needs, because its object or segment is gone, or the logs that it belongs to. The register is in memory
+//! only: an opening notes objects whose length has changed, and the next pass of the scrub notes the rest.
 
 use crate::attachment::Attachment;
 use crate::directory::DirectoryError;
@@ -132,13 +132,13 @@ impl DamageStats {
     }
 }
 
-/// What is known of one place.
+/// The damage at one place.
 #[derive(Clone, Debug, Default)]
 struct Known {
     what: String,
     times: u64,
     first_seen: Option<Millis>,
-    /// The pass that is under way has not met it yet.
+    /// The present pass of the scrub has not met it yet.
     doubted: bool,
     /// `None` until it is reviewed.
     located: Option<Located>,
@@ -150,16 +150,16 @@ struct State {
     left_out: u64,
 }
 
-/// Owns what is known of a unit's damage.
+/// Owns the known damage of a unit.
 #[derive(Default)]
 pub(crate) struct Register {
     state: Mutex<State>,
-    /// Called when damage is met that was not known.
+    /// Called when damage is met that the register did not have.
     tell: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Register {
-    /// Counts damage that was met; whether it is remembered.
+    /// Remembers damage, and counts how often it was met; `false` if there are too many places to remember this one.
     pub(crate) fn note(&self, place: Place, what: impl ToString) -> bool {
         let mut state = self.state.lock();
         if let Some(known) = state.covering(place) {
@@ -179,7 +179,8 @@ impl Register {
         true
     }
 
-    /// Notes objects that are not as long as the root says. A start goes on: what is left of them is read.
+    /// Notes objects that are not as long as the root says. The start goes on, and reads serve the rest of these
+    /// objects.
     pub(crate) fn note_lengths(&self, root: &Root, storage: &dyn Storage) -> Result<(), StorageError> {
         let sealed = root.runs.iter().flat_map(|run| &run.objects);
         let sealed = sealed.map(|object| (Place::Object { object: object.meta.id, at: 0 }, object.meta.bytes()));
@@ -199,7 +200,8 @@ impl Register {
         Ok(())
     }
 
-    /// There are too many to remember another one. A pass meets each of them once.
+    /// Counts damage that is not remembered, because there are too many places already. A pass of the scrub meets each
+    /// of them once.
     fn leave_out(&self) {
         self.state.lock().left_out += 1;
     }
@@ -220,7 +222,7 @@ impl Register {
         self.state.lock().places.remove(&place);
     }
 
-    /// A pass begins: what it does not meet any more was mended, or was never so on the device.
+    /// Called when a pass of the scrub begins: damage that the pass does not meet was mended, or was only in memory.
     pub(crate) fn doubt_all(&self) {
         let mut state = self.state.lock();
         state.left_out = 0;
@@ -388,7 +390,7 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Notes damage that background work met, unless nothing that is wanted is there. Waits for the device.
+    /// Notes damage that background work met, unless the damaged place holds nothing live. Waits for the device.
     pub(crate) fn note_found(&self, place: Place, what: &str) {
         let located = self.locate(&self.sealed.root(), place);
         if self.is_live(place, &located) {
@@ -414,7 +416,8 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Where an error says that a run's object is damaged, if that is what it says. An object that the root in force names must be there.
+    /// The damaged place that an error of a run's object tells of, and the damage; a missing object is damage if the
+    /// root in force names it.
     pub(crate) fn damage_of_run_error(&self, error: &RunError) -> Option<(Place, String)> {
         match error {
             RunError::Storage(StorageError::Missing(object)) if self.names(*object) => {
@@ -424,8 +427,8 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Whether the root in force names an object. An edit puts its root in force before it removes objects of the one before: whoever
-    /// misses an object and then asks knows whether it must be there.
+    /// Whether the root in force names an object. An edit puts its root in force before it removes objects of the root
+    /// before. So a caller that did not find an object, and asks then, learns whether the object must exist.
     pub(crate) fn names(&self, object: ObjectId) -> bool {
         self.sealed.root().object_ids().any(|named| named == object)
     }
@@ -438,10 +441,12 @@ impl<A: Attachment> Logs<A> {
     }
 }
 
-/// What is said of an object that the root names and that is not there.
+/// The damage of an object that the root names and that does not exist.
 pub(crate) const GONE: &str = "its file is gone";
 
-/// The same, of what was read: it is not said of an object that is not there.
+/// The damaged place that an error of a run's object tells of, and the damage; `None` if the error tells of none. A
+/// missing object is not damage by itself: only the caller knows whether the root in force names it
+/// ([`Logs::damage_of_run_error`]).
 pub(crate) fn place_of_run_error(error: &RunError) -> Option<(Place, String)> {
     match error {
         RunError::Corrupt { object, at, what } => Some((Place::Object { object: *object, at: *at }, what.clone())),
@@ -454,6 +459,7 @@ pub(crate) fn place_of_run_error(error: &RunError) -> Option<(Place, String)> {
     }
 }
 
+/// Like [`place_of_run_error`], for an object of the directory.
 pub(crate) fn place_of_directory_error(error: &DirectoryError) -> Option<(Place, String)> {
     match error {
         DirectoryError::Corrupt { object, at, what } => {

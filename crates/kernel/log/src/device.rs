@@ -1,4 +1,4 @@
-//! Reading objects from the device, past what memory remembers of them.
+//! Reading objects from the device, past the caches of the operating system.
 
 use bytes::Bytes;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thalweg_base::{ObjectId, Ticket};
 use thalweg_storage::{ObjectWriter, Storage, StorageError};
 
-/// The same objects; reads come from the device and leave nothing in memory.
+/// The objects of a storage; reads come from the device and leave nothing in memory.
 pub(crate) struct Device(pub(crate) Arc<dyn Storage>);
 
 impl Storage for Device {

@@ -20,7 +20,7 @@ pub enum CommitError {
     Name { len: usize, max: usize },
     #[error("{0} logs were created since the last round of settling; retry when it has ended")]
     Ids(u64),
-    #[error("a fork promises what its source does: log {0} is of another durability")]
+    #[error("the source of the fork, log {0}, has another durability than the fork asks for: a fork has its source's")]
     Durability(LogId),
     /// A bug of the engine: its note is not one that it can read back.
     #[error("note of log {log} cannot be applied: {error}")]
@@ -55,9 +55,9 @@ pub enum OpenError {
     Replay(#[from] ReplayError),
     #[error(transparent)]
     Start(#[from] StartError),
-    #[error("directory checkpoint: {0}")]
+    #[error("the directory of logs cannot be recovered: {0}")]
     Directory(String),
-    /// It says which objects there are, as the manifest does.
+    /// The list names objects, as the manifest does: without it an opening would take them for orphans.
     #[error("a list of objects cannot be read: {0}. Remove nothing, and restore a backup into a new folder")]
     List(crate::run::RunError),
     #[error("storage: {0}")]

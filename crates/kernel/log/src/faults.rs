@@ -5,13 +5,14 @@ thalweg_base::planted_faults! {
     round_misses_deletes,
     /// A merge does not wait for the deaths that it acts on to be durable.
     merge_ignores_undurable_deaths,
-    /// A round takes all of what it settles for live, whatever was trimmed or deleted meanwhile.
+    /// A round counts all content that it settles as live, although some was trimmed or deleted before its edit.
     round_counts_all_as_live,
     /// A pass takes logs for counted that have changed again since it looked at them.
     pass_forgets_later_deaths,
     /// Objects that the root found does not name are removed before the unit is owned.
     orphans_go_first,
-    /// A read takes a missing object that its root names for damage, whatever the root in force says by then.
+    /// A read takes a missing object for damage if the root that it began with names it, even if the root in force does
+    /// not.
     reads_believe_their_root,
 }
 
@@ -21,18 +22,18 @@ thalweg_base::planted_faults! {
 pub enum Moment {
     /// A round has taken a shard's lists, and none of its logs.
     ShardListed,
-    /// A round has looked at some logs of a shard, and not at all of them.
+    /// A round has taken the changes of some logs of a shard, and not of all.
     ShardHalfTaken,
     /// A round has seen all that it will settle.
     Taken,
-    /// Its run is written; what it saw is not known to be durable.
+    /// A round's run is written; the state that it took is not known to be durable.
     RunWritten,
-    /// It is durable; the records are not written.
+    /// The state that a round took is durable; the records are not written.
     Durable,
     /// Objects are written, and no root names them.
     Unnamed,
-    /// The new root is in force; what it made superfluous is not dropped.
+    /// The new root is in force; the objects that it no longer names are not removed.
     Edited,
-    /// A merge, or a look for dead data, has read which content is wanted.
+    /// A merge or a pass of reclaiming has read which content is live.
     Looked,
 }

@@ -133,7 +133,8 @@ impl<'a> FrameBuilder<'a> {
         f(&self.pieces(0))
     }
 
-    /// The same for a frame that also holds what other indexes of the unit write in this transaction.
+    /// Like [`Self::finish`], for a frame that also holds the parts that other indexes of the unit write in this
+    /// transaction.
     ///
     /// # Panics
     ///

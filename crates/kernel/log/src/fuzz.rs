@@ -1,5 +1,5 @@
-//! Ways in for fuzz targets: everything that is decoded from objects, records and roots. None may panic, or take memory that its input
-//! does not justify; what is decoded says the same when it is encoded and decoded again.
+//! Entry points of fuzz targets: every decoder of objects, records and roots. None may panic, or take memory that its
+//! input does not justify; a decoded value is equal after it was encoded and decoded again.
 //!
 //! Checksums stop nearly every input before it gets anywhere, so inner decoders are called with checksums that fit, too.
 

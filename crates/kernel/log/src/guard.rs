@@ -1,4 +1,4 @@
-//! Locked shards: where state is looked at and transactions are committed.
+//! Locked shards: here engines read the state of logs and commit transactions.
 //!
 //! Check, assign offsets, reserve the frame, apply: one step under the shards' locks, so journal order is log order. The locks are
 //! held for microseconds and never across IO: appending to the journal only copies into its filling batch.
@@ -142,7 +142,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
         let (reached, logs) = (self.logs.reached(), self.logs);
         let log = self.awake(log)?;
         let durability = log.durability(logs.options.durability);
-        let waits = if log.sealed > reached.durable { Durability::Durable } else { durability };
+        let waits = if log.durable_end > reached.durable { Durability::Durable } else { durability };
         Some(LogView {
             id: log.id,
             name: &log.name,
@@ -158,7 +158,8 @@ impl<'a, A: Attachment> Guard<'a, A> {
         })
     }
 
-    /// The engine's state, to change what it does not encode. Everything else changes by notes.
+    /// The engine's state of a log, for changes to the part that it does not encode. The encoded part changes by notes
+    /// only.
     pub fn attachment_mut(&mut self, log: LogId) -> Option<&mut A> {
         self.awake(log).map(|log| &mut log.attachment)
     }
@@ -169,13 +170,14 @@ impl<'a, A: Attachment> Guard<'a, A> {
         self.commit_as(Durability::Buffered, class, ops, &[])
     }
 
-    /// The same, but the frame is durable whatever it touches.
+    /// Commits one transaction as a durable frame, whatever logs it touches: see [`Guard::commit`].
     pub fn commit_durably(&mut self, class: Class, ops: &[Op<'_>]) -> Result<Committed, CommitError> {
         self.commit_as(Durability::Durable, class, ops, &[])
     }
 
-    /// One durable transaction of logs and of other indexes of the unit: the frame also holds `others`, each of which is replayed by its
-    /// index. The caller holds what orders the frames of these indexes, and applies their parts when this has returned.
+    /// One durable transaction of logs and of other indexes of the unit: the frame also holds `others`, each of which
+    /// is replayed by its index. The caller holds the locks that order the frames of these indexes, and applies their
+    /// parts when this has returned. No engine has a second index yet: only tests call this.
     ///
     /// # Panics
     ///
@@ -237,7 +239,8 @@ impl<'a, A: Attachment> Guard<'a, A> {
                 plan.durability = plan.durability.max(self.of_create(name, note, *origin, reached)?);
                 self.plan_reference(append.as_ref(), plan, reached)?;
                 let tail = lineage.last().map_or(Offset::ZERO, |a| a.upto);
-                let log = self.logs.new_id(shard_of_name(name))?;
+                let ids = || CommitError::Ids(self.logs.options.id_reserve);
+                let log = self.logs.ids.take(shard_of_name(name)).ok_or_else(ids)?;
                 plan.builder.create(log, name, start, &lineage, note, append.as_ref().map(|a| (tail, a)));
                 plan.steps.push(Step::Create { log, start, lineage });
             }
@@ -272,7 +275,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
             }
             Op::Delete { log } => {
                 self.must(*log)?;
-                // A lost one would bring back what somebody was told is gone.
+                // If a crash lost the delete, a log would be back that a client was told is gone.
                 plan.durability = Durability::Durable;
                 plan.builder.delete(*log);
                 plan.steps.push(Step::Other);
@@ -281,8 +284,8 @@ impl<'a, A: Attachment> Guard<'a, A> {
         Ok(())
     }
 
-    /// Checks that what an append refers to is there: content of its source from its start to its tail, with what operations before
-    /// this one append. A frame that refers to a log is as durable as a frame of that log.
+    /// Checks that the content to which an append refers exists: it lies between the start and the tail of its source,
+    /// appends of earlier operations included. A frame that refers to a log is as durable as a frame of that log.
     fn plan_reference(
         &mut self,
         append: Option<&Append<'_>>,
@@ -305,7 +308,8 @@ impl<'a, A: Attachment> Guard<'a, A> {
         self.awake(log).ok_or(CommitError::Missing(log))
     }
 
-    /// What a frame that creates a log must be. Whoever learns of the log learns that an earlier one of its name is gone.
+    /// The durability that a frame needs to create a log. An answer about the new log also says that an earlier log of
+    /// its name is gone, so while that delete is not durable the frame must be.
     fn of_create(
         &mut self,
         name: &str,
@@ -351,7 +355,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
             (Step::Create { log, start, lineage }, Op::Create { name, note, append, .. }) => {
                 let attachment = A::create(note, end).map_err(|error| CommitError::Note { log, error })?;
                 let mut fresh = fresh_log(log, name, start, lineage, attachment, end);
-                fresh.sealed = frame.sealed();
+                fresh.durable_end = frame.durable_end();
                 for ancestor in &fresh.lineage {
                     self.pin(ancestor.id, ancestor.upto, frame);
                 }
@@ -369,10 +373,10 @@ impl<'a, A: Attachment> Guard<'a, A> {
                 }
             }
             (_, Op::Trim { log, start }) => {
-                self.change_bounds(*log, frame, |found| found.start = found.start.max(*start));
+                self.change_retained(*log, frame, |found| found.start = found.start.max(*start));
             }
             (_, Op::Unpin { log }) => {
-                self.change_bounds(*log, frame, |found| found.pinned = Offset::ZERO);
+                self.change_retained(*log, frame, |found| found.pinned = Offset::ZERO);
             }
             (_, Op::Delete { log }) => {
                 let durable = self.logs.durable();
@@ -389,11 +393,23 @@ impl<'a, A: Attachment> Guard<'a, A> {
 
     /// A log that the frame changes.
     fn touched(&mut self, log: LogId, frame: Frame) -> Option<&mut Log<A>> {
+        let journal = self.logs.journal();
         let shard = self.shard_mut(shard_of_log(log))?;
         let slot = shard.slot_of(log)?;
         let found = shard.awake_at(slot)?;
+        let (changed, durable_end) = (found.changed, found.durable_end);
+        debug_assert!(
+            changed <= frame.end,
+            "log {log} knows {changed}, and a frame that ends at {} changes it",
+            frame.end
+        );
+        debug_assert!(
+            frame.durability == Durability::Durable || durable_end <= journal.durable(),
+            "a buffered frame of log {log} ends at {}, and one before it must be durable up to {durable_end}",
+            frame.end
+        );
         found.changed = frame.end;
-        found.sealed = found.sealed.max(frame.sealed());
+        found.durable_end = found.durable_end.max(frame.durable_end());
         found.dirty = true;
         if !found.active {
             found.active = true;
@@ -405,13 +421,13 @@ impl<'a, A: Attachment> Guard<'a, A> {
     fn pin(&mut self, log: LogId, upto: Offset, frame: Frame) {
         // An ancestor whose shard is not locked is pinned already: by the fork through which it is inherited.
         if self.awake(log).is_some_and(|found| found.pinned < upto) {
-            self.change_bounds(log, frame, |found| found.pinned = upto);
+            self.change_retained(log, frame, |found| found.pinned = upto);
         }
     }
 
     /// Changes which content of a log is wanted.
-    fn change_bounds(&mut self, log: LogId, frame: Frame, change: impl FnOnce(&mut Log<A>)) {
-        let before = self.shard(shard_of_log(log)).and_then(|shard| shard.head(log));
+    fn change_retained(&mut self, log: LogId, frame: Frame, change: impl FnOnce(&mut Log<A>)) {
+        let before = self.shard(shard_of_log(log)).and_then(|shard| shard.retained(log));
         if let Some(found) = self.touched(log, frame) {
             change(found);
         }
@@ -430,6 +446,15 @@ impl<'a, A: Attachment> Guard<'a, A> {
             self.pin(*source, from.plus(bytes), frame);
         }
         if let Some(found) = self.touched(log, frame) {
+            let is_next =
+                found.pieces.back().is_none_or(|last| last.start < found.tail && last.frame.lsn <= frame.at.lsn);
+            debug_assert!(
+                is_next,
+                "log {log} goes on at {} with frame {}: {:?}",
+                found.tail,
+                frame.at.lsn,
+                found.pieces.back()
+            );
             found.pieces.push_back(Piece { start: found.tail, frame: frame.at });
             found.tail = found.tail.plus(bytes);
         }
@@ -458,18 +483,18 @@ pub(crate) fn fresh_log<A>(
         lineage,
         created: end,
         changed: end,
-        sealed: Lsn::ZERO,
+        durable_end: Lsn::ZERO,
         dirty: true,
         active: true,
         attachment,
     }
 }
 
-/// A transaction that was checked: its frame, and what is left to do for each operation.
+/// A transaction that was checked: its frame, and the step that each operation takes when it is applied.
 struct Plan<'a> {
     builder: FrameBuilder<'a>,
     steps: Vec<Step>,
-    /// What the frame must be, as far as its operations were looked at.
+    /// The durability that the operations checked so far need.
     durability: Durability,
 }
 
@@ -489,8 +514,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// What [`Log::sealed`] becomes.
-    fn sealed(self) -> Lsn {
+    /// What [`Log::durable_end`] must be raised to: zero for a buffered frame.
+    fn durable_end(self) -> Lsn {
         match self.durability {
             Durability::Durable => self.end,
             Durability::Buffered => Lsn::ZERO,

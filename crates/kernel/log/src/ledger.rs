@@ -1,33 +1,38 @@
-//! The ledger: how many bytes of each object are live. It is kept as logs change, and never found by scanning what is stored.
+//! The ledger: how many bytes of each object are live. It follows the changes of logs, and is not found by scanning all
+//! objects.
 //!
-//! **What is counted.** A shard remembers of every log whose bounds change (trim, pin, unpin, delete) which content was wanted *when it was last
-//! counted* ([`crate::shard::Moved`]). For every object in the ledger this holds at all times:
+//! **Counted objects.** When the bounds of a log change (trim, pin, unpin, delete), its shard remembers which content
+//! the log retained *when it was last counted* ([`crate::shard::Moved`]). For every object in the ledger this holds at
+//! all times:
 //!
-//! > its number is the sum, over its entries, of the bytes that were wanted of the entry's log when that log was last counted.
+//! > its number is the sum, over its entries, of the bytes that the entry's log retained when that log was last counted.
 //!
-//! A pass ([`Logs::count`]) takes the logs that have moved, looks up in each run which index blocks hold something of what changed, adds the
-//! differences, and then says that these logs are counted as they are. So its cost is that of what died. What is counted is older than what is
-//! wanted, and content that was not wanted once is never needed later, so whoever acts on the ledger keeps too much and never too little.
+//! A pass ([`Logs::count`]) takes the logs that have moved, finds in each run the index blocks that hold some of the
+//! changed ranges, adds the differences, and then marks these logs as counted with their present bounds. So a pass
+//! costs in proportion to the content that died. The counted bounds are older than the present ones, and content that
+//! was dead once is never needed later; so merges and rewrites that follow the ledger keep too much, never too little.
 //!
-//! - A round counts its objects when it names them. It holds [`Counting`] from there to the end of its edit, so no pass says in between that
-//!   one of its logs is counted as it is now. A pass that meets a run which it has not looked at looks at it before it adds anything.
+//! - A round counts its objects when it names them. It holds [`Counting`] from there to the end of its edit, so no pass
+//!   marks one of its logs as counted in between. A pass reads every run of the root in force, those that came during
+//!   the pass too, before it adds anything.
 //! - [`Counting`] is held over an edit of the root, which waits for the device. The numbers have a short lock of their own ([`Ledger::lock`]),
 //!   under which nothing waits and no other lock is taken: event loops read sums for metrics.
-//! - Merges and rewrites leave out what is not wanted now or was not when it was counted: all of what they make is live by the ledger. No
-//!   pass runs meanwhile (`Pace::upkeep`).
+//! - Merges and rewrites leave out content that is dead now or was dead when it was counted: all that they write is
+//!   live by the ledger. No pass runs at the same time (`Pace::upkeep`).
 //! - An object is dropped only after its index was read and held nothing that is live: an error in the ledger could cost space, and no data.
 //!
-//! **What is not counted.** The ledger is in memory. After a start it is empty, and passes fill it in the background, so many bytes of indexes
-//! each; the root has numbers from before, which serve until then. The same happens if more logs move between two passes than shards
-//! remember. An object whose index is damaged, or whose file is gone, is not counted, and dies with the last log that it may hold.
+//! **Objects that are not counted.** The ledger is in memory. After a start it is empty, and passes fill it in the
+//! background, each from a bounded number of index bytes; until then the numbers of the root serve. The same happens if
+//! more logs move between two passes than shards remember. An object whose index is damaged, or whose file is gone, is
+//! not counted, and dies with the last log that it may hold.
 
 use crate::attachment::Attachment;
 use crate::damage::Place;
 use crate::faults::Moment;
 use crate::logs::{Logs, shard_of_log};
-use crate::root::{Root, Run, Sealed};
+use crate::root::{Root, Run, RunObject};
 use crate::run::{Live, LiveChange, ObjectMeta, RunError, live_bytes, live_change};
-use crate::shard::Bounds;
+use crate::shard::Retained;
 use crate::upkeep::UpkeepError;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -42,12 +47,12 @@ pub(crate) struct Ledger {
     kept: Mutex<Kept>,
 }
 
-/// The right to count and to edit the root by what was counted. A pass and a round exclude each other by it.
+/// The right to count objects and to edit the root with the numbers. A pass and a round exclude each other by it.
 pub(crate) struct Counting<'a>(#[expect(dead_code, reason = "it is held, and never read")] MutexGuard<'a, ()>);
 
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// Of objects that are counted.
+    /// The live bytes of objects that are counted.
     live: HashMap<ObjectId, u64>,
     /// Counted objects that are to be counted once more, from their indexes.
     doubted: HashSet<ObjectId>,
@@ -60,7 +65,7 @@ impl Kept {
         self.live.extend(made.iter().map(|meta| (meta.id, meta.covered_bytes())));
     }
 
-    pub(crate) fn insert(&mut self, objects: &[Sealed]) {
+    pub(crate) fn insert(&mut self, objects: &[RunObject]) {
         self.live.extend(objects.iter().map(|object| (object.meta.id, object.live_bytes)));
     }
 
@@ -86,8 +91,8 @@ impl Ledger {
         self.lock().live.get(&id).copied()
     }
 
-    /// Live bytes of objects, as far as is known.
-    pub(crate) fn sum<'a>(&self, objects: impl Iterator<Item = &'a Sealed>) -> u64 {
+    /// The live bytes of objects: the ledger's numbers, and the root's for objects that are not counted.
+    pub(crate) fn sum<'a>(&self, objects: impl Iterator<Item = &'a RunObject>) -> u64 {
         let kept = self.lock();
         objects.map(|object| kept.live.get(&object.meta.id).copied().unwrap_or(object.live_bytes)).sum()
     }
@@ -107,7 +112,7 @@ impl Ledger {
 
 /// A log that is about to be counted.
 struct MovedLog {
-    after: Option<Bounds>,
+    after: Option<Retained>,
     change: LiveChange,
 }
 
@@ -124,28 +129,28 @@ enum NumbersFrom {
 type Found = HashMap<ObjectId, Option<u64>>;
 
 impl<A: Attachment> Logs<A> {
-    /// Brings the ledger up to date, as far as one pass goes; whether every object is counted.
+    /// Brings the ledger up to date, within the bounds of one pass. Returns whether every object is counted.
     pub(crate) fn count(&self, now: Millis) -> Result<bool, UpkeepError> {
         self.start_over_if_lost();
         self.count_moved(now)?;
         self.count_rest(now)
     }
 
-    /// What was wanted of a log when it was last counted.
+    /// The content of a log that was live when the log was last counted.
     fn live_counted(&self, log: LogId) -> Option<Live> {
-        self.shards[shard_of_log(log)].lock().counted_head(log).map(Bounds::live)
+        self.shards[shard_of_log(log)].lock().counted_retained(log).map(Retained::live)
     }
 
-    /// What a merge keeps of a log: what is wanted, and was when it was counted.
+    /// The content of a log that a merge keeps: live now, and live when the log was counted.
     pub(crate) fn live_kept(&self, log: LogId) -> Option<Live> {
         let shard = self.shards[shard_of_log(log)].lock();
-        let now = shard.head(log)?.live();
-        Some(shard.counted_head(log).map_or(now.clone(), |counted| counted.live().and(&now)))
+        let now = shard.retained(log)?.live();
+        Some(shard.counted_retained(log).map_or(now.clone(), |counted| counted.live().and(&now)))
     }
 
     /// If a shard could not remember all logs that have moved, every object is counted once more.
     fn start_over_if_lost(&self) {
-        // No round counts its objects meanwhile.
+        // No round counts its objects while this is held.
         let _counting = self.ledger.count();
         if self.shards.iter().any(|shard| shard.lock().moved.is_lost) {
             for shard in &self.shards {
@@ -176,7 +181,7 @@ impl<A: Attachment> Logs<A> {
         self.note_counted(&counting, found, NumbersFrom::Differences, now)?;
         for MovedLog { after, change } in moved {
             let mut shard = self.shards[shard_of_log(change.log)].lock();
-            let now = shard.head(change.log);
+            let now = shard.retained(change.log);
             let now = if self.options.faults().pass_forgets_later_deaths() { after } else { now };
             shard.moved.counted(change.log, after, now);
         }
@@ -189,9 +194,9 @@ impl<A: Attachment> Logs<A> {
         for shard in &self.shards {
             let shard = shard.lock();
             all.extend(shard.moved.logs().map(|(log, before)| {
-                let after = shard.head(log);
+                let after = shard.retained(log);
                 let within = between(before, after);
-                let live = |bounds: Option<Bounds>| bounds.map(Bounds::live).unwrap_or_default();
+                let live = |retained: Option<Retained>| retained.map(Retained::live).unwrap_or_default();
                 MovedLog { after, change: LiveChange { log, before: live(Some(before)), after: live(after), within } }
             }));
         }
@@ -201,7 +206,7 @@ impl<A: Attachment> Logs<A> {
 
     /// Counts what these logs have changed in the objects of a run that are counted.
     fn look(&self, run: &Run, moved: &[MovedLog], found: &mut Found) -> Result<(), UpkeepError> {
-        for Sealed { meta, .. } in &run.objects {
+        for RunObject { meta, .. } in &run.objects {
             let from = moved.partition_point(|moved| moved.change.log < meta.first.0);
             let reaches = |moved: &&MovedLog| {
                 let LiveChange { log, within, .. } = &moved.change;
@@ -223,8 +228,9 @@ impl<A: Attachment> Logs<A> {
         Ok(())
     }
 
-    /// Objects that are not counted, or doubted: these with what was counted.
-    fn uncounted(&self) -> Vec<(Sealed, Option<u64>)> {
+    /// Objects to count from their indexes: those that are not counted, and doubted ones with the number that the
+    /// ledger has.
+    fn uncounted(&self) -> Vec<(RunObject, Option<u64>)> {
         let root = self.sealed.root();
         let kept = self.ledger.lock();
         let all = root.runs.iter().flat_map(|run| &run.objects);
@@ -259,16 +265,17 @@ impl<A: Attachment> Logs<A> {
         Ok(is_sure)
     }
 
-    /// What is live of an object by what is counted of logs, `None` if that cannot be known now; and whether its index says so.
-    pub(crate) fn count_object(&self, object: &Sealed) -> Result<(Option<u64>, bool), RunError> {
+    /// The live bytes of an object, by the bounds with which its logs are counted; `None` if they cannot be known now.
+    /// And whether the number comes from the object's index.
+    pub(crate) fn count_object(&self, object: &RunObject) -> Result<(Option<u64>, bool), RunError> {
         let error = match live_bytes(&self.sealed.storage, &object.meta, &|log| self.live_counted(log)) {
             Ok(live) => return Ok((Some(live), true)),
             Err(error) => error,
         };
         let (place, what) = self.damage_of_run_error(&error).ok_or(error)?;
         self.note_found(place, &what);
-        // It is dead if none of the logs that it may hold is live, else it counts as it did. While a round is under way, the logs of its
-        // run are not known.
+        // The object is dead if none of the logs that it may hold is live, else its number stays as it was. While a
+        // round is under way, the logs of its run are not known.
         let all = Place::Object { object: object.meta.id, at: object.meta.bytes() };
         let located = self.locate(&self.sealed.root(), all);
         match (located.logs.is_empty(), located.is_provisional) {
@@ -278,8 +285,8 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Writes down what was found. The root is told of objects in which something has died for the first time, and of those that are all
-    /// live again.
+    /// Puts new numbers into the ledger. An edit of the root notes the objects in which content has died for the first
+    /// time, and those that are wholly live again.
     fn note_counted(
         &self,
         _: &Counting<'_>,
@@ -299,7 +306,8 @@ impl<A: Attachment> Logs<A> {
         }
         let mut kept = self.ledger.lock();
         for (id, live) in found {
-            // What is doubted stays so while only differences are added: to a wrong number they give another.
+            // A doubted number stays doubted when only differences are added: a wrong number plus a difference is
+            // wrong, too.
             if from == NumbersFrom::Indexes || live.is_none() {
                 kept.forget(id);
             }
@@ -333,8 +341,8 @@ impl<A: Attachment> Logs<A> {
         made: &[ObjectMeta],
         ranges: &[(LogId, Range<Offset>)],
         now: Millis,
-    ) -> Vec<Sealed> {
-        let mut sealed: Vec<Sealed> = made.iter().map(|meta| Sealed::new(*meta)).collect();
+    ) -> Vec<RunObject> {
+        let mut sealed: Vec<RunObject> = made.iter().map(|meta| RunObject::new(*meta)).collect();
         if self.options.faults().round_counts_all_as_live() {
             return sealed;
         }
@@ -387,7 +395,7 @@ impl<A: Attachment> Logs<A> {
 pub type Miscount = (ObjectId, u64, u64);
 
 /// Outside of these positions, the same content is wanted before and after.
-fn between(before: Bounds, after: Option<Bounds>) -> Range<Offset> {
+fn between(before: Retained, after: Option<Retained>) -> Range<Offset> {
     let Some(after) = after else { return Offset::ZERO..Offset::MAX };
     let (before, after) = (before.unwanted(), after.unwanted());
     let Range { start, end } = match (before.is_empty(), after.is_empty()) {

@@ -13,7 +13,7 @@ use thalweg_base::{LogId, Lsn, Offset};
 /// Logs of one place that are named; further ones are only counted.
 const LOGS_MAX: usize = 16;
 
-/// Slots looked at under one lock.
+/// How many slots are visited under one lock.
 const SLOTS_PER_LOCK: usize = 256;
 
 /// A range of a log that lies at a damaged place.
@@ -69,7 +69,7 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Whether any reader may still want what is affected.
+    /// Whether some of an affected range is still live.
     pub(crate) fn is_wanted(&self, affected: &Affected) -> bool {
         self.live_in(affected.log, &affected.range).is_some()
     }
@@ -103,7 +103,7 @@ impl<A: Attachment> Logs<A> {
         for log in logs {
             let from = if log == first { start } else { Offset::ZERO };
             let to = if log == last { end } else { Offset::MAX };
-            // Of logs in the middle it is not known how much of their content lies here.
+            // How much of the content of logs in the middle lies here is not known.
             let settled = if located.is_provisional { to } else { self.settled_of(log).unwrap_or(to) };
             if let Some(range) = self.live_in(log, &(from..to.min(settled))) {
                 located.push(log, range);

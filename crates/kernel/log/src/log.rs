@@ -1,4 +1,4 @@
-//! One log: what is known of it while it is awake, and the compact record that it becomes at rest and in checkpoints.
+//! One log: its state while it is awake, and the compact record that it becomes at rest and in checkpoints.
 
 use crate::attachment::Attachment;
 use crate::frame::{self, Ancestor};
@@ -25,19 +25,20 @@ pub(crate) struct Log<A> {
     pub(crate) settled: Offset,
     /// In order; the first starts at `settled`.
     pub(crate) pieces: VecDeque<Piece>,
-    /// Forks or references may need the content below, whatever `start` says.
+    /// Forks or references may need the content below, even if it is before `start`.
     pub(crate) pinned: Offset,
-    /// Oldest first; what a fork inherited.
+    /// The ancestors of a fork, oldest first, and where their content ends in it.
     pub(crate) lineage: Box<[Ancestor]>,
     /// End of the frame that created it, zero if that was before the last start.
     pub(crate) created: Lsn,
     /// End of the last frame that changed it.
     pub(crate) changed: Lsn,
-    /// End of the last durable frame among them: while that is not durable, every answer about the log waits for it.
-    pub(crate) sealed: Lsn,
+    /// End of the last durable frame (not a buffered one) that changed it: while the journal is not durable up to here,
+    /// every answer about the log waits for that.
+    pub(crate) durable_end: Lsn,
     /// The directory does not know its present state.
     pub(crate) dirty: bool,
-    /// It stands in its shard's list of active logs.
+    /// The log is in its shard's list of active logs.
     pub(crate) active: bool,
     pub(crate) attachment: A,
 }
@@ -51,11 +52,12 @@ impl<A: Attachment> Log<A> {
     /// What a frame that touches it must be: while a durable one is pending, so are those that follow, so that one position says
     /// what an answer waits for.
     pub(crate) fn frame_durability(&self, unsaid: Durability, reached: Reached) -> Durability {
-        if self.sealed > reached.durable { Durability::Durable } else { self.durability(unsaid) }
+        if self.durable_end > reached.durable { Durability::Durable } else { self.durability(unsaid) }
     }
 
-    /// The tail of what its kind lets readers see. Frames get there in order, so it is where the first piece starts that has not.
-    /// The log and what its creating frame gave it become visible together: whatever is answered about the log waits for that frame.
+    /// The end of the content that readers may see: that of frames below `reached`, the durable or the written
+    /// position, as the log promises. So it is the start of the first piece whose frame is above. The log and the
+    /// content of its creating frame become visible together: every answer about the log waits for that frame.
     pub(crate) fn published(&self, reached: Lsn) -> Offset {
         if self.changed <= reached {
             return self.tail;
@@ -90,7 +92,7 @@ impl<A: Attachment> Log<A> {
         !self.dirty && self.pieces.is_empty() && self.changed <= durable && self.attachment.may_rest(durable)
     }
 
-    /// Its record, as it is true once everything in the journal below `floor` is settled.
+    /// The log's record, as it is true once everything in the journal below `floor` is settled.
     pub(crate) fn record(&self, floor: Lsn) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.name.len() + 64);
         Head {
@@ -122,7 +124,7 @@ impl<A: Attachment> Log<A> {
             lineage,
             created: Lsn::ZERO,
             changed: head.changed,
-            sealed: Lsn::ZERO,
+            durable_end: Lsn::ZERO,
             dirty: false,
             active: false,
             attachment: A::decode(d.rest())?,
@@ -143,6 +145,8 @@ pub(crate) struct Head<'a> {
 
 impl<'a> Head<'a> {
     fn encode(&self, out: &mut Vec<u8>) {
+        let Self { name, start, tail, settled, .. } = self;
+        assert!(start <= tail && settled <= tail, "log {name} from {start} to {tail} is settled up to {settled}");
         out.put_bytes(self.name.as_bytes());
         out.put_varint(self.tail.0);
         out.put_varint(self.tail.since(self.settled));

@@ -1,21 +1,21 @@
 //! All logs of one unit, over one journal.
 
 use crate::attachment::Attachment;
+use crate::chunk_cache::ChunkCache;
 use crate::damage::Register;
-use crate::error::CommitError;
 use crate::faults::{Faults, Moment};
 use crate::frame::Ancestor;
-use crate::gathered::Gathered;
 use crate::guard::Guard;
+use crate::ids::LogIds;
 use crate::ledger::Ledger;
 use crate::lists::ListOptions;
 use crate::log::Head;
-use crate::outlook::Awakened;
 use crate::read::Arrivals;
 use crate::root::LossMarks;
-use crate::runs::Sealed;
-use crate::shard::{Bounds, Shard, Slot};
+use crate::sealed::Sealed;
+use crate::shard::{Retained, Shard, Slot};
 use crate::upkeep::Pace;
+use crate::wakeup::Awakened;
 use std::sync::Arc;
 use thalweg_base::{Decoder, Durability, LogId, Lsn, Offset, Reached, Until, crc};
 use thalweg_journal::Journal;
@@ -25,7 +25,7 @@ use thalweg_unit::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// How many shards the table of logs has. A shard's number is part of the ids of its logs, so this never changes.
 /// The checker of interleavings has a few, so that it meets in one more often.
 pub(crate) const SHARDS: usize = if cfg!(feature = "shuttle") { 2 } else { 64 };
-const SHARD_BITS: u32 = SHARDS.trailing_zeros();
+pub(crate) const SHARD_BITS: u32 = SHARDS.trailing_zeros();
 
 pub(crate) fn shard_of_name(name: &str) -> usize {
     crc(name.as_bytes()) as usize % SHARDS
@@ -50,7 +50,7 @@ pub struct LogsOptions {
     pub object_bytes: u64,
     /// Deleted data is physically gone after this time, in milliseconds.
     pub purge_after_ms: u64,
-    /// How often dead data is looked for, in milliseconds.
+    /// The time between two passes of reclaiming, in milliseconds.
     pub reclaim_every_ms: u64,
     /// How much of the indexes of objects one such pass reads to count those that are not counted yet, in bytes, about.
     pub count_bytes: u64,
@@ -118,13 +118,10 @@ pub struct Logs<A: Attachment> {
     pub(crate) shards: Box<[Mutex<Shard<A>>]>,
     pub(crate) journal: Arc<dyn Journal>,
     pub(crate) sealed: Sealed,
-    pub(crate) gathered: Gathered,
+    pub(crate) chunk_cache: ChunkCache,
     pub(crate) arrivals: Arc<Arrivals>,
     pub(crate) options: LogsOptions,
-    /// The next log's id, without the shard's bits.
-    pub(crate) next_id: AtomicU64,
-    /// What the root says of it: ids from here on may not be given out yet.
-    pub(crate) id_ceiling: AtomicU64,
+    pub(crate) ids: LogIds,
     pub(crate) loss: LossMarks,
     pub(crate) low_on_space: AtomicBool,
     pub(crate) counters: Counters,
@@ -140,7 +137,8 @@ pub struct Logs<A: Attachment> {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) appended_bytes: AtomicU64,
-    /// Deletes, trims, pins and unpins that have changed which content is wanted.
+    /// Events that may leave dead data: every delete; trims, pins and unpins that have changed which content is wanted;
+    /// rounds that have written content that died before their edit.
     pub(crate) deaths: AtomicU64,
 }
 
@@ -205,8 +203,8 @@ impl<A: Attachment> Logs<A> {
         &self.options
     }
 
-    /// While the disk is low on space, transactions of [`thalweg_journal::Class::User`] are refused, so that what is left serves
-    /// deletes, checkpoints and settling.
+    /// While the disk is low on space, transactions of [`thalweg_journal::Class::User`] are refused, so that the
+    /// remaining space serves deletes, checkpoints and settling.
     pub fn set_low_on_space(&self, low: bool) {
         self.low_on_space.store(low, Ordering::Relaxed);
     }
@@ -224,16 +222,6 @@ impl<A: Attachment> Logs<A> {
         self.len() == 0
     }
 
-    /// The next id. A crash must not bring back one that was given out, so none is that the durable root does not reserve.
-    pub(crate) fn new_id(&self, shard: usize) -> Result<LogId, CommitError> {
-        let ceiling = self.id_ceiling.load(Ordering::Acquire);
-        let next = |id| (id < ceiling).then_some(id + 1);
-        match self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
-            Ok(id) => Ok(LogId(id << SHARD_BITS | shard as u64)),
-            Err(_) => Err(CommitError::Ids(self.options.id_reserve)),
-        }
-    }
-
     pub(crate) fn note_append(&self, bytes: u64) {
         self.counters.appended_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -242,24 +230,24 @@ impl<A: Attachment> Logs<A> {
         self.counters.deaths.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Which of a log's content is still wanted; `None` if the log is gone.
-    pub(crate) fn bounds(&self, log: LogId) -> Option<Bounds> {
-        self.shards[shard_of_log(log)].lock().head(log)
+    /// Which content a log retains; `None` if the log is gone.
+    pub(crate) fn retained(&self, log: LogId) -> Option<Retained> {
+        self.shards[shard_of_log(log)].lock().retained(log)
     }
 
     /// Visits logs without waking them: at most `count` slots from `cursor` on. The next cursor, or `None` when all were seen.
-    /// Logs that come or go meanwhile may be missed or seen twice; `f` runs under the shard's lock.
+    /// Logs that come or go during a sweep may be missed or seen twice; `f` runs under the shard's lock.
     pub fn sweep(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(LogId, &str, &A)) -> Option<SweepCursor> {
         self.sweep_all(cursor, count, &mut |seen| f(seen.id, seen.name, seen.attachment))
     }
 
-    /// The same, with the positions of each log.
+    /// Like [`Logs::sweep`], with the positions of each log.
     pub fn sweep_all(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(Seen<'_, A>)) -> Option<SweepCursor> {
         let reached = self.reached();
         self.sweep_slots(cursor, count, &mut |slot| self.seen(slot, reached, &mut *f))
     }
 
-    /// The same, with names alone: nothing is decoded.
+    /// Like [`Logs::sweep`], with names alone: nothing is decoded.
     pub fn sweep_names(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(&str)) -> Option<SweepCursor> {
         self.sweep_slots(cursor, count, &mut |slot| {
             if let Ok(name) = std::str::from_utf8(slot.name())
@@ -270,7 +258,7 @@ impl<A: Attachment> Logs<A> {
         })
     }
 
-    /// Looks at a log without waking it; whether it is there.
+    /// Calls `f` with a log, without waking it; `false` if there is none of that name.
     pub fn peek(&self, name: &str, f: &mut dyn FnMut(Seen<'_, A>)) -> bool {
         let reached = self.reached();
         let shard = self.shards[shard_of_name(name)].lock();
@@ -355,13 +343,14 @@ pub struct Seen<'a, A> {
     pub attachment: &'a A,
 }
 
-/// What of a unit's acknowledged positions may have been lost since its last start. Logs that may have lost some get another
-/// incarnation, so that no position from before is ever taken for one of now. Each includes those before it.
+/// Which acknowledged positions of a unit may have been lost since its last start. Logs that may have lost some get
+/// another incarnation, so that a position from before is never taken for a position of the new history. Each loss
+/// includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
     #[default]
     Nothing,
-    /// The machine went down: what was acknowledged as buffered.
+    /// The machine went down: content that was acknowledged as buffered may be lost.
     Buffered,
     /// The machine went down while logs that do not say so were buffered.
     Unsaid,

@@ -37,9 +37,9 @@ pub enum Op<'a> {
     Create { name: &'a str, note: &'a [u8], origin: Option<Origin>, append: Option<Append<'a>> },
     /// Appends, changes the engine's state, or both.
     Write { log: LogId, note: &'a [u8], append: Option<Append<'a>> },
-    /// Moves the log's start forward: content below it is gone, except for what is pinned.
+    /// Moves the log's start forward: content below it is dead, unless it is pinned.
     Trim { log: LogId, start: Offset },
-    /// No fork or reference needs this log's content any more.
+    /// Removes the log's pin: no fork or reference needs its content below the start.
     Unpin { log: LogId },
     /// Removes the log; its name is free again.
     Delete { log: LogId },

@@ -7,20 +7,21 @@
 //! - a log that is not there although the frame writes to it was deleted later: its `Delete` must follow in the journal.
 
 use crate::attachment::Attachment;
+use crate::chunk_cache::ChunkCache;
 use crate::damage::Register;
 use crate::error::OpenError;
 use crate::frame::{self, Ancestor, Entry};
-use crate::gathered::Gathered;
 use crate::guard::fresh_log;
+use crate::ids::LogIds;
 use crate::ledger::Ledger;
 use crate::log::{Log, Piece};
 use crate::logs::{Counters, Logs, LogsOptions, Loss, SHARDS, shard_of_log};
-use crate::outlook::Awakened;
 use crate::read::Arrivals;
 use crate::root::{LossMarks, Root};
-use crate::runs::Sealed;
+use crate::sealed::Sealed;
 use crate::shard::Shard;
 use crate::upkeep::{Pace, UpkeepError};
+use crate::wakeup::Awakened;
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use thalweg_journal::{Bounds, FrameRef, Journal};
 use thalweg_manifest::Manifest;
 use thalweg_storage::Storage;
 use thalweg_unit::sync::Mutex;
-use thalweg_unit::sync::atomic::{AtomicBool, AtomicU64};
+use thalweg_unit::sync::atomic::AtomicBool;
 use thalweg_unit::{IndexId, Replay, Unit};
 
 /// Logs as the root and the directory have them, of a unit that is read and not owned: nothing in it has changed.
@@ -59,7 +60,7 @@ pub struct Replaying<A: Attachment> {
     tables: Tables<A>,
     damage: Register,
     awakened: Arc<Awakened>,
-    /// What the journal has below is settled, as far as logs go.
+    /// The content of logs in the journal below is settled.
     floor: Lsn,
     next_id: u64,
     loss: LossMarks,
@@ -114,7 +115,8 @@ impl<A: Attachment> Logs<A> {
         Self::begin_above(0, options, storage, manifest, loss)
     }
 
-    /// The same, with an epoch above `term`, the newest of the journal: see [`thalweg_unit::Opening::acquire_above`].
+    /// Like [`Logs::begin`], with an epoch above `term`, the newest of the journal: see
+    /// [`thalweg_unit::Opening::acquire_above`].
     pub fn begin_above(
         term: u64,
         options: LogsOptions,
@@ -184,15 +186,15 @@ impl<A: Attachment> Replaying<A> {
     pub fn finish(mut self, journal: Arc<dyn Journal>) -> Result<Logs<A>, OpenError> {
         self.tables.finish()?;
         let Self { options, sealed, tables, damage, awakened, next_id, loss, .. } = self;
+        let id_reserve = options.id_reserve;
         Ok(Logs {
             shards: tables.shards.into_iter().map(Mutex::new).collect(),
             arrivals: Arrivals::of(&journal),
             journal,
-            id_ceiling: AtomicU64::new(next_id + options.id_reserve),
             sealed,
-            gathered: Gathered::new(&options),
+            chunk_cache: ChunkCache::new(&options),
             options,
-            next_id: AtomicU64::new(next_id + 1),
+            ids: LogIds::above(next_id, id_reserve),
             loss,
             low_on_space: AtomicBool::new(false),
             counters: Counters::default(),

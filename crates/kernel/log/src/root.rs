@@ -1,4 +1,4 @@
-//! What logs keep in the root of their unit: from it everything else is found.
+//! The section of logs in the root of their unit: it leads to every object of the logs.
 
 use crate::check::CheckError;
 use crate::lists::{Form, Page};
@@ -11,14 +11,16 @@ use thalweg_manifest::Manifest;
 use thalweg_storage::Storage;
 use thalweg_unit::{self as unit, Claim, IndexId, Section, Stored};
 
-/// Of the section. Version 1 listed every object of every run.
+/// The version of the section. Version 1 listed every object of every run.
 const VERSION: u8 = 2;
 const WITHOUT_LISTS: u8 = 1;
 /// Roots that held nothing but logs, the oldest first: without marks by kind, as logs did not say what they promise; without the
 /// journal's term; with both.
 const ROOT_VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
 
-/// Incarnations below may have lost positions: of all logs, of those that do not say what they promise, and of buffered ones.
+/// Incarnations below a mark may have lost positions. Each mark is of a set of logs that contains the next: `all` of
+/// every log; `unsaid` of logs that are buffered or do not say what they promise; `buffered` of logs that say they are
+/// buffered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LossMarks {
     all: LogId,
@@ -36,7 +38,7 @@ impl LossMarks {
         }
     }
 
-    /// Every id that was given out until now is below `mark`.
+    /// Raises the mark of the logs that a loss may have hit. Every id that was given out until now is below `mark`.
     pub(crate) fn raise(&mut self, loss: Loss, mark: LogId) {
         match loss {
             Loss::Nothing => {}
@@ -47,18 +49,18 @@ impl LossMarks {
     }
 }
 
-/// One sealed object of a run.
+/// One object of a run, as the root or a list object names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sealed {
+pub(crate) struct RunObject {
     pub(crate) meta: ObjectMeta,
-    /// Data that was still wanted when this was last written: what a start knows of an object until it is counted. The ledger
-    /// (`crate::ledger`) has the number of now.
+    /// Data that was live when the root last wrote this number: all that a start knows of the object until it is
+    /// counted. The ledger (`crate::ledger`) has the present number.
     pub(crate) live_bytes: u64,
     /// When dead data was first seen in it.
     pub(crate) dead_since: Option<Millis>,
 }
 
-impl Sealed {
+impl RunObject {
     /// An object that was just built: all of it is live.
     pub(crate) fn new(meta: ObjectMeta) -> Self {
         Self { meta, live_bytes: meta.covered_bytes(), dead_since: None }
@@ -83,7 +85,7 @@ pub(crate) struct Run {
     /// Unique and growing; runs are ordered by time, and merging keeps the newest one's id.
     pub(crate) id: u64,
     /// In the order of their keys.
-    pub(crate) objects: Vec<Sealed>,
+    pub(crate) objects: Vec<RunObject>,
     /// What list objects have of them, in the same order: the root holds only how `objects` differs from that.
     pub(crate) pages: Vec<Page>,
     /// The run as the root has it, until its list objects are read: [`Root::read_lists`].
@@ -91,7 +93,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(id: u64, objects: Vec<Sealed>) -> Self {
+    pub(crate) fn new(id: u64, objects: Vec<RunObject>) -> Self {
         Self { id, objects, pages: Vec::new(), unread: None }
     }
 
@@ -108,7 +110,7 @@ pub(crate) struct DirectoryObject {
     pub(crate) bytes: u64,
 }
 
-/// What logs keep in the root of their unit.
+/// The section of logs in the root of their unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Root {
     /// Fixed when the data folder was made: clients and caches see it.
@@ -146,13 +148,15 @@ impl Root {
         }
     }
 
-    /// What a manifest holds of a unit and its logs, for a reader that changes nothing; `None` if nothing was ever committed.
+    /// The unit's root and the section of logs in a manifest, for a reader that changes nothing; `None` if nothing was
+    /// ever committed.
     pub(crate) fn read(manifest: &dyn Manifest) -> Result<Option<(unit::Root, Self)>, CheckError> {
         let body = manifest.read()?.unwrap_or_default().body;
         Self::of_body(&body).map_err(CheckError::Root)
     }
 
-    /// The same, of the body.
+    /// The unit's root and the section of logs that a manifest's body holds; `None` if the body is empty: nothing was
+    /// ever committed.
     pub(crate) fn of_body(body: &[u8]) -> Result<Option<(unit::Root, Self)>, DecodeError> {
         if body.is_empty() {
             return Ok(None);
@@ -166,14 +170,31 @@ impl Root {
         Ok(Some((unit, section)))
     }
 
-    /// Every object that is named.
+    /// Numbers that must never be given out twice only grow, and runs stay in the order of their ids, which is that of
+    /// time.
+    ///
+    /// # Panics
+    ///
+    /// If this root may not replace the one before.
+    pub(crate) fn assert_follows(&self, before: &Self) {
+        let ids = |root: &Self| (root.id_ceiling, root.next_run);
+        let ((ceiling, next_run), (ceiling_before, next_run_before)) = (ids(self), ids(before));
+        assert!(ceiling >= ceiling_before, "the ceiling of ids goes from {ceiling_before} back to {ceiling}");
+        assert!(next_run >= next_run_before, "the number of runs goes from {next_run_before} back to {next_run}");
+        let runs: Vec<u64> = self.runs.iter().map(|run| run.id).collect();
+        let is_in_order = runs.is_sorted_by(|a, b| a < b) && runs.last().is_none_or(|last| *last < next_run);
+        assert!(is_in_order, "runs below {next_run}, oldest first: {runs:?}");
+    }
+
+    /// Every object that the root names.
     pub(crate) fn object_ids(&self) -> impl Iterator<Item = ObjectId> + '_ {
         self.named().map(|(id, _)| id)
     }
 
-    /// The same, with their lengths in bytes: those of runs, then lists, then the directory's.
+    /// Every object that the root names, with its length in bytes: objects of runs, then list objects, then those of
+    /// the directory.
     fn named(&self) -> impl Iterator<Item = (ObjectId, u64)> + '_ {
-        let of = |objects: &'_ [Sealed]| objects.iter().map(|o| (o.meta.id, o.meta.bytes())).collect::<Vec<_>>();
+        let of = |objects: &'_ [RunObject]| objects.iter().map(|o| (o.meta.id, o.meta.bytes())).collect::<Vec<_>>();
         let sealed = self.runs.iter().flat_map(|run| run.objects.iter()).map(|o| (o.meta.id, o.meta.bytes()));
         let pages = self.runs.iter().flat_map(|run| run.pages.iter()).map(|page| (page.id, page.bytes));
         let unread = self.runs.iter().filter_map(|run| run.unread.as_ref());
@@ -188,7 +209,8 @@ impl Root {
         damaged.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
     }
 
-    /// The same, without the objects of list objects that are damaged: what is wrong with these. Other errors end it.
+    /// Reads the list objects, and passes over those that are damaged: their objects are missing from the runs. Returns
+    /// the damaged list objects with their errors; any other error ends the reading.
     pub(crate) fn read_lists_behind_damage(
         &mut self,
         storage: &Arc<dyn Storage>,
@@ -273,7 +295,7 @@ impl Root {
     }
 }
 
-/// A root from before units had sections: the same fields, with what is the unit's now between them.
+/// A root from before units had sections: it has the fields of the section, with those of the unit's root between them.
 fn decode_earlier(body: &[u8]) -> Result<unit::Root, DecodeError> {
     let mut d = Decoder::new(body);
     let version = d.u8()?;
@@ -326,7 +348,7 @@ mod tests {
         let body =
             [1, 0x80, 0x20, 5, 7, 0x40, 0x80, 1, 0xc8, 1, 1, 9, 1, 3, 3, 16, 3, 40, 24, 0, 50, 1, 1, 2, 20, 0x84, 7];
         let found = Root::decode(Lsn(300), &[&body[..], &[1, 1, 2, 3]].concat()).unwrap();
-        let Sealed { meta, live_bytes, dead_since } = found.runs[0].objects[0];
+        let RunObject { meta, live_bytes, dead_since } = found.runs[0].objects[0];
         assert_eq!((meta.id, meta.end, meta.data_bytes, meta.messages), (ObjectId(3), Offset(40), 24, 2));
         assert_eq!((found.runs[0].id, live_bytes, dead_since), (9, 20, Some(Millis(900))));
         assert_eq!(Root { runs: Vec::new(), ..found.clone() }, sample());

@@ -1,9 +1,10 @@
-//! The scrub: reads all that a unit has stored, a step at a time, and notes what is damaged.
+//! The scrub: reads all that a unit has stored, a step at a time, and notes damage.
 //!
-//! One pass reads the manifest, then every object that its root named when the pass began and that is still there, then the journal up
-//! to where it was synced. Lists of objects are in memory: one that is damaged is written once more. An object that was read is counted once
-//! more by the next pass of reclaiming, so that the ledger of live bytes is compared with what is stored as often as that is scrubbed. Nothing goes through the caches of readers, and no lock is held while the device is waited for. A step reads
-//! about a megabyte; the caller paces the steps.
+//! One pass reads the manifest, then every object that its root named when the pass began and that still exists, then
+//! the journal up to the position that was synced. Lists of objects are in memory, so a damaged list object is written
+//! once more. The next pass of reclaiming counts each object that was read from its index, so that the ledger of live
+//! bytes is compared with the indexes once a pass. The scrub reads past the caches of readers, and holds no lock while
+//! it waits for the device. A step reads about a megabyte; the caller paces the steps.
 
 use crate::attachment::Attachment;
 use crate::damage::{GONE, Place, place_of_directory_error, place_of_run_error};
@@ -20,7 +21,7 @@ use thalweg_manifest::ManifestError;
 use thalweg_storage::{Storage, StorageError};
 use thiserror::Error;
 
-/// Something could not be looked at. It may be whole.
+/// Something could not be read, for a reason other than damage. It may be whole.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} could not be checked: {cause}")]
 pub struct Unchecked {
@@ -121,7 +122,7 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Reads a list object. If it is damaged, one edit writes what it listed once more.
+    /// Reads a list object. If it is damaged, one edit writes its list once more, in a new object.
     fn scrub_list(&self, page: &Page) -> Result<u64, Unchecked> {
         let place = Place::List { object: page.id };
         let error = match verify_page(&self.device(), page) {
@@ -177,21 +178,12 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Notes damage. An object that is gone because an edit dropped it is no matter.
     fn run_error<T>(&self, id: ObjectId, result: Result<Option<T>, RunError>) -> Result<Option<T>, Unchecked> {
-        let error = match result {
-            Ok(value) => return Ok(value),
-            Err(error) => error,
-        };
-        if error == RunError::Storage(StorageError::Missing(id)) {
-            self.note_missing(Place::Object { object: id, at: 0 }, id);
-            return Ok(None);
-        }
-        match place_of_run_error(&error) {
-            Some((place, what)) => self.note_found(place, &what),
-            None => return Err(Unchecked { what: format!("object {id}"), cause: error.to_string() }),
-        }
-        Ok(None)
+        result.or_else(|error| {
+            let is_missing = error == RunError::Storage(StorageError::Missing(id));
+            let unchecked = || Unchecked { what: format!("object {id}"), cause: error.to_string() };
+            self.note_error(Place::Object { object: id, at: 0 }, is_missing, place_of_run_error(&error), unchecked)
+        })
     }
 
     fn directory_error<T>(
@@ -199,21 +191,32 @@ impl<A: Attachment> Logs<A> {
         id: ObjectId,
         result: Result<Option<T>, DirectoryError>,
     ) -> Result<Option<T>, Unchecked> {
-        let error = match result {
-            Ok(value) => return Ok(value),
-            Err(error) => error,
-        };
-        if error == DirectoryError::Storage(StorageError::Missing(id)) {
-            self.note_missing(Place::Directory { object: id, at: 0 }, id);
-            return Ok(None);
-        }
-        match place_of_directory_error(&error) {
-            Some((place, what)) => self.note_found(place, &what),
-            None => return Err(Unchecked { what: format!("directory object {id}"), cause: error.to_string() }),
+        result.or_else(|error| {
+            let is_missing = error == DirectoryError::Storage(StorageError::Missing(id));
+            let unchecked = || Unchecked { what: format!("directory object {id}"), cause: error.to_string() };
+            let place = Place::Directory { object: id, at: 0 };
+            self.note_error(place, is_missing, place_of_directory_error(&error), unchecked)
+        })
+    }
+
+    /// Notes the damage that an error tells of: at `found`, or of the whole object if it `is_missing` and an edit has
+    /// not dropped it.
+    fn note_error<T>(
+        &self,
+        whole: Place,
+        is_missing: bool,
+        found: Option<(Place, String)>,
+        unchecked: impl FnOnce() -> Unchecked,
+    ) -> Result<Option<T>, Unchecked> {
+        match (found, whole.object()) {
+            (_, Some(id)) if is_missing => self.note_missing(whole, id),
+            (Some((place, what)), _) => self.note_found(place, &what),
+            (None, _) => return Err(unchecked()),
         }
         Ok(None)
     }
 
+    /// Notes that an object is gone, if the root in force names it: else an edit has dropped it.
     fn note_missing(&self, place: Place, id: ObjectId) {
         if self.names(id) {
             self.note_found(place, GONE);

@@ -6,13 +6,15 @@
 //! 2. Under short locks: the records of logs that changed, the pieces that stand below `floor`, then the tombstones of logs that were
 //!    deleted. Writers go on between.
 //! 3. The pieces are read in journal order and written in (log, offset) order.
-//! 4. The round waits until everything that the journal had accepted by the end of step 2 is durable: the directory must never be ahead
-//!    of the journal. That is more than the records say. A log that was deleted during step 2 may have neither record nor pieces in
-//!    this round: without its delete, which lies above `floor`, recovery would find it without the content that the new floor has
-//!    passed. Then the records are written. If the journal has no space to write what it had accepted, the round ends as one that failed:
-//!    nothing has happened, and the thread is free to make space.
+//! 4. The round waits until everything that the journal had accepted by the end of step 2 is durable: the directory
+//!    must never be ahead of the journal. That is more than the records say. A log that was deleted during step 2 may
+//!    have neither record nor pieces in this round: without its delete, which lies above `floor`, recovery would find
+//!    it without the content that the new floor has passed. Then the records are written. If the journal has no space
+//!    to write the frames that it has accepted, the round fails: nothing has happened, and the thread is free to make
+//!    space.
 //! 5. One edit names the new objects and moves the floor. Before it nothing has happened, after it everything has.
-//! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The unit trims the journal to what no index needs.
+//! 6. Under short locks: the settled pieces are dropped, logs without any come to rest. The unit trims the frames that
+//!    no index needs.
 //!
 //! While an object of the directory is known to be damaged a round is due at once, step 2 takes the records of all logs, and in step 5 they
 //! replace all of the directory.
@@ -34,7 +36,7 @@ use thalweg_journal::ReadError;
 use thalweg_unit::sync::Mutex;
 use thalweg_unit::sync::atomic::Ordering;
 
-/// Logs looked at under one lock.
+/// How many logs are visited under one lock.
 const LOGS_PER_LOCK: usize = 256;
 
 /// Bytes of frames fetched from the journal in one go.
@@ -43,15 +45,15 @@ const FETCH_BYTES: usize = 8 << 20;
 /// Frames of this size that one log has are fetched when they are written, so that a round does not hold all of them in memory.
 const LARGE_BYTES: u32 = 64 << 10;
 
-/// How often logs that were only looked at are put to rest.
+/// How often logs are put to rest that a lookup has woken and nothing has changed.
 pub(crate) const REST_EVERY_MS: u64 = 1_000;
 
 /// When to settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// When enough has gathered or has waited long enough.
+    /// When enough of the journal is unsettled, or its oldest frame has waited long enough.
     Due,
-    /// Whatever there is.
+    /// At once, with all that is durable.
     Now,
 }
 
@@ -60,7 +62,7 @@ pub enum When {
 struct Taken {
     /// The lists of active slots, to be given back.
     active: Vec<Vec<u32>>,
-    graves: Vec<Vec<LogId>>,
+    tombstones: Vec<Vec<LogId>>,
     records: Records,
     pieces: Vec<(LogId, Piece)>,
     /// Logs whose record was taken.
@@ -122,7 +124,7 @@ impl<A: Attachment> Logs<A> {
                 let mut shard = shard.lock();
                 (std::mem::take(&mut shard.active), shard.slots().len() as u32)
             };
-            let mut graves = self.planted_graves(shard, &mut taken);
+            let mut tombstones = self.planted_tombstones(shard, &mut taken);
             self.at(Moment::ShardListed);
             // A slot that was freed and used again may be listed twice.
             active.sort_unstable();
@@ -135,11 +137,11 @@ impl<A: Attachment> Logs<A> {
             }
             // After the logs: one that was deleted before its turn has a tombstone in this round.
             if !self.options.faults().round_misses_deletes() {
-                graves = std::mem::take(&mut shard.lock().graves);
+                tombstones = std::mem::take(&mut shard.lock().tombstones);
             }
-            taken.records.extend(graves.iter().map(|log| (*log, None)));
+            taken.records.extend(tombstones.iter().map(|log| (*log, None)));
             taken.active.push(active);
-            taken.graves.push(graves);
+            taken.tombstones.push(tombstones);
         }
         // One that was deleted after its record was taken has only a tombstone.
         taken.records.sort_unstable_by_key(|(log, record)| (*log, record.is_some()));
@@ -173,15 +175,15 @@ impl<A: Attachment> Logs<A> {
     }
 
     /// The fault that a round had: tombstones are taken before the logs, and a delete in between is neither seen nor waited for.
-    fn planted_graves(&self, shard: &Mutex<Shard<A>>, taken: &mut Taken) -> Vec<LogId> {
+    fn planted_tombstones(&self, shard: &Mutex<Shard<A>>, taken: &mut Taken) -> Vec<LogId> {
         if !self.options.faults().round_misses_deletes() {
             return Vec::new();
         }
-        let graves = std::mem::take(&mut shard.lock().graves);
-        if !graves.is_empty() {
+        let tombstones = std::mem::take(&mut shard.lock().tombstones);
+        if !tombstones.is_empty() {
             taken.seen = taken.seen.max(self.journal.end());
         }
-        graves
+        tombstones
     }
 
     fn round(&self, floor: Lsn, taken: &mut Taken, now: Millis) -> Result<(), UpkeepError> {
@@ -192,6 +194,11 @@ impl<A: Attachment> Logs<A> {
         self.at(Moment::RunWritten);
         let directory = self.journal.wait_unless_full(known_durable).map_err(UpkeepError::from).and_then(|()| {
             self.at(Moment::Durable);
+            let durable = self.durable();
+            assert!(
+                durable >= known_durable,
+                "records know {known_durable}, and the journal is durable up to {durable}"
+            );
             if taken.records.is_empty() {
                 return Ok(None);
             }
@@ -201,7 +208,7 @@ impl<A: Attachment> Logs<A> {
         let made = fresh.into_iter().chain(directory.iter().map(|object| object.id)).collect();
         self.at(Moment::Unnamed);
         let whole = taken.whole;
-        let ceiling = self.next_id.load(Ordering::Relaxed) + self.options.id_reserve;
+        let ceiling = self.ids.next_ceiling();
         let counting = self.ledger.count();
         let objects = self.count_made(&counting, &objects, &ranges, now);
         let change = |root: &mut Root| {
@@ -220,7 +227,7 @@ impl<A: Attachment> Logs<A> {
         self.ledger.lock().insert(&objects);
         drop(counting);
         self.at(Moment::Edited);
-        self.id_ceiling.fetch_max(ceiling, Ordering::Release);
+        self.ids.raise(ceiling);
         let pace = &self.pace;
         pace.settled_bytes.fetch_add(settled, Ordering::Relaxed);
         pace.directory_bytes.fetch_add(directory.map_or(0, |object| object.bytes), Ordering::Relaxed);
@@ -286,13 +293,13 @@ impl<A: Attachment> Logs<A> {
 
     fn release(&self, taken: Taken, floor: Lsn) {
         for (shard, active) in self.shards.iter().zip(taken.active) {
-            self.settle_down(shard, &active, floor);
+            self.put_to_rest(shard, &active, floor);
         }
         self.sealed.release(floor);
     }
 
-    /// Drops what is settled of these logs and puts those to rest that nothing keeps awake; the others stay listed.
-    fn settle_down(&self, shard: &Mutex<Shard<A>>, active: &[u32], floor: Lsn) {
+    /// Drops the settled pieces of these logs, and puts to rest those that may rest; the others stay listed as active.
+    fn put_to_rest(&self, shard: &Mutex<Shard<A>>, active: &[u32], floor: Lsn) {
         let durable = self.durable();
         for slots in active.chunks(LOGS_PER_LOCK) {
             let mut shard = shard.lock();
@@ -300,7 +307,7 @@ impl<A: Attachment> Logs<A> {
                 if let Some(log) = shard.awake_at(*slot) {
                     log.drop_pieces_below(floor);
                 }
-                if shard.settle_down(*slot, durable) {
+                if shard.put_to_rest(*slot, durable) {
                     shard.active.push(*slot);
                 }
             }
@@ -310,10 +317,10 @@ impl<A: Attachment> Logs<A> {
 
     /// The round failed: everything is as it was before.
     fn give_back(&self, taken: Taken) {
-        for ((shard, active), graves) in self.shards.iter().zip(taken.active).zip(taken.graves) {
+        for ((shard, active), tombstones) in self.shards.iter().zip(taken.active).zip(taken.tombstones) {
             let mut shard = shard.lock();
             shard.active.extend(active);
-            shard.graves.extend(graves);
+            shard.tombstones.extend(tombstones);
         }
         for log in taken.clean {
             let mut shard = self.shards[shard_of_log(log)].lock();
@@ -323,7 +330,7 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Puts logs to rest that were only looked at.
+    /// Puts logs to rest that a lookup has woken and nothing has changed.
     fn rest(&self, now: Millis) {
         let mut rested = self.pace.rested.lock();
         if rested.elapsed(now) < REST_EVERY_MS {
@@ -332,12 +339,12 @@ impl<A: Attachment> Logs<A> {
         *rested = now;
         for shard in &self.shards {
             let active = std::mem::take(&mut shard.lock().active);
-            self.settle_down(shard, &active, Lsn::ZERO);
+            self.put_to_rest(shard, &active, Lsn::ZERO);
         }
     }
 }
 
-/// Content on its way into a run.
+/// Content that a round writes into its run.
 enum ToSettle {
     Small(Extent),
     /// Still in the journal.

@@ -5,8 +5,8 @@
 
 use crate::attachment::Attachment;
 use crate::log::{Head, Log, record_name};
-use crate::outlook::Awakened;
 use crate::run::Live;
+use crate::wakeup::Awakened;
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use std::cell::Cell;
 use std::hash::BuildHasher;
@@ -53,21 +53,23 @@ pub(crate) struct Shard<A> {
     hasher: DefaultHashBuilder,
     /// The slot that was looked up last: one request asks for its log several times.
     last: Cell<u32>,
-    /// Slots of awake logs that the next round must look at. A slot may have been reused since: its log says if it is listed.
+    /// Slots of awake logs that the next round must visit. A slot may have been reused since: its log's `active` says
+    /// if it is listed.
     pub(crate) active: Vec<u32>,
     /// Logs removed since the last checkpoint.
-    pub(crate) graves: Vec<LogId>,
+    pub(crate) tombstones: Vec<LogId>,
     vanished: Vec<Vanished>,
     awakened: Arc<Awakened>,
     pub(crate) moved: Moved,
 }
 
-/// Logs of a shard of which other content is wanted than when live bytes were counted: bounded, since any number may be deleted at once.
+/// Logs of a shard that retain other content than when live bytes were counted: bounded, since any number may be
+/// deleted at once.
 pub(crate) struct Moved {
-    /// What was wanted when it was counted.
-    before: HashMap<LogId, Bounds>,
+    /// What each retained when it was counted.
+    before: HashMap<LogId, Retained>,
     max: usize,
-    /// There were too many: nothing that was counted is sure.
+    /// More logs moved than `max`: every object must be counted again.
     pub(crate) is_lost: bool,
 }
 
@@ -76,13 +78,13 @@ impl Moved {
         Self { before: HashMap::new(), max, is_lost: false }
     }
 
-    /// Every log is counted as it is.
+    /// Forgets all moves: every log is counted as it is now.
     pub(crate) fn clear(&mut self) {
         *self = Self::new(self.max);
     }
 
-    /// What is wanted of a log is about to change, or has just changed, from `before`.
-    fn note(&mut self, log: LogId, before: Bounds) {
+    /// Notes that what a log retains is about to change, or has just changed, from `before`.
+    fn note(&mut self, log: LogId, before: Retained) {
         if self.is_lost {
             return;
         }
@@ -94,10 +96,10 @@ impl Moved {
         self.before.entry(log).or_insert(before);
     }
 
-    /// `after` was counted for a log; what is wanted by now is `now`.
-    pub(crate) fn counted(&mut self, log: LogId, after: Option<Bounds>, now: Option<Bounds>) {
+    /// Notes that a log was counted with `after`; it retains `now` by now.
+    pub(crate) fn counted(&mut self, log: LogId, after: Option<Retained>, now: Option<Retained>) {
         match after {
-            Some(after) if Some(after.unwanted()) != now.map(Bounds::unwanted) => {
+            Some(after) if Some(after.unwanted()) != now.map(Retained::unwanted) => {
                 if let Some(before) = self.before.get_mut(&log) {
                     *before = after;
                 }
@@ -108,7 +110,7 @@ impl Moved {
         }
     }
 
-    pub(crate) fn logs(&self) -> impl Iterator<Item = (LogId, Bounds)> + '_ {
+    pub(crate) fn logs(&self) -> impl Iterator<Item = (LogId, Retained)> + '_ {
         self.before.iter().map(|(log, before)| (*log, *before))
     }
 }
@@ -123,7 +125,7 @@ impl<A: Attachment> Shard<A> {
             hasher: DefaultHashBuilder::default(),
             last: Cell::new(0),
             active: Vec::new(),
-            graves: Vec::new(),
+            tombstones: Vec::new(),
             vanished: Vec::new(),
             awakened,
             moved: Moved::new(moved_max),
@@ -134,7 +136,7 @@ impl<A: Attachment> Shard<A> {
         self.slots.len() - self.vacant.len()
     }
 
-    /// How many slots there are, vacant ones included.
+    /// All slots, vacant ones included.
     pub(crate) fn slots(&self) -> &[Slot<A>] {
         &self.slots
     }
@@ -189,15 +191,15 @@ impl<A: Attachment> Shard<A> {
         }
     }
 
-    /// The fixed part of a log's state, without waking it: start, tail, settled and pinned positions.
-    pub(crate) fn head(&self, id: LogId) -> Option<Bounds> {
+    /// Which content a log retains, without waking it; `None` if there is no such log.
+    pub(crate) fn retained(&self, id: LogId) -> Option<Retained> {
         match &self.slots[self.slot_of(id)? as usize] {
             Slot::Vacant => None,
             Slot::Rest { record, .. } => {
                 let head = Head::decode(&mut Decoder::new(record)).ok()?;
-                Some(Bounds { start: head.start.0, pinned: head.pinned.0 })
+                Some(Retained { start: head.start.0, pinned: head.pinned.0 })
             }
-            Slot::Awake(log) => Some(Bounds { start: log.start.0, pinned: log.pinned.0 }),
+            Slot::Awake(log) => Some(Retained { start: log.start.0, pinned: log.pinned.0 }),
         }
     }
 
@@ -206,7 +208,7 @@ impl<A: Attachment> Shard<A> {
         self.place(Slot::Awake(Box::new(log)));
     }
 
-    /// Makes room for so many logs more: to grow is to look at all names again.
+    /// Makes room for `count` logs more, in one step: whenever a table grows it hashes all names again.
     pub(crate) fn reserve(&mut self, count: usize) {
         let (slots, hasher) = (&self.slots, &self.hasher);
         self.by_id.reserve(count, |s| hasher.hash_one(slots[*s as usize].id().unwrap_or_default()));
@@ -243,14 +245,14 @@ impl<A: Attachment> Shard<A> {
         }
     }
 
-    /// What was wanted of a log when live bytes were counted, if it has changed since, else what is wanted now.
-    pub(crate) fn counted_head(&self, id: LogId) -> Option<Bounds> {
-        self.moved.before.get(&id).copied().or_else(|| self.head(id))
+    /// What a log retained when live bytes were counted, if that has changed since, else what it retains now.
+    pub(crate) fn counted_retained(&self, id: LogId) -> Option<Retained> {
+        self.moved.before.get(&id).copied().or_else(|| self.retained(id))
     }
 
-    /// What is wanted of a log has changed, if it is not `before`.
-    pub(crate) fn note_moved(&mut self, id: LogId, before: Option<Bounds>) -> bool {
-        let now = self.head(id).map(Bounds::unwanted);
+    /// Notes a change of what a log retains, if that is no longer `before`; whether it was one.
+    pub(crate) fn note_moved(&mut self, id: LogId, before: Option<Retained>) -> bool {
+        let now = self.retained(id).map(Retained::unwanted);
         let Some(before) = before.filter(|before| Some(before.unwanted()) != now) else { return false };
         self.moved.note(id, before);
         true
@@ -259,7 +261,7 @@ impl<A: Attachment> Shard<A> {
     /// Takes a log out. Its name stays known as vanished until `at` is durable.
     pub(crate) fn remove(&mut self, id: LogId, at: Lsn) {
         let Some(slot) = self.slot_of(id) else { return };
-        if let Some(before) = self.head(id) {
+        if let Some(before) = self.retained(id) {
             self.moved.note(id, before);
         }
         let by_id = self.hasher.hash_one(id);
@@ -273,7 +275,7 @@ impl<A: Attachment> Shard<A> {
         }
         self.slots[slot as usize] = Slot::Vacant;
         self.vacant.push(slot);
-        self.graves.push(id);
+        self.tombstones.push(id);
         if let Ok(name) = std::str::from_utf8(&name) {
             self.vanished.push(Vanished { name: name.into(), at });
         }
@@ -290,8 +292,8 @@ impl<A: Attachment> Shard<A> {
         }
     }
 
-    /// Puts the log in `slot` to rest if nothing speaks against it; whether it still has to be looked at later.
-    pub(crate) fn settle_down(&mut self, slot: u32, durable: Lsn) -> bool {
+    /// Puts the log in `slot` to rest if it may rest; else returns `true`: the log stays listed as active.
+    pub(crate) fn put_to_rest(&mut self, slot: u32, durable: Lsn) -> bool {
         let Some(Slot::Awake(log)) = self.slots.get_mut(slot as usize) else {
             return false;
         };
@@ -307,15 +309,15 @@ impl<A: Attachment> Shard<A> {
     }
 }
 
-/// Which of a log's content is still wanted: below `pinned`, and from `start` on.
+/// The content that a log retains: below `pinned`, and from `start` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
+pub(crate) struct Retained {
     pub(crate) start: u64,
     pub(crate) pinned: u64,
 }
 
-impl Bounds {
-    /// The content between them, which nobody wants.
+impl Retained {
+    /// The content between them, which is dead.
     pub(crate) fn unwanted(self) -> Range<u64> {
         if self.pinned < self.start { self.pinned..self.start } else { 0..0 }
     }

@@ -1,4 +1,4 @@
-//! Background work besides settling: merging runs, and freeing what nobody reads any more.
+//! Background work besides settling: merging runs, and reclaiming the space of dead data.
 //!
 //! Plans are pure functions ([`crate::run::plan`]); the work reads immutable objects and ends in one edit of the root. Killed at
 //! any moment it leaves objects that no root names, which the next start removes.
@@ -7,10 +7,10 @@ use crate::attachment::Attachment;
 use crate::directory::DirectoryError;
 use crate::faults::Moment;
 use crate::logs::Logs;
-use crate::root::{DirectoryObject, Run, Sealed};
+use crate::root::{DirectoryObject, Run, RunObject};
 use crate::run::plan::{Liveness, Rewrite, RunShape, plan_merge, plan_rewrite};
-use crate::run::{Live, ObjectMeta, RunBuilder, RunError, RunOptions, merge_counted};
-use crate::shard::Bounds;
+use crate::run::{Live, ObjectMeta, RunBuilder, RunError, RunOptions};
+use crate::shard::Retained;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use thalweg_base::{LogId, Lsn, Millis, ObjectId};
@@ -31,7 +31,7 @@ pub enum UpkeepError {
     Manifest(#[from] ManifestError),
     #[error(transparent)]
     Journal(#[from] WaitError),
-    #[error("reading what is to be settled: {0}")]
+    #[error("journal frames cannot be read, so they are not settled: {0}")]
     Read(String),
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// After how many milliseconds dead data is looked for again.
+    /// The time until the next pass of reclaiming, in milliseconds; `None` if no pass has work before something dies.
     pub(crate) fn next_reclaim(&self, deaths: u64, now: Millis, every_ms: u64) -> Option<u64> {
         let mut reclaim = self.reclaim.lock();
         let is_wanted = Some(deaths) != reclaim.deaths || reclaim.waiting;
@@ -141,7 +141,7 @@ impl<A: Attachment> Logs<A> {
         merged.inspect_err(|error| self.note_upkeep(error))
     }
 
-    /// The next range to merge. What is damaged stays as it is, and so does the order of the rest around it.
+    /// The next range to merge. It contains nothing damaged: damaged inputs stay where they are in the order.
     fn plan<T>(&self, all: &[T], bytes: impl Fn(&T) -> u64, is_damaged: impl Fn(&T) -> bool) -> Option<Range<usize>> {
         let mut start = 0;
         for whole in all.split(is_damaged) {
@@ -173,10 +173,10 @@ impl<A: Attachment> Logs<A> {
             inputs.iter().map(|run| run.objects.iter().map(|object| object.meta).collect()).collect();
         let (merged, copied) = self.rebuild(&metas)?;
         self.pace.merged_bytes.fetch_add(copied, Ordering::Relaxed);
-        let before: HashMap<ObjectId, Sealed> =
+        let before: HashMap<ObjectId, RunObject> =
             inputs.iter().flat_map(|run| &run.objects).map(|object| (object.meta.id, *object)).collect();
-        let objects: Vec<Sealed> =
-            merged.iter().map(|meta| before.get(&meta.id).copied().unwrap_or_else(|| Sealed::new(*meta))).collect();
+        let objects: Vec<RunObject> =
+            merged.iter().map(|meta| before.get(&meta.id).copied().unwrap_or_else(|| RunObject::new(*meta))).collect();
         let ids: Vec<u64> = inputs.iter().map(|run| run.id).collect();
         let made: Vec<ObjectMeta> = merged.iter().filter(|meta| !before.contains_key(&meta.id)).copied().collect();
         self.sealed.edit(made.iter().map(|meta| meta.id).collect(), |root| {
@@ -193,10 +193,11 @@ impl<A: Attachment> Logs<A> {
         Ok(())
     }
 
-    /// Copies what is live of the inputs, oldest first, into new objects; these, and how many bytes were copied.
+    /// Copies the live content of the inputs, oldest first, into new objects. Returns these and how many bytes were
+    /// copied.
     fn rebuild(&self, inputs: &[Vec<ObjectMeta>]) -> Result<(Vec<ObjectMeta>, u64), UpkeepError> {
         let mut builder = self.run_builder();
-        let stats = merge_counted(inputs, &|log| self.live_kept(log), &|id| self.ledger.get(id), &mut builder)?;
+        let stats = crate::run::merge(inputs, &|log| self.live_kept(log), &|id| self.ledger.get(id), &mut builder)?;
         self.at(Moment::Looked);
         self.deaths_are_durable()?;
         let built = builder.finish()?;
@@ -220,7 +221,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     pub(crate) fn live(&self, log: LogId) -> Option<Live> {
-        self.bounds(log).map(Bounds::live)
+        self.retained(log).map(Retained::live)
     }
 
     fn merge_directory(&self) -> Result<bool, UpkeepError> {
@@ -245,9 +246,10 @@ impl<A: Attachment> Logs<A> {
         Ok(true)
     }
 
-    /// Frees dead data if something died since the last look: objects that are wholly dead at once, those less than half alive by a
-    /// rewrite, and every other dead byte when it has been dead for `purge_after_ms`. Counts what is not counted yet, so much in each
-    /// pass (`count_bytes`). Whether it freed anything.
+    /// Frees dead data if something died since the last pass: drops objects that are wholly dead, rewrites those less
+    /// than half live, and rewrites the others when some of their data has been dead for `purge_after_ms`. Counts
+    /// objects that are not counted yet, from about `count_bytes` of indexes in each pass. Returns whether it freed
+    /// anything.
     pub fn reclaim(&self, now: Millis) -> Result<bool, UpkeepError> {
         let deaths = self.counters.deaths.load(Ordering::Relaxed);
         {
@@ -269,9 +271,9 @@ impl<A: Attachment> Logs<A> {
     /// Drops and rewrites objects, as planned; whether any was.
     fn free(&self, now: Millis) -> Result<bool, UpkeepError> {
         let root = self.sealed.root();
-        let dead: Vec<Sealed> =
+        let dead: Vec<RunObject> =
             root.runs.iter().flat_map(|run| &run.objects).filter(|o| o.dead_since.is_some()).copied().collect();
-        let liveness = |o: &Sealed| {
+        let liveness = |o: &RunObject| {
             let live_bytes = self.ledger.get(o.meta.id).unwrap_or(o.live_bytes);
             Liveness { meta: o.meta, live_bytes, dead_since: o.dead_since }
         };
@@ -299,7 +301,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     /// Whether the index of an object that is dead by the ledger says the same.
-    fn is_dead(&self, object: &Sealed) -> Result<bool, UpkeepError> {
+    fn is_dead(&self, object: &RunObject) -> Result<bool, UpkeepError> {
         match self.count_object(object)?.0 {
             Some(0) => Ok(true),
             Some(live) => {
@@ -325,7 +327,7 @@ impl<A: Attachment> Logs<A> {
         Ok(())
     }
 
-    /// Copies what is live of an object into new ones that take its place.
+    /// Copies the live content of an object into new ones that take its place.
     fn rewrite(&self, old: ObjectMeta) -> Result<(), UpkeepError> {
         let (fresh, copied) = self.rebuild(&[vec![old]])?;
         self.pace.merged_bytes.fetch_add(copied, Ordering::Relaxed);
@@ -334,7 +336,7 @@ impl<A: Attachment> Logs<A> {
         self.sealed.edit(made, |root| {
             for run in &mut root.runs {
                 if let Some(at) = run.objects.iter().position(|object| object.meta.id == old.id) {
-                    run.objects.splice(at..=at, fresh.iter().copied().map(Sealed::new));
+                    run.objects.splice(at..=at, fresh.iter().copied().map(RunObject::new));
                 }
             }
             root.runs.retain(|run| !run.objects.is_empty());

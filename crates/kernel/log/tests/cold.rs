@@ -64,7 +64,7 @@ fn settled(storage: &Arc<dyn Storage>, logs: usize, runs: usize) -> (Unit, Vec<L
     (unit, ids)
 }
 
-/// The same unit, opened over a storage that is far away. Nothing is known of any object.
+/// Opens the unit once more, over a storage that is far away. No part of any object is in a cache.
 fn from_afar(unit: &Unit, far: Arc<dyn Storage>) -> Arc<Logs<Notes>> {
     Unit { manifest: unit.manifest.clone(), ..Unit::over(far, unit.journal.clone(), unit.options) }.open()
 }
@@ -74,7 +74,8 @@ fn want(logs: &Logs<Notes>, log: LogId) -> ReadFrom {
     ReadFrom { log, from: Offset(0), upto }
 }
 
-/// Takes the steps of all reads in round trips: what was asked for in one is answered at its end. How many it took, and what came of them.
+/// Takes the steps of all reads in round trips: requests made during one are answered at its end. Returns the number of
+/// round trips and the results of the reads.
 fn in_round_trips<T>(slow: &SlowStorage, mut reads: Vec<impl FnMut() -> Step<T>>) -> (usize, Vec<T>) {
     let mut done: Vec<Option<T>> = reads.iter().map(|_| None).collect();
     for trips in 0.. {

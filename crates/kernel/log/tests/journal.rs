@@ -39,7 +39,7 @@ impl Unit {
         (logs, journal)
     }
 
-    /// Who waits for the journal drives it.
+    /// Opens the unit without a writer thread: a caller that waits for the journal drives it.
     fn open_without_writer(&self) -> (Arc<Logs<Notes>>, Arc<FileJournal>) {
         let (storage, manifest) = (Arc::clone(&self.storage), Arc::clone(&self.manifest));
         let options =
@@ -118,7 +118,7 @@ fn background_work_does_not_wait_for_a_journal_that_waits_for_space() {
     drop(cut);
     assert!(journal.durable() < journal.end() && journal.poisoned().is_none());
     let bytes = 2000 + 1000 * (SEGMENT as usize / 1000);
-    // There is space again: what was accepted becomes durable, and the round that was given back is made.
+    // There is space again: accepted frames become durable, and the round that was given back succeeds.
     unit.disk.capacity(u64::MAX);
     let settling = Arc::clone(&logs);
     assert!(within_patience(move || settling.settle(Millis(9), When::Now)).unwrap());

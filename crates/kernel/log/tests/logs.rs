@@ -420,7 +420,7 @@ fn ids_start_where_another_history_cannot_have_been() {
     assert!(create(&unit.open(), "c").0 > incarnation, "ids only grow");
 }
 
-/// A log that says what it promises.
+/// Creates a log whose note says its durability.
 fn create_as(logs: &Unlocked, name: &str, note: &[u8]) -> Committed {
     let op = Op::Create { name, note, origin: None, append: None };
     logs.lock(&[name]).commit(Class::User, &[op]).unwrap()
@@ -860,7 +860,7 @@ fn damage_of_an_object_is_an_error_that_names_the_log_and_never_other_bytes() {
     }
 }
 
-/// Puts other bytes in the place of an object; what it was.
+/// Replaces the bytes of an object. Returns the bytes before.
 fn replace(unit: &Unit, object: ObjectId, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     replace_in(unit.storage.as_ref(), object, change)
 }
@@ -876,7 +876,7 @@ fn replace_in(storage: &dyn Storage, object: ObjectId, change: impl FnOnce(&mut 
     whole
 }
 
-/// One pass; what is known to be damaged after it.
+/// One pass of the scrub. Returns the damage that is known after it.
 fn scrub(logs: &Unlocked) -> Vec<Damage> {
     let mut pass = Scrub::default();
     while logs.scrub(&mut pass).unwrap().is_some() {}

@@ -26,7 +26,7 @@ use thalweg_storage::{FileStorage, Storage};
 use thalweg_unit::{Faults, IndexId, OpenError, Opening, ReplayError, Section, own};
 use unit::{Shared, journal_options, logs_options};
 
-/// What was accepted, by the end of its frame.
+/// A change that was accepted, by the end of its frame.
 enum Change {
     Append { log: &'static str, message: Vec<u8>, add: Option<u64> },
     Add { counter: &'static str, n: u64 },
@@ -40,7 +40,7 @@ struct World {
     faults: Faults,
     shared: Option<Shared>,
     accepted: BTreeMap<Lsn, Change>,
-    /// Was durable, so that somebody may have been told.
+    /// A durable position: changes below may have been acknowledged.
     durable: Lsn,
     now: u64,
     tally: Tally,
@@ -99,7 +99,8 @@ impl World {
         [IndexId::LOG, COUNTERS].map(|index| root.sections[&index].floor)
     }
 
-    /// Both indexes hold what was accepted and not lost, and the journal holds what the slower one needs.
+    /// Both indexes hold the changes that were accepted and not lost, and the journal holds the frames that the slower
+    /// index needs.
     fn check(&self) {
         let shared = self.shared.as_ref().unwrap();
         let (mut values, mut contents) = (Values::new(), BTreeMap::<&str, Vec<u8>>::new());
@@ -138,7 +139,7 @@ impl World {
         }
         let shared = self.shared.as_ref().unwrap();
         self.durable = self.durable.max(shared.journal.durable());
-        // Reading counts no changes of the disk, so nobody dies of it.
+        // Reading is no change of the disk, so the process does not die of it.
         if what == 1 && shared.journal.durable() == shared.journal.end() {
             self.check();
         }
@@ -195,7 +196,7 @@ impl World {
             33..36 => {
                 let _ = self.must(shared.journal.prepare());
             }
-            // The process dies soon, in the middle of what it does then.
+            // The process dies soon, in the middle of its next work.
             36 => {
                 let changes = u64::from(self.upto(25));
                 self.disk.stop_after(changes);
@@ -369,7 +370,7 @@ fn a_frame_of_an_index_that_is_not_known_keeps_the_unit_closed() {
     }
     let refused = Shared::open(&disk, 2, Faults::default()).err().unwrap();
     assert!(refused.contains("an index that is not known here (number 7)"), "{refused}");
-    // The same, seen by type: the caller passes over the refusal, and the unit does not start.
+    // A caller that passes over the refusal cannot start the unit.
     let storage = Arc::new(FileStorage::open(Arc::clone(&disk), OBJECTS).unwrap());
     let manifest = Arc::new(FileManifest::open(Arc::clone(&disk), MANIFEST, 3).unwrap());
     let read = || Opening::read(storage.clone(), manifest.clone(), thalweg_log::decode_root);

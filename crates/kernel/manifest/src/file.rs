@@ -8,9 +8,9 @@ use std::io;
 use std::sync::Arc;
 use thalweg_disk::{Disk, is_damage};
 
-/// A root in one file of a [`Disk`]. It is compared and replaced in two steps, so that the lock of the data folder has to keep other
-/// processes away: without it two could acquire at once, and an owner whose file has rotted could write over a later one's. What the
-/// lock has let pass is noticed by the epoch and the version at the next commit.
+/// A root in one file of a [`Disk`]. Comparing and replacing are two steps, so the lock of the data folder has to keep
+/// other processes away: without it two processes could acquire at once, and an owner whose file has rotted could write
+/// over a later owner's root. If the lock fails, the next commit notices it by the epoch and the version.
 pub struct FileManifest {
     disk: Arc<dyn Disk>,
     path: String,
@@ -19,10 +19,11 @@ pub struct FileManifest {
 }
 
 struct Writer {
-    /// Of the next body that is written.
+    /// The nonce of the next body that is written.
     nonce: u64,
-    /// What the folder shows is durable. Not so after a failed commit, or when an earlier process died during one.
-    settled: bool,
+    /// The root that the folder shows is known to be durable. Not so after a failed commit, or when an earlier process
+    /// died during one.
+    confirmed: bool,
     /// The root that was durable last, to write it once more should its file rot.
     known: Option<Frame>,
 }
@@ -31,48 +32,49 @@ impl FileManifest {
     /// The root at `path`. A root that cannot be read is refused here already. The first body that is written carries `nonce`, and
     /// each later one the number after; two owners should start far apart, at random.
     pub fn open(disk: Arc<dyn Disk>, path: &str, nonce: u64) -> Result<Self, ManifestError> {
-        let writer = Mutex::new(Writer { nonce, settled: false, known: None });
+        let writer = Mutex::new(Writer { nonce, confirmed: false, known: None });
         let manifest = Self { disk, path: path.to_owned(), writer };
         manifest.find()?;
         Ok(manifest)
     }
 
-    /// The root that is there, or the one that its owner knows, should the file have rotted. Should the file have been that of a commit
-    /// whose outcome is in doubt, that commit is undone: it had failed. A file that is gone stays so: perhaps the folder was replaced.
+    /// The stored root; if the file has rotted, the root that was durable last. If the rotten file came from a commit
+    /// whose outcome is in doubt, this undoes that commit, which had failed. A missing file stays missing: perhaps the
+    /// folder was replaced.
     fn known(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
         match (self.find(), &writer.known) {
             (Err(error @ ManifestError::Corrupt(_)), Some(known)) => {
-                tracing::error!(path = self.path, %error, "what is in memory replaces it; look after the disk");
-                writer.settled = false;
+                tracing::error!(path = self.path, %error, "the manifest's file is damaged: the root in memory replaces it; check the disk");
+                writer.confirmed = false;
                 Ok(Some(known.clone()))
             }
             (found, _) => found,
         }
     }
 
-    /// The root that a restart would find. Its owner must not act on one that a power failure could take back. To sync the folder
-    /// once more would not help: after a failed sync the system may have dropped the rename and still report success the next time.
-    /// So the root that is found is written and renamed again.
-    fn settle(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
+    /// The root that a restart would find, made durable: its owner must not act on a root that a power failure could
+    /// take back. Syncing the folder once more would not help: after a failed sync the system may have dropped the
+    /// rename and still report success the next time. So the root that is found is written and renamed again.
+    fn confirm(&self, writer: &mut Writer) -> Result<Option<Frame>, ManifestError> {
         let found = self.known(writer)?;
-        if !writer.settled {
+        if !writer.confirmed {
             if let Some(frame) = &found {
                 self.replace(frame)?;
             }
-            writer.settled = true;
+            writer.confirmed = true;
             writer.known.clone_from(&found);
         }
         Ok(found)
     }
 
-    /// Puts a frame in the place of the one that is there.
+    /// Replaces the stored frame.
     fn put(&self, writer: &mut Writer, version: u64, epoch: u64, body: Bytes) -> Result<Root, ManifestError> {
         let frame = Frame { version, epoch, nonce: writer.nonce, body };
         writer.nonce = writer.nonce.wrapping_add(1);
-        writer.settled = false;
+        writer.confirmed = false;
         self.replace(&frame)?;
         let root = frame.root();
-        (writer.settled, writer.known) = (true, Some(frame));
+        (writer.confirmed, writer.known) = (true, Some(frame));
         Ok(root)
     }
 
@@ -137,19 +139,20 @@ impl Manifest for FileManifest {
 
     fn load(&self) -> Result<Option<Root>, ManifestError> {
         let mut writer = self.writer.lock();
-        Ok(self.settle(&mut writer)?.map(|frame| frame.root()))
+        Ok(self.confirm(&mut writer)?.map(|frame| frame.root()))
     }
 
     fn acquire(&self, above: u64) -> Result<Root, ManifestError> {
         let mut writer = self.writer.lock();
-        // What is found may be the end of a commit that was cut short: it is durable when it was written once more, as the new root is.
+        // The root that is found may come from a commit that was cut short, and may not be durable. The new root, which
+        // replaces it, is.
         let (version, epoch, body) = self.find()?.map_or_else(Default::default, |f| (f.version, f.epoch, f.body));
         self.put(&mut writer, grown(version)?, grown(epoch.max(above))?, body)
     }
 
     fn commit(&self, epoch: u64, expected: u64, body: &[u8]) -> Result<u64, ManifestError> {
         let mut writer = self.writer.lock();
-        // Nothing is written before the epoch was looked at: what is found may be a later owner's.
+        // The epoch is checked before anything is written: the root that is found may be a later owner's.
         let found = self.known(&mut writer)?;
         let version = next_version(epoch, expected, found.map(|frame| (frame.version, frame.epoch)))?;
         Ok(self.put(&mut writer, version, epoch, Bytes::copy_from_slice(body))?.version)

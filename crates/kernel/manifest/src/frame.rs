@@ -10,7 +10,7 @@ pub(crate) const FORMAT: u32 = 1;
 const HEAD_BYTES: usize = 48;
 const CRC_BYTES: usize = 4;
 
-/// One stored body, with who wrote it.
+/// One stored body, with its version, the owner's epoch and the writer's nonce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) version: u64,

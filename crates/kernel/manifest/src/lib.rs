@@ -29,11 +29,20 @@ pub struct Root {
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ManifestError {
-    #[error("the manifest is at version {found}, not at {expected}: somebody has replaced it")]
+    #[error(
+        "the manifest has version {found}, and its owner expected {expected}: another process has replaced it; let one server \
+         run on this data, and restart it"
+    )]
     Conflict { expected: u64, found: u64 },
-    #[error("the manifest belongs to the owner of epoch {found} now, and not to that of epoch {epoch}")]
+    #[error(
+        "the manifest was taken over by the owner of epoch {found}, and this one has epoch {epoch}: another server has started on \
+         this data; let one of them run"
+    )]
     Fenced { epoch: u64, found: u64 },
-    #[error("the manifest has format {found}; this program reads up to {known}")]
+    #[error(
+        "the manifest has format {found}, and this program reads formats up to {known}: use a newer thalweg, unless the manifest \
+         is damaged"
+    )]
     Newer { found: u32, known: u32 },
     #[error("the manifest is damaged: {0}")]
     Corrupt(String),
@@ -45,17 +54,18 @@ pub enum ManifestError {
 
 /// One versioned root.
 pub trait Manifest: Send + Sync + 'static {
-    /// The root that is there, for a reader that changes nothing: a power failure may still take it back to the one before.
+    /// The stored root, for a reader that changes nothing: a power failure may still take it back to the root before.
     fn read(&self) -> Result<Option<Root>, ManifestError>;
 
-    /// The newest durable root, for its owner; `None` before the first commit. May write: a root that was found but is not known to
-    /// be durable is made so first, and so is the one that it knows if what is stored has rotted since.
+    /// The newest durable root, for its owner; `None` before the first commit. May write: a root that is found and not
+    /// known to be durable is made durable first; if the stored root has rotted, the last durable one is written once
+    /// more.
     fn load(&self) -> Result<Option<Root>, ManifestError>;
 
     /// Makes the caller the owner: commits the root as it is, or an empty one if there is none, with an epoch above that of the root
     /// and above `above`. When it returns, no earlier owner can commit. May block.
     ///
-    /// After an error nobody has the epoch that was tried, although a restart may find it in the root.
+    /// After an error no owner has the epoch that was tried, although a restart may find it in the root.
     fn acquire(&self, above: u64) -> Result<Root, ManifestError>;
 
     /// Replaces the root if it is still at version `expected` and of this owner's `epoch`; the new version. Durable when it returns.

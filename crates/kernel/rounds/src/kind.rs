@@ -9,7 +9,7 @@ pub enum Kind {
     Settle,
     /// Merging and reclaiming while there is space.
     Merge,
-    /// Reading back what is stored.
+    /// Reading back everything that is stored, to find damage.
     Scrub,
 }
 
@@ -43,7 +43,7 @@ impl Kind {
 pub(crate) const CLASSES: usize = 3;
 const LONG: usize = 2;
 
-/// How far a job is behind what it works against, from nothing to its bound: a journal that fills, runs that gather.
+/// How full the thing is that a job empties, from nothing to its bound: a journal that fills, runs that gather.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Behind(u16);
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 /// One for each class.
 pub const THREADS_MIN: usize = CLASSES;
-/// How much more the wait of a job counts that is at its bound than that of one with nothing behind.
+/// The weight of a waiting job that is at its bound; a job that is not behind has weight 1.
 pub const WEIGHT_MAX: u64 = 8;
-/// How long a job rests after its first failure, and at most.
+/// How long a job rests after its first failure, and after many.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// The same of settling: writers are refused until it works.
+/// How long settling rests after many failures: less, because writers are refused until it works.
 const RETRY_SETTLE_MAX: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,8 @@ pub enum Next {
 pub struct Done {
     pub next: Next,
     pub behind: Behind,
-    /// What it has read and written of devices, as far as that counts against the budget of long work.
+    /// The bytes that the turn has read from and written to devices, as far as they count against the budget of long
+    /// work.
     pub bytes: u64,
 }
 
@@ -93,7 +94,7 @@ enum State {
     Timed(Duration),
     /// Since then.
     Due(Duration),
-    /// Since then. Whether something has happened meanwhile that wants another turn, and whether the budget pays for this one.
+    /// In a turn that began at `since`. Whether the job was nudged during the turn, and whether the budget pays for it.
     Running {
         since: Duration,
         nudged: bool,

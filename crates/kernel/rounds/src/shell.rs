@@ -23,7 +23,7 @@ struct Shared {
     state: Mutex<State>,
     /// Something may have become due.
     changed: Condvar,
-    /// A turn has ended: for those who retire a job.
+    /// Notified when a turn has ended, for a thread that retires the job.
     ended: Condvar,
     began: Instant,
 }
@@ -40,7 +40,7 @@ struct State {
 struct Owned {
     /// `None` in its turn.
     work: Option<Work>,
-    /// The unit that it is for: in what is said of failures.
+    /// The name of the job's unit, for log lines about failures.
     unit: Arc<str>,
     kind: Kind,
     nudged: Arc<AtomicBool>,
@@ -60,7 +60,7 @@ pub struct Handle {
 pub struct Stats {
     /// By kind, in the order of [`Kind::ALL`].
     pub kinds: [KindStats; Kind::ALL.len()],
-    /// How often a waiting thread woke up, and so looked for work.
+    /// How often a waiting thread woke up and searched for work.
     pub wakes: u64,
     pub threads: usize,
 }
@@ -127,7 +127,7 @@ impl Handle {
         }
     }
 
-    /// The same, and how far the job is behind: it may be due already, and be more urgent from now on.
+    /// Nudges the job, and says how far it is behind: a job that is due already may become more urgent.
     pub fn nudge_behind(&self, behind: Behind) {
         self.nudged.store(true, Ordering::Release);
         self.wake(Some(behind));
@@ -138,7 +138,8 @@ impl Handle {
         self.shared.changed.notify_one();
     }
 
-    /// Takes the job away, after the turn that it is in.
+    /// Takes the job away, after the turn that it is in. For a unit that is closed while others go on: no server does
+    /// that yet, tests do.
     pub fn retire(&self) {
         let mut state = self.shared.state.lock();
         while !state.plan.remove(self.id) {
@@ -169,7 +170,7 @@ impl Shared {
     }
 
     fn turn<'a>(&'a self, mut state: MutexGuard<'a, State>, id: JobId) -> MutexGuard<'a, State> {
-        // Another thread keeps the time meanwhile, and takes what else is due.
+        // During this turn another thread keeps the time, and takes the other turns that are due.
         if state.plan.has_more() {
             self.changed.notify_one();
         }

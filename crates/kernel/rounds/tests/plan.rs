@@ -82,7 +82,7 @@ fn settling_does_not_wait_for_merges_and_the_scrub_nor_segments_for_both() {
         let third = begun(&mut plan);
         assert_eq!(third.len(), 1);
         assert!(segments.contains(&third[0]));
-        // Whatever ends, its class has a thread again, and long work is not shut out for ever either.
+        // When any turn ends, its class has a thread again, and long work is not starved either.
         plan.done(second[0], Some(Done::then(Next::Now)), ms(2));
         let next = begun(&mut plan);
         assert!(next.len() == 1 && settle.contains(&next[0]));

@@ -1,8 +1,8 @@
 //! One file per object, under one folder of a [`Disk`].
 //!
-//! An object is written as `<16 hex digits>.tmp`, synced, renamed to `<16 hex digits>.obj`, and its folder is synced: only then
-//! does it exist. Long writes sync now and then, so that the device's queue stays short for those who wait for the journal.
-//! `docs/format/objects.md` §1 has the names.
+//! An object is written as `<16 hex digits>.tmp`, synced, renamed to `<16 hex digits>.obj`, and its folder is synced:
+//! only then does it exist. Long writes sync now and then, so that the device's queue stays short and syncs of the
+//! journal do not wait long. `docs/format/objects.md` §1 has the names.
 
 use crate::handles::{Handle, Handles};
 use crate::{ObjectWriter, Storage, StorageError};
@@ -207,7 +207,7 @@ impl Storage for FileStorage {
         )
     }
 
-    /// The file is opened once more, since one that was removed or replaced is still there for those who have it open.
+    /// Opens the file once more: a handle that is open would still read a file that was removed or replaced.
     fn read_device(&self, object: ObjectId, range: Range<u64>) -> Result<Bytes, StorageError> {
         self.shared.read(object, range, &self.shared.open(object)?, read_device)
     }

@@ -1,8 +1,8 @@
 //! Immutable objects with a name, written once, read by ranges.
 //!
-//! [`FileStorage`] keeps one file per object; [`MemoryStorage`] keeps none; [`CachedStorage`] stands before a storage that is far
-//! away, and keeps a bounded local copy of what was read of it. All give the same answers: `tests/storage/contract.rs` asks them the
-//! same questions.
+//! [`FileStorage`] keeps one file per object; [`MemoryStorage`] keeps none; [`CachedStorage`] stands before a storage
+//! that is far away, and keeps a bounded local copy of the blocks that were read from it. All give the same answers:
+//! `tests/storage/contract.rs` asks them the same questions.
 
 mod cache;
 mod file;
@@ -34,7 +34,7 @@ pub enum StorageError {
     NoSpace(ObjectId),
     #[error("{operation} of the folder of objects failed: {cause}")]
     Folder { operation: &'static str, cause: String },
-    /// The device does not give back what was written to it. It may do so later, after another try or with another cable.
+    /// The device does not read back data that was written to it. A later try may succeed.
     #[error("object {object} cannot be read at byte {at}: {cause}")]
     Unreadable { object: ObjectId, at: u64, cause: String },
     #[error("{operation} of object {object} failed: {cause}")]
@@ -56,25 +56,25 @@ pub trait Storage: Send + Sync + 'static {
     /// The object's length in bytes.
     fn len(&self, object: ObjectId) -> Result<u64, StorageError>;
 
-    /// Like [`Storage::read`], but what the device has and not what memory remembers of it, as far as that can be had. Waits.
+    /// Like [`Storage::read`], but from the device and not from the page cache, where the system can do that. Waits.
     fn read_device(&self, object: ObjectId, range: Range<u64>) -> Result<Bytes, StorageError> {
         self.read(object, range).wait()
     }
 
-    /// Like [`Storage::len`], of what is there now under the object's name.
+    /// Like [`Storage::len`], asked of the device: the length of the file that has the object's name now.
     fn len_device(&self, object: ObjectId) -> Result<u64, StorageError> {
         self.len(object)
     }
 
     /// Removes an object; its space returns when its last reader is done. Removing a missing object is not an error. After a
-    /// crash a removed object may be there again: whoever names objects removes those that it does not name.
+    /// crash a removed object may exist again: the unit that names objects removes those that its root does not name.
     fn remove(&self, object: ObjectId) -> Result<(), StorageError>;
 
     /// Every finished object, in order of id. Unfinished ones of an earlier run are removed on opening.
     fn list(&self) -> Result<Vec<ObjectId>, StorageError>;
 }
 
-/// Writes one object from front to back. Dropping it unfinished removes what was written.
+/// Writes one object from front to back. Dropping it unfinished removes the bytes that were written.
 pub trait ObjectWriter: Send {
     fn write(&mut self, bytes: &[u8]) -> Result<(), StorageError>;
     /// How much was written so far, in bytes.

@@ -120,7 +120,8 @@ impl SlowStorage {
         let due = {
             let mut state = self.shared.state.lock();
             let mut all = std::mem::take(&mut state.due).into_vec();
-            // The order of a heap's vector depends on nothing but what was pushed, and the seed decides from there.
+            // The order of a heap's vector depends only on the entries that were pushed, and the seed decides from
+            // there.
             let chosen = match all.len() as u64 {
                 0 => None,
                 n => Some(all.swap_remove(state.random.rand_range(0..n) as usize)),
@@ -182,7 +183,7 @@ impl Shared {
         }
     }
 
-    /// What is there when the answer is given is what counts: an object may have been removed since it was asked for.
+    /// Answers from the state at the time of the answer: an object may have been removed since it was asked for.
     fn complete(&self, due: Due) {
         let failed = {
             let mut state = self.state.lock();
@@ -197,7 +198,7 @@ impl Shared {
 }
 
 impl Drop for SlowStorage {
-    /// What was asked for is answered at once.
+    /// Answers all pending requests at once.
     fn drop(&mut self) {
         self.shared.state.lock().stopped = true;
         self.shared.changed.notify_all();

@@ -12,7 +12,7 @@ use thalweg_base::ObjectId;
 use thalweg_journal::Bounds;
 use thalweg_storage::{Storage, StorageError};
 
-/// What has to be copied of one root, the journal apart.
+/// The part of a unit that a backup copies for one root, apart from the journal's frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The manifest's body.
@@ -46,7 +46,7 @@ impl Drop for HeldCut {
     }
 }
 
-/// Which objects are held, and which of those nobody else needs.
+/// The objects that are held, and those among them that go with their last hold, because no root names them.
 pub(crate) struct Holds {
     storage: Arc<dyn Storage>,
     state: Mutex<State>,
@@ -55,7 +55,7 @@ pub(crate) struct Holds {
 #[derive(Default)]
 struct State {
     held: HashMap<ObjectId, usize>,
-    /// To be removed with their last hold.
+    /// Held objects that no root names: they are removed with their last hold.
     dropped: HashSet<ObjectId>,
 }
 

@@ -28,16 +28,16 @@ impl<S: Section> Index<S> {
         Arc::clone(&self.section.read())
     }
 
-    /// The index holds no reference into the journal below `floor` any longer, which is at most the floor of its section in force: the unit
-    /// trims the journal, if no other index needs what is below.
+    /// Says that the index holds no reference into the journal below `floor`, which is at most the floor of its section
+    /// in force. The unit trims the journal up to there, unless another index needs frames below.
     pub fn release(&self, floor: Lsn) {
         let in_force = self.section().floor();
         assert!(floor <= in_force, "{:?} lets {floor} go, and its section in force needs {in_force}", S::INDEX);
         self.unit.release(S::INDEX, floor);
     }
 
-    /// Makes one edit, with objects that were `made` for it. What it no longer names is returned: [`Unit::discard`] removes that. If
-    /// it is certain that the edit was not made, the new objects are removed again.
+    /// Makes one edit, with objects that were `made` for it. Returns the objects that the new section no longer names:
+    /// [`Unit::discard`] removes them. If it is certain that the edit was not made, the new objects are removed again.
     ///
     /// After an `Io` error the edit counts as not made, although a restart may find it: the objects of both roots stay until a later
     /// edit is certain, which starts from the section in force.

@@ -20,16 +20,16 @@ pub struct Opening {
     root: Root,
     /// The last owner's.
     epoch: u64,
-    /// Every object that is there, ascending.
+    /// Every object of the storage, ascending.
     objects: Vec<ObjectId>,
-    /// What the sections name that indexes have looked at.
+    /// The objects that sections name, of the indexes that have read theirs.
     named: BTreeMap<IndexId, Arc<[(ObjectId, u64)]>>,
 }
 
 impl Opening {
-    /// Reads the root. `decode` also reads the roots of earlier versions, as the one index wrote them that there was. Refuses a unit
-    /// that lacks its root, or has one from before objects that are there: these belong to something that is not known. An owner commits a
-    /// root before it makes objects, so an empty root names none because it is new, or because it is not the one that was there.
+    /// Reads the root. `decode` also reads roots of earlier versions, which the logs wrote as the only index. Refuses a
+    /// unit that has objects and no root, or whose root is older than some of its objects: their owner is unknown. An
+    /// owner commits a root before it makes objects, so an empty root beside objects is not the unit's own.
     pub fn read(
         storage: Arc<dyn Storage>,
         manifest: Arc<dyn Manifest>,
@@ -54,7 +54,7 @@ impl Opening {
         self.body.is_empty()
     }
 
-    /// The section of an index; `None` if it has none yet. Refuses a section that names an object which is not there.
+    /// The section of an index; `None` if it has none yet. Refuses a section that names an object which does not exist.
     pub fn section<S: Section>(&mut self) -> Result<Option<S>, OpenError> {
         let section: Option<S> = self.root.section().map_err(OpenError::Root)?;
         let named = section.as_ref().map(Section::objects).unwrap_or_default();
@@ -83,14 +83,15 @@ impl Opening {
         &self.storage
     }
 
-    /// Makes the caller the owner. Every index must have asked for its section before, so that nothing is taken for an orphan because
-    /// nobody reads what names it.
+    /// Makes the caller the owner. Every index must have read its section before: the objects of a section that no
+    /// index reads would be taken for orphans.
     pub fn acquire(self) -> Result<Arc<Unit>, OpenError> {
         self.acquire_above(0)
     }
 
-    /// The same, with an epoch above `term`, and above every term of the journal that the root knows: so the owner's epoch can be the term
-    /// of its journal, although a journal may have had more openings than the unit had owners.
+    /// Like [`Self::acquire`], with an epoch above `term`, and above every term of the journal that the root knows: so
+    /// the owner's epoch can be the term of its journal, although a journal may have had more openings than the unit
+    /// had owners.
     pub fn acquire_above(self, term: u64) -> Result<Arc<Unit>, OpenError> {
         if let Some(unknown) = self.root.sections.keys().find(|index| !self.named.contains_key(index)) {
             return Err(OpenError::UnknownIndex(unknown.0));
@@ -107,8 +108,9 @@ impl Opening {
     }
 }
 
-/// Reads a unit, lets its indexes look at their sections, and makes the caller its owner. Once more if the owner before has committed
-/// something in between, which it cannot do again. The epoch is above `term`, the newest of the journal.
+/// Reads a unit, lets its indexes read their sections, and makes the caller its owner, with an epoch above `term`, the
+/// newest of the journal. If the owner before has committed something in between, this starts over once; after the
+/// acquisition that owner commits nothing.
 pub fn own<T, E: From<OpenError>>(
     term: u64,
     read: impl Fn() -> Result<Opening, OpenError>,

@@ -51,7 +51,8 @@ pub struct Claim {
 /// The root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Root {
-    /// Of the owner that wrote it. The manifest has it too; a copy of the root in another manifest begins above it.
+    /// The epoch of the owner that wrote the root. The manifest has it too; a copy of the root in another manifest
+    /// begins above it.
     pub epoch: u64,
     pub claim: Claim,
     pub sections: BTreeMap<IndexId, Stored>,
@@ -106,7 +107,7 @@ impl Root {
         stored.map(|stored| S::decode(stored.floor, &stored.body)).transpose()
     }
 
-    /// Puts a section in the place of the one that is there.
+    /// Replaces the section of an index, or adds it.
     pub fn put<S: Section>(&mut self, section: &S) {
         let stored = Stored { floor: section.floor(), body: section.encode().into() };
         self.sections.insert(S::INDEX, stored);

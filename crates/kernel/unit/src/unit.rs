@@ -1,8 +1,8 @@
 //! The owner's state: the root in force, and the edits that replace it.
 //!
-//! Edits are made one at a time: change a copy of a section, commit the root to the manifest, put it in force, and remove the objects
-//! that it no longer names. Readers take a section as it is and keep it for one read; an object that an edit has dropped meanwhile is
-//! missing for them, and they start over with the new section.
+//! Edits are made one at a time: change a copy of a section, commit the root to the manifest, put it in force, and
+//! remove the objects that it no longer names. Readers take a section as it is and keep it for one read. If an edit
+//! drops an object during the read, the reader does not find it, and starts over with the new section.
 
 use crate::error::StartError;
 use crate::faults::Faults;
@@ -21,7 +21,7 @@ use thalweg_storage::{Storage, StorageError};
 pub struct Unit {
     storage: Arc<dyn Storage>,
     manifest: Arc<dyn Manifest>,
-    /// They have the owner's epoch.
+    /// Ids of objects, with the owner's epoch.
     ids: Ids,
     /// Held while an edit is made.
     editing: Mutex<Editing>,
@@ -31,16 +31,16 @@ pub struct Unit {
     is_new: bool,
     /// The first frame that could not be replayed.
     refused: Mutex<Option<Lsn>>,
-    /// Once the unit is started.
+    /// Set when the unit is started.
     journal: OnceLock<Arc<dyn Journal>>,
-    /// What each index has let go of in the journal: everything below. Behind the floor of its section in force, until the index holds no
-    /// reference below it.
+    /// The position of each index below which it holds no reference into the journal. It follows the floor of the
+    /// index's section in force.
     released: Mutex<BTreeMap<IndexId, Lsn>>,
     #[cfg(feature = "faults")]
     faults: Mutex<Faults>,
 }
 
-/// The root in force, and what it names.
+/// The root in force, and the objects that it names.
 #[derive(Clone, Debug, Default)]
 struct State {
     root: Root,
@@ -83,6 +83,7 @@ impl Unit {
         root: Root,
         objects: BTreeMap<IndexId, Arc<[(ObjectId, u64)]>>,
     ) -> Self {
+        assert!(acquired.epoch > root.epoch, "epoch {} was acquired, and the root has {}", acquired.epoch, root.epoch);
         let root = Root { epoch: acquired.epoch, ..root };
         let released = root.sections.iter().map(|(index, section)| (*index, section.floor)).collect();
         Self {
@@ -106,13 +107,13 @@ impl Unit {
         &self.storage
     }
 
-    /// Above those of all owners before.
+    /// The owner's epoch: above the epochs of all owners before.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.ids.epoch
     }
 
-    /// What the journal must hold.
+    /// The range that the journal must hold.
     #[must_use]
     pub fn bounds(&self) -> Bounds {
         self.state.read().root.bounds()
@@ -124,7 +125,7 @@ impl Unit {
         self.state.read().root.claim
     }
 
-    /// What the manifest holds now.
+    /// The root that the manifest holds now.
     pub fn read_manifest(&self) -> Result<Option<manifest::Root>, ManifestError> {
         self.manifest.read()
     }
@@ -149,7 +150,7 @@ impl Unit {
         move || ids.next()
     }
 
-    /// Takes note of a section that is in force and of what it names, before the first edit.
+    /// Puts an index's section and the objects that it names into the state, before the index's first edit.
     ///
     /// # Panics
     ///
@@ -182,22 +183,25 @@ impl Unit {
     ///
     /// # Panics
     ///
-    /// If an index of the unit is not in force, or if the unit was started before.
+    /// If an index of the unit is not in force, if the unit was started before, or if the journal was not opened within
+    /// [`Unit::bounds`]: it ends earlier or has an older term than the root knows.
     pub fn start(&self, journal: Arc<dyn Journal>) -> Result<(), StartError> {
         if let Some(at) = *self.refused.lock() {
             return Err(StartError::Refused { at });
         }
         let missing = { self.state.read().absent() };
         assert!(missing.is_none(), "{missing:?} of the unit is not in force");
-        let claim = Claim { durable: journal.durable(), term: journal.term() };
+        let (before, claim) = (self.claim(), Claim { durable: journal.durable(), term: journal.term() });
+        let is_kept = claim.durable >= before.durable && claim.term >= before.term;
+        assert!(is_kept, "the journal has lost frames, and was opened: {claim:?}, and the root has {before:?}");
         let _ = self.commit(Vec::new(), |after| after.root.claim = claim, |()| {})?;
         assert!(self.journal.set(journal).is_ok(), "a unit is started once");
         self.remove_orphans()?;
         Ok(())
     }
 
-    /// Notes in the root how far the journal is durable, so that the next opening knows if some of it is gone. For when the journal is
-    /// closed: before that it goes on. Does nothing on a unit that was not started.
+    /// Notes in the root how far the journal is durable, so that the next opening sees if some of that is lost. Call it
+    /// after the journal was closed: before, the journal grows on. Does nothing on a unit that was not started.
     pub fn close(&self) -> Result<(), ManifestError> {
         let Some(journal) = self.journal.get() else { return Ok(()) };
         let durable = journal.durable();
@@ -207,8 +211,8 @@ impl Unit {
         Ok(())
     }
 
-    /// An index holds no reference into the journal below `floor`, which its section in force allows to go: trims the journal to what no
-    /// index needs any longer.
+    /// Notes that an index holds no reference into the journal below `floor`, which is at most its section's floor, and
+    /// trims the journal up to the lowest of these positions.
     pub(crate) fn release(&self, index: IndexId, floor: Lsn) {
         let lowest = {
             let mut released = self.released.lock();
@@ -344,7 +348,7 @@ impl Unit {
         Ok(())
     }
 
-    /// Holds what the root in force names.
+    /// Holds the objects that the root in force names.
     pub fn hold(&self) -> HeldCut {
         // Under the lock of the holds: an edit that drops an object of this root looks there after it.
         HeldCut::take(&self.holds, || {

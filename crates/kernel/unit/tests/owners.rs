@@ -1,9 +1,9 @@
-//! Owners that follow each other on one unit, and those that do not know yet that they are none.
+//! Owners that follow each other on one unit, and deposed ones that do not know it yet.
 //!
-//! One thread plays every process. A process opens the unit in steps, so that others act in between; makes objects, and finishes some of
-//! them late; edits its index's section with outcomes that it does not always learn; cleans up; dies; or sleeps, is deposed meanwhile, and
-//! goes on. After every step the root that a new process would find is what the last successful edit made, and every object that it
-//! names holds what its maker wrote.
+//! One thread plays every process. A process opens the unit in steps, so that others act in between; makes objects, and
+//! finishes some of them late; edits its index's section with outcomes that it does not always learn; cleans up; dies;
+//! or sleeps while another process deposes it, and goes on. After every step a new process would find the root of the
+//! last successful edit, and every object that it names holds the bytes that its maker wrote.
 //!
 //! `SEED=n` replays one history, `SEEDS=n` says how many are run.
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
@@ -34,7 +34,7 @@ struct Plan {
     epochs_ignored: bool,
 }
 
-/// A storage like a bucket: what is put last under a name stands, also when somebody else has put something there.
+/// A storage like a bucket: the last put under a name stands, also over one of another process.
 #[derive(Default)]
 struct Bucket {
     inner: Mutex<MemoryStorage>,
@@ -120,7 +120,7 @@ impl Manifest for Doubtful {
     }
 }
 
-/// An object that is being made, with what it will hold.
+/// An object that is being made, and the bytes that it will hold.
 struct Making {
     id: ObjectId,
     writer: Box<dyn ObjectWriter>,
@@ -221,7 +221,7 @@ impl World {
         }
         let unit = match acquired {
             Ok(unit) => unit,
-            // Somebody was quicker, or it is not known: either way this process is no owner.
+            // Another process was quicker, or the outcome is unknown: in both cases this process is no owner.
             Err(OpenError::Changed) => return,
             Err(OpenError::Manifest(ManifestError::Io { .. })) if doubted => return,
             Err(error) => panic!("{error}"),
@@ -333,7 +333,7 @@ fn run(seed: u64, plan: Plan) -> Tally {
     for _ in 0..300 {
         world.step();
     }
-    // An owner that nobody disturbs cleans up: what is left is named.
+    // A last owner, alone, cleans up: every object that is left is named.
     world.processes.clear();
     *world.manifest.next.lock() = None;
     while !matches!(world.processes.last(), Some(Process::Owner { .. })) {

@@ -5,17 +5,18 @@ use std::borrow::Cow;
 use thalweg_wire::http::Request;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum CredentialSource {
     Header,
-    /// `?access_token=`: `EventSource` can send no headers. Addresses end up in logs and histories, so only short-lived tokens go there.
+    /// `?access_token=`: `EventSource` can send no headers. Addresses end up in logs and histories, so only short-lived
+    /// tokens go there.
     Query,
-    /// A cookie is sent by browsers whoever made the page, so it must not change anything.
+    /// Browsers send cookies with requests from any page, so a request by cookie must not change anything.
     Cookie,
 }
 
 pub(super) struct Credential<'a> {
     pub(super) token: Cow<'a, str>,
-    pub(super) way: Way,
+    pub(super) source: CredentialSource,
 }
 
 const COOKIE: &str = "thalweg_token";
@@ -32,7 +33,7 @@ pub(super) fn find<'a>(request: &Request<'a>) -> Result<Credential<'a>, Denied> 
         if !scheme.eq_ignore_ascii_case("bearer") {
             return Err(Denied::Scheme);
         }
-        return Ok(Credential { token: token.trim().into(), way: Way::Header });
+        return Ok(Credential { token: token.trim().into(), source: CredentialSource::Header });
     }
     let mut pairs = request.query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
     let mut in_query = pairs.by_ref().filter(|(name, _)| *name == PARAMETER);
@@ -40,14 +41,14 @@ pub(super) fn find<'a>(request: &Request<'a>) -> Result<Credential<'a>, Denied> 
         if in_query.next().is_some() {
             return Err(Denied::Repeated(PARAMETER));
         }
-        return Ok(Credential { token: token.into(), way: Way::Query });
+        return Ok(Credential { token: token.into(), source: CredentialSource::Query });
     }
     let cookies = request.headers.0.iter().filter(|(name, _)| name.eq_ignore_ascii_case("cookie"));
     for (_, cookies) in cookies {
         for cookie in cookies.split(|b| *b == b';') {
             let cookie = std::str::from_utf8(cookie.trim_ascii()).unwrap_or_default();
             if let Some((COOKIE, token)) = cookie.split_once('=') {
-                return Ok(Credential { token: token.trim_matches('"').into(), way: Way::Cookie });
+                return Ok(Credential { token: token.trim_matches('"').into(), source: CredentialSource::Cookie });
             }
         }
     }

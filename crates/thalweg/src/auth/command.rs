@@ -11,7 +11,7 @@ use thalweg_shapes::{Grant, Grants};
 
 const HELP: &str = "\
 A PREFIX is `chat/` for all streams below it, `chat` for these and the stream `chat` itself, `*` for everything.
-A SHAPE is what may be read of one table, written as the query of a request for it: rows by `where`, with values for $1, $2, … as \
+A SHAPE grants a part of one table, written as the query of a request for it: rows by `where`, with values for $1, $2, … as \
 `params[1]`, `params[2]`, …, and `columns`. Requests may ask for less.
 
 Examples:
@@ -37,19 +37,21 @@ enum TokenCommand {
         /// Its name in the file: letters, digits, `-` and `_`.
         #[arg(long)]
         name: String,
-        /// What it may read. May be given more than once.
+        /// Prefix of stream names that the token may read. May be given more than once.
         #[arg(long, value_name = "PREFIX")]
         read: Vec<Prefix>,
-        /// What it may create and append to; does not include reading. May be given more than once.
+        /// Prefix of stream names that the token may create and append to, without reading them. May be given more than
+        /// once.
         #[arg(long, value_name = "PREFIX")]
         write: Vec<Prefix>,
-        /// What it may read, write and delete. May be given more than once.
+        /// Prefix of stream names that the token may read, write and delete. May be given more than once.
         #[arg(long, value_name = "PREFIX")]
         admin: Vec<Prefix>,
-        /// What it may read of a table of the database. May be given more than once, for different tables.
+        /// Rows and columns of a table that the token may read. May be given more than once, for different tables.
         #[arg(long, value_name = "SHAPE")]
         shape: Vec<Grant>,
-        /// When it ends: a time, such as 2030-01-31T00:00:00Z, or how long from now, such as 90d. [default: never]
+        /// When the token expires: a time, such as 2030-01-31T00:00:00Z, or a duration from now, such as 90d. [default:
+        /// never]
         #[arg(long, value_name = "TIME")]
         expires: Option<String>,
     },
@@ -62,13 +64,13 @@ enum TokenCommand {
         /// The streams that it is for.
         #[arg(long, required_unless_present = "shape")]
         prefix: Option<Prefix>,
-        /// What it may read of a table of the database. May be given more than once, for different tables.
+        /// Rows and columns of a table that the token may read. May be given more than once, for different tables.
         #[arg(long, value_name = "SHAPE")]
         shape: Vec<Grant>,
         /// read, write or admin.
         #[arg(long, default_value = "read")]
         scope: Scope,
-        /// When it ends: how long from now, such as 1h, or a time; within 24h.
+        /// When the token expires: a duration from now, such as 1h, or a time; within 24h.
         #[arg(long, visible_alias = "ttl", value_name = "TIME", default_value = "10min")]
         expires: String,
         /// A token of the file that it is to die with, and that must allow as much.

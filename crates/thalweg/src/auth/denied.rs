@@ -1,4 +1,4 @@
-//! What is said to whom a request is refused. `docs/protocol/auth.md` is the table of this file.
+//! Refusals of authentication and authorization. `docs/protocol/auth.md` is the table of this file.
 
 use super::scope::Scope;
 use crate::http::plain;
@@ -14,16 +14,16 @@ pub(super) enum Denied {
     Nobody,
     #[error("Authorization must be `Bearer` and a token")]
     Scheme,
-    #[error("the token is not known here")]
+    #[error("the token is unknown")]
     Unknown,
-    #[error("the token has expired, or what it was signed for was taken back")]
+    #[error("the token has expired, or the token that issued it was revoked")]
     Expired,
     #[error("a token in the query or in a cookie is for GET and HEAD only; send `Authorization: Bearer TOKEN`")]
     OnlyForReads,
     #[error("a token in the query or in a cookie must be a signed one, which POST /v1/token gives")]
     OnlySigned,
     #[error(
-        "a token in the query is for what a page asks for, not for an address that a browser opens: it would stay in the history, and a \
+        "a token in the query is for requests of a page, not for an address that a browser opens: it would stay in the history, and a \
          link in what is opened could pass it on; ask with fetch, EventSource or an <img>"
     )]
     Opened,
@@ -38,7 +38,7 @@ pub(super) enum Denied {
     #[error("only a token of the file can ask for a signed one")]
     Resigned,
     #[error("{0}")]
-    Wish(String),
+    TokenRequest(String),
     #[error("signed tokens are asked for with POST")]
     Method,
 }
@@ -69,7 +69,7 @@ const CODES: [&str; 12] = [
     "method_not_allowed",
 ];
 
-/// Counts what is refused.
+/// Counters of refusals, by code.
 #[derive(Debug, Default)]
 pub(super) struct Denials([AtomicU64; CODES.len()]);
 
@@ -80,7 +80,7 @@ impl Denials {
     }
 
     /// The refusal for the shapes engine, which has its own form of errors.
-    pub(super) fn told(&self, denied: &Denied) -> thalweg_shapes::Denied {
+    pub(super) fn to_shapes(&self, denied: &Denied) -> thalweg_shapes::Denied {
         self.count(denied);
         let (status, code, _) = denied.mapping();
         thalweg_shapes::Denied { status, code, message: denied.message() }
@@ -99,7 +99,7 @@ impl Denials {
 }
 
 impl Denied {
-    /// Status, code, and what RFC 6750 calls the error.
+    /// HTTP status, error code, and the error name of RFC 6750.
     pub(super) const fn mapping(&self) -> (u16, &'static str, &'static str) {
         match self {
             Self::Nobody => (401, "token_required", ""),
@@ -114,7 +114,7 @@ impl Denied {
             Self::Shapes => (403, "scope_missing", ", error=\"insufficient_scope\""),
             Self::Beyond(_) => (403, "scope_missing", ", error=\"insufficient_scope\""),
             Self::Resigned => (403, "token_cannot_sign", ", error=\"insufficient_scope\""),
-            Self::Wish(_) => (400, "bad_token_request", ""),
+            Self::TokenRequest(_) => (400, "bad_token_request", ""),
             Self::Method => (405, "method_not_allowed", ""),
         }
     }

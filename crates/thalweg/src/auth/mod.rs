@@ -1,11 +1,12 @@
-//! Who may do what: bearer tokens in front of every route.
+//! Authentication and authorization: bearer tokens in front of every route.
 //!
-//! [`routes`] says what a request needs, [`tokens`] and [`signed`] who sends it, [`scope`] whether the two meet, [`denied`] what is said
-//! if they do not. Nothing of a secret is kept, logged or sent back. With auth off none of this is asked, but for shapes: a token that
-//! comes in place of their secret says which part of which table may be read, and the engine keeps to that.
+//! [`routes`] says which rights a request needs, [`tokens`] and [`signed`] identify the sender, [`scope`] compares the
+//! two, and [`denied`] is the refusal. No part of a secret is kept, logged or sent back. With auth off nothing is
+//! checked, except for shapes: a token in place of their secret names the part of each table that the request may read,
+//! and the engine enforces that.
 //!
-//! A check costs one SHA-256 of a token of some sixty bytes (a signed one: an HMAC and a little JSON) and no lock: less than what a cache
-//! that several threads share would save.
+//! A check costs one SHA-256 of a token of some sixty bytes (a signed token: an HMAC and a little JSON) and takes no
+//! lock. That is cheaper than a cache that several threads share.
 
 mod bearer;
 mod command;
@@ -25,7 +26,7 @@ use crate::config::{AuthMode, Config};
 use crate::host::Needs;
 use anyhow::bail;
 use arc_swap::ArcSwap;
-use bearer::{Credential, Way};
+use bearer::{Credential, CredentialSource};
 pub(crate) use denied::DeniedCounts;
 use denied::{Denials, Denied};
 #[cfg(test)]
@@ -39,14 +40,14 @@ use thalweg_shapes::Granted;
 use thalweg_wire::http::{Method, Request, Response};
 use tokens::Tokens;
 
-/// Where signed tokens are asked for.
+/// The route that issues signed tokens.
 const ISSUE_PATH: &str = "/v1/token";
 
 /// The guard in front of the routes. Tokens may be replaced while it works.
 pub(crate) struct Auth {
-    /// Every route asks for a token; else only requests for shapes are looked at.
+    /// Every route requires a token; otherwise only requests for shapes are checked.
     everywhere: bool,
-    /// Without it there are none: what needs one is refused.
+    /// Path of the token file. `None`: there are no tokens, and requests that need one are refused.
     path: Option<PathBuf>,
     data: PathBuf,
     known: ArcSwap<Known>,
@@ -58,7 +59,7 @@ struct Known {
     key: Key,
 }
 
-/// What a good credential stands for.
+/// Identity and rights of a valid credential.
 struct Bearer<'a> {
     rights: Cow<'a, Rights>,
     /// The id of a token of the file; none for a signed one.
@@ -68,52 +69,53 @@ struct Bearer<'a> {
 }
 
 /// A guard that the settings ask for.
-struct Wanted<'a> {
+struct GuardConfig<'a> {
     /// The file of its tokens.
     tokens: Option<&'a Path>,
-    /// Every route asks for a token; else only requests for shapes are looked at.
+    /// Every route requires a token; otherwise only requests for shapes are checked.
     everywhere: bool,
 }
 
 impl Auth {
-    /// The guard that the settings ask for, if any. Refuses to leave streams open to other machines unless that is asked for.
+    /// The guard by the settings, if any. Refuses to leave streams open to other machines unless the settings say so
+    /// explicitly.
     pub(crate) fn of(config: &Config) -> anyhow::Result<Option<Self>> {
-        Self::wanted(config)?.map(|wanted| Self::open(wanted, &config.data)).transpose()
+        Self::guard_config(config)?.map(|guard_config| Self::open(guard_config, &config.data)).transpose()
     }
 
     /// Whether [`Auth::of`] can succeed: reads the file of tokens, and makes nothing.
     pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
-        if let Some(Wanted { tokens: Some(path), .. }) = Self::wanted(config)? {
+        if let Some(GuardConfig { tokens: Some(path), .. }) = Self::guard_config(config)? {
             Tokens::read(path)?;
         }
         Ok(())
     }
 
     /// The guard that the settings ask for, if any.
-    fn wanted(config: &Config) -> anyhow::Result<Option<Wanted<'_>>> {
+    fn guard_config(config: &Config) -> anyhow::Result<Option<GuardConfig<'_>>> {
         let given = !config.tokens.as_os_str().is_empty();
-        let for_shapes = config.serves_shapes().then_some(Wanted { tokens: None, everywhere: false });
+        let for_shapes = config.serves_shapes().then_some(GuardConfig { tokens: None, everywhere: false });
         match config.auth {
             AuthMode::Off if given => bail!("--auth off and --tokens contradict each other: leave one of them out"),
             AuthMode::Off => Ok(for_shapes),
             AuthMode::Auto if !given && config.is_local() => Ok(for_shapes),
-            // Shapes have a secret of their own; so that they can be all that a server serves, the rest is closed.
+            // Shapes have a secret of their own. All other routes are closed, so that a server can serve shapes alone.
             AuthMode::Auto if !given && config.serves_shapes() => {
                 tracing::info!("without --tokens everything but shapes is closed: streams, /metrics and /v1/admin");
-                Ok(Some(Wanted { tokens: None, everywhere: true }))
+                Ok(Some(GuardConfig { tokens: None, everywhere: true }))
             }
             AuthMode::Auto if !given => bail!(
-                "{} can be reached from other machines, and no tokens say who may do what: make one with `thalweg token new --name \
+                "{} can be reached from other machines, and there are no tokens: make one with `thalweg token new --name \
                  app --admin '*'`, put its lines into a file and name that with --tokens FILE; or say --auth off to let everybody \
                  read, write and delete everything",
                 config.listen
             ),
             AuthMode::On if !given => bail!("--auth on needs --tokens FILE; `thalweg token new` makes a token for it"),
-            AuthMode::On | AuthMode::Auto => Ok(Some(Wanted { tokens: Some(&config.tokens), everywhere: true })),
+            AuthMode::On | AuthMode::Auto => Ok(Some(GuardConfig { tokens: Some(&config.tokens), everywhere: true })),
         }
     }
 
-    fn open(Wanted { tokens: path, everywhere }: Wanted<'_>, data: &Path) -> anyhow::Result<Self> {
+    fn open(GuardConfig { tokens: path, everywhere }: GuardConfig<'_>, data: &Path) -> anyhow::Result<Self> {
         let known =
             Known { tokens: path.map(Tokens::read).transpose()?.unwrap_or_default(), key: Key::load(data, true)? };
         if let Some(path) = path.filter(|_| known.tokens.len() == 0) {
@@ -133,12 +135,12 @@ impl Auth {
         self.everywhere
     }
 
-    /// The files whose change is to be noticed.
+    /// Files to watch for changes.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         self.path.iter().cloned().chain([self.data.join(signed::KEY_FILE)]).collect()
     }
 
-    /// Reads the files again. If they are wrong, what was known stays.
+    /// Reads the files again. On an error the earlier tokens stay in force.
     pub(crate) fn reload(&self) -> anyhow::Result<()> {
         let tokens = self.path.as_deref().map(Tokens::read).transpose()?.unwrap_or_default();
         let key = Key::load(&self.data, true)?;
@@ -148,7 +150,8 @@ impl Auth {
         Ok(())
     }
 
-    /// The answer to a request that is not to reach the routes: a refusal, or a signed token. `None` lets it pass. `needs`: of its route.
+    /// The answer to a request that is not to reach the routes: a refusal, or a signed token. `None` lets it pass.
+    /// `needs`: of its route.
     pub(crate) fn answer(&self, request: &Request<'_>, needs: Needs, now_ms: u64) -> Option<Response> {
         if !self.everywhere {
             return None;
@@ -165,7 +168,7 @@ impl Auth {
         known.admit(request, needs, now_ms).err().map(|denied| self.denials.response(&denied))
     }
 
-    /// The refusal of a request of which there is only the head. `None` lets it go on to [`Auth::answer`].
+    /// Refusal of a request from its head alone. `None` passes the request on to [`Auth::answer`].
     pub(crate) fn on_head(&self, head: &Request<'_>, needs: Needs, now_ms: u64) -> Option<Response> {
         if !self.everywhere {
             return None;
@@ -179,8 +182,8 @@ impl Auth {
         admitted.err().map(|denied| self.denials.response(&denied))
     }
 
-    /// What a request for shapes may read, if it comes with a token; `None` if it comes with none. `open`: shapes ask nobody for anything,
-    /// so a token that is not ours is for somebody else.
+    /// Rights of a request for shapes, if it carries a token; `None` if it carries none. `open`: shapes need no secret,
+    /// so a token that this server did not make is ignored.
     pub(crate) fn shapes(
         &self,
         request: &Request<'_>,
@@ -200,7 +203,7 @@ impl Auth {
             let grants = rights.into_owned().shapes;
             if grants.is_empty() { Err(Denied::Shapes) } else { Ok(Granted { grants, expires_ms: expires }) }
         });
-        granted.map(Some).map_err(|denied| self.denials.told(&denied))
+        granted.map(Some).map_err(|denied| self.denials.to_shapes(&denied))
     }
 
     /// Refusals since the start, by their code.
@@ -238,13 +241,13 @@ impl Known {
         }
     }
 
-    /// Who sends a request.
+    /// Identity and rights of the request's sender.
     fn bearer(&self, request: &Request<'_>, now_ms: u64) -> Result<Bearer<'_>, Denied> {
-        let Credential { token, way } = bearer::find(request)?;
-        if way == Way::Query && request.headers.get("sec-fetch-mode") == Some(b"navigate") {
+        let Credential { token, source } = bearer::find(request)?;
+        if source == CredentialSource::Query && request.headers.get("sec-fetch-mode") == Some(b"navigate") {
             return Err(Denied::Opened);
         }
-        if way != Way::Header {
+        if source != CredentialSource::Header {
             if !matches!(request.method, Method::Get | Method::Head) {
                 return Err(Denied::OnlyForReads);
             }

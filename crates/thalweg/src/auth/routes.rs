@@ -1,28 +1,29 @@
-//! What a request needs, by the part of the server that it is for. Each route names one of these functions: none stands for the others.
+//! Rights that a request needs, by the part of the server that its route belongs to. Each route names exactly one of
+//! these functions.
 
 use super::scope::Scope;
 use std::borrow::Cow;
 use thalweg_streams::{Place, listed_prefix, place_of_path};
 use thalweg_wire::http::{Method, Request};
 
-/// What must be allowed to whoever sends a request.
+/// The right that a request's sender must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Need<'a> {
-    /// Nothing: it is for everybody.
+    /// Nothing: the route is public.
     Nothing,
-    /// Nothing here: the route asks for a token of the protocol's own, which is none of ours.
+    /// No right of ours: the route checks a token that the protocol itself defines.
     OwnToken,
     /// Any token: nothing is given away, it is only refused in more detail.
     AnyToken,
     /// The scope over all of these streams. A fork needs two.
     Streams(Scope, Cow<'a, str>, Vec<Cow<'a, str>>),
-    /// The scope over all streams whose name begins so.
+    /// The scope over all streams whose names begin with this text.
     Beginning(Scope, String),
     /// The scope over everything.
     Everything(Scope),
 }
 
-/// What a rule is for.
+/// The kind of request that a rule applies to.
 #[derive(Clone, Copy)]
 enum Verb {
     Read,
@@ -38,9 +39,10 @@ enum Demand {
     Everything(Scope),
 }
 
-/// Routes under the protocol's reserved segment, `__ds/`; the first that fits counts. `*` is one segment, `**` any rest.
+/// Routes under the protocol's reserved segment, `__ds/`; the first that fits counts. `*` is one segment, `**` any
+/// rest.
 ///
-/// A claim has no token of the protocol yet, it is how one is had; so it needs ours.
+/// A claim is how a client obtains the protocol's own token, so a claim itself needs a token of ours.
 const CONTROL: &[(Verb, &str, Demand)] = &[
     (Verb::Read, "jwks.json", Demand::Nothing),
     (Verb::Post, "subscriptions/*/callback", Demand::OwnToken),
@@ -59,10 +61,10 @@ const OWN: &[(Verb, &str, Demand)] = &[
 ];
 
 const STREAMS: &str = "/v1/stream/";
-/// Whatever there is, such as backups of everything.
+/// Operators' pages, such as backups of everything.
 const ADMIN: &str = "/v1/admin";
 
-/// What a request needs for the binary's own pages, and for paths where nothing is.
+/// Need of a request for the binary's own pages, and for paths without a route.
 pub(crate) fn need_of_host<'a>(request: &Request<'a>) -> Need<'a> {
     if request.method == Method::Options {
         return Need::Nothing;
@@ -74,14 +76,14 @@ pub(crate) fn need_of_host<'a>(request: &Request<'a>) -> Need<'a> {
     rule.map_or(Need::AnyToken, |(_, _, demand)| demand.of(request))
 }
 
-/// What the route of a request's path asks for.
+/// Need of a request, by its path.
 #[cfg(test)]
 pub(crate) fn need<'a>(request: &Request<'a>) -> Need<'a> {
     let is_streams = request.path == "/v1/stream" || request.path.starts_with(STREAMS);
     if is_streams { need_of_streams(request) } else { need_of_host(request) }
 }
 
-/// What a request needs that is for operators, whichever engine it asks.
+/// Need of a request to an operators' page, of any engine.
 pub(crate) fn need_of_admin<'a>(request: &Request<'a>) -> Need<'a> {
     match request.method {
         Method::Options => Need::Nothing,
@@ -89,7 +91,7 @@ pub(crate) fn need_of_admin<'a>(request: &Request<'a>) -> Need<'a> {
     }
 }
 
-/// What a request needs for streams and their subscriptions.
+/// Need of a request for streams and their subscriptions.
 pub(crate) fn need_of_streams<'a>(request: &Request<'a>) -> Need<'a> {
     if request.method == Method::Options {
         return Need::Nothing;
@@ -97,7 +99,7 @@ pub(crate) fn need_of_streams<'a>(request: &Request<'a>) -> Need<'a> {
     match place_of_path(request.path, STREAMS) {
         Ok(Place::Stream(name)) => stream(request, name),
         Ok(Place::Control(rest)) => control(request, &rest),
-        // The streams' root: nothing yet, and whatever it will be, it is about all of them.
+        // The streams' root has no page; any future page would concern all streams.
         Err(_) if matches!(request.path, "/v1/stream" | STREAMS) => Need::Everything(Scope::Admin),
         Err(_) => Need::AnyToken,
     }
@@ -112,7 +114,7 @@ fn stream<'a>(request: &Request<'a>, name: Cow<'a, str>) -> Need<'a> {
     let mut sources = Vec::new();
     for (field, value) in request.headers.0 {
         if field.eq_ignore_ascii_case("stream-forked-from") {
-            // What is no stream's path is refused by the engine, which reads it in the same way.
+            // The engine parses the path in the same way, and refuses paths that are not of a stream.
             if let Ok(Ok(Place::Stream(source))) = std::str::from_utf8(value).map(|path| place_of_path(path, STREAMS)) {
                 sources.push(source);
             }
@@ -122,7 +124,7 @@ fn stream<'a>(request: &Request<'a>, name: Cow<'a, str>) -> Need<'a> {
 }
 
 fn control<'a>(request: &Request<'a>, rest: &str) -> Need<'a> {
-    // Nobody has a reason to write these in another way; a route that is open only because it was spelled strangely must not be.
+    // Legitimate clients have no reason for other spellings; a strange spelling must not open a route.
     let plain = request.path.strip_prefix(STREAMS).and_then(|path| path.strip_prefix("__ds/")) == Some(rest);
     let rule = CONTROL.iter().find(|(verb, path, _)| plain && verb.is(request.method) && fits(path, rest));
     rule.map_or(Need::Everything(Scope::Admin), |(_, _, demand)| demand.of(request))
@@ -156,7 +158,7 @@ impl Demand {
             Self::Nothing => Need::Nothing,
             Self::OwnToken => Need::OwnToken,
             Self::Everything(scope) => Need::Everything(scope),
-            // The engine's own reading of the query; what it refuses is about everything.
+            // The engine's own parser reads the query. A query that the engine refuses needs a right to everything.
             Self::List => {
                 let asked = listed_prefix(request.path, request.query, STREAMS);
                 Need::Beginning(Scope::Read, asked.unwrap_or_default())
@@ -215,14 +217,14 @@ mod tests {
         for path in ["/v1/stream/chat/a", "/v1/stream/%63hat/a", "/v1/stream/ch%61t/%61"] {
             assert_eq!(ask(Method::Get, path, None, &[]), streams(Scope::Read, "chat/a"), "{path}");
         }
-        // These are other names, none of them under `chat/` unless it says so.
+        // These are other names, none of them under `chat/` except where noted.
         assert_eq!(ask(Method::Get, "/v1/stream/chat%2fa", None, &[]), streams(Scope::Read, "chat%2Fa"));
         assert_eq!(ask(Method::Get, "/v1/stream/chat;x/a", None, &[]), streams(Scope::Read, "chat;x/a"));
         assert_eq!(ask(Method::Get, "/v1/stream/chat\\a", None, &[]), streams(Scope::Read, "chat\\a"));
         assert_eq!(ask(Method::Get, "/v1/stream/chat%5ca", None, &[]), streams(Scope::Read, "chat%5Ca"));
         assert_eq!(ask(Method::Get, "/v1/stream/%c0%ae%c0%ae/a", None, &[]), streams(Scope::Read, "%C0%AE%C0%AE/a"));
         assert_eq!(ask(Method::Get, "/v1/stream/%252e%252e/a", None, &[]), streams(Scope::Read, "%252e%252e/a"));
-        // And these the engine refuses, with any token.
+        // The engine refuses these paths, so any token suffices.
         for path in ["//", "/a//b", "/../a", "/%2e%2e/a", "/a/.", "/a%00", "/%", "/%zz"] {
             assert_eq!(ask(Method::Get, &format!("/v1/stream{path}"), None, &[]), Need::AnyToken, "{path}");
         }
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(list(Some("prefix=chat%2Fa")), "chat/a");
         assert_eq!(list(Some("prefix=%63h%61t%2F")), "chat/");
         assert_eq!(list(Some("prefix=caf%c3%a9")), "caf%C3%A9");
-        // What the engine does not take, or takes for all.
+        // Queries that the engine refuses, or reads as all streams.
         for all in
             [None, Some(""), Some("prefix"), Some("prefix=a&prefix=b"), Some("prefix=a&limit=x"), Some("prefix=%00")]
         {
@@ -289,7 +291,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever path the engine takes for a stream, the need is over that very name; and no path is open but those of the table.
+        /// For every path that the engine takes for a stream, the need is over exactly that name; only paths of the
+        /// table are open.
         #[test]
         fn the_need_is_over_the_engines_name(rest in "[a-c/%0-9._;\\\\~@:\u{e9}-]{0,16}") {
             let path = format!("/v1/stream/{rest}");

@@ -1,11 +1,11 @@
-//! What a token allows: scopes over prefixes of stream names.
+//! Rights of a token: scopes over prefixes of stream names.
 
 use std::fmt;
 use std::str::FromStr;
 use thalweg_shapes::Grants;
 use thalweg_streams::{Place, place_of_path};
 
-/// What may be done to a stream.
+/// A kind of access to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// GET and HEAD.
@@ -39,8 +39,8 @@ impl FromStr for Scope {
     }
 }
 
-/// Some of all names, cut at segments: `chat/` is everything below `chat`, `chat` is that and the stream `chat` itself, `*` is
-/// everything. `chatter` is under neither of the first two.
+/// Some of all names, cut at segments: `chat/` is everything below `chat`, `chat` is that and the stream `chat` itself,
+/// `*` is everything. `chatter` is under neither of the first two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Prefix {
     /// A name in its normal form; empty for everything.
@@ -134,8 +134,8 @@ impl Rights {
         self.read.is_empty() && self.write.is_empty() && self.admin.is_empty() && self.shapes.is_empty()
     }
 
-    /// A prefix that looks like a pattern. A name may hold a `*`, and then such a prefix works; most who write one mean a pattern, which
-    /// matches nothing.
+    /// A prefix that looks like a pattern. Names may hold a `*`, so the prefix is valid; but most users who write one
+    /// expect a pattern, and as a prefix it matches no stream.
     pub(crate) fn pattern(&self) -> Option<&Prefix> {
         let all = [&self.read, &self.write, &self.admin].into_iter().flatten();
         all.into_iter().find(|prefix| prefix.base.contains('*'))
@@ -160,7 +160,7 @@ impl Rights {
         self.any(scope, |prefix| prefix.covers(under))
     }
 
-    /// Whether this may be done to every stream whose name begins with `text`.
+    /// Whether the scope holds over every stream whose name begins with `text`.
     pub(crate) fn allow_beginning(&self, scope: Scope, text: &str) -> bool {
         self.any(scope, |prefix| prefix.covers_beginning(text))
     }
@@ -232,7 +232,8 @@ mod tests {
     }
 
     proptest! {
-        /// `covers` says the same as asking for every name, over names and prefixes of an alphabet small enough to collide.
+        /// `covers` says the same as asking for every name, over names and prefixes of an alphabet small enough to
+        /// collide.
         #[test]
         fn covering_is_holding_all(outer in "(\\*|[ab]{1,2}(/[ab]{1,2}){0,2}/?)", inner in "(\\*|[ab]{1,2}(/[ab]{1,2}){0,2}/?)",
                                    name in "[ab]{1,2}(/[ab]{1,2}){0,3}") {

@@ -1,7 +1,8 @@
-//! Signed tokens: short-lived, for one scope over one prefix of streams, for parts of tables, or for both, checked without a list of them.
+//! Signed tokens: short-lived, for one scope over one prefix of streams, for parts of tables, or for both, checked
+//! without a list of them.
 //!
-//! `tws1.CLAIM.MAC`: the claim is JSON in base64url, the MAC is HMAC-SHA256 of all before it, keyed by the server's own key. One that
-//! was asked for with a token names it, and dies with it.
+//! `tws1.CLAIM.MAC`: the claim is JSON in base64url, the MAC is HMAC-SHA256 of all before it, keyed by the server's own
+//! key. A signed token names the token that issued it, and becomes invalid with it.
 
 use super::scope::{Prefix, Rights, Scope};
 use super::secret;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use thalweg_shapes::Grants;
 
 pub(crate) const MARK: &str = "tws1.";
-/// A signed token cannot be taken back by itself, so it lives no longer.
+/// A signed token cannot be revoked by itself, so it lives no longer.
 pub(crate) const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 pub(crate) const TTL_DEFAULT: Duration = Duration::from_secs(600);
 
@@ -25,16 +26,16 @@ pub(super) const TOKEN_BYTES_MAX: usize = 8 << 10;
 
 pub(crate) const KEY_FILE: &str = "signing.key";
 
-/// What a signed token says.
+/// Content of a signed token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// Of streams.
+    /// Right over streams.
     pub(crate) streams: Option<(Scope, Prefix)>,
-    /// Of tables.
+    /// Rights over tables.
     pub(crate) shapes: Grants,
     /// Milliseconds since the Unix epoch.
     pub(crate) expires: u64,
-    /// The token that it was asked for with.
+    /// The issuing token.
     pub(crate) parent: Option<String>,
 }
 
@@ -68,7 +69,7 @@ impl Key {
         Self(hmac::Key::new(hmac::HMAC_SHA256, bytes))
     }
 
-    /// The key of a data folder. With `make`, one is made if there is none.
+    /// Loads the key of a data folder. With `make`, a missing key is created.
     pub(crate) fn load(data: &Path, make: bool) -> anyhow::Result<Self> {
         let path = data.join(KEY_FILE);
         let text = match fs::read_to_string(&path) {

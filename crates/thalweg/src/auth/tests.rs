@@ -30,7 +30,11 @@ fn stand() -> Stand {
     }
     let path = folder.path().join("tokens.toml");
     std::fs::write(&path, file).unwrap();
-    Stand { auth: Auth::open(Wanted { tokens: Some(&path), everywhere: true }, folder.path()).unwrap(), tokens, folder }
+    Stand {
+        auth: Auth::open(GuardConfig { tokens: Some(&path), everywhere: true }, folder.path()).unwrap(),
+        tokens,
+        folder,
+    }
 }
 
 impl Stand {
@@ -298,7 +302,7 @@ fn every_refusal_is_in_the_documentation() {
         Denied::Repeated(""),
         scope(),
         Denied::Resigned,
-        Denied::Wish(String::new()),
+        Denied::TokenRequest(String::new()),
         Denied::Method,
     ] {
         let (status, code, _) = denied.mapping();

@@ -1,4 +1,4 @@
-//! The file of tokens: who may do what, with hashes in place of secrets.
+//! The token file: names, rights and hashes of secrets.
 //!
 //! A token is `tw1.ID.SECRET`. The file has the hash of the whole of it, so that it is no secret itself.
 
@@ -12,13 +12,13 @@ use thalweg_base::Millis;
 use thalweg_shapes::Grants;
 use thalweg_streams::format::timestamp;
 
-/// What a token begins with: scanners for leaked secrets can look for it.
+/// Prefix of every token, by which scanners for leaked secrets recognise it.
 pub(crate) const MARK: &str = "tw1.";
 
 const FILE_BYTES_MAX: u64 = 4 << 20;
 const ID_BYTES_MAX: usize = 64;
 
-/// What the file says of one token.
+/// One token of the file.
 #[derive(Clone, Debug)]
 pub(crate) struct Token {
     hash: Hash,
@@ -61,7 +61,7 @@ struct Entry {
 }
 
 impl Tokens {
-    /// Reads a file whole: one wrong line and none of it counts.
+    /// Reads a file whole: one wrong line makes all of it invalid.
     pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let named = || format!("in the file of tokens {}", path.display());
         let len =
@@ -94,7 +94,7 @@ impl Tokens {
         self.0.get(id)
     }
 
-    /// The token that was sent, and its id. The id is no secret; what follows it is compared in constant time.
+    /// Finds the token that was sent, and its id. The id is not secret; the rest is compared in constant time.
     pub(crate) fn find<'a>(&self, sent: &'a str) -> Option<(&'a str, &Token)> {
         let (id, _) = sent.strip_prefix(MARK)?.split_once('.')?;
         let token = self.0.get(id)?;

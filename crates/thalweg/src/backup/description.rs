@@ -1,6 +1,7 @@
-//! `BACKUP`: the file that makes a folder a generation. It says what was cut where, and the checksum of every file.
+//! `BACKUP`: the file that makes a folder a generation. It has the position of the cut, and the checksum of every file.
 //!
-//! One line of JSON, then one line with the CRC32C of the first. It is written last: a folder without it is not a backup.
+//! One line of JSON, then one line with the CRC32C of the first. It is written last: a folder without it is not a
+//! backup.
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ pub(super) const NAME: &str = "BACKUP";
 pub(super) struct Description {
     /// The data folder's format.
     pub(super) format: u32,
-    /// Of the program that held the folder.
+    /// Version of the program that held the folder.
     pub(super) version: String,
     pub(super) lineage: String,
     /// The journal position that the cut ends at.

@@ -1,8 +1,8 @@
-//! Cuts of the data folder itself: what is in it beside the kernel's files, and a stopped folder as a source.
+//! Cuts of the data folder itself: its files outside the kernel's units, and a stopped folder as a source.
 
 use super::{Listed, Listing, Place, ROOT, Source, object_path, place};
 use crate::folder::{FORMAT, Folder};
-use crate::kernel::{MANIFEST, OBJECTS};
+use crate::host::kernel::{MANIFEST, OBJECTS};
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use std::fs::{self, File};
@@ -39,7 +39,7 @@ pub(super) fn extras(folder: &Path) -> anyhow::Result<Vec<(String, Bytes)>> {
     Ok(found)
 }
 
-/// The listing's rows of what a cut has beside the journal.
+/// The listing's rows of a cut's files outside the journal.
 pub(super) fn listed(cut: &Cut, extras: &[(String, Bytes)]) -> Vec<Listed> {
     let row = |path: String, bytes| Listed { path, bytes, allocated: 0 };
     let root = row(ROOT.to_owned(), cut.root.len() as u64);
@@ -54,7 +54,7 @@ pub(super) fn piece(bytes: &Bytes, at: u64) -> Bytes {
     bytes.slice(from..bytes.len().min(from + READ_BYTES))
 }
 
-/// A folder whose server is stopped; it stays locked.
+/// The folder of a stopped server, locked while this lives.
 pub(super) struct Stopped {
     folder: Folder,
     root: Bytes,
@@ -114,7 +114,7 @@ impl Source for Stopped {
     fn end(&mut self) {}
 }
 
-/// Where a cut must end at least: what its root says.
+/// Whether a cut with this end reaches the position that its root claims durable.
 pub(super) fn reaches(cut: &Cut, end: Lsn) -> bool {
     end >= cut.journal.known_durable && end >= cut.journal.floor
 }

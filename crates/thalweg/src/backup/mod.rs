@@ -1,8 +1,9 @@
-//! Backup and restore: a cut of a data folder, taken while its server runs or from a stopped one.
+//! Backup and restore: a cut of a data folder, of a running or a stopped server.
 //!
-//! A *cut* is one root of the manifest, the objects that it names, and the journal from the root's floor to a position: what a crash
-//! at that position would have left. A *generation* is one cut in a folder of its own below the target, whole by itself; objects that
-//! an earlier generation has already are hard links. `docs/ops/backup.md` says what users may rely on.
+//! A *cut* is one root of the manifest, the objects that it names, and the journal from the root's floor to a position:
+//! the state that a crash at that position would have left. A *generation* is one complete cut in a folder of its own
+//! below the target; objects that an earlier generation already has are hard links. `docs/ops/backup.md` states the
+//! promises to users.
 
 mod description;
 mod folder;
@@ -21,18 +22,18 @@ use std::path::Path;
 use thalweg_base::ObjectId;
 
 /// The manifest's body in a listing; in a generation it is the manifest's file.
-const ROOT: &str = crate::kernel::MANIFEST;
+const ROOT: &str = crate::host::kernel::MANIFEST;
 
-/// What a source holds ready to be copied.
+/// Files that a source holds ready to be copied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Listing {
     /// Names the hold on a server.
     backup: String,
     /// The data folder's format.
     format: u32,
-    /// Of the program that holds the folder.
+    /// Version of the program that holds the folder.
     version: String,
-    /// Tells this history of object ids from others; empty if there is none to tell.
+    /// Identifies this history of object ids; empty if it has no identity.
     lineage: String,
     /// The journal position that the cut ends at.
     position: u64,
@@ -41,10 +42,10 @@ struct Listing {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Listed {
-    /// In the data folder.
+    /// Path in the data folder.
     path: String,
     bytes: u64,
-    /// How much space a file is to have from the start; 0: just what it takes.
+    /// Space to allocate for the file; 0: its length.
     #[serde(default, skip_serializing_if = "is_zero")]
     allocated: u64,
 }
@@ -59,11 +60,11 @@ trait Source {
     fn begin(&mut self) -> anyhow::Result<Listing>;
     /// Bytes of a file of the cut from `at` on: some, if `at` is before its end.
     fn read(&mut self, path: &str, at: u64) -> anyhow::Result<Vec<u8>>;
-    /// Lets go of the cut.
+    /// Releases the cut.
     fn end(&mut self);
 }
 
-/// What a path of a cut stands for; nothing else is ever written below a target.
+/// The meaning of a path in a cut; no other path is ever written below a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Root,
@@ -73,7 +74,7 @@ enum Place {
     Extra,
 }
 
-/// Files of a data folder that say something about this folder only.
+/// Files of a data folder that concern this folder only.
 const OWN: [&str; 5] = ["FORMAT", "LOCK", "RUN", "LINEAGE", "reserve"];
 
 /// `None`: no path of a cut.
@@ -85,7 +86,7 @@ fn place(path: &str) -> Option<Place> {
     };
     match path.split_once('/') {
         _ if path == ROOT => Some(Place::Root),
-        Some((crate::kernel::OBJECTS, rest)) => Some(Place::Object(ObjectId(numbered(rest, ".obj", 16)?))),
+        Some((crate::host::kernel::OBJECTS, rest)) => Some(Place::Object(ObjectId(numbered(rest, ".obj", 16)?))),
         Some(("journal", rest)) => numbered(rest, ".seg", 10).map(|_| Place::Segment),
         Some(_) => None,
         None => {
@@ -103,7 +104,7 @@ fn place(path: &str) -> Option<Place> {
 }
 
 fn object_path(object: ObjectId) -> String {
-    format!("{}/{:016x}.obj", crate::kernel::OBJECTS, object.0)
+    format!("{}/{:016x}.obj", crate::host::kernel::OBJECTS, object.0)
 }
 
 fn sync_folder(path: &Path) -> std::io::Result<()> {

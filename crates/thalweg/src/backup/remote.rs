@@ -1,4 +1,4 @@
-//! A running server as a source: pulls, piece by piece, over HTTP. The server holds the cut for as long as pieces are asked for.
+//! A running server as a source: pulls, piece by piece, over HTTP. The server holds the cut while pieces are requested.
 
 use super::{Listing, Source};
 use crate::client::{Call, Failure, PATIENCE, Server, Target};
@@ -35,7 +35,7 @@ fn body(mut answer: crate::client::Answer, max: u64) -> anyhow::Result<Vec<u8>> 
     Ok(body)
 }
 
-/// A server of something else says 404 to what it does not know.
+/// A server of another product answers 404 to unknown paths.
 fn is_no_thalweg(failure: Failure) -> Failure {
     match failure {
         Failure::Refused(mut refusal) if refusal.status == 404 && refusal.code.is_none() => {
@@ -52,7 +52,7 @@ impl Source for Remote {
         let answer = self.server.ask_once(&Call::new(Method::POST, self.at(""))).map_err(is_no_thalweg)?;
         let listing: Listing = serde_json::from_slice(&body(answer, LISTING_BYTES_MAX)?)
             .context("the server's listing cannot be understood")?;
-        // It becomes a part of paths.
+        // The id becomes a part of paths.
         if listing.backup.is_empty() || !listing.backup.bytes().all(|b| b.is_ascii_alphanumeric()) {
             bail!("the server's listing has no usable name");
         }
@@ -70,9 +70,9 @@ impl Source for Remote {
             return;
         }
         let url = self.at(&format!("/{}", self.backup));
-        // If it does not get there, the server lets go by itself a little later.
+        // If the request is lost, the server releases the cut by itself a little later.
         if let Err(error) = self.server.ask_once(&Call::new(Method::DELETE, url)) {
-            tracing::debug!(%error, "the server was not told that the backup is over");
+            tracing::debug!(%error, "the server did not get the end of the backup");
         }
         self.backup.clear();
     }

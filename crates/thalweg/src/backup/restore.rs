@@ -1,7 +1,7 @@
 //! `thalweg restore`: puts a generation into a fresh data folder, each byte checked on the way.
 //!
-//! The last file written is `FORMAT`: without it no server takes the folder. `RUN` says that the folder was restored, and the first
-//! server on it gives every stream a new incarnation, because positions behind the cut were given out to somebody.
+//! The last file written is `FORMAT`: without it no server opens the folder. `RUN` marks the folder as restored, and
+//! the first server on it gives every stream a new incarnation, because clients may have seen positions beyond the cut.
 
 use super::description::{Description, Kept, NAME, generations};
 use super::{place, sync_folder};
@@ -61,7 +61,7 @@ fn find(backup: &Path) -> anyhow::Result<PathBuf> {
     })
 }
 
-/// An empty `journal/` may be there: it may be another disk.
+/// An empty `journal/` may exist: it may be the mount point of another disk.
 fn must_be_empty(data: &Path) -> anyhow::Result<()> {
     let Ok(entries) = fs::read_dir(data) else { return Ok(()) };
     for entry in entries {
@@ -139,7 +139,7 @@ fn copy(from: &Path, to: &Path, kept: &Kept, progress: &mut Progress) -> anyhow:
     Ok(())
 }
 
-/// Takes away what a restore that failed has written, as far as that goes; without `FORMAT` no server takes the rest.
+/// Removes the files of a failed restore, as far as possible; without `FORMAT` no server opens the rest.
 fn clear(description: &Description, data: &Path) {
     for file in &description.files {
         let _ = fs::remove_file(data.join(&file.path));

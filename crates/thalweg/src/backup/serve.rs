@@ -6,9 +6,10 @@
 //! | `GET /v1/admin/backup/ID/PATH?at=N` | 200 and at most 1 MiB of a file of the cut |
 //! | `DELETE /v1/admin/backup/ID` | lets go of it: 204 |
 //!
-//! One thread owns the cut and does all that waits for a disk; reactors only hand requests to it, few at a time. The client pulls, so
-//! a slow one costs nothing but the hold; one that asks for nothing for `idle` loses it, and so does one that is in the way of a full
-//! disk. Nothing here outlives the process: after a restart the client is told that its backup is over.
+//! One thread owns the cut and does all work that waits for a disk; reactors only queue requests for it, few at a time.
+//! The client pulls, so a slow client costs nothing but the hold. A client without a request for `idle` loses the hold,
+//! and so does one whose hold keeps a full disk full. Nothing here outlives the process: after a restart the client
+//! learns that its backup is over.
 
 use super::folder::{self, READ_BYTES};
 use super::{Listed, Listing, Place, place};
@@ -33,9 +34,9 @@ pub(crate) const SERVED: &str = "/v1/admin/backup";
 
 /// Requests that wait for the thread; one more is refused.
 const WAITING_MAX: usize = 16;
-/// How often the thread looks whether the hold is still wanted.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// How often a root may be settled away under the hand that takes hold of the journal.
+/// How often the thread checks whether the hold is still needed.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
+/// How often to retry when settling removes a root before the journal is held.
 const HOLD_TRIES: usize = 100;
 
 /// A refusal: status, code, message.
@@ -55,7 +56,7 @@ impl Refused {
     }
 }
 
-/// Nothing here is for pages of other origins: no access-control headers.
+/// These answers are not for pages of other origins: no access-control headers.
 fn plain(status: u16, content_type: &str) -> Response {
     Response::new(status)
         .header("content-type", content_type)
@@ -72,7 +73,7 @@ enum Ask {
 
 type Answer = Result<Response, Refused>;
 
-/// Where an answer is put for the reactor that waits for it.
+/// Holds an answer for the reactor that waits for it.
 #[derive(Default)]
 struct Slot {
     answer: Option<Answer>,
@@ -104,7 +105,8 @@ pub(crate) struct Backups {
 }
 
 impl Backups {
-    /// Starts the thread. `lineage` names this history of object ids; a client that asks for nothing for `idle` loses its hold.
+    /// Starts the thread. `lineage` names this history of object ids; a client that asks for nothing for `idle` loses
+    /// its hold.
     pub(crate) fn start(
         kernel: &FileUnit<StreamState>,
         folder: PathBuf,
@@ -135,7 +137,7 @@ impl Backups {
         }
     }
 
-    /// Answers requests for [`SERVED`] and what is below it. Never waits.
+    /// Answers requests for [`SERVED`] and paths below it. Never waits.
     pub(crate) fn handle(&self, request: &Request<'_>) -> Reply {
         let ask = match parse(request) {
             Ok(ask) => ask,
@@ -187,11 +189,11 @@ struct Holder {
 struct Held {
     id: String,
     cut: HeldCut,
-    /// Those of the cut, with their lengths in bytes.
+    /// Objects of the cut, with their lengths in bytes.
     objects: HashMap<ObjectId, u64>,
     segments: HeldSegments,
     extras: Vec<(String, Bytes)>,
-    /// When the client last asked for something.
+    /// When the client sent its last request.
     asked: Instant,
     began: Instant,
 }
@@ -199,7 +201,7 @@ struct Held {
 impl Holder {
     fn run(&mut self, asked: &Receiver<(Ask, SharedSlot)>) {
         loop {
-            match asked.recv_timeout(LOOK_EVERY) {
+            match asked.recv_timeout(CHECK_EVERY) {
                 Ok((Ask::Stop, _)) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok((ask, slot)) => {
                     let answer = self.answer(ask);
@@ -214,12 +216,12 @@ impl Holder {
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            self.look();
+            self.check_hold();
         }
     }
 
-    /// Lets go of a cut that nobody copies any more, or whose space is needed.
-    fn look(&mut self) {
+    /// Releases an abandoned cut, or one whose space is needed.
+    fn check_hold(&mut self) {
         let Some(held) = &self.held else { return };
         if held.asked.elapsed() >= self.idle {
             tracing::warn!(backup = held.id, idle = ?self.idle, "a backup's client is silent: its hold is dropped");
@@ -259,7 +261,7 @@ impl Holder {
     }
 
     fn begin(&mut self) -> Answer {
-        self.look();
+        self.check_hold();
         if let Some(held) = &self.held {
             let message = format!("a backup is under way since {} s; one at a time", held.began.elapsed().as_secs());
             return Err(Refused(409, "backup_running", message));
@@ -268,7 +270,7 @@ impl Holder {
             return Err(Refused(503, "disk_full", "a backup would hold space that a full disk needs".into()));
         }
         let failed = |what: String| Refused(503, "backup_failed", what);
-        // Whatever was acknowledged before now is in the cut, at either durability.
+        // The cut contains everything that was acknowledged before now, at either durability.
         self.journal.wait_unless_full(self.journal.written()).map_err(|e| failed(e.to_string()))?;
         let (cut, segments) =
             self.hold().ok_or_else(|| failed("settling is faster than the hold; try again".into()))?;
@@ -280,7 +282,7 @@ impl Holder {
             allocated: file.allocated,
         }));
         self.begun += 1;
-        // Not to be taken for one of a server before this one.
+        // Must differ from ids of an earlier server.
         let id = format!("{}x{}", crate::background::now().0, self.begun);
         let listing = Listing {
             backup: id.clone(),
@@ -298,7 +300,8 @@ impl Holder {
         Ok(plain(200, "application/json").body(body))
     }
 
-    /// A root with its objects, and the journal from its floor on: a round that ends between the two may trim that away.
+    /// A root with its objects, and the journal from its floor on: a round that ends between the two may trim that
+    /// away.
     fn hold(&self) -> Option<(HeldCut, HeldSegments)> {
         (0..HOLD_TRIES).find_map(|_| {
             let cut = self.logs.hold_sealed();
@@ -360,7 +363,7 @@ mod tests {
         assert_eq!(now(backups.handle(&request(Method::Post, SERVED, None))), Some(503));
         drop(asked);
         assert_eq!(now(backups.handle(&request(Method::Post, SERVED, None))), Some(503));
-        // What is wrong in itself never gets to the thread.
+        // Malformed requests never reach the thread.
         let read = format!("{SERVED}/1x1/RUN");
         assert_eq!(now(backups.handle(&request(Method::Get, &read, Some("at=-1")))), Some(400));
         assert_eq!(now(backups.handle(&request(Method::Get, SERVED, None))), Some(405));
@@ -373,7 +376,7 @@ mod tests {
         let folder = Folder::take(dir.path()).unwrap();
         let mut config = load(Settings::default(), None).unwrap();
         config.journal_segment_bytes.0 = 64 << 10;
-        let kernel = crate::kernel::open::<StreamState>(&folder, &config).unwrap();
+        let kernel = crate::host::kernel::open::<StreamState>(&folder, &config).unwrap();
         let mut holder = Holder {
             journal: Arc::clone(&kernel.journal),
             logs: Arc::clone(&kernel.logs),
@@ -385,16 +388,16 @@ mod tests {
         };
         assert!(holder.begin().is_ok());
         assert_eq!(holder.begin().err().unwrap().1, "backup_running");
-        holder.look();
+        holder.check_hold();
         assert!(holder.held.is_some());
         kernel.logs.set_low_on_space(true);
-        holder.look();
+        holder.check_hold();
         assert!(holder.held.is_none());
         assert_eq!(holder.begin().err().unwrap().1, "disk_full");
         kernel.logs.set_low_on_space(false);
         holder.idle = Duration::ZERO;
         assert!(holder.begin().is_ok());
-        holder.look();
+        holder.check_hold();
         assert_eq!(holder.held("any").err().unwrap().1, "no_such_backup");
         kernel.journal.close().unwrap();
     }

@@ -5,8 +5,8 @@ use super::{Listed, Listing, Place, ROOT, Source, folder, place, remote, sync_fo
 use crate::check;
 use crate::client::Target;
 use crate::folder::FORMAT;
+use crate::host::kernel::MANIFEST;
 use crate::human;
-use crate::kernel::MANIFEST;
 use crate::progress::Progress;
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
@@ -21,10 +21,10 @@ use thalweg_base::{Crc, Lsn, crc};
 use thalweg_disk::RealDisk;
 use thalweg_manifest::{FileManifest, Manifest};
 
-/// What is under way; the next backup removes what one that was cut off has left.
+/// The folder of a backup in progress; the next backup removes an interrupted one.
 const UNFINISHED: &str = "unfinished";
-/// How much of an object's end is compared before the one of an earlier generation is taken for the same: it has the checksums of
-/// the rest.
+/// How many bytes at an object's end are compared before an earlier generation's object is taken as equal: the end has
+/// the checksums of the rest.
 const TAIL_BYTES: u64 = 4096;
 
 #[derive(clap::Args)]
@@ -51,7 +51,7 @@ pub(crate) struct BackupArgs {
     keep: Option<u32>,
 }
 
-/// Makes one backup and says on standard output what it is.
+/// Makes one backup, and prints its summary on standard output.
 pub(crate) fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut source: Box<dyn Source> = match &args.from {
@@ -114,7 +114,7 @@ fn remove(dir: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The newest generation that is there already.
+/// The newest existing generation.
 struct Earlier {
     dir: PathBuf,
     lineage: String,
@@ -175,7 +175,7 @@ impl Taking {
         let progress = self.progress.insert(Progress::new(Some(self.total), false));
         progress.set_message("checking: ");
         check::whole(&self.dir, Some(Lsn(listing.position)), &mut |so_far| progress.set(so_far.bytes))
-            .context("what was received is not whole")?;
+            .context("the received copy is not whole")?;
         self.progress = None;
         let Listing { format, version, lineage, position, .. } = listing;
         Ok(Description { format, version, lineage, position, made_at, files })
@@ -205,7 +205,8 @@ impl Taking {
         Ok(())
     }
 
-    /// The copied root gets a manifest of its own. The first start of a restored folder takes an epoch above the one in the root.
+    /// The copied root gets a manifest of its own. The first start of a restored folder takes an epoch above the one in
+    /// the root.
     fn take_root(&mut self, source: &mut dyn Source, listed: &Listed) -> anyhow::Result<Kept> {
         let mut body = Vec::new();
         while (body.len() as u64) < listed.bytes {
@@ -244,7 +245,7 @@ impl Taking {
     fn copy(&mut self, source: &mut dyn Source, listed: &Listed, path: &Path) -> anyhow::Result<u32> {
         let mut options = File::options();
         options.write(true).create_new(true);
-        // What stands beside the data may be secret.
+        // Files beside the data may be secret.
         options.mode(0o600);
         let mut file = options.open(path)?;
         let (mut at, mut crc) = (0, Crc::new());
@@ -293,7 +294,7 @@ fn ends_with(path: &Path, bytes: u64, tail: &[u8]) -> std::io::Result<bool> {
     Ok(found == tail)
 }
 
-/// Makes what was received a generation.
+/// Publishes the received files as a generation.
 fn publish(target: &Path, unfinished: &Path, description: &Description) -> anyhow::Result<PathBuf> {
     description.write(unfinished)?;
     let time: String = description.made_at.chars().filter(|c| !matches!(c, '-' | ':')).collect();
@@ -310,7 +311,7 @@ fn prune(target: &Path, keep: Option<u32>) -> anyhow::Result<()> {
     let Some(keep) = keep else { return Ok(()) };
     let generations = generations(target)?;
     for old in generations.iter().take(generations.len().saturating_sub(keep as usize)) {
-        // It is no backup from its first file on, and hard links keep what others need.
+        // Without its description the folder is no backup; hard links keep objects that other generations need.
         fs::remove_file(old.join(super::description::NAME))?;
         remove(old)?;
     }

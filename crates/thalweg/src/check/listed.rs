@@ -1,11 +1,11 @@
-//! Damage as it is told to people and programs.
+//! Damage in the form for people and programs.
 
-use crate::kernel::{MANIFEST, OBJECTS};
+use crate::host::kernel::{MANIFEST, OBJECTS};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use thalweg_log::{Damage, Place};
 
-/// What a running server answers to a question about its check.
+/// A running server's answer to a question about its check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Progress {
     /// The number of the newest request for a pass since the server started, and of the newest that has its answer.
@@ -16,7 +16,7 @@ pub(crate) struct Progress {
     pub(crate) total_bytes: u64,
     pub(crate) passes: u64,
     pub(crate) last_pass_ended_ms: Option<u64>,
-    /// What the last pass could not look at. It may be whole.
+    /// Objects that the last pass could not read. They may be whole.
     pub(crate) unchecked: Vec<String>,
     pub(crate) unchecked_more: u64,
     #[serde(flatten)]
@@ -27,7 +27,7 @@ pub(crate) struct Progress {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counts {
-    /// Damaged places, those that are not listed included.
+    /// Number of damaged places, including those that are not listed.
     pub(crate) damage: u64,
     pub(crate) left_out: u64,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Listed {
     pub(crate) at: u64,
     pub(crate) bytes: u64,
     pub(crate) what: String,
-    /// Streams that have content there, and which positions.
+    /// Streams with content in the damaged place, and the positions affected.
     pub(crate) streams: Vec<Stream>,
     pub(crate) more_streams: u64,
     pub(crate) first_seen_ms: Option<u64>,

@@ -1,4 +1,5 @@
-//! `thalweg check`: walks manifest, storage and journal of a data folder, contents included; or asks a running server to.
+//! `thalweg check`: walks manifest, storage and journal of a data folder, contents included; or asks a running server
+//! to.
 
 mod listed;
 mod remote;
@@ -7,8 +8,8 @@ pub(crate) use listed::{Counts, Listed, Progress};
 
 use crate::client::Target;
 use crate::folder::Folder;
+use crate::host::kernel::{MANIFEST, OBJECTS};
 use crate::human;
-use crate::kernel::{MANIFEST, OBJECTS};
 use crate::progress;
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
@@ -78,7 +79,7 @@ fn folder(dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads the manifest and what it names. Without a manifest the journal is looked at all the same.
+/// Reads the manifest and the objects that it names. Without a manifest the journal is still read.
 fn sealed(disk: &Arc<dyn Disk>, damage: &mut Vec<Listed>) -> anyhow::Result<Checked> {
     let storage: Arc<dyn Storage> =
         Arc::new(FileStorage::open_read_only(Arc::clone(disk), OBJECTS).context("cannot open the objects")?);
@@ -95,7 +96,7 @@ fn sealed(disk: &Arc<dyn Disk>, damage: &mut Vec<Listed>) -> anyhow::Result<Chec
             damage.push(Listed::of("", thalweg_log::Damage::of_manifest(error.to_string())));
             Ok(Checked::default())
         }
-        Err(error) => Err(error).context("what is sealed cannot be read"),
+        Err(error) => Err(error).context("sealed data cannot be read"),
     }
 }
 
@@ -113,7 +114,8 @@ fn listed_in_journal(damage: &JournalDamage) -> Listed {
     }
 }
 
-/// Reads all of a folder that nobody else uses; fails with the first thing that is wrong. The journal must reach at least to `upto`.
+/// Reads all of a folder that no other process uses; fails at the first defect. The journal must reach at least to
+/// `upto`.
 pub(crate) fn whole(
     dir: &Path,
     upto: Option<Lsn>,
@@ -123,7 +125,7 @@ pub(crate) fn whole(
     let storage: Arc<dyn Storage> =
         Arc::new(FileStorage::open_read_only(Arc::clone(&disk), OBJECTS).context("cannot open the objects")?);
     let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST, 0).context("the manifest is not whole")?;
-    let sealed = thalweg_log::check(&storage, &manifest, progress).context("what is sealed is not whole")?;
+    let sealed = thalweg_log::check(&storage, &manifest, progress).context("sealed data is not whole")?;
     let mut bounds = sealed.journal.unwrap_or_default();
     bounds.known_durable = bounds.known_durable.max(upto.unwrap_or(Lsn::ZERO));
     let journal = thalweg_journal::verify(&*disk, bounds);

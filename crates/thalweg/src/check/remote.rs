@@ -14,7 +14,7 @@ const POLL_EVERY: Duration = Duration::from_millis(200);
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 fn ask(server: &Server, method: Method) -> anyhow::Result<serde_json::Value> {
-    let mut answer = server.ask(&Call::new(method, server.at(crate::scrub::SERVED)))?;
+    let mut answer = server.ask(&Call::new(method, server.at(crate::host::scrub::SERVED)))?;
     let mut body = Vec::new();
     answer.body().take(ANSWER_BYTES_MAX).read_to_end(&mut body).context("the answer was cut off")?;
     serde_json::from_slice(&body)

@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::pages::is_json;
 use super::producer::{Producer, Sent};
 use super::server::{Call, Server};
-use super::{ask_on_terminal, tell};
+use super::{ask_on_terminal, report};
 use crate::human::size;
 use crate::progress::Progress;
 use clap::Args;
@@ -33,9 +33,9 @@ Examples:
 With --lines, each line of a JSON stream is a message; elsewhere the content is the lines as they are, and an append never ends inside of \
 one shorter than 16 MiB. Lines are sent in batches, at once when no more are waiting.
 
-Whatever is sent is sent by an idempotent producer: after a lost connection or a crash of the server it is sent again, and the server \
-tells what it has already. With --producer a run that was broken off can be run again, on the same whole input and with the same --batch: \
-it adds what is missing. Appends are told by their number and not by their content, so input that has changed or grown needs a higher \
+All input is sent by an idempotent producer: after a lost connection or a crash of the server a batch is sent again, and the server \
+skips a batch that it has already. With --producer an interrupted run can be repeated, on the same whole input and with the same --batch: \
+it adds the missing batches. The server knows batches by number and not by content, so input that has changed or grown needs a higher \
 --epoch.")]
 pub(crate) struct AppendArgs {
     /// The stream.
@@ -49,10 +49,10 @@ pub(crate) struct AppendArgs {
     /// The input is JSON, and so is the stream.
     #[arg(long, conflicts_with = "content_type")]
     json: bool,
-    /// The stream's content type; else the server is asked for it.
+    /// The stream's content type; by default the server is asked.
     #[arg(long, value_name = "TYPE")]
     content_type: Option<String>,
-    /// Create the stream if it is not there.
+    /// Create the stream if it does not exist.
     #[arg(long)]
     create: bool,
     /// Close the stream with this.
@@ -61,7 +61,7 @@ pub(crate) struct AppendArgs {
     /// Lines of one append, at most.
     #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..), requires = "lines")]
     batch: u32,
-    /// The producer's id, so that a later run of the same goes on where this one was broken off.
+    /// The producer's id, with which a later run continues an interrupted one.
     #[arg(long, value_name = "ID")]
     producer: Option<String>,
     /// The producer's epoch.
@@ -145,11 +145,11 @@ fn whole(server: &Server, args: &AppendArgs, input: Input, mut producer: Produce
         (false, closes) => {
             let sent = producer.send(&body, closes)?;
             let word = if sent == Sent::Known { "there from an earlier run" } else { "appended" };
-            tell(|| format!("{}: {} {word}{}", args.name, size(body.len() as u64), ends_at(&producer)));
+            report(|| format!("{}: {} {word}{}", args.name, size(body.len() as u64), ends_at(&producer)));
         }
     }
     if args.close {
-        tell(|| format!("{}: closed", args.name));
+        report(|| format!("{}: closed", args.name));
     }
     Ok(())
 }
@@ -177,11 +177,11 @@ fn lines(
     if known > 0 {
         eprintln!("{sent} lines appended; {known} were there from an earlier run");
     } else {
-        tell(|| format!("{}: {sent} lines appended ({}){}", args.name, size(bytes), ends_at(&producer)));
+        report(|| format!("{}: {sent} lines appended ({}){}", args.name, size(bytes), ends_at(&producer)));
     }
     if args.close {
         close(server, &args.name)?;
-        tell(|| format!("{}: closed", args.name));
+        report(|| format!("{}: closed", args.name));
     }
     Ok(())
 }

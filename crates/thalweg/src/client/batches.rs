@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 const BATCH_BYTES: usize = 1 << 20;
-/// The longest JSON message. Other content has no lines of its own, and is cut here.
+/// The longest JSON message. Content of other types has no line structure, and is split at this length.
 const LINE_BYTES_MAX: u64 = 16 << 20;
 /// Lines read ahead while an append is under way.
 const AHEAD: usize = 4_096;
@@ -21,7 +21,7 @@ pub(crate) struct Shape {
     pub(crate) json: bool,
     /// Lines of one append, at most.
     pub(crate) lines_max: usize,
-    /// The same input makes the same batches, however slowly it comes.
+    /// Equal input must make equal batches, however slowly it comes.
     pub(crate) repeatable: bool,
 }
 
@@ -47,7 +47,7 @@ impl Batches {
         Self { lines, shape, line: 0, ended: false, ahead: None }
     }
 
-    /// The next batch, if there is one.
+    /// The next batch, or `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<Batch>, Failure> {
         let mut batch = Batch { body: Vec::new(), lines: 0 };
         while !self.ended && batch.lines < self.shape.lines_max {
@@ -119,7 +119,7 @@ fn read_lines(input: impl Read, lines: &SyncSender<std::io::Result<Vec<u8>>>) {
     let mut input = BufReader::with_capacity(1 << 20, input);
     loop {
         let mut line = Vec::new();
-        // One byte more than is allowed tells that it is too long.
+        // One byte beyond the limit shows that the line is too long.
         match input.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line) {
             Ok(0) => return,
             Ok(_) => {

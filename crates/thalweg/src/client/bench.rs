@@ -1,7 +1,8 @@
-//! `thalweg stream bench`: a small load from here, and what it measured.
+//! `thalweg stream bench`: a small load from this machine, with its measured rates and latencies.
 //!
-//! Each writer waits for its answer before it appends again, so that latencies are those of a server that is not flooded. The streams are
-//! its own, and expire if the command is killed. `bench/` in the repository has load generators for more than this.
+//! Each writer waits for its answer before it appends again, so that latencies are those of a server that is not
+//! flooded. The command creates streams of its own, which expire if the command is killed. `bench/` in the repository
+//! has larger load generators.
 
 use super::Target;
 use super::failure::Failure;
@@ -21,10 +22,10 @@ Examples:
   thalweg stream bench --writers 64 --streams 1000 --bytes 1KiB --seconds 10s
   thalweg stream bench --durability buffered --json | jq .append.p99_s
 
-Each writer has a connection of its own and waits for each answer before it appends again. What is measured includes this machine's client \
+Each writer has a connection of its own and waits for each answer before it appends again. The figures include this machine's client \
 and the network to the server. Content is random, so that nothing on the way compresses it.")]
 pub(crate) struct BenchArgs {
-    /// Writers, each with a connection of its own; as many readers read everything back.
+    /// Number of writers, each on a separate connection; as many readers read everything back.
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(1..=1024))]
     writers: u32,
     /// Streams that the writers append to in turn.
@@ -33,13 +34,13 @@ pub(crate) struct BenchArgs {
     /// Content of one append.
     #[arg(long, value_name = "SIZE", default_value = "256")]
     bytes: Size,
-    /// For how long to append.
+    /// How long to append.
     #[arg(long, value_name = "TIME", default_value = "5s")]
     seconds: Span,
     /// When an append is acknowledged: durable or buffered [default: the server's].
     #[arg(long, value_name = "durable|buffered")]
     durability: Option<Durability>,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }

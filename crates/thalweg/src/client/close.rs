@@ -1,8 +1,8 @@
 //! `thalweg stream close`.
 
 use super::failure::Failure;
+use super::report;
 use super::server::{Call, Server};
-use super::tell;
 use clap::Args;
 use ureq::http::Method;
 
@@ -18,11 +18,11 @@ pub(crate) struct CloseArgs {
 
 pub(crate) fn run(server: &Server, args: &CloseArgs) -> Result<(), Failure> {
     close(server, &args.name)?;
-    tell(|| format!("{}: closed", args.name));
+    report(|| format!("{}: closed", args.name));
     Ok(())
 }
 
-/// Closing what is closed is fine, so that it may be asked twice.
+/// Closing a closed stream succeeds, so that the request may be repeated.
 pub(crate) fn close(server: &Server, name: &str) -> Result<(), Failure> {
     server.ask(&Call::new(Method::POST, server.stream(name)).header("stream-closed", "true")).map(drop)
 }

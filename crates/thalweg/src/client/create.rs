@@ -17,7 +17,7 @@ Examples:
 pub(crate) struct CreateArgs {
     /// The stream.
     name: String,
-    /// What the stream holds [default: application/octet-stream].
+    /// Content type of the stream [default: application/octet-stream].
     #[arg(long, value_name = "TYPE", conflicts_with = "json")]
     content_type: Option<String>,
     /// The stream holds JSON messages.
@@ -26,17 +26,17 @@ pub(crate) struct CreateArgs {
     /// Gone when it was neither read nor written for this long.
     #[arg(long, value_name = "TIME", conflicts_with = "expires_at")]
     ttl: Option<Span>,
-    /// Gone at this time (RFC 3339), such as 2030-01-01T00:00:00Z.
+    /// The stream expires at this time (RFC 3339), such as 2030-01-01T00:00:00Z.
     #[arg(long, value_name = "TIME")]
     expires_at: Option<String>,
-    /// Keep at least so much of the newest content, and give up what is older [default: the server's].
+    /// Keep at least this much of the newest content, and remove older content [default: the server's].
     #[arg(long, value_name = "SIZE")]
     retention_bytes: Option<Size>,
-    /// Keep what is younger than this [default: the server's].
+    /// Keep content that is younger than this [default: the server's].
     #[arg(long, value_name = "TIME")]
     retention_age: Option<Span>,
-    /// When an append is acknowledged and shown: once it is on the disk (durable), or once the operating system has it (buffered)
-    /// [default: the server's].
+    /// When an append is acknowledged and shown: once it is on the disk (durable), or once the operating system has it
+    /// (buffered) [default: the server's].
     #[arg(long, value_name = "durable|buffered")]
     durability: Option<Durability>,
     /// Create it closed.

@@ -1,8 +1,8 @@
 //! `thalweg stream delete`.
 
 use super::failure::Failure;
+use super::report;
 use super::server::{Call, Server};
-use super::tell;
 use clap::Args;
 use ureq::http::Method;
 
@@ -14,7 +14,7 @@ Examples:
 pub(crate) struct DeleteArgs {
     /// The stream.
     name: String,
-    /// A stream that is not there is fine.
+    /// Succeed if the stream does not exist.
     #[arg(long)]
     if_exists: bool,
 }
@@ -25,11 +25,11 @@ pub(crate) fn run(server: &Server, args: &DeleteArgs) -> Result<(), Failure> {
     let mut repeated = false;
     loop {
         match server.ask_once(&call) {
-            Ok(_) => break tell(|| format!("{}: deleted", args.name)),
-            // An earlier attempt, whose answer was lost, has done it.
-            Err(failure) if failure.is_missing() && repeated => break tell(|| format!("{}: deleted", args.name)),
+            Ok(_) => break report(|| format!("{}: deleted", args.name)),
+            // An earlier attempt, whose answer was lost, has deleted the stream.
+            Err(failure) if failure.is_missing() && repeated => break report(|| format!("{}: deleted", args.name)),
             Err(failure) if failure.is_missing() && args.if_exists => {
-                break tell(|| format!("{}: not there", args.name));
+                break report(|| format!("{}: not there", args.name));
             }
             Err(failure) => patience.wait(failure)?,
         }

@@ -1,4 +1,4 @@
-//! What can go wrong for a client, whether asking again can help, and the exit code that tells it to scripts.
+//! Failures of a client, whether a retry can help, and the exit code that reports each to scripts.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub(crate) enum Failure {
     /// No answer, or not the whole of it: the request may or may not have been served.
     #[error("{server} does not answer: {why}")]
     Unreachable { server: String, why: String },
-    #[error("no host has the name in {server}: look for a slip, or name another --server")]
+    #[error("no host has the name in {server}: check its spelling, or name another --server")]
     UnknownHost { server: String },
     /// Something on this side is not as it must be.
     #[error("{0}")]
@@ -21,19 +21,19 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Io(io::Error),
     /// Standard output was closed.
-    #[error("nobody reads the output")]
+    #[error("the output has no reader")]
     ReaderGone,
 }
 
-/// What the server said instead of doing it.
+/// The server's refusal.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
-    /// As in `docs/protocol/refusals.md`; other servers have none.
+    /// Code as in `docs/protocol/refusals.md`; other servers send none.
     pub(crate) code: Option<String>,
     pub(crate) message: String,
     pub(crate) retry_after: Option<Duration>,
-    /// The shape that is there instead, if a shape must be fetched again.
+    /// The current shape, if the client must fetch the shape again.
     pub(crate) handle: Option<String>,
 }
 
@@ -48,7 +48,7 @@ impl std::fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// Reads `{"error":{"code":…,"message":…}}`, and what is said of shapes; any other text is taken as it is.
+    /// Reads `{"error":{"code":…,"message":…}}` and the shapes' form of refusals; other text is kept unparsed.
     pub(crate) fn read(status: u16, retry_after: Option<&str>, body: &[u8]) -> Self {
         #[derive(serde::Deserialize)]
         struct Body {
@@ -72,7 +72,7 @@ impl Refusal {
     }
 }
 
-/// `{"message":…,"errors":{field:[…]}}` or `{"code":…,"error":…}`: the code and the words.
+/// `{"message":…,"errors":{field:[…]}}` or `{"code":…,"error":…}`: the code and the message.
 fn of_shapes(body: &[u8]) -> Option<(Option<String>, String)> {
     #[derive(serde::Deserialize)]
     struct Body {
@@ -91,7 +91,7 @@ fn of_shapes(body: &[u8]) -> Option<(Option<String>, String)> {
     (!words.is_empty()).then(|| (body.code, words.join("; ")))
 }
 
-/// The first line of some text that may be anything, such as a proxy's page.
+/// The first line of a body of unknown format, such as a proxy's page.
 fn shown(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(&body[..body.len().min(400)]);
     text.lines().next().unwrap_or_default().trim().chars().filter(|c| !c.is_control()).collect()
@@ -115,7 +115,7 @@ impl Failure {
         }
     }
 
-    /// The same of a stream, if its absence was told without a body to explain it.
+    /// Explains the absence of a stream, if the answer had no body.
     pub(crate) fn of_stream(mut self, name: &str, remedy: &str) -> Self {
         if let Self::Refused(refusal) = &mut self
             && refusal.status == 404

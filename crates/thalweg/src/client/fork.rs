@@ -21,7 +21,7 @@ pub(crate) struct ForkArgs {
     /// Take content up to this offset of the source: start, or an offset that the server gave [default: its end].
     #[arg(long, value_name = "start|OFFSET", allow_hyphen_values = true)]
     offset: Option<String>,
-    /// And so many messages (JSON) or bytes (else) past it.
+    /// Begin this many messages (JSON) or bytes (else) past it.
     #[arg(long, value_name = "N", requires = "offset")]
     sub_offset: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! `thalweg stream info`: what HEAD says of a stream, and what thalweg's list adds to it.
+//! `thalweg stream info`: the headers of HEAD on a stream, and the additions of thalweg's stream list.
 
 use super::failure::Failure;
 use super::list;
@@ -15,7 +15,7 @@ Examples:
 pub(crate) struct InfoArgs {
     /// The stream.
     name: String,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }

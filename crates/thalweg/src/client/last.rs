@@ -1,4 +1,5 @@
-//! The last lines of what is written to it. The protocol has no way back from a stream's end, so its whole content comes by.
+//! The last lines of a stream. The protocol cannot read backwards from the end, so the whole content passes through
+//! here.
 
 use super::failure::Failure;
 use std::collections::VecDeque;
@@ -20,7 +21,7 @@ impl Last {
         Self { lines: VecDeque::new(), count: count as usize, bytes: 0, bytes_max: BYTES_MAX }
     }
 
-    /// Writes what was kept.
+    /// Writes the kept lines.
     pub(super) fn write(self, out: &mut impl Write) -> Result<(), Failure> {
         for line in &self.lines {
             out.write_all(line)?;

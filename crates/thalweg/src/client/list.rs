@@ -22,19 +22,19 @@ Examples:
 
 SIZE is what can be read. KEEPS: for how long an unused stream stays, until when, or how much of its newest content is kept.")]
 pub(crate) struct ListArgs {
-    /// Only names that begin so.
+    /// List only names with this prefix.
     #[arg(long, default_value = "", hide_default_value = true)]
     prefix: String,
-    /// Only names after this one.
+    /// List only names after this one.
     #[arg(long, value_name = "NAME")]
     after: Option<String>,
-    /// So many at most.
+    /// The most streams to list.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// A table: size, content type, whether it is closed, what it keeps.
+    /// A table: size, content type, whether the stream is closed, and its retention.
     #[arg(short, long, conflicts_with = "json")]
     long: bool,
-    /// What the server says of each, one JSON object per line.
+    /// The server's entry for each stream, one JSON object per line.
     #[arg(long)]
     json: bool,
 }
@@ -46,7 +46,7 @@ struct Page {
     next: Option<String>,
 }
 
-/// What the list says of a stream.
+/// An entry of the stream list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Entry {
@@ -114,9 +114,9 @@ pub(crate) fn run(server: &Server, args: &ListArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the list says of one stream, if it says something; other servers of the protocol have no list.
+/// The entry of one stream, if the server has one; other servers of the protocol have no list.
 pub(super) fn entry(server: &Server, name: &str) -> Option<Entry> {
-    // The first name that begins so is the name itself, if it is there.
+    // If the stream exists, the first name with this prefix is the name itself.
     let page = page(server, name, None, 1).ok()?;
     let entry: Entry = serde_json::from_str(page.streams.first()?.get()).ok()?;
     (entry.name == name).then_some(entry)

@@ -1,6 +1,7 @@
 //! JSON messages as lines.
 //!
-//! A line break inside of a JSON value can only stand between its tokens, where it means nothing: dropping it changes no value.
+//! A line break inside of a JSON value can only be between its tokens, where it has no meaning: dropping it changes no
+//! value.
 
 use super::failure::Failure;
 use serde_json::value::RawValue;

@@ -1,9 +1,10 @@
-//! What a running server is asked from a shell: `thalweg stream …`, `shape …` (in [`shape`]), `status`, and `context …`. A file per command, on
-//! what they share: [`target`] says which server, [`server`] asks and asks again, [`failure`] says what went wrong, [`pages`] follows content,
-//! [`producer`] appends so that nothing is doubled.
+//! Commands that ask a running server: `thalweg stream …`, `shape …` (in [`shape`]), `status`, and `context …`. Each
+//! command has a file. They share these: [`target`] chooses the server, [`server`] sends requests and retries,
+//! [`failure`] explains errors, [`pages`] follows content, [`producer`] appends without duplicates.
 //!
-//! `stream` knows the protocol, and for lists and details thalweg's additions to it: it works with any server of the protocol. Content goes to
-//! standard output and everything else to standard error, so that commands can be joined by pipes.
+//! `stream` knows the protocol, and for lists and details thalweg's additions to it: it works with any server of the
+//! protocol. Content goes to standard output and everything else to standard error, so that commands can be joined by
+//! pipes.
 
 mod append;
 mod batches;
@@ -78,7 +79,7 @@ allowed, or not who one says.
 
 #[derive(Subcommand)]
 enum Command {
-    /// Create a stream. One that exists with the same configuration is fine.
+    /// Create a stream. Succeeds if a stream with the same configuration exists.
     Create(create::CreateArgs),
     /// Append standard input or a file: as one message, or line by line.
     Append(append::AppendArgs),
@@ -94,9 +95,9 @@ enum Command {
     Fork(fork::ForkArgs),
     /// List streams.
     Ls(list::ListArgs),
-    /// Show what is known of a stream.
+    /// Show the properties of a stream.
     Info(info::InfoArgs),
-    /// Measure appends and reads, with streams of its own that it deletes.
+    /// Measure appends and reads, on streams that the command creates and deletes.
     Bench(bench::BenchArgs),
 }
 
@@ -121,7 +122,7 @@ pub(crate) fn run_stream(args: StreamArgs) -> Result<(), Failure> {
 /// Says on standard error why a command failed; its exit code.
 pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Failure>() {
-        // Whoever read our output has seen enough.
+        // The reader of our output has closed it.
         Some(Failure::ReaderGone) => ExitCode::SUCCESS,
         known => {
             crate::logs::say(&format!("thalweg: {error:#}"));
@@ -130,14 +131,14 @@ pub(crate) fn failed(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// Says to a person at a terminal what was done. Scripts have the exit code.
-fn tell(words: impl FnOnce() -> String) {
+/// Reports success to a person at a terminal. Scripts have the exit code.
+fn report(message: impl FnOnce() -> String) {
     if std::io::stderr().is_terminal() {
-        eprintln!("{}", words());
+        eprintln!("{}", message());
     }
 }
 
-/// Says what is expected of a person, if standard input is a terminal.
+/// Prompts a person, if standard input is a terminal.
 fn ask_on_terminal(words: &str) {
     if std::io::stdin().is_terminal() {
         crate::say::note(format_args!("{words}"));

@@ -1,5 +1,5 @@
-//! Content page by page, from an offset on. A page that was cut off is asked for again, and what is written of it is skipped: bytes
-//! between two offsets never change.
+//! Content page by page, from an offset on. A page that was cut off is requested again, and the part that was already
+//! written is skipped: bytes between two offsets never change.
 
 use super::failure::Failure;
 use super::last::Last;
@@ -9,7 +9,7 @@ use crate::progress::Progress;
 use std::io::{Read, Write};
 use ureq::http::Method;
 
-/// The largest page of a JSON stream that is taken: such a page is held whole.
+/// The largest page of a JSON stream that the client accepts: it keeps such a page whole in memory.
 const JSON_PAGE_MAX: u64 = 1 << 30;
 
 pub(crate) struct Pages<'a> {
@@ -19,18 +19,18 @@ pub(crate) struct Pages<'a> {
     /// Where the next page begins.
     offset: String,
     cursor: Option<String>,
-    /// Bytes of the page at `offset` that went out before it was cut off.
+    /// Bytes of the page at `offset` that were written before the page was cut off.
     written: u64,
     patience: Patience,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// There is more.
+    /// More content follows.
     Page,
-    /// That was the end, for now.
+    /// The present end of an open stream.
     Tail,
-    /// That was the end.
+    /// The end of a closed stream.
     Closed,
 }
 
@@ -45,13 +45,13 @@ impl<'a> Pages<'a> {
         &self.offset
     }
 
-    /// Puts what there is at the present end out of reach: the next page is what comes after now.
+    /// Skips the stream's present content: the next page begins at the present end.
     pub(crate) fn skip_to_tail(&mut self) -> Result<After, Failure> {
         let answer = self.server.ask(&Call::new(Method::GET, format!("{}?offset=now", self.url)))?;
         self.turn(&answer)
     }
 
-    /// Writes the next page, as soon as there is one.
+    /// Writes the next page, as soon as one exists.
     pub(crate) fn next(&mut self, out: &mut impl Write, progress: &mut Progress) -> Result<After, Failure> {
         loop {
             match self.page(out, progress) {
@@ -146,7 +146,7 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// As the protocol compares media types: parameters do not count.
+/// Whether the media type is JSON. As in the protocol, parameters do not count.
 pub(crate) fn is_json(content_type: &str) -> bool {
     content_type.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
 }

@@ -1,11 +1,12 @@
-//! An idempotent producer: every append carries who it is from and its number, so that it may be sent until it is answered.
+//! An idempotent producer: every append carries the producer's id and a number, so that it may be sent until it is
+//! answered.
 
 use super::failure::Failure;
 use super::server::{Call, Server, random};
 use std::time::{SystemTime, UNIX_EPOCH};
 use ureq::http::Method;
 
-/// How many producers the runs without a name of their own share, per stream: streams remember every producer, up to a bound.
+/// Number of producers that unnamed runs share, per stream: streams remember every producer, up to a bound.
 const SHARED: u64 = 256;
 /// How many of them a run tries for one append. A clock that went back meets newer epochs, but hardly with that many.
 const TRIES: usize = 16;
@@ -33,7 +34,8 @@ pub(crate) enum Sent {
 }
 
 impl<'a> Producer<'a> {
-    /// The producer with this id and epoch. A later run with both equal repeats the same appends, and adds only what is missing.
+    /// The producer with this id and epoch. A later run with the same id and epoch repeats the same appends, and adds
+    /// only the missing ones.
     pub(crate) fn named(server: &'a Server, name: &str, content_type: String, id: String, epoch: u64) -> Self {
         Self {
             server,
@@ -48,7 +50,7 @@ impl<'a> Producer<'a> {
         }
     }
 
-    /// One of the producers that runs share: the newest run takes it over from whoever had it.
+    /// A producer id that runs share: the newest run takes it over from the run before.
     pub(crate) fn shared(server: &'a Server, name: &str, content_type: String) -> Self {
         let mut producer = Self::named(server, name, content_type, String::new(), 0);
         producer.named = false;
@@ -74,7 +76,8 @@ impl<'a> Producer<'a> {
         loop {
             match self.server.ask_once(&self.call(body, close)) {
                 Ok(answer) => {
-                    // 200 is new, 204 was there before: because this run had to ask twice, or because an earlier one did it.
+                    // 200 is a new append. 204 is a known append: this run had to send it twice, or an earlier run sent
+                    // it.
                     let known = answer.status() == 204 && !repeated;
                     let highest = answer.header("producer-seq").and_then(|seq| seq.parse().ok());
                     self.accepted = if known { highest } else { None };
@@ -82,8 +85,8 @@ impl<'a> Producer<'a> {
                     self.seq += 1;
                     return Ok(if known { Sent::Known } else { Sent::New });
                 }
-                // Somebody else took over before this was accepted: another producer can send it. If it was sent before, nobody
-                // can tell whether it was accepted.
+                // Another run took over before this append was accepted: another producer id can send it. If the append
+                // was sent before, whether it was accepted is unknown.
                 Err(Failure::Refused(refusal))
                     if refusal.is("stale_epoch") && !self.named && !repeated && taken < TRIES =>
                 {
@@ -98,7 +101,7 @@ impl<'a> Producer<'a> {
         }
     }
 
-    /// Where the stream ended after the last append, if the server said so.
+    /// The stream's end after the last append, if the server sent it.
     pub(crate) fn tail(&self) -> Option<&str> {
         self.tail.as_deref()
     }

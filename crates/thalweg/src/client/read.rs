@@ -33,13 +33,13 @@ pub(crate) struct ReadArgs {
         allow_hyphen_values = true
     )]
     from: String,
-    /// Only the last N lines, or JSON messages.
+    /// Print only the last N lines, or JSON messages.
     #[arg(long, value_name = "N", conflicts_with = "from")]
     last: Option<u32>,
     /// Write to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Say on standard error where to go on.
+    /// Print the next offset on standard error.
     #[arg(long)]
     show_offset: bool,
 }
@@ -48,12 +48,12 @@ pub(crate) fn run(server: &Server, args: &ReadArgs) -> Result<(), Failure> {
     let mut pages = Pages::new(server, &args.name, super::offset(&args.from), false);
     match &args.output {
         Some(path) => {
-            // A file that is there is not emptied for nothing.
+            // A failing request must not empty an existing file.
             let head = Call::new(Method::HEAD, server.stream(&args.name));
             server.ask(&head).map_err(|failure| failure.of_stream(&args.name, ""))?;
             let file = File::create(path).map_err(|error| Failure::Local(format!("{}: {error}", path.display())))?;
             content(args, &mut pages, &file, false)?;
-            // What is reported as read is there after a crash too.
+            // The offset is printed only when the content is durable in the file.
             file.sync_all()?;
         }
         None => {

@@ -1,4 +1,4 @@
-//! The server a command talks to: where it is, who asks, and asking again while that may help.
+//! The server that a command asks: its address, the client's credentials, and retries while they may help.
 
 use super::failure::{Failure, Refusal};
 use super::target::{Chosen, Target};
@@ -11,7 +11,7 @@ use ureq::{Agent, Body};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may be silent. Longer than a long-poll, which the server ends.
 const SILENCE_MAX: Duration = Duration::from_secs(90);
-/// What is read of a refusal.
+/// Bytes that the client reads of a refusal.
 const REFUSAL_BYTES_MAX: u64 = 64 << 10;
 /// Between the first two attempts; doubled from then on.
 const BACKOFF: Duration = Duration::from_millis(100);
@@ -20,16 +20,16 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A connection kept alive between requests, and the patience of its user.
 pub(crate) struct Server {
     agent: Agent,
-    /// Without a slash at its end.
+    /// The server's URL without a slash at its end.
     base: String,
     token: Option<String>,
-    /// What requests for shapes carry, if anything.
+    /// Shapes' secret of requests, if any.
     secret: Option<String>,
-    /// `None`: for ever.
+    /// How long to retry. `None`: for ever.
     retry_for: Option<Duration>,
 }
 
-/// One request, so that it can be sent again.
+/// One request, in a form that can be sent again.
 pub(crate) struct Call<'a> {
     pub(crate) method: Method,
     pub(crate) url: String,
@@ -79,13 +79,13 @@ impl Answer {
 }
 
 impl Server {
-    /// The server that flags, environment and contexts name. `patience`: how long to ask one that does not answer, unless that is said;
-    /// `None`: for ever.
+    /// The server that flags, environment and contexts name. `patience`: how long to retry an unresponsive server if no
+    /// flag says so; `None`: for ever.
     pub(crate) fn new(target: &Target, patience: Option<Duration>) -> Result<Self, Failure> {
         Self::of(target.choose(None)?, target.retry_for.map(|span| span.0).or(patience))
     }
 
-    /// The same, with the secret of its shapes.
+    /// A server with the secret of its shapes.
     pub(crate) fn of_shapes(
         target: &Target,
         secret: Option<&str>,
@@ -131,7 +131,7 @@ impl Server {
         format!("{}{path}", self.base)
     }
 
-    /// The URL of a stream. A whole URL is taken as it is.
+    /// The URL of a stream. A whole URL is used unchanged.
     pub(crate) fn stream(&self, name: &str) -> String {
         if name.starts_with("http://") || name.starts_with("https://") {
             return name.to_owned();
@@ -146,7 +146,7 @@ impl Server {
         for (name, value) in &call.headers {
             request = request.header(*name, value);
         }
-        // The token is for the server that was named, and for nobody else.
+        // The token is for the named server only.
         if let Some(token) = &self.token
             && call.url.strip_prefix(&self.base).is_some_and(|rest| rest.starts_with('/'))
         {
@@ -154,7 +154,7 @@ impl Server {
         }
         let wrong = |error: http::Error| Failure::Local(format!("this cannot be sent to {}: {error}", call.url));
         let sent = match call.method {
-            // These have no body, not even an empty one.
+            // Requests of these methods have no body, not even an empty one.
             Method::GET | Method::HEAD | Method::DELETE => self.agent.run(request.body(()).map_err(wrong)?),
             _ => self.agent.run(request.body(call.body).map_err(wrong)?),
         };
@@ -176,13 +176,13 @@ impl Server {
         Err(Failure::Refused(Refusal { handle, ..Refusal::read(status, retry_after.as_deref(), &body) }))
     }
 
-    /// Why there is no answer at all.
+    /// Why no answer arrived.
     fn failed(&self, call: &Call<'_>, error: ureq::Error) -> Failure {
         let base = &self.base;
         let handshake = match error {
             ureq::Error::BadUri(_) | ureq::Error::Http(_) => return Failure::Local(format!("{}: {error}", call.url)),
             ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::Pem(_) => error.to_string(),
-            // What rustls finds out while it shakes hands comes as this.
+            // ureq reports TLS errors of rustls as this kind.
             ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => error.to_string(),
             ureq::Error::Io(error) => return unreachable(base, &error.to_string()),
             ureq::Error::HostNotFound => return unreachable(base, NO_SUCH_HOST[0]),
@@ -200,8 +200,8 @@ impl Server {
         })
     }
 
-    /// Asks until there is an answer, a refusal that will not change, or no patience left. Only for requests that may be served
-    /// twice.
+    /// Sends the request until an answer or a final refusal arrives, or until patience ends. Only for requests that may
+    /// be served twice.
     pub(crate) fn ask(&self, call: &Call<'_>) -> Result<Answer, Failure> {
         let mut patience = self.patience();
         let mut repeated = false;
@@ -219,7 +219,7 @@ impl Server {
     }
 }
 
-/// How long to go on without an answer.
+/// How long to retry without an answer.
 pub(crate) struct Patience {
     limit: Option<Duration>,
     since: Option<Instant>,
@@ -227,10 +227,10 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Waits before the next attempt; gives the failure back if another one cannot help or there is no time for it.
+    /// Waits before the next attempt; returns the failure if a retry cannot help or time has run out.
     pub(crate) fn wait(&mut self, failure: Failure) -> Result<(), Failure> {
         let Some(asked) = failure.passes() else { return Err(failure) };
-        // Many clients that lost one server must not come back at one moment.
+        // Many clients that lost one server must not reconnect at one moment.
         let jittered = self.next.mul_f64(0.5 + 0.5 * random_fraction());
         let wait = asked.map_or(jittered, |asked| asked.max(jittered));
         let begins = self.since.is_none();
@@ -246,13 +246,13 @@ impl Patience {
         Ok(())
     }
 
-    /// There was an answer.
+    /// An answer arrived: the time limit begins again.
     pub(crate) fn restore(&mut self) {
         (self.since, self.next) = (None, BACKOFF);
     }
 }
 
-/// From 0 to 1. Without entropy everybody waits equally long, which is no harm.
+/// From 0 to 1. Without entropy all clients wait equally long, which does no harm.
 fn random_fraction() -> f64 {
     f64::from(random() as u32) / f64::from(u32::MAX)
 }
@@ -263,7 +263,7 @@ pub(crate) fn random() -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// What resolvers say of a name that nobody has. Other failures of theirs may pass.
+/// Resolvers' messages for a name that does not exist. Other failures of resolvers may pass.
 const NO_SUCH_HOST: [&str; 2] = ["Name or service not known", "No address associated with hostname"];
 
 fn unreachable(base: &str, why: &str) -> Failure {
@@ -284,8 +284,8 @@ fn is_this_machine(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_loopback())
 }
 
-/// The URL of a server, without a slash at its end. `HOST:PORT` is `http` on this machine and `https` elsewhere, so that no token travels
-/// in the clear because a scheme was left out.
+/// The URL of a server, without a slash at its end. `HOST:PORT` is `http` on this machine and `https` elsewhere, so
+/// that no token travels in the clear because a scheme was left out.
 pub(super) fn whole_url(text: &str) -> Result<String, Failure> {
     let not_a_server =
         || Failure::Local(format!("`{text}` is not a server; write http://HOST:PORT, https://HOST or HOST:PORT"));
@@ -317,7 +317,7 @@ fn roots(file: Option<&Path>) -> Result<RootCerts, Failure> {
     if trusted.is_empty() { Err(wrong("there is no certificate in it".to_owned())) } else { Ok(trusted.into()) }
 }
 
-/// A name as a path: what is percent-encoded already stays so, as in the names that `ls` gives.
+/// A name as a path. Percent-encoded parts stay, as in the names that `ls` prints.
 pub(crate) fn encoded(name: &str) -> String {
     let bytes = name.as_bytes();
     let escaped = |at: usize| bytes.get(at + 1..at + 3).is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit));

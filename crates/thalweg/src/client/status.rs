@@ -1,4 +1,4 @@
-//! `thalweg status`: what `/health` and `/metrics` of a server say, for a person.
+//! `thalweg status`: `/health` and `/metrics` of a server, in a form for people.
 
 use super::failure::{Failure, Refusal};
 use super::server::{Answer, Call, Server};
@@ -29,10 +29,10 @@ that may read everything; health needs none.")]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     target: Target,
-    /// One JSON object with every metric.
+    /// Print one JSON object with every metric.
     #[arg(long)]
     json: bool,
-    /// Ask for health only, and say nothing but what is wrong.
+    /// Check health only, and print only problems.
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
 }
@@ -79,7 +79,7 @@ impl Sample {
         self.values.contains_key("thalweg_shapes")
     }
 
-    /// Metrics that tell of damage, with those that are not zero.
+    /// Metrics of damage that are not zero.
     fn damage(&self) -> Option<Vec<String>> {
         let telling = |name: &str| ["damage", "corrupt", "poisoned", "stuck"].iter().any(|word| name.contains(word));
         let all: Vec<_> = self.values.iter().filter(|(name, _)| telling(name)).collect();
@@ -88,7 +88,7 @@ impl Sample {
     }
 }
 
-/// What changed between two samples, per second.
+/// Differences between two samples, per second.
 struct Rates<'a>(&'a Sample, &'a Sample);
 
 impl Rates<'_> {
@@ -162,7 +162,7 @@ pub(crate) fn run(args: StatusArgs) -> Result<(), Failure> {
     healthy(health)
 }
 
-/// `ok`, or what is not as it should be although requests are served.
+/// `ok`, or a warning of a server that still serves requests.
 fn first_line(answer: &mut Answer) -> Result<String, Failure> {
     let mut text = String::new();
     answer.body().take(METRICS_BYTES_MAX).read_to_string(&mut text)?;

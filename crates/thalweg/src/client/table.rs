@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-/// Rows below a header, written a page at a time. Each column is as wide as its widest cell so far, but for the last, which may be of any
-/// length.
+/// Rows below a header, written a page at a time. Each column is as wide as its widest cell so far, but for the last,
+/// which may be of any length.
 pub(super) struct Table<const N: usize> {
     header: Option<[String; N]>,
     rows: Vec<[String; N]>,
@@ -24,7 +24,7 @@ impl<const N: usize> Table<N> {
     }
 
     pub(super) fn row(&mut self, cells: [String; N]) {
-        // A name or a clause may hold line breaks, and whatever else a terminal would take for a command.
+        // A name or a clause may hold line breaks and other control characters, which a terminal would obey.
         self.rows.push(cells.map(|cell| cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()));
     }
 

@@ -1,5 +1,5 @@
-//! `thalweg stream tail`: long-polls one after the other, which give every byte as it is (SSE cannot tell CR from LF) and are shared
-//! by caches on the way.
+//! `thalweg stream tail`: one long-poll after the other. Long-polls carry every byte unchanged (SSE cannot distinguish
+//! CR from LF), and caches on the path can share their answers.
 
 use super::failure::Failure;
 use super::pages::{After, Pages};
@@ -28,13 +28,13 @@ pub(crate) struct TailArgs {
     /// Where to begin: now, start, or an offset that the server gave.
     #[arg(long, value_name = "now|start|OFFSET", default_value = "now", allow_hyphen_values = true)]
     from: String,
-    /// Begin with the last N lines, or JSON messages, that are there.
+    /// Begin with the last N lines or JSON messages of the present content.
     #[arg(long, value_name = "N", conflicts_with = "from")]
     last: Option<u32>,
 }
 
 pub(crate) fn run(server: &Server, args: &TailArgs) -> Result<(), Failure> {
-    // Every page is written whole before the next one is asked for, so that there is nothing to clean up.
+    // Every page is written whole before the next request, so a signal needs no cleanup.
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 0, Arc::new(AtomicBool::new(true)))?;
     }

@@ -1,8 +1,8 @@
-//! Which server a command talks to, and as whom: from flags, the environment, and contexts.
+//! Chooses a command's server and credentials, from flags, the environment, and contexts.
 //!
-//! The server is the first of: `--server`, the context that `--context` names, `THALWEG_SERVER`, the context that `THALWEG_CONTEXT` names,
-//! the context in use, and the default. What belongs to a server (token, authority, secret) is a flag, or what its context has, or a variable:
-//! the token of a context never goes to another server than the context's.
+//! The server is the first of: `--server`, the context that `--context` names, `THALWEG_SERVER`, the context that
+//! `THALWEG_CONTEXT` names, the context in use, and the default. Each credential (token, authority, secret) is the
+//! flag, or the context's value, or the variable: a context's token is only ever sent to that context's server.
 
 use super::context::{Context, Contexts};
 use super::failure::Failure;
@@ -20,7 +20,8 @@ pub(crate) struct Target {
     /// The server and token that `thalweg context add` has kept under this name [env: THALWEG_CONTEXT].
     #[arg(long, global = true, help_heading = "Server", value_name = "NAME")]
     pub(super) context: Option<String>,
-    /// Sent as a bearer token. Other users of the machine can see command lines: rather use a context, or the variable [env: THALWEG_TOKEN].
+    /// Sent as a bearer token. Other users of the machine can see command lines: rather use a context, or the variable
+    /// [env: THALWEG_TOKEN].
     #[arg(long, global = true, help_heading = "Server", value_name = "TOKEN")]
     pub(super) token: Option<String>,
     /// Trust the certificates in this PEM file instead of the system's [env: THALWEG_CA].
@@ -37,7 +38,7 @@ pub(super) struct Chosen {
     pub(super) server: String,
     pub(super) token: Option<String>,
     pub(super) ca: Option<PathBuf>,
-    /// Of shapes.
+    /// The secret of shapes.
     pub(super) secret: Option<String>,
     /// The context that server and token come from.
     pub(super) context: Option<String>,

@@ -24,7 +24,7 @@ fn check_data(data: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Other databases have addresses that look alike.
+/// Other databases have similar addresses.
 fn check_database(flag: &str, url: &str) -> anyhow::Result<()> {
     match url.split_once("://") {
         Some((scheme, _)) if !matches!(scheme, "postgres" | "postgresql") => bail!(
@@ -149,7 +149,7 @@ fn check_serving_of_shapes(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As browsers write it in `Origin`.
+/// Whether the text is an origin as browsers write it in `Origin`.
 fn is_origin(name: &str) -> bool {
     let site = name.split_once("://").filter(|(scheme, _)| !scheme.is_empty()).map(|(_, site)| site);
     matches!(name, "*" | "null")

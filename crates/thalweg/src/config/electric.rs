@@ -1,6 +1,6 @@
 //! Settings by the names that Electric gives them, so that a move is a change of the image.
 //!
-//! They win over the file and lose against our own names. What has no meaning here is left alone.
+//! They win over the file and lose against our own names. Variables without a meaning here are ignored.
 
 use super::Settings;
 use super::values::{Listen, Size, Span, Switch};
@@ -82,7 +82,7 @@ fn switch(env: &dyn Fn(&str) -> Option<String>, name: &str) -> anyhow::Result<Op
     }
 }
 
-/// A plain number has the unit that Electric gives it; one with a unit is taken as it is.
+/// A plain number has Electric's unit; one with a unit is used unchanged.
 fn time(env: &dyn Fn(&str) -> Option<String>, name: &str, unit: fn(u64) -> Duration) -> anyhow::Result<Option<Span>> {
     match env(name).filter(|text| !text.is_empty()) {
         None => Ok(None),

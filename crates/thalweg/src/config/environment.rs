@@ -1,6 +1,8 @@
-//! Variables that were meant for this program and mean nothing to it: a misspelled setting would be a default in silence.
+//! Variables that were meant for this program and mean nothing to it: a misspelled setting would be a default in
+//! silence.
 //!
-//! They are told and not refused: Kubernetes itself puts `THALWEG_…` variables into every container beside a service of that name.
+//! Unknown variables are reported and not refused: Kubernetes itself puts `THALWEG_…` variables into every container
+//! beside a service of that name.
 
 use super::{Settings, electric, file};
 
@@ -17,7 +19,7 @@ const OTHERS: [&str; 9] = [
     "THALWEG_PG_BINS",
 ];
 
-/// What to say of each variable that is not understood.
+/// A message for each variable that is not understood.
 pub(crate) fn unknown(variables: impl IntoIterator<Item = (String, String)>) -> Vec<String> {
     let mut said: Vec<String> = variables.into_iter().filter_map(|(name, value)| complaint(&name, &value)).collect();
     said.sort_unstable();
@@ -44,12 +46,13 @@ fn complaint(name: &str, value: &str) -> Option<String> {
     None
 }
 
-/// What stands behind the prefix in the name that is nearest.
+/// The nearest name, without its prefix.
 fn nearest(name: &str, prefix: &str, all: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     file::nearest_of(name.strip_prefix(prefix)?, all.filter_map(|known| known.strip_prefix(prefix)))
 }
 
-/// What Kubernetes tells of a service that is named thalweg (Kubernetes documentation, "Environment variables" of services).
+/// Variables that Kubernetes sets for a service named thalweg (Kubernetes documentation, "Environment variables" of
+/// services).
 fn is_service(name: &str, value: &str) -> bool {
     let rest = name.strip_prefix("THALWEG_").unwrap_or_default();
     let port = rest.strip_prefix("PORT").unwrap_or("?");

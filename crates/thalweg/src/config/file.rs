@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 use std::str::FromStr;
 
-/// Reads a file of settings. A key that is not a setting is refused, with the nearest one that is.
+/// Reads a file of settings. An unknown key is refused, with the nearest known one.
 pub(super) fn read(path: &Path) -> anyhow::Result<Settings> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the configuration file {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! Settings as text: the example file, and what is in force and why.
+//! Settings as text: the example file, and the values in force with their sources.
 
 use super::values::{AuthMode, Durability, Listen, LogFormat, Names, Size, Span, Switch, WebhookTargets};
 use super::{Config, Layers, Setting, Settings};
@@ -129,7 +129,7 @@ impl Layers {
     }
 }
 
-/// An address of a database without what must not be shown: `postgres://user:***@host/db`, `password=***`.
+/// The address of a database without its password: `postgres://user:***@host/db`, `password=***`.
 pub(crate) fn without_password(url: &str) -> String {
     let mut text = url.to_owned();
     if let Some(begin) = text.find("://").map(|at| at + 3)

@@ -183,9 +183,10 @@ macro_rules! words {
 words! {
     /// When an append is acknowledged.
     Durability {
-        /// After it is on the disk: survives a power failure.
+        /// Acknowledged once the data is on the disk: survives a power failure.
         Durable = "durable",
-        /// After it was written: a crash of the machine may lose the newest appends, never show them as something else.
+        /// Acknowledged once the data is written: a crash of the machine may lose the newest appends, but never changes
+        /// their content.
         Buffered = "buffered",
     }
 }
@@ -195,7 +196,7 @@ words! {
     WebhookTargets {
         /// `https` to public addresses.
         Public = "public",
-        /// Also `http` to this machine.
+        /// Public addresses, and `http` to this machine.
         Local = "local",
         /// Anywhere.
         Any = "any",
@@ -207,9 +208,9 @@ words! {
 }
 
 words! {
-    /// Whether tokens are asked for.
+    /// Whether requests need tokens.
     AuthMode {
-        /// If there are tokens, or else only if nobody but this machine can connect.
+        /// On with tokens; without tokens off, if only this machine can connect.
         Auto = "auto",
         On = "on" | "true",
         Off = "off" | "false",

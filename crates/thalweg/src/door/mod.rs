@@ -1,8 +1,8 @@
-//! What every request must pass before a route sees it: the host that it names, the page that it comes from, the token that it carries,
-//! the encoding of its body.
+//! Checks that every request must pass before a route sees it: its host, the page that sent it, its token, and the
+//! encoding of its body.
 //!
-//! [`origins`] is for servers that ask for no token: a browser on this machine can reach them on behalf of any web page. [`Auth`] is for
-//! the others. Both are asked on the head of a request, so that nobody sends a body in vain.
+//! [`origins`] is for servers without tokens: a browser on this machine can reach them on behalf of any web page.
+//! [`Auth`] is for the others. Both judge the head of a request, so that no client sends a body in vain.
 
 mod origins;
 
@@ -30,7 +30,7 @@ enum Refused {
     )]
     Origin(String),
     #[error(
-        "a page of another site may only link to this server: to embed what it sends, the page must ask with its origin (the attribute \
+        "a page of another site may only link to this server: to embed its answers, the page must ask with its origin (the attribute \
          crossorigin), and the server must be started with --allow-origin"
     )]
     Embedded,
@@ -52,9 +52,9 @@ impl Refused {
     fn response(&self) -> Response {
         let body = serde_json::json!({ "error": { "code": CODES[self.code()], "message": self.to_string() } });
         match self {
-            // Content codings that are taken (RFC 9110, section 12.5.3): none.
+            // Accepted content codings (RFC 9110, section 12.5.3): none.
             Self::Encoding(_) => plain(415, "application/json").header("accept-encoding", "identity"),
-            // Not for the page that asked: no access-control headers.
+            // The refusal is not for the page that asked: no access-control headers.
             _ => Response::new(403)
                 .header("content-type", "application/json")
                 .header("cache-control", "no-store")
@@ -67,7 +67,7 @@ impl Refused {
 /// Refusals by code, since the start.
 pub(crate) type RefusedCounts = [(&'static str, u64); CODES.len()];
 
-/// Stands in front of all routes.
+/// The checks in front of all routes.
 pub(crate) struct Door {
     origins: Origins,
     auth: Option<Arc<Auth>>,
@@ -86,7 +86,8 @@ impl Door {
         }
     }
 
-    /// The answer to a request that is not to reach its route, which has this guard. `None` lets it pass. With `whole` the body is there.
+    /// The refusal of a request to a route with this guard. `None` passes the request. With `whole` the body is
+    /// complete.
     pub(crate) fn judge(&self, request: &Request<'_>, guard: Guard, now_ms: u64, whole: bool) -> Option<Response> {
         if let Some(refused) = self.origin_of(request, guard) {
             return Some(self.refuse(&refused));
@@ -109,7 +110,8 @@ impl Door {
 
     fn refuse(&self, refused: &Refused) -> Response {
         let count = self.refused[refused.code()].fetch_add(1, Ordering::Relaxed);
-        // A page that is refused sees only that it was: its developer looks here. Once, since any page can have it written.
+        // A refused page learns only that it was refused; its developer reads this log. Only once, since any page can
+        // trigger the line.
         if count == 0 {
             tracing::warn!(code = CODES[refused.code()], "a request was refused, the first of its kind: {refused}");
         }
@@ -125,7 +127,7 @@ impl Door {
     }
 }
 
-/// Content is stored as it is sent, so an encoding of the message would be taken for the content.
+/// Content is stored as it is sent, so an encoding of the message would become part of the content.
 fn encoded(request: &Request<'_>) -> Option<Refused> {
     if matches!(request.method, Method::Get | Method::Head | Method::Options) {
         return None;

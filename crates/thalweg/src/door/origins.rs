@@ -1,18 +1,19 @@
 //! Which names a server answers to, and pages of which origins may use it.
 //!
-//! A server without tokens on a loopback address is for the programs of its machine. A web browser is one of them, and runs what any site
-//! sends it: a page can have requests sent to 127.0.0.1 (they carry `Origin`), and a site can let its own name resolve to 127.0.0.1, so that
-//! its pages have the server's origin (they carry that name in `Host`: DNS rebinding). Neither header can be changed by a page.
+//! A server without tokens on a loopback address is for the programs of its machine. A web browser is one of them, and
+//! runs what any site sends it: a page can have requests sent to 127.0.0.1 (they carry `Origin`), and a site can let
+//! its own name resolve to 127.0.0.1, so that its pages have the server's origin (they carry that name in `Host`: DNS
+//! rebinding). Neither header can be changed by a page.
 
 use super::Refused;
 use crate::config::{Config, Names};
 use std::net::IpAddr;
 use thalweg_wire::http::{Method, Request};
 
-/// What is repeated of a header in an answer or a log line, in bytes.
+/// Bytes of a header that an answer or a log line repeats.
 const SHOWN_BYTES_MAX: usize = 100;
 
-/// Hosts and origins that are answered: all of them, or those that are listed.
+/// Hosts and origins that the server answers: all, or the listed ones.
 pub(super) struct Origins {
     hosts: Allowed,
     origins: Allowed,
@@ -28,7 +29,7 @@ struct Allowed {
 }
 
 impl Allowed {
-    /// `open`: what is not listed is allowed too.
+    /// `open`: hosts that are not listed are allowed too.
     fn new(names: &Names, open: bool) -> Self {
         let named = !names.0.is_empty();
         Self { all: names.0.iter().any(|name| name == "*") || (!named && open), named, names: names.clone() }
@@ -79,7 +80,7 @@ impl Origins {
             || (is_loopback(name) && given.unwrap_or(self.default_port) == port)
     }
 
-    /// Pages of this machine, those that are listed, and those that came from here.
+    /// Whether pages of this origin may ask: origins of this machine, listed ones, and the server's own.
     fn may_use(&self, origin: &[u8], host: &[u8]) -> bool {
         let Ok(origin) = std::str::from_utf8(origin) else { return false };
         if self.origins.lists(origin) {
@@ -90,8 +91,8 @@ impl Origins {
     }
 }
 
-/// A page of another site had it sent without saying which (Fetch Metadata): an image, a script, a frame. A link that somebody follows is
-/// not that: what it opens is no part of the page.
+/// A page of another site embeds the answer, without naming its origin (Fetch Metadata): an image, a script, a frame. A
+/// followed link is no embedding: the browser opens the answer as a page of its own.
 fn is_embedded(request: &Request<'_>) -> bool {
     let is = |name, value: &[u8]| request.headers.get(name) == Some(value);
     let follows_link =
@@ -116,7 +117,8 @@ fn is_loopback(name: &str) -> bool {
         || address.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// A header's value as it may be repeated: short, and nothing in it that a terminal or a log would take for more than text.
+/// A header's value as it may be repeated: short, and nothing in it that a terminal or a log would take for more than
+/// text.
 pub(super) fn shown(value: &[u8]) -> String {
     let cut = &value[..value.len().min(SHOWN_BYTES_MAX)];
     let text: String = cut.iter().map(|b| if b.is_ascii_graphic() { char::from(*b) } else { '?' }).collect();

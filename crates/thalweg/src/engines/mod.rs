@@ -1,5 +1,4 @@
-//! The engines of this binary. The wiring of each lies in one file: its settings, its routes, what it says of its health, its metrics, its
-//! background work and its stop.
+//! The engines of this binary. Each is wired in one file: settings, routes, health, metrics, background work and stop.
 
 pub(crate) mod shapes;
 pub(crate) mod streams;
@@ -9,7 +8,7 @@ use crate::config::Config;
 use crate::host::{Boot, Engines};
 use std::sync::Arc;
 
-/// Opens every engine, each with one line. An engine stands on those above it at most.
+/// Opens every engine, each with one line. An engine may use those above it.
 pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<(Engines, Arc<streams::ServedStreams>)> {
     let mut engines = Engines::default();
     let streams = engines.add(streams::open(boot)?);
@@ -18,7 +17,7 @@ pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<(Engines, Arc<streams::Serv
     Ok((engines, streams))
 }
 
-/// Whether engines could be opened with these settings, as far as the settings tell. Opens and makes nothing.
+/// Whether engines could be opened with these settings. Opens and creates nothing.
 pub(crate) fn check(config: &Config) -> anyhow::Result<()> {
     shapes::check(config)
 }

@@ -1,11 +1,11 @@
-//! The engine of shapes. It serves if there is a database to make them of; its kernel unit can be made again from that.
+//! The engine of shapes. It serves if a database is configured; its kernel unit is derived from that database.
 
 use crate::auth::{self, Auth};
 use crate::config::{Config, Switch};
 use crate::folder::Folder;
+use crate::host::kernel;
 use crate::host::{Boot, Engine, Guard, Paths, Route, Unit};
 use crate::http::plain;
-use crate::kernel;
 use crate::metrics::{Families, Kind, Page};
 use anyhow::Context as _;
 use parking_lot::Mutex;
@@ -18,9 +18,9 @@ use thalweg_wire::pg;
 
 /// The unit that shapes are kept in, and its folder beside the files of the streams' unit.
 const NAME: &str = "shapes";
-/// The same as the beginning of paths below the data folder.
+/// Prefix of the unit's paths below the data folder.
 const PREFIX: &str = "shapes/";
-/// What operators ask.
+/// Paths of operators' requests.
 const ADMIN: Paths = Paths::Below(ShapesService::ADMIN);
 const NO_SHAPES: &str =
     r#"{"error":{"code":"no_shapes","message":"this server has no database: --database-url names one"}}"#;
@@ -29,16 +29,16 @@ const HOT_BYTES: usize = 64 << 20;
 /// How long shared caches may keep the rows that clients begin with, at most.
 const FIRST_SHARED_AGE_S: u64 = 3600;
 
-/// Shapes, if there are any, and what is asked of their clients.
+/// The service of shapes, if configured, and the authentication of its clients.
 pub(crate) struct ServedShapes {
     /// `None`: no database is configured.
     running: Option<Running>,
-    /// They ask every client for a secret, or for a token in its place.
+    /// Whether shapes require a secret of every client, or a token in its place.
     asks: bool,
     auth: Option<Arc<Auth>>,
 }
 
-/// Shapes and the kernel unit they stand on.
+/// Shapes and their kernel unit.
 struct Running {
     kernel: FileUnit<LogState>,
     shapes: Mutex<Shapes>,
@@ -67,7 +67,7 @@ impl Running {
 }
 
 impl ServedShapes {
-    /// What a request may read, if it comes with a token in place of the secret.
+    /// Rights of the request, if it carries a token in place of the secret.
     fn access(&self, request: &Request<'_>, now_ms: u64) -> Result<Option<Granted>, Denied> {
         let auth =
             self.auth.as_ref().filter(|_| request.method != Method::Options && !ShapesService::gives_secret(request));
@@ -78,7 +78,7 @@ impl ServedShapes {
 impl Engine for ServedShapes {
     fn routes(&self) -> Vec<Route> {
         let help = "shapes of a Postgres database, if one is configured: GET reads and waits for changes";
-        let admin_help = "what `thalweg shape ls`, `drop` and `explain` speak to";
+        let admin_help = "used by `thalweg shape ls`, `drop` and `explain`";
         vec![
             Route {
                 paths: Paths::Spelled(ShapesService::serves),
@@ -86,7 +86,7 @@ impl Engine for ServedShapes {
                 is_served: self.running.is_some(),
                 shown: ("/v1/shape", help),
             },
-            // Without a database it says why there is nothing to administer.
+            // Without a database this route explains that no shapes exist.
             Route {
                 paths: ADMIN,
                 guard: Guard::Token(auth::need_of_admin),
@@ -120,7 +120,7 @@ impl Engine for ServedShapes {
         }
     }
 
-    /// Nothing without a database: an alert on the source must not fire then.
+    /// Without a database there are no metrics: an alert on the source must not fire then.
     fn metrics(&self, page: &mut Page) {
         if let Some(running) = &self.running {
             let journal = &running.kernel.journal;
@@ -218,12 +218,12 @@ fn families(s: &ShapesStats, journal_held_bytes: u64, journal_poisoned: bool) ->
         ("shape_rows_copied_total", Counter, "Rows that snapshots copied from Postgres.", f(s.rows_copied)),
         ("shape_database_connections", Gauge, "Connections to Postgres for queries.", s.connections as f64),
         ("shape_database_waiting", Gauge, "Queries that wait for a connection to Postgres.", s.queries_waiting as f64),
-        ("shape_database_down", Gauge, "1 after Postgres could not be reached for queries, until it is: no new shapes meanwhile.", f(s.database_down.into())),
+        ("shape_database_down", Gauge, "1 after Postgres could not be reached for queries, until it is: new shapes are refused until then.", f(s.database_down.into())),
         ("shape_initial_requests", Gauge, "Requests that wait for a shape to be made; one above max_initial_requests is refused.", s.initial_requests as f64),
         ("shape_existing_requests", Gauge, "All other requests for shapes under way; one above max_shape_requests is refused.", s.existing_requests as f64),
         ("shape_log_held_bytes", Gauge, "Bytes of changes that are kept for shapes; above shape_log_bytes shapes are dropped.", f(s.log_held_bytes)),
         ("shape_stuck", Gauge, "1 while changes that came from Postgres cannot be stored: the disk is full, or settling is behind.", f(s.stuck.into())),
-        ("shape_read_held_bytes", Gauge, "Memory of the shapes' answers that are not sent yet, and of what is kept for more readers.", f(s.held_bytes)),
+        ("shape_read_held_bytes", Gauge, "Memory of the shapes' answers that are not sent yet, and of answers kept for more readers.", f(s.held_bytes)),
         ("shape_compactions_total", Counter, "Times that a shape's changes were merged into its rows.", f(s.bases_made)),
         ("shape_compaction_read_bytes_total", Counter, "Bytes that were read for that.", f(s.compact_read_bytes)),
         ("shape_compaction_written_bytes_total", Counter, "Bytes of rows that were written for that.", f(s.compact_written_bytes)),

@@ -1,11 +1,12 @@
-//! The engine of streams. Its kernel unit is that of the data folder, and the event loop's gate follows the journal of this unit.
+//! The engine of streams. Its kernel unit is that of the data folder, and the event loop's gate follows the journal of
+//! this unit.
 
 use crate::auth;
 use crate::background::{self, Background};
 use crate::config::Config;
 use crate::folder::Folder;
+use crate::host::kernel;
 use crate::host::{Boot, Engine, Guard, Paths, Route, Unit};
-use crate::kernel;
 use crate::metrics::{Kind, Page};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
@@ -17,13 +18,13 @@ use thalweg_wire::http::{Context, Gate, Reply, Request, Service};
 
 /// The path under which streams live.
 const ROOT: &str = "/v1/stream";
-/// How often streams are looked at that may have expired.
+/// How often streams are checked for expiry.
 const TICK_EVERY: Duration = Duration::from_millis(100);
 
 /// Counts logs of the unit that are no streams.
 type CountOthers = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// Streams and the kernel unit they stand on.
+/// Streams and their kernel unit.
 pub(crate) struct ServedStreams {
     pub(crate) kernel: FileUnit<StreamState>,
     pub(crate) streams: Arc<Streams>,
@@ -46,7 +47,7 @@ pub(crate) fn open(boot: Boot<'_>) -> anyhow::Result<ServedStreams> {
 }
 
 impl ServedStreams {
-    /// An engine that keeps logs of its own beside the streams says how many: they are not counted as streams.
+    /// Registers the number of another engine's logs in the same unit, which are not counted as streams.
     pub(crate) fn leave_out(&self, count: impl Fn() -> u64 + Send + Sync + 'static) {
         let first = self.others.set(Box::new(count)).is_ok();
         assert!(first, "one engine keeps logs beside the streams");
@@ -108,8 +109,8 @@ impl Engine for ServedStreams {
     }
 }
 
-/// Lets the gate follow the journal, and tells the engine of every advance. If the journal stops, `note` is called on a thread of its
-/// own.
+/// Opens the gate as the journal advances, and reports every advance to the engine. If the journal stops, a separate
+/// thread calls `note`.
 fn open_gate(
     kernel: &FileUnit<StreamState>,
     gate: &Arc<Gate>,

@@ -1,4 +1,4 @@
-//! The engine of subscriptions. It stands on the streams, and its logs lie in their kernel unit.
+//! The engine of subscriptions. It uses the streams, and its logs are in their kernel unit.
 
 use super::streams::ServedStreams;
 use crate::auth;
@@ -12,8 +12,8 @@ use std::sync::Arc;
 use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
 use thalweg_wire::http::{Context, Reply, Request};
 
-/// What subscriptions sign with, in the data folder.
-const KEYS: &str = "subscriptions.keys";
+/// The file in the data folder that holds the keys with which webhooks are signed.
+pub(crate) const KEYS: &str = "subscriptions.keys";
 
 pub(crate) struct ServedSubscriptions(Arc<Subscriptions>);
 
@@ -77,7 +77,7 @@ impl Engine for ServedSubscriptions {
             ("subscription_leases", Gauge, "Wakes in flight that a lease bounds.", f(s.leases)),
             ("subscription_retries", Gauge, "Subscriptions that wait to try again after a failed wake.", f(s.retries)),
             ("webhook_deliveries_total", Counter, "Webhook deliveries that the receiver took.", f(s.delivered)),
-            ("wake_failures_total", Counter, "Webhook deliveries that failed, and wakes whose wake stream was not there.", f(s.failed)),
+            ("wake_failures_total", Counter, "Webhook deliveries that failed, and wakes without a wake stream.", f(s.failed)),
         ]);
     }
 

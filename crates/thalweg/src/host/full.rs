@@ -1,9 +1,9 @@
-//! Units on a full disk: users are refused, deletes make space, and appends are accepted again, whatever other units' long work does.
+//! Units on a full disk: appends are refused, deletes make space, and appends are accepted again, also while other
+//! units' long jobs run.
 
-use super::thousand::Nothing;
 use super::{Keeping, Unit, keep};
 use crate::background::now;
-use crate::reserve::Reserve;
+use crate::host::reserve::Reserve;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
@@ -13,22 +13,22 @@ use thalweg_log::{Append, FileUnit, Lengths, LogsOptions, Loss, Op, When};
 use thalweg_rounds::{Behind, Done, Kind, KindStats, Rounds};
 use thalweg_sim::SimDisk;
 
-/// How long the test waits for what must happen, on a busy machine.
+/// How long the test waits for each event, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(15);
 const RESERVE_BYTES: u64 = 256 << 10;
 const DEAD_BYTES: usize = 1 << 20;
 
-/// A kept unit, in a process whose long work stands still: its budget is in debt, and both of its threads are in merges of other units that
-/// end with the test.
+/// A kept unit, in a process without free threads: its budget is in debt, and both threads are in merges of other units
+/// that end with the test.
 struct World {
     disk: SimDisk,
-    unit: FileUnit<Nothing>,
+    unit: FileUnit<()>,
     rounds: Rounds,
     merges: Vec<Sender<()>>,
 }
 
 impl World {
-    /// With a log that is settled in an object of its own.
+    /// Makes a world with one log that is settled in an object of its own.
     fn new() -> (Self, LogId) {
         let disk = SimDisk::new(1);
         let logs = LogsOptions { settle_after_ms: 0, reclaim_every_ms: 0, purge_after_ms: 0, ..LogsOptions::default() };
@@ -84,7 +84,7 @@ impl World {
         self.unit.journal.wait(self.unit.journal.end()).unwrap();
     }
 
-    /// What is used is all there is.
+    /// Sets the disk's capacity to the bytes in use.
     fn fill(&self) {
         let is_at_rest = || !self.unit.journal.wants_prepare() && self.of(Kind::Segments).turns > 0;
         self.until("segments are made", is_at_rest);
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// No turn of merging has ended, nor has one failed.
+    /// Asserts that no turn of merging has ended or failed.
     fn end(self) {
         assert_eq!(self.of(Kind::Merge).turns, 0, "the merges of other units still run");
         assert_eq!(
@@ -129,7 +129,7 @@ fn a_delete_on_a_full_disk_lets_users_in_while_the_budget_is_in_debt_and_merges_
 fn users_are_let_in_when_there_is_space_that_neither_the_reserve_nor_reclaiming_had() {
     let (world, dead) = World::new();
     world.fill();
-    // Something else has taken what the reserve let go.
+    // Another user of the disk has taken the space that the reserve released.
     world.disk.capacity(0);
     world.delete(dead);
     let before = world.of(Kind::Settle).turns;

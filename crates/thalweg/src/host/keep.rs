@@ -1,4 +1,4 @@
-//! Keeping a kernel unit in order: the jobs of one unit, and what gives them work.
+//! Upkeep of a kernel unit: its jobs, and the events that give them work.
 //!
 //! | job | has work |
 //! |---|---|
@@ -6,11 +6,12 @@
 //! | settle | when enough is durable, when the oldest of it is old enough, when logs have woken; while the disk is full it makes space, each second and after a delete |
 //! | merge | after a round of settling, after a delete, when a full disk has space again |
 //!
-//! [`Watch`] hears of every advance of the journal, and nudges the jobs that have work then. A unit in which nothing happens has none.
+//! [`Watch`] hears of every advance of the journal, and nudges the jobs that have work then. A unit in which nothing
+//! happens has none.
 
 use super::unit::{Unit, UnitLogs};
 use crate::background::now;
-use crate::reserve::Reserve;
+use crate::host::reserve::Reserve;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -20,16 +21,16 @@ use thalweg_journal::{FileJournal, Journal};
 use thalweg_log::{UpkeepError, When};
 use thalweg_rounds::{Behind, Done, Error, Handle, Kind, Next, Rounds};
 
-/// How often a full disk is looked at: whether there is space again.
+/// How often a full disk is checked for space.
 const FULL_EVERY: Duration = Duration::from_secs(1);
-/// When segments are looked at once more that readers may have held in the turn before.
+/// When to retry segments that readers may have held in the previous turn.
 const HELD_SEGMENTS_AFTER: Duration = Duration::from_secs(1);
-/// As many runs are the most that a unit is meant to have. Half of them are merged whatever the budget is.
+/// The intended bound on a unit's runs. From half of it on, merges ignore the budget.
 const RUNS_MAX: u64 = 128;
-/// The journal's way to its bound, in this many steps: settling is told of each in the second half.
+/// The journal's bound has this many steps: settling is nudged at each step of the second half.
 const STEPS: u64 = 8;
 
-/// What a unit is kept with.
+/// Parameters of a unit's upkeep.
 pub(crate) struct Keeping {
     pub(crate) reserve: Reserve,
     /// Off for measurements.
@@ -53,22 +54,24 @@ pub(crate) fn keep(rounds: &Rounds, unit: &Unit, keeping: Keeping) -> Jobs {
         let journal = Arc::clone(&unit.journal);
         rounds.add(unit.name, Kind::Segments, move || make_segments(&journal))
     };
+    let name = unit.name;
     let settles = keeping.settles.then(|| {
         let (logs, journal) = (Arc::clone(&unit.logs), Arc::clone(&unit.journal));
         let merging = Arc::<Mutex<()>>::default();
-        let merge = Merge { logs: Arc::clone(&logs), merging: Arc::clone(&merging), watch: Arc::clone(&watch) };
-        let settle = Settle { logs, journal, reserve: keeping.reserve, merging, watch: Arc::clone(&watch) };
+        let merge =
+            Merge { unit: name, logs: Arc::clone(&logs), merging: Arc::clone(&merging), watch: Arc::clone(&watch) };
+        let settle = Settle { unit: name, logs, journal, reserve: keeping.reserve, merging, watch: Arc::clone(&watch) };
         (rounds.add(unit.name, Kind::Settle, settle.job()), rounds.add(unit.name, Kind::Merge, merge.job()))
     });
     let (settle, merge) = settles.unzip();
     let jobs = Jobs { segments, settle, merge };
-    // Turns that were taken meanwhile have nudged nothing: these look again.
+    // Turns that ran before the jobs were set have nudged nothing: nudge all jobs once.
     let _ = watch.jobs.set(jobs.clone());
     jobs.all().for_each(Handle::nudge);
     if let Some(settle) = jobs.settle.clone() {
         unit.logs.on_awake(Box::new(move || settle.nudge()));
     }
-    unit.journal.subscribe(Arc::new(move || watch.look()));
+    unit.journal.subscribe(Arc::new(move || watch.on_advance()));
     jobs
 }
 
@@ -87,24 +90,24 @@ impl Jobs {
     }
 }
 
-/// Knows what the jobs of a unit wait for.
+/// Knows the events that a unit's jobs wait for.
 struct Watch {
     logs: Weak<dyn UnitLogs>,
     journal: Weak<FileJournal>,
-    /// Set once all of them are there.
+    /// Set once all jobs are registered.
     jobs: OnceLock<Jobs>,
-    /// The durable position at which settling wants a turn; `u64::MAX`: it has been told.
+    /// The durable position at which settling wants a turn; `u64::MAX` after its nudge.
     settle_at: AtomicU64,
-    /// As many as the job has been told of that frees their space.
+    /// The number of deletes that the reclaiming job has been nudged for.
     deaths: AtomicU64,
     bound_bytes: u64,
-    /// How many of [`STEPS`] settling has been told of.
+    /// How many of [`STEPS`] settling has been nudged for.
     step: AtomicU64,
 }
 
 impl Watch {
     /// After an advance of the journal, on the thread that wrote: cheap, and waits for no device.
-    fn look(&self) {
+    fn on_advance(&self) {
         let (Some(jobs), Some(logs), Some(journal)) = (self.jobs.get(), self.logs.upgrade(), self.journal.upgrade())
         else {
             return;
@@ -142,10 +145,10 @@ impl Watch {
         }
     }
 
-    /// Settling wants a turn at this durable position; whether it is there already.
+    /// Registers settling for this durable position. Returns whether the position is durable already.
     fn wait_for(&self, at: Lsn, journal: &FileJournal) -> bool {
         self.settle_at.store(at.0, Ordering::SeqCst);
-        // After the store: an advance that came before it has not seen it.
+        // Checked after the store: an earlier advance has not seen the new value.
         journal.durable() >= at
     }
 }
@@ -158,8 +161,10 @@ fn make_segments(journal: &FileJournal) -> Result<Done, Error> {
     Ok(Done::then(Next::In(HELD_SEGMENTS_AFTER)))
 }
 
-/// Rounds of settling. On a full disk their place is taken by its relief.
+/// Rounds of settling. While the disk is full, a turn makes space instead.
 struct Settle {
+    /// The unit's name, for the log.
+    unit: &'static str,
     logs: Arc<dyn UnitLogs>,
     journal: Arc<FileJournal>,
     reserve: Reserve,
@@ -183,18 +188,18 @@ impl Settle {
             return self.relieve();
         }
         if !self.reserve.hold() {
-            refuse_users(&*self.logs);
+            refuse_users(self.unit, &*self.logs);
             return Ok(Next::In(FULL_EVERY));
         }
         let now = now();
         match self.logs.settle(now, When::Due) {
             Err(error) if error.is_no_space() => {
-                refuse_users(&*self.logs);
+                refuse_users(self.unit, &*self.logs);
                 Ok(Next::Now)
             }
             Err(error) => Err(error),
             Ok(true) => {
-                // There is a run more, and segments may be free.
+                // The number of runs grew, and segments may be free.
                 self.watch.nudge(|jobs| jobs.merge.as_ref());
                 self.watch.nudge(|jobs| Some(&jobs.segments));
                 Ok(Next::Now)
@@ -213,7 +218,8 @@ impl Settle {
 
     /// Reclaims with the reserve's space, takes the reserve back, and lets users in when settling works again.
     fn relieve(&mut self) -> Result<Next, UpkeepError> {
-        // A merge under way would take the reserve's space, and reclaiming would wait for its end. The end of its turn nudges this job.
+        // A merge under way would take the reserve's space, and reclaiming would wait for its end. The end of its turn
+        // nudges this job.
         let Some(_no_merge) = self.merging.try_lock() else {
             return Ok(Next::In(FULL_EVERY));
         };
@@ -230,14 +236,14 @@ impl Settle {
             return Ok(Next::In(FULL_EVERY));
         }
         self.logs.set_low_on_space(false);
-        tracing::info!("there is space again: appends are accepted");
+        tracing::info!(unit = self.unit, "there is space again: appends are accepted");
         self.watch.nudge(|jobs| jobs.merge.as_ref());
         Ok(Next::Now)
     }
 }
 
-fn refuse_users(logs: &dyn UnitLogs) {
-    tracing::warn!("the disk is full: appends are refused until there is space; deletes work");
+fn refuse_users(unit: &str, logs: &dyn UnitLogs) {
+    tracing::warn!(unit, "the disk is full: appends are refused until there is space; deletes work");
     logs.set_low_on_space(true);
 }
 
@@ -251,6 +257,8 @@ fn unless_full<T>(done: Result<T, UpkeepError>) -> Result<Option<T>, UpkeepError
 
 /// Merging and reclaiming. On a full disk they wait for its relief, which is the work of [`Settle`].
 struct Merge {
+    /// The unit's name, for the log.
+    unit: &'static str,
     logs: Arc<dyn UnitLogs>,
     merging: Arc<Mutex<()>>,
     watch: Arc<Watch>,
@@ -262,10 +270,10 @@ impl Merge {
             let before = self.logs.merged_bytes();
             let next = self.turn();
             if self.logs.is_low_on_space() {
-                // Relief is wanted, and may have found this turn under way.
+                // A relief request may have come during this turn.
                 self.watch.nudge(|jobs| jobs.settle.as_ref());
             }
-            // What is copied is read and written.
+            // A merge reads and writes the bytes that it copies.
             let bytes = 2 * self.logs.merged_bytes().saturating_sub(before);
             Ok(Done { behind: Behind::of(self.logs.runs(), RUNS_MAX), bytes, next: next? })
         }
@@ -279,11 +287,11 @@ impl Merge {
         if self.logs.is_low_on_space() {
             return Ok(Next::WhenNudged);
         }
-        // Reclaiming first: it may need no space, and merging needs less after it.
+        // Reclaiming goes first: it may need no space, and lowers the space that merging needs.
         let did = self.logs.reclaim(now()).and_then(|reclaimed| Ok(self.logs.merge()? || reclaimed));
         Ok(match unless_full(did)? {
             None => {
-                refuse_users(&*self.logs);
+                refuse_users(self.unit, &*self.logs);
                 Next::WhenNudged
             }
             Some(true) => Next::Now,

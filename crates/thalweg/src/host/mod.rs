@@ -1,11 +1,14 @@
-//! The host: what it asks of an engine, and what every engine gets from it.
+//! The host: its interface to engines, and the services that every engine gets from it.
 //!
-//! An engine is one door of the product. [`crate::engines`] lists those of this binary; the rest of the host knows engines by the trait
-//! [`Engine`] alone. The host matches routes, judges every request before its route, keeps and scrubs the kernel units, runs the event
-//! loops, and answers `/health` and `/metrics` for all engines together.
+//! An engine is one door of the product. [`crate::engines`] lists those of this binary; the rest of the host knows
+//! engines by the trait [`Engine`] alone. The host matches routes, judges every request before its route, keeps and
+//! scrubs the kernel units, runs the event loops, and answers `/health` and `/metrics` for all engines together.
 
 mod keep;
+pub(crate) mod kernel;
+pub(crate) mod reserve;
 mod route;
+pub(crate) mod scrub;
 mod unit;
 
 pub(crate) use keep::{Keeping, keep};
@@ -22,15 +25,16 @@ use std::sync::Arc;
 use thalweg_log::{Attachment, FileUnit};
 use thalweg_wire::http::{Context, Gate, Reply, Request, Response, SharedPages};
 
-/// What engines are opened with.
+/// Parameters with which engines are opened.
 #[derive(Clone, Copy)]
 pub(crate) struct Boot<'a> {
     pub(crate) config: &'a Config,
     pub(crate) folder: &'a Folder,
     pub(crate) auth: Option<&'a Arc<Auth>>,
-    /// Where the event loop holds replies. It counts positions of the streams' journal: `Reply::Held` of every engine means those.
+    /// Where the event loop holds replies. It counts positions of the streams' journal: `Reply::Held` of every engine
+    /// means those.
     pub(crate) gate: &'a Arc<Gate>,
-    /// What of an answer stands here is sent to many clients without a copy for each.
+    /// Shared pages of answers, which go to many clients without a copy for each.
     pub(crate) pages: &'a SharedPages,
 }
 
@@ -44,28 +48,29 @@ impl Boot<'_> {
 
 /// One engine that was opened, whether or not the settings have it serve anything.
 ///
-/// The event loop calls [`Engine::handle`] and [`Engine::on_head`]: they must not wait for a device, a peer, or a lock whose holder waits
-/// for one.
+/// The event loop calls [`Engine::handle`] and [`Engine::on_head`]: they must not wait for a device, for a peer, or for
+/// a lock whose holder does.
 pub(crate) trait Engine: Send + Sync {
     /// The requests that are its own. Asked once, before the server serves.
     fn routes(&self) -> Vec<Route>;
 
-    /// Answers a request of one of its routes, which the host has let in.
+    /// Answers a request of one of its routes, which the host has let in. `Reply::Held` waits for the streams' journal
+    /// only (see [`Boot::gate`]): an engine with a unit of its own answers `Reply::Later`.
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply;
 
-    /// The refusal of a request whose body is still to come. `None` lets it go on to [`Engine::handle`].
+    /// The refusal of a request before its body arrives. `None` passes the request on to [`Engine::handle`].
     fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
         let _ = (head, now_ms);
         None
     }
 
-    /// The kernel unit that it has to itself. The host keeps it in order, scrubs it, counts it, says in `/health` if its journal has
-    /// stopped, and closes it.
+    /// The kernel unit that it has to itself. The host keeps it in order, scrubs it, counts it, says in `/health` if
+    /// its journal has stopped, and closes it.
     fn unit(&self) -> Option<Unit> {
         None
     }
 
-    /// Why `/health` must say that some requests cannot be served. Never waits.
+    /// Why `/health` must report that some requests cannot be served. Never waits.
     fn health(&self) -> Result<(), String> {
         Ok(())
     }
@@ -79,7 +84,8 @@ pub(crate) trait Engine: Send + Sync {
         Ok(())
     }
 
-    /// Stops the engine's own threads and connections. The server has stopped taking requests; the engine's unit is still open.
+    /// Stops the engine's own threads and connections. The server has stopped taking requests; the engine's unit is
+    /// still open.
     fn stop(&self) {}
 }
 
@@ -106,13 +112,14 @@ impl Engines {
         &self.units
     }
 
-    /// Whether requests of every kind can be served; if not, why. A journal that has stopped tells more than what follows from it.
+    /// `Ok` if requests of every kind can be served; otherwise the reason. A stopped journal is reported before its
+    /// consequences.
     pub(crate) fn health(&self) -> Result<(), String> {
         self.units.iter().try_for_each(Unit::health)?;
         self.all.iter().try_for_each(|engine| engine.health())
     }
 
-    /// Stops all of them, the last one that was opened first: it may stand on those before it.
+    /// Stops all engines in reverse order of opening: an engine may use those opened before it.
     pub(crate) fn stop(&self) {
         self.all.iter().rev().for_each(|engine| engine.stop());
     }
@@ -123,7 +130,7 @@ impl Engines {
             None => unit.close(),
             Some(name) => unit.close().context(name),
         });
-        // All of them, also behind one that fails.
+        // Collected first, so that all are closed even if one fails.
         closed.collect::<Vec<_>>().into_iter().collect()
     }
 }

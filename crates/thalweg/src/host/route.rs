@@ -1,4 +1,4 @@
-//! Which engine answers a request, and what the host asks of the request before.
+//! Which engine answers a request, and what the request must pass first.
 
 use super::Engine;
 use crate::auth::{self, Need};
@@ -9,32 +9,33 @@ use thalweg_wire::http::Request;
 pub(crate) struct Route {
     pub(crate) paths: Paths,
     pub(crate) guard: Guard,
-    /// `false`: the settings leave this out, and the host answers that nothing is there. The guard holds all the same.
+    /// `false`: the settings exclude this route, and the host answers 404. The guard holds all the same.
     pub(crate) is_served: bool,
-    /// The path as the page at `/` shows it, and what that says of it; empty: the page is silent about it.
+    /// The path as the page at `/` shows it, and its description; empty: the page omits it.
     pub(crate) shown: (&'static str, &'static str),
 }
 
 /// Paths, as they were sent: percent-encoded and without the query.
 #[derive(Clone, Copy)]
 pub(crate) enum Paths {
-    /// This one.
+    /// This path only.
     Exactly(&'static str),
-    /// This one, and every path whose first segments it is.
+    /// This path, and every path below it.
     Below(&'static str),
-    /// Those that the engine itself takes for its own, because it takes several spellings for one path. Asked only if no other route fits.
+    /// Paths that the engine itself recognises, because it accepts several spellings of one path. Tried only if no
+    /// other route fits.
     Spelled(fn(&str) -> bool),
 }
 
-/// What a token must allow for a request.
+/// The right that a request needs of its token.
 pub(crate) type Needs = for<'a> fn(&Request<'a>) -> Need<'a>;
 
-/// What a request must pass before its engine sees it, beside the host and the origin that it names.
+/// Checks of a request before its engine sees it, beside its host and origin.
 #[derive(Clone, Copy)]
 pub(crate) enum Guard {
     /// A token of the host's, if the host asks for tokens.
     Token(Needs),
-    /// The engine's own. `asks`: it lets nobody in without a secret or a token, so that any page may ask it.
+    /// The engine's own guard. `asks`: it requires a secret or a token, so that any page may ask it.
     Own { asks: bool },
 }
 
@@ -87,7 +88,7 @@ impl Routes {
         Self { entries, shown: shown.into_iter().map(|(_, line)| line).collect() }
     }
 
-    /// What guards a path, and the engine that answers there, if one does. A path that no engine has is the host's own.
+    /// The guard of a path, and the engine that answers there, if any. A path of no engine is the host's own.
     pub(crate) fn find(&self, path: &str) -> (Guard, Option<&dyn Engine>) {
         match self.entries.iter().find(|entry| entry.paths.fit(path)) {
             Some(entry) => (entry.guard, entry.engine.as_deref()),
@@ -95,7 +96,7 @@ impl Routes {
         }
     }
 
-    /// Paths with what they are for.
+    /// Paths with their descriptions.
     pub(crate) fn shown(&self) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
         self.shown.iter().copied()
     }

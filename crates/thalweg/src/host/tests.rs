@@ -4,8 +4,8 @@ use crate::config::{Settings, load};
 use crate::door::Door;
 use crate::engines;
 use crate::engines::streams::ServedStreams;
+use crate::host::scrub::{Scrubber, Scrubs};
 use crate::http::{Front, Health, Vitals};
-use crate::scrub::{Scrubber, Scrubs};
 use crate::vitals::ServerVitals;
 use std::time::Duration;
 use thalweg_journal::{Class, Journal, Options};
@@ -14,7 +14,7 @@ use thalweg_rounds::{Done, Next, Rounds};
 use thalweg_streams::{StreamState, Streams};
 use thalweg_wire::http::{Body, Headers, Method, Service, SharedPages, Waker};
 
-/// All of a server but its sockets and its background work, on a folder of its own.
+/// A server without sockets and background work, on a folder of its own.
 pub(crate) struct Rig {
     engines: Arc<Engines>,
     streams: Arc<ServedStreams>,
@@ -144,12 +144,12 @@ fn an_engine_that_is_not_running_answers_as_if_it_were_not_there() {
     for path in ["/v1/shape", "/v1//shape", "/v1/health"] {
         for rig in [&open, &closed] {
             let (status, text) = rig.ask(Method::Get, path);
-            assert!(status == 404 && text.starts_with("There is nothing here. What there is:\n"), "{path}: {text}");
+            assert!(status == 404 && text.starts_with("This path does not exist. Known paths:\n"), "{path}: {text}");
         }
     }
     let (status, text) = open.ask(Method::Get, "/v1/admin/shapes");
     assert!(status == 404 && text.contains("no_shapes"), "{text}");
-    assert_eq!(closed.ask(Method::Get, "/v1/admin/shapes").0, 401, "who may not ask learns nothing");
+    assert_eq!(closed.ask(Method::Get, "/v1/admin/shapes").0, 401, "a client without a right learns nothing");
     assert_eq!(closed.ask(Method::Get, "/v1/stream/a").0, 401);
     assert!(!open.page().contains("thalweg_shape"), "an alert on the source must not fire without one");
     assert!(!open.page().contains("unit="), "a server with one unit has metrics without the label");
@@ -175,9 +175,9 @@ fn the_page_at_the_root_lists_every_route() {
         "  /v1/stream/__ds/subscriptions/ID",
         "                    subscriptions: PUT creates, GET asks, DELETE removes; workers are woken when streams change",
         "  /v1/shape         shapes of a Postgres database, if one is configured: GET reads and waits for changes",
-        "  /v1/admin/backup  what `thalweg backup` speaks to",
-        "  /v1/admin/check   what `thalweg check --server` speaks to: what is damaged",
-        "  /v1/admin/shapes  what `thalweg shape ls`, `drop` and `explain` speak to",
+        "  /v1/admin/backup  used by `thalweg backup`",
+        "  /v1/admin/check   used by `thalweg check --server`: lists damage",
+        "  /v1/admin/shapes  used by `thalweg shape ls`, `drop` and `explain`",
         "  /health           200 while requests can be served",
         "  /metrics          counters, in the Prometheus text format",
         "  /                 the same live, for a browser",
@@ -241,7 +241,7 @@ fn the_scrub_rests_until_a_pass_is_due_or_asked_for() {
     let pause = pauses.take(10_000).find(|pause| *pause > Duration::from_secs(60));
     assert!(
         pause.is_some_and(|pause| pause <= Duration::from_secs(3600)),
-        "the next pass is not looked for: {pause:?}"
+        "the next pass is not waited for: {pause:?}"
     );
 }
 

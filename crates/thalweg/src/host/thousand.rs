@@ -1,18 +1,18 @@
-//! A thousand kernel units in one process: what they cost open, and idle.
+//! A thousand kernel units in one process: their cost when opened, and when idle.
 
 use super::{Keeping, Unit, keep};
-use crate::reserve::Reserve;
+use crate::host::reserve::Reserve;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thalweg_base::{DecodeError, Lsn, Offset};
+use thalweg_base::Offset;
 use thalweg_disk::RealDisk;
 use thalweg_journal::{Class, Journal, Options, WriterPool};
-use thalweg_log::{Append, Attachment, FileUnit, Lengths, LogsOptions, Loss, Op, ReadFrom};
+use thalweg_log::{Append, FileUnit, Lengths, LogsOptions, Loss, Op, ReadFrom};
 use thalweg_rounds::Rounds;
 
 const UNITS: usize = 1_000;
-/// How long the test waits for what must happen, on a busy machine.
+/// How long the test waits for each event, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How many units are opened, or closed, at the same time.
 const AT_A_TIME: usize = 8;
@@ -20,37 +20,10 @@ const AT_A_TIME: usize = 8;
 const UNIT_BYTES_MAX: u64 = 128 << 10;
 /// Threads that write the journals of all units.
 const WRITERS: usize = 4;
-/// For three files of each unit, and those that it opens now and then.
+/// Enough for three files of each unit, and for those that it opens at times.
 const DESCRIPTORS: u64 = 8 * UNITS as u64;
 
-/// Nothing is attached to a log.
-pub(super) struct Nothing;
-
-impl Attachment for Nothing {
-    fn create(_: &[u8], _: Lsn) -> Result<Self, DecodeError> {
-        Ok(Self)
-    }
-
-    fn check(&self, _: &[u8]) -> Result<(), DecodeError> {
-        Ok(())
-    }
-
-    fn apply(&mut self, _: &[u8], _: Lsn) -> Result<(), DecodeError> {
-        Ok(())
-    }
-
-    fn encode(&self, _: &mut Vec<u8>) {}
-
-    fn decode(_: &[u8]) -> Result<Self, DecodeError> {
-        Ok(Self)
-    }
-
-    fn may_rest(&self, _: Lsn) -> bool {
-        true
-    }
-}
-
-fn open(folder: &Path, pool: &WriterPool, number: usize) -> FileUnit<Nothing> {
+fn open(folder: &Path, pool: &WriterPool, number: usize) -> FileUnit<()> {
     let path = folder.join(number.to_string());
     std::fs::create_dir_all(&path).unwrap();
     let disk = Arc::new(RealDisk::open(&path).unwrap());
@@ -61,8 +34,8 @@ fn open(folder: &Path, pool: &WriterPool, number: usize) -> FileUnit<Nothing> {
     unit
 }
 
-/// All of them, several at a time: most of it waits for the device.
-fn open_all(folder: &Path, pool: &WriterPool) -> Vec<FileUnit<Nothing>> {
+/// Opens all units, several at a time: most of the time is spent waiting for the device.
+fn open_all(folder: &Path, pool: &WriterPool) -> Vec<FileUnit<()>> {
     std::thread::scope(|scope| {
         let opening = |first: usize| {
             let numbers = first * UNITS / AT_A_TIME..(first + 1) * UNITS / AT_A_TIME;
@@ -77,7 +50,7 @@ fn message(number: usize) -> Vec<u8> {
     format!("message of unit {number}").into_bytes()
 }
 
-fn append(unit: &FileUnit<Nothing>, number: usize) {
+fn append(unit: &FileUnit<()>, number: usize) {
     let message = message(number);
     let lengths = Lengths::one(message.len() as u32);
     let parts = [&message[..]];
@@ -87,7 +60,7 @@ fn append(unit: &FileUnit<Nothing>, number: usize) {
     unit.journal.wait(end).unwrap();
 }
 
-fn read(unit: &FileUnit<Nothing>) -> Vec<u8> {
+fn read(unit: &FileUnit<()>) -> Vec<u8> {
     let (log, upto) = {
         let mut guard = unit.logs.lock(&["log"]);
         let log = guard.find("log").unwrap();
@@ -103,7 +76,7 @@ fn status(name: &str) -> u64 {
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Until `what` is true.
+/// Waits until `is_done`, which `what` describes.
 fn wait_for(what: &str, mut is_done: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !is_done() {
@@ -139,7 +112,7 @@ fn a_thousand_units_settle_on_a_few_threads_and_cost_no_wake_ups_when_idle() {
     let settled = wait_for("all units are settled", || units.iter().all(|unit| unit.logs.stats().lag_bytes == 0));
     let held = status("VmRSS").saturating_sub(before);
 
-    // What was woken comes to rest, and what was retired is looked at once more: then nothing happens.
+    // Woken jobs finish, and retired segments are checked once more: after that no turn is taken.
     wait_for("nothing happens", || {
         let before = (rounds.stats().wakes, turns());
         std::thread::sleep(Duration::from_millis(1_500));
@@ -148,9 +121,9 @@ fn a_thousand_units_settle_on_a_few_threads_and_cost_no_wake_ups_when_idle() {
     let (wakes, had) = (rounds.stats().wakes, turns());
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!((rounds.stats().wakes, turns()), (wakes, had), "a thousand idle units wake somebody");
-    // One unit in which something happens has its turns at once, also if that is a reader.
+    // A unit with an event gets its turns at once, also for a reader.
     assert_eq!(read(&units[7]), message(7));
-    wait_for("the woken log is looked for", || turns() > had);
+    wait_for("the woken log gets a turn", || turns() > had);
     println!(
         "{UNITS} units: opened in {opened:?}, settled in {settled:?}, {} KiB of memory each, {} threads in all; {:?}",
         held / 1024 / UNITS as u64,

@@ -1,4 +1,4 @@
-//! A kernel unit, whatever its engine has attached to the logs: kept, scrubbed, counted and closed in the same way.
+//! A kernel unit of any engine: kept in order, scrubbed, counted and closed in the same way for all.
 
 use crate::background;
 use crate::metrics::{Families, Kind, ratio};
@@ -16,7 +16,7 @@ use thalweg_log::{
 pub(crate) struct Unit {
     /// The engine that it was opened for.
     pub(crate) name: &'static str,
-    /// Where it lies below the data folder, as the beginning of paths; empty for the unit of the data folder itself.
+    /// Its folder below the data folder, as a prefix of paths; empty for the unit of the data folder itself.
     pub(crate) folder: &'static str,
     /// Disk space that is held back for it.
     pub(crate) reserve_bytes: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Unit {
     pub(crate) logs: Arc<dyn UnitLogs>,
 }
 
-/// What [`Logs`] can do without knowing what is attached to them.
+/// The methods of [`Logs`] that do not depend on the type of its attachments.
 pub(crate) trait UnitLogs: Send + Sync {
     fn stats(&self) -> LogsStats;
     fn is_low_on_space(&self) -> bool;
@@ -132,15 +132,15 @@ impl Unit {
         Self { reserve_bytes, ..Self::derived(name, "", unit) }
     }
 
-    /// A unit beside it, whose data can be made again.
+    /// A derived unit beside the first one.
     pub(crate) fn derived<A: Attachment + Sync>(name: &'static str, folder: &'static str, unit: &FileUnit<A>) -> Self {
         let FileUnit { disk, journal, logs } = unit;
         let (disk, journal, logs) = (Arc::clone(disk), Arc::clone(journal), Arc::clone(logs) as Arc<dyn UnitLogs>);
         Self { name, folder, reserve_bytes: 0, disk, journal, logs }
     }
 
-    /// The value of the label `unit` of its metrics. The unit of the data folder has none: its metrics had their names before there were
-    /// other units, and dashboards and scripts know them by these.
+    /// The value of the label `unit` of the unit's metrics. The unit of the data folder has no label: its metrics are
+    /// older than labels, and dashboards and scripts know them without one.
     pub(crate) fn label(&self) -> Option<&'static str> {
         (!self.folder.is_empty()).then_some(self.name)
     }

@@ -1,7 +1,7 @@
 //! Log lines on standard error.
 //!
-//! The reader of standard error may stall: a full pipe, a stopped terminal. Nothing in the server waits for that: lines stand in a bounded
-//! queue, and those for which it has no room are dropped and counted ([`queue`]).
+//! The reader of standard error may stall: a full pipe, a stopped terminal. Nothing in the server waits for that: lines
+//! wait in a bounded queue, and lines without room are dropped and counted ([`queue`]).
 
 mod queue;
 
@@ -15,7 +15,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
-/// How long the end of the process waits until the last lines are taken.
+/// How long the end of the process waits for the last lines.
 const END_MAX: Duration = Duration::from_secs(1);
 
 static QUEUE: OnceLock<Queue> = OnceLock::new();
@@ -45,7 +45,8 @@ pub(crate) fn start(filter: &str, format: LogFormat, audience: Audience) -> anyh
     };
     started.map_err(|error| anyhow::anyhow!("cannot start logging: {error}"))?;
     let _ = QUEUE.set(queue);
-    // The usual hook writes to standard error itself, and a thread that panics while nobody reads would never end the process.
+    // The usual hook writes to standard error itself, and a panicking thread without a reader would never end the
+    // process.
     std::panic::set_hook(Box::new(|panicked| {
         end();
         say(&format!("thalweg: {panicked}\n{}", std::backtrace::Backtrace::capture()));
@@ -65,17 +66,18 @@ pub(crate) fn end() {
     }
 }
 
-/// Writes a line to standard error, and waits no longer than a moment until it is taken.
+/// Writes a line to standard error, and waits only a moment for its reader.
 pub(crate) fn say(line: &str) {
     write_within(END_MAX, std::io::stderr(), line);
 }
 
-/// The same to standard output.
-pub(crate) fn tell(line: &str) {
+/// Writes a line to standard output, and waits only a moment for its reader.
+pub(crate) fn print(line: &str) {
     write_within(END_MAX, std::io::stdout(), line);
 }
 
-/// Not through the lock of the standard library: the end of the process takes that, and would wait for a write that nobody takes.
+/// Does not use the lock of the standard library: the end of the process takes that, and would wait for a stalled
+/// write.
 fn write_within(max: Duration, to: impl AsFd, line: &str) {
     let Ok(mut out) = to.as_fd().try_clone_to_owned().map(std::fs::File::from) else { return };
     let (line, (done, written)) = (format!("{line}\n"), sync_channel(1));

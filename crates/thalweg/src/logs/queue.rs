@@ -1,7 +1,7 @@
-//! The queue between those who log and the one thread that writes.
+//! The queue between threads that log and the one thread that writes.
 //!
-//! Of our own, since `tracing-appender` prints to standard output when it ends with a full queue, which may block or panic, and does not
-//! count lines that cannot be written.
+//! Of our own, since `tracing-appender` prints to standard output when it ends with a full queue, which may block or
+//! panic, and does not count lines that cannot be written.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const TRY_EVERY: Duration = Duration::from_millis(10);
 
 enum Message {
     Line(Vec<u8>),
-    /// Is answered when every line before it is written.
+    /// Answered when all earlier lines are written.
     Flush(SyncSender<()>),
 }
 
@@ -68,7 +68,7 @@ fn write_all(queue: &Receiver<Message>, mut out: impl Write, dropped: &AtomicU64
             Message::Line(_) => {
                 let now = dropped.load(Ordering::Relaxed);
                 if now > told {
-                    // Through the queue, like everything: in its format, and dropped if there is no room again.
+                    // This line passes the queue too: same format, and dropped if the queue is full again.
                     tracing::warn!(lines = now - told, "log lines were dropped: nobody read standard error");
                     told = now;
                 }
@@ -77,7 +77,7 @@ fn write_all(queue: &Receiver<Message>, mut out: impl Write, dropped: &AtomicU64
     }
 }
 
-/// One line on its way: the subscriber hands over each in one piece.
+/// Writer of one line: the subscriber passes each line as one piece.
 pub(super) struct Line<'a>(&'a Queue);
 
 impl Write for Line<'_> {

@@ -1,4 +1,4 @@
-//! Who reads the log, and whether, is nobody's business but its own: the server goes on and obeys.
+//! A slow or missing reader of the log does not disturb the server: it continues, and obeys signals.
 
 use crate::rig::{Rig, eventually, token};
 use rustix::fs::{OFlags, fcntl_setfl};
@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// A pipe that is full, and that nobody reads.
+/// A pipe that is full, and has no reader.
 fn stalled() -> (std::io::PipeReader, Stdio) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     fcntl_setfl(&writer, OFlags::NONBLOCK).unwrap();

@@ -1,4 +1,4 @@
-//! A server without tokens, and the browser of who runs it: raw requests as a page could have them sent.
+//! A server without tokens, and its user's browser: raw requests as a page could send them.
 
 use crate::rig::{Rig, token};
 use std::io::{Read, Write};
@@ -42,13 +42,14 @@ fn a_page_that_lets_its_name_resolve_to_loopback_gets_nothing() {
             assert!(said.contains("host_not_allowed") && said.contains("--allow-host"), "{said}");
             assert!(!said.contains("SECRET") && !said.contains("access-control-allow"), "{said}");
         }
-        // The target may name a host too (RFC 9112, section 3.2.2); the field is still the one that a browser cannot be talked out of.
+        // The target may name a host too (RFC 9112, section 3.2.2); only the field is beyond a page's control in
+        // browsers.
         let absolute = with_host(method, &format!("http://127.0.0.1:{port}{path}"), "evil.example", "");
         assert!(!said(&rig, &absolute).contains("SECRET"), "{method} {path}");
     }
     assert_eq!(rig.raw(b"GET /v1/stream/planted", &[], "").0, 404);
     assert!(rig.raw(b"GET /v1/stream/secret", &[], "").1.ends_with("SECRET"));
-    assert!(rig.log().contains("host_not_allowed"), "who runs the server sees why a page fails");
+    assert!(rig.log().contains("host_not_allowed"), "the log says why a page fails");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use crate::rig::{Rig, token};
 
-/// Ways to write the path of a stream that the token must not reach, or that is none. The server may answer anything but its content.
+/// Ways to write the path of a stream that the token must not reach, or that is none. The server may answer anything
+/// but its content.
 const TRICKS: &[&str] = &[
     "/v1/stream/secret/a",
     "/v1/stream/secret%2Fa",
@@ -110,7 +111,7 @@ fn no_spelling_of_a_path_reaches_a_stream_that_the_token_may_not_read() {
     {
         assert!(matches!(rig.raw(target, &[&authorization], "").0, 400 | 403));
     }
-    // The administrator reads it, so it was there to be found.
+    // The administrator can read the stream, so it exists.
     assert!(
         rig.raw(b"GET /v1/stream/secret/a", &[&format!("authorization: bearer {admin}")], "").1.ends_with("SECRET")
     );
@@ -125,7 +126,7 @@ fn no_spelling_of_a_path_writes_where_the_token_may_not() {
                 continue;
             }
             let status = rig.ask(&writer, &format!("{method} {target}"), "ours");
-            // 201: names below `chat/` that only look like others are the writer's own.
+            // 201: names below `chat/` that only resemble others are the writer's own.
             let own = target.strip_prefix("/v1/stream/chat/").is_some_and(|rest| !rest.contains("/../"));
             assert!(matches!(status, 400..=405) || (own && status == 201), "{method} {target}: {status}");
         }

@@ -1,4 +1,4 @@
-//! A server of its own, the tokens that it knows, and a client that sends exactly what it is told to.
+//! A separate server, its tokens, and a client that sends raw bytes.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -49,7 +49,7 @@ impl Rig {
         Self::start_with(folder, args, Stdio::null(), log.into())
     }
 
-    /// The same with something else to read what the server writes.
+    /// The same, with another destination for the server's output.
     pub(crate) fn start_with(folder: tempfile::TempDir, args: &[&str], out: Stdio, error: Stdio) -> Self {
         let path = |name: &str| folder.path().join(name);
         let args = args.iter().map(|arg| arg.replace('$', folder.path().to_str().unwrap()));

@@ -43,7 +43,7 @@ fn what_is_probably_a_mistake_is_told_by_a_start_and_by_a_check_of_the_settings(
     let tokens = folder.path().join("tokens.toml");
     token(&tokens, "a", &["--read", "*"]);
     std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o666)).unwrap();
-    // A certificate that is not there ends the start.
+    // A missing certificate ends the start.
     for last in [&["--check-config"][..], &["--tls-cert", "/nowhere.pem", "--tls-key", "/nowhere.key"]] {
         let mut command = Command::new(BINARY);
         command.env_clear().env("THALWEG_LISSTEN", "0.0.0.0:80").env("THALWEG_TOKENS", &tokens).arg("serve");

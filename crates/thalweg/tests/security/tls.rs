@@ -39,14 +39,14 @@ fn curl_speaks_tls_with_the_binary_and_sees_a_new_certificate() {
     }
     assert_ne!(curl(&rig, "two.pem", "/health", &[]).0, 0);
     assert_ne!(curl(&rig, "one.pem", "/health", &["--tls-max", "1.1"]).0, 0);
-    // Whoever connects and says nothing is none.
+    // A connection without a handshake is not counted.
     drop(std::net::TcpStream::connect(rig.address).unwrap());
     eventually(|| {
         let metrics = curl(&rig, "one.pem", "/metrics", &["-H", &authorization]).1;
         metrics.contains("thalweg_tls_handshakes_failed_total 2\n")
     });
 
-    // The certificate first: until the key is there too, the old pair stays.
+    // The certificate first: until the matching key follows, the old pair stays.
     fs::copy(rig.path("two.pem"), rig.path("cert.pem")).unwrap();
     eventually(|| rig.log().contains("is not that of the certificate"));
     assert_eq!(curl(&rig, "one.pem", "/health", &[]).0, 0);

@@ -136,7 +136,7 @@ fn an_upload_that_is_not_allowed_is_refused_before_it_is_sent_and_counted() {
         assert!(said.starts_with("HTTP/1.1 401 ") && said.contains("token_required"), "{said}");
         assert!(said.contains("\r\nconnection: close\r\n"), "{said}");
     }
-    // What follows is no chunk, which is not even looked at.
+    // The following bytes are no chunk, and the server does not parse them.
     let said = begin(&format!("Authorization: Bearer {reader}\r\n"), "Transfer-Encoding: chunked");
     assert!(said.starts_with("HTTP/1.1 403 ") && said.contains("scope_missing"), "{said}");
     let said = begin(&format!("Authorization: Bearer {admin}\r\n"), "Content-Length: 99999999999");

@@ -24,7 +24,7 @@ fn a_context_keeps_server_and_token_for_every_command() {
     let mut add = add.arg("--server").arg(&url).stdin(Stdio::piped()).spawn().unwrap();
     add.stdin.take().unwrap().write_all(format!("{token}\n").as_bytes()).unwrap();
     assert!(add.wait().unwrap().success());
-    // Nothing but the context says where and as whom.
+    // Only the context has the server and the credentials.
     let run = |line: &str| rig.command(line).env_remove("THALWEG_SERVER").output().unwrap();
     let ok = |line: &str| {
         let output = run(line);

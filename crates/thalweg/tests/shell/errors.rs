@@ -1,4 +1,4 @@
-//! What is said when something is wrong: the cause first, then what to do.
+//! Error messages: the cause first, then the remedy.
 
 use crate::rig::Rig;
 
@@ -42,7 +42,8 @@ fn tokens_for_patterns_and_for_the_past_are_refused() {
     rig.ok("token new --name a --read *");
 }
 
-/// The log's whole lines, once it says that the server listens: a thread of its own writes them, perhaps after the ready file.
+/// The log's complete lines, once it says that the server listens: a separate thread writes them, perhaps after the
+/// ready file.
 fn until_listening(rig: &Rig) -> String {
     rig.until("the log says so", || {
         let log = rig.log();
@@ -67,7 +68,7 @@ fn a_log_for_programs_has_no_banner_beside_it() {
 #[test]
 fn the_first_lines_of_a_new_server_do_not_read_like_a_fault() {
     let rig = Rig::start(&[]);
-    // Tests may run as root, which is worth a warning of its own.
+    // Tests may run as root, which gives a separate warning.
     let said: String =
         until_listening(&rig).split_inclusive('\n').filter(|line| !line.contains("runs as root")).collect();
     assert!(said.contains("the data is open") && said.contains("listening on http://"), "{said}");

@@ -1,4 +1,4 @@
-//! Completions, man pages, and what the program says of itself.
+//! Completions, man pages, and the version text.
 
 use crate::rig::Rig;
 use std::process::Command;
@@ -13,7 +13,7 @@ fn shells_take_their_completions() {
     }
     let checked = Command::new("bash").arg("-n").arg(rig.path("bash")).output().unwrap();
     assert!(checked.status.success() && checked.stderr.is_empty(), "{}", crate::rig::said(&checked));
-    // What Tab finds.
+    // Completions that Tab offers.
     let ask = format!(
         ". {}; COMP_WORDS=(thalweg stream ap); COMP_CWORD=2; _thalweg thalweg ap stream; echo ${{COMPREPLY[@]}}",
         rig.path("bash").display()

@@ -1,4 +1,4 @@
-//! Output that nobody reads, or that has no room.
+//! Output without a reader, or without room.
 
 use crate::rig::Rig;
 use std::fs::File;
@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
-/// A pipe whose reader has gone.
+/// A pipe whose reader is gone.
 fn broken() -> OwnedFd {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -72,10 +72,10 @@ fn output_without_room_is_a_failure_and_no_panic() {
         let _ = std::fs::remove_dir_all(rig.path("restored"));
         let mut command = rig.command(line);
         let status = command.stdout(File::options().write(true).open("/dev/full").unwrap()).status().unwrap();
-        // Help and completions of clap say nothing of it.
+        // Help and completions of clap ignore the failure.
         assert!(matches!(status.code(), Some(0 | 1)), "{line}: {status}");
         if !line.starts_with('-') && !line.ends_with("--help") {
-            assert_eq!(status.code(), Some(1), "{line}: what it was for is lost");
+            assert_eq!(status.code(), Some(1), "{line}: its output is lost");
         }
     }
 }

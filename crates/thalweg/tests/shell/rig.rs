@@ -1,4 +1,4 @@
-//! A server of its own, and commands for it that see nothing of our own environment.
+//! A separate server, and commands for it that see nothing of our environment.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -78,7 +78,7 @@ impl Rig {
         self.command(line).output().unwrap()
     }
 
-    /// Runs a command that is to succeed; what it wrote.
+    /// Runs a command that must succeed; returns its output.
     #[track_caller]
     pub(crate) fn ok(&self, line: &str) -> String {
         let output = self.run(line);
@@ -86,7 +86,7 @@ impl Rig {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs a command that is to fail with this code; what it said.
+    /// Runs a command that must fail with this code; returns its message.
     #[track_caller]
     pub(crate) fn fails(&self, line: &str, code: i32) -> String {
         let output = self.run(line);
@@ -101,7 +101,7 @@ impl Rig {
         self.ok(&format!("stream append {name} --create --content-type text/plain --input @input"));
     }
 
-    /// Runs a line of a shell at a terminal, with `thalweg` on its path; what is seen there.
+    /// Runs a line of a shell at a terminal, with `thalweg` on its path; returns the terminal's content.
     pub(crate) fn at_terminal(&self, line: &str) -> String {
         let bin = self.path("bin");
         std::fs::create_dir_all(&bin).unwrap();

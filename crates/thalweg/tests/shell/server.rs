@@ -1,4 +1,4 @@
-//! What a running server is asked for: how it is, what it holds, what it can do.
+//! Requests about a running server: its state, its content, its abilities.
 
 use crate::rig::Rig;
 
@@ -42,7 +42,7 @@ fn a_check_asks_again_when_the_server_was_started_again() {
             "unchecked": [], "unchecked_more": 0, "damage": 0, "left_out": 0, "damages": [],
         })
     };
-    // The server of the first two answers has had seven requests, the one of the others none.
+    // The server of the first two answers has had seven requests, that of the others none.
     let answers = [
         ("POST", serde_json::json!({"pass": 7})),
         ("GET", state(7, 6)),

@@ -1,4 +1,4 @@
-//! What only a person at a terminal sees: what was done, what is waited for, how far it is.
+//! Output for a person at a terminal only: results, prompts, progress.
 
 use crate::rig::Rig;
 

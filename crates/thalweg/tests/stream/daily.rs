@@ -1,4 +1,4 @@
-//! What each command promises on a day without accidents.
+//! Promises of each command without accidents.
 
 use crate::rig::{Rig, command, finish, said};
 use rustix::process::{Pid, Signal, kill_process};
@@ -180,7 +180,7 @@ fn lines_are_sent_while_their_source_goes_on() {
 fn progress_is_for_a_person_at_a_terminal() {
     let rig = Rig::start();
     rig.ok("create log --content-type text/plain", "");
-    // Long enough that somebody might wonder.
+    // Long enough to need a progress message.
     let line = format!("(echo one; sleep 1.3; echo two) | {} stream append log --lines", env!("CARGO_BIN_EXE_thalweg"));
     let quiet = Command::new("sh").args(["-c", &line]).env("THALWEG_SERVER", rig.url()).output().unwrap();
     assert!(quiet.status.success() && quiet.stderr.is_empty(), "{}", said(&quiet));

@@ -1,4 +1,5 @@
-//! `thalweg stream …` as a person uses it: the real binary on both sides, and a scripted server where a real one behaves too well.
+//! `thalweg stream …` as a person uses it: the real binary on both sides, and a scripted server where a real one
+//! behaves too well.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -65,14 +65,14 @@ impl Rig {
         finish(self.command(line), input)
     }
 
-    /// Runs a command that is to succeed; gives what it wrote.
+    /// Runs a command that must succeed; returns its output.
     pub(crate) fn ok(&self, line: &str, input: &str) -> String {
         let output = self.run(line, input);
         assert!(output.status.success(), "{line}: {}", said(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs a command that is to fail with this code; gives what it said.
+    /// Runs a command that must fail with this code; returns its message.
     pub(crate) fn fails(&self, line: &str, code: i32) -> String {
         let output = self.run(line, "x");
         assert_eq!(output.status.code(), Some(code), "{line}: {}", said(&output));

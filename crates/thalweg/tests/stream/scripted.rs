@@ -6,7 +6,8 @@ use std::net::TcpListener;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-/// Answers one request per connection with these texts, in turn; gives the requests, head and body, and what became of the command.
+/// Answers one request per connection with these texts, in turn; returns the requests, head and body, and the command's
+/// output.
 fn against(line: &str, input: &str, answers: &[&str]) -> (Vec<String>, Output) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -76,7 +77,7 @@ fn a_run_whose_producer_was_taken_over_goes_on_with_another() {
     let (_, output) = against("append x --content-type text/plain --producer me", "hello", &[refusal]);
     assert_eq!(output.status.code(), Some(4), "a name of one's own is not given up");
     let (_, output) = against("append x --content-type text/plain", "hello", &[BUSY, refusal]);
-    assert_eq!(output.status.code(), Some(4), "nobody knows what became of the first");
+    assert_eq!(output.status.code(), Some(4), "the result of the first request is unknown");
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub(crate) fn thalweg(args: &[&str]) -> Output {
     Command::new(THALWEG).args(args).output().unwrap()
 }
 
-/// What it said on standard error.
+/// Text on standard error.
 pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -36,7 +36,7 @@ impl Server {
         Self::start_saying(data, flags, "error", Stdio::inherit())
     }
 
-    /// One whose warnings go to a file beside its folder, and a way to read them.
+    /// A server whose warnings go to a file beside its folder, and a function that reads them.
     pub(crate) fn start_logged(data: &Path, flags: &[&str]) -> (Self, impl Fn() -> String) {
         let log = data.with_extension("log");
         let server = Self::start_saying(data, flags, "warn", std::fs::File::create(&log).unwrap().into());

@@ -1,7 +1,8 @@
 //! HTTP/1.1 on a thread-per-core event loop.
 //!
-//! [`Service`] is what an engine sees: a request comes in whole, a reply goes out at once, when a position is durable, later from
-//! another thread, or as a stream with back-pressure. The rest of the module is framing and sockets.
+//! [`Service`] is the interface to an engine: a request arrives whole; a reply leaves at once, when a position is
+//! durable, later from another thread, or as a stream with back-pressure. The rest of the module is framing and
+//! sockets.
 
 mod framing;
 mod pages;

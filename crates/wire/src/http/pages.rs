@@ -1,9 +1,10 @@
-//! Bytes that also stand in a file of memory, so that the system sends them to many sockets without copying them for each.
+//! Bytes that are also in a file of memory, so that the system sends them to many sockets without a copy for each.
 //!
-//! When many clients read the same large content at once, each send copies it into buffers of the socket: memory that nobody has in a
-//! cache any more when the next client's copy is made. `sendfile` gives the socket the file's pages themselves. The file is one of
-//! memory (`memfd_create`), whose content is what its maker verified, and not one of the data folder, whose pages may be read again from
-//! a device that has changed them. A page that a socket still has to send outlives the file.
+//! When many clients read the same large content at once, each send copies it into buffers of the socket, and by the
+//! next client's copy no cache has those buffers. `sendfile` gives the socket the file's pages themselves. The file is
+//! in memory (`memfd_create`), with content that its maker verified. It is no file of the data folder, because those
+//! pages may be read again from a device that has changed them. A page that a socket still has to send outlives the
+//! file.
 
 use bytes::Bytes;
 use parking_lot::RwLock;
@@ -16,10 +17,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Smaller slices are sent as cheaply by copying.
 const SENT_MIN: usize = 32 << 10;
-/// Smaller bytes get no file: with two system calls and a descriptor for each, many of them would cost more than they save.
+/// Smaller bytes get no file: with two system calls and a descriptor for each, many of them would cost more than they
+/// save.
 const HELD_MIN: usize = 128 << 10;
+/// Each file takes a descriptor of the process: docs/ops/deploy.md counts them.
+const FILES_MAX: usize = 256;
 
-/// Such bytes of one process. A clone is the same set.
+/// The shared pages of one process. A clone is the same set.
 #[derive(Clone, Debug, Default)]
 pub struct SharedPages(Arc<Set>);
 
@@ -64,8 +68,10 @@ impl AsRef<[u8]> for Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // While the bytes are still there: no others can have their address.
-        self.set.files.write().remove(&address(&self.bytes));
+        // Removed while the bytes exist: no other bytes can have their address.
+        let gone = self.set.files.write().remove(&address(&self.bytes));
+        // Closing the file frees its pages, which takes time: readers of the set do not wait for that.
+        drop(gone);
         self.set.bytes.fetch_sub(self.bytes.len() as u64, Ordering::Relaxed);
     }
 }
@@ -75,27 +81,29 @@ fn address(bytes: &[u8]) -> usize {
 }
 
 impl SharedPages {
-    /// A set whose files hold at most so many bytes together. With 0 no bytes get a file.
+    /// A set whose files hold at most this many bytes together. With 0 no bytes get a file.
     #[must_use]
     pub fn new(bytes_max: u64) -> Self {
         Self(Arc::new(Set { bytes_max, ..Set::default() }))
     }
 
-    /// How many bytes the files hold.
+    /// Number of bytes in the files.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.bytes.load(Ordering::Relaxed)
     }
 
-    /// The same bytes, in a file too until the last slice of what is returned is dropped. They are returned as they are if they are few, if the
-    /// set is full, or if the system gives no file. No other holder of `bytes` may have given them to a set.
+    /// Returns the same bytes, kept also in a file until their last slice is dropped. Without a file they are returned
+    /// unchanged: few bytes, a set that is full of bytes or of files, or a system that gives no file. No other holder of
+    /// `bytes` may have added them to a set.
     #[must_use]
     pub fn hold(&self, bytes: Bytes) -> Bytes {
         if bytes.len() < HELD_MIN {
             return bytes;
         }
         let len = bytes.len() as u64;
-        let has_room = self.0.bytes.fetch_add(len, Ordering::Relaxed) + len <= self.0.bytes_max;
+        let has_room = self.0.bytes.fetch_add(len, Ordering::Relaxed) + len <= self.0.bytes_max
+            && self.0.files.read().len() < FILES_MAX;
         let Some(file) = has_room.then(|| file_of(&bytes).ok()).flatten() else {
             self.0.bytes.fetch_sub(len, Ordering::Relaxed);
             return bytes;
@@ -104,7 +112,7 @@ impl SharedPages {
         Bytes::from_owner(Held { bytes, set: Arc::clone(&self.0) })
     }
 
-    /// Where a slice stands in a file, if it does and is large enough to be sent from there.
+    /// The place of a slice in a file, if it is in one and large enough to be sent from there.
     pub(super) fn find(&self, slice: &[u8]) -> Option<InFile> {
         if slice.len() < SENT_MIN || self.bytes() == 0 {
             return None;

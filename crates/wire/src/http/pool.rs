@@ -1,6 +1,8 @@
-//! A few threads for work that waits for a device. The queue is bounded: when it is full, the read is refused, not delayed.
+//! A few threads for work that waits for a device. The queue is bounded: when it is full, the read is refused, not
+//! delayed.
 //!
-//! A job may also go in steps: while it waits for something that is far away it holds no thread, and its place in the bound.
+//! A job may also go in steps: while it waits for something that is far away it holds no thread, and its place in the
+//! bound.
 
 use super::Waker;
 use parking_lot::{Condvar, Mutex};
@@ -11,7 +13,7 @@ use thalweg_base::Step;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Dropped, it finishes what is queued and joins its threads.
+/// Dropping the pool finishes queued jobs and joins its threads.
 pub struct Pool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -32,7 +34,7 @@ struct Queue {
 }
 
 impl Pool {
-    /// `name`: of the threads, for who looks at them from outside.
+    /// `name`: of the threads, as system tools show it.
     pub fn new(name: &str, threads: usize, jobs_max: usize) -> Self {
         let shared = Arc::new(Shared { queue: Mutex::default(), filled: Condvar::new() });
         let spawn = |n: usize| {
@@ -56,8 +58,8 @@ impl Pool {
         Some(fetch)
     }
 
-    /// Takes the steps of `job` on threads of the pool until it is done, or until nobody waits for it. `None`: too many wait already, here
-    /// or for their tickets.
+    /// Takes the steps of `job` on threads of the pool until it is done, or until its result is dropped. `None`: too
+    /// many jobs wait already, in the queue or for their tickets.
     pub fn steps<T: Send + 'static>(&self, mut job: impl FnMut() -> Step<T> + Send + 'static) -> Option<Fetch<T>> {
         let (promise, fetch) = Fetch::promise();
         let mut promise = Some(promise);
@@ -71,8 +73,8 @@ impl Pool {
         self.begin(step, end).then_some(fetch)
     }
 
-    /// Takes the steps of `job` on threads of the pool until it is done; `end` then takes what it gave, when its place is free again.
-    /// `false`: too many wait already, here or for their tickets.
+    /// Takes the steps of `job` on threads of the pool until it is done; `end` then gets its value, when its place is
+    /// free again. `false`: too many jobs wait already, in the queue or for their tickets.
     pub fn begin<T: 'static>(
         &self,
         job: impl FnMut() -> Step<T> + Send + 'static,
@@ -81,8 +83,8 @@ impl Pool {
         self.place().map(|place| place.begin(job, end)).is_some()
     }
 
-    /// A place for a job in steps, for a caller that makes the job only if there is one. `None`: too many wait already, here or for their
-    /// tickets.
+    /// A place for a job in steps, for a caller that makes the job only if there is a place. `None`: too many jobs wait
+    /// already, in the queue or for their tickets.
     pub fn place(&self) -> Option<Place> {
         let mut queue = self.shared.queue.lock();
         let is_full = queue.jobs.len() >= self.jobs_max || queue.in_steps >= self.jobs_max + self.threads.len();
@@ -109,12 +111,13 @@ impl Drop for Pool {
     }
 }
 
-/// What a job in steps takes of the pool's bound, until it is dropped.
+/// A job's share of the pool's bound, until it is dropped.
 #[must_use]
 pub struct Place(Arc<Shared>);
 
 impl Place {
-    /// Takes the steps of `job` on threads of the pool until it is done; `end` then takes what it gave, when this place is free again.
+    /// Takes the steps of `job` on threads of the pool until it is done; `end` then gets its value, when this place is
+    /// free again.
     pub fn begin<T: 'static>(
         self,
         job: impl FnMut() -> Step<T> + Send + 'static,
@@ -149,7 +152,7 @@ fn take_step<T: 'static>(
 }
 
 impl Shared {
-    /// Queues a step of a job. After the pool has stopped nobody takes it: the job is dropped.
+    /// Queues a step of a job. A stopped pool drops the job.
     fn resume(&self, job: Job) {
         let mut queue = self.queue.lock();
         if queue.stopping {
@@ -178,10 +181,10 @@ impl Shared {
     }
 }
 
-/// What a job of a pool will give.
+/// The future value of a pool's job.
 pub struct Fetch<T>(Arc<Mutex<Slot<T>>>);
 
-/// The other end of a [`Fetch`].
+/// The sender of a [`Fetch`]'s value.
 pub struct Promise<T>(Arc<Mutex<Slot<T>>>);
 
 struct Slot<T> {
@@ -190,12 +193,12 @@ struct Slot<T> {
 }
 
 impl<T> Promise<T> {
-    /// Whether somebody still waits for the value.
+    /// Whether the value still has a waiting receiver.
     pub fn is_awaited(&self) -> bool {
         Arc::strong_count(&self.0) > 1
     }
 
-    /// Gives the value to who waits for it.
+    /// Delivers the value to the waiting task.
     pub fn keep(self, value: T) {
         let waker = {
             let mut slot = self.0.lock();
@@ -215,7 +218,7 @@ impl<T> Fetch<T> {
         (Promise(Arc::clone(&slot)), Self(slot))
     }
 
-    /// The value if it is there; else `waker` is woken when it is.
+    /// The value, if it has arrived; otherwise `waker` is woken when it arrives.
     pub fn take(&self, waker: impl FnOnce() -> Waker) -> Option<T> {
         let mut slot = self.0.lock();
         if slot.value.is_none() {
@@ -247,7 +250,8 @@ mod tests {
         assert_eq!(fetch.take(waker), Some(Ok(7)));
     }
 
-    /// A job that waits for `count` tickets, one after the other. Each comes out of the channel when its step was taken.
+    /// A job that waits for `count` tickets, one after the other. The channel returns each ticket when its step is
+    /// taken.
     fn waiting_job(count: usize) -> (impl FnMut() -> Step<usize> + Send, mpsc::Receiver<Completer<()>>) {
         let (send, tickets) = mpsc::channel();
         let mut steps = 0;

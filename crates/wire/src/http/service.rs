@@ -1,7 +1,7 @@
 //! The border between the event loop and the services that answer requests.
 //!
-//! A reactor calls [`Service::handle`] for every request found in one round of its event loop, then [`Service::round_done`] once.
-//! Nothing called from here may block: not on a device, and not on a lock whose holder waits for one.
+//! A reactor calls [`Service::handle`] for every request of one round of its event loop, then [`Service::round_done`]
+//! once. Nothing called from here may block: neither on a device, nor on a lock whose holder waits for one.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ pub enum Method<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub method: Method<'a>,
-    /// As sent, percent-encoding included, without the query.
+    /// The path as sent, percent-encoding included, without the query.
     pub path: &'a str,
-    /// What follows the first `?`.
+    /// The part of the target behind the first `?`.
     pub query: Option<&'a str>,
     pub headers: Headers<'a>,
     pub body: &'a [u8],
@@ -49,27 +49,30 @@ impl<'a> Headers<'a> {
     }
 }
 
-/// What a handler says at once.
+/// A handler's immediate result.
 pub enum Reply {
     Now(Response),
-    /// Sent once the server's [`Gate`] has come so far; if the gate fails first, [`Service::gate_failed`] is sent instead.
+    /// Sent once the server's [`Gate`] has come so far; if the gate fails first, [`Service::gate_failed`] is sent
+    /// instead. A server has one gate, which counts the positions of one journal: a response that waits for another
+    /// journal is `Later`.
     Held(Until, Response),
     /// Polled until it has an answer; dropped early if the client goes away.
     Later(Box<dyn Pending>),
 }
 
-/// A response. The event loop adds `Content-Length` or `Transfer-Encoding`, `Date`, `Connection`, `X-Content-Type-Options`, and
-/// `Content-Security-Policy` unless the response is a page; for a HEAD request it sends the length but not the body.
+/// A response. The event loop adds `Content-Length` or `Transfer-Encoding`, `Date`, `Connection`,
+/// `X-Content-Type-Options`, and `Content-Security-Policy` unless the response is a page; for a HEAD request it sends
+/// the length but not the body.
 pub struct Response {
     pub status: u16,
     /// Complete header lines, each ended by CR LF.
     pub head: Vec<u8>,
     pub body: Body,
-    /// The connection closes after it, and the client is told so. A stream that goes on until something cuts it off should: then
-    /// clients take the cut for an end, and come back.
+    /// The connection closes after this answer, and the answer says so. An endless stream should set it: then clients
+    /// take a lost connection for the stream's end, and reconnect.
     pub close: bool,
-    /// The body is a page of the service's own, which says in its head what browsers may do with it. Everything else is data, often
-    /// written by strangers: the event loop adds a policy under which browsers run none of it.
+    /// The body is a page of the service's own, whose head says what browsers may do with it. Other bodies are data,
+    /// often by unknown authors: the event loop adds a policy under which browsers run none of it.
     pub page: bool,
 }
 
@@ -80,12 +83,12 @@ pub enum Body {
     Parts(Vec<Bytes>),
     /// Chunked (HTTP/1.0: until close), pulled as the socket takes it.
     Stream(Box<dyn BodySource>),
-    /// The same with a length that is known: the source gives exactly so many bytes, or aborts.
+    /// A stream of known length: the source gives exactly this many bytes, or aborts.
     Sized(u64, Box<dyn BodySource>),
 }
 
 impl Body {
-    /// Its length in bytes, if it is known before it is sent.
+    /// The length in bytes, if it is known before sending.
     pub(crate) fn len(&self) -> Option<u64> {
         match self {
             Body::Empty => Some(0),
@@ -125,10 +128,10 @@ impl Response {
     }
 }
 
-/// An answer that is not there yet: a long-poll, or a read that needs a device.
+/// An answer that is not ready: a long-poll, or a read that needs a device.
 pub trait Pending: Send {
-    /// Called once right after it was returned, then after every wake, when its deadline has passed, and when the server stops.
-    /// Wakes may be spurious.
+    /// Called once right after the handler returns it, then after every wake, at its deadline, and when the server
+    /// stops. Wakes may be spurious.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll;
 }
 
@@ -139,13 +142,13 @@ pub enum Poll {
 
 /// A response body that is made while it is sent, such as an SSE stream. Dropped early if the client goes away.
 pub trait BodySource: Send {
-    /// Puts more into the sink. Called when the socket has room, after a wake, when the deadline has passed, and when the server
-    /// stops.
+    /// Puts more into the sink. Called when the socket has room, after a wake, when the deadline has passed, and when
+    /// the server stops.
     fn pull(&mut self, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Pull;
 }
 
 pub enum Pull {
-    /// There is more right away; call again when there is room.
+    /// More output is ready; call again when there is room.
     More,
     /// Call again after a wake or at the deadline.
     Wait,
@@ -155,7 +158,7 @@ pub enum Pull {
     Abort,
 }
 
-/// Where a body source puts its bytes.
+/// Receives the bytes of a body source.
 pub struct Sink<'a> {
     pub(crate) parts: &'a mut Vec<Bytes>,
     pub(crate) len: usize,
@@ -175,7 +178,7 @@ impl Sink<'_> {
         self.parts.push(bytes);
     }
 
-    /// How many bytes were put in during this call.
+    /// Bytes that this call has put in.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
@@ -187,7 +190,7 @@ impl Sink<'_> {
     }
 }
 
-/// What a handler may know of its reactor and connection.
+/// Facts about its reactor and connection that a handler may use.
 pub struct Context<'a> {
     /// One reading per round of the event loop, in milliseconds since the Unix epoch.
     pub now_ms: u64,
@@ -217,13 +220,13 @@ impl Context<'_> {
         self.deadline = Some(self.now + delay);
     }
 
-    /// The same, unless this call has asked for an earlier one.
+    /// Asks to be woken after `delay`, unless this call has set an earlier time.
     pub fn wake_within(&mut self, delay: Duration) {
         let at = self.now + delay;
         self.deadline = Some(self.deadline.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// The server is stopping: answer with what there is.
+    /// The server is stopping: answer with the content available now.
     #[must_use]
     pub fn stopping(&self) -> bool {
         self.stopping
@@ -234,7 +237,7 @@ impl Context<'_> {
 #[derive(Clone)]
 pub struct Waker(pub(crate) Arc<dyn Wake>);
 
-/// What a [`Waker`] does. The event loop queues the very allocation that the waker points at.
+/// The action of a [`Waker`]. The event loop queues the very allocation that the waker points at.
 pub(crate) trait Wake: Send + Sync {
     fn wake(self: Arc<Self>);
 }
@@ -263,32 +266,32 @@ impl Waker {
 pub trait Service: Send + Sync + 'static {
     fn handle(&self, request: &Request<'_>, cx: &mut Context<'_>) -> Reply;
 
-    /// Called once for a request of which more than the head is still to come; its body is empty here. An answer refuses it without
-    /// receiving that, and the connection closes after it. `None` lets it go on to [`Service::handle`]. `now_ms` is milliseconds since
-    /// the Unix epoch.
+    /// Called once for a request of which only the head has arrived; its body is empty here. An answer refuses the
+    /// request without receiving the rest, and the connection closes after it. `None` passes the request on to
+    /// [`Service::handle`]. `now_ms` is milliseconds since the Unix epoch.
     fn on_head(&self, head: &Request<'_>, now_ms: u64) -> Option<Response> {
         let _ = (head, now_ms);
         None
     }
 
-    /// All requests of one round were handled, and answers in the making that were due were called: the place to start work once
-    /// per batch.
+    /// All requests of one round were handled, and answers in the making that were due were called: the place to start
+    /// work once per batch.
     fn round_done(&self);
 
-    /// Stands in for held replies when the gate has failed.
+    /// The answer in place of held replies when the gate has failed.
     fn gate_failed(&self) -> Response;
 
-    /// The answer to a request that the framing layer refused (400, 408, 413, 414, 417, 431, 501, 503, 505); it adds headers that
-    /// every answer must carry. The connection closes after it.
+    /// The answer to a request that the framing layer refused (400, 408, 413, 414, 417, 431, 501, 503, 505), with the
+    /// headers that every answer must carry. The connection closes after it.
     fn refused(&self, status: u16, reason: &str) -> Response {
         Response::new(status).header("content-type", "text/plain; charset=utf-8").body(reason.to_owned())
     }
 }
 
-/// How far the journal is written and durable, and the event loops that wait for it.
+/// Positions up to which the journal is written and durable, and the event loops that wait for them.
 ///
-/// Replies held at a position cost no task, lock or wake-up of their own: the thread that advances the gate wakes each waiting event loop
-/// once, however many replies it releases.
+/// Replies held at a position cost no task, lock or wake-up of their own: the thread that advances the gate wakes each
+/// waiting event loop once, for any number of released replies.
 #[derive(Default)]
 pub struct Gate {
     written: AtomicU64,
@@ -314,7 +317,7 @@ impl Gate {
         self.advance_with(to, || {});
     }
 
-    /// The same, and does something that wakes event loops too: each is woken once for both.
+    /// Advances, and runs `also`, which may wake event loops too: each is woken once for both.
     pub fn advance_with(&self, to: Reached, also: impl FnOnce()) {
         self.written.fetch_max(to.written.0, Ordering::AcqRel);
         self.durable.fetch_max(to.durable.0, Ordering::AcqRel);
@@ -322,7 +325,7 @@ impl Gate {
         self.wake();
     }
 
-    /// It will never advance again.
+    /// The gate will never advance again.
     pub fn fail(&self) {
         self.failed.store(true, Ordering::Release);
         self.wake();

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Unanswered questions after which TCP gives up.
+/// Unanswered probes after which TCP closes the connection.
 const KEEPALIVE_PROBES: u32 = 4;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -54,7 +54,7 @@ impl Address {
 
 fn tune(socket: &OwnedFd, config: &Config) -> rustix::io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
-    // What was sent and nobody confirms: the same bound as for what the system does not even take.
+    // Unacknowledged bytes have the same time limit as bytes that the system does not accept.
     sockopt::set_tcp_user_timeout(socket, config.write_timeout.as_millis().try_into().unwrap_or(u32::MAX))?;
     if let Some(idle) = config.keepalive {
         sockopt::set_socket_keepalive(socket, true)?;

@@ -1,4 +1,4 @@
-//! Proving who we are, and that the server knows us.
+//! Authentication: the client proves its identity, and verifies the server.
 
 use super::config::{ChannelBinding as Binding, Config};
 use super::conn::{Conn, Step};
@@ -58,7 +58,7 @@ fn scram(
     }
     let (binding, mechanism) = match end_point.filter(|_| config.channel_binding != Binding::Disable) {
         Some(hash) if plus => (ChannelBinding::tls_server_end_point(hash), SCRAM_SHA_256_PLUS),
-        // We could and the server says that it cannot: if somebody in between says so, it notices.
+        // We support channel binding and the server claims not to: the server notices if an attacker removed its offer.
         Some(_) if plain => (ChannelBinding::unrequested(), SCRAM_SHA_256),
         None if plain => (ChannelBinding::unsupported(), SCRAM_SHA_256),
         _ => return Err(AuthError::Unsupported(names.join(", ")).into()),

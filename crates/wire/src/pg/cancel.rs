@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Asks a server to interrupt whatever a session does now.
+/// Asks a server to interrupt the current query of a session.
 #[derive(Clone)]
 pub struct CancelToken {
     target: Arc<Target>,
@@ -23,8 +23,8 @@ impl CancelToken {
         Self { target, process, secret }
     }
 
-    /// Sends the request over a connection of its own, and waits until the server has read it. Whether it did anything shows only in the
-    /// query: it fails with SQLSTATE 57014, or was done before.
+    /// Sends the request over a separate connection, and waits until the server has read it. Its effect shows only in
+    /// the query: it fails with SQLSTATE 57014, or had finished before.
     pub fn cancel(&self) -> Result<(), Error> {
         let config = &self.target.config;
         let deadline = config.connect_timeout.and_then(|timeout| Instant::now().checked_add(timeout));

@@ -1,11 +1,12 @@
-//! What SCRAM binds to: the hash of the server's certificate, by the hash function of its own signature (RFC 5929, section 4.1).
+//! The channel binding of SCRAM: the hash of the server's certificate, by the hash function of its own signature (RFC
+//! 5929, section 4.1).
 
 use ring::digest::{self, Algorithm, SHA256, SHA384, SHA512};
 
 const SEQUENCE: u8 = 0x30;
 const OID: u8 = 0x06;
 
-/// `None` if the signature has no hash function of its own, as with Ed25519, or names it where we do not look, as with RSA-PSS.
+/// `None` if the signature has no hash function, as with Ed25519, or names it in its parameters, as with RSA-PSS.
 pub(super) fn end_point(der: &[u8]) -> Option<Vec<u8>> {
     Some(digest::digest(hash_of(der)?, der).as_ref().to_vec())
 }
@@ -15,7 +16,7 @@ fn hash_of(der: &[u8]) -> Option<&'static Algorithm> {
     let (_, after) = element(certificate, SEQUENCE)?;
     let (algorithm, _) = element(after, SEQUENCE)?;
     match element(algorithm, OID)?.0 {
-        // sha1WithRSAEncryption, md5WithRSAEncryption, ecdsa-with-SHA1: too weak, so that SHA-256 stands for them.
+        // sha1WithRSAEncryption, md5WithRSAEncryption, ecdsa-with-SHA1: too weak, so that SHA-256 replaces them.
         b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05"
         | b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04"
         | b"\x2a\x86\x48\xce\x3d\x04\x01"
@@ -28,7 +29,7 @@ fn hash_of(der: &[u8]) -> Option<&'static Algorithm> {
     }
 }
 
-/// The content of the DER element of this tag that `bytes` begins with, and what follows it.
+/// The content of the DER element of this tag at the beginning of `bytes`, and the rest.
 fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&first, rest) = bytes.split_first()?;
     let (&short, rest) = rest.split_first()?;

@@ -13,11 +13,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Settings that a server reports of its own accord: fewer than this, or it is none.
+/// Bound on the settings that a server reports unasked.
 const PARAMETERS_MAX: usize = 256;
-/// A larger buffer of what we send is given back (bytes).
+/// A send buffer larger than this is freed (bytes).
 const OUT_KEPT: usize = 64 * 1024;
-/// How long a server that has closed may take to be heard.
+/// How long to wait for the last message of a server that has closed.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// A connection to one Postgres server: one user, one database, one thing at a time.
@@ -35,17 +35,17 @@ pub struct Conn {
     status: TransactionStatus,
 }
 
-/// Where the session stands, as the server said last.
+/// State of the session, from the server's latest message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransactionStatus {
     #[default]
     Idle,
     Open,
-    /// It can only be rolled back.
+    /// The transaction has failed and can only be rolled back.
     Failed,
 }
 
-/// As in `server_version_num`: 15.18 is (15, 18); of a beta or a development version, the minor number is 0.
+/// The version of `server_version_num`: 15.18 is (15, 18); of a beta or a development version, the minor number is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerVersion {
     pub major: u32,
@@ -58,7 +58,7 @@ impl fmt::Display for ServerVersion {
     }
 }
 
-/// What comes next: a message that is for who asked, or an error that does not end the session.
+/// The next event: a message for the caller, or an error that does not end the session.
 pub(super) enum Step {
     Frame(Frame),
     Error(Box<DbError>),
@@ -75,13 +75,13 @@ impl Conn {
         Self { target, link, receiver, out, wait, parameters, key: None, status: TransactionStatus::Idle }
     }
 
-    /// The server has let us in; from here on the bounds of queries hold.
+    /// Authentication is complete; from here on the bounds of queries hold.
     pub(super) fn begin(&mut self, wait: Wait, message_max: usize) {
         self.wait = wait;
         self.receiver.message_max = message_max;
     }
 
-    /// How long each later call waits for the server to say anything; `None`: for ever.
+    /// How long each later call waits for a byte from the server; `None`: for ever.
     pub fn set_read_timeout(&mut self, timeout: Option<Duration>) {
         self.wait = Wait::timeout(timeout);
     }
@@ -96,7 +96,7 @@ impl Conn {
         self.parameters.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// 0.0 if the server does not say.
+    /// 0.0 if the server does not report it.
     pub fn server_version(&self) -> ServerVersion {
         ServerVersion::read(self.parameter("server_version").unwrap_or_default())
     }
@@ -119,12 +119,13 @@ impl Conn {
         self.link.is_broken()
     }
 
-    /// Whether the server has sent something between two queries, or closed the connection: it may have ended the session. Never waits.
+    /// Whether the server has sent something between two queries, or closed the connection: it may have ended the
+    /// session. Never waits.
     pub fn has_unread(&self) -> bool {
         self.link.has_unread()
     }
 
-    /// What another thread needs to interrupt a query of this session. `None`: the server gave no key.
+    /// A handle with which another thread interrupts a query of this session. `None`: the server gave no key.
     pub fn cancel_token(&self) -> Option<CancelToken> {
         let (process, secret) = self.key?;
         Some(CancelToken::new(self.target.clone(), process, secret))
@@ -134,9 +135,9 @@ impl Conn {
         &self.target.config
     }
 
-    // ---- what the other modules speak with
+    // ---- interface for the other modules
 
-    /// Where messages are written before [`Conn::flush`].
+    /// The buffer of messages for [`Conn::flush`].
     pub(super) fn out(&mut self) -> &mut BytesMut {
         &mut self.out
     }
@@ -147,7 +148,7 @@ impl Conn {
         if self.is_poisoned() { Err(Error::Poisoned) } else { Ok(()) }
     }
 
-    /// Sends what was written.
+    /// Sends the buffered messages.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         let sent = self.link.send(&self.out);
         self.out.clear();
@@ -157,7 +158,7 @@ impl Conn {
         sent.map_err(|error| self.fail(error))
     }
 
-    /// Poisons the connection; an end without words gets those that may be on their way.
+    /// Poisons the connection; an end without a message gets the server's last message, if one has arrived.
     pub(super) fn fail(&mut self, error: Error) -> Error {
         self.link.break_off();
         match error {
@@ -166,7 +167,7 @@ impl Conn {
         }
     }
 
-    /// The next message that is an answer; what the server says of its own accord is taken note of.
+    /// The next message that belongs to an answer; notices and settings are handled here.
     pub(super) fn step(&mut self) -> Result<Step, Error> {
         self.step_by(self.wait).and_then(|step| match (step, self.wait) {
             (Some(step), _) => Ok(step),
@@ -218,7 +219,7 @@ impl Conn {
                 let notice = self.receiver.db_error(frame)?;
                 tracing::debug!(code = notice.code, "postgres says: {}", notice.message);
             }
-            // Nobody here listens for notifications.
+            // Notifications have no listener.
             b'A' => {}
             _ => return Ok(false),
         }
@@ -262,7 +263,7 @@ impl Conn {
         Ok(())
     }
 
-    /// Reads to the end of an answer that nobody wants.
+    /// Reads to the end of an unwanted answer.
     pub(super) fn skip_to_ready(&mut self) -> Result<(), Error> {
         loop {
             match self.step()? {
@@ -280,7 +281,7 @@ impl Drop for Conn {
             frontend::terminate(&mut self.out);
             let _ = self.link.send(&self.out);
         }
-        // Also for those who still hold the way to send.
+        // Closes the socket for holders of the sending half, too.
         self.link.hang_up();
     }
 }

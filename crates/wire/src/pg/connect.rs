@@ -14,17 +14,17 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Nobody who has not let us in has more than this to say in one message (bytes).
+/// Largest message before the server has authenticated us (bytes).
 const GREETING_MAX: usize = 64 * 1024;
 
-/// What the session is for.
+/// The purpose of the session.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     Queries,
     Replication,
 }
 
-/// Where a connection goes and how: enough to open another one to the same server, which is what a cancellation is.
+/// A server's address and parameters: enough to open another connection to it, which cancellation does.
 pub(super) struct Target {
     pub(super) config: Config,
     pub(super) host: Host,
@@ -32,7 +32,7 @@ pub(super) struct Target {
     pub(super) tls: Option<Arc<ClientConfig>>,
 }
 
-/// Connects to the first host that will do. Fails with what the last one said.
+/// Connects to the first usable host. Fails with the last host's error.
 pub(super) fn connect(config: &Config, purpose: Purpose) -> Result<Conn, Error> {
     let tls = tls::client(config)?;
     let mut last = Error::Refused("no host");
@@ -55,7 +55,7 @@ pub(super) fn connect(config: &Config, purpose: Purpose) -> Result<Conn, Error> 
             let target = Target { config: config.clone(), host: host.clone(), address, tls: tls.clone() };
             match open(target, purpose, deadline) {
                 Ok(conn) => return Ok(conn),
-                // What we are is wrong, not where we are.
+                // The failure is in our credentials, not in the host.
                 Err(error) if !error.is_transient() => return Err(error),
                 Err(error) => last = error,
             }
@@ -82,7 +82,7 @@ fn open(mut target: Target, purpose: Purpose, deadline: Option<Instant>) -> Resu
     };
     match result {
         Ok(conn) => Ok(conn),
-        // What is preferred can be done without, if the server cannot do it or lets nobody in that way.
+        // Preferred TLS is dropped if the server lacks it or refuses the login with it.
         Err((error, target, true)) if target.config.ssl_mode == SslMode::Prefer && without_may_do(&error) => {
             let target = Target {
                 config: target.config.clone(),
@@ -105,7 +105,7 @@ fn without_may_do(error: &Error) -> bool {
 }
 
 impl Target {
-    /// A socket to the server, with TLS if that is wanted and to be had.
+    /// A socket to the server, with TLS if it is configured and available.
     pub(super) fn dial(
         &self,
         wait: Wait,
@@ -120,7 +120,7 @@ impl Target {
     }
 }
 
-/// Says who we are and what we want, and waits until the server is ready.
+/// Sends the startup message, and waits until the server is ready.
 fn greet(
     target: Arc<Target>,
     socket: OwnedFd,

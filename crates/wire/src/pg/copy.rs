@@ -7,7 +7,7 @@ use postgres_protocol::message::frontend;
 
 /// The data of one `COPY … TO STDOUT`, as it comes. In text format each item is a row with its line feed.
 ///
-/// Dropped before its end, it leaves the connection poisoned: what is still to come could be of any size.
+/// Dropping it before its end poisons the connection: the rest could be of any size.
 #[derive(Debug)]
 pub struct CopyOut<'a> {
     conn: &'a mut Conn,
@@ -49,7 +49,7 @@ impl Conn {
 }
 
 impl CopyOut<'_> {
-    /// How many columns each row has.
+    /// Number of columns of each row.
     pub fn columns(&self) -> usize {
         self.columns
     }
@@ -58,7 +58,7 @@ impl CopyOut<'_> {
         self.binary
     }
 
-    /// The next item, where it was received; `None` at the end. After an error there is no more.
+    /// The next item, in the receive buffer; `None` at the end. An error ends the copy.
     #[expect(
         clippy::should_implement_trait,
         reason = "an item lives until the next is asked for, which no Iterator can say"

@@ -1,4 +1,4 @@
-//! What can go wrong, by whose fault it is.
+//! Errors of the client, by their cause.
 
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{ErrorField, ErrorFields};
@@ -10,10 +10,10 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server answered with an error; the connection goes on.
+    /// The server answered with an error; the connection stays usable.
     #[error("{0}")]
     Server(Box<DbError>),
-    /// The caller asked for something that is not sent: the connection goes on.
+    /// The caller's request was not sent: the connection stays usable.
     #[error("refused: {0}")]
     Refused(&'static str),
     #[error("host {host:?} has no address: {source}")]
@@ -27,15 +27,15 @@ pub enum Error {
     /// Connected, but to a server that does not take writes, which `target_session_attrs` asks for.
     #[error("{address} takes no writes")]
     ReadOnly { address: String },
-    /// Nothing came or went for so long.
+    /// No byte was received or sent for this long.
     #[error("no progress for {0:?}")]
     Timeout(Duration),
-    /// The server ended the session: its last words, if it had any.
+    /// The server ended the session: its last error, if any.
     #[error("the server closed the connection{}", .0.as_ref().map(|e| format!(": {e}")).unwrap_or_default())]
     Closed(Option<Box<DbError>>),
     #[error("the connection broke: {0}")]
     Io(io::Error),
-    /// The other side does not speak the protocol as we know it.
+    /// The server breaks the protocol as we know it.
     #[error("unexpected from the server: {0}")]
     Protocol(&'static str),
     /// A message, or a result that is held in memory, is beyond its bound (bytes).
@@ -46,11 +46,11 @@ pub enum Error {
     Poisoned,
 }
 
-/// Why there is no TLS.
+/// Why TLS could not be established.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    #[error("the server does not offer it, and sslmode needs it")]
+    #[error("the server does not offer TLS, which sslmode requires")]
     NotOffered,
     #[error("{file}: {why}")]
     File { file: String, why: String },
@@ -62,24 +62,24 @@ pub enum TlsError {
     Session(#[from] rustls::Error),
 }
 
-/// Why the two sides do not agree on who we are.
+/// Why authentication failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
     #[error("the server asks for a password, and there is none")]
     PasswordMissing,
-    #[error("the server asks for {0}, which is not spoken here")]
+    #[error("the server asks for {0}, which is not supported")]
     Unsupported(String),
     #[error("SCRAM: {0}")]
     Scram(io::Error),
-    #[error("the server let us in without having proved that it knows the password")]
+    #[error("the server accepted the login without proving that it knows the password")]
     NotProved,
-    #[error("channel_binding=require, and the server does not take part")]
+    #[error("channel_binding=require, but the server does not support it")]
     NotBound,
 }
 
-/// An error or notice of the server, with its fields as the protocol has them (Postgres documentation, section "Error and Notice
-/// Message Fields").
+/// An error or notice of the server, with its fields as the protocol has them (Postgres documentation, section "Error
+/// and Notice Message Fields").
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DbError {
     pub severity: Severity,
@@ -88,25 +88,25 @@ pub struct DbError {
     pub message: String,
     pub detail: Option<String>,
     pub hint: Option<String>,
-    /// Where in the query, in characters, from 1.
+    /// Position of the error in the query, in characters, from 1.
     pub position: Option<u32>,
-    /// The same, in `internal_query`.
+    /// Position of the error in `internal_query`.
     pub internal_position: Option<u32>,
     pub internal_query: Option<String>,
-    /// The call stack of what ran, one entry per line.
+    /// The call stack of the failing code, one entry per line.
     pub context: Option<String>,
     pub schema: Option<String>,
     pub table: Option<String>,
     pub column: Option<String>,
     pub data_type: Option<String>,
     pub constraint: Option<String>,
-    /// Where in the server's source.
+    /// File of the server's source.
     pub file: Option<String>,
     pub line: Option<u32>,
     pub routine: Option<String>,
 }
 
-/// How bad it is; from `Fatal` on the server ends the session.
+/// Severity; from `Fatal` on the server ends the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
     Debug,
@@ -192,7 +192,7 @@ impl fmt::Display for DbError {
 impl std::error::Error for DbError {}
 
 impl Error {
-    /// What the server said, if it is the server that said it.
+    /// The server's error, if the server sent one.
     pub fn db(&self) -> Option<&DbError> {
         match self {
             Self::Server(error) | Self::Closed(Some(error)) => Some(error),
@@ -205,8 +205,8 @@ impl Error {
         self.db().map(|error| error.code.as_str())
     }
 
-    /// Whether the same call on a new connection may succeed without anybody changing anything: the way to the server or its state is at
-    /// fault, not what was asked.
+    /// Whether a retry on a new connection may succeed: the network or the server's state is the cause, not the
+    /// request.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Resolve { .. }
@@ -217,7 +217,8 @@ impl Error {
             | Self::Io(_)
             | Self::Poisoned => true,
             Self::Server(error) | Self::Closed(Some(error)) => {
-                // Connection exceptions, resources, operator intervention (but not a cancelled query), in use, deadlock, serialization.
+                // Connection exceptions, resources, operator intervention (but not a cancelled query), in use,
+                // deadlock, serialization.
                 let code = error.code.as_str();
                 ["08", "53", "58"].iter().any(|class| code.starts_with(class))
                     || code.starts_with("57P")

@@ -14,7 +14,7 @@ const BUFFER_KEPT: usize = 1 << 20;
 /// Tag and length.
 const HEAD: usize = 5;
 
-/// One message: its body is at `body` of the buffer until the next one is asked for.
+/// One message: its body is at `body` of the buffer until the next message is read.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) tag: u8,
@@ -36,7 +36,7 @@ impl Receiver {
         Self { link, buf: vec![0; BUFFER], start: 0, end: 0, sealed: Sealed::default(), message_max }
     }
 
-    /// The next message; `None` if it is not whole in time, and then it may be asked for again.
+    /// The next message; `None` if it is not complete in time, and then a later call continues it.
     #[inline]
     pub(super) fn frame(&mut self, wait: Wait) -> Result<Option<Frame>, Error> {
         loop {
@@ -58,7 +58,7 @@ impl Receiver {
         }
     }
 
-    /// Tag and whole length of the next message, if they are here.
+    /// Tag and whole length of the next message, once they have arrived.
     #[inline]
     fn head(&self) -> Result<Option<(u8, usize)>, Error> {
         let [tag, a, b, c, d, ..] = self.buf[self.start..self.end] else { return Ok(None) };
@@ -72,7 +72,8 @@ impl Receiver {
         Ok(Some((tag, len + 1)))
     }
 
-    /// Room for at least one byte; the buffer doubles when it is full, so that it grows with what came and not with what was announced.
+    /// Makes room for at least one byte. A full buffer doubles, so that it grows with received bytes and not with
+    /// announced ones.
     fn make_room(&mut self, need: usize) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
@@ -95,7 +96,7 @@ impl Receiver {
         &self.buf[frame.body.clone()]
     }
 
-    /// The message as the codec library has it: a copy, for those that are few.
+    /// The message in the codec library's form: a copy, for rare messages.
     pub(super) fn message(&self, frame: &Frame) -> Result<Message, Error> {
         let body = self.body(frame);
         let mut bytes = BytesMut::with_capacity(HEAD + body.len());
@@ -114,7 +115,7 @@ impl Receiver {
         }
     }
 
-    /// What the server said last, if it said why it ended the session.
+    /// The server's last error before the session ended, if any.
     pub(super) fn last_words(&mut self, wait: Wait) -> Option<Box<DbError>> {
         while let Ok(Some(frame)) = self.frame(wait) {
             if frame.tag == b'E' {

@@ -1,7 +1,7 @@
 //! One socket, with or without TLS: read by one thread, written to by any.
 //!
-//! Locks are taken in the order `sending`, `session`, and nobody waits for the socket with the session locked: a reader never keeps a
-//! writer from writing, nor the other way round.
+//! Lock order: `sending`, `session`. No thread waits for the socket with the session locked, so readers and writers
+//! never block each other.
 
 use super::error::{Error, TlsError};
 use parking_lot::Mutex;
@@ -14,10 +14,10 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What is received of a TLS session at once.
+/// Bytes of one receive of a TLS session.
 const SEALED: usize = 64 * 1024;
 
-/// How long something may take to come.
+/// How long to wait for bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wait {
     Forever,
@@ -48,13 +48,13 @@ impl Wait {
 pub(super) struct Link {
     socket: OwnedFd,
     session: Option<Mutex<ClientConnection>>,
-    /// Held for one message; the buffer is what it looks like on the wire.
+    /// Locked for one message; the buffer holds its encrypted bytes.
     sending: Mutex<Vec<u8>>,
     write_timeout: Duration,
     broken: AtomicBool,
 }
 
-/// Received bytes of a TLS session that it has not looked at yet.
+/// Received bytes that the TLS session has not processed yet.
 #[derive(Default)]
 pub(super) struct Sealed {
     buf: Vec<u8>,
@@ -76,24 +76,24 @@ impl Link {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// Whether the socket holds bytes that nobody has read, or the end of the stream, or an error. Never waits.
+    /// Whether the socket holds unread bytes, or the end of the stream, or an error. Never waits.
     pub(super) fn has_unread(&self) -> bool {
         let read = recv(&self.socket, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         !matches!(read, Err(Errno::AGAIN | Errno::INTR))
     }
 
-    /// Nothing is sent or expected any more.
+    /// Neither direction is used after this.
     pub(super) fn break_off(&self) {
         self.broken.store(true, Ordering::Release);
     }
 
-    /// Ends both directions, so that who waits for something finds the end.
+    /// Ends both directions, so that waiting threads see the end.
     pub(super) fn hang_up(&self) {
         self.break_off();
         let _ = shutdown(&self.socket, Shutdown::Both);
     }
 
-    /// Sends all of `bytes`; if that fails, nothing can be sent after it.
+    /// Sends all of `bytes`; after an error the link cannot send.
     pub(super) fn send(&self, bytes: &[u8]) -> Result<(), Error> {
         let mut sealed = self.sending.lock();
         if self.is_broken() {
@@ -112,7 +112,7 @@ impl Link {
         sent
     }
 
-    /// Sends what the session has for the other side.
+    /// Sends the session's pending output.
     fn flush(&self, session: &Mutex<ClientConnection>, sealed: &mut Vec<u8>) -> Result<(), Error> {
         sealed.clear();
         {
@@ -128,7 +128,8 @@ impl Link {
         sent
     }
 
-    /// Puts what comes next at the beginning of `buf`, which is not empty. `None`: nothing came in time; `Some(0)`: nothing will come.
+    /// Puts the next bytes at the beginning of `buf`, which must not be empty. `None`: no bytes came in time;
+    /// `Some(0)`: the input has ended.
     pub(super) fn receive(&self, buf: &mut [u8], sealed: &mut Sealed, wait: Wait) -> Result<Option<usize>, Error> {
         let Some(session) = &self.session else { return recv_until(&self.socket, buf, wait).map_err(broke) };
         loop {
@@ -154,7 +155,7 @@ impl Link {
             sealed.buf.resize(SEALED, 0);
             match recv_until(&self.socket, &mut sealed.buf, wait).map_err(broke)? {
                 None => return Ok(None),
-                // The session was not ended in its own words: a message that is not whole yet never will be.
+                // The session ended without its closing message: an incomplete message will stay incomplete.
                 Some(0) => return Ok(Some(0)),
                 Some(n) => (sealed.start, sealed.end) = (0, n),
             }
@@ -184,7 +185,7 @@ fn open(session: &mut ClientConnection, sealed: &mut Sealed, buf: &mut [u8]) -> 
     }
 }
 
-/// The TLS handshake, before there is a [`Link`].
+/// The TLS handshake, which precedes the [`Link`].
 pub(super) fn handshake(
     socket: &OwnedFd,
     session: &mut ClientConnection,
@@ -219,7 +220,7 @@ pub(super) fn handshake(
     }
 }
 
-/// One receive, which waits if nothing is there. Under load that is one system call for all that came.
+/// One receive, which waits only if no bytes are available. Under load that is one system call for all pending bytes.
 pub(super) fn recv_until(socket: &OwnedFd, buf: &mut [u8], wait: Wait) -> io::Result<Option<usize>> {
     let mut end = None;
     loop {
@@ -267,7 +268,7 @@ fn ready(socket: &OwnedFd, flags: PollFlags, end: Option<Instant>) -> io::Result
     }
 }
 
-/// An end that the other side made is one, however the system says it.
+/// Every form of an end by the other side is `Closed`.
 pub(super) fn broke(error: io::Error) -> Error {
     match error.kind() {
         ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => Error::Closed(None),

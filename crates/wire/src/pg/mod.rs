@@ -1,11 +1,11 @@
 //! A Postgres client: connections, queries, `COPY … TO STDOUT` and logical replication, over blocking sockets.
 //!
-//! It knows the protocol (versions 3.0 of the frontend/backend protocol, 1 and 2 of pgoutput) and no engine. A call waits at most as
-//! long as the timeouts of its [`Config`] say. What a server sends is never trusted: every malformed message is a typed error, messages
-//! have a bound, and memory grows with what came in, not with what was announced.
+//! It knows the protocol (versions 3.0 of the frontend/backend protocol, 1 and 2 of pgoutput) and no engine. A call
+//! waits at most as long as the timeouts of its [`Config`]. A server's messages are never trusted: every malformed one
+//! is a typed error, messages have a bound, and memory grows with received bytes, not with announced ones.
 //!
-//! A connection that failed in the middle of something is *poisoned*: every later call gives [`Error::Poisoned`], so that an answer to
-//! one question is never taken for an answer to the next.
+//! A connection that failed in the middle of an operation is *poisoned*: every later call gives [`Error::Poisoned`], so
+//! that an answer to one query is never taken for an answer to the next.
 
 mod address;
 mod auth;

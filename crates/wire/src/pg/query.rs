@@ -10,7 +10,7 @@ use postgres_protocol::message::frontend;
 
 const COPY: &str = "COPY gives no result: use copy_out";
 
-/// What a statement takes and gives, by the server's own reading of it.
+/// Parameters and columns of a statement, by the server's own analysis.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statement {
     /// The types of `$1`, `$2`, … (oid).
@@ -19,7 +19,7 @@ pub struct Statement {
     pub columns: Vec<Column>,
 }
 
-/// Which of the two ways of asking it was.
+/// Protocol of a query.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
     Simple,
@@ -27,7 +27,8 @@ enum Manner {
 }
 
 impl Conn {
-    /// Runs any number of statements, `;` between them, in one transaction if there is none yet. One result for each.
+    /// Runs any number of statements, separated by `;`, in one transaction unless one is open. Returns one result for
+    /// each.
     pub fn simple(&mut self, sql: &str) -> Result<Vec<ResultSet>, Error> {
         self.check()?;
         frontend::query(sql, self.out()).map_err(refused)?;
@@ -59,8 +60,8 @@ impl Conn {
         Ok(self.collect(Manner::Extended)?.pop().unwrap_or_default())
     }
 
-    /// Has the server read a statement and says what it takes and gives; nothing runs. `types`: those of the first parameters (oid),
-    /// where 0 leaves it to the server.
+    /// Lets the server parse a statement, and returns its parameters and columns; nothing runs. `types`: those of the
+    /// first parameters (oid), where 0 leaves the choice to the server.
     pub fn describe(&mut self, sql: &str, types: &[u32]) -> Result<Statement, Error> {
         self.check()?;
         if types.len() > usize::from(u16::MAX) {
@@ -145,7 +146,7 @@ impl Conn {
                     failed.get_or_insert(Error::Refused(COPY));
                     let out = self.out();
                     frontend::copy_fail("no data comes from here", out).map_err(refused)?;
-                    // The one that was sent with the question was passed over.
+                    // After our CopyFail the server ignores the Sync that the query sent along.
                     if manner == Manner::Extended {
                         frontend::sync(out);
                     }
@@ -161,7 +162,7 @@ impl Conn {
     }
 }
 
-/// All that a message of ours can fail by.
+/// The only errors of encoding our messages.
 pub(super) fn refused(_: std::io::Error) -> Error {
     Error::Refused("a zero byte in a text, or a text of more than 2 GiB")
 }

@@ -5,14 +5,14 @@ use super::frame::{Frame, Receiver};
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::Message;
 
-/// What one statement gave: rows, or only the word of what it did.
+/// Result of one statement: rows, or only its command tag.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResultSet {
     pub columns: Vec<Column>,
-    /// What the server says it did: `SELECT 3`, `INSERT 0 1`, `BEGIN`; empty for an empty statement.
+    /// The command tag: `SELECT 3`, `INSERT 0 1`, `BEGIN`; empty for an empty statement.
     pub command: String,
     text: String,
-    /// Where each value ends in `text`, row by row.
+    /// The end of each value in `text`, row by row.
     cells: Vec<Cell>,
     rows: usize,
 }
@@ -38,7 +38,7 @@ pub struct Column {
     pub type_modifier: i32,
 }
 
-/// One row; values are what Postgres prints.
+/// One row; values are in the text form of Postgres.
 #[derive(Clone, Copy)]
 pub struct Row<'a> {
     set: &'a ResultSet,
@@ -62,7 +62,7 @@ impl ResultSet {
         (row < self.rows).then_some(Row { set: self, row })
     }
 
-    /// The first value of the first row: what a query for one value gave.
+    /// The first value of the first row: the result of a query for one value.
     pub fn value(&self) -> Option<&str> {
         self.row(0)?.get(0)
     }
@@ -72,17 +72,17 @@ impl ResultSet {
         self.columns.iter().position(|column| column.name == name)
     }
 
-    /// How many rows the statement touched or returned, if its kind has such a number.
+    /// Number of rows that the statement touched or returned, if its kind has one.
     pub fn rows_affected(&self) -> Option<u64> {
         self.command.rsplit(' ').next()?.parse().ok()
     }
 
-    /// What it takes in memory, about.
+    /// Approximate memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.text.len() + self.cells.len() * size_of::<Cell>()
     }
 
-    /// Adds a `DataRow`. A server whose database has no encoding (SQL_ASCII) makes sure itself that what it sends is UTF-8.
+    /// Adds a `DataRow`. A server whose database has no encoding (SQL_ASCII) itself ensures that it sends UTF-8.
     pub(super) fn push(&mut self, body: &[u8]) -> Result<(), Error> {
         const SHORT: Error = Error::Protocol("a row that is not whole");
         let (count, mut rest) = body.split_first_chunk::<2>().ok_or(SHORT)?;
@@ -110,7 +110,7 @@ impl ResultSet {
 }
 
 impl<'a> Row<'a> {
-    /// The value, or `None` for NULL and for a column that is not there.
+    /// The value, or `None` for NULL and for a missing column.
     pub fn get(&self, column: usize) -> Option<&'a str> {
         if column >= self.set.columns.len() {
             return None;

@@ -1,4 +1,4 @@
-//! Whom we trust, made of `sslmode`, `sslrootcert`, `sslcert` and `sslkey`.
+//! Trust, from `sslmode`, `sslrootcert`, `sslcert` and `sslkey`.
 
 use super::address::Address;
 use super::config::{Config, Host, RootCert, SslMode};
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The client's side of every session of one [`Config`]; `None` if there is to be no TLS.
+/// The client's side of every session of one [`Config`]; `None` if TLS is disabled.
 pub(super) fn client(config: &Config) -> Result<Option<Arc<ClientConfig>>, TlsError> {
     let check = match config.ssl_mode {
         SslMode::Disable => return Ok(None),
@@ -80,7 +80,7 @@ pub(super) fn start(
     let mut request = BytesMut::new();
     frontend::ssl_request(&mut request);
     send_all(socket, &request, config.write_timeout)?;
-    // One byte and no more: what comes behind it without TLS would pass for something that came through it.
+    // Exactly one byte: plaintext behind it would be taken for bytes of the TLS session.
     let mut answer = [0];
     match recv_until(socket, &mut answer, wait).map_err(super::link::broke)? {
         Some(1) => {}
@@ -107,7 +107,7 @@ fn server_name(config: &Config, host: &Host, address: &Address) -> Result<Server
     };
     match (ServerName::try_from(name.clone()), address) {
         (Ok(name), _) => Ok(name),
-        // Nobody looks at it.
+        // The name is not verified.
         (Err(_), Address::Tcp(address)) if config.ssl_mode != SslMode::VerifyFull => {
             Ok(ServerName::IpAddress(address.ip().into()))
         }
@@ -118,9 +118,9 @@ fn server_name(config: &Config, host: &Host, address: &Address) -> Result<Server
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Check {
     Nothing,
-    /// Who signed it.
+    /// Verify the signer.
     Authority,
-    /// And whom it is for.
+    /// Verify the signer and the host name.
     Name,
 }
 

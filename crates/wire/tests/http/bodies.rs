@@ -80,7 +80,7 @@ fn an_unwanted_body_is_refused_before_it_is_sent() {
 fn a_client_that_sends_too_much_still_sees_the_answer() {
     let stand = stand_with(|config| config.max_body = 100_000);
     let mut client = Client::new(&stand.server);
-    // It does not look at the answer before it has sent everything.
+    // The client sends everything before it reads the answer.
     client.send(post("/echo", &pattern(5 << 20)));
     assert_eq!(client.answer().status, 413);
     client.assert_closed();

@@ -10,7 +10,7 @@ fn one_connection_too_many_is_told_so() {
         assert_eq!(client.get("/").status, 200);
     }
     let mut extra = Client::new(&stand.server);
-    // Before a handshake nothing can be said.
+    // No answer can be sent before a handshake.
     if crate::IDENTITY.is_none() {
         let answer = extra.answer();
         assert_eq!((answer.status, answer.field("connection")), (503, Some("close")));
@@ -109,7 +109,7 @@ fn a_reader_that_stops_reading_stops_the_source() {
             break;
         }
     }
-    // What the kernel's buffers take is beyond our control, but it is far from all of it.
+    // The kernel's buffers are beyond our control, but take far less than the body.
     assert!(last < 30_000_000, "{last}");
     assert_eq!(client.answer().body.len(), 100_000_000);
     assert_eq!(stand.paths.alive(), 0);

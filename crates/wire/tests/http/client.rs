@@ -1,4 +1,4 @@
-//! A client that says exactly what it is told to.
+//! A client that sends raw bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -90,7 +90,7 @@ impl Client {
                 true
             }
             Err(e) if matches!(e.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => false,
-            // Cut before the end was said.
+            // Cut before the announced end.
             Err(e) if self.tls.is_some() && e.kind() == ErrorKind::UnexpectedEof => false,
             Err(e) => panic!("{e}, after {:?}", String::from_utf8_lossy(&self.buf)),
         }

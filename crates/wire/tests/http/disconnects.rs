@@ -10,7 +10,7 @@ fn a_pending_answer_is_dropped_with_its_client() {
     drop(client);
     eventually(|| stand.paths.alive() == 0 && stand.server.stats().connections_active == 0);
     assert_eq!(stand.server.stats().replies_pending, 0);
-    // Its waker is still around, and harmless, also for whoever has its place now.
+    // The dropped connection's waker still exists, and must not harm the connection that now has its place.
     let mut next = Client::new(&stand.server);
     assert_eq!(next.get("/a").status, 200);
     stand.paths.open();

@@ -87,7 +87,7 @@ fn no_wake_up_is_lost_between_holding_and_sleeping() {
     let stand = stand_with(|config| config.reactors = 2);
     let gate = std::sync::Arc::clone(&stand.gate);
     let (sender, receiver) = std::sync::mpsc::channel();
-    // The gate moves as soon as the request is on its way, so that holding and releasing meet.
+    // The gate moves as soon as the request is sent, so that holding and releasing race.
     let mover = thread::spawn(move || receiver.iter().for_each(|position| gate.advance(Lsn(position).into())));
     let mut client = Client::new(&stand.server);
     for n in 1..=5000 {

@@ -1,4 +1,4 @@
-//! Bodies of which parts stand in shared pages: they arrive as they were given, whatever of them the socket takes at once.
+//! Bodies partly in shared pages arrive unchanged, however few bytes the socket takes at once.
 
 use crate::client::{Client, get};
 use bytes::Bytes;
@@ -37,7 +37,8 @@ fn bodies_from_shared_pages_are_whole_for_fast_and_slow_clients_and_after_their_
     let pages = SharedPages::new(16 << 20);
     let held = pages.hold(bytes(LARGE, 1));
     assert_eq!(pages.bytes(), LARGE as u64);
-    // In the middle of the file, between parts that are copied, small, large and empty; twenty small ones make for a call of many pieces.
+    // In the middle of the file, between parts that are copied, small, large and empty; twenty small ones make for a
+    // call of many pieces.
     let mut parts = vec![bytes(10, 2), held.slice(77..LARGE - 5), bytes(0, 0), bytes(300 << 10, 3), held.clone()];
     parts.extend((0..20).map(|n| bytes(3_000, n)));
     parts.push(held.slice(..200 << 10));
@@ -52,7 +53,7 @@ fn bodies_from_shared_pages_are_whole_for_fast_and_slow_clients_and_after_their_
     };
     let server = Server::start(config, Arc::<Given>::clone(&service), Arc::<Gate>::default()).unwrap();
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::new(&server)).collect();
-    // Two requests each: the sockets fill while nobody reads, and what is left goes to backlogs.
+    // Two requests each: the sockets fill while no client reads, and the rest goes to backlogs.
     clients.iter_mut().for_each(|client| client.send([get("/"), get("/")].concat()));
     for client in &mut clients {
         assert!(client.answer().body == whole);

@@ -1,4 +1,4 @@
-//! What browsers may do with what they are sent.
+//! Policies that tell browsers how to treat answers.
 
 use crate::client::{Client, get};
 use crate::service::stand;
@@ -20,7 +20,7 @@ fn no_answer_is_a_document_of_our_origin() {
     let mut client = Client::new(&stand.server);
     client.send("HEAD /echo HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(client.head().field("content-security-policy"), DATA_ONLY);
-    // What the framing refuses, and what has no body to be shown.
+    // A refusal by the framing, and an answer without a body.
     client.send("GET / HTTP/1.1\r\n\r\n");
     assert_eq!(client.answer().field("content-security-policy"), DATA_ONLY);
     let nothing = Client::new(&stand.server).get("/none");

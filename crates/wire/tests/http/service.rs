@@ -25,7 +25,7 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// Opens what waits, and wakes it.
+    /// Opens the pending answers, and wakes them.
     pub(crate) fn open(&self) {
         self.open.fetch_add(1, Ordering::SeqCst);
         self.wakers.lock().iter().for_each(Waker::wake);
@@ -36,7 +36,7 @@ impl Paths {
     }
 }
 
-/// Counts what is alive.
+/// Counts live values.
 struct Alive(Arc<AtomicUsize>);
 
 impl Alive {
@@ -75,7 +75,7 @@ impl Pending for Later {
             if let Some(timeout) = self.timeout {
                 cx.wake_after(timeout);
             }
-            // What opened in between would wake nobody.
+            // An opening in between would have woken no task.
             return self.poll(cx);
         }
         match self.timeout {

@@ -106,7 +106,7 @@ fn a_body_whose_length_is_known_says_so_and_has_no_chunks() {
     }
     client.send("HEAD /sized?1000 HTTP/1.1\r\nHost: h\r\n\r\n");
     assert_eq!(client.head().field("content-length"), Some("1000"));
-    // The connection goes on, in HTTP/1.0 too.
+    // The connection stays open, in HTTP/1.0 too.
     client.send("GET /sized?30000 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     assert!(client.answer().body == vec![b'm'; 30_000]);
     assert_eq!(client.get("/next").text(), "/next");

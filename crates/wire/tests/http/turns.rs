@@ -1,4 +1,4 @@
-//! The order of work within one event loop: what is small is sent first, and what is large goes on in bounded turns.
+//! The order of output within one event loop: small output first, then large output in bounded turns.
 
 use crate::client::{Client, get};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use thalweg_wire::http::{
 const LARGE: usize = 256 << 10;
 const LARGE_READERS: usize = 16;
 
-/// Tells the test that the event loop has come here, then waits for the test.
+/// Reports to the test that the event loop is here, then waits for the test.
 #[derive(Clone)]
 struct Stop {
     reached: Sender<()>,
@@ -26,7 +26,8 @@ impl Stop {
     }
 }
 
-/// What was sent, in its order; `/wait` and the first large body hold up the event loop until the test lets go.
+/// Answers in the order in which they were sent; `/wait` and the first large body block the event loop until the test
+/// releases it.
 struct Order {
     sent: Arc<Mutex<Vec<&'static str>>>,
     stop: Stop,
@@ -94,7 +95,7 @@ fn one_loop() -> Loop {
 }
 
 impl Loop {
-    /// A client whose connection the event loop knows.
+    /// A client whose connection the event loop has accepted.
     fn client(&self) -> Client {
         let mut client = Client::new(&self.server);
         assert_eq!(client.get("/hello").status, 200);

@@ -15,7 +15,7 @@ pub(crate) struct Identity {
     client: Arc<ClientConfig>,
 }
 
-/// The one that all servers and clients of this process share.
+/// The identity that all servers and clients of this process share.
 pub(crate) fn own() -> Identity {
     static OWN: OnceLock<Identity> = OnceLock::new();
     OWN.get_or_init(Identity::new).clone()

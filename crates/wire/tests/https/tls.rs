@@ -90,7 +90,7 @@ fn garbage_and_records_that_were_changed_end_the_connection_alone() {
         identity::own().session().write_tls(&mut bytes).unwrap();
         if round % 2 == 0 {
             bytes = (0..300).map(|_| rng.rand_u32() as u8).collect();
-            // Not what a method begins with.
+            // No method begins with this byte.
             bytes[0] = 0x80;
         } else {
             let at = rng.rand_range(0..bytes.len() as u32) as usize;
@@ -122,7 +122,7 @@ fn a_cut_is_not_taken_for_an_end() {
     let mut stream = rustls::Stream::new(&mut session, &mut socket);
     stream.write_all(b"GET /abort?5000000 HTTP/1.0\r\n\r\n").unwrap();
     assert!(stream.read_to_end(&mut Vec::new()).is_err());
-    // And the other way round: half a body and the end of the socket is no request.
+    // Conversely, half a body and the end of the socket is no request.
     let handled = || stand.paths.handled.load(std::sync::atomic::Ordering::SeqCst);
     let before = handled();
     let mut client = Client::new(&stand.server);

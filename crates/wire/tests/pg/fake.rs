@@ -1,4 +1,4 @@
-//! A server of ours, which says what a test tells it to.
+//! A fake server that a test scripts.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

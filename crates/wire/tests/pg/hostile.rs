@@ -11,7 +11,7 @@ fn everything() -> StartOptions {
     StartOptions { publications: vec!["p".to_owned()], ..StartOptions::default() }
 }
 
-/// What a client makes of these bytes instead of a greeting.
+/// The client's error for these bytes instead of a greeting.
 fn greeted_with(bytes: Vec<u8>) -> Error {
     let fake = Fake::new(move |socket| {
         startup(socket);
@@ -86,7 +86,7 @@ fn what_comes_in_the_clear_before_tls_is_not_believed() {
     fake.join();
 }
 
-/// What a query makes of these bytes as an answer, and what the next query makes of the connection.
+/// The client's result for these bytes as an answer, and whether the connection survives for another query.
 fn answered_with(bytes: Vec<u8>) -> (Result<usize, Error>, bool) {
     let fake = Fake::greeting(move |socket| {
         hear(socket);

@@ -1,4 +1,4 @@
-//! The Postgres client against real servers of every version that is here, and against one of ours that breaks the protocol.
+//! The Postgres client against real servers of every installed version, and against a fake that breaks the protocol.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are not marked as tests")]
 

@@ -29,7 +29,7 @@ fn a_local_socket_and_a_name_with_two_addresses_are_ways_in() {
         let folder = cluster.folder().display();
         let local = connect(&format!("host={folder} port={} user=postgres sslmode=verify-full", cluster.port()));
         assert_eq!(local.server_version().major, cluster.major());
-        // The server listens on 127.0.0.1 only; where localhost is ::1 too, that one refuses first.
+        // The server listens on 127.0.0.1 only; where localhost is ::1 too, the connection to ::1 fails first.
         connect(&format!("postgres://postgres@localhost:{}/postgres", cluster.port()));
         connect(&format!("postgres://postgres@[::1]:1,127.0.0.1:{0}/postgres", cluster.port()));
         connect(&format!("postgres://postgres@nowhere.invalid,127.0.0.1:{0}/postgres?port={0}", cluster.port()));

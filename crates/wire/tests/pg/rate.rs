@@ -8,7 +8,7 @@ use thalweg_wire::pg::pgoutput::{Decoder, Message, TupleWriter, Value, encode};
 use thalweg_wire::pg::replication::{self, Event, StartOptions};
 
 const MESSAGES: usize = 500_000;
-/// Far below what is asked of a release build on an idle machine: this one is for the loudest neighbours.
+/// Far below the rate of a release build on an idle machine, so that the test passes beside busy neighbours.
 const PER_SECOND: f64 = 60_000.0;
 
 #[test]

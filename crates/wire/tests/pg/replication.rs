@@ -229,7 +229,7 @@ fn acknowledgements_move_the_slot_and_get_answers() {
         while sql.simple(&slot).unwrap()[0].value().unwrap().parse::<Lsn>().unwrap() < end {
             assert!(Instant::now() < deadline, "the slot stays behind {end}");
         }
-        // Nothing more: a deadline in the past says so at once, one in the future when it is there.
+        // No further events: a deadline in the past returns at once, one in the future when it has passed.
         while stream.next(Some(Instant::now() + Duration::from_millis(50))).unwrap() != Event::Idle {}
         assert_eq!(stream.next(Some(Instant::now())).unwrap(), Event::Idle);
     });

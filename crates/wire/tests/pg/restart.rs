@@ -22,7 +22,7 @@ fn a_server_that_goes_is_closed_and_a_slot_goes_on_when_it_is_back() {
         let url = cluster.url("postgres");
         connect(&url).simple("CREATE TABLE t (id int); CREATE PUBLICATION everything FOR ALL TABLES").unwrap();
         Replication::connect(&config(&url)).unwrap().create_slot("kept", &SlotOptions::default()).unwrap();
-        // A server before 17 may forget what was acknowledged last: who reads says where to go on.
+        // A server before 17 may forget the last acknowledgement: the reader states where to continue.
         let (mut next, mut from) = (0, Lsn::ZERO);
         for how in [Stop::Fast, Stop::Immediate, Stop::Fast] {
             let (mut idle, mut busy) = (connect(&url), connect(&url));

@@ -76,7 +76,7 @@ fn large_transactions_come_in_blocks_and_parts_of_them_can_be_undone() {
             .unwrap();
         sql.simple("COMMIT").unwrap();
         other.simple("COMMIT").unwrap();
-        // One that is undone as a whole, and a small one that comes at its commit.
+        // A transaction that is undone as a whole, and a small one that comes at its commit.
         sql.simple(&format!("BEGIN; {}; ROLLBACK", insert(200_000, 209_999))).unwrap();
         sql.simple(&insert(300_000, 300_001)).unwrap();
 

@@ -52,7 +52,7 @@ pub(crate) fn everything() -> StartOptions {
     StartOptions { publications: vec!["everything".to_owned()], ..StartOptions::default() }
 }
 
-/// The messages up to the one that `last` is true of, as texts.
+/// The messages up to the first for which `last` is true, as texts.
 pub(crate) fn read_until(
     stream: &mut Stream,
     decoder: &mut Decoder,

@@ -1,4 +1,4 @@
-//! What a restored server still knows of a stream, and what it must not honour any more.
+//! State that a restored server must keep of a stream, and offsets that it must refuse.
 
 use crate::http::Request;
 use crate::model::{Model, Truth};

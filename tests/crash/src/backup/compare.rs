@@ -1,4 +1,4 @@
-//! What is in a restored server, against what was known before and after the backup.
+//! Compares a restored server with the models of before and after the backup.
 
 use super::{Snapshot, afterlife};
 use crate::http::Request;
@@ -74,8 +74,8 @@ impl Restored {
         Ok(())
     }
 
-    /// Compares numbered streams: what was there before is there, and of what was written one after the other a beginning. How many
-    /// streams there are in all, and how many of these writes.
+    /// Compares numbered streams: what was there before is there, and of what was written one after the other a
+    /// beginning. How many streams there are in all, and how many of these writes.
     pub(super) fn compare_history(
         &self,
         session: &mut Session<'_>,
@@ -132,8 +132,8 @@ fn content(session: &mut Session<'_>, model: &Model) -> Result<Vec<u8>, String> 
     }
 }
 
-/// Whether content is at least what was there before, at most what is there after, and ends between two appends. How many appends it
-/// has, if none of them was in doubt.
+/// Whether content is at least what was there before, at most what is there after, and ends between two appends. How
+/// many appends it has, if none of them was in doubt.
 fn is_between(before: Option<&Model>, after: &Model, content: &[u8]) -> Result<Option<usize>, String> {
     if let Some(before) = before {
         // What was in doubt then is so no more, or was never there.

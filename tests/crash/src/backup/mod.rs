@@ -1,8 +1,9 @@
-//! Backups of the running server, in the middle of everything: each one is restored, served, and compared with what was known when it
-//! began and when it was there.
+//! Backups of the running server, in the middle of everything: each one is restored, served, and compared with what was
+//! known when it began and when it was there.
 //!
-//! For every stream: what was acknowledged before is in it, it ends between two appends, and it holds nothing that is not in the server
-//! too. Across streams: if an append is in it, so is every one that was answered before that one was sent.
+//! For every stream: what was acknowledged before is in it, it ends between two appends, and it holds nothing that is
+//! not in the server too. Across streams: if an append is in it, so is every one that was answered before that one was
+//! sent.
 
 mod afterlife;
 mod compare;
@@ -37,7 +38,7 @@ pub(crate) fn work(world: &World, ledger: &Arc<Ledger>, owners: u32, seed: u64) 
     }
 }
 
-/// One backup, and what is in it.
+/// One backup, and its content.
 fn round(world: &World, ledger: &Ledger, owners: u32, number: u32) -> anyhow::Result<()> {
     let Some(mut before) = world.snapshots.take(world, owners) else { return Ok(()) };
     let written_before = ledger.lines();

@@ -1,4 +1,4 @@
-//! What the owners know at one moment, for who asks. Each answers between two of its steps.
+//! The owners' models at one moment. Each owner answers between two of its steps.
 
 use crate::content::Message;
 use crate::model::{Model, Piece, Truth};
@@ -49,7 +49,7 @@ impl Snapshots {
     }
 }
 
-/// Adds an append that never was to what is known of a stream, before and after.
+/// Adds an append that never happened to a stream's models, before and after.
 pub(super) fn invent(before: &mut [Snapshot], after: &mut [Snapshot]) {
     for (before, after) in before.iter_mut().zip(after) {
         for known in &mut before.streams {

@@ -7,7 +7,7 @@ use crate::session::Down;
 
 const LIVE: usize = 8;
 
-/// A fork that nobody writes to.
+/// A fork without a writer.
 pub(super) struct Fork {
     path: String,
     /// The lines that it inherited, once they were seen: the first, and the one after the last.
@@ -36,7 +36,7 @@ impl Keeper<'_> {
         let answer = self.session.call(&request)?;
         match answer.status {
             201 => self.forks.push(Fork { path, inherited: None, bounds, leaving: false }),
-            // Given up meanwhile, the place itself included.
+            // The content was removed since, the place itself included.
             400 | 410 | 429 | 503 => return Ok(()),
             status => {
                 self.session.world.violation(format!("{} at {offset}: {status} {:?}", request.line, answer.text()));

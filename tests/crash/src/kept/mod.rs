@@ -1,7 +1,7 @@
 //! A worker with streams that keep only their newest content: by bytes, by age, by both.
 //!
-//! What is given up never comes back, what is above it is whole, a read below it is told so, and nothing is given up that is still to
-//! be kept. At the end of a run, without writers, everything beyond the bounds goes.
+//! What is given up never comes back, what is above it is whole, a read below it is told so, and nothing is given up
+//! that is still to be kept. At the end of a run, without writers, everything beyond the bounds goes.
 
 mod forks;
 
@@ -56,7 +56,8 @@ pub(crate) fn work(world: &World, seed: u64) {
     }
 }
 
-/// Deletes a stream, or asks again whether it is deleted: the answer to an earlier attempt may be lost. Whether it is gone.
+/// Deletes a stream, or asks again whether it is deleted: the answer to an earlier attempt may be lost. Whether it is
+/// gone.
 fn delete(session: &mut Session<'_>, path: &str, leaving: &mut bool) -> Result<bool, Down> {
     let was_leaving = std::mem::replace(leaving, true);
     let status = session.call(&Request::new("DELETE", path, &[], &[]))?.status;
@@ -135,7 +136,8 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// What is there must be a whole end of what was written, and begin no earlier than before. Its size in bytes, if it could be had.
+    /// What is there must be a whole end of what was written, and begin no earlier than before. Its size in bytes, if
+    /// it could be had.
     fn check(&mut self, which: usize) -> Result<u64, Down> {
         let stream = &mut self.streams[which];
         stream.lines.write(&mut self.session, 0)?;
@@ -230,7 +232,7 @@ impl Keeper<'_> {
         Ok(())
     }
 
-    /// Nobody writes any more: what is beyond the bounds must go.
+    /// Without further appends: content beyond the bounds must be removed.
     fn wind_down(&mut self) {
         let world = self.session.world;
         let began = Instant::now();

@@ -126,7 +126,7 @@ impl Owner<'_> {
         Ok(())
     }
 
-    /// Compares a stream with its model, and settles what was in doubt.
+    /// Compares a stream with its model, and resolves operations in doubt.
     pub(super) fn check(&mut self, which: usize) -> Result<(), Down> {
         if self.streams[which].exists == Truth::Yes {
             self.settle_produced(which)?;
@@ -173,7 +173,7 @@ impl Owner<'_> {
     }
 
     pub(super) fn after_restart(&mut self) -> Result<(), Down> {
-        // A delete or create in doubt changes the list: from the back, so that what is to come keeps its place.
+        // A delete or create in doubt changes the list: from the back, so that later items keep their places.
         for which in (0..self.streams.len()).rev() {
             let doubtful = !self.streams[which].settled();
             if doubtful || self.chance(50) {

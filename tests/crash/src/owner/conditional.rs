@@ -44,7 +44,7 @@ impl Owner<'_> {
         Ok(())
     }
 
-    /// At a tail of before: refused, whoever sends it and however, and nothing happens.
+    /// At an earlier tail: refused for every sender and form, without an effect.
     fn append_behind(&mut self, which: usize, stale: &str, tail: &str) -> Result<(), Down> {
         let messages = self.messages(self.streams[which].format);
         let producer = self.pick(2);

@@ -55,8 +55,8 @@ impl Owner<'_> {
             .collect();
         let requests: Vec<Request> = doubtful.iter().map(|i| produced(model, &model.pieces[*i])).collect();
         let (answers, down) = self.session.pipeline(&requests);
-        // Appends that were done before the close that came with the last of them: on a closed stream only the closing one is
-        // recognised, and all others are refused. That the close is known proves that they were taken.
+        // Appends that were done before the close that came with the last of them: on a closed stream only the closing
+        // one is recognised, and all others are refused. That the close is known proves that they were taken.
         let mut before_close: Vec<usize> = Vec::new();
         for ((i, answer), request) in doubtful.into_iter().zip(answers).zip(&requests) {
             let model = &mut self.streams[which];

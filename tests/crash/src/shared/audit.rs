@@ -131,7 +131,7 @@ impl Auditor<'_> {
     }
 }
 
-/// Every writer's lines, in order, none twice, none missing that was acknowledged, none that nobody wrote.
+/// Every writer's lines, in order, none twice, none missing that was acknowledged, none invented.
 fn compare(stream: &Stream, content: &[u8]) -> Result<(), String> {
     let lines = stream.lines.lock().unwrap_or_else(PoisonError::into_inner);
     let mut found: BTreeMap<u64, Vec<usize>> = BTreeMap::new();

@@ -1,8 +1,8 @@
 //! Streams that many writers share, and the live readers of them.
 //!
-//! Every message is a line that names its writer and number. Writers leave a stream after a while; an auditor then closes it,
-//! reads it and compares: each writer's lines are there in order, none twice, none missing that was acknowledged, and none that
-//! nobody wrote. What the live readers saw, over all restarts, must be the same bytes.
+//! Every message is a line that names its writer and number. Writers leave a stream after a while; an auditor then
+//! closes it, reads it and compares: each writer's lines are there in order, none twice, none missing that was
+//! acknowledged, and none that nobody wrote. What the live readers saw, over all restarts, must be the same bytes.
 
 mod audit;
 mod reader;
@@ -169,7 +169,7 @@ pub(crate) fn start(world: &Arc<World>, seed: u64) -> Vec<JoinHandle<()>> {
 fn ensure(session: &mut Session<'_>, stream: &Stream) -> Result<(), Down> {
     let answer =
         session.call(&Request::new("PUT", &stream.path, &[("content-type", stream.format.media_type())], &[]))?;
-    // Closed by the auditor meanwhile: 409, and nothing is to be done here any more.
+    // The auditor has closed it: 409, and nothing is left to do here.
     if !matches!(answer.status, 200 | 201 | 409) {
         session.world.violation(format!("PUT {}: {}", stream.path, answer.status));
     }

@@ -102,7 +102,8 @@ impl Writer<'_, '_> {
                         *acknowledged = true;
                     }
                 }
-                // Refused: not there. A producer repeats it, another writer goes on; in both cases later ones must wait.
+                // Refused: not there. A producer repeats it, another writer goes on; in both cases later ones must
+                // wait.
                 429 | 503 | 507 => {
                     self.session.world.report.count("refused for now");
                     std::thread::sleep(Duration::from_millis(20));

@@ -10,12 +10,13 @@ const START: &str = "-1";
 /// One stream of one subscription.
 #[derive(Clone, Debug)]
 struct Cursor {
-    /// The furthest position that was ever acknowledged, whether that was taken or not: nothing beyond it may count as done.
+    /// The furthest position that was ever acknowledged, whether that was taken or not: nothing beyond it may count as
+    /// done.
     told: String,
     /// Where it was last shown to be.
     shown: String,
-    /// The furthest one whose acknowledgement was confirmed, or shown since, and the generation of that acknowledgement. Later ones must
-    /// not go back behind it; the same one may be told again as it was.
+    /// The furthest one whose acknowledgement was confirmed, or shown since, and the generation of that
+    /// acknowledgement. Later ones must not go back behind it; the same one may be told again as it was.
     confirmed: String,
     confirmed_in: u64,
     /// Lines that were read.
@@ -52,7 +53,7 @@ impl Consumer {
         self.cursors.entry(path.to_owned()).or_insert_with(new)
     }
 
-    /// Notes an offer of a generation; what is wrong with it, if anything.
+    /// Records an offer of a generation; returns its violation, if any.
     pub(super) fn offered(&mut self, offer: &Offer, generation: u64) -> Result<(), String> {
         let cursor = self.cursor(&offer.path);
         let Offer { path, acked_offset, tail_offset } = offer;

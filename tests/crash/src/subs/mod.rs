@@ -1,7 +1,7 @@
 //! Subscriptions: a feeder writes to streams, a webhook receiver and two claiming workers are told of it.
 //!
-//! Whatever the feeder got acknowledged must reach both kinds of consumer, in order per stream, at least once, and no cursor that was
-//! acknowledged may go back.
+//! Whatever the feeder got acknowledged must reach both kinds of consumer, in order per stream, at least once, and no
+//! cursor that was acknowledged may go back.
 
 mod consumer;
 mod pull;
@@ -24,7 +24,7 @@ const SUBSCRIPTIONS: &str = "/v1/stream/__ds/subscriptions";
 const WAKE_STREAM: &str = "crash/wake";
 /// How long a claim and a wake without an answer last. The least that there is is a second.
 const LEASE: Duration = Duration::from_millis(1500);
-/// For what is still to be told once nobody writes any more: a failed delivery may wait a minute for its next attempt.
+/// For outstanding wakes after the last append: a failed delivery may wait a minute for its next attempt.
 const PATIENCE: Duration = Duration::from_secs(150);
 /// Streams that one consumer is told of.
 const STREAMS: usize = 12;
@@ -155,7 +155,7 @@ fn feed(world: &World, ledger: &Ledger, seed: u64) {
     }
 }
 
-/// Waits until `missing` is empty; what is left after a long time is a violation.
+/// Waits until `missing` is empty; the rest after a long time is a violation.
 fn wait_for(world: &World, ledger: &Ledger, what: &str, missing: impl Fn() -> Vec<String>) -> bool {
     while !ledger.complete.load(Ordering::Acquire) {
         if !world.report.clean() {

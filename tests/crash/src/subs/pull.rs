@@ -1,7 +1,7 @@
 //! Two workers that claim, acknowledge, release or forget their claims.
 //!
-//! One of them at a time holds a claim, generations only grow, a claim whose time is not over is honoured also after a crash, one that
-//! was overtaken is fenced for ever, and what was acknowledged stays so.
+//! One of them at a time holds a claim, generations only grow, a claim whose time is not over is honoured also after a
+//! crash, one that was overtaken is fenced for ever, and what was acknowledged stays so.
 
 use super::consumer::{Consumer, Offer, fetch};
 use super::{LEASE, Ledger, SUBSCRIPTIONS, WAKE_STREAM, wait_for};
@@ -30,7 +30,7 @@ struct Known {
     consumer: Consumer,
     /// Of the newest claim.
     generation: u64,
-    /// Until when nobody else may hold a claim, for all that is known.
+    /// Until when no other worker may hold a claim, as far as is known.
     held_until: Option<Instant>,
 }
 
@@ -254,7 +254,7 @@ impl Worker<'_> {
         Ok(false)
     }
 
-    /// A claim that another one has overtaken moves nothing any more.
+    /// A fenced claim has no effect.
     fn try_the_old_one(&mut self) -> Result<(), Down> {
         let world = self.claims.world;
         let overtaken = |old: &mut Claim| self.pull.known().generation > old.generation;

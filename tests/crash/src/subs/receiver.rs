@@ -22,7 +22,8 @@ pub(super) fn start(world: &Arc<World>, hooks: &Arc<Hooks>) -> anyhow::Result<(S
         while !hooks.is_through() && world.report.clean() {
             match listener.accept() {
                 Ok((socket, _)) => {
-                    // One after the other, so that what a killed server sent is looked at before what the next one sends.
+                    // One after the other, so that what a killed server sent is looked at before what the next one
+                    // sends.
                     let Some(wake) = receive(&socket).ok().flatten().and_then(|body| hooks.admit(&world, &body)) else {
                         continue;
                     };
@@ -61,7 +62,7 @@ fn receive(socket: &TcpStream) -> std::io::Result<Option<Vec<u8>>> {
         }
     }
     let mut body = vec![0; length.min(BODY_MAX)];
-    // Whoever sent it may have been killed meanwhile.
+    // The sender may have been killed since.
     reader.read_exact(&mut body)?;
     Ok(Some(body))
 }

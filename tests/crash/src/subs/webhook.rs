@@ -57,7 +57,7 @@ impl Hooks {
         self.through.load(Ordering::Acquire)
     }
 
-    /// Once nobody writes any more: everything must come.
+    /// After the last append: everything must come.
     pub(super) fn see_to_the_end(&self, world: &World, ledger: &Ledger) {
         let missing = || ledger.missing("crash/hook/", |name| self.known().consumer.processed(name));
         if wait_for(world, ledger, "the webhook", missing) {

@@ -1,7 +1,7 @@
 //! Replication throughput: a backlog is committed first, and the clock stops when its end is safe at the server.
 //!
-//! While the backlog is written, the walsender of the server's slot is stopped by a signal, so that nothing is decoded ahead. What is
-//! measured is then walsender and server together, as it is with pg_recvlogical.
+//! While the backlog is written, a signal stops the walsender of the server's slot, so that nothing is decoded early.
+//! The measured time is then that of walsender and server together, as with pg_recvlogical.
 
 use super::{Memory, spent};
 use crate::cli::Target;
@@ -26,7 +26,7 @@ pub(crate) struct Backlog {
     /// Rows of each.
     #[arg(long, default_value_t = 1)]
     pub(super) rows: u64,
-    /// The server's replication slot, if it has not the only one.
+    /// The server's replication slot, if the cluster has several.
     #[arg(long, default_value = "%")]
     slot: String,
 }
@@ -45,7 +45,7 @@ impl Backlog {
         ))?;
         pg.query("SET synchronous_commit = on")?;
         let position = pg.value("SELECT pg_current_wal_insert_lsn()")?.context("no position")?;
-        // Something that is flushed, so that all before it is.
+        // A change that Postgres flushes, and with it all earlier ones.
         pg.query("CREATE TEMP TABLE IF NOT EXISTS flushed (); DROP TABLE flushed")?;
         Ok(position)
     }
@@ -112,7 +112,7 @@ impl Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = kill_process(self.0, Signal::CONT);
     }
 }

@@ -45,21 +45,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long all clients may take until they wait for changes.
 const PATIENCE_READY: Duration = Duration::from_secs(180);
 
-/// What a writer and those who wait for it have seen.
+/// Results of a writer and of the clients that follow it.
 #[derive(Default)]
 pub(super) struct Waits {
     /// From sending the statement to its acknowledgement.
     pub(super) acknowledged: Latencies,
-    /// From the acknowledgement until each had it, and until the last one had.
+    /// From the acknowledgement until each client had the change, and until the last client had it.
     pub(super) each: Latencies,
     pub(super) last: Latencies,
     pub(super) missing: u64,
-    /// Requests that the origin answered meanwhile.
+    /// Requests that reached the origin during the measurement.
     pub(super) requests: Option<u64>,
 }
 
 impl Writes {
-    /// Commits one after the other; `begin` and `wait` are the board's, `clients` how many tell.
+    /// Commits one transaction after the other; `begin` and `wait` belong to the board, `clients` is the number of
+    /// clients that report.
     pub(super) fn run(
         &self,
         board: &Board,
@@ -88,7 +89,7 @@ impl Writes {
             waits.last.record(late(arrivals.iter().copied().max().unwrap_or(Nanos::MAX)));
             std::thread::sleep(Duration::from_millis(self.pause));
         }
-        // The first look is among those that the second one counts.
+        // The first query for the counter is itself counted by the second.
         waits.requests = answered()?.zip(before).map(|(after, before)| (after - before).saturating_sub(1));
         Ok((waits, meter))
     }
@@ -168,7 +169,7 @@ fn while_live<T>(
     let make = |_, many| Shapes::new(definition, goal, many, &next, &board);
     std::thread::scope(|scope| {
         let (over, make, began) = (&over, &make, Instant::now());
-        let clients = scope.spawn(move || threads(target, began, None, || Until::Told(over), None, make));
+        let clients = scope.spawn(move || threads(target, began, None, || Until::Stopped(over), None, make));
         let known = || board.ready.load(Ordering::Acquire) + board.refused.load(Ordering::Acquire);
         while known() < wanted && !clients.is_finished() && began.elapsed() < PATIENCE_READY {
             std::thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! Yardsticks: what Postgres itself does in the same minutes, with clients that do nothing.
+//! Yardsticks: the speed of Postgres itself in the same minutes, with clients that discard everything.
 
 use super::drain::Backlog;
 use super::follow::Writes;

@@ -1,8 +1,8 @@
-//! The decisions of shapes, without IO, clock, thread or lock: how messages are encoded, what a shape's entries and bases are, which values
-//! subqueries select, when and how a log is compacted, and what a request means.
+//! The decisions of shapes, without IO, clock, thread or lock: encoding of messages, entries and bases of shapes,
+//! values selected by subqueries, compaction of logs, and the meaning of requests.
 //!
-//! Everything here is a function of its arguments, so that tests and fuzzers run it without a server. `../README.md` has how the engine's
-//! crates fit.
+//! Everything here is a function of its arguments, so that tests and fuzzers run it without a server. `../README.md`
+//! describes how the engine's crates fit together.
 
 pub mod compact;
 pub mod encode;

@@ -1,10 +1,11 @@
-//! Which columns a definition selects. The messages are on the wire.
+//! The columns that a definition selects. The messages are on the wire.
 
 use crate::definition::Definition;
 use crate::invalid::{Invalid, MISSING};
 use crate::table::{Generated, Table};
 
-/// Places of the selected columns in the table, ascending. `stored`: this Postgres sends changes of stored generated columns.
+/// Places of the selected columns in the table, ascending. `stored`: this Postgres sends changes of stored generated
+/// columns.
 ///
 /// Without a primary key all columns are the key, so all must be selected.
 pub fn selected(table: &Table, definition: &Definition, stored: bool) -> Result<Vec<usize>, Invalid> {
@@ -107,7 +108,7 @@ mod tests {
     fn all_columns_or_the_named_ones_are_selected_in_the_tables_order() {
         assert_eq!(of(None, None, true), Ok(vec![0, 1, 2]));
         assert_eq!(of(Some(&["id", "b"]), None, false), Ok(vec![0, 1]));
-        assert_eq!(of(None, Some(&["id"]), false), Ok(vec![1]), "what may be asked for is what is shown");
+        assert_eq!(of(None, Some(&["id"]), false), Ok(vec![1]), "granted columns are the shown ones");
         assert_eq!(of(Some(&["id"]), Some(&["b", "id"]), false), Ok(vec![1]));
     }
 

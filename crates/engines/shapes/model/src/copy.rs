@@ -12,7 +12,7 @@ pub struct CopyRow {
     spans: Vec<(u32, u32)>,
 }
 
-/// Not a row of this format.
+/// The bytes are not a row of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
     #[error("a row of {0} bytes is too long")]
@@ -48,7 +48,7 @@ impl CopyRow {
         Ok(())
     }
 
-    /// The number of columns; a row without columns cannot be told from one with a single empty column.
+    /// The number of columns; a row without columns looks the same as one with a single empty column.
     #[must_use]
     pub fn len(&self) -> usize {
         self.spans.len()
@@ -87,7 +87,7 @@ impl Row for CopyRow {
     }
 }
 
-/// The byte that the text after a backslash stands for, and how much of it.
+/// The byte that the escape after a backslash means, and the escape's length.
 fn unescape(text: &[u8]) -> Option<(u8, usize)> {
     let digits = |from: usize, max: usize, radix: u32| {
         let mut value = 0_u32;
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(CopyRow::default().decode(b"1\tab\\"), Err(CopyError::Truncated));
     }
 
-    /// As Postgres writes it.
+    /// Encodes a row as Postgres does.
     fn encoded(cells: &[Option<Vec<u8>>]) -> Vec<u8> {
         let mut out = Vec::new();
         for (at, cell) in cells.iter().enumerate() {

@@ -20,7 +20,7 @@ pub enum LogMode {
     /// The rows of the table.
     #[default]
     Full,
-    /// No rows: the log has later changes only.
+    /// The log has no rows, and later changes only.
     ChangesOnly,
     /// The rows of the table, for the hidden shape of an inner query: no client can ask for one.
     Inner,
@@ -43,7 +43,7 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// All of a table.
+    /// The definition of all rows and columns of a table.
     #[must_use]
     pub fn of_table(schema: &str, name: &str) -> Self {
         Self {
@@ -58,9 +58,11 @@ impl Definition {
     }
 }
 
-/// The where clause of a definition with its parameters, in one allocation: most shapes differ in it alone, and there may be a million of them.
+/// The where clause of a definition with its parameters, in one allocation: most shapes differ in it alone, and there
+/// may be a million of them.
 ///
-/// The where clause, then the values of its parameters from `$1` on, each after its length as a varint. Empty: all rows.
+/// The where clause, then the values of its parameters from `$1` on, each after its length as a varint. Empty: all
+/// rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition(Box<[u8]>);
 
@@ -93,8 +95,9 @@ impl Condition {
 
 /// The identity of a shape: equal for two definitions that select the same rows and columns.
 ///
-/// Half of a SHA-256. Two definitions collide by accident with a chance of one in 2^128. An attacker needs as many tries to collide with a given
-/// definition; 2^64 tries find a collision between two definitions of the attacker's own, which then share one shape.
+/// Half of a SHA-256. Two definitions collide by accident with a chance of one in 2^128. An attacker needs as many
+/// tries to collide with a given definition; 2^64 tries find a collision between two definitions of the attacker's own,
+/// which then share one shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity(pub [u8; 16]);
 

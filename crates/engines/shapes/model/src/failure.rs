@@ -1,9 +1,9 @@
-//! Reasons why a shape cannot be made or read, in words for its clients.
+//! Reasons why a shape cannot be made or read, as messages for clients.
 
 use crate::invalid::Invalid;
 use crate::table::TableName;
 
-/// The reason why a shape was not made, in words for its clients.
+/// The reason why a shape was not made, as a message for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// 400: the request can never succeed as it is.

@@ -1,4 +1,5 @@
-//! Families: the data that shapes share if they differ in their conditions alone. There may be a million such shapes, of a few tables.
+//! Families: the data that shapes share if they differ in their conditions alone. There may be a million such shapes,
+//! of a few tables.
 
 use crate::definition::{Condition, Definition, LogMode, Replica};
 use crate::table::TableName;

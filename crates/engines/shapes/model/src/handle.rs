@@ -1,12 +1,12 @@
-//! Handles as clients have them: `<shape>` of those that began with a shape's first rows, `<shape>.<n>` of those that began with its
-//! base `n`.
+//! Handles as clients have them: `<shape>` for clients that began with a shape's first rows, `<shape>.<n>` for those
+//! that began with its base `n`.
 //!
-//! A client that must refetch (409) ignores a handle that it had before, because it takes the answer for a stale one from a cache. So a base
-//! that is retired leaves its clients another name of the same shape.
+//! A client that must refetch (409) ignores its earlier handles, because it takes the answer for a stale one from a
+//! cache. So a retired base leaves its clients another name of the same shape.
 
 use std::fmt;
 
-/// A handle. Both parts are of the request; whether there is such a shape and such a base is not known.
+/// A handle. Both parts come from the request; whether such a shape and such a base exist is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handle<'a> {
     /// The shape's own name.

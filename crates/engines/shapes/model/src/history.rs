@@ -2,12 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The history that changes come from: one database of one cluster, on one timeline, read through one slot and one publication.
+/// The history that changes come from: one database of one cluster, on one timeline, read through one slot and one
+/// publication.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceIdentity {
     pub system: String,
     pub timeline: u32,
-    /// The timelines before this one, oldest first, each with the LSN at which the next one branched off. Also empty if they are unknown.
+    /// The timelines before this one, oldest first, each with the LSN at which the next one branched off. Also empty if
+    /// they are unknown.
     #[serde(default)]
     pub branches: Vec<(u32, u64)>,
     pub database: String,

@@ -28,7 +28,8 @@ impl IdAllocator {
         self.next.fetch_max(number + 1, Ordering::Relaxed);
     }
 
-    /// A name that was never given out: microseconds of the clock, or the successor of the last name if the clock went back.
+    /// A name that was never given out: microseconds of the clock, or the successor of the last name if the clock went
+    /// back.
     pub fn new_handle(&self, identity: Identity, now_micros: u64) -> Name {
         let last = self.last_micros.fetch_max(now_micros, Ordering::AcqRel);
         let micros = if now_micros > last { now_micros } else { self.last_micros.fetch_add(1, Ordering::AcqRel) + 1 };

@@ -1,5 +1,5 @@
-//! Names of tables and columns, as Postgres reads them: unquoted ones in lower case, quoted ones as they are (Postgres documentation,
-//! section 4.1.1). The messages are on the wire.
+//! Names of tables and columns, as Postgres reads them: unquoted ones in lower case, quoted ones as they are (Postgres
+//! documentation, section 4.1.1). The messages are on the wire.
 
 use std::borrow::Cow;
 
@@ -62,7 +62,7 @@ fn quoted(inner: &str) -> Result<Cow<'_, str>, String> {
         return Ok(Cow::Borrowed(inner));
     }
     let name = inner.replace("\"\"", "\"");
-    // Pairs are read from the left: whatever is left over stood alone.
+    // Pairs match from the left: a quote left over is unpaired.
     if inner.replace("\"\"", "").contains('"') {
         return Err(format!("Invalid identifier with unescaped quote: {inner}"));
     }
@@ -71,7 +71,7 @@ fn quoted(inner: &str) -> Result<Cow<'_, str>, String> {
 
 fn unquoted(text: &str) -> Result<Cow<'_, str>, String> {
     let Some(first) = text.bytes().next() else { return Err(empty()) };
-    // Like Postgres: whatever is not ASCII is a letter.
+    // As in Postgres, every byte that is not ASCII is a letter.
     let starts = |b: u8| b.is_ascii_alphabetic() || b == b'_' || b >= 0x80;
     if !starts(first) || !text.bytes().all(|b| starts(b) || b.is_ascii_digit() || b == b'$') {
         return Err(format!("Invalid unquoted identifier contains special characters: {text}"));

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// A field of the request. Those of a subset stand under `subset` in the answer.
+/// A field of the request. Fields of a subset are under `subset` in the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     Shape(&'static str),
@@ -31,8 +31,8 @@ impl Invalid {
         self.0.push((field, message.into()));
     }
 
-    /// The complaints for a client whose grant hides rows or columns: without the value that Postgres repeats when it fails on a row (SQLSTATE
-    /// class 22, data exceptions), and without the names of columns outside of the grant.
+    /// The complaints for a client whose grant hides rows or columns: without the value that Postgres repeats when it
+    /// fails on a row (SQLSTATE class 22, data exceptions), and without the names of columns outside of the grant.
     pub fn without_values(self) -> Self {
         let hide = |(field, message): (Field, String)| match message.rfind(" (22").map(|at| &message[at..]) {
             Some(code) if code.len() == " (22P02)".len() => {
@@ -52,7 +52,7 @@ impl Invalid {
         self.0.iter().any(|(known, _)| *known == field)
     }
 
-    /// `Ok` if there is nothing to complain about.
+    /// `Ok` if there are no complaints.
     pub fn or_ok(self) -> Result<(), Self> {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }

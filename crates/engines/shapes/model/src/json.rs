@@ -1,7 +1,7 @@
 //! Text of Postgres as JSON strings.
 
-/// Appends `text` with the escapes that JSON strings require (RFC 8259, section 7). Bytes that are no UTF-8 are copied as they are:
-/// a database whose encoding is SQL_ASCII may send such.
+/// Appends `text` with the escapes that JSON strings require (RFC 8259, section 7). Bytes that are no UTF-8 are copied
+/// as they are: a database whose encoding is SQL_ASCII may send such.
 #[inline]
 pub fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
     let mut rest = text;
@@ -43,8 +43,8 @@ fn must_escape(byte: u8) -> bool {
     byte < 0x20 || byte == b'"' || byte == b'\\'
 }
 
-/// The length of the prefix that needs no escape. The loop tests sixteen bytes without a branch, so that the compiler emits vector
-/// instructions.
+/// The length of the prefix that needs no escape. The loop tests sixteen bytes without a branch, so that the compiler
+/// emits vector instructions.
 #[inline]
 fn clean_prefix(text: &[u8]) -> usize {
     let mut at = 0;

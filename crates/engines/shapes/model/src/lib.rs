@@ -1,7 +1,8 @@
-//! The values that shapes are made of: what a table, a definition, an offset, a handle, a snapshot and a refusal is.
+//! The values of shapes: tables, definitions, offsets, handles, snapshots and refusals.
 //!
-//! Nothing here does IO, reads a clock or starts a thread, and nothing here knows Postgres's protocol or the kernel: `source` reads these
-//! values from Postgres, the rest of the engine decides by them. `../README.md` has how the engine's crates fit.
+//! Nothing here does IO, reads a clock or starts a thread, and nothing here knows Postgres's protocol or the kernel:
+//! `source` reads these values from Postgres, the rest of the engine decides by them. `../README.md` describes how the
+//! engine's crates fit together.
 
 pub mod columns;
 pub mod copy;

@@ -23,7 +23,7 @@ impl fmt::Display for Name {
 #[error("not the name of a shape")]
 pub struct NoName;
 
-/// Only the one spelling that [`fmt::Display`] has.
+/// Accepts only the spelling of [`fmt::Display`].
 impl FromStr for Name {
     type Err = NoName;
 

@@ -1,7 +1,8 @@
 //! Positions in a shape, as clients see them.
 //!
-//! `-1` is before everything, `0_<n>` the end of snapshot chunk `n`, `0_inf` the end of the snapshot, and `<LSN>_<op>` a change: the
-//! commit's LSN in decimal and the change's place in its transaction. `<LSN>_inf` is the end of a transaction.
+//! `-1` is before everything, `0_<n>` the end of snapshot chunk `n`, `0_inf` the end of the snapshot, and `<LSN>_<op>`
+//! a change: the commit's LSN in decimal and the change's place in its transaction. `<LSN>_inf` is the end of a
+//! transaction.
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,7 +48,7 @@ impl fmt::Display for ShapeOffset {
     }
 }
 
-/// Not a position.
+/// The text is not a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("has invalid format")]
 pub struct OffsetError;

@@ -17,7 +17,8 @@ pub fn parse(sql: &str, params: &[(u32, String)], table: &Table) -> Result<Predi
     Predicate::parse(sql, params, &schema(table))
 }
 
-/// A cheap test that every clause with subqueries passes: it contains the word `SELECT`. Clauses without subqueries may pass too.
+/// A cheap test that every clause with subqueries passes: it contains the word `SELECT`. Clauses without subqueries may
+/// pass too.
 pub fn may_have_subqueries(sql: &str) -> bool {
     const WORD: &[u8] = b"select";
     sql.as_bytes().windows(WORD.len()).any(|window| window.eq_ignore_ascii_case(WORD))

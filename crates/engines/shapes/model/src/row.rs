@@ -1,8 +1,8 @@
 //! Rows, by the places of their columns.
 
-/// A row whose values are asked for by the places of its columns.
+/// A row with access to its values by column.
 pub trait Row {
-    /// `None`: NULL, or there is no such column.
+    /// `None`: NULL, or no such column.
     fn cell(&self, at: usize) -> Option<&[u8]>;
 }
 
@@ -23,7 +23,7 @@ impl<const N: usize> Row for [Option<&[u8]>; N] {
 /// A row's own copy of its values, by the table's columns; columns that no reader needs may be missing.
 pub type Cells = Box<[Option<Box<[u8]>>]>;
 
-/// The same values, borrowed.
+/// A row with borrowed values.
 pub type RowRef<'a> = Vec<Option<&'a [u8]>>;
 
 #[must_use]

@@ -21,8 +21,8 @@ pub struct PgSnapshot {
 }
 
 impl PgSnapshot {
-    /// Whether the snapshot contains a transaction that has committed. `xid` is that of the top-level transaction, without its
-    /// epoch, as the replication stream has it.
+    /// Whether the snapshot contains a transaction that has committed. `xid` is that of the top-level transaction,
+    /// without its epoch, as the replication stream has it.
     #[must_use]
     pub fn contains(&self, xid: u32, commit: u64) -> bool {
         if commit > self.lsn {
@@ -45,8 +45,8 @@ impl PgSnapshot {
         near.wrapping_add_signed(i64::from(distance))
     }
 
-    /// This snapshot extended by the transactions `seen` and by all below `seen_below`. Of the transactions between them the last
-    /// `HOLES_MAX` are listed as not contained: they did not touch the table, or have not committed.
+    /// This snapshot extended by the transactions `seen` and by all below `seen_below`. Of the transactions between
+    /// them the last `HOLES_MAX` are listed as not contained: they did not touch the table, or have not committed.
     #[must_use]
     pub fn with(&self, seen: &BTreeSet<u64>, seen_below: u64, lsn: u64) -> Self {
         let xmax = self.xmax.max(seen.last().map_or(0, |last| last + 1)).max(seen_below);
@@ -75,7 +75,7 @@ impl PgSnapshot {
     }
 }
 
-/// Not the text form `xmin:xmax:xip,xip`.
+/// The text is not of the form `xmin:xmax:xip,xip`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a snapshot of Postgres")]
 pub struct SnapshotError(String);

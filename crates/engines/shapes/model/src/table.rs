@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A schema's name and a table's, as they stand in the catalog: without quotes, case kept.
+/// A schema's name and a table's, as in the catalog: without quotes, case kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableName {
     pub schema: String,
@@ -34,7 +34,7 @@ pub fn quoted(identifier: &str) -> String {
 /// A type as the catalog has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnType {
-    /// For a domain that of the type below it.
+    /// The type's oid; for a domain that of its base type.
     pub oid: u32,
     /// `pg_type.typname`, such as `int4` or a domain's; for an array that of its elements.
     pub name: String,
@@ -46,7 +46,7 @@ pub struct ColumnType {
     pub element: u32,
     /// The labels of an enum, or of an array of them, in their order.
     pub labels: Vec<String>,
-    /// Of user-defined types only, and of types that contain one.
+    /// For user-defined types, and for types that contain one.
     #[serde(default)]
     pub made: Option<Made>,
 }
@@ -78,9 +78,9 @@ pub struct Column {
 /// Where the value of a generated column is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Generated {
-    /// When a row is written: from Postgres 18 on its changes can be had.
+    /// Generated when a row is written: from Postgres 18 on its changes are published.
     Stored,
-    /// When a row is read: its changes cannot be had.
+    /// Generated when a row is read: its changes are never published.
     Virtual,
 }
 
@@ -100,13 +100,15 @@ pub struct Table {
     pub oid: u32,
     pub name: TableName,
     pub kind: Kind,
-    /// In the order of `attnum`, without dropped ones.
+    /// Columns in the order of `attnum`, without dropped ones.
     pub columns: Vec<Column>,
-    /// The tables that this one is a partition of or inherits from, at any depth: its changes are theirs too. Ascending.
+    /// The tables that this one is a partition of or inherits from, at any depth: its changes are theirs too.
+    /// Ascending.
     pub ancestors: Vec<u32>,
     /// Its partitions and the tables that inherit from it, at any depth: their rows are its rows. Ascending.
     pub parts: Vec<u32>,
-    /// Marks of the table and of its parts, ascending by oid: they differ after an alteration that leaves the description equal. Empty: unknown.
+    /// Marks of the table and of its parts, ascending by oid: they differ after an alteration that leaves the
+    /// description equal. Empty: unknown.
     #[serde(default)]
     pub marks: Vec<Mark>,
 }
@@ -119,7 +121,7 @@ pub struct Mark {
     pub file: u32,
     /// A hash of the transactions that wrote its columns into the catalog.
     pub columns: i64,
-    /// The publication's entries for the relation: they change when it leaves the publication and comes back.
+    /// The publication's entries for the relation: they change when it leaves the publication and returns.
     pub entries: String,
 }
 
@@ -143,14 +145,15 @@ impl Table {
         key
     }
 
-    /// Whether shapes of this table can go on although the catalog now describes it as `now`.
+    /// Whether shapes of this table stay valid although the catalog now describes it as `now`.
     #[must_use]
     pub fn goes_on(&self, now: &Table) -> bool {
         self.same_shape(now) && !self.is_rewritten(now)
     }
 
-    /// Whether `ALTER TABLE` changed values of rows, which the replication stream does not report: all rows of a relation were rewritten and a
-    /// column was altered. A rewrite alone may be `VACUUM FULL`, an altered column alone a new default.
+    /// Whether `ALTER TABLE` changed values of rows, which the replication stream does not report: all rows of a
+    /// relation were rewritten and a column was altered. A rewrite alone may be `VACUUM FULL`, an altered column alone
+    /// a new default.
     fn is_rewritten(&self, now: &Table) -> bool {
         let was = |mark: &Mark| self.marks.iter().find(|was| was.oid == mark.oid);
         now.marks.iter().any(|is| was(is).is_some_and(|was| was.file != is.file && was.columns != is.columns))
@@ -201,13 +204,14 @@ pub mod sample {
     pub const TEXT: (u32, &str) = (25, "text");
     pub const INT4: (u32, &str) = (23, "int4");
 
-    /// The ordinary table `public.NAME`, which stands alone; its oid is 1.
+    /// The ordinary table `public.NAME`, without relatives; its oid is 1.
     pub fn table(name: &str, columns: Vec<Column>) -> Table {
         let name = TableName { schema: "public".into(), name: name.into() };
         Table { oid: 1, name, kind: Kind::Ordinary, columns, ancestors: vec![], parts: vec![], marks: vec![] }
     }
 
-    /// A column of the type with this oid and name; one of the primary key if it has a place in it, and else it may be null.
+    /// A column of the type with this oid and name; one of the primary key if it has a place in it, and else it may be
+    /// null.
     pub fn column(name: &str, (oid, ty): (u32, &str), key: Option<u32>) -> Column {
         let ty = ColumnType {
             oid,

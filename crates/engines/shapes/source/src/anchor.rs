@@ -1,7 +1,8 @@
 //! Proof that a replication stream belongs to the history that was read so far.
 //!
-//! A server whose files were restored from an earlier state may have written so much since that its WAL ends after the last LSN that was read.
-//! But its transactions differ: the last transaction that was read must come again at its LSN, unless the slot begins after it.
+//! A server restored from an earlier state may have written so much since that its WAL ends after the last LSN that was
+//! read. But its transactions differ: the last transaction that was read must come again at its LSN, unless the slot
+//! begins after it.
 
 use thalweg_shapes_model::history::Anchor;
 use thalweg_wire::pg::Lsn;

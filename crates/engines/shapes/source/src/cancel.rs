@@ -21,7 +21,8 @@ impl Cancel {
         Self::default()
     }
 
-    /// Cancels. Interrupts the query, if one runs: this takes a connection of its own and waits until the server has heard it.
+    /// Cancels. Interrupts a running query: this takes a separate connection and waits until the server has read the
+    /// request.
     pub fn cancel(&self) {
         let token = {
             let mut state = self.0.lock();
@@ -40,7 +41,7 @@ impl Cancel {
         self.0.lock().cancelled
     }
 
-    /// Tells a cancellation from a timeout, for which the server sends the same error.
+    /// Distinguishes a cancellation from a timeout, for which the server sends the same error.
     pub(super) fn explain(&self, error: Error) -> SourceError {
         match SourceError::from(error) {
             SourceError::Interrupted(_) if self.is_cancelled() => SourceError::Cancelled,
@@ -55,8 +56,8 @@ impl Cancel {
         !state.cancelled
     }
 
-    /// The work is over. `false`: it was cancelled, and the request may still be on its way, so that the connection is not to be used
-    /// again.
+    /// Ends the work. `false`: it was cancelled, and the request may still be under way, so that the connection must
+    /// not be used again.
     pub(super) fn end(&self) -> bool {
         let mut state = self.0.lock();
         state.running = None;

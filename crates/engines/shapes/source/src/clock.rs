@@ -5,14 +5,15 @@
 use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Tells the time, and waits for it to pass.
+/// Reads the time, and waits for it to pass.
 ///
-/// Waits for an event of another thread, or of the server, end by that event or by a timeout that the operating system measures.
+/// Waits for an event of another thread, or of the server, end by that event or by a timeout that the operating system
+/// measures.
 pub trait Clock: Debug + Send + Sync {
     /// Never goes back.
     fn now(&self) -> Instant;
 
-    /// Returns when so much time has passed.
+    /// Returns after this much time.
     fn sleep(&self, time: Duration);
 
     /// The time of day in microseconds since the Unix epoch. May go back.

@@ -12,7 +12,7 @@ pub enum SourceError {
     #[error("the query was interrupted: {0}")]
     Interrupted(Box<DbError>),
     /// Lock timeout. A retry can help.
-    #[error("a lock was not to be had in time: {0}")]
+    #[error("lock timeout: {0}")]
     Locked(Box<DbError>),
     /// SQLSTATE 42501.
     #[error("{0}")]
@@ -36,16 +36,17 @@ pub enum SourceError {
     #[error("{0}")]
     TooLarge(String),
     /// A retry can help.
-    #[error("it is not known yet which server changes come from")]
+    #[error("the server that changes come from is not known yet")]
     NotFollowed,
-    /// An answer of another server than the one that changes come from. A retry can help: an address may lead to the old one for a while.
-    #[error("the server that answers is not the one that changes come from: it is {found}, not {followed}")]
+    /// Another server than the source of changes has answered. A retry can help: an address may lead to the old server
+    /// for a while.
+    #[error("the answering server is not the source of changes: it is {found}, not {followed}")]
     Elsewhere { found: String, followed: String },
-    /// The server is a standby, where no changes are to be had.
+    /// The server is a standby, which cannot have the slot.
     #[error("the server is a standby: {0}")]
     Standby(Box<DbError>),
     /// The receiver of the rows stopped.
-    #[error("stopped by who took the rows")]
+    #[error("stopped by the receiver of the rows")]
     Stopped,
     /// An answer of the catalog in an unknown form.
     #[error("the catalog's answer cannot be read: {0}")]
@@ -69,7 +70,7 @@ impl From<Error> for SourceError {
             "57014" => Self::Interrupted(db),
             "55P03" => Self::Locked(db),
             "42501" => Self::Permission(db),
-            // Undefined table, column, function, object, schema; an oid that is no relation any more.
+            // Undefined table, column, function, object, schema; or an oid without a relation.
             "42P01" | "42703" | "42883" | "42704" | "3F000" => Self::SchemaChanged(db),
             // Recovery is in progress; a read-only transaction.
             "55000" | "25006" => Self::Standby(db),

@@ -1,17 +1,17 @@
-//! Everything that asks Postgres, in blocking code for threads: it knows the values of the model and Postgres's protocol, and neither the kernel
-//! nor the shapes that are made of its answers.
+//! Everything that asks Postgres, in blocking code for threads: it knows the values of the model and Postgres's
+//! protocol, and neither the kernel nor the shapes that are made of its answers.
 //!
-//! | module | question |
+//! | module | task |
 //! |---|---|
-//! | [`catalog`] | what is this table? |
-//! | [`setup`] | may we go on where we were? |
-//! | [`publish`] | do we get this table's changes? |
-//! | [`validate`] | does Postgres take this definition? |
-//! | [`snapshot`] | which rows are there now? |
-//! | [`reconcile`] | are the tables still what they were? |
-//! | [`pool`] | which thread asks, and how many at once? |
-//! | `replicate`, `spill` | what has changed since? |
-//! | [`anchor`] | is that a change of the history that was read? |
+//! | [`catalog`] | reads tables' definitions |
+//! | [`setup`] | checks that the stream can continue at its last position |
+//! | [`publish`] | makes a table's changes come |
+//! | [`validate`] | lets Postgres check a definition |
+//! | [`snapshot`] | reads a table's present rows |
+//! | [`reconcile`] | compares tables with their earlier definitions |
+//! | [`pool`] | threads and connections for all of these, with a bound |
+//! | `replicate`, `spill` | the stream of changes |
+//! | [`anchor`] | checks that a change belongs to the history that was read |
 //!
 //! All of them ask through [`session`], which opens sessions. Time comes from [`clock`].
 

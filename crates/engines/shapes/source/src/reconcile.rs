@@ -1,7 +1,7 @@
 //! Comparison of known tables with the catalog.
 //!
-//! The replication stream does not report that a table is altered, dropped or recreated until a transaction writes to it; so the catalog is
-//! asked now and then, by oid, and after each reconnect.
+//! The replication stream does not report that a table is altered, dropped or recreated until a transaction writes to
+//! it; so the catalog is asked now and then, by oid, and after each reconnect.
 
 use super::catalog::{Found, Identity, Relation, lookup_oids};
 use super::error::SourceError;
@@ -13,26 +13,26 @@ use thalweg_shapes_model::table::Table;
 /// Tables per query.
 const BATCH: usize = 500;
 
-/// The reason why the shapes of a table cannot go on.
+/// The reason why the shapes of a table are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gone {
-    /// Also if there is a new one of the same name.
+    /// Even if a new table has the same name.
     Dropped,
     Renamed {
         to: String,
     },
     Altered,
-    /// The publication has not had it for a while.
+    /// The publication has missed the table for a while.
     Unpublished,
-    /// The publication had not had it for a while.
+    /// The publication has the table again, after a gap.
     Republished,
-    /// Its changes have come without whole old rows for a while.
+    /// The table's changes have come without whole old rows for a while.
     Identity,
-    /// It got a part that may have had rows before.
+    /// The table got a partition that may have had rows before.
     Attached {
         part: String,
     },
-    /// It lost a part, and the rows in it.
+    /// The table lost a partition, and the rows in it.
     Detached,
 }
 
@@ -57,8 +57,8 @@ impl fmt::Display for Gone {
 pub struct Reconciled {
     /// Tables whose shapes must go, by oid.
     pub gone: Vec<(u32, Gone)>,
-    /// Tables with the same rows but other ancestors or parts. The caller replaces their descriptions and ensures them again
-    /// (`Publisher::ensure`): a new part may lack `REPLICA IDENTITY FULL`.
+    /// Tables with the same rows but other ancestors or parts. The caller replaces their descriptions and ensures them
+    /// again (`Publisher::ensure`): a new part may lack `REPLICA IDENTITY FULL`.
     pub moved: Vec<Found>,
     /// The version of the publication, if any table was compared; see [`super::catalog::Standing::publication`].
     pub publication: Option<String>,

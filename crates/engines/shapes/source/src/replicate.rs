@@ -14,12 +14,12 @@ use thalweg_wire::pg::{Error, Lsn};
 
 /// The interval of acknowledgements to Postgres while changes come: one per change would cost as much as a change.
 const CONFIRM_EVERY: Duration = Duration::from_millis(5);
-/// The silence of the stream after which the journal is synced: clients see changes before they are durable, and a sync would delay them.
-/// `SYNC_EVERY` bounds the wait.
+/// The silence of the stream after which the journal is synced: clients see changes before they are durable, and a sync
+/// would delay them. `SYNC_EVERY` bounds the wait.
 const QUIET: Duration = Duration::from_millis(2);
 const SYNC_EVERY: Duration = Duration::from_millis(10);
-/// The interval of acknowledgements while the stream is idle. Postgres disconnects after `wal_sender_timeout`, 60 s by default, and asks
-/// for an acknowledgement at half of it.
+/// The interval of acknowledgements while the stream is idle. Postgres disconnects after `wal_sender_timeout`, 60 s by
+/// default, and asks for an acknowledgement at half of it.
 const IDLE: Duration = Duration::from_secs(5);
 
 /// The interval of checks while fetched rows are outstanding.
@@ -38,9 +38,9 @@ pub trait Apply {
     fn change(&mut self, message: &Message<'_>) -> Result<(), Self::Error>;
     /// The transaction is complete; the next one is after `end`.
     fn commit(&mut self, end: u64) -> Result<(), Self::Error>;
-    /// The stream has brought this transaction, wanted or not.
+    /// The stream has brought this transaction, with or without changes of interest.
     fn brought(&mut self, anchor: Anchor);
-    /// Nothing that commits before `lsn` is outstanding.
+    /// No transaction that commits before `lsn` is outstanding.
     fn reached(&mut self, lsn: u64);
     /// Work once per batch: the stream is silent for a moment, or the batch is long.
     fn pause(&mut self) -> Result<(), Self::Error>;
@@ -52,7 +52,8 @@ pub trait Apply {
     fn hurry(&mut self);
     /// Whether transactions were applied that are not durable yet.
     fn unconfirmed(&self) -> bool;
-    /// Whether fetched rows are outstanding that belong between transactions, so that the position of the stream matters.
+    /// Whether fetched rows are outstanding that belong between transactions, so that the position of the stream
+    /// matters.
     fn waiting(&self) -> bool;
     fn stopping(&self) -> bool;
 }
@@ -65,7 +66,7 @@ pub struct Follower {
     /// The xid of the current stream block.
     block: Option<u32>,
     folder: PathBuf,
-    /// Within a transaction: whether it is applied.
+    /// `Some` within a transaction: whether it is applied.
     open: Option<bool>,
     /// The current transaction, or the last one.
     anchor: Option<Anchor>,
@@ -75,7 +76,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// `folder` holds large transactions until their commit. `proof`: the transaction that the stream must repeat first.
+    /// `folder` holds large transactions until their commit. `proof`: the transaction that the stream must repeat
+    /// first.
     pub fn new(folder: PathBuf, proof: Proof, clock: Arc<dyn Clock>) -> Self {
         let (decoder, spills) = (Decoder::new(), HashMap::new());
         Self { decoder, spills, block: None, folder, open: None, anchor: None, proof, confirmed: 0, clock }
@@ -143,7 +145,7 @@ impl Follower {
             Message::StreamStart { xid, .. } => {
                 self.block = Some(xid);
                 let spill = self.spills.entry(xid).or_insert_with(Spill::new);
-                // The first message tells the decoder of a replay the form of those that follow.
+                // The first message determines how the decoder of a replay reads the rest.
                 if spill.bytes() == 0 {
                     spill.push(&self.folder, xid, body)?;
                 }
@@ -212,7 +214,7 @@ fn xid_of(message: &Message<'_>) -> Option<u32> {
         | Message::Delete { xid, .. }
         | Message::Truncate { xid, .. }
         | Message::Message { xid, .. } => *xid,
-        // Descriptions hold for whatever comes after them, whether their subtransaction is undone or not.
+        // Table descriptions stay valid, even if their subtransaction is undone.
         _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The rows of a table as of one snapshot, with that snapshot.
 //!
-//! All of it is one transaction, `REPEATABLE READ READ ONLY`. It locks the table, then takes the snapshot, and only then asks where the log
-//! ends: a transaction that commits after that position is not in the snapshot.
+//! All of it is one transaction, `REPEATABLE READ READ ONLY`. It locks the table, then takes the snapshot, and only
+//! then asks where the log ends: a transaction that commits after that position is not in the snapshot.
 
 use super::error::SourceError;
 use super::session::{Limits, Session};
@@ -13,14 +13,14 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::{Table, quoted};
 use thalweg_wire::pg::{Lsn, quote_literal};
 
-/// Waiting for the server's answer after it should have interrupted the statement itself.
+/// How long to wait for the server's answer after its own timeout should have interrupted the statement.
 const GRACE: Duration = Duration::from_secs(30);
 /// The lock timeout: how long the snapshot waits for a statement that alters the table.
 const LOCK_WITHIN: Duration = Duration::from_secs(30);
 /// How long Postgres may take to write its log to its disk, and how often it is asked whether it has.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(30);
 const FLUSH_LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Between two words of the server, when nothing long is asked.
+/// Read timeout for short queries.
 pub(super) const SHORT: Duration = Duration::from_secs(60);
 
 /// The parts of a snapshot, in this order.
@@ -28,7 +28,8 @@ pub(super) const SHORT: Duration = Duration::from_secs(60);
 pub enum Taken<'a> {
     /// Once, before the first row.
     Snapshot(&'a PgSnapshot),
-    /// A row in the text format of `COPY`: columns in the order asked for, between tabs, `\N` for NULL, escaped; without its line feed.
+    /// A row in the text format of `COPY`: columns in the requested order, between tabs, `\N` for NULL, escaped;
+    /// without its line feed.
     Row(&'a [u8]),
 }
 
@@ -43,8 +44,8 @@ pub fn select(table: &Table, columns: &[usize], filter: Option<&str>) -> String 
     sql
 }
 
-/// Gives the snapshot and then every row of `select`, which is of this table, to `take`, which may break it off. `limit`: how long the
-/// query may take.
+/// Gives the snapshot and then every row of `select`, which is of this table, to `take`, which may break it off.
+/// `limit`: how long the query may take.
 pub fn copy(
     session: &mut Session,
     table: &Table,
@@ -85,14 +86,14 @@ fn rows(
     // Each message is one row (Postgres documentation, section "COPY Operations").
     while let Some(row) = rows.next().map_err(|error| cancel.explain(error))? {
         if take(row.strip_suffix(b"\n").unwrap_or(row)).is_break() {
-            // The connection is given up: the remaining rows could be of any size.
+            // The connection is closed: the remaining rows could be of any size.
             return Err(SourceError::Stopped);
         }
     }
     Ok(())
 }
 
-/// The same, of a query that may take so long, its silence before the first row included.
+/// Like `rows`, for a query that may take this long, including its silence before the first row.
 pub fn rows_within(
     session: &mut Session,
     select: &str,
@@ -105,8 +106,8 @@ pub fn rows_within(
     done
 }
 
-/// Begins the transaction: locks the table against being altered, renamed or rewritten, takes the snapshot, and checks that the table's name
-/// still means the same table and that the server is the one that changes come from.
+/// Begins the transaction: locks the table against being altered, renamed or rewritten, takes the snapshot, and checks
+/// that the table's name still means the same table and that the server is the source of changes.
 pub fn begin(session: &mut Session, table: &Table, limits: Limits) -> Result<PgSnapshot, SourceError> {
     let begun = match session.begin(limits, &first(session, table, true)) {
         // A role that may read some columns only may not lock the table.
@@ -131,8 +132,8 @@ pub fn begin(session: &mut Session, table: &Table, limits: Limits) -> Result<PgS
     Ok(PgSnapshot { lsn: position(text(1))?, ..snapshot })
 }
 
-/// The first statements of the transaction. The lock comes before the snapshot: a snapshot older than a rewrite sees no rows of the rewritten
-/// table.
+/// The first statements of the transaction. The lock comes before the snapshot: a snapshot older than a rewrite sees no
+/// rows of the rewritten table.
 fn first(session: &Session, table: &Table, lock: bool) -> String {
     let lock = if lock { format!("LOCK TABLE {} IN ACCESS SHARE MODE; ", table.name) } else { String::new() };
     format!(
@@ -143,8 +144,9 @@ fn first(session: &Session, table: &Table, lock: bool) -> String {
     )
 }
 
-/// Ensures that the server's WAL is on its disk up to `lsn`; outside of a transaction. A snapshot may contain transactions that are not durable
-/// (`synchronous_commit = off`): a crash of the server would undo them, and the stream would never send them.
+/// Ensures that the server's WAL is on its disk up to `lsn`; outside of a transaction. A snapshot may contain
+/// transactions that are not durable (`synchronous_commit = off`): a crash of the server would undo them, and the
+/// stream would never send them.
 pub fn flush(session: &mut Session, lsn: u64) -> Result<(), SourceError> {
     let mut asked = false;
     let until = session.clock.now() + FLUSHED_WITHIN;

@@ -1,4 +1,5 @@
-//! Large transactions that Postgres streams before their commit: held in memory, then in a file, until they commit or abort.
+//! Large transactions that Postgres streams before their commit: held in memory, then in a file, until they commit or
+//! abort.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -24,7 +25,8 @@ impl Spill {
         Self { memory: Vec::new(), file: None, bytes: 0, aborted: HashSet::new() }
     }
 
-    /// Keeps a message of `subxid`; beyond some megabytes in a file in `folder`, which has no name and goes with the process.
+    /// Keeps a message of `subxid`; beyond some megabytes in a file in `folder`, which has no name and goes with the
+    /// process.
     pub(crate) fn push(&mut self, folder: &Path, subxid: u32, message: &[u8]) -> io::Result<()> {
         if message.len() > MESSAGE_MAX {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of more than 4 GiB"));

@@ -163,7 +163,7 @@ pub(super) fn decode_lifetime(d: &mut Decoder<'_>) -> Result<Lifetime, DecodeErr
     }
 }
 
-/// Zero stands for no bound.
+/// Zero means no bound.
 pub(super) fn encode_retention(retention: Retention, out: &mut Vec<u8>) {
     out.put_varint(retention.bytes.unwrap_or(0));
     out.put_varint(retention.secs.unwrap_or(0));
@@ -229,7 +229,8 @@ pub(super) fn decode_fork(d: &mut Decoder<'_>) -> Result<Fork, DecodeError> {
     Ok(Fork { source, at, sub_offset: d.varint()?, inherited_lifetime })
 }
 
-/// A fuzz target's way in: takes `data` for the state of a stream as the checkpoint has it, and for notes that change one.
+/// A fuzz target's way in: takes `data` for the state of a stream as the checkpoint has it, and for notes that change
+/// one.
 #[doc(hidden)]
 pub fn fuzz_state(data: &[u8]) {
     use thalweg_log::Attachment;
@@ -243,7 +244,7 @@ pub fn fuzz_state(data: &[u8]) {
         });
         assert_eq!(decoded, Ok(again));
         for note in [data, data.get(data.len() / 2..).unwrap_or_default()] {
-            // What is checked can be applied.
+            // Every note that passes the check can be applied.
             if state.check(note).is_ok() {
                 assert_eq!(state.apply(note, thalweg_base::Lsn(9)), Ok(()));
             }

@@ -5,7 +5,7 @@ use thalweg_base::{DecodeError, Decoder, Encoder};
 /// The longest content type, in bytes.
 pub const CONTENT_TYPE_BYTES_MAX: usize = 256;
 
-/// A code is a place in this table plus one. Only ever add at the end: codes stand in journals and checkpoints.
+/// A code is a place in this table plus one. Only add at the end: journals and checkpoints contain codes.
 const COMMON: [&str; 14] = [
     "application/json",
     "text/plain",
@@ -23,7 +23,7 @@ const COMMON: [&str; 14] = [
     "image/png",
 ];
 
-/// What a stream's content is to us.
+/// How the engine treats a stream's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `application/json`: messages are values, see [`super::json`].
@@ -97,7 +97,7 @@ impl ContentType {
     }
 }
 
-/// What content of this type is to us.
+/// The kind of content of this type.
 #[must_use]
 pub fn kind(content_type: &[u8]) -> Kind {
     let media = media_type(content_type);

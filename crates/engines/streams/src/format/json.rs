@@ -1,8 +1,8 @@
 //! JSON mode: one pass over a body checks it (RFC 8259, strictly) and finds its messages.
 //!
-//! A message is stored as its exact text, white space around it trimmed, followed by one comma. So any run of messages can be read
-//! as `[` + bytes without the last comma + `]`. An array gives one message per element: exactly one level is flattened. Nothing
-//! here recurses, and depth is bounded, so no body can exhaust a stack.
+//! A message is stored as its exact text, trimmed of white space, followed by one comma. So any run of messages can be
+//! read as `[` + bytes without the last comma + `]`. An array gives one message per element: exactly one level is
+//! flattened. Nothing here recurses, and depth is bounded, so no body can exhaust a stack.
 
 use std::borrow::Cow;
 use thalweg_log::Lengths;
@@ -11,7 +11,7 @@ use thiserror::Error;
 /// How deep arrays and objects may nest, the flattened one included.
 pub const JSON_DEPTH_MAX: u32 = 128;
 
-/// The messages of one body. Their stored form is `content` followed by one comma, unless there are none.
+/// The messages of one body. Their stored form is `content` followed by one comma, or empty without messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Messages<'a> {
     pub content: Cow<'a, [u8]>,
@@ -74,7 +74,7 @@ pub fn split(body: &[u8]) -> Result<Messages<'_>, JsonError> {
     Ok(collector.finish())
 }
 
-/// Gathers messages, without copying as long as they stand side by side with one comma between.
+/// Gathers messages, without copying while they are adjacent with one comma between.
 struct Collector<'a> {
     body: &'a [u8],
     from: usize,
@@ -119,7 +119,7 @@ struct Parser<'a> {
 struct Open {
     bits: u128,
     depth: u32,
-    /// What the caller has open already.
+    /// Levels that the caller has open.
     outer: u32,
 }
 
@@ -152,7 +152,7 @@ impl Parser<'_> {
         JsonError { at: self.at, what }
     }
 
-    /// The fault of a byte that has no place here, or of the end.
+    /// The error for an unexpected byte or end.
     fn unexpected(&self) -> JsonError {
         self.fault(if self.at < self.body.len() { JsonFault::Byte } else { JsonFault::End })
     }
@@ -191,7 +191,7 @@ impl Parser<'_> {
     fn value(&mut self, outer: u32) -> Result<(), JsonError> {
         let mut open = Open { bits: 0, depth: 0, outer };
         loop {
-            // A value starts here.
+            // A value starts at this byte.
             match self.peek() {
                 Some(b'{') => {
                     self.enter(&mut open, true)?;
@@ -217,7 +217,7 @@ impl Parser<'_> {
                 Some(b'n') => self.literal(b"null")?,
                 _ => return Err(self.unexpected()),
             }
-            // A value has ended: close what ends with it, up to the next comma.
+            // A value has ended: close the levels that end with it, up to the next comma.
             loop {
                 if open.depth == 0 {
                     return Ok(());
@@ -283,7 +283,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Moves over bytes that mean nothing in a string: sixteen at a time, which compilers turn into vector instructions.
+    /// Moves over bytes that mean nothing in a string: sixteen at a time, which compilers turn into vector
+    /// instructions.
     fn skip_plain(&mut self) {
         let special = |b: &u8| *b == b'"' || *b == b'\\' || *b < 0x20;
         let rest = &self.body[self.at..];
@@ -352,20 +353,20 @@ impl Parser<'_> {
     }
 }
 
-/// A fuzz target's way in: what we take and what `serde_json` takes must be the same, message by message.
+/// A fuzz target's entry: this parser and `serde_json` must accept the same bodies, message by message.
 #[doc(hidden)]
 #[allow(clippy::expect_used, clippy::missing_panics_doc)]
 pub fn fuzz_json(data: &[u8]) {
     use serde_json::value::RawValue;
     let ours = split(data);
     let Ok(whole) = serde_json::from_slice::<&RawValue>(data) else {
-        assert!(ours.is_err(), "serde_json refuses what was taken");
+        assert!(ours.is_err(), "serde_json refuses an accepted body");
         return;
     };
     let messages = match ours {
         Ok(messages) => messages,
         Err(error) => {
-            assert_eq!(error.what, JsonFault::Depth, "serde_json takes what was refused");
+            assert_eq!(error.what, JsonFault::Depth, "serde_json accepts a refused body");
             return;
         }
     };

@@ -1,4 +1,4 @@
-//! Notes: small changes of a stream's state, as they stand in journal frames. See `docs/format/streams.md`.
+//! Notes: small changes of a stream's state, in the form of journal frames. See `docs/format/streams.md`.
 //!
 //! A stream's first note is its configuration. Every later one is a list of entries, each a tag byte and its fields.
 
@@ -49,13 +49,13 @@ pub enum Note<'a> {
     /// The last `Stream-Seq`.
     Seq(&'a [u8]),
     SoftDeleted,
-    /// One more live fork.
+    /// A fork of the stream was made.
     Forked,
-    /// One live fork fewer.
+    /// A fork of the stream was removed.
     Released,
     /// How old content is.
     Mark(Mark),
-    /// Nothing is retained below.
+    /// Content below this offset is trimmed.
     Trimmed(Offset),
 }
 

@@ -1,7 +1,7 @@
 //! Offsets as clients see them: `{incarnation:016}_{position:016}`, in decimal.
 //!
 //! They sort as text in the order of positions, and a stream that was deleted and made again never repeats one, because
-//! incarnations are ids of logs. Clients must not look inside; we may, since we minted them.
+//! incarnations are ids of logs. Offsets are opaque to clients; only the server parses them.
 
 use thalweg_base::Offset;
 
@@ -18,9 +18,9 @@ pub struct Position {
     pub offset: Offset,
 }
 
-/// What a client may give as an offset.
+/// An offset as a client may give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
+pub enum OffsetParam {
     /// `-1`, or the zero offset.
     Start,
     /// `now`
@@ -48,7 +48,7 @@ impl Position {
     }
 }
 
-impl Given {
+impl OffsetParam {
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         match text {
@@ -101,18 +101,18 @@ mod tests {
 
     #[test]
     fn sentinels_are_known() {
-        assert_eq!(Given::parse(b"-1"), Some(Given::Start));
-        assert_eq!(Given::parse(b"now"), Some(Given::Tail));
-        assert_eq!(Given::parse(b"0000000000000000_0000000000000000"), Some(Given::Start));
+        assert_eq!(OffsetParam::parse(b"-1"), Some(OffsetParam::Start));
+        assert_eq!(OffsetParam::parse(b"now"), Some(OffsetParam::Tail));
+        assert_eq!(OffsetParam::parse(b"0000000000000000_0000000000000000"), Some(OffsetParam::Start));
     }
 
     #[test]
     fn other_forms_are_refused() {
         for text in ["", "0", "-2", "NOW", "0,1", "0 1", "64_0", "0000000000000064-0000000000000000"] {
-            assert_eq!(Given::parse(text.as_bytes()), None, "{text}");
+            assert_eq!(OffsetParam::parse(text.as_bytes()), None, "{text}");
         }
-        assert_eq!(Given::parse(b"0000000000000064_000000000000000a"), None);
-        assert_eq!(Given::parse(b"0000000000000064_00000000000000000"), None);
+        assert_eq!(OffsetParam::parse(b"0000000000000064_000000000000000a"), None);
+        assert_eq!(OffsetParam::parse(b"0000000000000064_00000000000000000"), None);
     }
 
     proptest! {
@@ -130,7 +130,7 @@ mod tests {
 
         #[test]
         fn garbage_never_panics(text: Vec<u8>) {
-            let _ = Given::parse(&text);
+            let _ = OffsetParam::parse(&text);
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Server-Sent Events: what live readers of `live=sse` get.
+//! Server-Sent Events: the answers to `live=sse`.
 //!
-//! Every line of a payload gets its own `data:` field. Lines end at CR, LF or CRLF, as a browser's parser has it, so that nothing
-//! in a payload can pass for an event of ours. A line that starts with a space gets one more, since parsers drop the first.
+//! Every line of a payload gets its own `data:` field. Lines end at CR, LF or CRLF, as a browser's parser has it, so
+//! that nothing in a payload can pass for an event of ours. A line that starts with a space gets one more, since
+//! parsers drop the first.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -34,7 +35,7 @@ impl From<Kind> for Encoding {
 #[derive(Clone, Copy, Debug)]
 pub struct Control {
     pub next: Position,
-    /// Left out once the stream is closed: there is nothing to come back for.
+    /// Omitted once the stream is closed: its readers do not return.
     pub cursor: u64,
     pub up_to_date: bool,
     pub closed: bool,
@@ -44,7 +45,7 @@ pub struct Control {
 #[must_use]
 pub fn data_event(encoding: Encoding, parts: &[Bytes]) -> Vec<u8> {
     let len: usize = parts.iter().map(Bytes::len).sum();
-    // With room for a control event behind it.
+    // Leaves room for a control event behind the data.
     let mut out = Vec::with_capacity(len + len / 3 + 256);
     out.extend_from_slice(b"event: data\ndata:");
     match encoding {
@@ -89,7 +90,7 @@ pub fn control_event(control: &Control) -> Vec<u8> {
     if control.closed {
         out.extend_from_slice(b",\"streamClosed\":true");
     }
-    // A reader that has this event goes on from here (`Last-Event-ID`).
+    // A reader of this event resumes at this offset (`Last-Event-ID`).
     out.extend_from_slice(b"}\nid:");
     out.extend_from_slice(&control.next.to_text());
     out.extend_from_slice(b"\n\n");
@@ -99,7 +100,7 @@ pub fn control_event(control: &Control) -> Vec<u8> {
 /// A comment: it keeps the connection open and parsers ignore it.
 pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
-/// Which cached frame a reader wants: content of one log between two positions, and what is said after it.
+/// Key of a cached frame: content of one log between two positions, and the control event after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameKey {
     pub log: thalweg_base::LogId,

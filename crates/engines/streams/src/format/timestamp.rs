@@ -5,12 +5,14 @@ use jiff::civil::DateTime;
 use jiff::fmt::temporal::Pieces;
 use thalweg_base::Millis;
 
-/// Moments are counted by the calendar from here: the library's own moments end a day before the last one that RFC 3339 can say.
+/// Moments are computed by the calendar from this one: the library's own moments end a day before the last moment of
+/// RFC 3339.
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 /// 9999-12-31T23:59:59.999Z
 const MAX: Millis = Millis(253_402_300_799_999);
 
-/// Reads strictly: `T` and a zone are needed, and nothing may follow. What is before 1970 has passed, which zero says as well.
+/// Parses strictly: `T` and a zone are required, and nothing may follow. A moment before 1970 is past, so zero stands
+/// for it.
 #[must_use]
 pub fn parse(text: &[u8]) -> Option<Millis> {
     let digits = |range: std::ops::Range<usize>| text.get(range).is_some_and(|t| t.iter().all(u8::is_ascii_digit));

@@ -27,7 +27,7 @@ thread_local! {
 
 /// A body as messages, split before any lock is taken.
 pub(crate) enum Content<'a> {
-    /// One message as it is.
+    /// One message, unchanged.
     Whole(&'a [u8]),
     Json(Result<Messages<'a>, JsonError>),
 }
@@ -37,7 +37,7 @@ impl<'a> Content<'a> {
         if kind == Kind::Json && !body.is_empty() { Self::Json(json::split(body)) } else { Self::Whole(body) }
     }
 
-    /// Calls `f` with the append of this content, `None` if there is none.
+    /// Calls `f` with the append of this content, `None` for empty content.
     pub(crate) fn with<T>(&self, f: impl FnOnce(Option<Append<'_>>) -> T) -> Result<T, Refusal> {
         match self {
             Self::Whole([]) => Ok(f(None)),
@@ -71,7 +71,7 @@ impl Engine {
             claim: fields.claim()?,
             moved: false,
         };
-        // A body is only taken under the stream's own media type, so the request's tells how to split it.
+        // A body is accepted only under the stream's own media type, so the request's type determines how to split it.
         let kind = if attempt.empty { Kind::Binary } else { attempt.content_type.map_or(Kind::Binary, kind) };
         let content = Content::new(kind, request.body);
 
@@ -103,7 +103,7 @@ impl Engine {
             }
         };
         let (watched, sliding) = (state.watched, state.lifetime.is_sliding());
-        // Positions past the tail are the log's own, whatever it inherited.
+        // Positions past the tail belong to the log itself, also in a fork.
         let beyond = view.incarnation(view.tail.plus(1));
         let mut note = NOTE.take();
         note.clear();
@@ -123,14 +123,14 @@ impl Engine {
                 n => Position { incarnation: beyond, offset: tail.offset.plus(n) },
             };
             if self.config.splits_producer_state() && !note.is_empty() {
-                // The planted fault: the content may be durable without what is known of its producer.
+                // The planted fault: the content may become durable without its producer's state.
                 let first = guard.commit(Class::User, &[Op::Write { log, note: b"", append }])?;
                 let _ = self.logs.journal().wait(first.end);
                 let committed = guard.commit(Class::User, &[Op::Write { log, note: &note, append: None }])?;
                 return Ok((committed.until, next, added));
             }
             let ops = [Op::Write { log, note: &note, append }];
-            // A lost close would open what somebody was told is closed.
+            // A lost close would reopen a stream that a client has seen closed.
             let committed = match attempt.close && !self.config.buffers_closes() {
                 true => guard.commit_durably(Class::User, &ops)?,
                 false => guard.commit(Class::User, &ops)?,
@@ -157,7 +157,7 @@ impl Engine {
     }
 }
 
-/// `conditional`: the request was, so it is told the tag for the next one.
+/// `conditional`: the request had `If-Match`, so the answer has the tag for the next one.
 fn accepted(
     status: u16,
     after: Until,

@@ -1,4 +1,4 @@
-//! Content for one answer: where it lies, how it is fetched, and what it looks like.
+//! Content for one answer: its place, its fetching, and its form.
 
 use super::engine::{Engine, closed_visibly, position};
 use super::etag::{etag, gzipped, unchanged};
@@ -31,13 +31,13 @@ pub(crate) struct Span {
     pub(crate) kind: Kind,
 }
 
-/// A span, and what an answer says of its stream.
+/// A span, and the properties of its stream for an answer.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) span: Span,
     pub(crate) name: Box<str>,
     pub(crate) content_type: ContentType,
-    /// It starts where the stream does and that may move, or at `now`, which does move: a cache must ask.
+    /// The read starts at the stream's start, which may move, or at `now`, which does move: a cache must revalidate.
     pub(crate) moving: bool,
     /// When the stream will be gone.
     pub(crate) deadline: Option<Millis>,
@@ -45,7 +45,7 @@ pub(crate) struct Place {
     pub(crate) after: Until,
 }
 
-/// What the client has, and which form it takes.
+/// The client's cached tag, and its accepted encoding.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Caching<'a> {
     pub(crate) if_none_match: Option<&'a [u8]>,
@@ -93,10 +93,10 @@ impl Place {
 
 /// Gathering more than this holds up the requests behind it, even if no device has to be waited for.
 const INLINE_MAX: u64 = 256 << 10;
-/// Reads of less go on however short memory is: bounds on connections are enough for them.
+/// Shorter reads are served however scarce memory is: bounds on connections suffice for them.
 const UNCOUNTED_MAX: u64 = 4 << 10;
 
-/// A chunk, and where it begins: at the place that was asked for or, if that lies inside a message, at the message's start.
+/// A chunk, and where it begins: at the requested place or, if that lies inside a message, at the message's start.
 #[derive(Clone)]
 pub(crate) struct Content {
     pub(crate) from: Offset,
@@ -106,8 +106,8 @@ pub(crate) struct Content {
 /// A read under way on another thread.
 pub(crate) type Reading = Fetch<Result<Content, ReadError>>;
 
-/// What came of asking for a chunk.
-pub(crate) enum Asked {
+/// Result of requesting a chunk.
+pub(crate) enum ChunkAnswer {
     Here(Content),
     Reading(Reading),
     Failed(ReadError),
@@ -115,8 +115,8 @@ pub(crate) enum Asked {
 
 impl Engine {
     /// Reads a chunk if no device has to be waited for, else has it read.
-    pub(crate) fn ask(&self, span: &Span) -> Result<Asked, Refusal> {
-        let here = |chunk| Ok(Asked::Here(Content { from: span.from.offset, chunk }));
+    pub(crate) fn ask(&self, span: &Span) -> Result<ChunkAnswer, Refusal> {
+        let here = |chunk| Ok(ChunkAnswer::Here(Content { from: span.from.offset, chunk }));
         if span.is_empty() {
             return here(Chunk { parts: Vec::new(), end: span.upto.offset });
         }
@@ -130,16 +130,17 @@ impl Engine {
         if self.logs.to_gather(from) > INLINE_MAX
             && let Some(reading) = self.read_elsewhere(from, kind)
         {
-            return Ok(Asked::Reading(reading));
+            return Ok(ChunkAnswer::Reading(reading));
         }
         match self.logs.try_read(from) {
             Some(Ok(chunk)) => here(chunk),
-            Some(Err(error)) if !begins_earlier(&error, kind) => Ok(Asked::Failed(error)),
-            Some(Err(_)) | None => Ok(Asked::Reading(self.read_elsewhere(from, kind).ok_or(Refusal::Busy)?)),
+            Some(Err(error)) if !begins_earlier(&error, kind) => Ok(ChunkAnswer::Failed(error)),
+            Some(Err(_)) | None => Ok(ChunkAnswer::Reading(self.read_elsewhere(from, kind).ok_or(Refusal::Busy)?)),
         }
     }
 
-    /// Has a chunk read by the pool, once for all who want it meanwhile. `None`: too many reads wait already.
+    /// Lets the pool read a chunk, once for all requests that need it during the read. `None`: too many reads wait
+    /// already.
     pub(super) fn read_elsewhere(&self, want: ReadFrom, kind: Kind) -> Option<Reading> {
         let target = self.logs.chunk_target(want.from);
         if let Some(reading) = self.flights.join(want, target) {
@@ -147,7 +148,8 @@ impl Engine {
             self.logs.is_asked_again(want);
             return Some(reading);
         }
-        // Before others may join: a read that the pool refuses is refused to the request that wanted it, and nobody waits for it.
+        // The place is taken before others may join: a refusal by the pool then refuses only the request that wanted
+        // the read.
         let place = self.pool.place()?;
         let (flight, reading) =
             match self.flights.board(want, target, self.logs.to_gather(want).min(target.since(want.from))) {
@@ -170,11 +172,11 @@ impl Engine {
                 flight.landing(outcome)
             })
         };
-        place.begin(step, |landing: Option<Landing>| landing.into_iter().for_each(Landing::tell));
+        place.begin(step, |landing: Option<Landing>| landing.into_iter().for_each(Landing::deliver));
         Some(reading)
     }
 
-    /// Answers that nobody takes hold as much memory as they may.
+    /// Whether unsent answers hold their whole share of memory.
     pub(crate) fn is_memory_short(&self) -> bool {
         let cache = self.logs.options().chunk_cache_bytes;
         self.logs.held_bytes() >= self.config.unsent_bytes_max.saturating_add(cache)
@@ -226,9 +228,9 @@ impl Engine {
         now: Millis,
     ) -> Result<Answer, Refused> {
         match self.ask(&place.span)? {
-            Asked::Failed(error) => Err(self.read_failed(&place, &error)),
-            Asked::Here(content) => Ok(self.respond_with(&mut place, mode, content, caching, now)),
-            Asked::Reading(reading) => Ok(Answer::Later(Box::new(LateChunk {
+            ChunkAnswer::Failed(error) => Err(self.read_failed(&place, &error)),
+            ChunkAnswer::Here(content) => Ok(self.respond_with(&mut place, mode, content, caching, now)),
+            ChunkAnswer::Reading(reading) => Ok(Answer::Later(Box::new(LateChunk {
                 engine: Arc::clone(self),
                 place,
                 mode,
@@ -318,9 +320,9 @@ impl Engine {
     }
 }
 
-/// Whether a read that failed so begins at the start of the message that its place lies inside of. Some clients count on it: they
-/// compute a place behind an offset. Nothing is lost and no message is torn. A place inside a JSON message is refused: whoever made it
-/// up took a stream of messages for a stream of bytes.
+/// Whether a read that failed in this way begins at the start of the message that its place is inside of. Some clients
+/// rely on it: they compute a place behind an offset. No data is lost and no message is torn. A place inside a JSON
+/// message is refused: a client that computed it treats a stream of messages as a stream of bytes.
 fn begins_earlier(error: &ReadError, kind: Kind) -> bool {
     kind != Kind::Json && matches!(error, ReadError::InsideMessage { .. })
 }
@@ -357,7 +359,7 @@ impl WholeMessages {
                         self.want.from = at;
                         Stage::Chunk(Box::new(ChunkRead::new(self.want)))
                     }
-                    // It has become a boundary, which cannot be: what is there never changes.
+                    // Stored content never changes, so the place cannot have become a boundary.
                     Step::Done(Ok(_)) => {
                         let cause = "the message around it was not found".to_owned();
                         return Step::Done(Err(ReadError::Io { log, offset: from, cause }));
@@ -397,7 +399,7 @@ impl Task for Compressing {
     }
 }
 
-/// What lies between two offsets never changes. What lives for a while must not be kept for longer.
+/// Content between two offsets never changes. Content that expires must not be cached for longer than it lives.
 fn cacheable(mut head: Head, place: &Place, private: bool, now: Millis) -> Head {
     const FOR_A_MINUTE: &[u8] = b"public, max-age=60, stale-while-revalidate=300";
     const FOR_A_MINUTE_PRIVATELY: &[u8] = b"private, max-age=60, stale-while-revalidate=300";

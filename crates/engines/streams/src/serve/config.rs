@@ -1,4 +1,4 @@
-//! What may be set.
+//! Settings of streams.
 
 use crate::state::retention::Retention;
 use std::time::Duration;
@@ -6,23 +6,23 @@ use std::time::Duration;
 /// The engine's settings.
 #[derive(Clone, Debug)]
 pub struct StreamsConfig {
-    /// Streams stand at paths that start with this.
+    /// Prefix of all streams' paths.
     pub prefix: String,
     /// After this time without news a long-poll is answered.
     pub long_poll_timeout: Duration,
-    /// After this time an SSE response ends, and the client comes back: so that caches can gather readers.
+    /// After this time an SSE response ends, and the client reconnects: so that caches can gather readers.
     pub sse_lifetime: Duration,
-    /// Answers are for whoever asked, because others may not ask: caches that many share must not keep them.
+    /// Answers are for their client only, because requests need rights: shared caches must not keep them.
     pub private: bool,
     /// The server speaks TLS itself, so that its own addresses are `https`.
     pub https: bool,
     /// A comment is sent on an SSE response that was silent for this long.
     pub sse_keep_alive: Duration,
-    /// How many streams there may be; subscriptions count, and deleted streams that forks still need.
+    /// Bound on the number of streams; subscriptions count, and deleted streams that forks still need.
     pub streams_max: u64,
     /// How many idempotent producers one stream remembers.
     pub max_producers: usize,
-    /// What streams keep that do not say so themselves.
+    /// Retention of streams without settings of their own.
     pub retention: Retention,
     /// How much memory answers may hold that clients do not take; beyond it reads are refused.
     pub unsent_bytes_max: u64,
@@ -32,7 +32,7 @@ pub struct StreamsConfig {
     pub io_threads: usize,
     /// How many such reads may queue.
     pub io_queue_max: usize,
-    /// How many streams one tick looks at for expiry.
+    /// Streams that one tick checks for expiry.
     pub sweep_per_tick: usize,
     /// How many expired streams one tick deletes.
     pub expire_per_tick: usize,
@@ -42,20 +42,21 @@ pub struct StreamsConfig {
     pub faults: Faults,
 }
 
-/// Planted faults. They exist only with the feature `faults`, so that tests can prove that the simulation would find such a bug.
+/// Planted faults. They exist only with the feature `faults`, so that tests can prove that the simulation would find
+/// such a bug.
 #[cfg(feature = "faults")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
     /// A duplicate is answered before its original is durable.
     pub retry_acknowledged_early: bool,
-    /// What is known of a producer stands in a frame of its own, behind the content.
+    /// A planted fault: a producer's state is in a separate frame, behind the content.
     pub producer_state_in_another_frame: bool,
     /// A close of a buffered stream is buffered.
     pub close_buffered: bool,
 }
 
 impl StreamsConfig {
-    /// `Cache-Control` of what may be kept only if it is asked for again each time.
+    /// `Cache-Control` of answers that caches must revalidate before each use.
     pub(crate) const fn no_cache(&self) -> &'static [u8] {
         if self.private { b"private, no-cache" } else { b"no-cache" }
     }

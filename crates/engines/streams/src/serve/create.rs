@@ -1,4 +1,5 @@
-//! PUT: creates, forks, and makes sure that a stream is there as wished (protocol sections 4.2 and 5.1).
+//! PUT: creates, forks, and confirms that a stream exists with the requested configuration (protocol sections 4.2 and
+//! 5.1).
 
 use super::append::Content;
 use super::engine::{Engine, TRIES, position};
@@ -10,7 +11,7 @@ use super::turn::Answer;
 use crate::error::{Refusal, Refused};
 use crate::format::content_type::{ContentType, Kind};
 use crate::format::note::{Note, encode_config};
-use crate::state::create::{ForkWish, Wish, difference};
+use crate::state::create::{CreateRequest, ForkRequest, difference};
 use crate::state::{Config, StreamState};
 use std::sync::Arc;
 use thalweg_base::{Durability, Millis, Offset};
@@ -21,16 +22,16 @@ use thalweg_wire::http::{Body, Request};
 /// A PUT as read from the request.
 pub(super) struct Put<'a> {
     pub(super) name: &'a str,
-    pub(super) wish: Wish<'a>,
+    pub(super) requested: CreateRequest<'a>,
     pub(super) content_type: Option<ContentType>,
     pub(super) body: &'a [u8],
     pub(super) location: &'a [u8],
 }
 
-/// What one look at the streams gave.
-enum Looked {
+/// Result of one attempt under the lock.
+enum Attempted {
     Done(Answer),
-    /// Look again: a stream has expired, or the body was split.
+    /// Try again: a stream has expired, or the body was split.
     Again,
     /// Walk first, without a lock.
     Walk(Step),
@@ -46,8 +47,8 @@ impl Engine {
         };
         let (at, sub_offset) = fields.fork_place()?;
         let source = fields.forked_from.map(|path| self.source_name(path)).transpose()?;
-        let fork = source.as_deref().map(|source| ForkWish { source, at, sub_offset });
-        let wish = Wish {
+        let fork = source.as_deref().map(|source| ForkRequest { source, at, sub_offset });
+        let requested = CreateRequest {
             content_type: fields.content_type,
             lifetime: fields.lifetime()?,
             closed: fields.closes(),
@@ -57,35 +58,35 @@ impl Engine {
             fresh: fields.if_none_match == Some(b"*"),
         };
         let location = location(&fields, request.path, self.config.https);
-        let put = Put { name: &name, wish, content_type, body: request.body, location: &location };
+        let put = Put { name: &name, requested, content_type, body: request.body, location: &location };
         self.put(&put, None, now)
     }
 
-    /// Creates, or says what is there. `walked`: a step that was taken before, and where it led.
+    /// Creates the stream, or answers for an existing one. `walked`: an earlier step, and its result.
     pub(super) fn put(
         self: &Arc<Self>,
         put: &Put<'_>,
         mut walked: Option<(Step, Offset)>,
         now: Millis,
     ) -> Result<Answer, Refused> {
-        // What is known before the source is looked at.
-        let mut content = match (&put.content_type, put.wish.fork) {
+        // Parsed before the source is read.
+        let mut content = match (&put.content_type, put.requested.fork) {
             (Some(given), _) => Some((given.kind(), Content::new(given.kind(), put.body))),
             (None, None) => Some((Kind::Binary, Content::new(Kind::Binary, put.body))),
             (None, Some(_)) => None,
         };
         for _ in 0..TRIES {
-            match self.look(put, walked, &mut content, now)? {
-                Looked::Done(answer) => return Ok(answer),
-                Looked::Again => {}
-                Looked::Walk(step) => {
+            match self.attempt(put, walked, &mut content, now)? {
+                Attempted::Done(answer) => return Ok(answer),
+                Attempted::Again => {}
+                Attempted::Walk(step) => {
                     let Step { source, anchor, upto, by } = step;
                     match self.logs.try_seek(source, anchor, upto, by) {
                         Some(found) => {
                             walked = Some((
                                 step,
                                 found.map_err(|error| {
-                                    walk_failed(&error, put.wish.fork.map_or("", |fork| fork.source))
+                                    walk_failed(&error, put.requested.fork.map_or("", |fork| fork.source))
                                 })?,
                             ))
                         }
@@ -97,14 +98,14 @@ impl Engine {
         Err(Refusal::Contended.into())
     }
 
-    fn look<'a>(
+    fn attempt<'a>(
         &self,
         put: &Put<'a>,
         walked: Option<(Step, Offset)>,
         content: &mut Option<(Kind, Content<'a>)>,
         now: Millis,
-    ) -> Result<Looked, Refused> {
-        let mut guard = match put.wish.fork {
+    ) -> Result<Attempted, Refused> {
+        let mut guard = match put.requested.fork {
             Some(fork) => self.logs.lock(&[put.name, fork.source]),
             None => self.logs.lock(&[put.name]),
         };
@@ -114,21 +115,21 @@ impl Engine {
             if self.expired(view.attachment, now) {
                 drop(guard);
                 self.expire(put.name, now)?;
-                return Ok(Looked::Again);
+                return Ok(Attempted::Again);
             }
             let durability = self.durability(view.attachment.durability);
-            return existing(&view, &put.wish, durability).map(Looked::Done);
+            return existing(&view, &put.requested, durability).map(Attempted::Done);
         }
-        let inheritance = match put.wish.fork {
+        let inheritance = match put.requested.fork {
             None => None,
             Some(fork) => match self.inherit(&mut guard, fork, put, walked, now)? {
                 Ok(inheritance) => Some(inheritance),
                 Err(InheritLater::Expire) => {
                     drop(guard);
                     self.expire(fork.source, now)?;
-                    return Ok(Looked::Again);
+                    return Ok(Attempted::Again);
                 }
-                Err(InheritLater::Walk(step)) => return Ok(Looked::Walk(step)),
+                Err(InheritLater::Walk(step)) => return Ok(Attempted::Walk(step)),
             },
         };
         let content_type = match (&inheritance, &put.content_type) {
@@ -138,12 +139,12 @@ impl Engine {
         };
         match content {
             Some((split_as, content)) if *split_as == content_type.kind() => {
-                self.commit_create(&mut guard, put, inheritance, content_type, content, now).map(Looked::Done)
+                self.commit_create(&mut guard, put, inheritance, content_type, content, now).map(Attempted::Done)
             }
             _ => {
                 drop(guard);
                 *content = Some((content_type.kind(), Content::new(content_type.kind(), put.body)));
-                Ok(Looked::Again)
+                Ok(Attempted::Again)
             }
         }
     }
@@ -161,15 +162,15 @@ impl Engine {
             return Err(Refusal::TooManyStreams(self.config.streams_max).into());
         }
         let origin = inheritance.as_ref().map(|inherited| inherited.origin);
-        let durability = inheritance.as_ref().map_or(put.wish.durability, |inherited| inherited.durability);
+        let durability = inheritance.as_ref().map_or(put.requested.durability, |inherited| inherited.durability);
         let inherited_lifetime = inheritance.as_ref().map(|inherited| inherited.lifetime);
         let config = Config {
             content_type,
-            lifetime: put.wish.lifetime.or(inherited_lifetime).unwrap_or_default(),
+            lifetime: put.requested.lifetime.or(inherited_lifetime).unwrap_or_default(),
             created: now,
-            closed: put.wish.closed,
+            closed: put.requested.closed,
             fork: inheritance.map(|inherited| Box::new(inherited.fork)),
-            retention: put.wish.retention,
+            retention: put.requested.retention,
             durability,
         };
         let mut note = Vec::with_capacity(64);
@@ -210,16 +211,20 @@ impl Engine {
     }
 }
 
-/// The answer to a PUT of a stream that is there.
-fn existing(view: &LogView<'_, StreamState>, wish: &Wish<'_>, durability: Durability) -> Result<Answer, Refused> {
+/// The answer to a PUT of an existing stream.
+fn existing(
+    view: &LogView<'_, StreamState>,
+    requested: &CreateRequest<'_>,
+    durability: Durability,
+) -> Result<Answer, Refused> {
     let state = view.attachment;
     if state.soft_deleted {
         return Err(Refusal::NameKept.after(state.configured));
     }
-    if wish.fresh {
+    if requested.fresh {
         return Err(Refusal::ExistsAlready { tail: position(view, view.tail) }.after(view.when(view.changed)));
     }
-    if let Some(what) = difference(state, wish) {
+    if let Some(what) = difference(state, requested) {
         return Err(Refusal::Exists(what).after(view.when(view.changed)));
     }
     let head = Head::new(200)
@@ -231,7 +236,7 @@ fn existing(view: &LogView<'_, StreamState>, wish: &Wish<'_>, durability: Durabi
     Ok(Answer::Response(view.when(view.changed), head.finish(Body::Empty)))
 }
 
-/// The stream's URL as the client knows it; only its path if the request does not say where it was sent.
+/// The stream's URL as the client knows it; only its path if the request does not name its host.
 fn location(fields: &Fields<'_>, path: &str, https: bool) -> Vec<u8> {
     let mut url = Vec::with_capacity(path.len() + 64);
     if let Some(host) = fields.host.filter(|host| !host.is_empty() && host.iter().all(u8::is_ascii_graphic)) {

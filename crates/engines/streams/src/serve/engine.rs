@@ -1,4 +1,4 @@
-//! What all requests share, and which of them goes where.
+//! State that all requests share, and their dispatch.
 
 use super::config::StreamsConfig;
 use super::flights::Flights;
@@ -22,7 +22,7 @@ use thalweg_log::{Guard, LogView, Logs};
 use thalweg_wire::http::Pool;
 use thalweg_wire::http::{Method, Request, Waker};
 
-/// How often a request looks again at a stream that changed under it.
+/// How often a request retries on a stream that changed under it.
 pub(crate) const TRIES: usize = 8;
 
 pub(crate) struct Engine {
@@ -38,7 +38,7 @@ pub(crate) struct Engine {
     pub(crate) population: Population,
     pub(crate) lists: Lists,
     pub(crate) compressions: Compressions,
-    /// The journal's end at the start: what stands before it was replayed.
+    /// The journal's end at the start: everything before it was replayed.
     recovered: Lsn,
 }
 
@@ -90,7 +90,7 @@ impl Engine {
         of_path(request.path, &self.config.prefix)
     }
 
-    /// The stream of that name, if it lives; its shard stays locked. One that has expired is deleted first.
+    /// The live stream of that name; its shard stays locked. An expired one is deleted first.
     pub(crate) fn find_live(&self, name: &str, now: Millis) -> Result<(Guard<'_, StreamState>, LogId), Refused> {
         for _ in 0..TRIES {
             let mut guard = self.logs.lock(&[name]);
@@ -115,17 +115,17 @@ impl Engine {
         state.expired(now, self.recovered)
     }
 
-    /// What is in force for a stream that was asked to be of one, or not.
+    /// The durability of a stream, from the request or the default.
     pub(crate) fn durability(&self, said: Option<Durability>) -> Durability {
         said.unwrap_or(self.logs.options().durability)
     }
 
-    /// What to say of a stream that was there a moment ago.
+    /// The refusal for a stream that existed a moment ago.
     pub(crate) fn vanished(&self, name: &str) -> Refused {
         Refusal::NotFound.after(self.logs.lock(&[name]).absent_since(name))
     }
 
-    /// Counts a use of a stream whose lifetime slides: at once in memory, in the journal when it has moved far enough.
+    /// Counts a use of a stream whose lifetime slides: at once in memory, in the journal once it has moved far enough.
     pub(crate) fn renew(&self, guard: &mut Guard<'_, StreamState>, log: LogId, now: Millis) {
         let Some(state) = guard.attachment_mut(log) else { return };
         if !state.lifetime.is_sliding() {
@@ -137,14 +137,14 @@ impl Engine {
         }
     }
 
-    /// Wakes the watchers of what is visible.
+    /// Wakes the watchers of changes that are visible now.
     pub(crate) fn wake(&self) {
         self.watchers.wake(self.logs.reached());
         self.observed.wake();
     }
 
-    /// A watched log has changed, visibly when `until` is reached: its watchers are woken then. If it is already, nobody else
-    /// would wake them.
+    /// Queues a visible change of a watched log: its watchers are woken when `until` is reached, or here if it is
+    /// reached already.
     pub(crate) fn announce(&self, until: Until, log: LogId) {
         self.watchers.changed(until, log);
         if self.logs.reached().covers(until) {
@@ -169,7 +169,7 @@ impl Engine {
         let changed = view.when(view.changed);
         guard.attachment_mut(log)?.watched = true;
         let key = self.watchers.add(log, waker);
-        // What changed before anybody watched may become visible only now.
+        // A change that precedes the watch may become visible only after it.
         if !self.logs.reached().covers(changed) {
             self.announce(changed, log);
         }
@@ -199,7 +199,8 @@ pub(crate) fn position(view: &LogView<'_, StreamState>, offset: Offset) -> Posit
     Position { incarnation: view.incarnation(offset), offset }
 }
 
-/// Closed, and readers may know it: closing is durable whatever the stream is. Then all content is published too.
+/// Whether the stream is closed and readers may see it: a close is durable in every stream. Then all content is
+/// published too.
 pub(crate) fn closed_visibly(view: &LogView<'_, StreamState>, durable: Lsn) -> bool {
     view.attachment.closed.is_some() && view.attachment.configured <= durable && view.published == view.tail
 }

@@ -1,6 +1,7 @@
-//! Entity tags: `"<incarnation>:<start>:<end>"`, with `:c` when the stream ends there for good (protocol section 10.1).
+//! Entity tags: `"<incarnation>:<start>:<end>"`, with `:c` when the stream is closed at that end (protocol section
+//! 10.1).
 
-use crate::format::offset::{Given, Position};
+use crate::format::offset::{OffsetParam, Position};
 use thalweg_base::Offset;
 
 /// The tag of content from `start` to `end`.
@@ -22,7 +23,7 @@ pub(crate) fn matches(given: &[u8], tag: &[u8]) -> bool {
     given.split(|b| *b == b',').map(<[u8]>::trim_ascii).any(|one| one.strip_prefix(b"W/").unwrap_or(one) == tag)
 }
 
-/// What the tag of content becomes when it is sent as gzip: other bytes, another tag.
+/// Suffix of the tag of gzip content: other bytes need another tag.
 const GZIP: &[u8] = b";gzip\"";
 
 pub(crate) fn gzipped(mut tag: Vec<u8>) -> Vec<u8> {
@@ -31,7 +32,8 @@ pub(crate) fn gzipped(mut tag: Vec<u8>) -> Vec<u8> {
     tag
 }
 
-/// The tag that `If-None-Match` names, if it is one of this content; the compressed form counts only for who takes it.
+/// The tag of `If-None-Match` that matches this content; the tag of the compressed form matches only for clients that
+/// accept gzip.
 pub(crate) fn unchanged(given: Option<&[u8]>, tag: &[u8], gzip: bool) -> Option<Vec<u8>> {
     let given = given?;
     if matches(given, tag) {
@@ -40,16 +42,16 @@ pub(crate) fn unchanged(given: Option<&[u8]>, tag: &[u8], gzip: bool) -> Option<
     Some(gzipped(tag.to_vec())).filter(|tag| gzip && matches(given, tag))
 }
 
-/// Does `If-Match` name the stream as it ends at `tail`? It may hold `*`, offsets, quoted or not, and tags that a read gave: of
-/// these only the end counts. Strong comparison, as RFC 9110 asks for, so weak tags never match.
+/// Does `If-Match` name the stream as it ends at `tail`? It may hold `*`, offsets, quoted or not, and tags that a read
+/// gave: of these only the end counts. Strong comparison, as RFC 9110 asks for, so weak tags never match.
 pub(crate) fn names_tail(given: &[u8], tail: Position) -> bool {
     given.split(|b| *b == b',').map(<[u8]>::trim_ascii).any(|one| {
         let text = one.strip_prefix(b"\"").and_then(|one| one.strip_suffix(b"\"")).unwrap_or(one);
         one == b"*"
-            || match Given::parse(text) {
-                Some(Given::At(at)) => at == tail,
-                Some(Given::Start) => tail.offset == Offset::ZERO,
-                Some(Given::Tail) => false,
+            || match OffsetParam::parse(text) {
+                Some(OffsetParam::At(at)) => at == tail,
+                Some(OffsetParam::Start) => tail.offset == Offset::ZERO,
+                Some(OffsetParam::Tail) => false,
                 None => end(text) == Some(tail),
             }
     })

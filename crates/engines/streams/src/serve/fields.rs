@@ -2,7 +2,7 @@
 
 use super::gzip::accepts_gzip;
 use crate::error::{Refusal, SEQ_BYTES_MAX};
-use crate::format::offset::{Given, Position};
+use crate::format::offset::{OffsetParam, Position};
 use crate::format::timestamp;
 use crate::state::lifetime::Lifetime;
 use crate::state::producers::{Claim, PRODUCER_ID_BYTES_MAX, PRODUCER_NUMBER_MAX};
@@ -81,7 +81,7 @@ impl<'a> Fields<'a> {
         self.closed.is_some_and(|value| value.eq_ignore_ascii_case(b"true"))
     }
 
-    /// Where an SSE reader goes on; an empty one says that nothing was received yet.
+    /// Where an SSE reader resumes; an empty value means that it has received nothing.
     pub(crate) fn last_event_id(&self) -> Result<Option<Position>, Refusal> {
         match self.last_event_id {
             None | Some([]) => Ok(None),
@@ -147,7 +147,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The fork offset, `None` for the source's tail, and the sub-offset past it.
-    pub(crate) fn fork_place(&self) -> Result<(Option<Given>, u64), Refusal> {
+    pub(crate) fn fork_place(&self) -> Result<(Option<OffsetParam>, u64), Refusal> {
         if self.forked_from.is_none() {
             return match (self.fork_offset, self.fork_sub_offset) {
                 (None, None) => Ok((None, 0)),
@@ -155,8 +155,8 @@ impl<'a> Fields<'a> {
                 (None, Some(_)) => Err(Refusal::ForkHeaderAlone("Stream-Fork-Sub-Offset")),
             };
         }
-        let at = match self.fork_offset.map(Given::parse) {
-            None | Some(Some(Given::Tail)) => None,
+        let at = match self.fork_offset.map(OffsetParam::parse) {
+            None | Some(Some(OffsetParam::Tail)) => None,
             Some(Some(given)) => Some(given),
             Some(None) => return Err(Refusal::ForkOffset),
         };
@@ -182,7 +182,7 @@ fn number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// The same, without leading zeros.
+/// A number without leading zeros.
 fn exact_number(text: &[u8]) -> Option<u64> {
     number(text).filter(|_| text.len() == 1 || text[0] != b'0')
 }
@@ -284,7 +284,7 @@ mod tests {
         const SOURCE: (&str, &str) = ("Stream-Forked-From", "/v1/stream/a");
         let zero = ("Stream-Fork-Offset", "0000000000000000_0000000000000000");
         assert_eq!(place(&[SOURCE]), Ok((None, 0)));
-        assert_eq!(place(&[SOURCE, zero, ("Stream-Fork-Sub-Offset", "2")]), Ok((Some(Given::Start), 2)));
+        assert_eq!(place(&[SOURCE, zero, ("Stream-Fork-Sub-Offset", "2")]), Ok((Some(OffsetParam::Start), 2)));
         assert_eq!(place(&[SOURCE, ("Stream-Fork-Sub-Offset", "0")]), Ok((None, 0)));
         assert_eq!(place(&[SOURCE, ("Stream-Fork-Sub-Offset", "2")]), Err(Refusal::SubOffsetAlone));
         assert_eq!(place(&[("Stream-Fork-Sub-Offset", "0")]), Err(Refusal::ForkHeaderAlone("Stream-Fork-Sub-Offset")));

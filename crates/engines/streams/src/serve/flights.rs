@@ -1,7 +1,8 @@
 //! Reads under way: a request for a chunk that is being read for another request waits for that read.
 //!
-//! When many clients start from one place at once, the last of them asks before the first read has ended. Without this table each
-//! client would have the chunk gathered for itself. The table is a lock of its own: none is taken, and no waiter is woken, under it.
+//! When many clients start from one place at once, the last of them asks before the first read has ended. Without this
+//! table each client would have the chunk gathered separately. The table's lock is a leaf: no lock is taken, and no
+//! waiter is woken, under it.
 
 use super::chunk::{Content, Reading};
 use parking_lot::Mutex;
@@ -15,10 +16,11 @@ use thalweg_wire::http::{Fetch, Promise};
 
 type Outcome = Result<Content, ReadError>;
 
-/// What decides the outcome of a read: its log, its begin, and its end or the place that its chunk ends at or after.
+/// Determines the result of a read: its log, its begin, and its end or the place that its chunk ends at or after.
 type Key = (LogId, Offset, Offset);
 
-/// One entry per read that waits in the pool or runs there; the pool bounds their number, that of connections the number of waiters.
+/// One entry per read that waits in the pool or runs there; the pool bounds their number, connections bound the
+/// waiters.
 #[derive(Default)]
 pub(crate) struct Flights {
     waiters: Mutex<HashMap<Key, Vec<Promise<Outcome>>>>,
@@ -26,7 +28,7 @@ pub(crate) struct Flights {
     bytes: AtomicU64,
 }
 
-/// The duty to end a read: every waiter gets the outcome, or an error if there is none when it is dropped.
+/// The duty to end a read: every waiter gets the outcome, or an error if this is dropped without one.
 pub(crate) struct Flight {
     flights: Arc<Flights>,
     key: Key,
@@ -36,7 +38,7 @@ pub(crate) struct Flight {
     landed: bool,
 }
 
-/// The outcome of a read that has ended, and the requests that wait for it.
+/// The outcome of a finished read, and the requests that wait for it.
 #[must_use]
 pub(crate) struct Landing {
     waiters: Vec<Promise<Outcome>>,
@@ -45,7 +47,7 @@ pub(crate) struct Landing {
 
 impl Landing {
     /// Gives every waiter the outcome.
-    pub(crate) fn tell(self) {
+    pub(crate) fn deliver(self) {
         self.waiters.into_iter().for_each(|waiter| waiter.keep(self.outcome.clone()));
     }
 }
@@ -72,14 +74,14 @@ impl Flights {
         Some(reading)
     }
 
-    /// How many bytes the reads under way are about, those that have not begun included.
+    /// Bytes of all reads under way, including reads in the queue.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits for the read of a chunk of about `bytes`, which begins with the first who wants it. Nothing may keep the caller from doing a read
-    /// that it is the first to want: others count on it from here on. Chunks end by content: every tail from `target` on, a
-    /// message boundary itself, has the first boundary from there on before it, so they all give the same chunk.
+    /// Waits for the read of a chunk of about `bytes`, which the first caller must start: others rely on it from here
+    /// on, so nothing may keep that caller from the read. Chunks end by content: every tail from `target` on, a message
+    /// boundary itself, has the first boundary from there on before it, so all these tails give the same chunk.
     pub(crate) fn board(self: &Arc<Self>, want: ReadFrom, target: Offset, bytes: u64) -> Boarded {
         let key = key(want, target);
         let (promise, reading) = Fetch::promise();
@@ -102,12 +104,12 @@ fn key(want: ReadFrom, target: Offset) -> Key {
 }
 
 impl Flight {
-    /// More than one request waits for it.
+    /// Whether more than one request waits for it.
     pub(crate) fn is_shared(&self) -> bool {
         self.flights.waiters.lock().get(&self.key).is_some_and(|waiters| waiters.len() > 1)
     }
 
-    /// Ends the read if every request that waited for it has gone.
+    /// Ends the read if every waiting request is gone.
     pub(crate) fn ends_unawaited(&mut self) -> bool {
         if let Entry::Occupied(entry) = self.flights.waiters.lock().entry(self.key)
             && !entry.get().iter().any(Promise::is_awaited)
@@ -132,7 +134,7 @@ impl Drop for Flight {
     fn drop(&mut self) {
         let (log, offset) = (self.want.log, self.want.from);
         let given_up = self.landing(Err(ReadError::Io { log, offset, cause: "the read was given up".into() }));
-        given_up.into_iter().for_each(Landing::tell);
+        given_up.into_iter().for_each(Landing::deliver);
         self.flights.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
@@ -169,7 +171,7 @@ mod tests {
     }
 
     fn land(flight: &mut Flight, end: u64) {
-        flight.landing(content(end)).unwrap().tell();
+        flight.landing(content(end)).unwrap().deliver();
     }
 
     fn end_of(reading: &Reading) -> Option<Result<Offset, ReadError>> {

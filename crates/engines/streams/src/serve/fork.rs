@@ -1,4 +1,4 @@
-//! Forks: where they begin, and what they take from their source (protocol section 4.2).
+//! Forks: where they begin, and which properties they inherit from their source (protocol section 4.2).
 
 use super::create::Put;
 use super::engine::{Engine, position};
@@ -7,8 +7,8 @@ use super::name::of_path;
 use super::turn::{Answer, Task, Turn};
 use crate::error::{Refusal, Refused};
 use crate::format::content_type::{ContentType, Kind};
-use crate::format::offset::{Given, Position};
-use crate::state::create::{ForkWish, Wish};
+use crate::format::offset::{OffsetParam, Position};
+use crate::state::create::{CreateRequest, ForkRequest};
 use crate::state::lifetime::Lifetime;
 use crate::state::retention::Retention;
 use crate::state::{Fork, StreamState};
@@ -18,8 +18,8 @@ use thalweg_base::{Durability, LogId, Millis, Offset};
 use thalweg_log::{Guard, LogView, Origin, Seek, SeekError, SeekRead};
 use thalweg_wire::http::Fetch;
 
-/// A distance past a message boundary of a source, and where it leads. Content never changes, so this stays true as long as the
-/// source is there.
+/// A distance past a message boundary of a source, and its result. Content never changes, so the result stays valid
+/// while the source exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     pub(super) source: LogId,
@@ -28,7 +28,7 @@ pub(super) struct Step {
     pub(super) by: Seek,
 }
 
-/// What a fork takes from its source.
+/// Properties that a fork inherits from its source.
 pub(super) struct Inheritance {
     pub(super) origin: Origin,
     pub(super) content_type: ContentType,
@@ -58,13 +58,13 @@ impl Engine {
     pub(super) fn inherit(
         &self,
         guard: &mut Guard<'_, StreamState>,
-        wish: ForkWish<'_>,
+        requested: ForkRequest<'_>,
         put: &Put<'_>,
         walked: Option<(Step, Offset)>,
         now: Millis,
     ) -> Result<Result<Inheritance, InheritLater>, Refused> {
-        let Some(view) = guard.find(wish.source).and_then(|log| guard.view(log)) else {
-            return Err(Refusal::SourceNotFound.after(guard.absent_since(wish.source)));
+        let Some(view) = guard.find(requested.source).and_then(|log| guard.view(log)) else {
+            return Err(Refusal::SourceNotFound.after(guard.absent_since(requested.source)));
         };
         let state = view.attachment;
         if state.soft_deleted {
@@ -73,17 +73,17 @@ impl Engine {
         if self.expired(state, now) {
             return Ok(Err(InheritLater::Expire));
         }
-        if put.wish.content_type.is_some_and(|given| !state.content_type.matches(given)) {
+        if put.requested.content_type.is_some_and(|given| !state.content_type.matches(given)) {
             return Err(Refusal::ContentType(state.content_type.as_str().into()).after(view.when(view.changed)));
         }
-        if put.wish.durability.is_some() && put.wish.durability != state.durability {
+        if put.requested.durability.is_some() && put.requested.durability != state.durability {
             let durability = state.durability.map_or("the server's", word);
             return Err(Refusal::ForkDurability(durability).after(view.when(view.changed)));
         }
-        let anchor = anchor(&view, wish.at)?;
-        let by = match (wish.sub_offset, state.content_type.kind()) {
+        let anchor = anchor(&view, requested.at)?;
+        let by = match (requested.sub_offset, state.content_type.kind()) {
             // Any byte past the anchor: it only has to be a boundary.
-            (0, _) if wish.at.is_some() && anchor > view.start && anchor < view.published => Some(Seek::Bytes(1)),
+            (0, _) if requested.at.is_some() && anchor > view.start && anchor < view.published => Some(Seek::Bytes(1)),
             (0, _) => None,
             (n, Kind::Json) => Some(Seek::Messages(n)),
             (n, _) => Some(Seek::Bytes(n)),
@@ -91,7 +91,11 @@ impl Engine {
         let at = match (by, walked) {
             (None, _) => anchor,
             (Some(by), Some((step, to))) if step.source == view.id && step.anchor == anchor && step.by == by => {
-                if wish.sub_offset == 0 { anchor } else { to }
+                if requested.sub_offset == 0 {
+                    anchor
+                } else {
+                    to
+                }
             }
             (Some(by), _) => {
                 let step = Step { source: view.id, anchor, upto: view.published, by };
@@ -99,11 +103,11 @@ impl Engine {
             }
         };
         let fork = Fork {
-            source: wish.source.into(),
-            // Where the source starts may move, but "from its start" stays what was asked for.
-            at: if wish.at == Some(Given::Start) { Position::default() } else { position(&view, anchor) },
-            sub_offset: wish.sub_offset,
-            inherited_lifetime: put.wish.lifetime.is_none(),
+            source: requested.source.into(),
+            // The source's start may move, but the fork records the requested "from its start".
+            at: if requested.at == Some(OffsetParam::Start) { Position::default() } else { position(&view, anchor) },
+            sub_offset: requested.sub_offset,
+            inherited_lifetime: put.requested.lifetime.is_none(),
         };
         Ok(Ok(Inheritance {
             origin: Origin { source: view.id, at },
@@ -114,7 +118,7 @@ impl Engine {
         }))
     }
 
-    /// Finds the fork point on threads that may wait for a device, then goes on.
+    /// Finds the fork point on threads that may wait for a device, then continues.
     pub(super) fn walk_elsewhere(self: &Arc<Self>, put: &Put<'_>, step: Step) -> Result<Answer, Refused> {
         if self.is_memory_short() {
             return Err(Refusal::Unsent.into());
@@ -123,16 +127,16 @@ impl Engine {
         let Step { source, anchor, upto, by } = step;
         let mut seek = SeekRead::new(source, anchor, upto, by);
         let walk = self.pool.steps(move || seek.step(&logs)).ok_or(Refusal::Busy)?;
-        let fork = put.wish.fork.map(|fork| (Box::from(fork.source), fork.at, fork.sub_offset));
+        let fork = put.requested.fork.map(|fork| (Box::from(fork.source), fork.at, fork.sub_offset));
         Ok(Answer::Later(Box::new(LatePut {
             engine: Arc::clone(self),
             name: put.name.into(),
-            content_type: put.wish.content_type.map(Into::into),
-            lifetime: put.wish.lifetime,
-            closed: put.wish.closed,
-            retention: put.wish.retention,
-            durability: put.wish.durability,
-            fresh: put.wish.fresh,
+            content_type: put.requested.content_type.map(Into::into),
+            lifetime: put.requested.lifetime,
+            closed: put.requested.closed,
+            retention: put.requested.retention,
+            durability: put.requested.durability,
+            fresh: put.requested.fresh,
             fork,
             body: self.logs.hold(Bytes::copy_from_slice(put.body)),
             location: put.location.into(),
@@ -143,11 +147,11 @@ impl Engine {
 }
 
 /// The boundary that a fork point is counted from.
-fn anchor(view: &LogView<'_, StreamState>, at: Option<Given>) -> Result<Offset, Refused> {
+fn anchor(view: &LogView<'_, StreamState>, at: Option<OffsetParam>) -> Result<Offset, Refused> {
     let at = match at {
-        None | Some(Given::Tail) => return Ok(view.tail),
-        Some(Given::Start) => return Ok(view.start),
-        Some(Given::At(at)) => at,
+        None | Some(OffsetParam::Tail) => return Ok(view.tail),
+        Some(OffsetParam::Start) => return Ok(view.start),
+        Some(OffsetParam::At(at)) => at,
     };
     let refusal = if at.offset > view.published {
         Refusal::OffsetBeyond { tail: position(view, view.published) }
@@ -161,7 +165,7 @@ fn anchor(view: &LogView<'_, StreamState>, at: Option<Given>) -> Result<Offset, 
     Err(refusal.after(view.when(view.created)))
 }
 
-/// What a failed search for the fork point in `source` means.
+/// The refusal for a failed search for the fork point in `source`.
 pub(super) fn walk_failed(error: &SeekError, source: &str) -> Refused {
     match error {
         SeekError::Overshoot => Refusal::SubOffsetOvershoot.into(),
@@ -179,7 +183,7 @@ struct LatePut {
     retention: Retention,
     durability: Option<Durability>,
     fresh: bool,
-    fork: Option<(Box<str>, Option<Given>, u64)>,
+    fork: Option<(Box<str>, Option<OffsetParam>, u64)>,
     body: Bytes,
     location: Box<[u8]>,
     step: Step,
@@ -196,11 +200,11 @@ impl Task for LatePut {
             }
         };
         let fork =
-            self.fork.as_ref().map(|(source, at, sub_offset)| ForkWish { source, at: *at, sub_offset: *sub_offset });
+            self.fork.as_ref().map(|(source, at, sub_offset)| ForkRequest { source, at: *at, sub_offset: *sub_offset });
         let content_type = self.content_type.as_deref();
         let put = Put {
             name: &self.name,
-            wish: Wish {
+            requested: CreateRequest {
                 content_type,
                 lifetime: self.lifetime,
                 closed: self.closed,
@@ -215,7 +219,7 @@ impl Task for LatePut {
         };
         let answer = self.engine.put(&put, Some((self.step, to)), turn.now);
         match answer.unwrap_or_else(|refused| self.engine.refuse(&refused)) {
-            // The source was replaced meanwhile: the walk begins anew.
+            // The source was replaced during the walk: the walk starts over.
             Answer::Later(mut task) => {
                 let answer = task.step(turn);
                 if answer.is_none() {

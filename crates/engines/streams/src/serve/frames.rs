@@ -1,7 +1,7 @@
 //! Events that were encoded already: readers at the same place share the bytes.
 //!
-//! A small direct-mapped cache. Live readers of a stream ask for the same frame within microseconds of each other, so a place is
-//! rarely taken by another before all have come.
+//! A small direct-mapped cache. Live readers of a stream ask for the same frame within microseconds of each other, so
+//! another stream rarely takes the place before all have come.
 
 use crate::format::sse::FrameKey;
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! Large answers as gzip, for clients that ask for it: made on threads of the pool, and only while there is one to spare.
+//! Large answers as gzip, for clients that accept it: compressed on threads of the pool, and only while one is idle.
 
 use super::engine::Engine;
 use bytes::Bytes;
@@ -80,7 +80,7 @@ pub(super) fn accepts_gzip(given: &[u8]) -> bool {
     gzip > 0 && gzip >= identity.unwrap_or(0)
 }
 
-/// A weight in thousandths; 0 for what is none.
+/// A weight in thousandths; 0 for an invalid one.
 fn permille(text: &[u8]) -> u32 {
     let weight: Option<f32> = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     weight.filter(|weight| (0.0..=1.0).contains(weight)).map_or(0, |weight| (weight * 1_000.0) as u32)

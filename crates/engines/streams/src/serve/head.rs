@@ -1,4 +1,4 @@
-//! Response heads: what every answer carries, and the lines of the protocol.
+//! Response heads: the common lines of all answers, and the lines of the protocol.
 
 use crate::error::Refusal;
 use crate::format::offset::Position;
@@ -8,7 +8,7 @@ use crate::state::retention::Retention;
 use thalweg_base::{Durability, Offset};
 use thalweg_wire::http::{Body, Response};
 
-/// What every answer carries: pages of every origin may read it, headers of the protocol included.
+/// Lines of every answer: pages of every origin may read it, headers of the protocol included.
 const COMMON: &[u8] = b"Cross-Origin-Resource-Policy: cross-origin\r\n\
 Access-Control-Allow-Origin: *\r\n\
 Access-Control-Expose-Headers: *\r\n";
@@ -29,8 +29,8 @@ impl Head {
         Self(Response { status, head, body: Body::Empty, close: false, page: false })
     }
 
-    /// Adds a line: `name` ends with a colon and a space. `value` must hold no line breaks: ours never do, and those that come
-    /// from requests were cut at line breaks by the parser; they are dropped all the same.
+    /// Adds a line: `name` ends with a colon and a space. `value` must hold no line breaks: ours never do, and the
+    /// parser cuts those of requests at line breaks; line breaks are dropped all the same.
     pub(crate) fn line(mut self, name: &'static [u8], value: &[u8]) -> Self {
         self.put(name, value);
         self
@@ -65,7 +65,7 @@ impl Head {
         self.line(b"Content-Type: ", content_type.as_bytes())
     }
 
-    /// For caches: other clients may get the same content compressed.
+    /// Tells caches that other clients may get the same content compressed.
     pub(crate) fn varies(self, compressible: bool) -> Self {
         if compressible { self.line(b"Vary: ", b"Accept-Encoding") } else { self }
     }
@@ -96,7 +96,7 @@ impl Head {
         self.line(b"Stream-Durability: ", word(durability).as_bytes())
     }
 
-    /// Where reading starts, if that is not the beginning any more.
+    /// The earliest retained position, if it is not the beginning.
     pub(crate) fn earliest(self, start: Position) -> Self {
         if start.offset == Offset::ZERO { self } else { self.line(b"Stream-Earliest-Offset: ", &start.to_text()) }
     }

@@ -1,7 +1,8 @@
 //! The list of streams: `GET {prefix}__ds/streams?prefix=&after=&limit=`, in the order of names.
 //!
-//! The table of streams is not sorted: a page is one pass over all names that keeps the smallest ones after `after`, in short steps
-//! on a thread of the pool. That costs time in proportion to the number of streams, not memory per stream, and no reactor waits.
+//! The table of streams is not sorted: a page is one pass over all names that keeps the smallest ones after `after`, in
+//! short steps on a thread of the pool. That costs time in proportion to the number of streams, not memory per stream,
+//! and no reactor waits.
 
 use super::engine::Engine;
 use super::head::{Head, word};
@@ -22,15 +23,15 @@ use thalweg_log::{Seen, SweepCursor};
 use thalweg_wire::http::Fetch;
 use thalweg_wire::http::{Body, Method, Request};
 
-/// Where the list stands, after the prefix of all streams.
+/// Path of the list, after the prefix of all streams.
 pub(super) const PATH: &str = "__ds/streams";
-/// Names on one page, unless asked for fewer or more.
+/// Default number of names on one page.
 const LIMIT: usize = 1_000;
 pub(crate) const LIMIT_MAX: usize = 10_000;
-/// Names looked at under one lock.
+/// Names checked under one lock.
 const STEP: usize = 256;
 
-/// What is asked for.
+/// Parameters of a list request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) prefix: String,
@@ -64,8 +65,8 @@ impl Page {
     }
 }
 
-/// The prefix that a request for the list is bound to; `None` if the request is for something else. An empty prefix is all streams.
-/// `root` is the path that all streams stand under.
+/// The prefix that a request for the list is bound to; `None` for other requests. An empty prefix is all streams.
+/// `root` is the path above all streams.
 #[must_use]
 pub fn listed_prefix(path: &str, query: Option<&str>, root: &str) -> Option<String> {
     let listing = path.strip_prefix(root).is_some_and(|rest| rest == PATH);
@@ -107,7 +108,7 @@ impl Engine {
         Ok(Answer::Later(Box::new(Listing(Arc::clone(self), listing))))
     }
 
-    /// The page, and what must be before it may be told.
+    /// The page, and the position at which it may be sent.
     fn page(&self, page: &Page, now: Millis) -> (Until, String) {
         let (names, more) = self.names(page);
         let mut streams = Vec::with_capacity(names.len());
@@ -118,13 +119,14 @@ impl Engine {
                 }
             });
         }
-        // A stream that is not listed may be missing because of a delete, one that is because of a create: all below this.
+        // A stream may be missing because of a delete, or listed because of a create: the page waits for all changes so
+        // far.
         let after = self.logs.when_all();
         let next = names.last().filter(|_| more);
         (after, json!({ "streams": streams, "next": next }).to_string())
     }
 
-    /// The smallest names that the page is for, in order, and whether there are more.
+    /// The smallest matching names, in order, and whether more follow.
     fn names(&self, page: &Page) -> (Vec<Box<str>>, bool) {
         let mut smallest: BinaryHeap<Box<str>> = BinaryHeap::new();
         let mut more = false;

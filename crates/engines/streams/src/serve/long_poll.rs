@@ -19,7 +19,7 @@ pub(crate) struct LongPoll {
     echoed: Option<u64>,
     deadline: Millis,
     watch: Option<Watch>,
-    /// What it came to wait for is there, but must be read from a device.
+    /// The awaited content has arrived, but must be read from a device.
     reading: Option<Box<dyn Task>>,
 }
 
@@ -30,7 +30,7 @@ impl LongPoll {
         Self { engine: Arc::clone(engine), place, echoed, deadline: now.plus(timeout), watch: None, reading: None }
     }
 
-    fn look(&mut self, turn: &mut Turn<'_>) -> Result<Option<Answer>, Refused> {
+    fn check(&mut self, turn: &mut Turn<'_>) -> Result<Option<Answer>, Refused> {
         let mut guard = self.engine.logs.lock_logs(&[self.place.span.log], &[]);
         let Some(view) = guard.view(self.place.span.log) else {
             drop(guard);
@@ -80,7 +80,7 @@ impl Task for LongPoll {
         if let Some(task) = &mut self.reading {
             return task.step(turn);
         }
-        match self.look(turn) {
+        match self.check(turn) {
             Ok(answer) => answer,
             Err(refused) => Some(self.engine.refuse(&refused)),
         }

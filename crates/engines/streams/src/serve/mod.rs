@@ -1,4 +1,4 @@
-//! The thin shell: takes requests, looks at streams under their lock, asks the core what follows, commits, and answers.
+//! The thin shell: takes requests, locks their streams, lets the core decide, commits, and answers.
 //!
 //! One request locks one shard of the logs (a fork two, a delete of a fork its chain), never across a read or a wait.
 
@@ -67,7 +67,7 @@ impl Streams {
         turn::reply(answer, self.engine.logs.reached())
     }
 
-    /// The journal's written or durable position has moved: wakes who waits for what became visible. Never blocks.
+    /// The journal's written or durable position has moved: wakes watchers of newly visible changes. Never blocks.
     pub fn on_durable(&self) {
         self.engine.wake();
     }
@@ -82,12 +82,12 @@ impl Streams {
         self.engine.observed.by(wake);
     }
 
-    /// Notes changes for the observer, or stops. Turn it on before looking at streams, so that nothing is missed in between.
+    /// Starts or stops recording changes for the observer. Start before reading streams, so that no change is missed.
     pub fn turn_observing(&self, on: bool) {
         self.engine.observed.turn(on);
     }
 
-    /// What has changed and is visible.
+    /// Changed streams whose changes are visible.
     #[must_use]
     pub fn take_changes(&self) -> Changes {
         self.engine.observed.take(self.engine.logs.reached())
@@ -110,7 +110,7 @@ impl Streams {
         found
     }
 
-    /// The end of what the stream of that name has accepted, visible or not, under the same conditions.
+    /// The accepted end of the stream of that name, visible or not, under the same conditions.
     #[must_use]
     pub fn accepted(&self, name: &str) -> Option<Position> {
         let mut guard = self.engine.logs.lock(&[name]);
@@ -119,13 +119,13 @@ impl Streams {
         (!view.attachment.soft_deleted).then(|| engine::position(&view, view.tail))
     }
 
-    /// The name of a stream that is there, deleted or not.
+    /// The name of an existing stream, deleted or not.
     #[must_use]
     pub fn name_of(&self, log: LogId) -> Option<Box<str>> {
         Some(self.engine.logs.lock_logs(&[log], &[]).view(log)?.name.into())
     }
 
-    /// The name under which a path below the prefix stands, if it is one.
+    /// The name of the stream at a path below the prefix, if the path is a stream's.
     #[must_use]
     pub fn normal_name(&self, relative: &str) -> Option<String> {
         name::of_path(&format!("/{relative}"), "/").ok().map(std::borrow::Cow::into_owned)

@@ -1,4 +1,5 @@
-//! Names: the part of the path after the prefix, as sent, except that percent-encoding is normalised (RFC 3986, section 6.2.2).
+//! Names: the part of the path after the prefix, as sent, except that percent-encoding is normalised (RFC 3986, section
+//! 6.2.2).
 
 use crate::error::Refusal;
 use std::borrow::Cow;
@@ -14,16 +15,16 @@ pub(crate) fn is_private(name: &str) -> bool {
     name.strip_prefix(RESERVED).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// What a path under the prefix means, in its normal form.
+/// The meaning of a path under the prefix, in its normal form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place<'a> {
     /// The stream of this name.
     Stream(Cow<'a, str>),
-    /// What follows the segment that the protocol reserves, `__ds`, and its slash.
+    /// The path behind the segment that the protocol reserves, `__ds`, and its slash.
     Control(Cow<'a, str>),
 }
 
-/// What `path` means. Whoever decides about a path decides by this, so that all mean the same stream by it.
+/// Parses `path`. Every check of a path must use this function, so that all checks mean the same stream.
 pub fn place_of_path<'a>(path: &'a str, prefix: &str) -> Result<Place<'a>, Refusal> {
     let rest = path.strip_prefix(prefix).ok_or_else(|| Refusal::NotUnderPrefix(prefix.into()))?;
     let name = normal(rest)?;

@@ -1,7 +1,7 @@
 //! News of every stream for one observer in this process, such as subscriptions.
 //!
-//! Without an observer a change costs one relaxed load. With one, the log is put into a bounded set; the observer is called when
-//! something in it may have become visible, and takes what has. Lock order: this set is a leaf.
+//! Without an observer a change costs one relaxed load. With one, the log is put into a bounded set; the observer is
+//! called when changes in it may have become visible, and takes those. Lock order: this set is a leaf.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -10,15 +10,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::{LogId, Reached, Until};
 
-/// How many logs may wait for the observer. Past it the observer is told to look at everything.
+/// Bound on the logs that wait for the observer. Beyond it the observer must check all streams.
 const CHANGES_MAX: usize = 1 << 16;
 
-/// What has changed since the last time, and is visible.
+/// Visible changes since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Logs that were made, appended to or deleted.
     pub logs: Vec<LogId>,
-    /// There were too many to remember: any log may have changed.
+    /// The set overflowed: any log may have changed.
     pub overflowed: bool,
 }
 
@@ -40,8 +40,8 @@ impl Observed {
         let _ = self.wake.set(wake);
     }
 
-    /// From here on changes are noted. Who turns this on and then looks at a log under its shard's lock misses nothing: a change
-    /// that did not see the switch was made before that look.
+    /// Starts recording changes. A caller that reads a log under its shard's lock after this misses no change: a change
+    /// that did not see the switch precedes that read.
     pub(crate) fn turn(&self, on: bool) {
         self.on.store(on, Ordering::Relaxed);
         if !on {
@@ -54,7 +54,7 @@ impl Observed {
     pub(crate) fn note(&self, until: Until, log: LogId, reached: impl FnOnce() -> Reached) {
         if self.on.load(Ordering::Relaxed) {
             self.put(until, log);
-            // If it is visible already, nobody else would wake the observer.
+            // A change that is visible already causes no later call of the observer.
             if reached().covers(until) {
                 self.wake();
             }

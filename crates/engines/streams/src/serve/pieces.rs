@@ -1,11 +1,12 @@
-//! Chunks that are sent in pieces, each read when the socket has taken the one before.
+//! Chunks that are sent in pieces, each read when the socket has taken the previous one.
 //!
-//! A large chunk is gathered whole while few are: it is read in one go, and shared with others that ask for it. When much memory is held by
-//! answers already, or many reads wait, that would be megabytes for each slow reader, and refusals for those who come next. Then the end of
-//! the chunk is found without its content, the head says it, and the content follows piece by piece, with one read ahead.
+//! Normally a large chunk is gathered whole: it is read at once, and shared with other requests for it. While answers
+//! already hold much memory, or many reads wait, that would cost megabytes for each slow reader, and refusals for later
+//! ones. Then the end of the chunk is found without its content, the head names it, and the content follows piece by
+//! piece, with one read ahead.
 //!
-//! Once the head is sent a failure can only cut the connection. The client comes back, and learns the reason from a status: the first
-//! piece is read before the head is sent, and while any damage is known chunks are gathered whole.
+//! Once the head is sent a failure can only cut the connection. The client reconnects, and learns the reason from a
+//! status: the first piece is read before the head is sent, and while any damage is known chunks are gathered whole.
 
 use super::chunk::{Caching, Mode, Place};
 use super::engine::Engine;
@@ -20,9 +21,10 @@ use thalweg_wire::http::{Body, Fetch, Pull};
 
 /// Small enough to stay in a processor's cache from the read to the socket.
 const PIECE_BYTES: u64 = 256 << 10;
-/// The same when much of the memory is held: ten thousand readers with two pieces each.
+/// Size of a piece while answers hold much memory: ten thousand readers with two pieces each.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
-/// Chunks are sent in pieces when answers hold this fraction of the memory that they may, and in small ones from the second fraction on.
+/// Chunks are sent in pieces when answers hold this fraction of the memory that they may, and in small ones from the
+/// second fraction on.
 const SCARCE_FROM: u64 = 4;
 const SHORT_FROM: u64 = 2;
 /// When a pool that was full is asked again.
@@ -37,7 +39,7 @@ struct Begun {
 type Beginning = Fetch<Result<Begun, ReadError>>;
 
 impl Engine {
-    /// Begins to send a large chunk in pieces, if that is what memory allows. `None`: it is to be gathered whole.
+    /// Begins to send a large chunk in pieces, if memory requires it. `None`: the chunk is to be gathered whole.
     pub(super) fn begin_pieces(self: &Arc<Self>, place: &Place, mode: Mode, caching: Caching<'_>) -> Option<Answer> {
         let want = place.span.read_from();
         let is_compressed = caching.gzip && self.compressible(place);
@@ -63,13 +65,14 @@ impl Engine {
         self.holds_from(SCARCE_FROM)
     }
 
-    /// Whether answers, and those that are being read, hold that fraction of what they may.
+    /// Whether finished and pending answers hold at least that fraction of their bound.
     fn holds_from(&self, fraction: u64) -> bool {
         let cache = self.logs.options().chunk_cache_bytes;
         self.logs.held_bytes() + self.flights.bytes() >= cache.saturating_add(self.config.unsent_bytes_max / fraction)
     }
 
-    /// Most of the chunk is kept, or is being read for somebody, or is to be kept, as it was asked for lately.
+    /// Whether most of the chunk is cached, or is being read for another request, or will be cached because of recent
+    /// requests.
     fn is_at_hand(&self, want: ReadFrom) -> bool {
         self.logs.recall(want).is_some()
             || self.logs.to_gather(want) <= PIECE_BYTES
@@ -77,7 +80,7 @@ impl Engine {
             || self.logs.is_asked_again(want)
     }
 
-    /// The piece of a chunk that begins there.
+    /// The next piece of a chunk, from this offset on.
     fn piece(&self, log: LogId, from: Offset, end: Offset) -> ReadFrom {
         let bytes = if self.holds_from(SHORT_FROM) { PIECE_BYTES_MIN } else { PIECE_BYTES };
         ReadFrom { log, from, upto: end.min(from.plus(bytes)) }
@@ -111,7 +114,7 @@ impl Engine {
     }
 }
 
-/// An answer whose first piece is read.
+/// An answer whose first piece is being read.
 struct Beginner {
     engine: Arc<Engine>,
     place: Place,
@@ -222,7 +225,7 @@ impl Feed for Pieces {
         let at = piece.end;
         let more = at < self.end;
         if more {
-            // Not ahead of the socket while memory is short.
+            // While memory is short, no read is made ahead of the socket.
             self.next = if self.engine.is_memory_short() { Next::From(at) } else { self.read(at) };
         }
         self.put(piece, put);

@@ -1,13 +1,13 @@
-//! How many streams there are, about: what is counted now and then, and what was made since.
+//! An estimate of the number of streams: a periodic count, and the streams created since.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Each stream takes a little memory for ever, so there is a bound on them.
+/// Each stream takes a little memory for ever, so their number has a bound.
 #[derive(Debug, Default)]
 pub(crate) struct Population(AtomicU64);
 
 impl Population {
-    /// All were counted. What is made meanwhile may be missed until the next count.
+    /// Sets a fresh count. Streams created during the count may be missing until the next one.
     pub(crate) fn counted(&self, streams: usize) {
         self.0.store(streams as u64, Ordering::Relaxed);
     }

@@ -1,21 +1,21 @@
 //! The query of a read.
 
 use crate::error::Refusal;
-use crate::format::offset::Given;
+use crate::format::offset::OffsetParam;
 use crate::state::cursor;
 use std::borrow::Cow;
 
-/// How a client wants to be told of what is not there yet.
+/// How a client waits for future content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Live {
     LongPoll,
     Sse,
 }
 
-/// What a GET asks for. Parameters that are not ours are ignored.
+/// Query parameters of a GET. Unknown parameters are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
-    pub(crate) offset: Option<Given>,
+    pub(crate) offset: Option<OffsetParam>,
     pub(crate) live: Option<Live>,
     pub(crate) cursor: Option<u64>,
 }
@@ -32,7 +32,7 @@ impl Query {
                 _ => {}
             }
         }
-        let offset = offset.map(|text| Given::parse(&decoded(text)).ok_or(Refusal::Offset)).transpose()?;
+        let offset = offset.map(|text| OffsetParam::parse(&decoded(text)).ok_or(Refusal::Offset)).transpose()?;
         let live = match live.map(decoded).as_deref() {
             None => None,
             Some(b"long-poll") => Some(Live::LongPoll),
@@ -50,7 +50,7 @@ pub(super) fn once<'a>(name: &'static str, place: &mut Option<&'a str>, value: &
     if place.replace(value).is_some() { Err(Refusal::RepeatedParameter(name)) } else { Ok(()) }
 }
 
-/// Percent-decoded; a stray `%` stands for itself.
+/// Percent-decoded; a stray `%` means itself.
 pub(super) fn decoded(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.as_bytes();
     if !bytes.contains(&b'%') {
@@ -80,8 +80,8 @@ mod tests {
     #[test]
     fn parameters_are_read_in_any_order_and_others_ignored() {
         let query = Query::parse("x=1&live=sse&cursor=12&y&offset=-1").unwrap();
-        assert_eq!(query, Query { offset: Some(Given::Start), live: Some(Live::Sse), cursor: Some(12) });
-        assert_eq!(Query::parse("offset=%2D1").unwrap().offset, Some(Given::Start));
+        assert_eq!(query, Query { offset: Some(OffsetParam::Start), live: Some(Live::Sse), cursor: Some(12) });
+        assert_eq!(Query::parse("offset=%2D1").unwrap().offset, Some(OffsetParam::Start));
         assert_eq!(Query::parse("cursor=x").unwrap(), Query::default());
     }
 

@@ -11,7 +11,7 @@ use super::sse;
 use super::turn::Answer;
 use crate::error::{Refusal, Refused};
 use crate::format::content_type::Kind;
-use crate::format::offset::{Given, Position};
+use crate::format::offset::{OffsetParam, Position};
 use crate::state::StreamState;
 use std::sync::Arc;
 use thalweg_base::{Millis, Offset};
@@ -19,7 +19,7 @@ use thalweg_log::LogView;
 use thalweg_wire::http::{Body, Request};
 
 impl Engine {
-    /// HEAD: what is known of a stream. It does not count as a use.
+    /// HEAD: the properties of a stream. It does not count as a use.
     pub(crate) fn metadata(&self, request: &Request<'_>, now: Millis) -> Result<Answer, Refused> {
         let name = self.name(request)?;
         let (mut guard, log) = self.find_live(&name, now)?;
@@ -40,17 +40,17 @@ impl Engine {
         let name = self.name(request)?;
         let query = request.query.map_or(Ok(Query::default()), Query::parse)?;
         let fields = Fields::find(request.headers)?;
-        // What an SSE reader has received says more than the URL that it began with.
+        // An SSE reader's last event is newer than the offset in its URL.
         let resumed = if query.live == Some(Live::Sse) { fields.last_event_id()? } else { None };
-        let offset = resumed.map(Given::At).or(query.offset);
+        let offset = resumed.map(OffsetParam::At).or(query.offset);
         let (mut guard, log) = self.find_live(&name, now)?;
         self.renew(&mut guard, log, now);
         let view = guard.view(log).ok_or(Refusal::NotFound)?;
         let mut place = Place::new(&view, start(&view, offset)?, self.logs.reached());
         place.moving = match offset {
-            None | Some(Given::Start) => !self.retention(view.attachment).is_unlimited(),
-            Some(Given::Tail) => true,
-            Some(Given::At(_)) => false,
+            None | Some(OffsetParam::Start) => !self.retention(view.attachment).is_unlimited(),
+            Some(OffsetParam::Tail) => true,
+            Some(OffsetParam::At(_)) => false,
         };
         drop(guard);
 
@@ -62,9 +62,9 @@ impl Engine {
                 Ok(Answer::Later(Box::new(LongPoll::new(self, place, query.cursor, now))))
             }
             Some(Live::LongPoll) => self.chunk(place, Mode::LongPoll { echoed: query.cursor }, caching, now),
-            None if query.offset == Some(Given::Tail) => Ok(tail(&place)),
+            None if query.offset == Some(OffsetParam::Tail) => Ok(tail(&place)),
             None => {
-                // Nothing but what the client has: no need to read it.
+                // The client has all of the content: nothing to read.
                 let whole = etag(place.span.from.offset, place.span.upto, place.span.closed);
                 let compressible = self.compressible(&place);
                 let known = unchanged(fields.if_none_match, &whole, caching.gzip && compressible);
@@ -84,15 +84,15 @@ impl Engine {
     }
 }
 
-/// Where a read starts. Offsets that the server never gave are refused rather than guessed around, but for places inside a message
-/// that holds no JSON: those are read from the message's start (`chunk::begins_earlier`).
-fn start(view: &LogView<'_, StreamState>, given: Option<Given>) -> Result<Offset, Refused> {
+/// Where a read starts. Offsets that the server never gave are refused rather than guessed around, but for places
+/// inside a message that holds no JSON: those are read from the message's start (`chunk::begins_earlier`).
+fn start(view: &LogView<'_, StreamState>, given: Option<OffsetParam>) -> Result<Offset, Refused> {
     let at = match given {
-        None | Some(Given::Start) => return Ok(view.start),
-        Some(Given::Tail) => return Ok(view.published),
-        Some(Given::At(at)) => at,
+        None | Some(OffsetParam::Start) => return Ok(view.start),
+        Some(OffsetParam::Tail) => return Ok(view.published),
+        Some(OffsetParam::At(at)) => at,
     };
-    // It lies inside the message that will come next.
+    // The offset lies inside the next message.
     let inside_next = Position { offset: view.published.plus(1), ..position(view, view.published) };
     if at == inside_next && view.attachment.content_type.kind() != Kind::Json {
         return Ok(view.published);

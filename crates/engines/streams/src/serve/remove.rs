@@ -1,7 +1,8 @@
 //! The end of streams: DELETE, expiry, and the cascade along forks (protocol sections 4.2 and 5.4).
 //!
-//! A stream with live forks is only marked: its name stays taken and its content stays for them. When the last fork of such a
-//! stream goes, it goes too, and so on up the chain, all in one frame. So a crash never leaves half of a cascade.
+//! A stream with live forks is only marked: its name stays reserved and its content stays for them. When the last fork
+//! of such a stream is removed, the stream is removed too, and so on up the chain, all in one frame. So a crash never
+//! leaves half of a cascade.
 
 use super::engine::{Engine, TRIES};
 use super::head::Head;
@@ -22,9 +23,9 @@ pub(crate) enum Why {
     Expired,
 }
 
-/// What a removal does to one log.
+/// Effect of a removal on one log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum LogRemoval {
     Delete {
         log: LogId,
     },
@@ -33,14 +34,14 @@ pub(crate) enum Deed {
         log: LogId,
         tail: Offset,
     },
-    /// One fork fewer; `last`: none is left.
+    /// A fork of the log was removed; `last`: no fork is left.
     Release {
         log: LogId,
         last: bool,
     },
 }
 
-impl Deed {
+impl LogRemoval {
     fn log(self) -> LogId {
         match self {
             Self::Delete { log } | Self::Mark { log, .. } | Self::Release { log, .. } => log,
@@ -48,17 +49,17 @@ impl Deed {
     }
 }
 
-/// What a removal comes to.
+/// The steps of a removal.
 #[derive(Default)]
 pub(crate) struct Plan {
-    pub(crate) deeds: Vec<Deed>,
-    /// Logs among them that somebody watches.
+    pub(crate) deeds: Vec<LogRemoval>,
+    /// The watched ones of these logs.
     watched: Vec<LogId>,
 }
 
 pub(crate) enum Planned {
     Removed,
-    /// It has been used meanwhile, or is marked already.
+    /// The stream was used after the check, or is marked already.
     Alive,
     /// More of its chain must be locked: up to this name.
     Lock(Box<str>),
@@ -113,7 +114,7 @@ impl Engine {
         plan.watched.iter().for_each(|log| self.announce(until, *log));
         plan.deeds
             .iter()
-            .filter(|deed| !matches!(deed, Deed::Release { .. }))
+            .filter(|deed| !matches!(deed, LogRemoval::Release { .. }))
             .for_each(|deed| self.changed(until, deed.log()));
     }
 }
@@ -141,9 +142,9 @@ impl Plan {
             watched.push(log);
         }
         if state.forks > 0 {
-            deeds.push(Deed::Mark { log, tail: view.tail });
+            deeds.push(LogRemoval::Mark { log, tail: view.tail });
         } else {
-            deeds.push(Deed::Delete { log });
+            deeds.push(LogRemoval::Delete { log });
             let mut source: Option<Box<str>> = state.fork.as_ref().map(|fork| fork.source.clone());
             while let Some(name) = source.take() {
                 if !locked.contains(&&*name) {
@@ -155,10 +156,10 @@ impl Plan {
                 let state = view.attachment;
                 let last = state.forks <= 1;
                 if last && state.soft_deleted {
-                    deeds.push(Deed::Delete { log: view.id });
+                    deeds.push(LogRemoval::Delete { log: view.id });
                     source = state.fork.as_ref().map(|fork| fork.source.clone());
                 } else {
-                    deeds.push(Deed::Release { log: view.id, last });
+                    deeds.push(LogRemoval::Release { log: view.id, last });
                 }
             }
         }
@@ -172,7 +173,7 @@ impl Plan {
         self.deeds.iter().any(|deed| deed.log() == log)
     }
 
-    /// Commits what was planned as one durable frame.
+    /// Commits the plan as one durable frame.
     pub(crate) fn commit(&self, guard: &mut Guard<'_, StreamState>) -> Result<Lsn, Refused> {
         let (mut marked, mut released) = (Vec::new(), Vec::new());
         Note::SoftDeleted.encode(&mut marked);
@@ -180,12 +181,12 @@ impl Plan {
         let mut ops = Vec::with_capacity(self.deeds.len() * 2);
         for deed in &self.deeds {
             match *deed {
-                Deed::Delete { log } => ops.push(Op::Delete { log }),
-                Deed::Mark { log, tail } => {
+                LogRemoval::Delete { log } => ops.push(Op::Delete { log }),
+                LogRemoval::Mark { log, tail } => {
                     ops.push(Op::Write { log, note: &marked, append: None });
                     ops.push(Op::Trim { log, start: tail });
                 }
-                Deed::Release { log, last } => {
+                LogRemoval::Release { log, last } => {
                     ops.push(Op::Write { log, note: &released, append: None });
                     if last {
                         ops.push(Op::Unpin { log });

@@ -14,7 +14,7 @@ use thalweg_log::{LogView, Op, Seen};
 /// How many streams share a frame.
 const FRAME_STREAMS: usize = 64;
 
-/// What is done to one stream, its boundary found.
+/// A change to one stream's retained content, with its boundary.
 #[derive(Clone, Copy)]
 enum Change {
     Mark(Mark),
@@ -27,7 +27,7 @@ impl Engine {
         state.retention.or(self.config.retention)
     }
 
-    /// Whether upkeep has something to do about what the stream keeps.
+    /// Whether upkeep must trim or mark the stream.
     pub(super) fn retains_too_much(&self, seen: &Seen<'_, StreamState>, now: Millis) -> bool {
         let state = seen.attachment;
         let retention = self.retention(state);
@@ -55,7 +55,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Everything that one look at all streams would do, for tests.
+    /// One complete pass over all streams, for tests.
     #[cfg(test)]
     pub(crate) fn retain_all(&self, now: Millis) -> Result<(), Refused> {
         let mut logs = Vec::new();
@@ -63,7 +63,7 @@ impl Engine {
         self.retain(&logs, now)
     }
 
-    /// What to do about one stream; its content is looked at without a lock.
+    /// The change that a stream needs; its content is read without a lock.
     fn change(&self, log: LogId, now: Millis) -> Option<Change> {
         let (keep, start, published) = {
             let mut guard = self.logs.lock_logs(&[log], &[]);

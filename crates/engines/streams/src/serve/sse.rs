@@ -1,6 +1,7 @@
-//! SSE responses: content as it becomes visible, each data event followed by its own control event (protocol section 5.8).
+//! SSE responses: content as it becomes visible, each data event followed by its own control event (protocol section
+//! 5.8).
 
-use super::chunk::{Asked, Content, Place, Reading, Span};
+use super::chunk::{ChunkAnswer, Content, Place, Reading, Span};
 use super::engine::{Engine, Watch};
 use super::frames::Frame;
 use super::head::Head;
@@ -19,18 +20,18 @@ use thalweg_wire::http::{Body, Pull};
 
 struct SseFeed {
     engine: Arc<Engine>,
-    /// What was sent ends where this starts.
+    /// Content before this span has been sent.
     span: Span,
     encoding: Encoding,
-    /// The last cursor that was sent, since they never go backwards; before the first, what the client echoed.
+    /// The last cursor sent, since cursors never go backwards; before the first, the cursor that the client echoed.
     cursor: Option<u64>,
     ends: Millis,
     spoke: Millis,
-    /// Nothing was said of the tail yet.
+    /// No control event was sent yet.
     greet: bool,
     ended: bool,
     watch: Option<Watch>,
-    /// What follows the place, on its way from a device.
+    /// The read of the following content from a device.
     reading: Option<Reading>,
 }
 
@@ -91,11 +92,11 @@ impl SseFeed {
             return Pull::More;
         }
         self.ended = self.span.closed;
-        // What has come in since the look wakes the watch.
+        // Content that came after the check wakes the watch.
         if self.ended { Pull::End } else { self.wait(turn) }
     }
 
-    /// The content as the next two events, for all readers that stand at this place.
+    /// The content as the next two events, for all readers at this place.
     fn encode(&mut self, content: &Content, cursor: u64) -> Frame {
         let Content { from, chunk } = content;
         if *from != self.span.from.offset {
@@ -115,8 +116,8 @@ impl SseFeed {
         FrameKey { log, from: from.offset, upto: upto.offset, closed, encoding: self.encoding, cursor }
     }
 
-    /// Looks what became visible after the place; whether the stream is still there.
-    fn look(&mut self, turn: &Turn<'_>) -> bool {
+    /// Reads the newly visible state behind the place; returns whether the stream still exists.
+    fn refresh(&mut self, turn: &Turn<'_>) -> bool {
         let log = self.span.log;
         let mut guard = self.engine.logs.lock_logs(&[log], &[]);
         if self.watch.is_none() {
@@ -154,7 +155,7 @@ impl Feed for SseFeed {
                 Some(Err(_)) => Pull::Abort,
             };
         }
-        if turn.now >= self.ends || turn.stopping || !self.look(turn) {
+        if turn.now >= self.ends || turn.stopping || !self.refresh(turn) {
             return Pull::End;
         }
         if !self.span.is_empty() {
@@ -163,21 +164,21 @@ impl Feed for SseFeed {
                 return self.send(frame, cursor, turn, put);
             }
             return match self.engine.ask(&self.span) {
-                Ok(Asked::Here(content)) => {
+                Ok(ChunkAnswer::Here(content)) => {
                     let frame = self.encode(&content, cursor);
                     self.send(frame, cursor, turn, put)
                 }
-                Ok(Asked::Reading(reading)) => {
+                Ok(ChunkAnswer::Reading(reading)) => {
                     self.reading = Some(reading);
                     self.pull(turn, put)
                 }
-                Ok(Asked::Failed(ReadError::Trimmed { .. })) => Pull::End,
+                Ok(ChunkAnswer::Failed(ReadError::Trimmed { .. })) => Pull::End,
                 Err(Refusal::Unsent) => {
                     turn.wake_after = Some(Duration::from_secs(1));
                     Pull::Wait
                 }
-                // The client comes back with its last offset, and learns the reason from the status.
-                Ok(Asked::Failed(_)) | Err(_) => Pull::Abort,
+                // The client reconnects with its last offset, and learns the reason from the status.
+                Ok(ChunkAnswer::Failed(_)) | Err(_) => Pull::Abort,
             };
         }
         self.ended = self.span.closed;

@@ -9,7 +9,7 @@ macro_rules! counters {
             $(pub(crate) $name: AtomicU64,)*
         }
 
-        /// What the engine has done since it started. All but the waiters only grow.
+        /// Counters of the engine since its start, and the present number of waiters.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
@@ -31,14 +31,14 @@ counters! {
     reads,
     read_bytes,
     creates,
-    /// By request; soft deletes included.
+    /// Deletes by request, including soft deletes.
     deletes,
     expired,
     /// Answers that were compressed, and their bytes before and after.
     compressed,
     compressed_from_bytes,
     compressed_to_bytes,
-    /// Times that old content of a stream was given up, and how much.
+    /// Number of trims of streams, and the bytes that they removed.
     trims,
     trimmed_bytes,
     /// Long-polls that wait now.

@@ -1,7 +1,7 @@
-//! What the engine says to the event loop, and the loop's turns for what is not done yet.
+//! The engine's results for the event loop, and the loop's turns for unfinished ones.
 //!
-//! The engine speaks in [`Answer`]s, [`Task`]s and [`Feed`]s, which tests can drive without an event loop; [`reply`] is the thin
-//! shell around them.
+//! The engine speaks in [`Answer`]s, [`Task`]s and [`Feed`]s, which tests can drive without an event loop; [`reply`] is
+//! the thin shell around them.
 
 use bytes::Bytes;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use thalweg_wire::http::{Body, BodySource, Context, Pending, Poll, Pull, Reply, 
 pub(crate) enum Answer {
     /// Sent when that is so.
     Response(Until, Response),
-    /// Not there yet.
+    /// An answer that is not ready yet.
     Later(Box<dyn Task>),
-    /// A head, sent when that is so, and a body that goes on.
+    /// A head, sent when its position is reached, and a body that continues.
     Live(Until, Response, Box<dyn Feed>),
 }
 

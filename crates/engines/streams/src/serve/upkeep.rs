@@ -1,6 +1,6 @@
-//! What happens in the background: expired streams go, streams that keep too much are trimmed, and
-//! uses that have moved far enough are recorded. Each call does a bounded
-//! amount of work in frames of many streams, so a million that expire at once are a slope, not a cliff.
+//! Background work: removes expired streams, trims streams beyond their retention, and records uses that have moved far
+//! enough. Each call does a bounded amount of work in frames of many streams, so that a million streams that expire at
+//! once do not block requests.
 
 use super::engine::Engine;
 use super::remove::{Plan, Planned, Why};
@@ -25,7 +25,7 @@ pub(crate) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Whether there was room.
+    /// Returns whether the queue had room.
     pub(crate) fn queue_touch(&self, log: LogId) -> bool {
         let mut touches = self.touches.lock();
         let room = touches.len() < TOUCHES_MAX;
@@ -80,7 +80,7 @@ impl Engine {
         Ok(queued.len())
     }
 
-    /// Looks at some streams, removes those that are past their time and trims those that keep too much.
+    /// Checks some streams, removes expired ones and trims those beyond their retention.
     fn sweep(&self, now: Millis) -> Result<usize, Refused> {
         let mut due: Vec<(LogId, Box<str>)> = Vec::new();
         let mut long: Vec<LogId> = Vec::new();
@@ -88,7 +88,7 @@ impl Engine {
         {
             let mut cursor = self.upkeep.sweep.lock();
             let mut left = self.config.sweep_per_tick;
-            // In small steps, so that no shard is locked for long, and the cursor stops where the budget ends.
+            // Sweeps in small steps, so that no shard is locked for long, and the cursor stops where the budget ends.
             while left > 0 && due.len() < most && long.len() < self.config.trim_per_tick.max(1) {
                 let step = left.min(FRAME_STREAMS);
                 left -= step;

@@ -1,8 +1,8 @@
-//! Who waits for news of which stream.
+//! Registry of waiting readers, by stream.
 //!
-//! A stream that nobody watches costs nothing here: its state says so. A change of a watched one is queued with its position in
-//! the journal, and whoever learns that the journal has come so far wakes the watchers. Lock order: a shard of logs, then a shard of
-//! this registry, or the queue; never two of these.
+//! An unwatched stream costs nothing here: its state says so. A change of a watched stream is queued with its position
+//! in the journal, and the thread that learns of that position's durability wakes the watchers. Lock order: a shard of
+//! logs, then a shard of this registry, or the queue; never two of these.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -29,24 +29,25 @@ impl Default for Watchers {
 #[derive(Default)]
 struct Shard(Mutex<HashMap<LogId, Vec<(u64, Waker)>>>);
 
-/// One watcher, to be taken out by [`Watchers::remove`].
+/// One watcher, for [`Watchers::remove`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WatchKey(u64);
 
 impl Watchers {
     fn shard(&self, log: LogId) -> &Mutex<HashMap<LogId, Vec<(u64, Waker)>>> {
-        // Ids end in their log shard's number, so nearby ids differ here too.
+        // Ids end in their log shard's number, so nearby ids differ in their upper bits.
         &self.shards[(log.0 ^ (log.0 >> 6)) as usize % SHARDS].0
     }
 
-    /// Wakes `waker` after each change of `log`, until removed. The caller holds the log's shard and marks the log as watched.
+    /// Wakes `waker` after each change of `log`, until removed. The caller holds the log's shard and marks the log as
+    /// watched.
     pub(crate) fn add(&self, log: LogId, waker: Waker) -> WatchKey {
         let key = self.next.fetch_add(1, Ordering::Relaxed);
         self.shard(log).lock().entry(log).or_default().push((key, waker));
         WatchKey(key)
     }
 
-    /// Whether somebody still watches the log. The caller holds the log's shard, if the log is still there.
+    /// Returns whether the log still has a watcher. The caller holds the log's shard, if the log still exists.
     pub(crate) fn remove(&self, log: LogId, key: WatchKey) -> bool {
         let mut shard = self.shard(log).lock();
         let Some(list) = shard.get_mut(&log) else { return false };
@@ -60,7 +61,8 @@ impl Watchers {
         true
     }
 
-    /// A watched log has changed, visibly when `until` is reached. Call [`Watchers::wake`] after it if that is so by then.
+    /// Queues a change of a watched log, visible when `until` is reached. If it is reached already, call
+    /// [`Watchers::wake`] afterwards.
     pub(crate) fn changed(&self, until: Until, log: LogId) {
         self.queue.lock().push((until, log));
     }

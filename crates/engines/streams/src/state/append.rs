@@ -1,4 +1,4 @@
-//! What follows from an append: the order of checks is the protocol's (sections 5.2 and 5.2.1).
+//! Decides about appends: the order of checks is the protocol's (sections 5.2 and 5.2.1).
 
 use super::StreamState;
 use super::producers::{Claim, Verdict};
@@ -13,22 +13,22 @@ pub struct Attempt<'a> {
     pub close: bool,
     pub seq: Option<&'a [u8]>,
     pub claim: Option<Claim<'a>>,
-    /// The tail is not what the request expects (`If-Match`).
+    /// The tail differs from the request's `If-Match`.
     pub moved: bool,
 }
 
-/// What follows from an append.
+/// Decision about an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Take it. `producer` is the place of the one that it comes from.
+    /// Accept it. `producer` is its producer's place.
     Accept {
         producer: Option<u32>,
     },
-    /// It was accepted before; the highest sequence number accepted from the producer.
+    /// The append was accepted before; `seq` is the producer's highest accepted sequence number.
     Duplicate {
         seq: u64,
     },
-    /// The stream is closed already, and nothing more was asked for.
+    /// The stream is closed already, and the request asks for nothing else.
     AlreadyClosed,
     Refuse(Conflict),
 }
@@ -81,7 +81,7 @@ pub fn judge(state: &StreamState, attempt: &Attempt<'_>, producers_max: usize) -
             Verdict::TooMany => return Outcome::Refuse(Conflict::TooManyProducers),
         }
     }
-    // After the producer: a retry whose first copy has moved the tail is a duplicate, not a conflict.
+    // After the producer check: a retry whose first copy has moved the tail is a duplicate, not a conflict.
     if attempt.moved {
         return Outcome::Refuse(Conflict::Moved);
     }
@@ -224,7 +224,7 @@ mod tests {
         take(&mut state, &first);
         assert_eq!(take(&mut state, &Attempt { moved: true, ..first }), Outcome::Duplicate { seq: 0 });
         let next = Attempt { claim: by(b"p", 0, 1), moved: true, ..first };
-        assert_eq!(take(&mut state, &next), Outcome::Refuse(Conflict::Moved), "before Stream-Seq is looked at");
+        assert_eq!(take(&mut state, &next), Outcome::Refuse(Conflict::Moved), "checked before Stream-Seq");
         assert_eq!(take(&mut state, &Attempt { moved: true, ..CLOSE }), Outcome::Refuse(Conflict::Moved));
         take(&mut state, &CLOSE);
         assert_eq!(take(&mut state, &CLOSE), Outcome::AlreadyClosed);

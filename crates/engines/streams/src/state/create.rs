@@ -1,81 +1,81 @@
-//! Whether a stream that exists is the one that a PUT asks for (protocol sections 4.2 and 5.1).
+//! Compares an existing stream with a PUT request (protocol sections 4.2 and 5.1).
 
 use super::lifetime::Lifetime;
 use super::retention::Retention;
 use super::{Fork, StreamState};
-use crate::format::offset::Given;
+use crate::format::offset::OffsetParam;
 use thalweg_base::{Durability, Offset};
 
-/// What a PUT asks for, before its source is looked at.
+/// Configuration in a PUT, before its source is read.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish<'a> {
+pub struct CreateRequest<'a> {
     pub content_type: Option<&'a [u8]>,
     pub lifetime: Option<Lifetime>,
     pub closed: bool,
     pub retention: Retention,
     /// `None` for the server's, or the source's.
     pub durability: Option<Durability>,
-    pub fork: Option<ForkWish<'a>>,
-    /// Only if there is none of that name (`If-None-Match: *`).
+    pub fork: Option<ForkRequest<'a>>,
+    /// Refuse if a stream of that name exists (`If-None-Match: *`).
     pub fresh: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct ForkWish<'a> {
+pub struct ForkRequest<'a> {
     pub source: &'a str,
     /// `None` for the source's tail.
-    pub at: Option<Given>,
+    pub at: Option<OffsetParam>,
     pub sub_offset: u64,
 }
 
-/// The first difference between a stream and what a PUT asks for.
+/// The first difference between a stream and a PUT request.
 #[must_use]
-pub fn difference(state: &StreamState, wish: &Wish<'_>) -> Option<&'static str> {
+pub fn difference(state: &StreamState, requested: &CreateRequest<'_>) -> Option<&'static str> {
     let fork = state.fork.as_deref();
-    match (fork, wish.fork) {
+    match (fork, requested.fork) {
         (None, None) => {}
-        (Some(fork), Some(wish)) if *fork.source == *wish.source => {
-            if wish.at.is_some_and(|at| !is_at(fork, at)) {
+        (Some(fork), Some(requested)) if *fork.source == *requested.source => {
+            if requested.at.is_some_and(|at| !is_at(fork, at)) {
                 return Some("Stream-Fork-Offset");
             }
-            if wish.sub_offset != fork.sub_offset {
+            if requested.sub_offset != fork.sub_offset {
                 return Some("Stream-Fork-Sub-Offset");
             }
         }
         _ => return Some("Stream-Forked-From"),
     }
-    let same_type = match wish.content_type {
+    let same_type = match requested.content_type {
         Some(given) => state.content_type.matches(given),
         None => fork.is_some() || state.content_type.matches(b"application/octet-stream"),
     };
     if !same_type {
         return Some("Content-Type");
     }
-    let same_lifetime = match wish.lifetime {
+    let same_lifetime = match requested.lifetime {
         Some(lifetime) => lifetime == state.lifetime,
         None => state.lifetime == Lifetime::Unlimited || fork.is_some_and(|fork| fork.inherited_lifetime),
     };
     if !same_lifetime {
         return Some("Stream-TTL or Stream-Expires-At");
     }
-    if wish.retention != state.retention {
+    if requested.retention != state.retention {
         return Some("Stream-Retention-Bytes or Stream-Retention-Seconds");
     }
-    let inherited = fork.is_some() && wish.durability.is_none();
-    if wish.durability != state.durability && !inherited {
+    let inherited = fork.is_some() && requested.durability.is_none();
+    if requested.durability != state.durability && !inherited {
         return Some("Stream-Durability");
     }
-    if wish.closed != state.closed.is_some() {
+    if requested.closed != state.closed.is_some() {
         return Some("Stream-Closed");
     }
     None
 }
 
-fn is_at(fork: &Fork, at: Given) -> bool {
+fn is_at(fork: &Fork, at: OffsetParam) -> bool {
     match at {
-        Given::Start => fork.at.offset == Offset::ZERO,
-        Given::At(at) => at == fork.at || (at.offset == Offset::ZERO && fork.at.offset == Offset::ZERO),
-        Given::Tail => true,
+        OffsetParam::Start => fork.at.offset == Offset::ZERO,
+        OffsetParam::At(at) => at == fork.at || (at.offset == Offset::ZERO && fork.at.offset == Offset::ZERO),
+        OffsetParam::Tail => true,
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use crate::state::Config;
     use thalweg_base::{Lsn, Millis};
 
-    const SAME: Wish<'static> = Wish {
+    const SAME: CreateRequest<'static> = CreateRequest {
         content_type: Some(b"Text/Plain"),
         lifetime: None,
         closed: false,
@@ -118,11 +118,11 @@ mod tests {
     #[test]
     fn equal_configuration_is_the_same_stream() {
         assert_eq!(difference(&stream(None), &SAME), None);
-        assert_eq!(difference(&stream(None), &Wish { content_type: None, ..SAME }), Some("Content-Type"));
-        assert_eq!(difference(&stream(None), &Wish { closed: true, ..SAME }), Some("Stream-Closed"));
-        let timed = Wish { lifetime: Some(Lifetime::Idle { secs: 1 }), ..SAME };
+        assert_eq!(difference(&stream(None), &CreateRequest { content_type: None, ..SAME }), Some("Content-Type"));
+        assert_eq!(difference(&stream(None), &CreateRequest { closed: true, ..SAME }), Some("Stream-Closed"));
+        let timed = CreateRequest { lifetime: Some(Lifetime::Idle { secs: 1 }), ..SAME };
         assert_eq!(difference(&stream(None), &timed), Some("Stream-TTL or Stream-Expires-At"));
-        let bounded = Wish { retention: Retention { bytes: Some(1), secs: None }, ..SAME };
+        let bounded = CreateRequest { retention: Retention { bytes: Some(1), secs: None }, ..SAME };
         assert_eq!(difference(&stream(None), &bounded), Some("Stream-Retention-Bytes or Stream-Retention-Seconds"));
     }
 
@@ -130,8 +130,8 @@ mod tests {
     fn durability_is_compared_as_it_was_asked_for() {
         const BUFFERED: Option<Durability> = Some(Durability::Buffered);
         let source = Fork { source: "s".into(), at: Position::default(), sub_offset: 0, inherited_lifetime: true };
-        let fork_wish = Some(ForkWish { source: "s", at: None, sub_offset: 0 });
-        for (state, wish, fork, same) in [
+        let fork_request = Some(ForkRequest { source: "s", at: None, sub_offset: 0 });
+        for (state, requested, fork, same) in [
             (BUFFERED, BUFFERED, false, true),
             (BUFFERED, None, false, false),
             (None, BUFFERED, false, false),
@@ -142,8 +142,8 @@ mod tests {
         ] {
             let mut stream = stream(fork.then(|| source.clone()));
             stream.durability = state;
-            let wish = Wish { durability: wish, fork: fork_wish.filter(|_| fork), ..SAME };
-            assert_eq!(difference(&stream, &wish), (!same).then_some("Stream-Durability"));
+            let requested = CreateRequest { durability: requested, fork: fork_request.filter(|_| fork), ..SAME };
+            assert_eq!(difference(&stream, &requested), (!same).then_some("Stream-Durability"));
         }
     }
 
@@ -151,16 +151,16 @@ mod tests {
     fn forks_compare_what_was_asked_for() {
         let at = Position { incarnation: 64, offset: Offset(7) };
         let state = stream(Some(Fork { source: "s".into(), at, sub_offset: 2, inherited_lifetime: true }));
-        let wish = |source, at, sub_offset| Wish {
+        let requested = |source, at, sub_offset| CreateRequest {
             content_type: None,
-            fork: Some(ForkWish { source, at, sub_offset }),
+            fork: Some(ForkRequest { source, at, sub_offset }),
             ..SAME
         };
-        assert_eq!(difference(&state, &wish("s", Some(Given::At(at)), 2)), None);
-        assert_eq!(difference(&state, &wish("s", None, 2)), None);
-        assert_eq!(difference(&state, &wish("s", None, 3)), Some("Stream-Fork-Sub-Offset"));
-        assert_eq!(difference(&state, &wish("s", Some(Given::Start), 2)), Some("Stream-Fork-Offset"));
-        assert_eq!(difference(&state, &wish("t", None, 2)), Some("Stream-Forked-From"));
+        assert_eq!(difference(&state, &requested("s", Some(OffsetParam::At(at)), 2)), None);
+        assert_eq!(difference(&state, &requested("s", None, 2)), None);
+        assert_eq!(difference(&state, &requested("s", None, 3)), Some("Stream-Fork-Sub-Offset"));
+        assert_eq!(difference(&state, &requested("s", Some(OffsetParam::Start), 2)), Some("Stream-Fork-Offset"));
+        assert_eq!(difference(&state, &requested("t", None, 2)), Some("Stream-Forked-From"));
         assert_eq!(difference(&state, &SAME), Some("Stream-Forked-From"));
     }
 }

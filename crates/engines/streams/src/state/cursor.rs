@@ -1,5 +1,5 @@
-//! Cursors: numbers of 20-second intervals, so that readers at the same place share one cached answer, and never loop on it
-//! (protocol section 10.1).
+//! Cursors: numbers of 20-second intervals, so that readers at the same place share one cached answer, and never loop
+//! on it (protocol section 10.1).
 
 use thalweg_base::Millis;
 
@@ -8,13 +8,13 @@ const EPOCH_MS: u64 = 1_728_432_000_000;
 const INTERVAL_MS: u64 = 20_000;
 /// An hour of jitter at most, in intervals.
 const JITTER_MAX: u64 = 3_600_000 / INTERVAL_MS;
-/// The largest cursor that is taken seriously.
+/// The largest cursor that is accepted.
 const CURSOR_MAX: u64 = (1 << 53) - 1;
 
-/// The cursor to answer with: the present interval, or one past what the client echoed by a jitter.
+/// The cursor of an answer: the present interval, or the client's echoed cursor plus a jitter.
 ///
-/// The jitter follows from what was echoed, so that clients which a shared cache has brought together stay together, even if two
-/// of them reach us.
+/// The jitter is a function of the echoed cursor, so that clients that share a cache stay together, even if two of them
+/// reach the server.
 #[must_use]
 pub fn next(now: Millis, echoed: Option<u64>) -> u64 {
     let present = now.0.saturating_sub(EPOCH_MS) / INTERVAL_MS;
@@ -31,7 +31,7 @@ const fn spread(n: u64) -> u64 {
     n ^ (n >> 31)
 }
 
-/// A cursor that a client echoes. What is none is ignored, as cursors only help caches.
+/// A client's echoed cursor. An invalid one is ignored, as cursors only help caches.
 #[must_use]
 pub fn parse(text: &[u8]) -> Option<u64> {
     let digits = !text.is_empty() && text.len() <= 16 && text.iter().all(u8::is_ascii_digit);

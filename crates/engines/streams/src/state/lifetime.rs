@@ -1,7 +1,8 @@
 //! How long a stream lives: for ever, until it was idle for a while (renewed by reads and writes), or until a moment.
 //!
-//! A renewal counts in memory at once. It is journaled only when it has moved by more than the *slack*, so that a stream that is
-//! read all the time costs no write per read; after a restart a stream may therefore live longer by the slack, never shorter.
+//! A renewal counts in memory at once. It is journaled only when it has moved by more than the *slack*, so that a
+//! stream that is read all the time costs no write per read; after a restart a stream may therefore live longer by the
+//! slack, never shorter.
 
 use thalweg_base::Millis;
 
@@ -10,7 +11,7 @@ use thalweg_base::Millis;
 pub enum Lifetime {
     #[default]
     Unlimited,
-    /// So many seconds after the last read or write.
+    /// Expires this many seconds after the last read or write.
     Idle {
         secs: u64,
     },
@@ -31,7 +32,7 @@ impl Lifetime {
         }
     }
 
-    /// By how much a use may go unrecorded: a tenth of the time to live, within a second and an hour.
+    /// How far a use may go unrecorded: a tenth of the time to live, within a second and an hour.
     #[must_use]
     pub fn slack_ms(self) -> u64 {
         match self {

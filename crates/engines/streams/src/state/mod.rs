@@ -1,4 +1,4 @@
-//! The synchronous core: what a stream is, and what follows from a request. No clock, no IO, no randomness.
+//! The synchronous core: state of a stream, and decisions about requests. No clock, no IO, no randomness.
 
 pub mod append;
 pub mod create;
@@ -17,7 +17,7 @@ use retention::{Marks, Retention};
 use thalweg_base::{DecodeError, Durability, Lsn, Millis};
 use thalweg_log::Attachment;
 
-/// What the engine keeps with each log. It changes only by notes, except for what is marked as transient.
+/// The engine's state of each log. It changes only by notes, except for fields marked as transient.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamState {
     pub content_type: ContentType,
@@ -25,7 +25,7 @@ pub struct StreamState {
     /// The last recorded use; only kept if the lifetime slides.
     pub touched: Millis,
     pub closed: Option<Closed>,
-    /// The last `Stream-Seq`: one per stream, whoever wrote it.
+    /// The last `Stream-Seq`: one per stream, of any writer.
     pub last_seq: Option<Box<[u8]>>,
     pub producers: Producers,
     pub fork: Option<Box<Fork>>,
@@ -33,9 +33,9 @@ pub struct StreamState {
     pub forks: u32,
     /// Deleted, but forks still need it.
     pub soft_deleted: bool,
-    /// As asked for when it was made.
+    /// Retention, as requested at the stream's creation.
     pub retention: Retention,
-    /// As asked for when it was made; `None` if it follows the server's setting.
+    /// Durability, as requested at the stream's creation; `None` if it follows the server's setting.
     pub durability: Option<Durability>,
     /// How old its content is.
     pub marks: Marks,
@@ -48,20 +48,20 @@ pub struct StreamState {
     pub configured: Lsn,
     /// Transient: end of the last frame that trimmed it.
     pub trimmed: Lsn,
-    /// Transient: somebody waits for news.
+    /// Transient: a reader waits for changes.
     pub watched: bool,
     /// Transient: queued to have its last use recorded.
     pub touch_queued: bool,
 }
 
-/// How a stream was closed. A closed stream's producers do not change any more, so the place of the one that closed it also tells
-/// the epoch and sequence number that it closed with.
+/// How a stream was closed. A closed stream's producers do not change, so the closing producer's place also determines
+/// the epoch and sequence number of the close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
     pub by: Option<u32>,
 }
 
-/// Where a fork comes from, as asked for when it was made.
+/// The origin of a fork, as requested at its creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fork {
     /// The source's name. It cannot change hands while this fork lives.
@@ -112,11 +112,11 @@ impl StreamState {
         }
     }
 
-    /// Past its time, if everything up to `recovered` was learnt from the journal at the last start. A soft-deleted stream does
-    /// not expire: its forks keep it.
+    /// Past its time, if everything up to `recovered` was learnt from the journal at the last start. A soft-deleted
+    /// stream does not expire: its forks keep it.
     #[must_use]
     pub fn expired(&self, now: Millis, recovered: Lsn) -> bool {
-        // A use from before the start that was not recorded may have come after the one that was.
+        // A use before the restart that was not recorded may be later than the recorded one.
         let replayed = self.touched_at > Lsn::ZERO && self.touched_at <= recovered && self.seen == self.touched;
         let slack = if replayed { self.lifetime.slack_ms() } else { 0 };
         !self.soft_deleted && self.lifetime.deadline(self.seen.plus(slack)).is_some_and(|deadline| now >= deadline)

@@ -1,16 +1,16 @@
-//! Idempotent producers: who has written what, so that a retry is told from new data (protocol section 5.2.1).
+//! Idempotent producers: their last accepted appends, so that retries are recognised (protocol section 5.2.1).
 
 /// How many producers a stream remembers, unless configured otherwise.
 pub const PRODUCERS_MAX: usize = 1_000;
 /// The longest producer id, in bytes.
 pub const PRODUCER_ID_BYTES_MAX: usize = 256;
-/// The largest epoch and sequence number: what JavaScript can count to exactly, 2^53 - 1.
+/// The largest epoch and sequence number: 2^53 - 1, the largest integer that JavaScript counts exactly.
 pub const PRODUCER_NUMBER_MAX: u64 = (1 << 53) - 1;
 
 /// Above this many, ids are found by an index rather than one by one.
 const SCANNED_MAX: usize = 8;
 
-/// What a request says of its producer.
+/// A request's producer headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim<'a> {
     pub id: &'a [u8],
@@ -18,7 +18,7 @@ pub struct Claim<'a> {
     pub seq: u64,
 }
 
-/// What was accepted from one producer.
+/// The last accepted append of one producer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Producer {
     pub id: Box<[u8]>,
@@ -53,7 +53,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, Default)]
 pub struct Producers {
     list: Vec<Producer>,
-    /// Places in `list` by id, once there are many.
+    /// Places in `list` by id, for large lists.
     by_id: Vec<u32>,
 }
 
@@ -86,7 +86,7 @@ impl Producers {
         self.by_id.binary_search_by(|place| self.list[*place as usize].id[..].cmp(id))
     }
 
-    /// What to do about a claim, if at most `max` producers may be known.
+    /// Decides about a claim, with at most `max` known producers.
     #[must_use]
     pub fn judge(&self, claim: Claim<'_>, max: usize) -> Verdict {
         let Some(place) = self.find(claim.id) else {
@@ -125,7 +125,7 @@ impl Producers {
         }
     }
 
-    /// Records what was accepted from a known producer; whether there is one in that place.
+    /// Records an append of a known producer; returns whether that place has a producer.
     pub(crate) fn accept(&mut self, place: u32, epoch: u64, seq: u64) -> bool {
         let Some(producer) = self.list.get_mut(place as usize) else { return false };
         (producer.epoch, producer.seq) = (epoch, seq);

@@ -1,17 +1,18 @@
 //! How much of a stream is kept: the newest bytes, the youngest content, or both.
 //!
-//! Age needs times. Rather than one per message a stream keeps a few *marks*: "what lies below this position was appended at this
-//! time, or before". An append sets one when the last is old enough (a sixteenth of the age to keep), upkeep sets one on a stream
-//! that fell silent. So content goes when it is as old as wished, and at most about a sixteenth later; never before.
+//! Age needs times. Instead of one per message a stream keeps a few *marks*: "content below this position was appended
+//! at this time, or before". An append sets one when the last is old enough (a sixteenth of the age to keep), upkeep
+//! sets one on a stream without appends. So content is removed at the configured age, or at most about a sixteenth
+//! later; never before.
 
 use thalweg_base::{Millis, Offset};
 
-/// What is kept; `None` for no bound.
+/// Retained content; `None` for no bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retention {
-    /// At least so many of the newest bytes, and at most an eighth and a message more.
+    /// At least this many of the newest bytes, and at most an eighth and a message more.
     pub bytes: Option<u64>,
-    /// What is younger than so many seconds.
+    /// Keeps content younger than this many seconds.
     pub secs: Option<u64>,
 }
 
@@ -23,10 +24,10 @@ pub struct Mark {
     pub time: Millis,
 }
 
-/// What is to be done about a stream's retained content.
+/// Decision about a stream's retained content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Remember that all there is was there at this time.
+    /// Record that all present content existed at this time.
     Mark(Mark),
     /// Trim to this boundary.
     From(Offset),
@@ -39,12 +40,12 @@ const MARKS_MAX: usize = 64;
 const MARKS_PER_AGE: u64 = 16;
 const MARK_EVERY_MS_MIN: u64 = 100;
 
-/// In order of positions and times.
+/// Marks, in order of positions and times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks(Vec<Mark>);
 
 impl Retention {
-    /// What is not set here is as `below` says.
+    /// Fields of `self`, with those of `below` for unset ones.
     #[must_use]
     pub fn or(self, below: Self) -> Self {
         Self { bytes: self.bytes.or(below.bytes), secs: self.secs.or(below.secs) }
@@ -55,7 +56,7 @@ impl Retention {
         self == Self::default()
     }
 
-    /// What is to be done about content from `start` to `tail`.
+    /// Decides about content from `start` to `tail`.
     #[must_use]
     pub fn judge(self, marks: &Marks, start: Offset, tail: Offset, now: Millis) -> Option<Keep> {
         let by_age =
@@ -78,7 +79,7 @@ impl Marks {
         &self.0
     }
 
-    /// The mark to set at the tail, if it is time for one and there is something new below it.
+    /// The mark to set at the tail, if the last mark is old enough and newer content lies below the tail.
     #[must_use]
     pub fn due(&self, secs: u64, tail: Offset, now: Millis) -> Option<Mark> {
         let every_ms = (secs.saturating_mul(1_000) / MARKS_PER_AGE).max(MARK_EVERY_MS_MIN);
@@ -94,14 +95,15 @@ impl Marks {
         self.0.iter().rev().find(|mark| now.since(mark.time) >= age_ms).map(|mark| mark.upto)
     }
 
-    /// Times never fall from mark to mark. If the clock was set back, what the marks before this one cover is at least as old as it.
+    /// Times never decrease from mark to mark. If the clock was set back, content below earlier marks is at least as
+    /// old as this one.
     pub(crate) fn push(&mut self, mark: Mark) {
         for earlier in self.0.iter_mut().rev().take_while(|earlier| earlier.time > mark.time) {
             earlier.time = mark.time;
         }
         self.0.push(mark);
         if self.0.len() > MARKS_MAX {
-            // Fewer marks say less, never something else. The newest stays.
+            // Fewer marks lose precision, never correctness. The newest stays.
             let mut left = self.0.len();
             self.0.retain(|_| {
                 left -= 1;
@@ -110,7 +112,7 @@ impl Marks {
         }
     }
 
-    /// Nothing is left below.
+    /// Drops marks below the retained start.
     pub(crate) fn forget_below(&mut self, start: Offset) {
         self.0.retain(|mark| mark.upto > start);
         if self.0.is_empty() {
@@ -161,7 +163,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against every append's own time: nothing young goes, and what is old enough goes in the end.
+        /// Compared with every append's own time: young content stays, and old content goes in the end.
         #[test]
         fn marks_never_say_that_young_content_is_old(
             steps in prop::collection::vec((1u64..40, 0u64..30_000), 1..300),

@@ -1,4 +1,4 @@
-//! Requests as the engine gets them, and what comes back.
+//! Requests to the engine, and their answers.
 
 use crate::world::System;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use thalweg_wire::http::{Body, Context, Headers, Method, Reply, Request, Respons
 
 pub(crate) const ROOT: &str = "/v1/stream/";
 
-/// A reply, and what it is held until.
+/// A reply, and the position that it is held for.
 pub(crate) struct Answer {
     pub(crate) held: Until,
     pub(crate) status: u16,
@@ -39,8 +39,8 @@ impl Answer {
     }
 }
 
-/// Sends one request and waits for its reply, however long the engine's I/O threads take. Nobody else writes the journal meanwhile: if the
-/// reply needs that, it is done here.
+/// Sends one request and waits for its reply, however long the engine's I/O threads take. No other thread writes the
+/// journal during this call: if the reply needs a write, this function makes it.
 pub(crate) fn send(
     system: &System,
     now_ms: u64,

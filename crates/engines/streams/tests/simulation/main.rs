@@ -1,11 +1,13 @@
-//! The shipping journal, log and streams code on a disk that loses, tears and reorders, against a model of the protocol.
+//! The shipping journal, log and streams code on a disk that loses, tears and reorders, against a model of the
+//! protocol.
 //!
-//! One thread plays everybody: clients that create, append, retry, close, fork and delete; the journal's writer, taken apart into
-//! its steps; settling, merging and reclaiming, with clients that go on inside of them; crashes of the machine and of the process at any
-//! change of the disk, also while it recovers; failing and misdirected IO, a full disk, a clock that jumps. In some histories the disk
-//! rots: bits flip and names are lost. Every reply is compared with what the model expects, and after every crash the whole state with
-//! the model as it was at the position that the journal recovered: nothing acknowledged is lost, nothing is doubled, nothing is invented;
-//! what has rotted is refused and never told, a scrub finds it, and finds nothing where nothing has rotted.
+//! One thread plays all parts: clients that create, append, retry, close, fork and delete; the journal's writer, split
+//! into its steps; settling, merging and reclaiming, with client requests inside of them; crashes of the machine and of
+//! the process at any change of the disk, also during recovery; failing and misdirected IO, a full disk, a clock that
+//! jumps. In some histories the disk rots: bits flip and names are lost. Every reply is compared with the model, and
+//! after every crash the whole state with the model at the position that the journal recovered: no acknowledged append
+//! is lost, none is duplicated, none is invented; damaged content is refused and never served, a scrub finds it, and
+//! finds no damage where there is none.
 //!
 //! `SEED=n` replays one history, `SEEDS=n` says how many are run.
 
@@ -20,7 +22,7 @@ fn run(seed: u64, plan: Plan) -> u64 {
     played(seed, plan).1
 }
 
-/// What came up in a history, and the sum of all that was seen.
+/// Counts of events in a history, and a checksum of all results.
 fn played(seed: u64, plan: Plan) -> (Tally, u64) {
     let world = World::shared(seed, plan);
     for _ in 0..250 {

@@ -1,21 +1,21 @@
-//! What the protocol says, in as few words as possible: the state of all streams, and what each request must be answered.
+//! A minimal model of the protocol: the state of all streams, and the expected answer to each request.
 
 use std::collections::BTreeMap;
 
-/// What a stream keeps.
+/// Retention of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Keep {
     #[default]
     All,
     /// At least so many of the newest bytes.
     Bytes(u64),
-    /// What is younger than so many seconds.
+    /// Content younger than this many seconds.
     Seconds(u64),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stream {
-    /// Position of its creation: tells it from an earlier stream of that name.
+    /// Position of its creation: distinguishes it from an earlier stream of that name.
     pub(crate) born: u64,
     pub(crate) json: bool,
     pub(crate) messages: Vec<Vec<u8>>,
@@ -32,14 +32,15 @@ pub(crate) struct Stream {
     pub(crate) keep: Keep,
     /// Its oldest messages may be gone: it, or a stream that it was forked from, keeps only the newest.
     pub(crate) shortened: bool,
-    /// Position of the last change that a client can see: an answer must wait for it.
+    /// Position of the last visible change: answers must wait for it.
     pub(crate) changed: u64,
-    /// Position of the last change of which a loss would be noticed in any stream: its making in place of another, its end.
+    /// Position of the last change of which a loss would be noticed in any stream: its making in place of another, its
+    /// end.
     pub(crate) sealed: u64,
     pub(crate) kind: Kind,
 }
 
-/// What a stream was asked to promise.
+/// Requested durability of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     #[default]
@@ -49,7 +50,7 @@ pub(crate) enum Kind {
 }
 
 impl Stream {
-    /// Whether `content` is what a reader may get: all messages, or the newest of a stream that keeps no more.
+    /// Whether a reader may get `content`: all messages, or the newest ones under the stream's retention.
     pub(crate) fn may_hold(&self, content: &[u8], now_ms: u64) -> bool {
         let joined = |from: usize| {
             let messages = &self.messages[from..];
@@ -73,7 +74,7 @@ impl Stream {
         self.messages.iter().map(|message| message.len() as u64 + u64::from(self.json)).sum()
     }
 
-    /// All that was ever appended, as positions count.
+    /// All appended content, by which positions count.
     pub(crate) fn content(&self) -> Vec<u8> {
         let comma: &[u8] = if self.json { b"," } else { b"" };
         self.messages.iter().flat_map(|message| [message, comma].concat()).collect()
@@ -82,7 +83,8 @@ impl Stream {
 
 pub(crate) type Streams = BTreeMap<String, Stream>;
 
-/// `now_ms` is how far the clock has gone forward, whatever it was set back: by no clock that a server sees is more time gone.
+/// `now_ms` counts all forward steps of the clock and ignores backward ones, so that no clock of a server shows more
+/// elapsed time.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
     Create {

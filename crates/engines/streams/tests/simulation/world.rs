@@ -43,18 +43,19 @@ impl Plan {
     }
 }
 
-/// What was told of a stream.
+/// An answer's claim about a stream.
 #[derive(Clone, Debug)]
 struct Shown {
     name: String,
     offset: String,
-    /// Of the stream that the name stood for. A crash may give its position to another one, so what it promised is told, too.
+    /// The stream that the name meant. After a crash another stream may get its position, so the durability is
+    /// recorded, too.
     born: u64,
     kind: Kind,
     content: Vec<u8>,
 }
 
-/// What came up, and how often.
+/// Counts of events.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     /// Crashes that took something acknowledged or shown.
@@ -67,7 +68,7 @@ pub(crate) struct Tally {
     pub(crate) unsteady: u64,
     pub(crate) rotten: u64,
     pub(crate) refused: u64,
-    /// Passes of the scrub, and those that have found damage.
+    /// Passes of the scrub, and passes that have found damage.
     pub(crate) passes: u64,
     pub(crate) found: u64,
 }
@@ -95,7 +96,7 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// What the journal's writer does while a reader waits for it; whether one does. If the disk is full, it gets space.
+    /// Acts as the journal's writer for a waiting reader; returns whether a reader waits. A full disk gets space.
     pub(crate) fn write_for_readers(&self) -> bool {
         if self.logs.reads_waiting() == 0 {
             return false;
@@ -119,27 +120,28 @@ pub(crate) struct World {
     /// The disk rots now and then, and has.
     rots: bool,
     rotten: bool,
-    /// What is left cannot be opened, and says so.
+    /// The remaining data cannot be opened, and the error says so.
     over: bool,
     /// The model after everything that was accepted.
     accepted: Modelled,
-    /// The model as it is once everything below a position is written, or durable, and the changes that follow, in order.
+    /// The model as it is once everything below a position is written, or durable, and the changes that follow, in
+    /// order.
     written: Modelled,
     unwritten: Vec<(u64, Request)>,
     durable: Modelled,
     pending: Vec<(u64, Request)>,
-    /// What replies are held until.
+    /// Positions that replies are held for.
     held: Vec<Until>,
     /// The highest positions that sent replies have depended on: to be written, and to be durable.
     promised: Reached,
-    /// What streams that do not say so promise.
+    /// Durability of streams that request none.
     unsaid: Durability,
-    /// What was seen below offsets: name, offset, content.
+    /// Answers' claims about content below offsets: name, offset, content.
     shown: Vec<Shown>,
     /// The same, of answers that are not sent yet.
     unsent: Vec<(Until, Shown)>,
-    /// Names whose stream was removed, and where.
-    graves: BTreeMap<String, u64>,
+    /// Names of removed streams, with the position of the removal.
+    tombstones: BTreeMap<String, u64>,
     names: u32,
     seen: u64,
     pub(crate) tally: Tally,
@@ -147,7 +149,7 @@ pub(crate) struct World {
 
 const CHUNK_BYTES: u64 = 200;
 
-/// Background work that clients go on beside.
+/// Background work during which clients send requests.
 type Work = fn(&Logs<StreamState>, Millis);
 
 impl World {
@@ -178,7 +180,7 @@ impl World {
             unsaid,
             shown: Vec::new(),
             unsent: Vec::new(),
-            graves: BTreeMap::new(),
+            tombstones: BTreeMap::new(),
             names: 0,
             seen: 0,
             tally: Tally::default(),
@@ -239,7 +241,7 @@ impl World {
         }
     }
 
-    /// The clock goes on, and now and then it jumps.
+    /// The clock advances, and sometimes jumps.
     fn pass_time(&mut self) {
         let mut forward = u64::from(self.upto(50));
         match self.upto(300) {
@@ -251,7 +253,8 @@ impl World {
         self.passed_ms += forward;
     }
 
-    /// Runs background work: clients go on whenever it holds no lock, the disk may fail it, the process may die in it.
+    /// Runs background work: clients send requests whenever it holds no lock, the disk may fail it, the process may die
+    /// in it.
     fn work(shared: &Arc<Mutex<Self>>, work: Work) {
         let (logs, now) = {
             let mut world = shared.lock();
@@ -272,17 +275,17 @@ impl World {
         logs.interrupt(None);
         let mut world = shared.lock();
         world.disk.misreads(0.0);
-        // What the work has taken for certain must be so at once.
+        // Results that the work relied on must be durable at once.
         if world.upto(4) == 0 && !world.disk.is_stopped() {
             world.crash();
         }
     }
 
-    /// What happens while background work is under way.
+    /// Events during background work.
     #[cfg(feature = "faults")]
     fn meanwhile(&mut self, moment: thalweg_log::Moment) {
         use thalweg_log::Moment::{ShardHalfTaken, ShardListed};
-        // A round has many shards to look at, and one of everything else.
+        // A round passes shards often, and its other steps once.
         let many = matches!(moment, ShardListed | ShardHalfTaken);
         if self.disk.is_stopped() || self.upto(if many { 8 } else { 3 }) > 0 {
             return;
@@ -336,7 +339,7 @@ impl World {
         }
     }
 
-    /// Reads everything back. What has not rotted is whole; what has is known afterwards, if it is still there and needed.
+    /// Scrubs everything. Undamaged data must pass; damaged data must be found, if it still exists and is needed.
     fn scrub(&mut self) {
         let (logs, now) = (Arc::clone(&self.system.logs), Millis(self.now_ms));
         let mut pass = Scrub::default();
@@ -356,7 +359,7 @@ impl World {
         self.note(damages.len() as u64);
     }
 
-    /// A file's name is lost. Not that of the last segment: nothing may tell that it was there.
+    /// Removes a file's name. Not the last segment's: no other file may record that it existed.
     fn lose(&mut self) {
         let files = self.disk.files();
         let last = files.iter().filter(|file| file.ends_with(".seg")).max().cloned();
@@ -373,7 +376,7 @@ impl World {
         self.rotten = true;
     }
 
-    /// The last look: everything that was promised is there.
+    /// The final check: every promise holds.
     pub(crate) fn finish(&mut self) -> u64 {
         if !self.over {
             self.disk.heal();
@@ -403,15 +406,15 @@ impl World {
             self.unwritten.push((at, request.clone()));
             self.pending.push((at, request.clone()));
             let gone = self.accepted.keys().filter(|name| !after.contains_key(*name)).cloned();
-            self.graves.extend(gone.map(|name| (name, at)));
+            self.tombstones.extend(gone.map(|name| (name, at)));
             self.accepted = after;
         }
         self.held.push(answer.held);
-        self.tell(request.name(), &answer);
+        self.record_claim(request.name(), &answer);
     }
 
-    /// Whoever gets the answer knows what lies below the offset in it.
-    fn tell(&mut self, name: &str, answer: &Answer) {
+    /// Records an answer's claim about the content below its offset.
+    fn record_claim(&mut self, name: &str, answer: &Answer) {
         let Some((next, stream)) = answer.header("stream-next-offset").zip(self.accepted.get(name)) else { return };
         let content = stream.content();
         let Some(content) = content.get(..number_of(next)) else { return };
@@ -428,8 +431,8 @@ impl World {
         }
     }
 
-    /// A reply depends on the last change of its stream: it must be held until that is as safe as its stream promises. What a
-    /// loss would undo visibly, such as an end, is always durable.
+    /// A reply depends on the last change of its stream: it must be held until that change has the stream's durability.
+    /// Changes whose loss would be visible, such as a close, are always durable.
     fn check_position(&self, request: &Request, answer: &Answer, verdict: Verdict) {
         let reached = self.system.journal.reached();
         let needs = |until: Until| {
@@ -437,14 +440,14 @@ impl World {
             let enough = reached.covers(until) || (held == held.and(until));
             assert!(enough, "{request:?} depends on {until:?}, reached is {reached:?}, and its reply was {answer:?}");
         };
-        // Whose life or death the answer tells.
+        // Streams whose existence the answer shows.
         let told = match (request, answer.status) {
             (Request::Fork { name, source }, 200..=299) => vec![name.as_str(), source.as_str()],
             (Request::Fork { source, .. }, 404) => vec![source.as_str()],
             (Request::Fork { .. }, _) => Vec::new(),
             _ => vec![request.name()],
         };
-        for grave in told.into_iter().filter_map(|name| self.graves.get(name)) {
+        for grave in told.into_iter().filter_map(|name| self.tombstones.get(name)) {
             needs(Until::Durable(Lsn(*grave)));
         }
         if verdict.changes {
@@ -492,10 +495,11 @@ impl World {
             let (at, request) = self.pending.remove(0);
             model::apply(&mut self.durable, &request, at);
         }
-        self.graves.retain(|_, at| *at > reached.durable.0);
+        self.tombstones.retain(|_, at| *at > reached.durable.0);
     }
 
-    /// What was seen below an offset is seen there again, or the offset is refused; that of a durable stream is not.
+    /// Content seen below an offset must be seen again, or the offset is refused; a durable stream's offset must not
+    /// be.
     fn check_shown(&mut self) {
         for Shown { name, offset, born, kind, content } in self.shown.clone() {
             let query = format!("offset={offset}");
@@ -550,7 +554,7 @@ impl World {
         }
     }
 
-    /// Now and then what a client would expect that has seen everything visible.
+    /// Sometimes: the tag that a client expects that has seen all visible content.
     fn expects(&mut self, name: &str) -> Option<String> {
         if self.upto(5) > 0 {
             return None;
@@ -638,7 +642,7 @@ impl World {
         let _ = self.system.journal.begin();
     }
 
-    /// What an event loop does at the end of its round.
+    /// The end of an event loop's round.
     fn kick(&mut self) {
         self.system.journal.kick();
         self.system.streams.on_durable();
@@ -666,7 +670,7 @@ impl World {
         self.disk.capacity(if full { used + 2_000 } else { 1 << 40 });
     }
 
-    /// Reads some stream whole and compares it with the model of what its readers may see, and nothing else.
+    /// Reads a stream whole, and compares it with the model's visible content.
     fn read(&mut self) {
         let name = self.name();
         self.release();
@@ -683,7 +687,7 @@ impl World {
             (Some(old), Some(new)) => grows(old, new),
             _ => false,
         };
-        // An end is told when it is durable, whatever the content is.
+        // A close is shown when it is durable, independently of the content's durability.
         let ends = |stream: Option<&model::Stream>| stream.map(|s| (s.born, s.closed, s.soft_deleted));
         let ending = newest.as_ref().is_some_and(|new| new.closed || new.soft_deleted)
             && ends(self.durable.get(&name)) != ends(newest.as_ref());
@@ -695,7 +699,8 @@ impl World {
         self.check_shown();
     }
 
-    /// The stream's life is about to change: the answer is that of the newest state, and held until that is as safe as promised.
+    /// The stream's life is about to change: the answer is that of the newest state, and held until that is as safe as
+    /// promised.
     fn read_unsteady(&mut self, name: &str, newest: Option<&model::Stream>, promise: Durability) {
         self.tally.unsteady += 1;
         let answer = send(&self.system, self.now_ms, Method::Get, name, Some("offset=-1"), &[], b"");
@@ -714,11 +719,11 @@ impl World {
         let held = Until::of(promise, Lsn(newest.born));
         let enough = self.system.journal.reached().covers(held) || answer.held == answer.held.and(held);
         assert!(enough, "a read of {name} depends on {held:?}: {answer:?}");
-        self.tell(name, &answer);
+        self.record_claim(name, &answer);
         self.release();
     }
 
-    /// What has rotted is refused, and a process that has died gives no content.
+    /// Damaged content may be refused, and a dead process gives no content.
     fn is_excused(&mut self, answer: &Answer) -> bool {
         let rotten = self.rotten && answer.status == 500;
         if rotten {
@@ -749,7 +754,7 @@ impl World {
             assert_eq!(answer.status, 200, "reading {name} at {offset}: {answer:?}");
             content.extend(unwrapped(&answer.body, expected.json));
             offset = answer.header("stream-next-offset").expect("every read has a next offset").to_owned();
-            self.tell(name, &answer);
+            self.record_claim(name, &answer);
             if answer.header("stream-up-to-date").is_some() {
                 assert_eq!(answer.header("stream-closed").is_some(), expected.closed, "closure of {name}");
                 break;
@@ -837,13 +842,15 @@ impl World {
                     break;
                 }
                 Err(error) if self.rotten && !self.disk.is_stopped() && !failing => {
-                    // Said, and nothing is changed any more.
+                    // The error is reported, and later steps change nothing.
                     self.tally.refused += 1;
                     self.over = true;
                     self.note(error.len() as u64);
                     return;
                 }
-                Err(error) if !self.disk.is_stopped() && !failing => panic!("what a crash left is refused: {error}"),
+                Err(error) if !self.disk.is_stopped() && !failing => {
+                    panic!("the state after a crash is refused: {error}")
+                }
                 _ => {
                     self.tally.crashes_in_recovery += 1;
                     power |= self.go_down();
@@ -859,7 +866,7 @@ impl World {
         self.advance(end.into());
         self.pending.clear();
         self.unwritten.clear();
-        self.graves.clear();
+        self.tombstones.clear();
         self.accepted = self.durable.clone();
         self.written = self.durable.clone();
         let mut names = Vec::new();
@@ -893,7 +900,7 @@ fn unwrapped(body: &[u8], json: bool) -> Vec<u8> {
     inner
 }
 
-/// What is kept of live bytes is what the indexes of all objects say, as far as these can be read.
+/// The recorded numbers of live bytes must equal the sums over all objects' indexes, as far as these can be read.
 fn check_counts(logs: &Logs<StreamState>) {
     #[cfg(feature = "faults")]
     if let Ok((wrong, _)) = logs.miscounted() {
@@ -907,7 +914,7 @@ fn number_of(offset: &str) -> usize {
     offset.split_once('_').and_then(|(_, number)| number.parse().ok()).expect("an offset")
 }
 
-/// What is known of a folder before it is opened.
+/// The folder's known state before it is opened.
 #[derive(Clone, Copy)]
 enum Start {
     First,
@@ -919,7 +926,7 @@ fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, start: Start, salt: u64)
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let loss = match start {
         Start::First => Loss::Nothing,
-        // As the server does: nothing else may tell that a unit without objects and durable batches has a root that was lost.
+        // As in the server: for a unit without objects and durable batches nothing else records that its root was lost.
         Start::After(_) if !has_root(&shared)? => {
             return Err("the root is missing, but a server has run on this folder".into());
         }
@@ -958,7 +965,7 @@ fn open(disk: &SimDisk, plan: Plan, unsaid: Durability, start: Start, salt: u64)
     Ok(System { disk: disk.clone(), journal, logs, streams })
 }
 
-/// Looks for the file alone, as the server does: reading it is the opening's business.
+/// Checks only that the file exists, as the server does: opening reads it.
 fn has_root(disk: &Arc<dyn Disk>) -> Result<bool, String> {
     match disk.open(thalweg_log::MANIFEST) {
         Ok(_) => Ok(true),

@@ -1,4 +1,4 @@
-//! Which addresses are public: the IANA registries of special-purpose addresses, said as what is left.
+//! Public addresses: the complement of the IANA registries of special-purpose addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -31,7 +31,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
-    // Global unicast is 2000::/3. What embeds an IPv4 address (6to4, Teredo; NAT64 is outside) could lead anywhere.
+    // Global unicast is 2000::/3. An address that embeds an IPv4 address (6to4, Teredo; NAT64 is outside) could lead
+    // anywhere.
     let [a, b, ..] = address.segments();
     let unicast = a & 0xe000 == 0x2000;
     let special = (a == 0x2001 && (b < 0x200 || b == 0xdb8)) || a == 0x2002 || (a == 0x3fff && b < 0x1000);

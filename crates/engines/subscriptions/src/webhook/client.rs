@@ -1,4 +1,5 @@
-//! One delivery over HTTP: bounded in time and size, without redirects or proxies, and only to addresses that were checked.
+//! One delivery over HTTP: bounded in time and size, without redirects or proxies, and only to addresses that were
+//! checked.
 
 use super::url::may_connect;
 use super::{Delivery, Outcome, Targets};
@@ -13,8 +14,8 @@ const ANSWER_BYTES_MAX: u64 = 64 << 10;
 
 pub(crate) struct Client(Agent);
 
-/// Resolves as the system does, then drops what may not be connected to. The connection goes to what is left, so a name cannot
-/// lead elsewhere between check and use.
+/// Resolves as the system does, then drops forbidden addresses. The connection uses the remaining ones, so a name
+/// cannot change between check and use.
 #[derive(Debug)]
 struct Checked {
     inner: DefaultResolver,

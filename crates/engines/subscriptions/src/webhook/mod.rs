@@ -1,4 +1,4 @@
-//! Deliveries to webhooks: which URLs may be asked for, which addresses may be connected to, and the threads that do it.
+//! Deliveries to webhooks: valid URLs, allowed addresses, and the threads that deliver.
 
 mod address;
 mod client;
@@ -21,13 +21,13 @@ pub enum Targets {
     /// `https` to public addresses.
     #[default]
     Public,
-    /// Also `http` to this machine, for development.
+    /// Public addresses, and `http` to this machine, for development.
     Local,
-    /// Anywhere: for private networks whose clients are all trusted.
+    /// Any address: for private networks whose clients are all trusted.
     Any,
 }
 
-/// One wake to be told to a webhook.
+/// One wake for a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
     pub(crate) subscription: String,
@@ -35,7 +35,7 @@ pub(crate) struct Delivery {
     pub(crate) wake: String,
     pub(crate) url: String,
     pub(crate) body: Vec<u8>,
-    /// What a `done` acknowledges.
+    /// Positions that a `done` acknowledges.
     pub(crate) tails: Vec<(Box<str>, Position)>,
     pub(crate) timeout: Duration,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Delivery {
 pub(crate) enum Outcome {
     /// The receiver has finished the work.
     Done,
-    /// It will call back.
+    /// The receiver has accepted the wake, and will call back.
     Taken,
     Failed(String),
 }

@@ -1,4 +1,5 @@
-//! The threads that deliver: started when needed, up to a bound. What waits is bounded too: a subscription has one delivery at most.
+//! The threads that deliver: started when needed, up to a bound. The queue is bounded too: a subscription has one
+//! delivery at most.
 
 use super::{Client, Delivery, Outcome};
 use crate::keys::Keys;
@@ -8,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use thalweg_base::Millis;
 
-/// Gets every delivery back, with what came of it.
+/// Receives every delivery with its outcome.
 pub(crate) type Report = Arc<dyn Fn(Delivery, Outcome) + Send + Sync>;
 
 pub(crate) struct Pool {
@@ -63,7 +64,7 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// Does not wait for receivers: what is under way is delivered again after the next start.
+    /// Does not wait for receivers: unfinished deliveries are repeated after the next start.
     fn drop(&mut self) {
         let mut queue = self.shared.queue.lock();
         queue.stopping = true;

@@ -1,5 +1,5 @@
-//! Which URLs are taken when a subscription is made. The address behind a name is looked at when it is connected to, and again each
-//! time: names change hands.
+//! Checks URLs when a subscription is made. The address behind a name is checked at every connection: names change
+//! hands.
 
 use super::address::{is_loopback, is_public};
 use super::{Targets, URL_BYTES_MAX};

@@ -42,7 +42,7 @@ fn every_flipped_byte_is_noticed() {
     }
 }
 
-/// Whatever is given out is what was written.
+/// Reads everything: each read gives the bytes that were written, or an error.
 fn read_all(storage: &Arc<dyn Storage>, object: Object, model: &Model) {
     for (key, (kind, value)) in model {
         match look_up(storage, &NoCache, object, Lookup::exact(object, key)) {
@@ -142,7 +142,7 @@ fn a_block_of_another_object_is_not_believed() {
 }
 
 #[test]
-fn a_container_of_another_index_is_refused() {
+fn a_container_of_another_codec_is_refused() {
     struct Other;
     impl Codec for Other {
         const ID: u32 = 78;

@@ -3,7 +3,7 @@
 use super::model::model;
 use super::*;
 use proptest::prelude::*;
-use thalweg_container::{Block, Index, PAGE_BYTES, Step};
+use thalweg_container::{Block, Index, Need, PAGE_BYTES};
 
 const OPTIONS: Options =
     Options { block_bytes: 60, compression: Compression::None, has_content: true, has_one_partition: true };
@@ -22,8 +22,8 @@ fn decode(bytes: &Bytes, len: usize) -> Result<(Index, usize), ContainerError> {
     let mut tail = bytes.slice(bytes.len() - len..);
     for tails in 1.. {
         match Index::decode::<Pairs>(ObjectId(1), bytes.len() as u64, &tail)? {
-            Step::Done(index) => return Ok((index, tails)),
-            Step::Wants(range) => {
+            Need::Done(index) => return Ok((index, tails)),
+            Need::Range(range) => {
                 assert!(range.end == bytes.len() as u64 && range.end - range.start > tail.len() as u64, "it is longer");
                 tail = bytes.slice(range.start as usize..);
             }

@@ -3,7 +3,7 @@
 use super::model::model;
 use super::*;
 use proptest::prelude::*;
-use thalweg_container::{Disjoint, Merge, NewestWins, Rule, Versions, ordered, write_merged};
+use thalweg_container::{Merge, NewestWins, Rule, Versions, ordered, write_merged};
 
 const OPTIONS: Options =
     Options { block_bytes: 100, compression: Compression::Lz4, has_content: false, has_one_partition: false };
@@ -66,29 +66,6 @@ proptest! {
         prop_assert_eq!(joined(merged(&inputs, NewestWins::new(drops), cut).unwrap()), expected);
     }
 
-    #[test]
-    fn stretches_are_merged_unless_they_overlap(
-        starts in prop::collection::btree_map(0..60u8, 1..4u8, 0..20), of in prop::collection::vec(0..3usize, 60),
-    ) {
-        let mut inputs = vec![Model::new(), Model::new(), Model::new()];
-        for (start, len) in &starts {
-            inputs[of[usize::from(*start)]].insert(vec![*start], (Kind::Value, vec![*len]));
-        }
-        let span = |entry: &Entry<'_>, start: &mut Vec<u8>, end: &mut Vec<u8>| {
-            start.extend_from_slice(entry.key);
-            end.push(entry.key[0] + entry.value[0]);
-            Ok(())
-        };
-        let overlap = starts.iter().zip(starts.keys().skip(1)).any(|((start, len), next)| start + len > *next);
-        let done = merged(&inputs, Disjoint::new(span), 1 << 20).map(joined);
-        if overlap {
-            let refused = matches!(done, Err(ContainerError::Overlap { .. }));
-            prop_assert!(refused, "{done:?}");
-        } else {
-            prop_assert_eq!(done, Ok(inputs.into_iter().flatten().collect()));
-        }
-    }
-
     /// Images are values and deltas operands: the same rule merges both.
     #[test]
     fn every_version_that_may_be_read_is_kept(
@@ -110,7 +87,7 @@ proptest! {
             for at in lowest..13 {
                 prop_assert_eq!(seen(&left, key, at), seen(&history, key, at), "key {} at {}", key, at);
             }
-            // Nothing is kept that no reader sees, but tombstones that may hide what is elsewhere.
+            // Entries that no reader sees are left out, except tombstones that may hide entries of other containers.
             let needed: Vec<_> = (lowest..13).flat_map(|at| seen(&history, key, at)).collect();
             let kept = left.range((key, 0)..=(key, lowest)).filter(|(_, kind)| drops || **kind != Kind::Tombstone);
             for ((_, at), kind) in kept {

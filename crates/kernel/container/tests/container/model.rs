@@ -1,4 +1,4 @@
-//! What was written is found: by key, from a key on, in both directions.
+//! Every written entry is found: by key, from a key on, in both directions.
 
 use super::*;
 use proptest::prelude::*;

@@ -4,7 +4,7 @@ use super::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_base::Ticket;
-use thalweg_container::{SharedCache, Step};
+use thalweg_container::{Need, SharedCache};
 use thalweg_storage::{ObjectWriter, StorageError};
 
 /// Numbers as keys, with content that does not compress.
@@ -28,8 +28,8 @@ fn turns(storage: &Arc<dyn Storage>, cache: &dyn BlockCache, object: Object, key
     let (mut turns, mut fed) = (Vec::new(), None);
     loop {
         match lookup.step(cache, fed.take()).unwrap() {
-            Step::Done(found) => return (turns, found),
-            Step::Wants(range) => {
+            Need::Done(found) => return (turns, found),
+            Need::Range(range) => {
                 turns.push(range.end - range.start);
                 fed = Some(storage.read(object.id, range).wait().unwrap());
             }
@@ -125,8 +125,8 @@ fn a_prefix_that_is_not_there_costs_no_data_block() {
 fn a_reader_that_is_fed_wrongly_says_so() {
     let (storage, object) = large();
     let mut lookup = Lookup::<Pairs>::exact(object, &[0; 8]);
-    let Step::Wants(range) = lookup.step(&NoCache, None).unwrap() else { panic!("it wants the tail") };
-    assert_eq!(lookup.step(&NoCache, None), Ok(Step::Wants(range.clone())), "asking again changes nothing");
+    let Need::Range(range) = lookup.step(&NoCache, None).unwrap() else { panic!("it wants the tail") };
+    assert_eq!(lookup.step(&NoCache, None), Ok(Need::Range(range.clone())), "asking again changes nothing");
     let short = storage.read(object.id, range.start..range.end - 1).wait().unwrap();
     assert!(matches!(lookup.step(&NoCache, Some(short)), Err(ContainerError::Corrupt { .. })));
 }

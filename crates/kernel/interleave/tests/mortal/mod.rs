@@ -94,7 +94,7 @@ impl Manifest for Mortal {
     }
 }
 
-/// A journal that makes durable what is waited for, and not a frame more.
+/// A journal that makes frames durable when a caller waits for them, and no others.
 pub(crate) struct MortalJournal {
     disk: Disk,
     state: Mutex<State>,
@@ -130,7 +130,7 @@ impl MortalJournal {
         }
     }
 
-    /// The frames that a crash leaves, and where they end: at least what was durable, at most all.
+    /// The frames that a crash leaves, and where they end: at least the durable ones, at most all.
     pub(crate) fn survivors(&self, all: bool) -> (Vec<(Lsn, Bytes)>, Lsn) {
         let state = self.state();
         let cut = if all { state.end } else { state.durable };

@@ -10,12 +10,13 @@ use std::collections::VecDeque;
 use thalweg_base::{Crc, Durability, Lsn};
 
 pub(crate) struct Fill {
-    /// Of every batch that is filled by this opening of the journal.
+    /// The seal of every batch that this opening of the journal fills.
     seal: Seal,
     /// The base of the extent that batches go to now, and how many bytes of them fit.
     base: Lsn,
     room: u64,
-    /// Its number: an extent that nothing was written to has the base of the one behind it.
+    /// The extent's number, because its base is not unique: an extent without batches has the base of the one behind
+    /// it.
     extent: u64,
     /// Where the next batch starts.
     next: Lsn,
@@ -36,7 +37,7 @@ pub(crate) struct Batch {
     pub(crate) frames: u32,
     /// Just after the last durable frame in it; zero if there is none.
     pub(crate) urgent: Lsn,
-    /// It has a buffered frame: somebody waits until it is written.
+    /// The batch has a buffered frame, whose acknowledgement waits until the batch is written.
     pub(crate) early: bool,
     bytes: Vec<u8>,
 }

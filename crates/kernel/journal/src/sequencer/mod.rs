@@ -1,4 +1,4 @@
-//! The sequencer: the half of a journal that is the same whatever makes batches durable.
+//! The sequencer: the half of a journal that is the same for all sinks.
 //!
 //! Locks, from the outside in: `driving` (held over syncs), then `writer` (over writes, and while an extent is opened), then those of the
 //! sink, then `fill`; `window`, `answers` and those inside `published` stand alone.
@@ -36,10 +36,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use thalweg_base::{Crc, Durability, Lsn, Ticket};
 
-/// A journal: gives frames their order and their places, gathers them into batches, gives these to a sink, and publishes how far they are
-/// kept.
+/// A journal: gives frames their order and their places, gathers them into batches, gives these to a sink, and
+/// publishes how far the sink keeps them.
 ///
-/// Somebody must drive it: [`Sequencer::start_writer`] has a thread do so, or a single thread calls [`Sequencer::begin`],
+/// It must be driven: [`Sequencer::start_writer`] has a thread do so, or a single thread calls [`Sequencer::begin`],
 /// [`Sequencer::finish`] and [`Sequencer::mark`] itself.
 pub struct Sequencer<S: Sink> {
     pub(crate) sink: S,
@@ -68,8 +68,9 @@ pub struct Sequencer<S: Sink> {
 
 #[derive(Default)]
 pub(crate) struct Counters {
+    /// Frames that were accepted, whether or not they are written.
     pub(crate) frames: AtomicU64,
-    /// Frames in batches that are written.
+    /// Frames in batches that are written: never more than `frames`.
     pub(crate) written_frames: AtomicU64,
     pub(crate) batches: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
@@ -78,8 +79,9 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// A thread that sees the sum also sees what this thread has counted before.
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
-        counter.fetch_add(n, Ordering::Relaxed);
+        counter.fetch_add(n, Ordering::Release);
     }
 }
 
@@ -157,7 +159,7 @@ impl<S: Sink> Sequencer<S> {
             self.published.wait(|published| published.durable() >= upto || is_given_up())?;
             return Ok(self.durable() >= upto);
         }
-        // Nobody else would sync it soon.
+        // A buffered frame: without this call the writer would sync it late.
         self.published.wait(|published| published.written() >= upto || is_given_up())?;
         if self.written() < upto {
             return Ok(false);
@@ -195,7 +197,12 @@ impl<S: Sink> Journal for Sequencer<S> {
         }
         let waiting = fill.whole_batches();
         let appended = self.accept(&mut fill, durability, class, parts, len, payload);
-        // What is whole is written without a kick, and so is what a refusal is about: nobody settles, and trims, what is not written.
+        if appended.is_ok() {
+            // Under the lock, so that no frame counts as written before it counts as accepted.
+            Counters::add(&self.counters.frames, 1);
+        }
+        // Whole batches are written without a kick. So are all batches after a refusal for lack of space: only written
+        // frames can be settled and trimmed.
         let is_due = match &appended {
             Ok(_) => fill.whole_batches() > waiting,
             Err(_) => !fill.is_empty(),
@@ -208,7 +215,6 @@ impl<S: Sink> Journal for Sequencer<S> {
         if durability == Durability::Buffered {
             self.early.store(true, Ordering::SeqCst);
         }
-        Counters::add(&self.counters.frames, 1);
         Ok(appended)
     }
 
@@ -216,7 +222,8 @@ impl<S: Sink> Journal for Sequencer<S> {
     fn kick(&self) {
         if !self.early.load(Ordering::SeqCst) || !self.early.swap(false, Ordering::SeqCst) {
             let accepted = self.accepted_frames();
-            // Event loops kick after every round, most of which append nothing: what is written is the writer's to sync already.
+            // Event loops kick after every round, and most rounds append nothing. The writer knows already of frames
+            // that are written.
             if accepted > self.written_frames() {
                 self.shell.kick(accepted);
             }
@@ -274,7 +281,7 @@ impl<S: Sink> Journal for Sequencer<S> {
         }))
     }
 
-    /// What is not synced cannot be trimmed: until then the call has no effect on it.
+    /// Trims up to `upto`, but only frames that are synced: for those above, the call must be made again later.
     fn trim(&self, upto: Lsn) {
         let synced = self.published.synced();
         self.start.fetch_max(upto.min(synced).0, Ordering::AcqRel);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of buffers that somebody still holds a slice of.
+/// Counts the bytes of buffers of which a slice is still held.
 #[derive(Clone, Default)]
 pub(crate) struct Pinned(Arc<Buffers>);
 
@@ -49,7 +49,7 @@ fn address(bytes: &[u8]) -> usize {
 }
 
 impl Pinned {
-    /// The same bytes, counted until their last slice is gone. Nobody else has them.
+    /// Counts `bytes` until their last slice is dropped. The caller has no other slice of them.
     pub(crate) fn count(&self, bytes: impl AsRef<[u8]> + Send + 'static) -> Bytes {
         let slice = bytes.as_ref();
         if slice.is_empty() {

@@ -18,7 +18,7 @@ pub(crate) trait Work: Send + Sync + 'static {
     /// Takes steps until there is nothing to do, or until others wait. `true` if there is more: then it is called again.
     fn work(&self) -> bool;
 
-    /// `work` has panicked: what it was in the middle of is lost. Called before `leave`.
+    /// Called after a panic of `work`, before `leave`. The step that panicked is not done.
     fn fail(&self);
 
     /// The work has ended by itself or by a panic.
@@ -88,14 +88,14 @@ impl WriterPool {
             let mut state = shared.state.lock();
             state.is_short = spawned.is_err();
             if let Err(error) = spawned {
-                // Those that there are go on with it: the first one stays for ever.
+                // The running threads take the work: the first one never ends.
                 state.threads -= 1;
                 tracing::warn!(%error, "no further thread for journals");
             }
         }
     }
 
-    /// Journals wait, no thread is free for them, and no further one can be had.
+    /// Whether journals wait, no thread is free for them, and no further thread can be started.
     pub(crate) fn is_crowded(&self) -> bool {
         let state = self.life.0.state.lock();
         state.waiting.len() > state.idle && (state.is_short || state.threads >= self.life.0.threads_max)
@@ -119,7 +119,7 @@ impl Shared {
         while let Some(work) = self.next() {
             let again = catch_unwind(AssertUnwindSafe(|| work.work())).unwrap_or_else(|_| {
                 tracing::error!("the journal's writer panicked");
-                // What panicked may be a subscriber, which is told of the failure, too.
+                // The panic may come from a subscriber, and `fail` calls subscribers, too.
                 let _ = catch_unwind(AssertUnwindSafe(|| work.fail()));
                 false
             });

@@ -57,7 +57,8 @@ impl Published {
         self.written.fetch_max(to.0, Ordering::AcqRel);
     }
 
-    /// Tells threads that do not wait for space that there is none; the caller may hold locks. Subscribers are told by [`Published::notify`].
+    /// Wakes the threads that give up when there is no space; the caller may hold locks. [`Published::notify`] tells
+    /// subscribers.
     pub(crate) fn note_full(&self) {
         self.full.fetch_add(1, Ordering::AcqRel);
         drop(self.waiters.lock());
@@ -69,7 +70,7 @@ impl Published {
         self.full.load(Ordering::Acquire)
     }
 
-    /// What is told to be durable: the same as what is synced, but for planted faults.
+    /// Publishes the durable position: the synced one, but for planted faults.
     pub(crate) fn set_durable(&self, to: Lsn) {
         self.durable.fetch_max(to.0, Ordering::AcqRel);
     }
@@ -82,7 +83,7 @@ impl Published {
         self.poisoned().map_or(Ok(()), Err)
     }
 
-    /// Stops for good. Only the first cause counts, and only it is told.
+    /// Stops the journal for good. Only the first cause counts and is published.
     pub(crate) fn poison(&self, poisoned: Poisoned) -> Poisoned {
         let Poisoned { operation, .. } = poisoned;
         if self.poisoned.set(poisoned.clone()).is_ok() {
@@ -105,7 +106,7 @@ impl Published {
         }
     }
 
-    /// Waits until something that is told makes `reached` true.
+    /// Waits until `reached` is true; it is asked after every notification. An error if the journal is poisoned before.
     pub(crate) fn wait(&self, reached: impl Fn(&Self) -> bool) -> Result<(), Poisoned> {
         let mut waiters = self.waiters.lock();
         while !reached(self) {

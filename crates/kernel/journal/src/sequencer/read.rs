@@ -11,10 +11,11 @@ use thalweg_base::Lsn;
 /// Frames this close together are read by one call.
 const GAP_MAX: u64 = 4096;
 const RUN_MAX: u64 = 4 << 20;
-/// A frame with such a payload, in bytes, is read whole for each piece of it that somebody wants: see [`Large`].
+/// The payload, in bytes, from which a frame counts as large: it is read whole for each piece of it, see [`Large`].
 const LARGE: u32 = 1 << 20;
 
-/// The large frame that was read from the sink last. Who wants it piece by piece, as readers of a long log do, has it read and checked once.
+/// Keeps the large frame that was read from the sink last, so that a reader that takes it piece by piece, as readers of
+/// a long log do, has it read and checked once.
 #[derive(Default)]
 pub(crate) struct Large(Mutex<Option<(Lsn, Bytes)>>);
 
@@ -31,7 +32,7 @@ impl Large {
         }
     }
 
-    /// Memory that is held although nobody reads, in bytes.
+    /// Memory that this holds without a reader, in bytes.
     pub(crate) fn held(&self) -> usize {
         self.0.lock().as_ref().map_or(0, |(_, bytes)| bytes.len() + FRAME_HEADER)
     }

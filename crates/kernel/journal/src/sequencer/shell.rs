@@ -1,9 +1,10 @@
 //! The writer's steps on a thread of a pool: takes one when there is work, parks on it during short pauses, and gives it back. The only place
 //! with a clock.
 //!
-//! *Gathering.* A sync costs about the same whatever it makes durable, and those who were just answered ask again soon. So after a
-//! sync the next batch waits until it holds half of those who asked lately, so that one half is synced while the other asks; for
-//! two syncs at most. Somebody who appends alone never waits.
+//! *Gathering.* A sync costs about the same however many frames it makes durable, and clients that were just answered
+//! append again soon. So after a sync the next batch waits until it holds a frame for half of the clients that appended
+//! lately, for the time of two syncs at most: one half is synced while the other half appends. A client that appends
+//! alone never waits.
 
 use crate::Poisoned;
 use crate::sequencer::pool::{Work, WriterPool};
@@ -22,12 +23,12 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 pub(crate) struct Shell {
-    /// Work was announced that the writer has not looked for yet.
+    /// Work was announced, and the writer has not begun a step since.
     wanted: AtomicBool,
     stopping: AtomicBool,
     /// While a batch is gathered: the count of accepted frames that ends it. Zero otherwise.
     goal: AtomicU64,
-    /// Where threads come from, and what they do.
+    /// The pool that gives threads, and the journal that they work for.
     home: OnceLock<(WriterPool, Weak<dyn Work>)>,
     /// A thread of the pool has the journal, or will.
     taken: AtomicBool,
@@ -40,14 +41,14 @@ pub(crate) struct Shell {
 /// What the writer remembers from one step to the next, whichever thread takes it.
 #[derive(Default)]
 struct Pace {
-    /// Since when frames wait for a sync that nobody asks for.
+    /// Since when buffered frames are written and not synced: no acknowledgement waits for that sync.
     dirty_since: Option<Instant>,
     sync_time: Duration,
     /// Nothing came in during the last pause.
     quiet: bool,
 }
 
-/// What the thread does after a look.
+/// What the thread does after a step.
 enum Next {
     Look,
     Park(Duration),
@@ -71,7 +72,7 @@ impl Shell {
         self.rouse();
     }
 
-    /// Has a thread look for work: the one that has the journal, else another.
+    /// Has a thread take a step: the one that has the journal, else another of the pool.
     fn rouse(&self) {
         let Some((pool, work)) = self.home.get() else { return };
         if self.taken.swap(true, Ordering::SeqCst) {
@@ -87,7 +88,8 @@ impl Shell {
         self.home.get().is_some() && !self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Returns when no thread has the journal; none takes it from then on. What was accepted and not written is for the caller to write.
+    /// Returns when no thread has the journal; none takes it from then on. The caller then writes the accepted frames
+    /// that are left.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let mut thread = self.thread.lock();
@@ -118,7 +120,7 @@ impl<S: Sink> Sequencer<S> {
         }
     }
 
-    /// The same with a thread of its own.
+    /// Starts the journal's writer on a thread of its own: see [`Self::start_writer_on`].
     pub fn start_writer(self: &Arc<Self>) -> std::io::Result<()> {
         self.start_writer_on(&WriterPool::start(1)?);
         Ok(())
@@ -160,10 +162,14 @@ impl<S: Sink> Sequencer<S> {
         Ok(if self.mark()? { Next::Look } else { Next::Leave })
     }
 
-    /// Waits until half of those who asked lately, `last` of whom were just answered, have asked again; for `most` at most.
+    /// Waits until frames have come for half of the clients that appended lately, for `most` at most. `last` frames
+    /// were just made durable.
     fn gather(&self, last: u64, most: Duration) {
-        let (written, accepted) = (self.written_frames(), self.accepted_frames());
-        let goal = written + (last + (accepted - written)) / 2;
+        // In this order: frames that are written in between were accepted before.
+        let written = self.written_frames();
+        let accepted = self.accepted_frames();
+        debug_assert!(written <= accepted, "{written} frames are written, and {accepted} were accepted");
+        let goal = written + (last + accepted.saturating_sub(written)) / 2;
         let until = Instant::now() + most;
         self.shell.goal.store(goal, Ordering::SeqCst);
         while self.accepted_frames() < goal && !self.shell.is_stopping() {
@@ -193,7 +199,8 @@ impl<S: Sink> Work for Sequencer<S> {
         *self.shell.thread.lock() = Some(std::thread::current());
         let mut pace = self.shell.pace.lock();
         while !self.shell.is_stopping() {
-            // Cleared before looking: who announces from here on is heard, by this look or by the park below.
+            // Cleared before the step: work that is announced from here on is seen by this step, or ends the park
+            // below.
             self.shell.wanted.store(false, Ordering::SeqCst);
             match self.look(&mut pace) {
                 Ok(Next::Look) if self.shell.is_crowded() => return true,
@@ -214,7 +221,7 @@ impl<S: Sink> Work for Sequencer<S> {
         let mut thread = shell.thread.lock();
         *thread = None;
         shell.taken.store(false, Ordering::SeqCst);
-        // Announced while this thread had the journal, and not looked for.
+        // Work was announced after this thread's last step.
         let is_missed =
             shell.wanted.load(Ordering::SeqCst) && !shell.is_stopping() && self.published.poisoned().is_none();
         shell.left.notify_all();

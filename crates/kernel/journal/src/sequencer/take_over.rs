@@ -1,10 +1,10 @@
-//! Taking over a journal in a remote sink: fence, read what is kept without a hole, cut off the rest, go on there.
+//! Taking over a journal in a remote sink: fence, read the batches up to the first hole, cut off the rest, go on there.
 //!
-//! Everything that an owner has acknowledged lies before the first hole, because it acknowledges a batch only after every batch before it.
-//! What lies behind the hole nobody was told of. It is removed before the new owner appends: its place is used again, and whatever were left
-//! there could be read as the continuation of the new owner's batches.
+//! Everything that an owner has acknowledged lies before the first hole, because it acknowledges a batch only after
+//! every batch before it. Batches behind the hole were never acknowledged. They are removed before the new owner
+//! appends: it uses their place again, and their bytes could be read as the continuation of its own batches.
 //!
-//! An owner that dies at any point of this leaves a sink in which the next one does the same again.
+//! An owner that dies at any point of a take-over leaves a sink that the next owner can take over in the same way.
 
 use crate::sequencer::Sequencer;
 use crate::sink::file::Body;
@@ -50,7 +50,7 @@ impl<S: Sink> Sequencer<S> {
     /// Opens the journal in a remote sink as the owner of term `term`, which must be above the terms of all owners before.
     ///
     /// Every frame from the floor on is given to `replay`, in order. An end before what `bounds` says is corruption. When this returns, no
-    /// earlier owner can append, what was replayed is durable, and nothing else is kept at or behind the end.
+    /// earlier owner can append, the replayed frames are durable, and the sink keeps nothing at or behind the end.
     pub fn take_over<E>(
         sink: S,
         options: Options,

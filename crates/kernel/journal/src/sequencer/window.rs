@@ -31,7 +31,7 @@ impl Window {
         }
     }
 
-    /// Nobody asks for frames before `start` any more: they are settled.
+    /// Drops batches whose frames are all before `start`: they are settled, and not read from here on.
     pub(crate) fn trim(&mut self, start: Lsn) {
         while let Some((_, gone)) = self.batches.pop_front_if(|(lsn, bytes)| lsn.plus(bytes.len() as u64) <= start) {
             self.held -= gone.len();

@@ -1,13 +1,15 @@
-//! Giving batches to the sink and publishing what it keeps, in steps that one thread at a time takes.
+//! Giving batches to the sink and publishing how far it keeps them, in steps that one thread at a time takes.
 //!
-//! With a local sink `begin` writes the oldest batch, `finish` syncs if a durable frame waits for it, and publishes. In between appends fill
-//! the next batch. A batch with durable frames is the last one written until it is synced, but for batches with buffered frames, which
-//! threads that call `kick` may write meanwhile.
+//! With a local sink `begin` writes the oldest batch, `finish` syncs if a durable frame waits for it, and publishes. In
+//! between appends fill the next batch. No batch is written after one with durable frames until that is synced, except
+//! for batches with buffered frames, which threads that call `kick` may write.
 //!
-//! With a remote sink `begin` takes the answers that have come and sends the oldest batch if not too many are in flight. What is published is
-//! the end of the first batches that are all kept: a batch that is kept before an earlier one waits for it.
+//! With a remote sink `begin` takes the answers that have come and sends the oldest batch if not too many are in
+//! flight. The published position is the end of the last batch before which all batches are kept: a batch that is kept
+//! before an earlier one waits for it.
 //!
-//! A batch's header says what was durable when it was sealed; opening an extent proves that about everything before it.
+//! A batch's header says how far the journal was durable when the batch was sealed. A new extent is opened only when
+//! everything before it is synced, and so proves that.
 
 use crate::Poisoned;
 use crate::format::{BATCH_HEADER, BatchHeader};
@@ -105,8 +107,9 @@ impl<S: Sink> Sequencer<S> {
         Ok(worked)
     }
 
-    /// Whether a batch was sent, and whether subscribers are to be told: of a buffered frame that is written, or that space ran out. They are told
-    /// of that once, and not by every attempt: an attempt follows whatever they do about it.
+    /// Sends the oldest batch. Returns whether a batch was sent, and whether to notify subscribers: of a written
+    /// buffered frame, or that space ran out. They are notified of that once, not at every attempt, since their
+    /// reaction causes the next attempt.
     fn begin_oldest(&self, writer: &mut Writer) -> Result<(bool, bool), Poisoned> {
         if writer.is_waited_for() || writer.flights.len() >= self.in_flight_max() {
             return Ok((false, false));
@@ -182,7 +185,7 @@ impl<S: Sink> Sequencer<S> {
         self.sync_if(|writer| writer.is_waited_for() || writer.written.since(writer.synced) > bytes)
     }
 
-    /// Syncs what is written, if it is `due`. Others may write meanwhile.
+    /// Syncs the written batches, if a sync is `due`. Other threads may write during the sync.
     pub(crate) fn sync_if(&self, due: impl FnOnce(&Writer) -> bool) -> Result<bool, Poisoned> {
         let _one = self.driving.lock();
         let written = {
@@ -193,7 +196,7 @@ impl<S: Sink> Sequencer<S> {
             }
             writer.written
         };
-        // No other extent is opened meanwhile, so the last one is all that is not synced.
+        // `driving` is held, so no other extent is opened: only the last one has batches that are not synced.
         self.sync_sink()?;
         self.note_synced(&mut self.writer.lock(), written);
         self.published.notify();
@@ -207,7 +210,8 @@ impl<S: Sink> Sequencer<S> {
         Ok(began || finished)
     }
 
-    /// Takes steps until there is nothing to do, and waits for the answers of what is in flight. Accepted frames that have no space stay.
+    /// Takes steps until there is nothing to do, and waits for the answers to batches in flight. Accepted frames
+    /// without space stay accepted.
     pub(crate) fn step_all(&self, is_enough: impl Fn() -> bool) -> Result<(), Poisoned> {
         while !is_enough() {
             if self.step()? {
@@ -233,7 +237,7 @@ impl<S: Sink> Sequencer<S> {
         Ok(self.published.synced())
     }
 
-    /// Syncs what is written if nobody has done so.
+    /// Syncs the written batches that are not synced.
     pub(crate) fn sync_dirty(&self) -> Result<bool, Poisoned> {
         self.sync_if(Writer::is_dirty)
     }
@@ -243,8 +247,8 @@ impl<S: Sink> Sequencer<S> {
         self.writer.lock().is_dirty()
     }
 
-    /// Says, once per pause and unsynced, that everything written is durable: so that damage to the last batch is told from a torn
-    /// tail. For when there is nothing to do, and local sinks only.
+    /// Writes a mark, once per pause, which says that everything before it is durable: so that damage of the last batch
+    /// differs from a torn tail. The mark is not synced. Called when there is nothing to do; for local sinks only.
     pub fn mark(&self) -> Result<bool, Poisoned> {
         let _one = self.driving.lock();
         let mut writer = self.writer.lock();

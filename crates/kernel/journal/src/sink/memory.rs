@@ -182,7 +182,7 @@ impl State {
 }
 
 impl Shared {
-    /// Delivers what is due, until the last view is gone.
+    /// Delivers the answers that are due, until the last view is dropped.
     fn run_timer(&self) {
         let mut state = self.state.lock();
         while !state.stopped {

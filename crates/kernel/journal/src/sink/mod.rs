@@ -71,11 +71,11 @@ impl SinkBatch {
 pub enum Kept {
     /// The end of the process. [`Sink::sync`] makes it durable.
     Written,
-    /// Loss of power, or whatever the sink is made to survive.
+    /// Loss of power, or another failure that the sink is made to survive.
     Durable,
 }
 
-/// Why a sink did not do what it was asked.
+/// Why a call of a sink failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SinkError {
     /// Final: nothing of this owner is kept from here on, and this batch was not.
@@ -84,10 +84,10 @@ pub enum SinkError {
     /// No extent could be opened. The same call may succeed when there is space. No append is answered so: an extent has its space.
     #[error("the sink has no space")]
     NoSpace,
-    /// It is unknown whether the batch is kept, or will be. The same batch may be appended again.
+    /// The sink does not know whether the batch is kept, or will be. The same batch may be appended again.
     #[error("the outcome of an append is unknown: {cause}")]
     Unknown { cause: String },
-    /// Final for this opening: what was in flight may or may not be kept.
+    /// Final for this opening: batches in flight may or may not be kept.
     #[error("{operation} failed: {cause}")]
     Failed { operation: &'static str, cause: String },
     /// A read met a position that the sink has no bytes for.
@@ -164,7 +164,8 @@ pub trait Sink: Send + Sync + 'static {
     /// *Failure.* After [`SinkError::Failed`] or [`SinkError::Fenced`] the sequencer stops for good. An answer must always come.
     fn append(&self, batch: SinkBatch) -> Ticket<Result<Kept, SinkError>>;
 
-    /// Makes everything that was appended before this call durable, for a local sink. After an error it is unknown what is durable.
+    /// Makes everything that was appended before this call durable, for a local sink. After an error it is unknown how
+    /// much is durable.
     fn sync(&self) -> Result<(), SinkError> {
         Ok(())
     }
@@ -179,7 +180,7 @@ pub trait Sink: Send + Sync + 'static {
     /// not checked.
     fn read(&self, range: Range<Lsn>) -> Ticket<Result<Vec<Piece>, SinkError>>;
 
-    /// The same, if no device or network has to be waited for.
+    /// The bytes that [`Self::read`] gives, if no device or network has to be waited for; else `None`.
     fn try_read(&self, range: Range<Lsn>) -> Option<Result<Vec<Piece>, SinkError>> {
         let _ = range;
         None
@@ -194,7 +195,8 @@ pub trait Sink: Send + Sync + 'static {
     /// again, and the owner may append at `from`. May be repeated.
     fn truncate(&self, from: Lsn, term: Term) -> Ticket<Result<(), SinkError>>;
 
-    /// Where the oldest bytes stand that the next opening would look at, needed or not; `None` if that is where frames are readable from.
+    /// Where the oldest bytes stand that the next opening would read, needed or not; `None` if that is where frames are
+    /// readable from.
     fn oldest(&self) -> Option<Lsn> {
         None
     }
@@ -205,7 +207,7 @@ pub trait Sink: Send + Sync + 'static {
         None
     }
 
-    /// The next step of looking for damage in what is below `synced`: see [`crate::Journal::inspect`].
+    /// The next step of a search for damage below `synced`: see [`crate::Journal::inspect`].
     fn inspect(&self, inspection: &mut Inspection, synced: Lsn) -> std::io::Result<Option<Inspected>> {
         let _ = (inspection, synced);
         Ok(None)

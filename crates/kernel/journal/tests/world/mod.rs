@@ -352,7 +352,8 @@ impl World {
         }
     }
 
-    /// What a reader holds stays what it was, trimmed or not. Entries that left the model are not compared.
+    /// Compares the bytes that readers hold: they never change, trimmed or not. Entries that left the model are not
+    /// compared.
     fn read_held(&mut self) -> Check {
         for n in 0..self.held.len() {
             let (held, ids) = &self.held[n];
@@ -618,7 +619,8 @@ impl World {
             }
         }
         let end = self.journal.opened().end;
-        // A flipped bit in the last batch cannot always be told from a torn tail; but it can after a close, or by who knows better.
+        // A flipped bit in the last batch cannot always be told from a torn tail; but it can after a close, or by an
+        // owner that knows a later durable position.
         let provable = !self.flipped || (clean && !self.lost) || known >= survives;
         let gone = self.model.get(replayed.len()).filter(|gone| gone.end <= survives).map(|gone| gone.frame);
         if let Some(frame) = gone {

@@ -10,9 +10,9 @@ use thalweg_storage::ObjectWriter;
 const OPTIONS: Options =
     Options { block_bytes: 64 << 10, compression: Compression::Lz4, has_content: false, has_one_partition: false };
 
-/// What is known of a directory object without reading its records.
+/// The numbers of a directory object, without its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirectoryMeta {
+pub(crate) struct DirectoryMeta {
     pub id: ObjectId,
     /// Records, tombstones not counted.
     pub records: u64,
@@ -22,15 +22,15 @@ pub struct DirectoryMeta {
 }
 
 /// Writes one directory object from records in order of their logs. Holds one block in memory, and the index of some.
-pub struct DirectoryBuilder(Builder<Records>);
+pub(crate) struct DirectoryBuilder(Builder<Records>);
 
 impl DirectoryBuilder {
-    pub fn new(id: ObjectId, writer: Box<dyn ObjectWriter>) -> Result<Self, DirectoryError> {
+    pub(crate) fn new(id: ObjectId, writer: Box<dyn ObjectWriter>) -> Result<Self, DirectoryError> {
         Builder::new(id, writer, OPTIONS).map(Self)
     }
 
     /// Appends the record of a log, or, with `None`, that it has none.
-    pub fn push(&mut self, log: LogId, record: Option<&[u8]>) -> Result<(), DirectoryError> {
+    pub(crate) fn push(&mut self, log: LogId, record: Option<&[u8]>) -> Result<(), DirectoryError> {
         let kind = if record.is_some() { Kind::Value } else { Kind::Tombstone };
         self.0.push(&Entry { key: &codec::key(log), kind, value: record.unwrap_or_default() })
     }
@@ -44,7 +44,7 @@ impl DirectoryBuilder {
     }
 
     /// Makes the object durable. To have it read back and checked, call [`super::verify`].
-    pub fn finish(self) -> Result<DirectoryMeta, DirectoryError> {
+    pub(crate) fn finish(self) -> Result<DirectoryMeta, DirectoryError> {
         let written = self.0.finish()?;
         Ok(DirectoryMeta {
             id: written.object.id,

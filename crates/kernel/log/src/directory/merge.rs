@@ -8,9 +8,9 @@ use thalweg_base::ObjectId;
 use thalweg_container::{Merge, NewestWins};
 use thalweg_storage::Storage;
 
-/// Merges directory objects, oldest first, into `out`. Tombstones may be dropped only if no older object is left beside the
-/// inputs: they hide what it holds.
-pub fn merge_newest_wins(
+/// Merges directory objects, oldest first, into `out`. Tombstones may be dropped only if no older object is left beside
+/// the inputs: they hide its records.
+pub(crate) fn merge_newest_wins(
     storage: &Arc<dyn Storage>,
     inputs: &[ObjectId],
     drop_tombstones: bool,

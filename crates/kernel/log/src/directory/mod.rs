@@ -1,9 +1,9 @@
-//! Directory objects: checkpoints of what is known of each log.
+//! Directory objects: checkpoints of the state of each log.
 //!
-//! A directory object is a container (`thalweg_container`) of records and tombstones, sorted by log. What a record holds is not known
-//! here. Objects are written from front to back and read from front to back, in large pieces: at recovery, newest first, and to merge
-//! several into one. `docs/format/objects.md` has the bytes, also of the form that earlier versions wrote: [`DirectoryReader`] reads
-//! both, so that merging converts.
+//! A directory object is a container (`thalweg_container`) of records and tombstones, sorted by log. Records are opaque
+//! here. Objects are written from front to back and read from front to back, in large pieces: at recovery, newest
+//! first, and to merge several into one. `docs/format/objects.md` has the bytes, also of the form that earlier versions
+//! wrote: [`DirectoryReader`] reads both, so that merging converts.
 
 mod build;
 mod codec;
@@ -11,9 +11,9 @@ mod earlier;
 mod merge;
 mod read;
 
-pub use build::{DirectoryBuilder, DirectoryMeta};
-pub use merge::merge_newest_wins;
-pub use read::{DirectoryReader, verify};
+pub(crate) use build::{DirectoryBuilder, DirectoryMeta};
+pub(crate) use merge::merge_newest_wins;
+pub(crate) use read::{DirectoryReader, verify};
 
 /// What can go wrong with directory objects, whichever form they have.
 pub type DirectoryError = thalweg_container::ContainerError;

@@ -11,7 +11,7 @@ use thalweg_storage::Storage;
 
 /// Reads one directory object. Every byte is checked before a record of it is given out; what the object says of all its records is
 /// checked at the end.
-pub struct DirectoryReader {
+pub(crate) struct DirectoryReader {
     object: ObjectId,
     form: Form,
 }
@@ -22,7 +22,7 @@ enum Form {
 }
 
 impl DirectoryReader {
-    pub fn open(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<Self, DirectoryError> {
+    pub(crate) fn open(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<Self, DirectoryError> {
         let len = storage.len(object)?;
         let form = match earlier::Reader::open(storage, object, len)? {
             Some(reader) => Form::Earlier(Box::new(reader)),
@@ -32,12 +32,12 @@ impl DirectoryReader {
     }
 
     #[must_use]
-    pub fn object(&self) -> ObjectId {
+    pub(crate) fn object(&self) -> ObjectId {
         self.object
     }
 
     #[must_use]
-    pub fn meta(&self) -> DirectoryMeta {
+    pub(crate) fn meta(&self) -> DirectoryMeta {
         match &self.form {
             Form::Container(scan) => DirectoryMeta {
                 id: self.object,
@@ -50,7 +50,7 @@ impl DirectoryReader {
     }
 
     /// Gives every record that is left to `f`, borrowed.
-    pub fn for_each(&mut self, mut f: impl FnMut(LogId, Option<&[u8]>)) -> Result<(), DirectoryError> {
+    pub(crate) fn for_each(&mut self, mut f: impl FnMut(LogId, Option<&[u8]>)) -> Result<(), DirectoryError> {
         while self.advance()? {
             let entry = self.entry();
             let (log, record) =
@@ -86,7 +86,7 @@ impl Source for DirectoryReader {
 }
 
 /// Reads every byte of a directory object and checks it.
-pub fn verify(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<DirectoryMeta, DirectoryError> {
+pub(crate) fn verify(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<DirectoryMeta, DirectoryError> {
     let mut reader = DirectoryReader::open(storage, object)?;
     reader.for_each(|_, _| ())?;
     Ok(reader.meta())

@@ -17,7 +17,7 @@ pub(crate) use page::{decode_page, verify_page};
 #[cfg(all(test, not(feature = "shuttle")))]
 pub(crate) use tests::{sample_root, samples};
 
-use crate::root::Sealed;
+use crate::root::RunObject;
 use crate::run::RunError;
 use page::read_page;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ pub(crate) struct Page {
     /// The length of the list object.
     pub(crate) bytes: u64,
     /// As they were listed. Never empty.
-    objects: Arc<[Sealed]>,
+    objects: Arc<[RunObject]>,
 }
 
 /// A run's list as the root holds it. Positions count the objects of all pages, in order.
@@ -61,7 +61,7 @@ pub(crate) struct Form {
     /// Positions of objects of which something has died, or is live again, since the page was written.
     noted: Vec<(u64, Noted)>,
     /// Objects that no page has.
-    pub(crate) here: Vec<Sealed>,
+    pub(crate) here: Vec<RunObject>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ struct Noted {
 }
 
 impl Form {
-    pub(crate) fn of(objects: &[Sealed], pages: &[Page]) -> Self {
+    pub(crate) fn of(objects: &[RunObject], pages: &[Page]) -> Self {
         let named = |page: &Page| Named { id: page.id, bytes: page.bytes, objects: page.objects.len() as u64 };
         let mut form = Self { pages: pages.iter().map(named).collect(), ..Self::default() };
         let mut rest = objects.iter().copied().peekable();
@@ -89,7 +89,7 @@ impl Form {
             match rest.next_if(|object| object.meta.id == listed.meta.id) {
                 None => form.gone.push(position),
                 Some(object) if object.dead_since != listed.dead_since => {
-                    let Sealed { live_bytes, dead_since, .. } = object;
+                    let RunObject { live_bytes, dead_since, .. } = object;
                     form.noted.push((position, Noted { live_bytes, dead_since }));
                 }
                 Some(_) => {}
@@ -180,17 +180,17 @@ impl Form {
     pub(crate) fn decode_here(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let mut here = Vec::new();
         for _ in 0..d.varint()? {
-            here.push(Sealed::decode(d)?);
+            here.push(RunObject::decode(d)?);
         }
         Ok(Self { here, ..Self::default() })
     }
 
-    /// The run's objects and its pages. Damaged list objects are left out, with what they list.
+    /// The run's objects and its pages. Damaged list objects are left out, with the objects that they list.
     pub(crate) fn read(
         self,
         storage: &Arc<dyn Storage>,
         damaged: &mut Vec<(ObjectId, RunError)>,
-    ) -> Result<(Vec<Sealed>, Vec<Page>), RunError> {
+    ) -> Result<(Vec<RunObject>, Vec<Page>), RunError> {
         let mut pages = Vec::with_capacity(self.pages.len());
         let mut objects = self.here;
         let (mut gone, mut noted) = (self.gone.iter().peekable(), self.noted.iter().peekable());

@@ -2,7 +2,7 @@
 
 use super::page::{encode_page, verify_page};
 use super::{Form, ListOptions, Page};
-use crate::root::{Root, Run, Sealed};
+use crate::root::{Root, Run, RunObject};
 use crate::run::{Key, RunError};
 use std::sync::Arc;
 use thalweg_base::ObjectId;
@@ -21,8 +21,8 @@ pub(crate) struct Packer<'a> {
 }
 
 impl Packer<'_> {
-    /// Moves lists out of a root until it holds few enough. If a list object cannot be written, the root keeps what is left: it may be
-    /// larger than it should be until a later edit.
+    /// Moves lists of objects out of a root until the root is small enough. If a list object cannot be written, the
+    /// root keeps that list, and may be larger than its bound until a later edit.
     pub(crate) fn pack(&mut self, root: &mut Root) {
         let loose = |run: &Run| Form::of(&run.objects, &run.pages).loose_bytes();
         let mut sizes: Vec<u64> = root.runs.iter().map(loose).collect();
@@ -63,7 +63,7 @@ impl Packer<'_> {
         Ok(pages)
     }
 
-    fn write(&mut self, objects: &mut Vec<Sealed>, pages: &mut Vec<Page>) -> Result<(), RunError> {
+    fn write(&mut self, objects: &mut Vec<RunObject>, pages: &mut Vec<Page>) -> Result<(), RunError> {
         let count = objects.len().div_ceil(self.options.page_objects.max(1));
         let each = objects.len().div_ceil(count.max(1)).max(1);
         for objects in std::mem::take(objects).chunks(each) {

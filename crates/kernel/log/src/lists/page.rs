@@ -1,7 +1,7 @@
 //! List objects: their bytes, and reading them. `docs/format/objects.md`.
 
 use super::{Named, Page};
-use crate::root::Sealed;
+use crate::root::RunObject;
 use crate::run::RunError;
 use std::sync::Arc;
 use thalweg_base::{DecodeError, Decoder, Encoder, ObjectId, crc};
@@ -11,7 +11,7 @@ const MAGIC: [u8; 8] = *b"THWGLIST";
 const FORMAT: u32 = 1;
 const CRC_BYTES: usize = 4;
 
-pub(super) fn encode_page(id: ObjectId, objects: &[Sealed]) -> Vec<u8> {
+pub(super) fn encode_page(id: ObjectId, objects: &[RunObject]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
     out.put_u32(FORMAT);
     out.put_u32(0);
@@ -36,7 +36,8 @@ pub(super) fn read_page(storage: &Arc<dyn Storage>, named: &Named) -> Result<Pag
     Ok(page)
 }
 
-/// Reads a page back from the device: whether it is still what it was. The number of bytes that it has.
+/// Reads a page back from the device, and checks that it lists what it listed when it was written. Returns its length
+/// in bytes.
 pub(crate) fn verify_page(storage: &Arc<dyn Storage>, page: &Page) -> Result<u64, RunError> {
     let named = Named { id: page.id, bytes: page.bytes, objects: page.objects.len() as u64 };
     if read_page(storage, &named)? != *page {
@@ -67,7 +68,7 @@ pub(crate) fn decode_page(id: ObjectId, bytes: &[u8]) -> Result<Page, RunError> 
     }
     let mut objects = Vec::new();
     for _ in 0..d.u64().map_err(wrong)? {
-        objects.push(Sealed::decode(&mut d).map_err(wrong)?);
+        objects.push(RunObject::decode(&mut d).map_err(wrong)?);
     }
     d.end().map_err(wrong)?;
     Ok(Page { id, bytes: bytes.len() as u64, objects: objects.into() })

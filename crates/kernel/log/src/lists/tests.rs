@@ -9,8 +9,8 @@ use thalweg_base::{LogId, Lsn, Offset};
 use thalweg_storage::MemoryStorage;
 use thalweg_unit::Section as _;
 
-fn object(id: u64) -> Sealed {
-    Sealed::new(ObjectMeta {
+fn object(id: u64) -> RunObject {
+    RunObject::new(ObjectMeta {
         id: ObjectId(id),
         first: (LogId(id), Offset(16)),
         last: LogId(id),
@@ -28,14 +28,14 @@ pub(crate) fn samples() -> Vec<Vec<u8>> {
     vec![encode_page(ObjectId(1), &[object(3), object(200)])]
 }
 
-fn page(id: u64, objects: &[Sealed]) -> Page {
+fn page(id: u64, objects: &[RunObject]) -> Page {
     Page { id: ObjectId(id), bytes: 90, objects: objects.into() }
 }
 
 /// One run: of two pages with two objects each the second object is gone, the third was noted, and two objects have come.
 pub(crate) fn sample_root() -> Root {
     let listed = [object(2), object(4), object(6), object(8)];
-    let noted = Sealed { live_bytes: 70, dead_since: Some(Millis(900)), ..object(6) };
+    let noted = RunObject { live_bytes: 70, dead_since: Some(Millis(900)), ..object(6) };
     let pages = vec![page(50, &listed[..2]), page(51, &listed[2..])];
     let mut root = Root::new(4096);
     root.runs.push(Run { pages, ..Run::new(7, vec![object(1), object(2), object(5), noted, object(8)]) });

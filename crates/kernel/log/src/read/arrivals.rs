@@ -1,7 +1,7 @@
-//! Reads that wait until the journal has written what was accepted.
+//! Reads that wait until the journal has written frames that it has accepted.
 //!
-//! What a fork's creating frame gave it may be read before that frame, or its source's, is written. Such a read holds a ticket here, and
-//! no thread.
+//! A fork may be read before the frame that created it, or frames of its source, are written. Such a read holds a
+//! ticket here, and no thread.
 
 use std::sync::Arc;
 use thalweg_base::{Completer, Lsn, Ticket};
@@ -31,7 +31,8 @@ impl Arrivals {
     /// A ticket for when everything below `upto` is written, or never will be.
     pub(crate) fn written(&self, journal: &dyn Journal, upto: Lsn) -> Ticket<Arrival> {
         let (ticket, completer) = Ticket::pending();
-        // Listed first: the journal looks at the list after it has advanced, and this looks at the journal after it has listed.
+        // The order excludes a lost wake-up: the journal reads the list after it has advanced, and this call reads the
+        // journal's position after it has listed the ticket.
         self.waiting.lock().push((upto, completer));
         journal.kick();
         self.advance(journal);

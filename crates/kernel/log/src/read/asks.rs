@@ -1,12 +1,13 @@
-//! What a read has asked for, and what has come of it.
+//! The requests of one read to the storage and the journal, and their answers.
 //!
-//! A ticket that is resolved already, as a local storage gives, is taken on the spot. The answer of any other lands in an inbox that
-//! the storage's threads share with the read, and wakes the read if it waits. Dropping the read drops what still comes.
+//! A ticket that is resolved already, as a local storage gives, is taken on the spot. The answer of any other ticket
+//! goes to an inbox that the storage's threads share with the read, and wakes the read if it waits. Answers that come
+//! after the read was dropped are dropped, too.
 
 use super::arrivals::Arrival;
 use super::stop::Miss;
 use crate::attachment::Attachment;
-use crate::held::Expected;
+use crate::held_bytes::Expected;
 use crate::logs::Logs;
 use crate::run::{Known, Lack, Pages, RunError};
 use bytes::Bytes;
@@ -19,14 +20,14 @@ use thalweg_unit::sync::Mutex;
 /// How many parts of indexes are asked for before it is known that the read comes to them.
 pub(super) const AHEAD_MAX: usize = 32;
 
-/// What a read may do for what is not at hand.
+/// What a read may do for data that is not in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
     /// Nothing: it gives up. For reactors.
     NoWait,
     /// Ask for it, and go on when it is there. For I/O threads.
     Ask,
-    /// The same on a thread that blocks meanwhile.
+    /// Ask for it, and block the thread until it is there.
     Block,
 }
 
@@ -55,7 +56,7 @@ pub(super) struct Asks {
     next: u64,
     /// Parts of indexes that were asked for.
     lacks: Vec<(Asked, Lack)>,
-    /// Those that could not be had. A lookup that needs one fails; others do not care.
+    /// Requests that failed. A lookup that needs one of them fails; other lookups go on.
     failed: Vec<(Lack, RunError)>,
     /// Answers that came and were not taken.
     answers: Vec<(Asked, Answer)>,
@@ -92,12 +93,12 @@ impl Asks {
         Self { mode, known: Known::default(), next: 0, lacks, failed, answers, inbox: None }
     }
 
-    /// What was asked for before does not count from here on.
+    /// Forgets all requests: their answers are ignored from here on.
     pub(super) fn start_over(&mut self) {
         *self = Self::new(self.mode);
     }
 
-    /// Has a part of an index that a lookup lacks. After `Ok` the lookup has it.
+    /// Gets a part of an index that a lookup lacks. After `Ok` the lookup has it.
     pub(super) fn index<A: Attachment>(&mut self, logs: &Logs<A>, lack: Lack) -> Result<(), Miss> {
         if self.mode == Mode::NoWait {
             // A map takes longer than a reactor has.
@@ -159,7 +160,7 @@ impl Asks {
         Ok(match storage.read(pages.object(), pages.range.clone()).take() {
             Ok(read) => Ok(Answer::Object(read)),
             Err(ticket) => {
-                let expected = logs.gathered.memory.expect(pages.range.end - pages.range.start);
+                let expected = logs.chunk_cache.held_bytes.expect(pages.range.end - pages.range.start);
                 Err(self.send(ticket, Some(expected), Answer::Object))
             }
         })
@@ -205,7 +206,7 @@ impl Asks {
         asked
     }
 
-    /// Takes in what has come.
+    /// Takes the answers that have come.
     pub(super) fn receive<A: Attachment>(&mut self, logs: &Logs<A>) {
         let Some(inbox) = &self.inbox else { return };
         let arrived = std::mem::take(&mut inbox.0.lock().answers);

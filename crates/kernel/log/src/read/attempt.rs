@@ -14,13 +14,13 @@ const TRIES: u32 = 16;
 pub(super) trait Goal {
     type Found;
 
-    /// Goes as far as it can with what is at hand. After [`Stop::Pending`] it is called again, and goes on.
+    /// Goes as far as it can with the data that the read has. After [`Stop::Pending`] it is called again, and goes on.
     fn advance<A: Attachment>(&mut self, logs: &Logs<A>, asks: &mut Asks) -> Result<Self::Found, Stop>;
 
-    /// Forgets what it has found.
+    /// Forgets all that it has found, for another attempt.
     fn start_over(&mut self);
 
-    /// What is read, for errors.
+    /// The log and the position that errors name.
     fn place(&self) -> (LogId, Offset);
 }
 
@@ -117,36 +117,9 @@ mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
-    use thalweg_base::{DecodeError, Lsn};
     use thalweg_journal::{MemoryJournal, Options};
     use thalweg_manifest::MemoryManifest;
     use thalweg_storage::MemoryStorage;
-
-    struct Nothing;
-
-    impl Attachment for Nothing {
-        fn create(_: &[u8], _: Lsn) -> Result<Self, DecodeError> {
-            Ok(Self)
-        }
-
-        fn check(&self, _: &[u8]) -> Result<(), DecodeError> {
-            Ok(())
-        }
-
-        fn apply(&mut self, _: &[u8], _: Lsn) -> Result<(), DecodeError> {
-            Ok(())
-        }
-
-        fn encode(&self, _: &mut Vec<u8>) {}
-
-        fn decode(_: &[u8]) -> Result<Self, DecodeError> {
-            Ok(Self)
-        }
-
-        fn may_rest(&self, _: Lsn) -> bool {
-            true
-        }
-    }
 
     /// It waits, and has asked for nothing.
     struct Idle(Arc<AtomicU32>);
@@ -168,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_read_that_waits_for_nothing_is_a_bug_and_is_not_tried_again() {
-        let opening = Logs::<Nothing>::begin(
+        let opening = Logs::<()>::begin(
             LogsOptions::default(),
             Arc::new(MemoryStorage::new()),
             Arc::new(MemoryManifest::default()),

@@ -1,7 +1,8 @@
 //! Gathering the content of one chunk.
 //!
-//! What a walk comes by becomes parts, in order: bytes that are at hand, ranges of objects that come later, and references, each of which
-//! is gathered by a walk of its own. All that is known to be needed is asked for at once; the walk goes on while it is under way.
+//! The visits of a walk become parts, in order: bytes in memory, ranges of objects that are read later, and references,
+//! each of which is gathered by a walk of its own. All data that is known to be needed is asked for at once; the walk
+//! goes on while requests are under way.
 
 use super::Chunk;
 use super::asks::{Answer, Asked, Asks};
@@ -39,9 +40,9 @@ pub(super) struct Chunks {
 pub(super) enum Part {
     /// All of it.
     Chunk,
-    /// What is wanted and no more, from a message boundary on.
+    /// The wanted range only, which begins at a message boundary.
     First,
-    /// The same from anywhere on.
+    /// The wanted range only, which may begin inside a message.
     Later,
 }
 
@@ -65,7 +66,7 @@ impl Chunks {
                     Part::Later => (upto, true),
                 };
                 let is_whole = matches!(self.part, Part::Chunk);
-                let kept = is_whole.then(|| logs.gathered.first_part(self.want)).flatten();
+                let kept = is_whole.then(|| logs.chunk_cache.first_part(self.want)).flatten();
                 let begin = kept.as_ref().map_or(from, |kept| from.plus(kept.len() as u64));
                 let walk = Walk::open(logs, log, begin..upto, target, anywhere)?;
                 walk.must_reach_back_to(from)?;
@@ -76,8 +77,8 @@ impl Chunks {
         gathering.advance(logs, asks)?;
         let chunk = Chunk { end: gathering.end, parts: gathering.take_parts() };
         Ok(match self.part {
-            Part::Chunk => logs.gathered.note(self.want, self.kept.take(), chunk, logs.journal.as_ref()),
-            Part::First | Part::Later => logs.gathered.own(chunk, logs.journal.as_ref()),
+            Part::Chunk => logs.chunk_cache.note(self.want, self.kept.take(), chunk, logs.journal.as_ref()),
+            Part::First | Part::Later => logs.chunk_cache.own(chunk, logs.journal.as_ref()),
         })
     }
 }
@@ -109,7 +110,7 @@ impl Goal for Chunks {
     }
 }
 
-/// Parts of a range of one log, and what is under way for it.
+/// The parts of a range of one log that were read, and the requests under way for the others.
 struct Gathering {
     walk: Walk,
     /// Nothing is gathered after the first message boundary from here on.
@@ -174,7 +175,7 @@ impl Gathering {
         Self { walk, target, end, walked: false, parts, wanted: None, coming, references, failure: None, depth }
     }
 
-    /// Goes on until everything is there.
+    /// Goes on until all parts are read.
     fn advance<A: Attachment>(&mut self, logs: &Logs<A>, asks: &mut Asks) -> Result<(), Stop> {
         self.receive(logs, asks)?;
         for n in 0..self.references.len() {
@@ -203,7 +204,8 @@ impl Gathering {
                 }
                 Ok(None) => self.walked = true,
                 Err(Stop::Pending) => {
-                    // What is known goes out together with what was asked for now.
+                    // Data whose place is known is requested now, together with the index blocks that the walk waits
+                    // for.
                     self.fetch(logs, asks)?;
                     return Err(Stop::Pending);
                 }
@@ -253,7 +255,7 @@ impl Gathering {
         Ok(())
     }
 
-    /// Fetches what is wanted of an object.
+    /// Fetches the wanted range of an object.
     fn fetch<A: Attachment>(&mut self, logs: &Logs<A>, asks: &mut Asks) -> Result<(), Stop> {
         let Some(wanted) = self.wanted.take() else { return Ok(()) };
         let pages = Pages::around(&wanted.map, wanted.range.clone());
@@ -289,7 +291,8 @@ impl Gathering {
         Ok(())
     }
 
-    /// Errors are told in order: what failed at `part` is, once everything before it is there.
+    /// Notes a failure at `part`. Errors are returned in the order of the content: this one when all parts before it
+    /// are read.
     fn note_failure(&mut self, part: usize, done: Result<(), Stop>) -> Result<(), Stop> {
         match done {
             Ok(()) | Err(Stop::Pending) => Ok(()),
@@ -383,5 +386,5 @@ fn checked<A: Attachment>(wanted: &Wanted, pages: &Pages, answer: Answer, logs: 
         return Err(ReadError::Io { log: wanted.log, offset: wanted.start, cause }.into());
     };
     let data = pages.checked(read).map_err(|error| wanted.stop(Miss::Failed(error), logs))?;
-    Ok(logs.gathered.memory.count(data))
+    Ok(logs.chunk_cache.held_bytes.count(data))
 }

@@ -9,8 +9,8 @@ use crate::logs::{Logs, ReadFrom};
 use std::ops::Range;
 use thalweg_base::{LogId, Offset};
 
-/// Damage that ended a read. It is told with the rest of the messages that it cuts, so that a read from its end succeeds; as it is where
-/// that is not known.
+/// Damage that ended a read. Its error covers the whole messages that the damage cuts, so that a read from the error's
+/// end succeeds; where their bounds are unknown, it covers the damage alone.
 pub(super) struct Damaged {
     want: ReadFrom,
     log: LogId,
@@ -20,7 +20,7 @@ pub(super) struct Damaged {
     looks: [Look; 2],
 }
 
-/// A look at the message around a position.
+/// The search for the bounds of the message around a position.
 struct Look {
     at: Offset,
     walk: Option<Walk>,
@@ -32,7 +32,7 @@ impl Look {
         Self { at, walk: None, done: false }
     }
 
-    /// What is there, once; `Err`: not yet.
+    /// The message around the position, once; `Err` while that is not known.
     fn found<A: Attachment>(&mut self, want: ReadFrom, logs: &Logs<A>, asks: &mut Asks) -> Result<Option<Found>, Stop> {
         if std::mem::replace(&mut self.done, true) {
             return Ok(None);

@@ -1,16 +1,17 @@
 //! Reading: from a position to the end of its chunk.
 //!
-//! A log's content lies in up to three places: what a fork inherited lies with its ancestors, what is settled in runs, the rest in
-//! journal frames. A read takes a snapshot of where its range lies, then fetches. Settling and merging move content meanwhile:
-//! a fetch that finds its place gone starts over with a new snapshot.
+//! A log's content lies in up to three places: the part that a fork inherited with its ancestors, the settled part in
+//! runs, the rest in journal frames. A read takes a snapshot of where its range lies, then fetches. If settling or
+//! merging has moved the content by then, the fetch finds its place gone and starts over with a new snapshot.
 //!
-//! A read is a state machine ([`attempt`]): a step goes as far as what is at hand, asks for what the read lacks, and gives a ticket for it.
-//! The next step goes on from there. [`walk`] has the place in lineage and runs, [`frames`] that in the journal; [`chunk`] and [`seek`] say what is looked for
-//! on the way; [`asks`] is what was asked of storage and journal and has not come; [`arrivals`] waits for frames that are not written.
-//! The same machine serves callers that must not wait, which try one step, and callers that may block.
+//! A read is a state machine ([`attempt`]): a step goes as far as the data at hand allows, asks for the data that the
+//! read lacks, and gives a ticket for it. The next step goes on from there. [`walk`] has the place in lineage and runs,
+//! [`frames`] the place in the journal; [`chunk`] and [`seek`] are the goals of walks; [`asks`] has the requests to
+//! storage and journal that are under way; [`arrivals`] waits for frames that are not written. The same machine serves
+//! callers that must not wait, which try one step, and callers that may block.
 //!
-//! Chunks end by content alone: at the first message boundary at or after the next multiple of `chunk_bytes`. So everyone who
-//! reads from one position gets the same bytes, before and after settling, on a fork, after a restart.
+//! Chunks end by content alone: at the first message boundary at or after the next multiple of `chunk_bytes`. So all
+//! readers of one position get the same bytes, before and after settling, on a fork, after a restart.
 
 mod arrivals;
 mod asks;
@@ -39,7 +40,7 @@ use thiserror::Error;
 /// What a read gave: whole messages, except where a fork cut its last inherited one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
-    /// They concatenate to the content.
+    /// The content, in parts that concatenate.
     pub parts: Vec<Bytes>,
     /// Where the next read starts.
     pub end: Offset,
@@ -82,8 +83,8 @@ impl ChunkRead {
     }
 }
 
-/// Where a chunk ends, being looked for: at its target or the first message boundary after it, or where the log ends. Steps are as those of a
-/// [`ChunkRead`].
+/// A search for the end of a chunk: its target or the first message boundary after it, or the end of the log. Steps are
+/// as those of a [`ChunkRead`].
 pub struct EndRead(Attempts<ChunkEnd>);
 
 impl EndRead {
@@ -118,7 +119,7 @@ impl PieceRead {
     }
 }
 
-/// A position at a distance that is being looked for. Steps are as those of a [`ChunkRead`].
+/// A search for the position at a distance. Steps are as those of a [`ChunkRead`].
 pub struct SeekRead(Attempts<Distance>);
 
 impl SeekRead {
@@ -140,7 +141,7 @@ impl SeekRead {
     }
 }
 
-/// A message boundary that is being looked for. Steps are as those of a [`ChunkRead`].
+/// A search for a message boundary. Steps are as those of a [`ChunkRead`].
 pub struct BoundaryRead(Attempts<Boundary>);
 
 impl BoundaryRead {
@@ -162,19 +163,19 @@ fn sought(found: Result<Option<Offset>, ReadError>) -> Result<Offset, SeekError>
 impl<A: Attachment> Logs<A> {
     /// The chunk, if it was read again and again lately.
     pub fn recall(&self, from: ReadFrom) -> Option<Chunk> {
-        self.gathered.get(from)
+        self.chunk_cache.get(from)
     }
 
-    /// How many bytes a read may have to gather: all that is there, but for what is kept of its chunk from the reads before.
+    /// How many bytes a read may have to gather: its whole range, less the beginning that the chunk cache has.
     pub fn to_gather(&self, from: ReadFrom) -> u64 {
-        let kept = self.gathered.first_part(from);
+        let kept = self.chunk_cache.first_part(from);
         from.upto.since(from.from) - kept.map_or(0, |first| first.len() as u64)
     }
 
     /// Notes that the chunk is asked for; whether it was lately, so that it is worth keeping.
     pub fn is_asked_again(&self, from: ReadFrom) -> bool {
         let bytes = from.upto.since(from.from).min(self.options.chunk_bytes);
-        self.gathered.asked_before(from, bytes as usize)
+        self.chunk_cache.asked_before(from, bytes as usize)
     }
 
     /// Reads a chunk if no device has to be waited for; else `None`: then take the steps of a [`ChunkRead`] on an I/O thread.
@@ -191,13 +192,13 @@ impl<A: Attachment> Logs<A> {
     #[must_use]
     pub fn share(&self, from: ReadFrom, chunk: Chunk) -> Chunk {
         // The read itself may have kept it.
-        self.gathered.get(from).unwrap_or_else(|| self.gathered.keep(from, chunk))
+        self.chunk_cache.get(from).unwrap_or_else(|| self.chunk_cache.keep(from, chunk))
     }
 
     /// Every chunk that is kept for several readers goes through `prepare`, which returns the same bytes: in a form that costs less to
     /// send, perhaps. Only the first call has an effect.
     pub fn prepare_shared(&self, prepare: impl Fn(Bytes) -> Bytes + Send + Sync + 'static) {
-        let _ = self.gathered.prepare.set(Box::new(prepare));
+        let _ = self.chunk_cache.prepare.set(Box::new(prepare));
     }
 
     /// The place that the chunk from `from` on ends at, or at the first message boundary after it.
@@ -210,17 +211,17 @@ impl<A: Attachment> Logs<A> {
     /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made or wait for, and batches
     /// of the journal of which they have a part.
     pub fn held_bytes(&self) -> u64 {
-        self.gathered.memory.bytes() + self.journal.pinned_bytes()
+        self.chunk_cache.held_bytes.bytes() + self.journal.pinned_bytes()
     }
 
-    /// How many reads wait until the journal has written what they want.
+    /// How many reads wait until the journal has written their frames.
     pub fn reads_waiting(&self) -> usize {
         self.arrivals.len()
     }
 
-    /// Counts a buffer that was made from what was read, such as an encoded answer.
+    /// Counts a buffer that was made from content of a read, such as an encoded answer.
     pub fn hold(&self, bytes: Bytes) -> Bytes {
-        self.gathered.memory.count(bytes)
+        self.chunk_cache.held_bytes.count(bytes)
     }
 
     /// The position at a distance from a message boundary, if no device has to be waited for; else `None`: then take the steps of a

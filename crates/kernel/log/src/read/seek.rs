@@ -1,4 +1,4 @@
-//! Looking for positions in a log without its content: the lengths of messages are enough.
+//! Searches for positions in a log. They read no content: the lengths of messages are enough.
 
 use super::Seek;
 use super::asks::Asks;
@@ -26,7 +26,7 @@ impl Distance {
         Self { log, from, upto, by, at: from, left, walk: None }
     }
 
-    /// Goes on over what was found; whether that was the last of it.
+    /// Passes over the visited span; `true` if the search ends in it.
     fn pass(&mut self, Visit { found, span, .. }: &Visit) -> bool {
         let relative = span.start.since(found.start);
         let end = found.end().min(span.end);

@@ -1,4 +1,4 @@
-//! Where a log's content lies, as far as one read wants to know.
+//! A snapshot of where the content of a log lies, for the range of one read.
 
 use super::stop::Stop;
 use crate::attachment::Attachment;
@@ -18,7 +18,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// `None`: the log is not there. What it has from about `target` on is left out.
+    /// Takes the snapshot; `None` if the log does not exist. Pieces from about `target` on are left out.
     pub(super) fn take<A: Attachment>(
         logs: &Logs<A>,
         log: LogId,

@@ -16,8 +16,8 @@ pub(super) enum Stop {
     Pending,
     /// Content has moved since the snapshot.
     Moved,
-    /// Content that the snapshot names is not there, or a log that it leads to. The log may have been trimmed or deleted since, and
-    /// its content reclaimed: then a new snapshot says so.
+    /// Content that the snapshot names is missing, or a log that it leads to is. The log may have been trimmed or
+    /// deleted since, and its content reclaimed: then a new snapshot says so.
     Absent(ReadError),
     Failed(ReadError),
 }
@@ -28,7 +28,7 @@ impl From<ReadError> for Stop {
     }
 }
 
-/// Why something of an object is not at hand.
+/// Why a read does not have a part of an object.
 pub(super) enum Miss {
     WouldWait,
     Pending,
@@ -36,7 +36,7 @@ pub(super) enum Miss {
 }
 
 impl Miss {
-    /// What it means for a read of `span`. Damage is noted.
+    /// The stop that this miss is for a read of `span`. Notes damage.
     pub(super) fn stop<A: Attachment>(self, logs: &Logs<A>, log: LogId, span: Range<Offset>) -> Stop {
         match self {
             Miss::WouldWait => Stop::WouldWait,
@@ -65,7 +65,7 @@ fn failed<A: Attachment>(logs: &Logs<A>, error: &RunError, log: LogId, span: Ran
     }
 }
 
-/// Whether the root in force names an object, whatever the root says that the read began with.
+/// Whether the root in force names an object; the root with which the read began does not count.
 fn names<A: Attachment>(logs: &Logs<A>, object: ObjectId) -> bool {
     logs.options.faults().reads_believe_their_root() || logs.names(object)
 }

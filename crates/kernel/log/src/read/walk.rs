@@ -1,4 +1,4 @@
-//! A place in the content of a log, which moves from what was found there to what follows.
+//! A place in the content of a log: a walk visits the spans of a range in order, wherever they lie.
 
 use super::asks::{AHEAD_MAX, Asks};
 use super::frames::Frames;
@@ -34,7 +34,8 @@ impl Found {
     }
 }
 
-/// What a walk comes by: the log that owns the content, and the span that is asked for, which lies inside what was found.
+/// One visit of a walk: the log that owns the content, and the asked-for span, which lies inside the content that was
+/// found.
 pub(super) struct Visit {
     pub(super) owner: LogId,
     pub(super) found: Found,
@@ -57,9 +58,9 @@ pub(super) struct Walk {
 struct Stay {
     owner: LogId,
     end: Offset,
-    /// Of an ancestor.
+    /// The snapshot of the ancestor that the walk is in.
     inherited: Option<Snapshot>,
-    /// In force when the walk came here.
+    /// The root that was in force when the walk came here.
     root: Option<Arc<Root>>,
     /// Earlier runs have nothing from here on: runs are ordered by time, and so are a log's positions.
     run: usize,
@@ -219,10 +220,10 @@ fn in_run<A: Attachment>(
     Ok(found.filter(|Hit { entry, .. }| entry.log == log && entry.start <= at && at < entry.end()))
 }
 
-/// Asks for what lookups of `span` may lack further on. Which runs have it, nobody knows before their indexes are here: asking one after
-/// the other would take a round trip for each. It looks at the parts of indexes that the walk comes to next, those at hand included, and at
-/// no more than may be asked for: what comes ahead is still in the read's hand when the walk gets there, and a look costs the same however
-/// much of the range is left.
+/// Asks for the index parts that later lookups of `span` may lack. Without their indexes it is unknown which runs hold
+/// the range, and asking for one after the other would take a round trip for each. It considers the parts that the walk
+/// comes to next, those at hand included, up to the number that may be asked for: so the read still has them when the
+/// walk gets there, and the cost does not grow with the range.
 fn look_ahead<A: Attachment>(root: &Root, stay: &Stay, span: &Range<Offset>, logs: &Logs<A>, asks: &mut Asks) {
     let (log, mut parts) = (stay.owner, AHEAD_MAX);
     for run in root.runs.iter().skip(stay.run) {

@@ -15,7 +15,7 @@ pub(super) enum Form {
     Earlier,
 }
 
-/// A block whose checksum was looked at. Cheap to clone.
+/// A block whose checksum was verified. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) enum Block {
     Container(thalweg_container::Block),

@@ -12,9 +12,9 @@ use thalweg_container::{Builder, Compression, Entry as Stored, Kind, Options};
 use thalweg_storage::{ObjectWriter, Storage};
 
 /// An index entry covers at most so many messages, so that finding a boundary never decodes a long list.
-pub const ENTRY_MESSAGES_MAX: u64 = 512;
+pub(crate) const ENTRY_MESSAGES_MAX: u64 = 512;
 /// An index entry covers at most so many bytes, unless it is a single larger message.
-pub const ENTRY_BYTES_MAX: u64 = 256 << 10;
+pub(crate) const ENTRY_BYTES_MAX: u64 = 256 << 10;
 
 /// A block of entries is closed when it has so many bytes: a lookup in a cold object reads one of them.
 const BLOCK_BYTES: usize = 4 << 10;
@@ -24,7 +24,7 @@ const OPTIONS: Options =
     Options { block_bytes: BLOCK_BYTES, compression: Compression::Lz4, has_content: true, has_one_partition: true };
 
 /// Writes one object from extents in key order. Holds the index in memory until it is finished, and no data.
-pub struct ObjectBuilder {
+pub(crate) struct ObjectBuilder {
     out: Builder<Extents>,
     /// Joined from extents, not written yet.
     pending: Option<Entry>,
@@ -36,29 +36,29 @@ pub struct ObjectBuilder {
 }
 
 impl ObjectBuilder {
-    pub fn new(id: ObjectId, writer: Box<dyn ObjectWriter>) -> Result<Self, RunError> {
+    pub(crate) fn new(id: ObjectId, writer: Box<dyn ObjectWriter>) -> Result<Self, RunError> {
         let meta = ObjectMeta { id, ..ObjectMeta::default() };
         Ok(Self { out: Builder::new(id, writer, OPTIONS)?, pending: None, value: Vec::new(), last_log: None, meta })
     }
 
     #[must_use]
-    pub fn data_bytes(&self) -> u64 {
+    pub(crate) fn data_bytes(&self) -> u64 {
         self.meta.data_bytes
     }
 
     /// How long the index is by now, about.
     #[must_use]
-    pub fn index_bytes(&self) -> u64 {
+    pub(crate) fn index_bytes(&self) -> u64 {
         self.out.bytes() - self.meta.data_bytes
     }
 
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.meta.messages == 0
     }
 
     /// Appends an extent, which must start at or after the end of the one before. An empty one leaves no trace.
-    pub fn push(&mut self, extent: &Extent) -> Result<(), RunError> {
+    pub(crate) fn push(&mut self, extent: &Extent) -> Result<(), RunError> {
         let (log, start) = (extent.log, extent.start);
         if !self.is_empty() && (log, start) < (self.meta.last, self.meta.end) {
             return Err(RunError::Order { log, start });
@@ -142,7 +142,7 @@ impl ObjectBuilder {
     }
 
     /// Writes the index. The object is durable when this returns, but not verified.
-    pub fn finish(mut self) -> Result<ObjectMeta, RunError> {
+    pub(crate) fn finish(mut self) -> Result<ObjectMeta, RunError> {
         self.flush_entry()?;
         self.out.set_note(codec::encode_note(&self.meta).into())?;
         let bytes = self.out.finish()?.object.bytes;
@@ -159,7 +159,7 @@ fn after(place: Place, bytes: u64) -> Place {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct RunOptions {
+pub(crate) struct RunOptions {
     /// An object is finished when its data has grown so long, or its index an eighth of it.
     pub object_bytes: u64,
 }
@@ -170,8 +170,9 @@ impl Default for RunOptions {
     }
 }
 
-/// Writes a run: as many objects as it takes, each read back and verified in full. Dropped unfinished, it removes what it wrote.
-pub struct RunBuilder {
+/// Writes a run: as many objects as it takes, each read back and verified in full. Dropped unfinished, it removes the
+/// objects that it wrote.
+pub(crate) struct RunBuilder {
     storage: Arc<dyn Storage>,
     ids: Box<dyn FnMut() -> ObjectId + Send>,
     options: RunOptions,
@@ -182,22 +183,26 @@ pub struct RunBuilder {
 }
 
 impl RunBuilder {
-    pub fn new(storage: Arc<dyn Storage>, ids: impl FnMut() -> ObjectId + Send + 'static, options: RunOptions) -> Self {
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        ids: impl FnMut() -> ObjectId + Send + 'static,
+        options: RunOptions,
+    ) -> Self {
         Self { storage, ids: Box::new(ids), options, object: None, done: Vec::new(), written: Vec::new() }
     }
 
     #[must_use]
-    pub fn storage(&self) -> &Arc<dyn Storage> {
+    pub(crate) fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
 
     #[must_use]
-    pub fn options(&self) -> RunOptions {
+    pub(crate) fn options(&self) -> RunOptions {
         self.options
     }
 
     /// Appends an extent, which must start at or after the end of the one before.
-    pub fn push(&mut self, extent: &Extent) -> Result<(), RunError> {
+    pub(crate) fn push(&mut self, extent: &Extent) -> Result<(), RunError> {
         let (log, start) = (extent.log, extent.start);
         if self.done.last().is_some_and(|before| (log, start) < (before.last, before.end)) {
             return Err(RunError::Order { log, start });
@@ -221,7 +226,7 @@ impl RunBuilder {
     }
 
     /// Takes a finished, verified object into the run as it is. It must come after everything so far.
-    pub fn adopt(&mut self, meta: ObjectMeta) -> Result<(), RunError> {
+    pub(crate) fn adopt(&mut self, meta: ObjectMeta) -> Result<(), RunError> {
         self.close()?;
         if self.done.last().is_some_and(|before| meta.first < (before.last, before.end)) {
             return Err(RunError::Order { log: meta.first.0, start: meta.first.1 });
@@ -245,7 +250,7 @@ impl RunBuilder {
     }
 
     /// The run's objects in key order, all durable and verified.
-    pub fn finish(mut self) -> Result<Vec<ObjectMeta>, RunError> {
+    pub(crate) fn finish(mut self) -> Result<Vec<ObjectMeta>, RunError> {
         self.close()?;
         self.written.clear();
         Ok(std::mem::take(&mut self.done))

@@ -12,7 +12,10 @@ pub enum RunError {
     Storage(#[from] StorageError),
     #[error("object {object} is damaged at byte {at}: {what}")]
     Corrupt { object: ObjectId, at: u64, what: String },
-    #[error("object {object} has format {found}; this program reads up to {known}")]
+    #[error(
+        "object {object} has format {found}, and this program reads formats up to {known}: use a newer thalweg, unless the object \
+         is damaged"
+    )]
     Newer { object: ObjectId, found: u32, known: u32 },
     #[error("two runs both hold log {log} at {at}")]
     Overlap { log: LogId, at: Offset },
@@ -22,7 +25,7 @@ pub enum RunError {
     /// Our own bug: the lengths of an extent must add up to its bytes, and its end must be a position.
     #[error("an extent of log {log} at {start} has {bytes} bytes, but lengths for {lengths}")]
     Lengths { log: LogId, start: Offset, bytes: u64, lengths: u64 },
-    /// No container takes what was to be written.
+    /// A bug of the writer: no container may hold such an entry.
     #[error(transparent)]
     Container(ContainerError),
 }
@@ -46,7 +49,7 @@ impl RunError {
 
 /// Why a lookup gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Fetch {
+pub(crate) enum Fetch {
     #[error("bytes {}..{} of object {} must be read first", .0.range.start, .0.range.end, .0.object)]
     Lacks(Lack),
     #[error(transparent)]

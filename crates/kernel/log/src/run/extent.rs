@@ -7,14 +7,14 @@ use thalweg_base::{LogId, ObjectId, Offset};
 
 /// A contiguous piece of one log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Extent {
+pub(crate) struct Extent {
     pub log: LogId,
     pub start: Offset,
     pub content: Content,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Content {
+pub(crate) enum Content {
     /// The bytes, in parts that concatenate. `lengths` are those of the messages in them, in order; they add up to the bytes. The
     /// last message may be cut where a fork cut it.
     Bytes { parts: Vec<Bytes>, lengths: Lengths },
@@ -24,7 +24,7 @@ pub enum Content {
 
 impl Extent {
     #[must_use]
-    pub fn lengths(&self) -> &Lengths {
+    pub(crate) fn lengths(&self) -> &Lengths {
         match &self.content {
             Content::Bytes { lengths, .. } | Content::Reference { lengths, .. } => lengths,
         }
@@ -32,13 +32,13 @@ impl Extent {
 
     /// The position just after the extent.
     #[must_use]
-    pub fn end(&self) -> Offset {
+    pub(crate) fn end(&self) -> Offset {
         self.start.plus(self.lengths().bytes())
     }
 
     /// The piece of it that stands in `range`, positions of the log; `None` if that is nothing.
     #[must_use]
-    pub fn clip(&self, range: &Range<Offset>) -> Option<Self> {
+    pub(crate) fn clip(&self, range: &Range<Offset>) -> Option<Self> {
         let within = within(self.start, self.end(), range)?;
         let content = match &self.content {
             Content::Bytes { parts, lengths } => {
@@ -56,7 +56,7 @@ impl Extent {
 
 /// What the index of an object holds of an extent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub log: LogId,
     pub start: Offset,
     pub place: Place,
@@ -65,7 +65,7 @@ pub struct Entry {
 
 /// Where the bytes of an entry stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// In `object`, from its byte `at` on.
     Data { object: ObjectId, at: u64 },
     /// In the log `source`, from `from` on.
@@ -75,12 +75,12 @@ pub enum Place {
 impl Entry {
     /// The position just after the entry.
     #[must_use]
-    pub fn end(&self) -> Offset {
+    pub(crate) fn end(&self) -> Offset {
         self.start.plus(self.lengths.bytes())
     }
 
     #[must_use]
-    pub fn is_reference(&self) -> bool {
+    pub(crate) fn is_reference(&self) -> bool {
         matches!(self.place, Place::Reference { .. })
     }
 }

@@ -53,7 +53,7 @@ fn write(storage: &Arc<dyn Storage>, object: ObjectId, data: &[u8]) -> Result<()
     out.finish().map(|_| ())
 }
 
-/// Whatever it says, no reader panics, and a walk ends.
+/// Reads an object of arbitrary entries: no reader panics, and a walk ends.
 fn read(storage: &Arc<dyn Storage>, object: ObjectId) {
     let is_whole = verify(storage, object).is_ok();
     let Ok(meta) = load_meta(storage, object) else { return };

@@ -1,4 +1,4 @@
-//! Looking for all damage in one object, a step at a time, and for the keys that lie at a damaged byte.
+//! The inspection of one object: it finds all damage, a step at a time, and the keys that lie at a damaged byte.
 
 use super::error::RunError;
 use super::extent::{Entry, Place};
@@ -10,14 +10,14 @@ use thalweg_base::{LogId, ObjectId, Offset};
 use thalweg_storage::{Storage, StorageError};
 
 /// A position of a log, as objects are sorted.
-pub type Key = (LogId, Offset);
+pub(crate) type Key = (LogId, Offset);
 
 /// How much one step reads: a multiple of the page.
 const STEP_BYTES: u64 = 1 << 20;
 const _: () = assert!(STEP_BYTES.is_multiple_of(PAGE_BYTES));
 
-/// Reads one object from front to back and goes on behind what is damaged.
-pub struct Inspection {
+/// Reads one object from front to back, and goes on behind damaged pages and blocks.
+pub(crate) struct Inspection {
     storage: Arc<dyn Storage>,
     map: Map,
     at: u64,
@@ -26,7 +26,7 @@ pub struct Inspection {
 
 impl Inspection {
     /// Fails if the footer or the map is damaged: nothing else of the object can be read then.
-    pub fn open(storage: &Arc<dyn Storage>, meta: &ObjectMeta) -> Result<Self, RunError> {
+    pub(crate) fn open(storage: &Arc<dyn Storage>, meta: &ObjectMeta) -> Result<Self, RunError> {
         let map = load_map(storage, meta.id)?;
         if map.meta != *meta {
             return Err(RunError::corrupt(meta.id, 0, "it is whole, but not the object that the manifest names"));
@@ -35,12 +35,12 @@ impl Inspection {
     }
 
     #[must_use]
-    pub fn object(&self) -> ObjectId {
+    pub(crate) fn object(&self) -> ObjectId {
         self.map.meta.id
     }
 
     /// Reads some more and adds the damage to `found`; how many bytes it has read, `None` at the end. An error that is no damage ends it.
-    pub fn step(&mut self, found: &mut Vec<RunError>) -> Result<Option<u64>, RunError> {
+    pub(crate) fn step(&mut self, found: &mut Vec<RunError>) -> Result<Option<u64>, RunError> {
         let (header, data) = (self.map.header(), self.map.data());
         if self.at < header.end {
             self.at = header.end;
@@ -105,10 +105,11 @@ fn keep<T>(result: Result<T, RunError>, found: &mut Vec<RunError>) -> Result<(),
     }
 }
 
-/// The keys whose content or index lies at byte `at` of an object, and how many bytes are damaged together: a page, a block of entries, or
-/// the whole object if its map is. The keys of a block that cannot be read are all those between its neighbours. No content lies in the
-/// header of a container; where it is damaged all keys are told, so that somebody looks at the file.
-pub fn keys_at(storage: &Arc<dyn Storage>, meta: &ObjectMeta, at: u64) -> (u64, Vec<Range<Key>>) {
+/// The keys whose content or index lies at byte `at` of an object, and how many bytes are damaged together: a page, a
+/// block of entries, or the whole object if its map is. The keys of a block that cannot be read are all those between
+/// its neighbours. The header of a container holds no content; damage there gives all keys of the object, so that an
+/// operator is told of it.
+pub(crate) fn keys_at(storage: &Arc<dyn Storage>, meta: &ObjectMeta, at: u64) -> (u64, Vec<Range<Key>>) {
     let all = meta.first..(meta.last, meta.end);
     let Ok(map) = load_map(storage, meta.id) else { return (meta.bytes(), vec![all]) };
     let data = map.data();

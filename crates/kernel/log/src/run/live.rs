@@ -13,14 +13,14 @@ use thalweg_storage::Storage;
 
 /// The live positions of one log: a short list of ranges in order, none of which touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Live {
+pub(crate) struct Live {
     ranges: Vec<Range<Offset>>,
 }
 
 impl Live {
     /// The union of `ranges`.
     #[must_use]
-    pub fn new(ranges: impl IntoIterator<Item = Range<Offset>>) -> Self {
+    pub(crate) fn new(ranges: impl IntoIterator<Item = Range<Offset>>) -> Self {
         let mut given: Vec<_> = ranges.into_iter().filter(|range| range.start < range.end).collect();
         given.sort_by_key(|range| range.start);
         let mut ranges: Vec<Range<Offset>> = Vec::with_capacity(given.len());
@@ -33,34 +33,28 @@ impl Live {
         Self { ranges }
     }
 
-    /// Every position.
     #[must_use]
-    pub fn all() -> Self {
-        Self::new([Offset::ZERO..Offset::MAX])
-    }
-
-    #[must_use]
-    pub fn ranges(&self) -> &[Range<Offset>] {
+    pub(crate) fn ranges(&self) -> &[Range<Offset>] {
         &self.ranges
     }
 
     /// The positions that are live in both.
     #[must_use]
-    pub fn and(&self, other: &Self) -> Self {
+    pub(crate) fn and(&self, other: &Self) -> Self {
         let both = |a: &Range<Offset>, b: &Range<Offset>| a.start.max(b.start)..a.end.min(b.end);
         Self::new(self.ranges.iter().flat_map(|a| other.ranges.iter().map(move |b| both(a, b))))
     }
 
     /// How many of the positions `start..end` are live.
     #[must_use]
-    pub fn bytes_in(&self, start: Offset, end: Offset) -> u64 {
+    pub(crate) fn bytes_in(&self, start: Offset, end: Offset) -> u64 {
         self.ranges.iter().filter_map(|range| within(start, end, range)).map(|range| range.end - range.start).sum()
     }
 }
 
-/// Counts what is live in an object, bytes that it holds and bytes that it refers to alike: at most
-/// [`ObjectMeta::covered_bytes`]. Reads its index, not its data.
-pub fn live_bytes(
+/// Counts the live bytes of an object, those that it holds and those that it refers to: at most
+/// [`ObjectMeta::covered_bytes`]. Reads the object's index, not its data.
+pub(crate) fn live_bytes(
     storage: &Arc<dyn Storage>,
     meta: &ObjectMeta,
     live: &dyn Fn(LogId) -> Option<Live>,
@@ -76,7 +70,7 @@ pub fn live_bytes(
 
 /// A log of which other positions are live than before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LiveChange {
+pub(crate) struct LiveChange {
     pub log: LogId,
     pub before: Live,
     pub after: Live,
@@ -91,9 +85,10 @@ impl LiveChange {
     }
 }
 
-/// By how much the live bytes of an object change. `changes` are sorted by log. Reads those index blocks that hold something of what has
-/// changed, through the caches, and none if the object has one log that is now all live or all dead: `counted` is what was live of it.
-pub fn live_change(
+/// By how much the live bytes of an object change. `changes` are sorted by log; `counted` is the number before. Reads,
+/// through the caches, the index blocks that hold some of the changed ranges, and none if the object has one log that
+/// is now all live or all dead.
+pub(crate) fn live_change(
     reader: &RunReader,
     storage: &dyn Storage,
     meta: &ObjectMeta,

@@ -1,4 +1,4 @@
-//! The map of an object: what is needed to find anything in it, whichever form it has.
+//! The map of an object: it leads to every block and page of the object, in either form.
 
 use super::block::{Block, Form};
 use super::codec::{self, Extents};
@@ -10,7 +10,7 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
 use thalweg_base::{LogId, ObjectId, Offset};
-use thalweg_container::{END_MAGIC, FOOTER_BYTES, Index, Step};
+use thalweg_container::{END_MAGIC, FOOTER_BYTES, Index, Need};
 use thalweg_storage::Storage;
 
 /// A page of data, in bytes: each has a checksum of its own.
@@ -27,9 +27,9 @@ const BITS_PER_LOG: u64 = 10;
 const BLOCK_ADDRESS_BYTES: u64 = 28;
 const BLOCK_STORED_BYTES: u64 = 2 << 10;
 
-/// What is needed to find anything in an object. Positions are those of the object.
+/// The part of an object that leads to all its blocks and pages. Positions are those of the object.
 #[derive(Debug)]
-pub struct Map {
+pub(crate) struct Map {
     pub(super) meta: ObjectMeta,
     form: FormMap,
 }
@@ -42,30 +42,30 @@ enum FormMap {
 
 impl Map {
     /// Takes it from `end`, the last bytes of an object of `len` bytes; or says which end it wants. Keeps nothing of `end` alive.
-    pub(super) fn decode(object: ObjectId, len: u64, end: &Bytes) -> Result<Step<Self>, RunError> {
+    pub(super) fn decode(object: ObjectId, len: u64, end: &Bytes) -> Result<Need<Self>, RunError> {
         let wanted = len.saturating_sub(FOOTER_BYTES.max(earlier::FOOTER_BYTES))..len;
         if (end.len() as u64) < wanted.end - wanted.start {
-            return Ok(Step::Wants(wanted));
+            return Ok(Need::Range(wanted));
         }
         let footer = end.len().saturating_sub(FOOTER_BYTES as usize);
         if !end[footer..].starts_with(&END_MAGIC) {
             return Ok(match earlier::Map::decode(object, len, end)? {
-                Step::Wants(range) => Step::Wants(range),
-                Step::Done(map) => Step::Done(Self { meta: map.meta, form: FormMap::Earlier(Box::new(map)) }),
+                Need::Range(range) => Need::Range(range),
+                Need::Done(map) => Need::Done(Self { meta: map.meta, form: FormMap::Earlier(Box::new(map)) }),
             });
         }
         match Index::decode::<Extents>(object, len, end)? {
-            Step::Wants(range) => Ok(Step::Wants(range)),
-            Step::Done(index) => {
+            Need::Range(range) => Ok(Need::Range(range)),
+            Need::Done(index) => {
                 let meta = codec::decode_meta(object, len, index.stats(), index.note());
                 let meta = meta.map_err(|error| RunError::corrupt(object, index.range().start, error))?;
-                Ok(Step::Done(Self { meta, form: FormMap::Container(Box::new(index)) }))
+                Ok(Need::Done(Self { meta, form: FormMap::Container(Box::new(index)) }))
             }
         }
     }
 
     #[must_use]
-    pub fn object(&self) -> ObjectId {
+    pub(crate) fn object(&self) -> ObjectId {
         self.meta.id
     }
 
@@ -162,7 +162,7 @@ impl Map {
         }
     }
 
-    /// What of a container stands in front of its data; nothing relies on it but those that look at a file by itself.
+    /// The range in front of a container's data: its header, which no lookup reads.
     pub(super) fn header(&self) -> Range<u64> {
         0..self.data().start
     }
@@ -227,8 +227,8 @@ pub(super) fn load_map(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<M
     let mut end = Bytes::new();
     loop {
         match Map::decode(object, len, &end)? {
-            Step::Done(map) => return Ok(map),
-            Step::Wants(range) => end = storage.read(object, range).wait()?,
+            Need::Done(map) => return Ok(map),
+            Need::Range(range) => end = storage.read(object, range).wait()?,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Merging runs into one, and leaving out what nobody can read any more.
+//! Merging runs into one, without content that is not live.
 
 use super::build::RunBuilder;
 use super::error::RunError;
@@ -12,7 +12,7 @@ use thalweg_base::{LogId, ObjectId, Offset};
 use thalweg_storage::Storage;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MergeStats {
+pub(crate) struct MergeStats {
     pub entries_read: u64,
     /// Data of all inputs, adopted objects included.
     pub input_bytes: u64,
@@ -25,20 +25,14 @@ pub struct MergeStats {
     pub adopted_objects: u64,
 }
 
-/// Merges runs, oldest first, into `out`. What is not live is left out to the byte, so that afterwards all of it is live.
+/// Merges runs, oldest first, into `out`. Bytes that are not live are left out, so that afterwards all of `out` is
+/// live.
 ///
-/// An object is adopted, not copied, if no other input object reaches between its keys, it is wholly live, and it has at least
-/// half the size that objects should have. Two runs that hold the same position of a log are damaged: [`RunError::Overlap`].
-pub fn merge(
-    inputs: &[Vec<ObjectMeta>],
-    live: &dyn Fn(LogId) -> Option<Live>,
-    out: &mut RunBuilder,
-) -> Result<MergeStats, RunError> {
-    merge_counted(inputs, live, &|_| None, out)
-}
-
-/// The same. `counted` knows of some objects how many of their bytes are live by `live`: their indexes are not read for that.
-pub fn merge_counted(
+/// An object is adopted, not copied, if no other input object reaches between its keys, it is wholly live, and it has
+/// at least half the size that objects should have. `counted` knows of some objects how many of their bytes are live by
+/// `live`; of the others the index is read. Two runs that hold the same position of a log are damaged:
+/// [`RunError::Overlap`].
+pub(crate) fn merge(
     inputs: &[Vec<ObjectMeta>],
     live: &dyn Fn(LogId) -> Option<Live>,
     counted: &dyn Fn(ObjectId) -> Option<u64>,

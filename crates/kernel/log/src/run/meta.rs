@@ -2,9 +2,9 @@
 
 use thalweg_base::{DecodeError, Decoder, Encoder, LogId, ObjectId, Offset};
 
-/// One object of a run. Whoever names objects (the manifest) stores this.
+/// One object of a run, as the root or a list object describes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ObjectMeta {
+pub(crate) struct ObjectMeta {
     pub id: ObjectId,
     /// Where its first extent starts.
     pub first: (LogId, Offset),
@@ -27,29 +27,23 @@ pub struct ObjectMeta {
 impl ObjectMeta {
     /// The length of the object.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.data_bytes.saturating_add(self.index_bytes)
     }
 
     /// The positions of logs that it covers, in bytes: data that it holds and data that it refers to.
     #[must_use]
-    pub fn covered_bytes(&self) -> u64 {
+    pub(crate) fn covered_bytes(&self) -> u64 {
         self.data_bytes.saturating_add(self.reference_bytes)
     }
 
     /// May it hold something of `log` at or after `offset`?
     #[must_use]
-    pub fn reaches(&self, log: LogId, offset: Offset) -> bool {
+    pub(crate) fn reaches(&self, log: LogId, offset: Offset) -> bool {
         self.first.0 <= log && (log, offset) < (self.last, self.end)
     }
 
-    /// Is there a key between the first and the last of both?
-    #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.first < (other.last, other.end) && other.first < (self.last, self.end)
-    }
-
-    pub fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let numbers = [
             self.id.0,
             self.first.0.0,
@@ -68,7 +62,7 @@ impl ObjectMeta {
         }
     }
 
-    pub fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+    pub(crate) fn decode(from: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         Ok(Self {
             id: ObjectId(from.varint()?),
             first: (LogId(from.varint()?), Offset(from.varint()?)),

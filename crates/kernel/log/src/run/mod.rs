@@ -6,9 +6,9 @@
 //! ordered by time; two runs never hold the same position of a log. Objects of the form that earlier versions wrote (`earlier`) are read
 //! through the same `Map` and blocks; merging converts them.
 //!
-//! Every byte of an object is under a checksum, and none is believed before its checksum was looked at. Objects are read back
-//! in full before a run that names them is handed out. `docs/format/objects.md` has the bytes; `plan` decides what is merged or
-//! rewritten and when, without doing it.
+//! Every byte of an object is under a checksum, and none is believed before its checksum was verified. Objects are read
+//! back in full before a run that names them is handed out. `docs/format/objects.md` has the bytes; `plan` decides
+//! which objects are merged or rewritten, and when.
 //!
 //! Nothing here knows the journal, the manifest, or what a log's bytes mean.
 
@@ -24,25 +24,24 @@ mod live;
 mod map;
 mod merge;
 mod meta;
-pub mod plan;
+pub(crate) mod plan;
 mod read;
 mod scan;
 mod verify;
 
-pub use build::{ENTRY_BYTES_MAX, ENTRY_MESSAGES_MAX, ObjectBuilder, RunBuilder, RunOptions};
-pub use error::{Fetch, RunError};
-pub use extent::{Content, Entry, Extent, Place};
+pub(crate) use build::{RunBuilder, RunOptions};
+pub(crate) use error::Fetch;
+pub use error::RunError;
+pub(crate) use extent::{Content, Extent, Place};
 pub(crate) use fuzz::fuzz_parts;
-pub use inspect::{Inspection, Key, keys_at};
-pub use live::{Live, LiveChange, live_bytes, live_change};
-pub use map::Map;
-pub(crate) use map::PAGE_BYTES;
-pub use merge::{MergeStats, merge, merge_counted};
-pub use meta::ObjectMeta;
-pub use read::{Hit, Known, Lack, Pages, RunReader};
-pub(crate) use read::{find_waiting, load_meta};
-pub use scan::{ObjectScan, RunScan};
-pub use verify::verify;
+pub(crate) use inspect::{Inspection, Key, keys_at};
+pub(crate) use live::{Live, LiveChange, live_bytes, live_change};
+pub(crate) use map::{Map, PAGE_BYTES};
+pub(crate) use merge::merge;
+pub(crate) use meta::ObjectMeta;
+pub(crate) use read::{Hit, Known, Lack, Pages, RunReader, find_waiting, load_meta};
+pub(crate) use scan::ObjectScan;
+pub(crate) use verify::verify;
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;

@@ -17,19 +17,19 @@ const UNIT_BYTES: u64 = 64 << 10;
 
 /// What planning knows of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunShape {
+pub(crate) struct RunShape {
     pub bytes: u64,
 }
 
 /// The tier of a run.
 #[must_use]
-pub fn tier(bytes: u64, fan_in: usize) -> u32 {
+pub(crate) fn tier(bytes: u64, fan_in: usize) -> u32 {
     (bytes / UNIT_BYTES).checked_ilog(fan_in.max(2) as u64).map_or(0, |n| n + 1)
 }
 
 /// The neighbours to merge next, of runs oldest first; `None` when there is nothing to do. `fan_in` is at least 2.
 #[must_use]
-pub fn plan_merge(runs: &[RunShape], fan_in: usize) -> Option<Range<usize>> {
+pub(crate) fn plan_merge(runs: &[RunShape], fan_in: usize) -> Option<Range<usize>> {
     let fan_in = fan_in.max(2);
     let ranks = ranks(runs, fan_in);
     let mut best: Option<(u64, Range<usize>)> = None;
@@ -57,7 +57,7 @@ fn ranks(runs: &[RunShape], fan_in: usize) -> Vec<u32> {
 
 /// What planning knows of an object: how much of it is live ([`super::live_bytes`]), and since when something is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Liveness {
+pub(crate) struct Liveness {
     pub meta: ObjectMeta,
     pub live_bytes: u64,
     pub dead_since: Option<Millis>,
@@ -65,17 +65,17 @@ pub struct Liveness {
 
 /// What to do about the dead bytes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rewrite {
+pub(crate) enum Rewrite {
     /// Nothing of it is live.
     Drop(ObjectId),
-    /// Write what is live of it into a new object, by [`super::merge()`].
+    /// Write its live content into a new object, by [`super::merge()`].
     Rewrite(ObjectId),
 }
 
 impl Rewrite {
     /// The object that goes.
     #[must_use]
-    pub fn object(&self) -> ObjectId {
+    pub(crate) fn object(&self) -> ObjectId {
         match self {
             Self::Drop(id) | Self::Rewrite(id) => *id,
         }
@@ -85,7 +85,7 @@ impl Rewrite {
 /// What to do now. An object goes when nothing of it is live, is rewritten when less than half is, and in any case when some of it
 /// has been dead for `purge_after` milliseconds.
 #[must_use]
-pub fn plan_rewrite(objects: &[Liveness], now: Millis, purge_after: u64) -> Vec<Rewrite> {
+pub(crate) fn plan_rewrite(objects: &[Liveness], now: Millis, purge_after: u64) -> Vec<Rewrite> {
     objects.iter().filter_map(|object| plan_object(object, now, purge_after)).collect()
 }
 

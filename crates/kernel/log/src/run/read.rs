@@ -1,9 +1,10 @@
 //! Finding entries and checking data, through bounded caches.
 //!
-//! Nothing here reads from a storage. A lookup takes two steps in an object: the *map* at the object's end says which index block to look
-//! into, and the block has the entry. A lookup that does not have one of the two gives [`Fetch::Lacks`]; the caller reads that range in
-//! its own way, hands it to [`RunReader::take`], and asks again. What was handed over stays in the caller's [`Known`] too, so that a lookup
-//! goes on however small the shared caches are.
+//! Nothing here reads from a storage. A lookup takes two steps in an object: the *map* at the object's end says which
+//! index block to look into, and the block has the entry. A lookup that does not have one of the two gives
+//! [`Fetch::Lacks`]; the caller reads that range in its own way, hands it to [`RunReader::take`], and asks again. The
+//! parts that were handed over also stay in the caller's [`Known`], so that a lookup goes on however small the shared
+//! caches are.
 
 use super::block::{Block, Form};
 use super::error::{Fetch, RunError};
@@ -17,7 +18,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use thalweg_base::{LogId, ObjectId, Offset};
-use thalweg_container::Step;
+use thalweg_container::Need;
 use thalweg_storage::{Storage, StorageError};
 
 /// How many blocks one caller holds beside the shared cache.
@@ -27,7 +28,7 @@ const KNOWN_BLOCKS: usize = 64;
 const KNOWN_MAPS: usize = 128;
 
 /// Looks things up in objects. Shared by all threads; its memory is what the caches are given.
-pub struct RunReader {
+pub(crate) struct RunReader {
     maps: Cache<ObjectId, Arc<Map>, ByBytes>,
     blocks: Cache<BlockId, Block, ByBytes>,
 }
@@ -49,9 +50,9 @@ impl Weighter<BlockId, Block> for ByBytes {
     }
 }
 
-/// A range of an object's index that a lookup needs and nobody holds.
+/// A range of an object's index that a lookup needs, and neither the caches nor its caller have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lack {
+pub(crate) struct Lack {
     pub object: ObjectId,
     pub range: Range<u64>,
     part: Part,
@@ -67,11 +68,11 @@ enum Part {
 impl Lack {
     /// Whether it has the object's map, which takes some time to decode.
     #[must_use]
-    pub fn has_map(&self) -> bool {
+    pub(crate) fn has_map(&self) -> bool {
         matches!(self.part, Part::End(_))
     }
 
-    /// The same with no more than the last `len` bytes.
+    /// This lack with a range of at most the object's last `len` bytes.
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(super) fn ending_with(&self, len: u64) -> Self {
         Self { range: self.range.end - len..self.range.end, ..self.clone() }
@@ -80,7 +81,7 @@ impl Lack {
 
 /// What one caller was given for its lookups.
 #[derive(Default)]
-pub struct Known {
+pub(crate) struct Known {
     maps: VecDeque<Arc<Map>>,
     blocks: VecDeque<(BlockId, Block)>,
     /// Objects whose map is longer than was expected, with the bytes from its start to the object's end.
@@ -102,7 +103,7 @@ impl Known {
 
 /// An entry, and the map of the object that it was found in.
 #[derive(Clone, Debug)]
-pub struct Hit {
+pub(crate) struct Hit {
     pub entry: Entry,
     pub map: Arc<Map>,
 }
@@ -110,7 +111,7 @@ pub struct Hit {
 impl RunReader {
     /// `cache_bytes` bounds the memory that it takes: a quarter for maps (about 0.1 % of the data), the rest for index blocks.
     #[must_use]
-    pub fn new(cache_bytes: u64) -> Self {
+    pub(crate) fn new(cache_bytes: u64) -> Self {
         let map_bytes = cache_bytes / 4;
         let block_bytes = cache_bytes - map_bytes;
         let maps = Cache::with_weighter((map_bytes >> 16).max(16) as usize, map_bytes, ByBytes);
@@ -119,7 +120,13 @@ impl RunReader {
     }
 
     /// The entry that covers `offset` of `log`, else the next one of that log in this object; `None` if there is neither.
-    pub fn find(&self, known: &Known, meta: &ObjectMeta, log: LogId, offset: Offset) -> Result<Option<Hit>, Fetch> {
+    pub(crate) fn find(
+        &self,
+        known: &Known,
+        meta: &ObjectMeta,
+        log: LogId,
+        offset: Offset,
+    ) -> Result<Option<Hit>, Fetch> {
         if !meta.reaches(log, offset) {
             return Ok(None);
         }
@@ -138,9 +145,9 @@ impl RunReader {
         Ok(None)
     }
 
-    /// What lookups of `span` of `log` in this object lack, as far as that is known by now, among the first `parts` parts that they use;
-    /// and how many parts these are.
-    pub fn lacks(
+    /// The parts that lookups of `span` of `log` in this object are known to lack, among the first `parts` parts that
+    /// they use; and how many parts they use of these.
+    pub(crate) fn lacks(
         &self,
         known: &Known,
         meta: &ObjectMeta,
@@ -160,8 +167,14 @@ impl RunReader {
         (blocks.filter_map(|number| self.block(known, &map, number).err()).collect(), count.max(1))
     }
 
-    /// Takes what was read of a range that a lookup lacked. An error says why a lookup that needs it fails.
-    pub fn take(&self, known: &mut Known, lack: &Lack, read: Result<Bytes, StorageError>) -> Result<(), RunError> {
+    /// Takes the bytes that were read of a range that a lookup lacked. An error is the failure of every lookup that
+    /// needs the range.
+    pub(crate) fn take(
+        &self,
+        known: &mut Known,
+        lack: &Lack,
+        read: Result<Bytes, StorageError>,
+    ) -> Result<(), RunError> {
         let bytes = read.map_err(of_storage)?;
         match &lack.part {
             Part::Block(number, form) => {
@@ -178,8 +191,8 @@ impl RunReader {
             return Err(cut(meta.id, at, end.len()));
         }
         let map = match Map::decode(meta.id, meta.bytes(), end)? {
-            Step::Done(map) => Arc::new(map),
-            Step::Wants(range) => {
+            Need::Done(map) => Arc::new(map),
+            Need::Range(range) => {
                 known.ends.push_back((meta.id, range.end - range.start));
                 return Ok(());
             }
@@ -194,7 +207,7 @@ impl RunReader {
         for number in (0..map.blocks()).filter(|_| is_whole) {
             let range = map.block_range(number);
             let stored = Bytes::copy_from_slice(&end[(range.start - at) as usize..(range.end - at) as usize]);
-            // A damaged block is told to those that look into it: they do not find it here.
+            // A damaged block is not cached: a lookup that needs it reads it, and gets the error.
             if let Ok(block) = map.open_block(number, &stored) {
                 self.keep(known, (meta.id, number as u32), block);
             }
@@ -210,8 +223,8 @@ impl RunReader {
         known.blocks.push_back((id, block));
     }
 
-    /// Lets go of what is cached of an object, when it was removed or found damaged.
-    pub fn forget(&self, object: ObjectId) {
+    /// Drops the cached parts of an object that was removed or found damaged.
+    pub(crate) fn forget(&self, object: ObjectId) {
         if let Some((_, map)) = self.maps.remove(&object) {
             for number in 0..map.blocks() as u32 {
                 self.blocks.remove(&(object, number));
@@ -281,7 +294,7 @@ impl RunReader {
 
 /// The pages around a range of an object's data: what must be read of it to check it.
 #[derive(Clone, Debug)]
-pub struct Pages {
+pub(crate) struct Pages {
     map: Arc<Map>,
     wanted: Range<u64>,
     /// The whole pages.
@@ -289,7 +302,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    pub fn around(map: &Arc<Map>, wanted: Range<u64>) -> Result<Self, RunError> {
+    pub(crate) fn around(map: &Arc<Map>, wanted: Range<u64>) -> Result<Self, RunError> {
         let data = map.data();
         if wanted.start < data.start || wanted.end > data.end {
             let what = format!("data {}..{} is outside of {}..{}", wanted.start, wanted.end, data.start, data.end);
@@ -300,12 +313,12 @@ impl Pages {
     }
 
     #[must_use]
-    pub fn object(&self) -> ObjectId {
+    pub(crate) fn object(&self) -> ObjectId {
         self.map.meta.id
     }
 
-    /// The bytes of the range, out of what was read of the pages; each page is checked.
-    pub fn checked(&self, read: Result<Bytes, StorageError>) -> Result<Bytes, RunError> {
+    /// Checks each of the pages that were read, and returns the bytes of the wanted range.
+    pub(crate) fn checked(&self, read: Result<Bytes, StorageError>) -> Result<Bytes, RunError> {
         let pages = read.map_err(of_storage)?;
         if pages.len() as u64 != self.range.end - self.range.start {
             return Err(cut(self.object(), self.range.start, pages.len()));

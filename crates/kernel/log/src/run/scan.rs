@@ -14,8 +14,9 @@ use thalweg_storage::Storage;
 /// Index and data are read in pieces of about this size: a multiple of the page.
 const PIECE_BYTES: u64 = 512 << 10;
 
-/// Walks over one object. Checks every byte that it reads, and that entries are in order and name the data that is there.
-pub struct ObjectScan {
+/// Walks over one object. Checks every byte that it reads, that entries are in order, and that they name exactly the
+/// object's data.
+pub(crate) struct ObjectScan {
     storage: Arc<dyn Storage>,
     map: Map,
     /// The next block to load.
@@ -35,7 +36,7 @@ pub struct ObjectScan {
 }
 
 impl ObjectScan {
-    pub fn open(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<Self, RunError> {
+    pub(crate) fn open(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<Self, RunError> {
         let map = load_map(storage, object)?;
         Ok(Self {
             storage: Arc::clone(storage),
@@ -52,12 +53,12 @@ impl ObjectScan {
     }
 
     #[must_use]
-    pub fn meta(&self) -> &ObjectMeta {
+    pub(crate) fn meta(&self) -> &ObjectMeta {
         &self.map.meta
     }
 
     /// The next entry in key order.
-    pub fn next_entry(&mut self) -> Result<Option<Entry>, RunError> {
+    pub(crate) fn next_entry(&mut self) -> Result<Option<Entry>, RunError> {
         while self.entries.is_empty() {
             if self.block == self.map.blocks() {
                 return Ok(None);
@@ -68,12 +69,12 @@ impl ObjectScan {
     }
 
     /// The next entry with its data.
-    pub fn next_extent(&mut self) -> Result<Option<Extent>, RunError> {
+    pub(crate) fn next_extent(&mut self) -> Result<Option<Extent>, RunError> {
         self.next_entry()?.map(|entry| self.extent(entry)).transpose()
     }
 
     /// An entry of this scan with its data. Entries may be skipped, but not gone back to.
-    pub fn extent(&mut self, entry: Entry) -> Result<Extent, RunError> {
+    pub(crate) fn extent(&mut self, entry: Entry) -> Result<Extent, RunError> {
         let content = match entry.place {
             Place::Data { at, .. } => {
                 let parts = self.data(at..at + entry.lengths.bytes())?;
@@ -156,7 +157,8 @@ impl ObjectScan {
 }
 
 impl ObjectScan {
-    /// Checks those of these pages that were not. Others are left alone: what nobody wants may be damaged.
+    /// Checks those of these pages that were not checked yet. Other pages are not: damage of dead data must not stop a
+    /// scan.
     fn check(&mut self, pages: Range<u64>) -> Result<(), RunError> {
         let wanted = pages.start.max(self.checked)..pages.end;
         for (at, piece) in &self.data {
@@ -172,7 +174,7 @@ impl ObjectScan {
 }
 
 /// Walks over the objects of a run, in key order.
-pub struct RunScan {
+pub(crate) struct RunScan {
     storage: Arc<dyn Storage>,
     objects: VecDeque<ObjectMeta>,
     scan: Option<ObjectScan>,
@@ -180,11 +182,11 @@ pub struct RunScan {
 
 impl RunScan {
     #[must_use]
-    pub fn new(storage: &Arc<dyn Storage>, run: &[ObjectMeta]) -> Self {
+    pub(crate) fn new(storage: &Arc<dyn Storage>, run: &[ObjectMeta]) -> Self {
         Self { storage: Arc::clone(storage), objects: run.iter().copied().collect(), scan: None }
     }
 
-    pub fn next_entry(&mut self) -> Result<Option<Entry>, RunError> {
+    pub(crate) fn next_entry(&mut self) -> Result<Option<Entry>, RunError> {
         loop {
             if let Some(scan) = &mut self.scan
                 && let Some(entry) = scan.next_entry()?
@@ -203,14 +205,10 @@ impl RunScan {
     }
 
     /// The last entry given out, with its data.
-    pub fn extent(&mut self, entry: Entry) -> Result<Extent, RunError> {
+    pub(crate) fn extent(&mut self, entry: Entry) -> Result<Extent, RunError> {
         match &mut self.scan {
             Some(scan) => scan.extent(entry),
             None => Err(RunError::Order { log: entry.log, start: entry.start }),
         }
-    }
-
-    pub fn next_extent(&mut self) -> Result<Option<Extent>, RunError> {
-        self.next_entry()?.map(|entry| self.extent(entry)).transpose()
     }
 }

@@ -18,7 +18,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 const _: () = assert!(PIECE_BYTES.is_multiple_of(PAGE_BYTES));
 
 /// Checks every checksum, the order of the entries, and that what the object says of all of them is so.
-pub fn verify(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<ObjectMeta, RunError> {
+pub(crate) fn verify(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<ObjectMeta, RunError> {
     let map = load_map(storage, object)?;
     let data = map.data();
     let mut at = data.start;
@@ -61,7 +61,7 @@ impl Seen {
     fn container(&mut self, storage: &Arc<dyn Storage>, meta: &ObjectMeta) -> Result<(), RunError> {
         let mut scan = Scan::<Extents>::open(storage, Object::new(meta.id, meta.bytes()))?.thorough();
         while scan.advance()? {
-            // The scan has looked at this entry by itself.
+            // The scan has checked this entry by itself.
             let damaged = |error| RunError::corrupt(meta.id, meta.bytes(), error);
             let (head, mut lengths) = codec::head(meta.id, &scan.entry()).map_err(damaged)?;
             let (_, messages) = Lengths::skip(&mut lengths).map_err(damaged)?;

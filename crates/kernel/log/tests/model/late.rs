@@ -105,7 +105,7 @@ pub(crate) struct Seen {
     pub(crate) whole: u64,
     /// Those that did not end with their first step.
     pub(crate) late: u64,
-    /// The log was trimmed, or deleted, meanwhile.
+    /// Reads during which the log was trimmed, or deleted.
     pub(crate) trimmed: u64,
     pub(crate) deleted: u64,
     /// Answers that found the object gone.
@@ -212,7 +212,7 @@ impl Late {
         }
     }
 
-    /// What never changed is what is read. Only what happened meanwhile excuses a refusal.
+    /// Compares a read with the content at its beginning. Only a trim or a delete during the read excuses a refusal.
     fn judge(&mut self, reading: &Reading, read: Result<Chunk, ReadError>, world: &World) {
         let Reading { log, from, upto, was, .. } = reading;
         match read {

@@ -1,7 +1,7 @@
-//! Random histories against a model: logs of every durability, appends, forks, references, trims, deletes, rounds that are
-//! interrupted by writers, merges, reclaiming, death of the process, and crashes of the machine anywhere between what is durable
-//! and what is written. Whatever was shown under a position is never shown as other bytes. `SEED=n` replays one; `SEEDS=n` says
-//! how many.
+//! Random histories against a model: logs of every durability, appends, forks, references, trims, deletes, rounds that
+//! are interrupted by writers, merges, reclaiming, death of the process, and crashes of the machine anywhere between
+//! the durable and the written position. Bytes that were read under a position are never read as other bytes there.
+//! `SEED=n` replays one history; `SEEDS=n` says how many are run.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -57,14 +57,14 @@ impl Kind {
     }
 }
 
-/// What was seen under a position.
+/// Content that a reader saw under a position.
 struct Shown {
     log: LogId,
     incarnation: u64,
     content: Vec<u8>,
 }
 
-/// What is planted, and which seed shows it.
+/// A planted fault, and the seed whose history shows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Fault {
     #[default]
@@ -110,7 +110,7 @@ type Change = Arc<dyn Fn(&mut Model) + Send + Sync>;
 struct World {
     random: Rand32,
     logs: Arc<Logs<Notes>>,
-    /// What was committed, and what of it is written, and durable, for certain.
+    /// All that was committed, and the parts of it that are written, and durable, for certain.
     now: Model,
     written: Model,
     durable: Model,
@@ -169,14 +169,14 @@ impl World {
         }
     }
 
-    /// Looks at a log as a reader does, and remembers what it saw.
+    /// Reads a log as a client does, and remembers the content that it saw.
     fn look(&mut self, log: LogId) {
         let kind = self.now[&log].kind;
         let visible = match self.durability(kind) {
             Durability::Durable => &self.durable,
             Durability::Buffered => &self.written,
         };
-        // Who reads a log waits until its creation may be seen.
+        // A reader of a log waits until the log's creation may be seen.
         let Some(seen) = visible.get(&log).cloned() else { return };
         let (published, incarnation) = {
             let mut guard = self.logs.lock_logs(&[log], &[]);
@@ -187,7 +187,8 @@ impl World {
         self.shown.push(Shown { log, incarnation, content: seen.bytes });
     }
 
-    /// What was seen under a position is seen there again, or the position is refused; of a durable log it is seen.
+    /// Content that was seen under a position is seen there again, or the position is refused; content of a durable log
+    /// is seen again.
     fn check_shown(&self) {
         for Shown { log, incarnation, content } in &self.shown {
             let Some(model) = self.now.get(log) else { continue };
@@ -225,7 +226,7 @@ impl World {
         if self.dead {
             return;
         }
-        // A round has many shards to look at, and one of everything else.
+        // A round visits many shards, and has every other moment once.
         let often = matches!(moment, Moment::ShardListed | Moment::ShardHalfTaken);
         match self.upto(if often { 800 } else { 40 }) {
             0 => {
@@ -390,14 +391,14 @@ impl World {
             assert_eq!((view.start.0, view.tail.0), (model.start, tail), "log {log}");
             assert_eq!(view.attachment.0, model.notes, "log {log}");
         }
-        // Often from the start, as many readers do: what is kept of that chunk grows with the log.
+        // Often from the start, as many readers do: the cached part of that chunk grows with the log.
         let from = match self.upto(3) {
             0 => model.start,
             _ if tail == 0 => 0,
             _ => self.upto(tail as usize) as u64,
         };
         let want = ReadFrom { log, from: Offset(from), upto: Offset(tail) };
-        // What is read twice is kept.
+        // A chunk that is read twice is cached.
         (0..2).for_each(|_| self.check_read(want, &model));
     }
 
@@ -442,7 +443,7 @@ fn done<T>(mut step: impl FnMut() -> Step<T>) -> T {
     }
 }
 
-/// What is kept of live bytes is what the indexes of all objects say.
+/// Compares the ledger's live bytes with the indexes of all objects.
 fn check_counts(logs: &Logs<Notes>) -> usize {
     let (wrong, uncounted) = logs.miscounted().expect("every index is read");
     assert!(wrong.is_empty(), "objects with their kept and their real number of live bytes: {wrong:?}");
@@ -462,13 +463,14 @@ fn run(seed: u64) -> u64 {
     play(seed, Fault::None).0
 }
 
-/// What was seen of a history, how often it lost something, and where in background work the process died.
+/// Plays a history: a hash of what readers saw, how often it lost something, and where in background work the process
+/// died.
 fn play(seed: u64, fault: Fault) -> (u64, u64, Vec<Moment>) {
     let (hash, losses, deaths, _) = play_with(seed, fault, false);
     (hash, losses, deaths)
 }
 
-/// The same; if `late`, with reads whose storage is far away.
+/// Plays a history as [`play`] does; if `late`, with reads whose storage is far away.
 fn play_with(seed: u64, fault: Fault, late: bool) -> (u64, u64, Vec<Moment>, Seen) {
     let unsaid = if seed.is_multiple_of(2) { Durability::Durable } else { Durability::Buffered };
     let journal = ScriptedJournal::lazy();

@@ -58,7 +58,7 @@ impl Shared {
         self.commit(name, message, None)
     }
 
-    /// The same, and an addition to a counter in the same frame.
+    /// Appends to a log and adds `n` to a counter, in one frame.
     pub(crate) fn append_and_add(&self, name: &str, message: &[u8], n: u64) -> Result<Lsn, CommitError> {
         self.commit(name, message, Some(n))
     }
@@ -101,7 +101,7 @@ impl Shared {
         self.journal.wait(self.journal.end()).map_err(|error| error.to_string())
     }
 
-    /// What is stored is named by one of the two indexes, and nothing else is stored.
+    /// Every stored object is named by one of the two indexes, and every named object is stored.
     pub(crate) fn check_objects(&self) {
         let mut named: Vec<_> = self.unit.hold().cut.objects.iter().map(|(object, _)| *object).collect();
         named.sort_unstable();

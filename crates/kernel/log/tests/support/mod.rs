@@ -81,7 +81,7 @@ struct State {
     start: Lsn,
     /// `durable` follows `end` by itself.
     eager: bool,
-    /// The process is dead: nothing becomes durable any more.
+    /// The process is dead: nothing more becomes durable.
     dead: bool,
 }
 
@@ -111,7 +111,7 @@ impl ScriptedJournal {
         subscribers.iter().for_each(|f| f());
     }
 
-    /// What is accepted becomes written, and not durable.
+    /// Accepted frames become written, and not durable.
     pub(crate) fn write(&self) {
         {
             let mut state = self.state.lock();
@@ -132,7 +132,7 @@ impl ScriptedJournal {
         ends.map(|(lsn, payload)| lsn.plus(HEADER + payload.len() as u64)).collect()
     }
 
-    /// What is left after a crash: frames below `end`, which are durable then.
+    /// A crash: frames below `end` are left, and are durable then.
     pub(crate) fn crash_at(&self, end: Lsn) {
         let mut state = self.state.lock();
         assert!(state.durable <= end && end <= state.written);
@@ -189,7 +189,7 @@ impl Journal for ScriptedJournal {
         self.subscribers.lock().push(f);
     }
 
-    /// What was asked for becomes durable, and not a frame more.
+    /// Makes the frames below `upto` durable, and no others.
     fn wait(&self, upto: Lsn) -> Result<(), Poisoned> {
         let mut state = self.state.lock();
         assert!(upto <= state.end, "{upto} is waited for, {} is accepted", state.end);

@@ -33,7 +33,7 @@ fn run(seed: u64) {
             assert!([content, content + 1].map(body).contains(&found.body.to_vec()), "seed {seed}");
             content = if found.body == body(content) { content } else { content + 1 };
         }
-        // What was loaded may be acted upon, so it must not go back.
+        // An owner may act on a root that it loaded, so the root must not go back.
         (certain, epoch) = (found.version, found.epoch.max(epoch));
         fail(&mut random);
         let mut alive = false;
@@ -44,7 +44,7 @@ fn run(seed: u64) {
                 (certain, epoch, alive) = (root.version, root.epoch, true);
             }
             Err(_) if random.rand_range(0..2) == 0 => {
-                // Nobody owns the epoch that was tried: it may be used again.
+                // No owner has the epoch that was tried: it may be used again.
                 disk.heal();
             }
             Err(_) => {}

@@ -1,4 +1,4 @@
-//! What is asked of the remote storage, and what becomes of its answers.
+//! Requests to the remote storage, and the handling of its answers.
 
 use super::flights::{Joined, Waiters};
 use super::format::BlockKey;

@@ -103,7 +103,7 @@ pub fn fuzz_cache_index(data: &[u8]) {
     for (slot, bytes) in data.chunks(ENTRY_BYTES).enumerate() {
         let slot = slot as u32;
         check_entry(&header, slot, bytes);
-        // With a checksum that fits, so that what is behind the checksum is met as well.
+        // With a checksum that fits, so that the decoder behind the checksum runs as well.
         if let Some((fields, _)) = bytes.split_at_checked(ENTRY_BYTES - 4) {
             let mut sealed = fields.to_vec();
             sealed.put_u32(header.entry_crc(slot, fields));

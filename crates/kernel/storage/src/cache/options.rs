@@ -1,4 +1,4 @@
-//! What a cache is given, and what it refuses.
+//! The options of a cache, and the values that it refuses.
 
 use super::format::{ENTRY_BYTES, HEADER_SPAN};
 use thiserror::Error;
@@ -15,8 +15,8 @@ pub struct CacheOptions {
     pub store: StoreId,
     /// How many bytes all files of the cache folder may have together.
     pub capacity_bytes: u64,
-    /// What is fetched, kept, checked and evicted as one: a power of two from 512 bytes to 4 MiB. With another size than before, the
-    /// folder is emptied.
+    /// The size of a block, which is fetched, kept, checked and evicted as one: a power of two from 512 bytes to 4 MiB.
+    /// If it differs from that of the folder, the folder is emptied.
     pub block_bytes: u32,
     /// Threads that read and write the local disk. With 0 the thread that asks does it: for simulations, which need one order.
     pub threads: usize,

@@ -1,4 +1,5 @@
-//! The way of a read: local blocks, blocks on their way, and what is left for the remote storage.
+//! A read through the cache: it takes local blocks, joins flights of blocks under way, and asks the remote storage for
+//! the rest.
 
 use super::flights::Joined;
 use super::format::BlockKey;

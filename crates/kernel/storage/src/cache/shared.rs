@@ -74,7 +74,7 @@ impl Shared {
         Ok(len)
     }
 
-    /// Reads that begin after this are told that the object is missing. Reads from before get what they asked for.
+    /// Removes an object. Reads that begin after this do not find it; reads that began before get its bytes.
     pub(crate) fn remove(&self, object: ObjectId) -> Result<(), StorageError> {
         let removed = self.remote.remove(object);
         let state = &mut *self.state.lock();

@@ -63,7 +63,7 @@ impl Far {
         self.cache.read(ObjectId(1), range)
     }
 
-    /// Reads, answers what is asked of the remote storage, and compares.
+    /// Reads, answers the requests to the remote storage, and compares.
     fn read(&self, range: Range<u64>) {
         let ticket = self.start(range.clone());
         self.slow.answer_all();
@@ -209,7 +209,7 @@ fn neighbouring_blocks_of_a_read_are_one_request() {
     far.cache.len(ObjectId(1)).unwrap();
     far.read(10 * BLOCK + 5..18 * BLOCK + 1);
     assert_eq!(far.slow.asked(), [(ObjectId(1), 10 * BLOCK..19 * BLOCK)]);
-    // What is there already is not asked for again, and splits the request.
+    // Cached blocks are not asked for again, and split the request.
     far.read(5 * BLOCK..30 * BLOCK);
     assert_eq!(far.slow.asked()[1..], [(ObjectId(1), 5 * BLOCK..10 * BLOCK), (ObjectId(1), 19 * BLOCK..30 * BLOCK)]);
     // A request asks for 4 MiB at most.

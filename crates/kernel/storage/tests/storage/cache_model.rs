@@ -36,7 +36,7 @@ struct World {
     errors: u64,
     stores: u8,
     totals: CacheStats,
-    /// What was answered: equal for two runs with one seed.
+    /// The answers: equal for two runs with one seed.
     trace: Vec<u64>,
 }
 

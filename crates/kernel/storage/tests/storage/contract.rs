@@ -45,7 +45,7 @@ fn far_away() -> Arc<CachedStorage> {
     cached(Arc::new(slow), &SimDisk::new(3), 2)
 }
 
-/// Whether a read that does not wait is told of `error`. What is far away may have to wait even for that.
+/// Whether a read that does not wait gives `error`. A storage that is far away may have to wait even for an error.
 fn tells(name: &str, read: Option<Result<Bytes, StorageError>>, error: &StorageError) -> bool {
     read.map_or(name == FAR_AWAY, |read| read.as_ref() == Err(error))
 }

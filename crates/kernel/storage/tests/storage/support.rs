@@ -46,7 +46,7 @@ impl RamDisk {
         self.files.lock().values().map(|content| content.lock().len() as u64).sum()
     }
 
-    /// Changes the bytes of a file behind everybody's back.
+    /// Changes the bytes of a file without a write of the disk.
     pub(crate) fn tamper(&self, path: &str, change: impl FnOnce(&mut Vec<u8>)) {
         change(&mut self.files.lock()[path].lock());
     }

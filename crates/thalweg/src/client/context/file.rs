@@ -19,7 +19,7 @@ pub(crate) struct Context {
     pub(crate) token: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ca: Option<PathBuf>,
-    /// Of shapes.
+    /// The secret of shapes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<String>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Contexts {
 }
 
 impl Contexts {
-    /// Reads all contexts; without a file there are none.
+    /// Reads all contexts. A missing file has none.
     pub(crate) fn read() -> Result<Self, Failure> {
         path().map_or(Ok(Self::default()), |path| Self::read_from(&path))
     }

@@ -44,7 +44,7 @@ enum Command {
     },
     /// List contexts. Tokens are not shown.
     Ls {
-        /// One JSON object per line.
+        /// Print one JSON object per line.
         #[arg(long)]
         json: bool,
     },

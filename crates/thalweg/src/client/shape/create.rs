@@ -1,7 +1,7 @@
 //! `thalweg shape create`.
 
+use super::definition::DefinitionArgs;
 use super::turns::{Turn, Turns, is_control};
-use super::wanted::WantedArgs;
 use crate::client::failure::Failure;
 use crate::client::server::Server;
 use crate::progress::Progress;
@@ -19,11 +19,11 @@ Examples:
 A shape that is there already is fine. The rows are read once to the present end, to see that they are all there; they are not shown.")]
 pub(super) struct CreateArgs {
     #[command(flatten)]
-    wanted: WantedArgs,
-    /// Do not wait for the rows: return as soon as the first of them are there.
+    definition: DefinitionArgs,
+    /// Do not wait for all rows: return as soon as the first rows are there.
     #[arg(long)]
     no_wait: bool,
-    /// One JSON object instead of lines.
+    /// Print one JSON object instead of lines.
     #[arg(long)]
     json: bool,
 }
@@ -32,7 +32,7 @@ pub(super) struct CreateArgs {
 const RESTARTS_MAX: u32 = 5;
 
 pub(super) fn run(server: &Server, args: &CreateArgs) -> Result<(), Failure> {
-    let mut turns = Turns::new(server, &args.wanted, "-1", None);
+    let mut turns = Turns::new(server, &args.definition, "-1", None);
     let mut progress = Progress::new(None, false);
     let (mut rows, mut bytes, mut restarts) = (0_u64, 0_u64, 0);
     loop {
@@ -45,7 +45,7 @@ pub(super) fn run(server: &Server, args: &CreateArgs) -> Result<(), Failure> {
                 }
             }
             Turn::MustRefetch if restarts == RESTARTS_MAX => {
-                return Err(Failure::Strange(format!("the shape was dropped {restarts} times meanwhile")));
+                return Err(Failure::Strange(format!("the shape was dropped {restarts} times during this command")));
             }
             Turn::MustRefetch => {
                 restarts += 1;
@@ -64,7 +64,7 @@ pub(super) fn run(server: &Server, args: &CreateArgs) -> Result<(), Failure> {
         // Columns in the order of the table, as the server has them.
         let schema: Box<RawValue> = serde_json::from_str(&schema).map_err(|e| Failure::Strange(e.to_string()))?;
         let shape = serde_json::json!({
-            "table": args.wanted.table(), "handle": turns.handle(), "offset": turns.offset(),
+            "table": args.definition.table(), "handle": turns.handle(), "offset": turns.offset(),
             "complete": turns.is_up_to_date(), "messages": rows, "bytes": bytes,
         });
         let text = shape.to_string();

@@ -2,8 +2,8 @@
 
 use super::{ADMIN, is_no_server_of_shapes};
 use crate::client::failure::Failure;
+use crate::client::report;
 use crate::client::server::{Call, Server, query_value};
-use crate::client::tell;
 use clap::Args;
 use ureq::http::Method;
 
@@ -15,7 +15,7 @@ Examples:
 pub(super) struct DropArgs {
     /// The shape's handle, as `thalweg shape ls` has it.
     handle: String,
-    /// A shape that is not there is fine.
+    /// Succeed if the shape does not exist.
     #[arg(long)]
     if_exists: bool,
 }
@@ -26,8 +26,8 @@ pub(super) fn run(server: &Server, args: &DropArgs) -> Result<(), Failure> {
     let mut repeated = false;
     loop {
         match server.ask_once(&call) {
-            Ok(_) => break tell(|| format!("{}: dropped", args.handle)),
-            // An earlier attempt, whose answer was lost, has done it.
+            Ok(_) => break report(|| format!("{}: dropped", args.handle)),
+            // An earlier attempt, whose answer was lost, has dropped the shape.
             Err(Failure::Refused(refusal)) if refusal.is("no_shape") && (args.if_exists || repeated) => break,
             Err(failure) => patience.wait(is_no_server_of_shapes(failure))?,
         }

@@ -1,6 +1,6 @@
 //! `thalweg shape explain`.
 
-use super::wanted::WantedArgs;
+use super::definition::DefinitionArgs;
 use super::{ADMIN, is_no_server_of_shapes};
 use crate::client::failure::Failure;
 use crate::client::server::{Call, Server};
@@ -18,8 +18,8 @@ Examples:
 No shape is made. The table must be there: the clause is read with its columns and their types.")]
 pub(super) struct ExplainArgs {
     #[command(flatten)]
-    wanted: WantedArgs,
-    /// What the server says, as JSON.
+    definition: DefinitionArgs,
+    /// Print the server's answer as JSON.
     #[arg(long)]
     json: bool,
 }
@@ -33,7 +33,7 @@ struct Explanation {
 }
 
 pub(super) fn run(server: &Server, args: &ExplainArgs) -> Result<(), Failure> {
-    let url = server.at(&format!("{ADMIN}/explain?{}", args.wanted.query(&[])));
+    let url = server.at(&format!("{ADMIN}/explain?{}", args.definition.query(&[])));
     let mut answer = server.ask(&Call::new(Method::GET, url)).map_err(is_no_server_of_shapes)?;
     let said: Box<RawValue> =
         serde_json::from_reader(answer.body()).map_err(|error| Failure::Strange(format!("an explanation: {error}")))?;

@@ -25,13 +25,13 @@ Examples:
 ROWS and COPIED are rows and bytes of the snapshot (rows: known only since the last start of the server), LOGGED the bytes of the changes \
 after it, IDLE the time since a client asked. How far all shapes are behind Postgres is said on standard error.")]
 pub(super) struct ListArgs {
-    /// Only shapes of this table, written as the list has it.
+    /// List only shapes of this table, spelled as the list prints it.
     #[arg(long)]
     table: Option<String>,
-    /// So many at most.
+    /// The most shapes to list.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
-    /// What the server says of each, one JSON object per line.
+    /// Print the server's entry for each shape, one JSON object per line.
     #[arg(long)]
     json: bool,
 }
@@ -71,7 +71,7 @@ struct Entry {
 const HEADER: [&str; 9] = ["HANDLE", "TABLE", "PHASE", "ROWS", "COPIED", "LOGGED", "WAITING", "IDLE", "WHERE"];
 
 impl Entry {
-    /// What tells it from other shapes of the table.
+    /// The selection that distinguishes the shape from others of the table.
     fn selects(&self) -> String {
         let mut words: Vec<String> = self.where_sql.iter().cloned().collect();
         words.extend(self.columns.as_ref().map(|columns| format!("[columns {}]", columns.join(","))));

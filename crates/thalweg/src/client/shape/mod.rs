@@ -1,12 +1,13 @@
-//! `thalweg shape …`: shapes of a running server from a shell. `create` and `tail` speak the public API, the rest `/v1/admin/shapes`.
+//! `thalweg shape …`: shapes of a running server from a shell. `create` and `tail` speak the public API, the rest
+//! `/v1/admin/shapes`.
 
 mod create;
+mod definition;
 mod drop;
 mod explain;
 mod list;
 mod tail;
 mod turns;
-mod wanted;
 
 use super::failure::Failure;
 use super::server::Server;
@@ -18,8 +19,8 @@ use clap::{Args, Subcommand};
 pub(crate) struct ShapeArgs {
     #[command(flatten)]
     target: Target,
-    /// What the server wants as `secret`. Other users of the machine can see command lines: rather use a context, or the variable [env:
-    /// THALWEG_SHAPE_SECRET].
+    /// The server's shape secret, sent as `secret`. Other users of the machine can see command lines: prefer a context,
+    /// or the variable [env: THALWEG_SHAPE_SECRET].
     #[arg(long, global = true, help_heading = "Server", value_name = "TEXT")]
     secret: Option<String>,
     #[command(subcommand)]
@@ -46,15 +47,15 @@ refused as it is; 6 the server or its database cannot be reached, and retrying d
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make sure that a shape is there, and wait until all of its rows are.
+    /// Create a shape if it does not exist, and wait until all of its rows are there.
     Create(create::CreateArgs),
     /// Follow a shape: its changes, one JSON message per line. Ends by Ctrl-C.
     Tail(tail::TailArgs),
-    /// List the shapes that there are.
+    /// List the server's shapes.
     Ls(list::ListArgs),
     /// Drop a shape: its clients must fetch it again.
     Drop(drop::DropArgs),
-    /// Say how changes find the shapes of a where clause, and why not by an index.
+    /// Show how changes find the shapes of a where clause: by which index, or why by none.
     Explain(explain::ExplainArgs),
 }
 
@@ -74,7 +75,7 @@ pub(crate) fn run(args: ShapeArgs) -> Result<(), Failure> {
 /// Where operators ask.
 const ADMIN: &str = "/v1/admin/shapes";
 
-/// A server without shapes says 404 to what it does not know.
+/// A server without shapes answers 404 to unknown paths.
 fn is_no_server_of_shapes(failure: Failure) -> Failure {
     match failure {
         Failure::Refused(mut refusal) if refusal.status == 404 && refusal.code.is_none() => {

@@ -1,7 +1,7 @@
-//! `thalweg shape tail`: long-polls one after the other, which are shared by caches on the way.
+//! `thalweg shape tail`: one long-poll after the other, whose answers caches on the path can share.
 
+use super::definition::DefinitionArgs;
 use super::turns::{Turn, Turns, is_control};
-use super::wanted::WantedArgs;
 use crate::client::failure::Failure;
 use crate::client::offset;
 use crate::client::server::Server;
@@ -21,18 +21,18 @@ Examples:
     jq -c '[.headers.operation, .value, .old_value]'
 
 When the shape is dropped (its table was altered or truncated, or an operator did it) a line {\"headers\":{\"control\":\"must-refetch\"}} is \
-written: what was told before is void. With --from now it goes on with what comes to the new shape, else with the new shape's rows. A server \
+written: all earlier output is void. With --from now it continues with changes of the new shape, otherwise with the new shape's rows. A server \
 that is gone is asked again until it is back. Ends by Ctrl-C with code 0.")]
 pub(super) struct TailArgs {
     #[command(flatten)]
-    wanted: WantedArgs,
+    definition: DefinitionArgs,
     /// Where to begin: now, start for all rows, or an offset that the server gave, with its --handle.
     #[arg(long, value_name = "now|start|OFFSET", default_value = "now", allow_hyphen_values = true)]
     from: String,
     /// The shape that the offset is of.
     #[arg(long)]
     handle: Option<String>,
-    /// Control messages too, such as up-to-date.
+    /// Print control messages too, such as up-to-date.
     #[arg(long)]
     control: bool,
 }
@@ -44,12 +44,12 @@ pub(super) fn run(server: &Server, args: &TailArgs) -> Result<(), Failure> {
     if !matches!(from, "now" | "-1") && args.handle.is_none() {
         return Err(Failure::Local("--from an offset needs the --handle that it is of".to_owned()));
     }
-    // Every answer is written whole before the next one is asked for, so that there is nothing to clean up.
+    // Every answer is written whole before the next request, so a signal needs no cleanup.
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 0, Arc::new(AtomicBool::new(true)))?;
     }
     let again = if from == "now" { "now" } else { "-1" };
-    let mut turns = Turns::new(server, &args.wanted, from, args.handle.clone());
+    let mut turns = Turns::new(server, &args.definition, from, args.handle.clone());
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     loop {
         match turns.next()? {

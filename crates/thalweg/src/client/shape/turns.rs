@@ -1,6 +1,6 @@
-//! A shape's log, one request after the other: what a client of the public API does.
+//! Reads a shape's log, one request after the other, as a client of the public API does.
 
-use super::wanted::WantedArgs;
+use super::definition::DefinitionArgs;
 use crate::client::failure::Failure;
 use crate::client::server::{Answer, Call, Patience, Server};
 use serde::Deserialize;
@@ -8,33 +8,33 @@ use serde_json::value::RawValue;
 use std::io::Read;
 use ureq::http::Method;
 
-/// The largest answer that is taken: it is held whole.
+/// The largest accepted answer: it is held whole.
 const ANSWER_MAX: u64 = 1 << 30;
 
-/// Where somebody is in a shape's log.
+/// A reader's position in a shape's log.
 pub(super) struct Turns<'a> {
     server: &'a Server,
-    wanted: &'a WantedArgs,
+    definition: &'a DefinitionArgs,
     offset: String,
     handle: Option<String>,
     cursor: Option<String>,
-    /// A handle that is gone: told once, so that caches do not give its answers again.
+    /// An expired handle: sent with the next request, so that caches do not repeat its answers.
     expired: Option<String>,
-    /// As the server told it last.
+    /// The schema of the latest answer that carried one.
     pub(super) schema: Option<String>,
     up_to_date: bool,
     patience: Patience,
 }
 
-/// What one request brought.
+/// Outcome of one request.
 pub(super) enum Turn {
     /// Messages as they were sent, control messages among them.
     Messages(Vec<Box<RawValue>>),
-    /// The shape is another one now: what was told of it is void.
+    /// The shape was replaced: all earlier messages are void.
     MustRefetch,
 }
 
-/// What is looked at of a message.
+/// The fields of a message that the client reads.
 #[derive(Deserialize)]
 struct Message<'a> {
     #[serde(borrow)]
@@ -52,11 +52,16 @@ pub(super) fn is_control(message: &RawValue) -> bool {
 }
 
 impl<'a> Turns<'a> {
-    /// `offset`: where to begin; `handle`: whose offset it is, if it is not -1 or now.
-    pub(super) fn new(server: &'a Server, wanted: &'a WantedArgs, offset: &str, handle: Option<String>) -> Self {
+    /// `offset`: where to begin; `handle`: the handle that the offset belongs to, unless the offset is -1 or now.
+    pub(super) fn new(
+        server: &'a Server,
+        definition: &'a DefinitionArgs,
+        offset: &str,
+        handle: Option<String>,
+    ) -> Self {
         Self {
             server,
-            wanted,
+            definition,
             offset: offset.to_owned(),
             handle,
             cursor: None,
@@ -75,18 +80,18 @@ impl<'a> Turns<'a> {
         self.handle.as_deref().unwrap_or_default()
     }
 
-    /// Everything that there is has been told.
+    /// Whether all of the shape's present messages have been delivered.
     pub(super) fn is_up_to_date(&self) -> bool {
         self.up_to_date
     }
 
-    /// Goes back to `offset`, which is -1 or now: of the shape that is there now.
+    /// Goes back to `offset`, which is -1 or now, in the shape that exists now.
     pub(super) fn restart(&mut self, offset: &str) {
         self.expired = self.handle.take();
         (self.offset, self.cursor, self.up_to_date) = (offset.to_owned(), None, false);
     }
 
-    /// Asks until there is an answer, or no patience left. After the end it waits for what comes.
+    /// Sends requests until an answer arrives or patience ends. At the end of the log it waits for new messages.
     pub(super) fn next(&mut self) -> Result<Turn, Failure> {
         loop {
             match self.ask() {
@@ -112,7 +117,7 @@ impl<'a> Turns<'a> {
             query.push(("live", "true"));
             query.extend(self.cursor.as_deref().map(|cursor| ("cursor", cursor)));
         }
-        let url = format!("{}?{}", self.server.at("/v1/shape"), self.wanted.query(&query));
+        let url = format!("{}?{}", self.server.at("/v1/shape"), self.definition.query(&query));
         let mut answer = self.server.ask_once(&Call::new(Method::GET, url)).map_err(super::is_no_server_of_shapes)?;
         let mut body = Vec::new();
         let read = answer.body().take(ANSWER_MAX + 1).read_to_end(&mut body);

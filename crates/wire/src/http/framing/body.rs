@@ -1,15 +1,15 @@
-//! Which header fields say how long a request is, and what they may say (RFC 9112 §6).
+//! Header fields that determine a request's length, and their valid values (RFC 9112 §6).
 
 use super::refusal::Refusal;
 
-/// How the end of the body is known.
+/// How the end of the body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyLength {
     Known(u64),
     Chunked,
 }
 
-/// What the header fields say about the message itself.
+/// Framing of a message, from its header fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     pub(super) body: BodyLength,
@@ -82,7 +82,7 @@ fn content_length(value: &[u8]) -> Result<u64, Refusal> {
     })
 }
 
-/// Only what could make two readers see two hosts, or a host where there is none, is looked for.
+/// Rejects only values from which two readers could take different hosts, or a host although there is none.
 fn check_host(value: &[u8]) -> Result<(), Refusal> {
     const PLAIN: [bool; 256] = {
         let (mut plain, mut b) = ([false; 256], 0_u8);

@@ -1,7 +1,7 @@
 //! Takes the chunked transfer coding off a body, in place (RFC 9112 §7.1).
 //!
-//! Extensions and trailers are skipped, but held to their grammar's bytes and to a bound: what a lenient reader lets pass here is
-//! how requests are smuggled.
+//! Extensions and trailers are skipped, but must keep to their grammar's bytes and to a bound: requests are smuggled
+//! through lenient readers.
 
 use super::refusal::Refusal;
 use super::scan::is_token;
@@ -33,7 +33,7 @@ enum At {
     End,
 }
 
-/// Where a pass over the buffer ended: decoded bytes end at `write`, raw ones that were looked at end at `read`.
+/// Where a pass over the buffer ended: decoded bytes end at `write`, parsed raw bytes at `read`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pass {
     pub(super) write: usize,
@@ -46,8 +46,8 @@ impl Chunked {
         Self { at: At::Size, left: 0, digits: 0, extra: 0 }
     }
 
-    /// Decodes `buf[read..]` to `buf[write..]`; `write` is at most `read`. At most `room` more bytes of body are taken, and at most
-    /// `extra_max` bytes of extensions and trailers.
+    /// Decodes `buf[read..]` to `buf[write..]`; `write` is at most `read`. Accepts at most `room` more bytes of body,
+    /// and at most `extra_max` bytes of extensions and trailers.
     pub(super) fn decode(
         &mut self,
         buf: &mut [u8],

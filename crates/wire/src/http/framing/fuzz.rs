@@ -13,7 +13,7 @@ pub(super) struct Seen {
     pub(super) keep_alive: bool,
 }
 
-/// What a byte stream says: its requests, the refusal that ended it if any, and how many bytes wait for more.
+/// The parse of a byte stream: its requests, the refusal that ended it, if any, and how many bytes are incomplete.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) requests: Vec<Seen>,
@@ -65,8 +65,8 @@ pub(super) fn listen<'a>(reads: impl IntoIterator<Item = &'a [u8]>, limits: Limi
     said
 }
 
-/// Reads `data` as a byte stream, in one piece and in pieces that the data itself chooses, and panics if that made a difference or
-/// a bound was passed.
+/// Reads `data` as a byte stream, in one piece and in pieces that the data itself chooses, and panics if that made a
+/// difference or a bound was passed.
 #[doc(hidden)]
 pub fn fuzz_framing(data: &[u8]) {
     let (seed, stream) = data.split_at(data.len().min(4));

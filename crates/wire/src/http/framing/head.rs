@@ -16,7 +16,7 @@ pub(super) struct Head<'a> {
     pub(super) message: Message,
 }
 
-/// The usual number of fields, for which little is put on the stack, and the most that are taken.
+/// The usual number of fields, which needs little of the stack, and the largest accepted number.
 const FEW: usize = 16;
 const MANY: usize = 128;
 

@@ -1,8 +1,8 @@
 //! HTTP/1.1 framing without sockets: bytes in, whole requests out.
 //!
-//! Owns the question where a request ends. Promises that the answer does not depend on how the bytes were split into reads, that
-//! whatever two readers could understand differently is refused rather than guessed, and that no input panics. Knows nothing of
-//! sockets, time or what a request means.
+//! Finds the end of each request. The result does not depend on how the bytes were split into reads, bytes that two
+//! readers could understand differently are refused, and no input panics. Knows nothing of sockets, time or the meaning
+//! of requests.
 
 mod body;
 mod chunked;
@@ -25,36 +25,36 @@ use chunked::Chunked;
 use head::Head;
 use scan::Scan;
 
-/// How large a request may be, in bytes.
+/// Bounds on the size of a request, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) head: usize,
     pub(crate) body: usize,
 }
 
-/// What the connection needs to know of a request, beside the request.
+/// Properties of a request that the connection needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Manner {
     pub(crate) keep_alive: bool,
     pub(crate) http11: bool,
-    /// The answer has no body, whatever the service says.
+    /// The answer has no body, whatever the service returns.
     pub(crate) bodiless: bool,
 }
 
-/// How far a step came.
+/// Result of a step.
 #[derive(Debug)]
 pub(crate) enum Step<T> {
     /// The request is not whole yet. If known: how many bytes it has in all.
     More(Option<usize>),
-    /// The client waits for `100 Continue`, and its body is wanted. Step again for the rest.
+    /// The client waits for `100 Continue`, and the server accepts its body. Step again for the rest.
     Continue,
-    /// A request, this many bytes long, was handed over, and this is what came of it.
+    /// A request, this many bytes long, was handled, with this result.
     Request(usize, Manner, T),
-    /// Its head was enough to answer it. The body is not wanted, so where the next request would begin is not known.
+    /// The request was answered by its head alone. Its body is not read, so the start of the next request is unknown.
     Turned(Manner, T),
 }
 
-/// Where one request stands between two reads.
+/// Progress of one request between two reads.
 #[derive(Debug)]
 pub(crate) struct Framer {
     scan: Scan,
@@ -76,7 +76,7 @@ enum Stage {
     },
 }
 
-/// What became clear when a head was read.
+/// Result of reading a head.
 enum Opened<T> {
     Done(usize, Manner, T),
     Turned(Manner, T),
@@ -93,10 +93,10 @@ impl Framer {
         !matches!(self.stage, Stage::Head)
     }
 
-    /// Looks at `buf[at..]`, where the request begins. If it is whole, `f` gets it; a body that came in one piece is a slice of
-    /// `buf`. If more than the head is to come, `judge` gets it once, without a body, and may answer it: before anything is said of the
-    /// body, also that it is too large. Chunked bodies are decoded in place, which may shorten `buf` behind `at`. After `Request`,
-    /// `Turned` or an error, a new framer is needed.
+    /// Parses `buf[at..]`, where the request begins. `f` gets a complete request; a body that arrived in one piece is a
+    /// slice of `buf`. If more than the head is expected, `judge` gets the head once, without a body, and may answer
+    /// it: before any refusal of the body, such as one for its size. Chunked bodies are decoded in place, which may
+    /// shorten `buf` behind `at`. After `Request`, `Turned` or an error, a new framer is needed.
     pub(crate) fn step<T>(
         &mut self,
         buf: &mut Vec<u8>,
@@ -148,7 +148,7 @@ impl Framer {
     }
 }
 
-/// Decides how the body will be had, and hands the request over if it is there already.
+/// Decides how the body is read, and handles the request if the body is complete.
 fn open<T, F: FnOnce(&Request<'_>, Manner) -> T>(
     head: &Head<'_>,
     bytes: &[u8],

@@ -22,7 +22,7 @@ fn body() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// The body in chunks of these sizes, with what the grammar allows around them.
+/// The body in chunks of these sizes, with optional parts of the grammar around them.
 fn in_chunks(body: &[u8], sizes: &[usize], decorated: bool) -> Vec<u8> {
     let (mut out, mut rest, mut sizes) = (Vec::new(), body, sizes.iter().cycle());
     // Many small chunks with an extension each would pass the bound on these.

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// A status and a reason for the client. The connection closes after it: where the next request would begin is not known for sure.
+/// A status and a reason for the client. The connection closes after it: the start of the next request is not certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{status}: {reason}")]
 pub(crate) struct Refusal {

@@ -1,4 +1,4 @@
-//! What is refused, and what only looks as if it should be.
+//! Inputs that must be refused, and similar ones that must not.
 
 use super::fuzz::{SMALL, Said, Seen, listen};
 

@@ -5,7 +5,7 @@ use memchr::memchr;
 
 const TLS_HANDSHAKE: u8 = 22;
 
-/// How far a head has been looked through. Offsets count from the first byte of the request.
+/// How far a head has been scanned. Offsets count from the first byte of the request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scan {
     next: usize,
@@ -15,7 +15,8 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// Looks on in `bytes`, which start where they did before. Gives the length of the head once its empty line is there.
+    /// Continues the scan in `bytes`, which begin at the same byte as before. Returns the length of the head once its
+    /// empty line is found.
     pub(super) fn end_of_head(&mut self, bytes: &[u8], limit: usize) -> Result<Option<usize>, Refusal> {
         let window = &bytes[..bytes.len().min(limit)];
         loop {

@@ -3,7 +3,7 @@
 use super::timers::Tick;
 use std::time::{Duration, Instant};
 
-/// What time it is in this round.
+/// The time of this round.
 #[derive(Debug)]
 pub(super) struct Clock {
     start: Instant,

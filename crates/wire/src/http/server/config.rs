@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a server listens on, and the bounds it keeps. Sizes are in bytes.
+/// Address and bounds of a server. Sizes are in bytes.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Port 0 takes any free port.
@@ -27,25 +27,28 @@ pub struct ServerConfig {
     pub max_buffered: usize,
     /// Requests of one connection that were handled but not answered; more are not read.
     pub max_pipeline: usize,
-    /// Output of one connection that the socket does not take. Beyond, no body source is pulled and no request is handled. A single
-    /// response may be larger.
+    /// Output of one connection that the socket does not take. Beyond, no body source is pulled and no request is
+    /// handled. A single response may be larger.
     pub max_output: usize,
-    /// From the first byte of a head to its last; 408 beyond. As long from the start of a connection to the first byte of its first head,
-    /// or to the end of its handshake.
+    /// From the first byte of a head to its last; 408 beyond. As long from the start of a connection to the first byte
+    /// of its first head, or to the end of its handshake.
     pub header_timeout: Duration,
-    /// In each such time so many bytes of a body must come, or all that is left of it; 408 else.
+    /// In each such time this many bytes of a body must arrive, or all that are left of it; otherwise the answer is
+    /// 408.
     pub body_timeout: Duration,
     pub body_bytes_min: usize,
     /// Between two requests.
     pub idle_timeout: Duration,
-    /// How long a client may take nothing of what is there for it.
+    /// How long a client may accept no byte of a pending answer.
     pub write_timeout: Duration,
-    /// After a refusal, what the client still sends is discarded for so long and up to so many bytes, so that it sees the answer.
+    /// After a refusal, further input is discarded for this long and up to this many bytes, so that the client sees the
+    /// answer.
     pub linger_time: Duration,
     pub linger_bytes: usize,
-    /// Pages of other origins may not embed what responses allow every page to (`Cross-Origin-Resource-Policy: same-origin`).
+    /// Pages of other origins may not embed responses, except those that allow every page
+    /// (`Cross-Origin-Resource-Policy: same-origin`).
     pub same_origin: bool,
-    /// What of a body stands in these is sent from there, where no TLS is spoken.
+    /// Parts of bodies that are in these pages are sent from there, on connections without TLS.
     pub pages: SharedPages,
 }
 

@@ -1,5 +1,5 @@
-//! One connection: requests in, replies out in their order. Its calls to the socket are one receive or one send at a time; when to make
-//! them is the event loop's business.
+//! One connection: requests in, replies out in their order. Its calls to the socket are one receive or one send at a
+//! time; when to make them is the event loop's business.
 
 use super::config::ServerConfig;
 use super::crowd::Place;
@@ -31,9 +31,10 @@ pub(super) struct Connection {
     /// Present while the socket is full.
     pub(super) backlog: Option<Box<Backlog>>,
     pub(super) replies: Replies,
-    /// When it became idle, its incomplete head began, it was last looked at whether enough of its body comes, or it began to linger.
+    /// When the connection became idle, when its incomplete head began, when the rate of its body was last checked, or
+    /// when it began to linger.
     pub(super) since: Tick,
-    /// When the socket last took something of the backlog.
+    /// When the socket last accepted bytes of the backlog.
     pub(super) write_since: Tick,
     /// The time of its entry among the timers that counts.
     pub(super) armed: Tick,
@@ -44,37 +45,37 @@ pub(super) struct Connection {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flags {
-    /// In the event loop's list of connections to look at in this round.
+    /// Listed among the connections that the event loop handles in this round.
     pub(super) dirty: bool,
-    /// The socket said that it has room again.
+    /// The socket has room again.
     pub(super) writable: bool,
-    /// In the list of those that wait for the gate.
+    /// Whether the list of connections at the gate has it.
     pub(super) at_gate: bool,
     /// Reading has stopped because of a bound; input may be left.
     pub(super) paused: bool,
-    /// The client said that it will send no more.
+    /// The client has ended its side of the connection.
     pub(super) eof: bool,
     /// The client closed its side, perhaps with bytes before that are not read yet.
     pub(super) hung_up: bool,
-    /// No request is taken any more: the last reply is in the list, or sent.
+    /// No further request is read: the last reply is in the list, or sent.
     pub(super) last: bool,
     /// The last reply is rendered.
     pub(super) finished: bool,
-    /// What still comes in after the last reply is to be discarded for a while, since closing at once could take the reply with it.
+    /// Input after the last reply is to be discarded for a while, since closing at once could take the reply with it.
     pub(super) linger: bool,
     pub(super) lingering: bool,
-    /// Without a place: it is one too many, and is only told so.
+    /// The connection exceeds the bound: it has no place, and only gets a refusal.
     pub(super) extra: bool,
     /// A request came whole.
     pub(super) used: bool,
 }
 
-/// How filling ended.
+/// How filling the output ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
-    /// Nothing more can be sent now.
+    /// No more output is ready.
     Dry,
-    /// There may be more once this is sent.
+    /// More output may be ready once this is sent.
     Full,
     /// The next reply waits for the gate.
     AtGate(Until),
@@ -82,7 +83,7 @@ pub(super) enum Fill {
     Abort,
 }
 
-/// An answer up to here is sent before larger ones.
+/// Answers up to this size are sent before larger ones.
 const SMALL_MAX: usize = 16 << 10;
 
 const REFUSED: Manner = Manner { keep_alive: false, http11: true, bodiless: false };
@@ -106,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Sends what the socket takes of `out`; gives how much of it needs no further care.
+    /// Sends the bytes of `out` that the socket takes; returns how many need no further care.
     pub(super) fn send(&mut self, out: &mut Gather, pages: &SharedPages) -> io::Result<usize> {
         match &mut self.tls {
             None => out.send(&self.socket, pages),
@@ -114,8 +115,8 @@ impl Connection {
         }
     }
 
-    /// Sends what the socket takes of the backlog, which is gone with its last byte; gives how much that is. With TLS, what is encrypted
-    /// and waits for the socket counts as backlog too.
+    /// Sends the bytes of the backlog that the socket takes, and drops the backlog with its last byte; returns how
+    /// many. With TLS, encrypted bytes that wait for the socket count as backlog too.
     pub(super) fn send_backlog(&mut self, now: Tick, pages: &SharedPages) -> io::Result<usize> {
         let Some(backlog) = &mut self.backlog else { return Ok(0) };
         let (sent, moved) = match &mut self.tls {
@@ -139,7 +140,7 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Sends what a handshake has to say. What the socket does not take is backlog.
+    /// Sends pending bytes of a handshake. Bytes that the socket does not take become backlog.
     pub(super) fn send_handshake(&mut self, now: Tick) -> io::Result<()> {
         if let Some(tls) = &mut self.tls
             && self.backlog.is_none()
@@ -156,7 +157,7 @@ impl Connection {
         self.tls.as_ref().is_some_and(|tls| tls.waits())
     }
 
-    /// Input is there that the socket will not announce, and it is wanted.
+    /// Wanted input is available that the socket will not announce.
     pub(super) fn has_unread(&self) -> bool {
         let Flags { last, eof, paused, .. } = self.flags;
         !(last || eof || paused) && self.tls.as_ref().is_some_and(|tls| tls.has_unread())
@@ -172,12 +173,12 @@ impl Connection {
         }
     }
 
-    /// How long it may be idle: who has connected has something to ask, and does not take longer to begin than to end its first head.
+    /// How long the connection may be idle. A new client must begin its first request within the time limit of a head.
     pub(super) fn patience(&self, config: &ServerConfig) -> Duration {
         if self.flags.used { config.idle_timeout } else { config.header_timeout.min(config.idle_timeout) }
     }
 
-    /// TLS was begun, and did not come about.
+    /// The TLS handshake failed.
     pub(super) fn has_failed_handshake(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking() && tls.has_begun())
     }
@@ -186,7 +187,7 @@ impl Connection {
         self.replies.is_empty() && self.backlog.is_none() && self.input.is_none()
     }
 
-    /// What it has to send takes long enough for others to feel it.
+    /// Whether its output is large enough to delay other connections.
     pub(super) fn has_much(&self) -> bool {
         match &self.backlog {
             Some(backlog) => self.flags.writable && backlog.len() > SMALL_MAX,
@@ -233,7 +234,7 @@ impl Connection {
                 Ok(Step::Turned(manner, (reply, _))) => {
                     handled += 1;
                     let mut slot = Slot::new(env.admit(reply), manner);
-                    // The body may be on its way.
+                    // The body may be arriving.
                     slot.refusal = true;
                     self.replies.push(slot);
                     self.flags.last = true;
@@ -263,7 +264,7 @@ impl Connection {
         env.counters.requests_refused.add(1);
     }
 
-    /// Everything that was pending is looked at again: after a wake, or when the server stops.
+    /// Polls all pending replies: after a wake, or when the server stops.
     pub(super) fn wake(&mut self, token: Token, env: &Env) {
         for slot in self.replies.iter_mut() {
             slot.due = true;
@@ -271,7 +272,7 @@ impl Connection {
         }
     }
 
-    /// Looks again at what wished to be looked at by now.
+    /// Polls the replies whose deadline has passed.
     pub(super) fn wake_due(&mut self, token: Token, env: &Env) {
         for slot in self.replies.iter_mut().filter(|slot| slot.deadline <= env.clock.tick) {
             (slot.deadline, slot.due) = (NEVER, true);
@@ -279,7 +280,7 @@ impl Connection {
         }
     }
 
-    /// Puts into `out` what can be sent now, as far as the bound on output goes.
+    /// Puts ready output into `out`, up to the bound on output.
     pub(super) fn fill(&mut self, token: Token, env: &Env, out: &mut Gather, parts: &mut Vec<Bytes>) -> Fill {
         while !self.flags.finished {
             if out.len() >= env.config.max_output {
@@ -295,7 +296,7 @@ impl Connection {
                 }
                 State::Held(until, since, response) => {
                     let (until, since) = (*until, *since);
-                    // Asked in this order: what was released before the failure is seen with it.
+                    // In this order: a release before the failure is seen together with it.
                     let failed = env.gate.failed();
                     if !env.gate.reached().covers(until) {
                         if !failed {
@@ -373,7 +374,7 @@ impl Connection {
         }
     }
 
-    /// When to look at this connection again at the latest.
+    /// The latest time at which to handle this connection again.
     pub(super) fn deadline(&self, env: &Env) -> Tick {
         let (config, clock) = (&env.config, &env.clock);
         if self.flags.lingering {
@@ -392,7 +393,7 @@ impl Connection {
         }
     }
 
-    /// Which events matter in its present state.
+    /// The socket events that matter in the present state.
     pub(super) fn wanted(&self) -> EventFlags {
         let Flags { lingering, last, eof, paused, hung_up, .. } = self.flags;
         let mut wanted = EventFlags::empty();
@@ -416,7 +417,7 @@ mod tests {
             size_of::<Input>(),
             size_of::<Backlog>()
         );
-        // A slab that has just doubled has as many empty places as taken ones; one timer entry is 16 bytes, twice for the same reason.
+        // A slab that has just doubled is half empty; one timer entry is 16 bytes, twice for the same reason.
         assert!(2 * (size + 16) + 32 <= 480, "{size}");
         assert!(size <= 224, "{size}");
     }

@@ -1,4 +1,4 @@
-//! How many connections there are, of all event loops together and of each peer; and what is said, once, when there are too many.
+//! Numbers of connections, over all event loops and for each peer, and the warnings, each logged once, at their bounds.
 
 use crate::http::framing::Refusal;
 use parking_lot::Mutex;
@@ -12,7 +12,7 @@ const IDLE_PEERS_MAX: usize = 1024;
 
 pub(super) struct Crowd {
     max: usize,
-    /// 0: as many as there may be in all.
+    /// 0: as many as the bound on all.
     per_peer_max: usize,
     open: AtomicUsize,
     peers: Mutex<HashMap<IpAddr, Arc<AtomicUsize>>>,
@@ -24,7 +24,7 @@ pub(super) struct Crowd {
     misled: AtomicBool,
 }
 
-/// One of the connections that there may be, with the count of its peer's; to be given back to [`Crowd::leave`].
+/// A connection's share of the bound, with the count of its peer; must be returned to [`Crowd::leave`].
 #[derive(Default)]
 pub(super) struct Place(Option<Arc<AtomicUsize>>);
 
@@ -72,7 +72,7 @@ impl Crowd {
             peer.fetch_sub(1, Ordering::Relaxed);
         }
         let left = self.open.fetch_sub(1, Ordering::Relaxed) - 1;
-        // A tenth below the limit, so that a server at its limit does not say so all the time.
+        // A tenth below the limit, so that a server at its limit does not warn repeatedly.
         if left < self.max - self.max / 10 && self.full.load(Ordering::Relaxed) {
             self.full.store(false, Ordering::Relaxed);
         }
@@ -81,13 +81,13 @@ impl Crowd {
     fn count_of(&self, peer: IpAddr) -> Arc<AtomicUsize> {
         let mut peers = self.peers.lock();
         if peers.len() > IDLE_PEERS_MAX + 2 * self.open.load(Ordering::Relaxed) {
-            // Every connection, also one that is about to be accepted, holds the count too.
+            // Every connection, also one that is about to be accepted, holds a reference to the count.
             peers.retain(|_, count| Arc::strong_count(count) > 1);
         }
         Arc::clone(peers.entry(peer).or_default())
     }
 
-    /// Says once that a client was told another scheme than the server's.
+    /// Warns once about a client that used the wrong scheme.
     pub(super) fn misled(&self) {
         if !self.misled.swap(true, Ordering::Relaxed) {
             tracing::warn!(
@@ -138,7 +138,7 @@ mod tests {
         assert!(["2001:db8::1", "2001:db8::2"].iter().all(|peer| enter(&crowd, peer).is_ok()));
         assert!(enter(&crowd, "2001:db8::3:1:2:3").is_err(), "one network, one peer");
         assert!(enter(&crowd, "2001:db8:0:1::1").is_ok());
-        // Those that were refused took nothing.
+        // Refused connections took no place.
         assert_eq!(crowd.open.load(Ordering::Relaxed), 6);
     }
 

@@ -1,4 +1,4 @@
-//! What all connections of an event loop share.
+//! State that all connections of an event loop share.
 
 use super::clock::Clock;
 use super::config::ServerConfig;
@@ -50,7 +50,7 @@ impl Env {
         (reply, deadline.map_or(NEVER, |at| self.clock.tick_of(at)))
     }
 
-    /// The answer to a request whose body is not wanted.
+    /// The answer to a request whose body is not read.
     pub(super) fn on_head(&self, head: &Request<'_>) -> Option<(Reply, Tick)> {
         self.service.on_head(head, self.clock.unix_ms).map(|response| (Reply::Now(response), NEVER))
     }
@@ -71,7 +71,7 @@ impl Env {
         }
     }
 
-    /// Polls the answer, if it is pending, until it waits or is there.
+    /// Polls a pending answer until it waits or is ready.
     pub(super) fn poll(&self, token: Token, slot: &mut Slot) {
         while let State::Later(pending) = &mut slot.state {
             let (poll, wish) = self.call(token, |cx| pending.poll(cx));
@@ -89,7 +89,7 @@ impl Env {
         }
     }
 
-    /// Pulls a body source once; gives what it said and how many bytes it put into `parts`.
+    /// Pulls a body source once; returns its result and the number of bytes that it put into `parts`.
     pub(super) fn pull(
         &self,
         token: Token,
@@ -105,7 +105,7 @@ impl Env {
         (pull, sink.len)
     }
 
-    /// Lets go of a reply that will not be sent.
+    /// Drops a reply that will not be sent.
     pub(super) fn forget(&self, slot: Slot) {
         match slot.state {
             State::Held(..) => self.counters.held.sub(1),

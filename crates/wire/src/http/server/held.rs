@@ -1,4 +1,4 @@
-//! The connections whose next reply waits for the gate, by kind and position.
+//! Connections whose next reply waits for the gate, by kind and position.
 
 use super::mailbox::Token;
 use std::collections::VecDeque;
@@ -33,12 +33,12 @@ impl Held {
         self.next().all(|until| until.is_none())
     }
 
-    /// Somebody is released.
+    /// Whether a connection is released.
     pub(super) fn is_passable(&self, reached: Reached) -> bool {
         self.next().flatten().any(|until| reached.covers(until))
     }
 
-    /// What is waited for with the lowest position of each kind.
+    /// The lowest awaited position of each kind.
     fn next(&self) -> impl Iterator<Item = Option<Until>> {
         let written = self.written.next().map(|position| Until::Written(Lsn(position)));
         let durable = self.durable.next().map(|position| Until::Durable(Lsn(position)));
@@ -76,7 +76,7 @@ impl Queue {
         }
     }
 
-    /// The lowest position that somebody waits for.
+    /// The lowest awaited position.
     fn next(&self) -> Option<u64> {
         self.queue.front().map(|entry| entry.0)
     }

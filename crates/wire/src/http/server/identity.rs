@@ -30,7 +30,7 @@ pub enum IdentityError {
     Unusable(rustls::Error),
 }
 
-/// What a server shows its clients: TLS 1.2 and 1.3, HTTP/1.1 by ALPN, resumption by tickets that the server keeps nothing for.
+/// TLS configuration of a server: TLS 1.2 and 1.3, HTTP/1.1 by ALPN, resumption by stateless tickets.
 pub struct TlsIdentity(ArcSwap<ServerConfig>);
 
 impl TlsIdentity {

@@ -1,7 +1,7 @@
 //! Bytes of requests that are not whole yet.
 //!
-//! Every first read goes to a buffer of the event loop. Only what is left of it when the whole requests in it are handled moves to
-//! a buffer of the connection's own, which is charged to the budget of the server, and goes away with its last byte.
+//! Every first read goes to a buffer of the event loop. Only the rest that its complete requests leave moves to the
+//! connection's own buffer, which is charged to the server's budget, and is dropped with its last byte.
 
 use crate::http::framing::{Framer, Refusal};
 use rustix::buffer::spare_capacity;
@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is read at most at a time for a connection without a buffer.
+/// Most bytes of one read for a connection without a buffer.
 const SCRATCH: usize = 64 * 1024;
 const ROOM_MIN: usize = 4 * 1024;
 
@@ -39,14 +39,14 @@ impl Budget {
 /// A buffer, and the request in it that is being framed.
 pub(super) struct Input {
     pub(super) buf: Vec<u8>,
-    /// Where that request begins.
+    /// Where the present request begins.
     pub(super) at: usize,
     pub(super) framer: Framer,
-    /// How many bytes that request has, if known.
+    /// Length of the present request in bytes, if known.
     pub(super) whole: Option<usize>,
-    /// Its body was seen to have begun.
+    /// Whether its body has begun.
     pub(super) body_begun: bool,
-    /// What of it came since then, or since it was looked at last whether enough comes.
+    /// Bytes of the body since then, or since the last check of its rate.
     pub(super) of_body: usize,
     /// The budget this is charged to; the event loop's own buffer is charged to none.
     budget: Option<Arc<Budget>>,
@@ -86,7 +86,7 @@ impl Input {
         self.buf.clear();
     }
 
-    /// Moves what is left, with the state of its framing, to a buffer of its own.
+    /// Moves the rest, with the state of its framing, to a buffer of the connection.
     pub(super) fn split_rest(&mut self, budget: &Arc<Budget>) -> Result<Box<Self>, Refusal> {
         let rest = self.rest();
         budget.take(rest)?;
@@ -104,7 +104,7 @@ impl Input {
         Ok(Box::new(kept))
     }
 
-    /// Makes sure that there is room to read into. The buffer grows with what has arrived, not with what was announced.
+    /// Makes room for a read. The buffer grows with the bytes that arrive, not with the announced length.
     pub(super) fn make_room(&mut self) -> Result<(), Refusal> {
         let Some(budget) = &self.budget else { return Ok(()) };
         let (len, capacity) = (self.buf.len(), self.buf.capacity());
@@ -120,7 +120,7 @@ impl Input {
         Ok(())
     }
 
-    /// Reads once. `None`: nothing is there; `Some(0)`: nothing will come any more.
+    /// Reads once. `None`: no bytes are available; `Some(0)`: the input has ended.
     pub(super) fn receive(&mut self, socket: &OwnedFd) -> io::Result<Option<usize>> {
         match recv(socket, spare_capacity(&mut self.buf), RecvFlags::DONTWAIT) {
             Ok((_, received)) => Ok(Some(received)),

@@ -9,8 +9,8 @@ use std::os::fd::OwnedFd;
 
 const BACKLOG: i32 = 4096;
 
-/// Refuses an address that another process listens on. The listeners of one server share their port, and the kernel would share
-/// it with another server just as well.
+/// Refuses an address that another process listens on. The listeners of one server share their port, and the kernel
+/// would share it with another server just as well.
 pub(super) fn must_be_free(address: SocketAddr) -> io::Result<()> {
     if address.port() != 0 {
         let socket = socket(address)?;
@@ -36,18 +36,18 @@ pub(super) fn open(address: SocketAddr) -> io::Result<(OwnedFd, SocketAddr)> {
     Ok((socket, bound))
 }
 
-/// Who is at the other end; nobody if it is gone already.
+/// The peer's address; `None` if the peer is gone.
 pub(super) fn peer(socket: &OwnedFd) -> Option<IpAddr> {
     SocketAddr::try_from(getpeername(socket).ok()??).ok().map(|address| address.ip())
 }
 
-/// What came of asking for the next connection.
+/// Result of accepting a connection.
 pub(super) enum Accepted {
     Connection(OwnedFd),
     Nobody,
-    /// That one is gone already, ask for the next.
+    /// The connection is gone already: accept the next.
     Lost,
-    /// No descriptor or memory is free: not before some time has passed.
+    /// No descriptor or memory is free: accept again after some time.
     Exhausted,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn accept(listener: &OwnedFd) -> Accepted {
     use rustix::io::Errno;
     match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
         Ok(socket) => {
-            // Fails only if the peer is gone, which reading will tell.
+            // Fails only if the peer is gone, which the next read reports.
             let _ = sockopt::set_tcp_nodelay(&socket, true);
             Accepted::Connection(socket)
         }

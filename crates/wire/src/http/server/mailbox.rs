@@ -1,4 +1,5 @@
-//! How other threads reach an event loop: a list of connections to look at, and a bell that rings only if the loop sleeps.
+//! Wakes of an event loop by other threads: a list of connections to handle, and a bell that rings only if the loop
+//! sleeps.
 
 use crate::http::service::{Wake, Waker};
 use parking_lot::Mutex;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-/// Which connection of an event loop is meant. The serial tells it from an earlier one in the same place.
+/// A connection of an event loop. The serial distinguishes it from an earlier one in the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Token {
     pub(super) index: u32,
@@ -23,8 +24,8 @@ const ASLEEP_AT_GATE: u8 = 2;
 
 /// Ends an event loop's sleep, with at most one system call per sleep.
 ///
-/// No wake-up is lost: the sleeper stores its state and then looks once more for work; the waker adds work and then looks at the
-/// state; both with a full fence in between, so at least one of them sees the other.
+/// No wake-up is lost: the sleeper stores its state and then checks again for work; the waker adds work and then checks
+/// the state; both with a full fence in between, so at least one of them sees the other.
 pub(super) struct Bell {
     state: AtomicU8,
     event: OwnedFd,
@@ -61,11 +62,11 @@ impl Bell {
     }
 
     fn sound(&self) {
-        // It fails only if the counter is full, and then the event is there already.
+        // Fails only if the counter is full, and then the event is pending already.
         let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 
-    /// To be followed by another look for work, before sleeping.
+    /// The caller must check for work once more before it sleeps.
     pub(super) fn fall_asleep(&self, at_gate: bool) {
         self.state.store(if at_gate { ASLEEP_AT_GATE } else { ASLEEP }, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -85,7 +86,7 @@ pub(super) struct Mailbox {
     closed: AtomicBool,
 }
 
-/// What a [`Waker`] points at: queued at most once at a time.
+/// The target of a [`Waker`]: queued at most once at a time.
 pub(super) struct Target {
     pub(super) token: Token,
     queued: AtomicBool,
@@ -117,7 +118,7 @@ impl Mailbox {
         self.wakes.lock().is_empty()
     }
 
-    /// Takes all wakes. Each may be queued again from here on, even before it is acted on.
+    /// Takes all wakes. Each may be queued again from here on, even before it is handled.
     pub(super) fn drain(&self, into: &mut Vec<Token>) {
         let wakes = std::mem::take(&mut *self.wakes.lock());
         into.extend(wakes.iter().map(|target| {
@@ -136,12 +137,12 @@ impl Mailbox {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// How long what is in flight may take once `stopping`.
+    /// The time limit of pending work once `stopping`.
     pub(super) fn grace(&self) -> Duration {
         Duration::from_millis(self.grace_ms.load(Ordering::Relaxed))
     }
 
-    /// Nobody will look any more.
+    /// The event loop has ended.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.wakes.lock().clear();

@@ -1,7 +1,8 @@
 //! The server: event loops, one per core, on one port.
 //!
-//! Owns sockets, threads, buffers and timers. Promises that replies leave in the order of their requests, that everything a client
-//! can make the server hold has a bound, and that an idle connection holds no buffer. Knows nothing of what requests mean.
+//! Owns sockets, threads, buffers and timers. Replies leave in the order of their requests, all memory that a client
+//! can make the server hold has a bound, and an idle connection holds no buffer. Knows nothing of the meaning of
+//! requests.
 
 mod clock;
 mod config;
@@ -52,11 +53,11 @@ pub struct Server {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the server keeps of an event loop that runs.
+/// The server's handle on a running event loop.
 struct EventLoop {
     mailbox: Arc<Mailbox>,
     counters: Arc<Counters>,
-    /// What the gate calls.
+    /// Called by the gate.
     wake: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -66,7 +67,7 @@ impl Server {
         Self::bind(config)?.serve(service, gate)
     }
 
-    /// Takes the address. Who connects from now on waits until the server serves.
+    /// Binds the address. New connections wait until the server serves.
     ///
     /// # Errors
     ///
@@ -83,14 +84,14 @@ impl Server {
         Ok(Bound { config, address, listeners })
     }
 
-    /// Where it listens.
+    /// The bound address.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Stops accepting, closes idle connections, tells pending answers and body sources, and waits until everything in flight is
-    /// answered, or `grace` has passed and the rest is cut. Later calls wait for nothing more.
+    /// Stops accepting, closes idle connections, notifies pending answers and body sources, and waits until all
+    /// requests are answered, or until `grace` has passed and the rest is cut. Later calls return at once.
     pub fn stop(&self, grace: Duration) {
         let mut threads = self.threads.lock();
         for one in &self.loops {
@@ -113,7 +114,7 @@ impl Server {
     }
 }
 
-/// An address that is taken, and not served yet.
+/// A bound address without a server yet.
 pub struct Bound {
     config: ServerConfig,
     address: SocketAddr,
@@ -121,7 +122,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Where it listens.
+    /// The bound address.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.address

@@ -1,7 +1,7 @@
-//! Bytes on their way to a socket.
+//! Output of connections.
 //!
-//! A [`Gather`] is what one turn of a connection has to send; it belongs to the event loop and is empty between turns. What the
-//! socket does not take goes to the connection's own [`Backlog`].
+//! A [`Gather`] is the output of one turn of a connection; it belongs to the event loop and is empty between turns.
+//! Bytes that the socket does not take go to the connection's [`Backlog`].
 
 use crate::http::SharedPages;
 use bytes::Bytes;
@@ -12,18 +12,18 @@ use std::io::{self, IoSlice};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-/// Most pieces that one system call takes (`UIO_MAXIOV`).
+/// The most pieces that one system call takes (`UIO_MAXIOV`).
 const PIECES_MAX: usize = 1024;
-/// Pieces up to here are copied: cheaper than an element of their own in the call.
+/// Pieces up to this size are copied: cheaper than a separate element in the call.
 const COPY_MAX: usize = 256;
-/// So are these, as long as little has gathered: then one plain buffer is all there is to send.
+/// Pieces up to this size are copied too while little has gathered: then the output is one plain buffer.
 const COPY_FIRST: usize = 2048;
 const LITTLE: usize = 4096;
 const FEW: usize = 8;
-/// What one connection may send in one turn: a socket can take megabytes, and the others would wait for the copying. What is left
-/// goes on when the event loop comes round.
+/// The most bytes that one connection sends in one turn: a socket can take megabytes, and the other connections would
+/// wait for the copying. The rest follows in the connection's next turn.
 pub(super) const TURN_MAX: usize = 256 << 10;
-/// So many bytes that stand in shared pages take about as long as one that is copied.
+/// Sending this many bytes from shared pages takes about as long as copying one.
 const PAGED_PER_COPIED: usize = 4;
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
@@ -31,7 +31,7 @@ const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 #[derive(Debug, Default)]
 pub(super) struct Gather {
     text: Vec<u8>,
-    /// Where the text begins that no piece stands for yet.
+    /// Where the text begins that no piece covers yet.
     open: usize,
     pieces: Vec<Piece>,
     shared: usize,
@@ -85,7 +85,7 @@ impl Gather {
         })
     }
 
-    /// Sends what the socket takes; gives what it took.
+    /// Sends the bytes that the socket takes; returns how many.
     pub(super) fn send(&mut self, socket: &OwnedFd, pages: &SharedPages) -> io::Result<usize> {
         if self.pieces.is_empty() {
             return retry(|| send(socket, &self.text[..self.text.len().min(TURN_MAX)], FLAGS));
@@ -137,7 +137,7 @@ impl Backlog {
         self.len
     }
 
-    /// Sends what the socket takes; gives what it took.
+    /// Sends the bytes that the socket takes; returns how many.
     pub(super) fn send(&mut self, socket: &OwnedFd, pages: &SharedPages) -> io::Result<usize> {
         let sent = send_all(socket, self.slices(), self.pieces.len(), pages)?;
         self.advance(sent);
@@ -184,7 +184,7 @@ fn send_all<'a>(
     let mut many = if count > FEW { Vec::with_capacity(count.min(PIECES_MAX)) } else { Vec::new() };
     loop {
         many.clear();
-        // What stands in a file ends the batch before it.
+        // A slice in a file ends the batch before it.
         let mut in_file = None;
         let mut copied = slices.by_ref().map_while(|(slice, found)| {
             in_file = found.map(|found| (found, slice.len()));

@@ -1,7 +1,7 @@
 //! One event loop: a thread, its listener, its connections.
 //!
-//! A round: wait; read and handle what is ready; act on wakes and timers; tell the service that the round is done; send what is
-//! ready. Nothing here waits for anything but `epoll`.
+//! A round: wait; read and handle requests; act on wakes and timers; report the end of the round to the service; send
+//! output. The loop waits for nothing but `epoll`.
 
 use super::connection::{Connection, Fill};
 use super::env::Env;
@@ -33,11 +33,11 @@ const EXTRA_MAX: usize = 256;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Sends of one connection per round.
 const SENDS_PER_ROUND: usize = 4;
-/// What connections with much to send get of a round together, once everything small is sent: the delay that they cause to a request
-/// or a wake-up which comes meanwhile. The last of them may go over it, by [`TURN_MAX`] at most.
+/// Bytes that connections with large output send in a round together, after all small output: the delay that they cause
+/// to a request or a wake-up. The last connection may exceed it, by [`TURN_MAX`] at most.
 const BULK_PER_ROUND: usize = TURN_MAX;
 
-/// Turns that one connection with much to send may have in a row: 4 MiB that are copied.
+/// Turns that one connection with large output may have in a row: 4 MiB of copied bytes.
 const TURNS_IN_A_ROW: usize = 16;
 
 const LISTENER: Token = Token { index: u32::MAX, serial: u32::MAX };
@@ -63,19 +63,20 @@ pub(super) struct Reactor {
     timers: Timers,
     held: Held,
     stop_at: Tick,
-    /// A request was handled in this round, or an answer in the making was called.
+    /// Whether this round has handled a request or polled a pending answer.
     handled: bool,
     scratch: Option<Box<Input>>,
     gather: Gather,
     parts: Vec<Bytes>,
     wakes: Vec<Token>,
-    /// To be sent to, or otherwise brought into order, at the end of this round.
+    /// Connections that have something to send, or whose registration or timer must change, at the end of this round.
     dirty: Vec<Token>,
-    /// Those with much to send, in the order of their turns: one goes on for some turns before the next; they stay marked as dirty, so that each is here once.
+    /// Connections with a large answer to send, in the order of their turns: one has several turns in a row before the
+    /// next. They stay marked as dirty, so that each is listed once.
     bulk: VecDeque<Token>,
-    /// Whose turn was the last of those that were long enough, and how many it has had in a row.
+    /// The connection of the last turn that was long enough, and how many such turns it has had in a row.
     favoured: (Token, usize),
-    /// To go on with in the next round, which is not to wait.
+    /// Connections that go on in the next round; that round does not wait for events.
     again: Vec<Token>,
 }
 
@@ -154,7 +155,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// How long to wait for events; `None` is for ever. Arms the bell if at all.
+    /// How long to wait for events; `None` is for ever. Arms the bell if the loop will wait.
     fn sleep(&mut self) -> Option<Timespec> {
         const NOT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         if !(self.again.is_empty() && self.bulk.is_empty()) {
@@ -212,7 +213,7 @@ impl Reactor {
         let entered = self.env.crowd.enter(peer);
         if entered.is_err() {
             self.env.counters.refused.add(1);
-            // Nothing can be said before a handshake, which would cost more than the answer is worth.
+            // An answer needs a handshake first, which would cost more than the answer is worth.
             if self.extras >= EXTRA_MAX || tls.is_some() {
                 return;
             }
@@ -332,7 +333,7 @@ impl Reactor {
                     connection.refuse(Refusal::PLAIN_HTTP, &self.env);
                     self.mark_dirty(token);
                 } else {
-                    // An end that was not said, or garbage, is answered by none.
+                    // An end without TLS's closing message, or garbage, gets no answer.
                     connection.tls = None;
                     self.close(index);
                 }
@@ -343,7 +344,7 @@ impl Reactor {
         }
     }
 
-    /// Lets the connection keep what is left of its input, in a buffer of its own.
+    /// Keeps the rest of the connection's input in a buffer of its own.
     fn keep(&mut self, token: Token, mut input: Box<Input>, handled: usize) {
         self.handled |= handled > 0;
         self.env.counters.requests.add(handled);
@@ -431,7 +432,7 @@ impl Reactor {
         self.held.sweep(connections.len(), |token| alive(token).is_some());
     }
 
-    /// Looks which of its deadlines a connection has passed, if any.
+    /// The deadline that a connection has passed, if any.
     fn expire(&mut self, token: Token) {
         let index = token.index as usize;
         let Some(connection) = self.connections.get_mut(index) else { return };
@@ -464,7 +465,7 @@ impl Reactor {
         self.mark_dirty(token);
     }
 
-    /// Handles input that a bound had kept back.
+    /// Handles input that a bound had delayed.
     fn go_on(&mut self) {
         for token in std::mem::take(&mut self.again) {
             let Some(connection) = self.connections.get_mut(token.index as usize) else { continue };
@@ -485,7 +486,7 @@ impl Reactor {
         }
     }
 
-    /// Releases what the gate has reached.
+    /// Releases replies up to the gate's position.
     fn pass_gate(&mut self) {
         if self.held.is_empty() {
             return;
@@ -500,7 +501,7 @@ impl Reactor {
         }
     }
 
-    /// Sends what is ready, on every connection that something happened to: first what is small, then a bounded part of what is large.
+    /// Sends the output of every dirty connection: first all small output, then a bounded part of the large.
     fn send(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
         for token in dirty.drain(..) {
@@ -520,7 +521,7 @@ impl Reactor {
         self.bulk.shrink_to(1024);
     }
 
-    /// Gives a connection its turn; tells how many bytes its socket took.
+    /// Gives a connection its turn; returns how many bytes its socket took.
     fn send_to(&mut self, token: Token) -> usize {
         let Some(connection) = self.get(token) else { return 0 };
         connection.flags.dirty = false;
@@ -595,9 +596,10 @@ impl Reactor {
         Ok(turn)
     }
 
-    /// After a turn that ended because it was long enough, and not because the socket was full: the next turn is the same connection's, so that
-    /// its client is done with one answer before the next one's begins. Large answers that all go on together fill the memory of clients
-    /// and sockets, and end together. After some turns in a row others have theirs. Whether the connection has another turn.
+    /// Called after a turn that ended at its size limit, and not because the socket was full. The next turn is the same
+    /// connection's, so that its client has its whole answer before the next answer begins: large answers sent all
+    /// together fill the memory of clients and sockets. After some turns in a row other connections get theirs. Returns
+    /// whether the connection has another turn.
     fn go_on_with(&mut self, token: Token, turn: usize) -> bool {
         if turn < TURN_MAX {
             return false;
@@ -668,7 +670,7 @@ impl Reactor {
             .map(|(index, connection)| Token { index: index as u32, serial: connection.serial })
             .collect();
         for token in tokens {
-            // A request may have arrived that this round has not looked at yet.
+            // A request may have arrived that this round has not read yet.
             if self.get(token).is_some_and(|connection| connection.is_idle()) {
                 self.read(token);
             }

@@ -9,18 +9,18 @@ use crate::http::{Body, BodySource, Pending, Response};
 use std::collections::VecDeque;
 use thalweg_base::Until;
 
-/// How a body that is made while it is sent is framed.
+/// Framing of a body that is made while it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     Chunked,
-    /// Its length was said, or its end is that of the connection.
+    /// The body has an announced length, or ends with the connection.
     Plain,
 }
 
 /// The place of one reply in the order.
 pub(super) struct Slot {
     pub(super) state: State,
-    /// When the pending answer or the body source wishes to be called.
+    /// When to call the pending answer or the body source.
     pub(super) deadline: Tick,
     pub(super) manner: Manner,
     /// The body source is to be called: it was woken, or has more.
@@ -45,7 +45,7 @@ impl Slot {
         Self { state, deadline: NEVER, manner, due: false, refusal: false }
     }
 
-    /// Somebody waits at the other end for something that may never come.
+    /// A client waits for an event that may never come.
     pub(super) const fn is_pending(&self) -> bool {
         matches!(self.state, State::Later(_) | State::Streaming(..))
     }
@@ -78,7 +78,7 @@ impl Replies {
         popped
     }
 
-    /// Puts back the one that was popped last.
+    /// Returns the slot that was popped last.
     pub(super) fn push_first(&mut self, slot: Slot) {
         if let Some(second) = self.first.replace(slot) {
             self.rest.get_or_insert_default().push_front(second);
@@ -89,7 +89,7 @@ impl Replies {
         self.first.as_mut()
     }
 
-    /// The length of the first body, as far as it is known before it is sent.
+    /// The length of the first body, as far as it is known before sending.
     pub(super) fn first_len(&self) -> u64 {
         match &self.first {
             Some(Slot { state: State::Ready(response) | State::Held(_, _, response), .. }) => {
@@ -118,11 +118,12 @@ impl Replies {
 
 /// Browsers take a body for nothing but the type it was given.
 const TYPED: &[u8] = b"x-content-type-options: nosniff\r\n";
-/// What a stranger wrote may be shown, and nothing else: a document gets an origin of its own, in which it loads, runs, opens and sends
-/// nothing, whether it is HTML, SVG, XML with a style sheet or anything that browsers will render one day (CSP3, sections 6.1 and 6.5).
+/// Content of unknown authors may be displayed but must not act: a document gets an origin of its own, in which it
+/// loads, runs, opens and sends nothing, whether it is HTML, SVG, XML with a style sheet or any format that browsers
+/// will render one day (CSP3, sections 6.1 and 6.5).
 const DATA_ONLY: &[u8] = b"content-security-policy: default-src 'none'; sandbox\r\n";
 
-/// For pages of every origin, and for those of the server's own (Fetch, section 3.7).
+/// Policy of answers for pages of every origin, or of the server's own only (Fetch, section 3.7).
 const CROSS_ORIGIN: &[u8] = b"cross-origin-resource-policy: cross-origin\r\n";
 const SAME_ORIGIN: &[u8] = b"cross-origin-resource-policy: same-origin\r\n";
 
@@ -193,7 +194,7 @@ pub(super) fn render(
     None
 }
 
-/// Puts what a body source gave into `out`: one chunk, if it is sent in chunks.
+/// Puts the output of a body source into `out`: one chunk, if the body is sent in chunks.
 pub(super) fn render_parts(parts: &mut Vec<bytes::Bytes>, len: usize, coding: Coding, out: &mut Gather) {
     let chunked = coding == Coding::Chunked;
     if len > 0 && chunked {

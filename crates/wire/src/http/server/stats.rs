@@ -5,21 +5,21 @@ use super::waits::{WaitCounters, Waits};
 use crate::http::SharedPages;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the server has done and holds, summed over its event loops.
+/// Counters and gauges of the server, summed over its event loops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStats {
     pub connections_accepted: u64,
     pub connections_active: u64,
     /// Connections beyond the bound, answered 503 or dropped.
     pub connections_refused: u64,
-    /// Connections that began a TLS handshake and ended before it was done, plain HTTP on a port for TLS among them.
+    /// Connections that ended during a TLS handshake, including plain HTTP on a TLS port.
     pub handshakes_failed: u64,
     pub requests: u64,
     /// Requests refused before the service saw them.
     pub requests_refused: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// What the files of [`SharedPages`] hold.
+    /// Bytes in the files of [`SharedPages`].
     pub pages_bytes: u64,
     /// Replies that wait for the gate.
     pub replies_held: u64,
@@ -27,7 +27,8 @@ pub struct ServerStats {
     pub replies_pending: u64,
     /// Connections closed because the client took or sent nothing for too long.
     pub timeouts: u64,
-    /// How long replies waited for the gate: for appends, from the round that handled them to the one that released their answer.
+    /// How long replies waited for the gate: for appends, from the round that handled them to the round that released
+    /// their answer.
     pub waits: Waits,
 }
 

@@ -1,8 +1,8 @@
-//! When to look at which connection again.
+//! Timers: when to handle each connection again.
 //!
-//! A connection has at most one entry that counts: the one at the time it is armed for. A deadline that moves further away costs
-//! nothing: the entry fires early, finds that it is not time yet, and moves. A deadline that comes closer leaves a stale entry
-//! behind; when these outnumber the connections they are swept out.
+//! A connection has at most one valid entry: the one at the time it is armed for. A deadline that moves further away
+//! costs nothing: the entry fires early, and is armed again. A deadline that moves closer leaves a stale entry behind;
+//! when stale entries outnumber the connections, they are removed.
 
 use super::mailbox::Token;
 use std::cmp::Reverse;

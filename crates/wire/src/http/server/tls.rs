@@ -1,7 +1,7 @@
 //! The TLS side of one connection: between the socket and the plain bytes that the rest works with.
 //!
-//! Never waits. Holds at most 64 KiB for the socket, and of what came in at most one record that is not whole and one that is not taken.
-//! Nothing is promised to have been sent before the socket took it: see [`Tls::waits`].
+//! Never waits. Holds at most 64 KiB for the socket, and of the input at most one incomplete and one unread record.
+//! Bytes count as sent only once the socket took them: see [`Tls::waits`].
 
 use super::identity::TlsIdentity;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
@@ -17,25 +17,25 @@ const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 pub(super) struct Tls {
     session: ServerConnection,
-    /// Plain bytes that came in and are not taken yet.
+    /// Plain bytes that were received and not read yet.
     unread: usize,
-    /// Nothing has come in yet.
+    /// No bytes have been received yet.
     fresh: bool,
     end: End,
     /// The socket took something since this was asked last.
     moved: bool,
 }
 
-/// Whether the client said that it will send no more.
+/// Whether the client has sent its closing message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     No,
-    /// It did, and nobody knows yet.
-    Said,
-    Told,
+    /// The client has sent it, and the connection has not been informed yet.
+    Received,
+    Reported,
 }
 
-/// Somebody speaks plain HTTP to a port for TLS.
+/// A client sent plain HTTP to a port for TLS.
 #[derive(Debug, thiserror::Error)]
 #[error("plain HTTP")]
 pub(super) struct PlainHttp;
@@ -61,16 +61,16 @@ impl Tls {
         self.session.wants_write()
     }
 
-    /// There is something to receive that the socket will not announce any more.
+    /// Input is available that the socket will not announce.
     pub(super) fn has_unread(&self) -> bool {
-        self.unread > 0 || self.end == End::Said
+        self.unread > 0 || self.end == End::Received
     }
 
     pub(super) fn take_moved(&mut self) -> bool {
         std::mem::take(&mut self.moved)
     }
 
-    /// Puts plain bytes into the spare room of `buf`. `None`: nothing is there; `Some(0)`: nothing will come any more.
+    /// Puts plain bytes into the spare room of `buf`. `None`: no bytes are available; `Some(0)`: the input has ended.
     pub(super) fn receive(&mut self, socket: &OwnedFd, buf: &mut Vec<u8>) -> io::Result<Option<usize>> {
         if self.fresh && self.is_plain_http(socket) {
             return Err(io::Error::other(PlainHttp));
@@ -101,7 +101,7 @@ impl Tls {
             };
             self.unread = state.plaintext_bytes_to_read();
             if state.peer_has_closed() {
-                self.end = End::Said;
+                self.end = End::Received;
             }
             self.flush(socket)?;
         }
@@ -110,10 +110,10 @@ impl Tls {
             return Ok(Some(buf.len() - before));
         }
         if self.end == End::No {
-            // An end that was not said may be somebody else's doing.
+            // An end without a closing message may be an attacker's.
             return if cut { Err(ErrorKind::UnexpectedEof.into()) } else { Ok(None) };
         }
-        self.end = End::Told;
+        self.end = End::Reported;
         Ok(Some(0))
     }
 
@@ -140,7 +140,7 @@ impl Tls {
         }
     }
 
-    /// Encrypts and sends; gives how many plain bytes were taken. If that is all of them, some may still wait here.
+    /// Encrypts and sends; returns how many plain bytes were taken. If all were, some of them may still wait here.
     pub(super) fn send<'a>(&mut self, socket: &OwnedFd, slices: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
         let mut taken = 0;
         let (mut batch, mut len): (Vec<&[u8]>, usize) = (Vec::new(), 0);
@@ -158,7 +158,7 @@ impl Tls {
         Ok(taken)
     }
 
-    /// Whether everything is with the socket, so that there may be more.
+    /// Returns whether the socket took everything, so that more can be sent.
     fn send_batch(
         &mut self,
         socket: &OwnedFd,
@@ -166,7 +166,7 @@ impl Tls {
         len: &mut usize,
         taken: &mut usize,
     ) -> io::Result<bool> {
-        // What stands before it must be gone, so that all of it fits.
+        // Earlier bytes must be flushed first, so that all of the batch fits.
         if !self.flush(socket)? {
             return Ok(false);
         }
@@ -182,7 +182,7 @@ impl Tls {
         Ok(self.flush(socket)? && whole)
     }
 
-    /// Sends what is encrypted; whether the socket took it all.
+    /// Sends encrypted bytes; returns whether the socket took all.
     pub(super) fn flush(&mut self, socket: &OwnedFd) -> io::Result<bool> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut Pipe(socket)) {

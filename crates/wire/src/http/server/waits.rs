@@ -1,19 +1,19 @@
-//! How long replies waited for the gate, counted in buckets.
+//! Times that replies waited for the gate, counted in buckets.
 
 use super::stats::Counter;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The first bucket ends here, in microseconds. Two per doubling follow, and one for whatever takes longer.
+/// End of the first bucket, in microseconds. Two buckets per doubling follow, and one for longer waits.
 const FIRST_MICROS: u64 = 1 << FIRST_LOG;
 const FIRST_LOG: usize = 5;
 const DOUBLINGS: usize = 19;
 const BUCKETS: usize = 2 * DOUBLINGS + 2;
 
-/// How many replies waited how long.
+/// Numbers of replies by their waiting time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waits {
     counts: [u64; BUCKETS],
-    /// Of all together, in microseconds.
+    /// Sum of all waiting times, in microseconds.
     pub micros: u64,
 }
 
@@ -24,8 +24,8 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// Each bucket: its upper bound in microseconds, `None` for the last, and how many waited less than that and no less than the
-    /// bound before.
+    /// Each bucket: its upper bound in microseconds, `None` for the last, and how many waited less than that and no
+    /// less than the bound before.
     pub fn buckets(&self) -> impl Iterator<Item = (Option<u64>, u64)> {
         self.counts.iter().enumerate().map(|(bucket, count)| (bound(bucket), *count))
     }

@@ -20,7 +20,7 @@ pub(super) fn parameters(text: &str) -> Result<Parameters, ConfigError> {
     Ok(parameters)
 }
 
-/// The value that `text` begins with, and what comes after it.
+/// The value at the beginning of `text`, and the rest.
 fn value(text: &str) -> Option<(String, &str)> {
     let quoted = text.starts_with('\'');
     let body = if quoted { &text[1..] } else { text };

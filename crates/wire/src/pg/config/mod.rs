@@ -1,4 +1,4 @@
-//! Where and how to connect.
+//! Connection parameters.
 
 mod keyword;
 mod parameter;
@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Everything about one server and how to talk to it. Parsed from `postgres://user:password@host:port/database?parameter=value` or from
-/// libpq's `parameter=value …` form (Postgres documentation, section "Connection Strings"); environment variables play no part.
+/// Everything about one server and how to talk to it. Parsed from
+/// `postgres://user:password@host:port/database?parameter=value` or from libpq's `parameter=value …` form (Postgres
+/// documentation, section "Connection Strings"); environment variables play no part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Tried in this order; never empty.
@@ -35,9 +36,9 @@ pub struct Config {
     pub connect_timeout: Option<Duration>,
     /// Between two things that come from the server while an answer is awaited; `None`: for ever.
     pub read_timeout: Option<Duration>,
-    /// Until the system takes more of what we send.
+    /// How long a send may wait for the system to accept bytes.
     pub write_timeout: Duration,
-    /// Silence before TCP asks whether the other side is there; `None`: it does not ask.
+    /// Silence after which TCP probes the other side; `None`: no probes.
     pub keepalive: Option<Duration>,
     /// The largest message that is read (bytes).
     pub message_bytes_max: usize,
@@ -64,30 +65,30 @@ impl fmt::Debug for Password {
     }
 }
 
-/// How much TLS there must be. `allow` is read as `prefer`.
+/// Required TLS. `allow` is read as `prefer`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SslMode {
     Disable,
-    /// If the server has it; its certificate is not looked at.
+    /// TLS if the server has it; its certificate is not verified.
     #[default]
     Prefer,
-    /// Always; the certificate is looked at only if `sslrootcert` is given (then as `verify-ca`, as libpq does).
+    /// TLS always; the certificate is verified only if `sslrootcert` is given (then as `verify-ca`, as libpq does).
     Require,
-    /// The certificate must be signed by one that we trust.
+    /// A trusted certificate must have signed the server's.
     VerifyCa,
-    /// And be for the host that we asked for.
+    /// In addition, it must be for the requested host.
     VerifyFull,
 }
 
-/// Whom to trust; without any, the system's certificates.
+/// Trusted certificates; by default the system's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootCert {
     System,
-    /// PEM, one or more certificates. A server certificate that stands in it itself is trusted as it is.
+    /// PEM, one or more certificates. A server certificate among them is trusted directly.
     File(PathBuf),
 }
 
-/// Whether SCRAM is bound to the TLS session, so that nobody in between can pass it on.
+/// Whether SCRAM is bound to the TLS session, so that no proxy can pass it on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChannelBinding {
     Disable,
@@ -96,19 +97,20 @@ pub enum ChannelBinding {
     Require,
 }
 
-/// Which server will do, of several.
+/// The kind of server that is acceptable, of several hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TargetSession {
     #[default]
     Any,
-    /// One that takes writes (`read-write` and `primary`); servers before 14 do not say, and are taken.
+    /// A server that accepts writes (`read-write` and `primary`); servers before 14 do not report this, and are
+    /// accepted.
     ReadWrite,
 }
 
 /// Why certificates cannot be trusted for an address.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    #[error("the address says sslmode=disable, by which no certificate is looked at: leave that out")]
+    #[error("the address says sslmode=disable, by which no certificate is verified: leave that out")]
     Disabled,
     #[error("the address names certificates to trust too, with sslrootcert: leave that out")]
     Twice,
@@ -167,8 +169,8 @@ impl Config {
         }
     }
 
-    /// The same server, whose certificate must be signed by one of this file (PEM) and be for its host; `verify-ca` in the address waives the
-    /// latter. The file is read, so that one that is of no use is refused before anything connects.
+    /// The same server, whose certificate must be for its host and signed by one of this file (PEM); `verify-ca` in the
+    /// address waives the former. The file is read here, so that an unusable one is refused before anything connects.
     pub fn trusting(mut self, file: &Path) -> Result<Self, TrustError> {
         if self.ssl_mode == SslMode::Disable {
             return Err(TrustError::Disabled);
@@ -198,7 +200,7 @@ impl FromStr for Config {
     }
 }
 
-/// For logs: `user@host:port/database`.
+/// The address for logs: `user@host:port/database`.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}@", self.user)?;

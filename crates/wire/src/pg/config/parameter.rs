@@ -1,4 +1,4 @@
-//! Parameters by name, whichever form they came in.
+//! Parameters by name, from either form of a connection string.
 
 use super::{ChannelBinding, Config, ConfigError, Host, Password, RootCert, SslMode, TargetSession};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 const PORT: u16 = 5432;
 
-/// What a connection string says, before it is known to be whole. A later value of a name replaces an earlier one.
+/// Parameters of a connection string, before validation of the whole. A later value of a name replaces an earlier one.
 #[derive(Default)]
 pub(super) struct Parameters {
     hosts: Vec<String>,
@@ -14,7 +14,7 @@ pub(super) struct Parameters {
     user: Option<String>,
     password: Option<String>,
     database: Option<String>,
-    /// Changes of what is so by default.
+    /// Changes of defaults.
     changes: Vec<Change>,
 }
 
@@ -65,7 +65,7 @@ fn host(name: String, port: &str) -> Result<Host, ConfigError> {
         "" => PORT,
         text => match text.parse() {
             Ok(port) if port > 0 && text.bytes().all(|b| b.is_ascii_digit()) => port,
-            // What is no number may be a password, in a URL without a user.
+            // A port that is no number may be a password, in a URL without a user.
             _ if text.bytes().all(|b| b.is_ascii_digit()) => return Err(ConfigError::Port(text.to_owned())),
             _ => return Err(ConfigError::Port("…".to_owned())),
         },
@@ -82,7 +82,7 @@ fn host(name: String, port: &str) -> Result<Host, ConfigError> {
     Ok(Host::Tcp { name, port })
 }
 
-/// What goes into a message ends with a zero byte.
+/// A text that goes into a message ends with a zero byte.
 fn plain(name: &'static str, value: String) -> Result<String, ConfigError> {
     if value.contains('\0') { Err(ConfigError::Nul(name)) } else { Ok(value) }
 }
@@ -140,7 +140,7 @@ fn setting(name: &str, value: String) -> Result<Change, ConfigError> {
             Box::new(move |config| config.options = Some(options))
         }
         "connect_timeout" => match value.parse::<u32>() {
-            // As with libpq, none at all when it is zero.
+            // As with libpq, zero means no limit.
             Ok(seconds) => {
                 let timeout = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
                 Box::new(move |config| config.connect_timeout = timeout)

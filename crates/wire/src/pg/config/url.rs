@@ -49,7 +49,7 @@ pub(super) fn parameters(rest: &str) -> Result<Parameters, ConfigError> {
     Ok(parameters)
 }
 
-/// An IPv6 address stands in brackets.
+/// An IPv6 address is in brackets.
 fn split_port(part: &str) -> Result<(&str, &str), ConfigError> {
     let wrong = || ConfigError::Host(part.to_owned());
     if let Some(rest) = part.strip_prefix('[') {

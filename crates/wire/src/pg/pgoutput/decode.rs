@@ -9,15 +9,15 @@ use memchr::memchr;
 /// The system's own schema is sent as nothing.
 pub(super) const CATALOG: &str = "pg_catalog";
 
-/// Decodes the messages of one stream, in order. It knows only whether it stands in a block of a streamed transaction, since changes
-/// there carry their transaction's number.
+/// Decodes the messages of one stream, in order. Its only state is whether it is in a block of a streamed transaction,
+/// since changes there carry their transaction's number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoder {
     in_block: bool,
 }
 
 impl Decoder {
-    /// For the beginning of a stream.
+    /// A decoder for the beginning of a stream.
     pub fn new() -> Self {
         Self::default()
     }
@@ -73,7 +73,7 @@ impl Decoder {
         })
     }
 
-    /// What is said about tables, types and all the rest.
+    /// Messages about tables, types and the rest.
     fn about<'a>(&self, kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, DecodeError> {
         let xid = self.xid(reader)?;
         Ok(match kind {
@@ -110,7 +110,7 @@ impl Decoder {
         })
     }
 
-    /// Where transactions and blocks begin and end.
+    /// Messages that begin and end transactions and blocks.
     fn transaction<'a>(&self, kind: u8, reader: &mut Reader<'a>) -> Result<Message<'a>, DecodeError> {
         let outside = |what| if self.in_block { Err(DecodeError::OutOfPlace(what)) } else { Ok(()) };
         Ok(match kind {
@@ -145,7 +145,7 @@ impl Decoder {
     }
 }
 
-/// What is left of a message.
+/// The rest of a message.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }

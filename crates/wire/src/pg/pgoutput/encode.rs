@@ -4,7 +4,7 @@ use super::decode::CATALOG;
 use super::message::{Message, OldTuple, ReplicaIdentity};
 use super::tuple::Tuple;
 
-/// Appends the bytes of one message. A text that holds a zero byte ends there.
+/// Appends the bytes of one message. A text with a zero byte ends there.
 pub fn encode(message: &Message<'_>, out: &mut Vec<u8>) {
     match *message {
         Message::Begin { final_lsn, commit_time, xid } => {

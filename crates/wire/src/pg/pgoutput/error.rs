@@ -1,6 +1,7 @@
-//! What can be wrong with a message.
+//! Errors of decoding.
 
-/// Why a message is none. The server or what stands between does not speak pgoutput as we know it; the stream is of no more use.
+/// Why a message is malformed. The server or a proxy does not speak pgoutput as we know it; the stream is unusable
+/// after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -16,7 +17,8 @@ pub enum DecodeError {
     NotUtf8(&'static str),
     #[error("{0} is negative")]
     Negative(&'static str),
-    /// A block of a streamed transaction begins in another, or ends where none began; or a message stands where it cannot.
+    /// A block of a streamed transaction begins in another, or ends without a begin; or a message is in the wrong
+    /// place.
     #[error("{0} in the wrong place")]
     OutOfPlace(&'static str),
 }

@@ -2,8 +2,8 @@
 
 use super::{Decoder, Message, Tuple, Value, encode};
 
-/// Reads `data` as a stream of messages, each after its length in one byte, walks everything in them, and panics if a message does not
-/// survive being written and read again.
+/// Reads `data` as a stream of messages, each after its length in one byte, walks everything in them, and panics if a
+/// message does not survive being written and read again.
 #[doc(hidden)]
 pub fn fuzz_pgoutput(data: &[u8]) {
     let (mut decoder, mut rest) = (Decoder::new(), data);

@@ -1,5 +1,5 @@
-//! The messages. Times are the server's, in microseconds since 2000; `xid` of a change is there in the blocks of streamed transactions
-//! only, and may be that of a subtransaction.
+//! The messages. Times are the server's, in microseconds since 2000; only changes in blocks of streamed transactions
+//! have an `xid`, which may be that of a subtransaction.
 
 use super::super::lsn::Lsn;
 use super::decode::Reader;
@@ -11,7 +11,7 @@ use std::fmt;
 pub enum Message<'a> {
     /// A transaction's changes follow, up to its [`Message::Commit`].
     Begin {
-        /// Where its commit stands.
+        /// Position of its commit.
         final_lsn: Lsn,
         commit_time: i64,
         xid: u32,
@@ -19,7 +19,7 @@ pub enum Message<'a> {
     Commit {
         flags: u8,
         commit_lsn: Lsn,
-        /// The first position after the transaction: what is acknowledged.
+        /// The first position after the transaction: the one to acknowledge.
         end_lsn: Lsn,
         commit_time: i64,
     },
@@ -28,10 +28,10 @@ pub enum Message<'a> {
         commit_lsn: Lsn,
         name: &'a str,
     },
-    /// What a table looks like. Comes before its first change, and again before the first change after it was altered.
+    /// Definition of a table. Comes before its first change, and again before the first change after an alteration.
     Relation {
         xid: Option<u32>,
-        /// Its oid.
+        /// The table's oid.
         id: u32,
         namespace: &'a str,
         name: &'a str,
@@ -68,7 +68,7 @@ pub enum Message<'a> {
         restart_identity: bool,
         relations: Relations<'a>,
     },
-    /// What `pg_logical_emit_message` wrote.
+    /// A message of `pg_logical_emit_message`.
     Message {
         xid: Option<u32>,
         transactional: bool,
@@ -89,21 +89,21 @@ pub enum Message<'a> {
         end_lsn: Lsn,
         commit_time: i64,
     },
-    /// `subxid` and what it did are undone; if it equals `xid`, the whole transaction.
+    /// `subxid` and its changes are undone; if it equals `xid`, the whole transaction is.
     StreamAbort {
         xid: u32,
         subxid: u32,
     },
 }
 
-/// What is known of a row before its change.
+/// Known columns of a row before its change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OldTuple<'a> {
-    /// Its key is the new row's.
+    /// The old row's key is that of the new row.
     None,
     /// The columns of the replica identity; the others are NULL.
     Key(Tuple<'a>),
-    /// All of it.
+    /// The whole old row.
     Full(Tuple<'a>),
 }
 
@@ -116,14 +116,14 @@ impl<'a> OldTuple<'a> {
     }
 }
 
-/// Which old columns an update or delete tells (`pg_class.relreplident`).
+/// Which old columns an update or delete has (`pg_class.relreplident`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicaIdentity {
     /// The primary key's.
     Default,
     Nothing,
     Full,
-    /// Those of another index.
+    /// The columns of another index.
     Index,
 }
 
@@ -173,12 +173,12 @@ impl<'a> Columns<'a> {
         (0..self.count).map_while(move |_| Column::read(&mut reader).ok())
     }
 
-    /// As it stood in the message, after the number of columns.
+    /// The bytes as in the message, after the number of columns.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Reads what [`Columns::bytes`] gave or [`Columns::write`] wrote.
+    /// Reads the bytes of [`Columns::bytes`] or [`Columns::write`].
     pub fn from_bytes(count: u16, bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         for _ in 0..count {
@@ -188,7 +188,7 @@ impl<'a> Columns<'a> {
         Ok(Self { count, bytes })
     }
 
-    /// The bytes of these columns, for who makes messages instead of reading them.
+    /// Writes the bytes of these columns, for makers of messages.
     pub fn write<'b>(columns: impl IntoIterator<Item = Column<'b>>, out: &mut Vec<u8>) {
         for column in columns {
             out.push(u8::from(column.key));

@@ -1,8 +1,9 @@
-//! What the output plugin pgoutput says, versions 1 and 2 (Postgres documentation, section "Logical Replication Message Formats").
+//! Messages of the output plugin pgoutput, versions 1 and 2 (Postgres documentation, section "Logical Replication
+//! Message Formats").
 //!
-//! [`Decoder::decode`] reads one message in place: names, values and lists are views into it, nothing is copied. A message is looked
-//! through once, whole, so that everything in it can be walked without errors; whatever is wrong with it is a [`DecodeError`].
-//! [`encode()`] is the way back, for tests and simulations.
+//! [`Decoder::decode`] reads one message in place: names, values and lists are views into it, nothing is copied. A
+//! message is validated once, as a whole, so that walking its parts cannot fail; every violation is a [`DecodeError`].
+//! [`encode()`] is the inverse, for tests and simulations.
 
 mod decode;
 mod encode;

@@ -57,7 +57,7 @@ fn parts() -> impl Strategy<Value = Parts> {
     )
 }
 
-/// Calls `check` with every kind of message; whether it stands in a block; `what` is for its failures.
+/// Calls `check` with every kind of message and whether it is in a block; `what` is for failures.
 fn each_message(parts: &Parts, mut check: impl FnMut(bool, Message<'_>)) {
     let Parts { xid, a, b, c, flag, name, other, bytes, .. } = parts;
     let (xid, id, lsn, commit_time) = (*xid, *a, Lsn(*b), *c);

@@ -18,7 +18,7 @@ pub enum Value<'a> {
     Null,
     /// A large value that the change did not touch, and that the log therefore has not.
     UnchangedToast,
-    /// As Postgres prints it, in the client's encoding, which is UTF-8.
+    /// The value as Postgres prints it, in the client's encoding, which is UTF-8.
     Text(&'a [u8]),
     Binary(&'a [u8]),
 }
@@ -60,12 +60,12 @@ impl<'a> Tuple<'a> {
         Values { left: self.columns, bytes: self.bytes }
     }
 
-    /// As it stood in the message, after the number of columns: kind, length and bytes of each.
+    /// The bytes as in the message, after the number of columns: kind, length and bytes of each.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// Reads what [`Tuple::bytes`] gave, with the number of columns.
+    /// Reads the bytes of [`Tuple::bytes`], with the number of columns.
     pub fn from_bytes(columns: u16, bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(bytes);
         let tuple = Self::read_columns(columns, &mut reader)?;
@@ -123,7 +123,7 @@ impl<'a> Iterator for Values<'a> {
 
 impl ExactSizeIterator for Values<'_> {}
 
-/// Writes the bytes of a [`Tuple`], for who makes messages instead of reading them.
+/// Writes the bytes of a [`Tuple`], for makers of messages.
 #[derive(Clone, Debug, Default)]
 pub struct TupleWriter {
     columns: u16,

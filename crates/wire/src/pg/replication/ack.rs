@@ -22,19 +22,19 @@ impl Acker {
         Self { link }
     }
 
-    /// Says how far we have received, made durable and applied; the slot forgets what lies before `flushed`. `reply`: the server answers
-    /// with a keepalive at once.
+    /// Reports how far changes are received, durable and applied; the slot forgets changes before `flushed`. `reply`:
+    /// the server answers with a keepalive at once.
     pub fn ack(&self, written: Lsn, flushed: Lsn, applied: Lsn, reply: bool) -> Result<(), Error> {
         let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + EPOCH).unwrap_or_default();
         self.link.send(&status(written, flushed, applied, clock.as_micros() as i64, reply))
     }
 
-    /// The stream was ended, here or there.
+    /// Whether either side has ended the stream.
     pub fn is_closed(&self) -> bool {
         self.link.is_broken()
     }
 
-    /// Ends the connection at once; who reads the stream gets [`Error::Closed`].
+    /// Ends the connection at once; the stream's reader gets [`Error::Closed`].
     pub fn hang_up(&self) {
         self.link.hang_up();
     }

@@ -1,4 +1,4 @@
-//! Logical replication: slots, and the stream of changes that one of them keeps.
+//! Logical replication: slots, and the stream of a slot's changes.
 
 mod ack;
 mod slot;
@@ -21,14 +21,14 @@ use super::{quote_identifier, quote_literal};
 use postgres_protocol::message::frontend;
 use std::fmt::Write;
 
-/// A connection that replicates one database. It takes replication commands and plain SQL, one statement at a time and by the simple
-/// protocol only; [`Conn::start`] makes a [`Stream`] of it.
+/// A connection that replicates one database. It takes replication commands and plain SQL, one statement at a time and
+/// by the simple protocol only; [`Conn::start`] makes a [`Stream`] of it.
 #[derive(Debug)]
 pub struct Conn {
     session: Session,
 }
 
-/// What `IDENTIFY_SYSTEM` says.
+/// Result of `IDENTIFY_SYSTEM`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct System {
     /// The cluster's number: another one is another cluster, where no position of this one means anything.
@@ -43,7 +43,7 @@ pub struct System {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
     pub timeline: u32,
-    /// What stands before this position is part of the next timeline too.
+    /// The log before this position belongs to the next timeline too.
     pub end: Lsn,
 }
 
@@ -69,15 +69,15 @@ impl Branch {
     }
 }
 
-/// What to ask of pgoutput (Postgres documentation, section "Logical Streaming Replication Parameters").
+/// Options of pgoutput (Postgres documentation, section "Logical Streaming Replication Parameters").
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartOptions {
     /// 1, or 2 for [`StartOptions::streaming`] (from Postgres 14 on).
     pub proto_version: u32,
     pub publications: Vec<String>,
-    /// Large transactions come while they run, in blocks of their own.
+    /// Large transactions come while they run, in separate blocks.
     pub streaming: bool,
-    /// What `pg_logical_emit_message` wrote comes too (from Postgres 14 on).
+    /// Messages of `pg_logical_emit_message` come too (from Postgres 14 on).
     pub messages: bool,
     /// Values come in their types' binary form.
     pub binary: bool,
@@ -99,7 +99,7 @@ impl Conn {
         self.session.simple(sql)
     }
 
-    /// What a session knows of itself: version, settings, process.
+    /// The session's version, settings and process.
     pub fn session(&self) -> &Session {
         &self.session
     }
@@ -123,7 +123,8 @@ impl Conn {
         read().ok_or_else(|| self.session.unexpected("no answer to IDENTIFY_SYSTEM"))
     }
 
-    /// The branches that a timeline comes from, oldest first: each with the position where the next one begins. None of the first timeline.
+    /// The ancestors of a timeline, oldest first: each with the position where the next one begins. Empty for the first
+    /// timeline.
     pub fn timeline_history(&mut self, timeline: u32) -> Result<Vec<Branch>, Error> {
         if timeline <= 1 {
             return Ok(Vec::new());
@@ -136,7 +137,8 @@ impl Conn {
         }
     }
 
-    /// Starts to stream what `slot` has after `from`, or after what was confirmed if that is later; [`Lsn::ZERO`] is always earlier. Needs the slot for itself.
+    /// Starts to stream the changes of `slot` after `from`, or after the confirmed position if that is later;
+    /// [`Lsn::ZERO`] is always earlier. Fails while another session uses the slot.
     pub fn start(mut self, slot: &str, from: Lsn, options: &StartOptions) -> Result<Stream, Error> {
         let sql = start_sql(slot, from, options)?;
         self.session.check()?;

@@ -7,17 +7,17 @@ use super::Conn;
 /// `NAMEDATALEN` - 1.
 const NAME_MAX: usize = 63;
 
-/// How a logical slot of pgoutput is made.
+/// Options of a new logical slot of pgoutput.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotOptions {
-    /// It goes when the connection does.
+    /// The slot is dropped with the connection.
     pub temporary: bool,
     pub snapshot: Snapshot,
     /// A standby keeps a copy (from Postgres 17 on).
     pub failover: bool,
 }
 
-/// What to do with the snapshot of the moment where a slot begins: it shows everything that the slot will not.
+/// Use of the snapshot at the slot's start: it shows all changes that the slot does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Snapshot {
     #[default]
@@ -31,19 +31,20 @@ pub enum Snapshot {
 /// A slot that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreatedSlot {
-    /// What was committed after this, the slot has; what was committed before, the snapshot has.
+    /// The slot has the changes committed after this position, the snapshot those before.
     pub consistent_point: Lsn,
-    /// With [`Snapshot::Export`]: for `SET TRANSACTION SNAPSHOT`.
+    /// With [`Snapshot::Export`]: the name for `SET TRANSACTION SNAPSHOT`.
     pub snapshot: Option<String>,
 }
 
 impl Conn {
-    /// Makes a logical slot of pgoutput. Waits for every transaction that runs when it is asked for, so that the read timeout may be hit.
+    /// Makes a logical slot of pgoutput. Waits for every transaction that is running at that moment, so that the read
+    /// timeout may expire.
     pub fn create_slot(&mut self, name: &str, options: &SlotOptions) -> Result<CreatedSlot, Error> {
         let name = quoted(name)?;
         let temporary = if options.temporary { " TEMPORARY" } else { "" };
         let what = match (options.failover, options.snapshot) {
-            // The form that every version reads, and the one that has FAILOVER.
+            // All versions read this form; the form with FAILOVER needs Postgres 17.
             (false, Snapshot::Nothing) => "NOEXPORT_SNAPSHOT",
             (false, Snapshot::Export) => "EXPORT_SNAPSHOT",
             (false, Snapshot::Use) => "USE_SNAPSHOT",
@@ -61,19 +62,19 @@ impl Conn {
         }
     }
 
-    /// Whether standbys are to keep a copy of a slot that is there (from Postgres 17 on).
+    /// Sets whether standbys keep a copy of an existing slot (from Postgres 17 on).
     pub fn alter_slot(&mut self, name: &str, failover: bool) -> Result<(), Error> {
         self.simple(&format!("ALTER_REPLICATION_SLOT {} (FAILOVER {failover})", quoted(name)?)).map(drop)
     }
 
-    /// `wait`: until nobody uses it; otherwise a slot in use is an error (SQLSTATE 55006).
+    /// `wait`: until the slot is free; otherwise a slot in use is an error (SQLSTATE 55006).
     pub fn drop_slot(&mut self, name: &str, wait: bool) -> Result<(), Error> {
         let wait = if wait { " WAIT" } else { "" };
         self.simple(&format!("DROP_REPLICATION_SLOT {}{wait}", quoted(name)?)).map(drop)
     }
 }
 
-/// The server takes no other letters; refused here, so that nothing else can be in the command.
+/// The server accepts no other characters; the check here keeps everything else out of the command.
 pub(super) fn quoted(name: &str) -> Result<String, Error> {
     let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
     if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(letter) {

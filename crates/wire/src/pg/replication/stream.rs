@@ -12,19 +12,19 @@ use std::time::Instant;
 /// Start, end and clock of an `XLogData`, after its kind.
 const DATA_HEAD: usize = 1 + 3 * 8;
 
-/// What a slot sends. One thread reads it; any can acknowledge, see [`Stream::acker`].
+/// Stream of a slot's changes. One thread reads it; any can acknowledge, see [`Stream::acker`].
 #[derive(Debug)]
 pub struct Stream {
     session: Session,
     acker: Acker,
 }
 
-/// What came. Nothing is copied: a body lies where it was received until the next event is asked for.
+/// An event of the stream. Nothing is copied: a body stays in the receive buffer until the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// One message of the output plugin, see [`pgoutput`](crate::pg::pgoutput).
     XLogData {
-        /// Where in the log it comes from; zero for messages that come from nowhere, such as the description of a table.
+        /// The message's position in the log; zero for messages without one, such as the description of a table.
         start: Lsn,
         /// The end of the log when it was sent: the current one, not that of this message.
         end: Lsn,
@@ -33,13 +33,13 @@ pub enum Event<'a> {
         body: &'a [u8],
     },
     Keepalive {
-        /// How far the server has read its log: if nothing is outstanding, everything before it can be acknowledged.
+        /// How far the server has read its log: if no change is outstanding, everything before it can be acknowledged.
         end: Lsn,
         clock: i64,
         /// The server hangs up if it hears nothing soon.
         reply: bool,
     },
-    /// Nothing came in time.
+    /// No message came in time.
     Idle,
 }
 
@@ -56,10 +56,11 @@ impl Stream {
         Self { session, acker }
     }
 
-    /// The next event. Waits until `deadline`, or for ever; a deadline in the past gives what is here already.
+    /// The next event. Waits until `deadline`, or for ever; a deadline in the past returns an event that has already
+    /// arrived.
     ///
-    /// An end that the server makes, also by restarting, is [`Error::Closed`]; an error of decoding is [`Error::Server`]. After either
-    /// there is no more.
+    /// An end by the server, also by a restart, is [`Error::Closed`]; an error of decoding is [`Error::Server`]. Either
+    /// ends the stream.
     pub fn next(&mut self, deadline: Option<Instant>) -> Result<Event<'_>, Error> {
         if self.session.is_poisoned() {
             return Err(self.ended());
@@ -75,7 +76,7 @@ impl Stream {
         }
     }
 
-    /// Somebody else saw the end first: what the server said may still be here.
+    /// Another thread saw the end first: the server's last error may still be in the buffer.
     fn ended(&mut self) -> Error {
         match self.session.fail(Error::Closed(None)) {
             Error::Closed(Some(words)) => Error::Closed(Some(words)),
@@ -108,7 +109,7 @@ impl Stream {
         }
     }
 
-    /// What is no data: notes, and the end.
+    /// Messages other than data: notices, and the end.
     #[cold]
     fn other(&mut self, frame: &Frame) -> Result<(), Error> {
         match frame.tag {
@@ -128,12 +129,12 @@ impl Stream {
         self.acker.ack(written, flushed, applied, reply)
     }
 
-    /// For other threads; lives on when the stream is gone, and then fails.
+    /// A handle for other threads; it outlives the stream, and then fails.
     pub fn acker(&self) -> Acker {
         self.acker.clone()
     }
 
-    /// Ends the stream in good order and gives the connection back, with the slot free. What is on its way is thrown away.
+    /// Ends the stream in order and returns the connection, with the slot free. Undelivered events are discarded.
     pub fn stop(mut self, deadline: Instant) -> Result<Conn, Error> {
         self.session.check()?;
         frontend::copy_done(self.session.out());
@@ -161,7 +162,7 @@ impl Stream {
     }
 }
 
-/// Numbers of 8 bytes, and what comes after them.
+/// Numbers of 8 bytes, and the rest.
 #[inline]
 fn numbers<const N: usize>(mut bytes: &[u8]) -> Result<([u64; N], &[u8]), Error> {
     let mut numbers = [0; N];

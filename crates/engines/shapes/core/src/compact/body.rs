@@ -23,7 +23,7 @@ pub enum Operation {
 /// A message of a log.
 pub enum Message<'a> {
     Row(Body<'a>),
-    /// Of many rows.
+    /// A message about many rows.
     Event(Event<'a>),
 }
 
@@ -42,9 +42,9 @@ impl<'a> Message<'a> {
 /// `{"key":…,"value":{…},"headers":{…}},`, in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Body<'a> {
-    /// All of it, the comma after it included.
+    /// The whole message, including the comma behind it.
     pub whole: &'a [u8],
-    /// Without its quotes, escaped as it is.
+    /// The key without its quotes, still escaped.
     pub key: &'a [u8],
     /// `{…}`.
     pub value: &'a [u8],
@@ -82,7 +82,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Of a row of a shape with subqueries.
+    /// The tags of a row of a shape with subqueries.
     pub fn reasons(&self) -> Result<Option<Reasons<'a>>, BodyError> {
         // Quotes in a text have a backslash before them: these are names.
         let list = |name: &[u8]| {

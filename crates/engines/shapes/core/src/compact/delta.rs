@@ -31,9 +31,9 @@ impl Part {
 /// A row after the changes.
 enum Last {
     Gone,
-    /// Its whole value.
+    /// The row exists, with this whole value.
     There(Box<[u8]>),
-    /// Its changed columns.
+    /// The row's changed columns.
     Changed(Box<[u8]>),
 }
 
@@ -46,7 +46,7 @@ struct Kept {
 struct Row {
     key: Box<[u8]>,
     last: Last,
-    /// Of a shape with subqueries: its tags, and which positions are true.
+    /// In a shape with subqueries: the row's tags, and which positions are true.
     reasons: Option<Box<Kept>>,
     /// The position of its last message.
     at: u64,
@@ -163,8 +163,8 @@ impl Delta {
         before.with(&seen, below, lsn)
     }
 
-    /// Passes on the new state of the first row of `bodies`, which are rows of the earlier base: nothing, if the row is of another part.
-    /// Returns the rest of `bodies`.
+    /// Passes on the new state of the first row of `bodies`, which are rows of the earlier base: nothing, if the row is
+    /// of another part. Returns the rest of `bodies`.
     pub fn row<'a>(&mut self, bodies: &'a [u8], out: &mut impl FnMut(&[u8])) -> Result<&'a [u8], BodyError> {
         let (body, rest) = Body::split(bodies)?;
         let hash = self.hasher.hash_one(body.key);
@@ -271,7 +271,7 @@ impl Last {
     }
 }
 
-/// The rows of a base with changes, merged in so many parts.
+/// The rows of a base with changes, merged in this many parts.
 #[cfg(any(test, feature = "testing"))]
 pub fn merged(base: &[u8], changes: &[u8], parts: u64) -> Result<Vec<u8>, BodyError> {
     let hasher = RandomState::new();

@@ -15,10 +15,10 @@ fn split(messages: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// What a client has: each row by its key.
+/// Rows of a client, by their keys.
 type Client = BTreeMap<String, Map<String, Value>>;
 
-/// What clients do with messages.
+/// Applies messages to a client's rows.
 fn replay(client: &mut Client, messages: &[u8]) {
     for message in split(messages) {
         let message: Value = serde_json::from_slice(message).unwrap();
@@ -138,7 +138,8 @@ fn rendered(steps: &[Step]) -> Vec<u8> {
 }
 
 proptest! {
-    /// Whatever happens, whoever reads the merged rows has what those have who saw everything, and stays so with what comes later.
+    /// In every history a client that reads the merged rows has the same rows as one that saw all messages, now and
+    /// after later messages.
     #[test]
     fn merged_rows_are_what_a_replay_comes_to(first in steps(), second in steps(), third in steps(), parts in 1..4_u64) {
         let (first, second, third) = (rendered(&first), rendered(&second), rendered(&third));
@@ -161,7 +162,7 @@ proptest! {
     }
 }
 
-/// How many different keys there are.
+/// Number of different keys.
 fn newer_keys(rows: &[u8]) -> usize {
     let keys: std::collections::BTreeSet<String> =
         split(rows).map(|row| serde_json::from_slice::<Value>(row).unwrap()["key"].to_string()).collect();

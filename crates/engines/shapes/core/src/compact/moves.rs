@@ -1,5 +1,5 @@
-//! Move events: the tags of a row name the reasons for which the shape has it, and an event removes or restores a reason without naming rows.
-//! This module does with bytes what clients do with both.
+//! Move events: the tags of a row name the reasons for which the shape has it, and an event removes or restores a
+//! reason without naming rows. This module does with bytes what clients do with both.
 //!
 //! A message about a row holds all of its tags and truths, so only the events after the row's last message matter.
 
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(fate(&moves, r#"["a/","/1"]"#, "[true,true]", 4), Fate::Changed(b"[false,true]".to_vec()));
         assert_eq!(fate(&moves, r#"["a/","/1"]"#, "[true,false]", 4), Fate::Gone);
         moves.take(7, &event(r#"{"event":"move-in","patterns":[{"pos":0,"value":"a"}]}"#)).unwrap();
-        assert_eq!(fate(&moves, r#"["a"]"#, "[true]", 4), Fate::Gone, "who is gone does not come back by itself");
+        assert_eq!(fate(&moves, r#"["a"]"#, "[true]", 4), Fate::Gone, "a removed row does not come back by itself");
         assert_eq!(fate(&moves, r#"["a/","/1"]"#, "[true,true]", 4), Fate::Changed(b"[true,true]".to_vec()));
         moves
             .take(8, &event(r#"{"event":"move-out","patterns":[{"pos":0,"value":"c"},{"pos":1,"value":"d"}]}"#))

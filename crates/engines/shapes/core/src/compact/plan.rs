@@ -36,7 +36,8 @@ pub enum Urgency {
     Pressed(u64),
 }
 
-/// The factor on the threshold of a base that no client began with: a merge then saves only memory and space of the log.
+/// The factor on the threshold of a base that no client began with: a merge then saves only memory and space of the
+/// log.
 const UNJOINED: u64 = 16;
 
 impl Limits {

@@ -64,7 +64,7 @@ pub struct Pattern<'a> {
     pub value: &'a str,
 }
 
-/// Tells clients which tags rows lose or gain. Ends in a comma.
+/// Lists the tags that rows lose or gain. Ends in a comma.
 pub fn push_move(out: &mut Vec<u8>, direction: Move, patterns: &[Pattern<'_>], xids: &[u32]) {
     let mut number = itoa::Buffer::new();
     out.extend_from_slice(b"{\"headers\":{\"event\":\"");
@@ -87,8 +87,8 @@ pub fn push_move(out: &mut Vec<u8>, direction: Move, patterns: &[Pattern<'_>], x
 }
 
 /// The headers of a row of a shape with inner queries, for [`with_headers`] and
-/// [`snapshot_row_with`](super::projection::Projection::snapshot_row_with). Empty lists are left out, except that an update which has
-/// tags always says which ones it lost (`removed`).
+/// [`snapshot_row_with`](super::projection::Projection::snapshot_row_with). Empty lists are left out, except that an
+/// update which has tags always says which ones it lost (`removed`).
 pub fn push_tags(out: &mut Vec<u8>, tags: &[&str], removed: Option<&[&str]>, active: &[bool]) {
     let list = |out: &mut Vec<u8>, name: &str, list: &[&str]| {
         out.extend_from_slice(b",\"");
@@ -133,7 +133,8 @@ pub fn mark_last(bodies: &mut Vec<u8>) {
     }
 }
 
-/// Appends bodies as events of an SSE stream (WHATWG HTML, section 9.2): one for each message. No body has a line break.
+/// Appends bodies as events of an SSE stream (WHATWG HTML, section 9.2): one for each message. No body has a line
+/// break.
 pub fn push_events(out: &mut Vec<u8>, bodies: &[u8]) {
     let mut rest = bodies;
     while !rest.is_empty() {
@@ -155,8 +156,9 @@ pub const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// The end of the first body, its comma included.
 ///
-/// Bodies begin with `{"key":` or `{"headers":`, and the search looks for `{"` and a letter. Within a string the quote has a backslash
-/// before it, unless it ends the string: then no letter follows. No other place has members of those names.
+/// Bodies begin with `{"key":` or `{"headers":`, and the search looks for `{"` and a letter. Within a string the quote
+/// has a backslash before it, unless it ends the string: then no letter follows. No other place has members of those
+/// names.
 fn next_body(bodies: &[u8]) -> usize {
     for at in memchr::memmem::find_iter(bodies, b"},{\"") {
         let name = &bodies[at + 4..];

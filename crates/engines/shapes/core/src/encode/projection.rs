@@ -1,7 +1,7 @@
 //! Rows as messages: the encoding of a table's changes for all shapes with the same columns and replica mode.
 //!
-//! A body is `{"key":…,"value":{…},"headers":{…}},`: bodies that follow each other are the inside of a JSON array, but for the last
-//! comma. [`super::message`] patches them afterwards.
+//! A body is `{"key":…,"value":{…},"headers":{…}},`: bodies that follow each other are the inside of a JSON array, but
+//! for the last comma. [`super::message`] patches them afterwards.
 //!
 //! Values are text or null. Booleans are `true` and `false` in changes and in snapshots.
 
@@ -32,8 +32,8 @@ pub enum Difference {
     Key,
 }
 
-/// Renders rows of one table. `Row`s of changes have the table's columns in its order; those of snapshots have the selected ones,
-/// in the order of [`Projection::select_list`].
+/// Renders rows of one table. `Row`s of changes have the table's columns in its order; those of snapshots have the
+/// selected ones, in the order of [`Projection::select_list`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Projection {
     /// `{"key":"\"schema\".\"table\"`.
@@ -114,7 +114,8 @@ impl Projection {
         Self::new(table, &(0..table.columns.len()).collect::<Vec<_>>(), replica)
     }
 
-    /// The selected columns for SQL, each in quotes: `"id","title"`. Without any, a constant that makes rows of one column.
+    /// The selected columns for SQL, each in quotes: `"id","title"`. Without any, a constant that makes rows of one
+    /// column.
     #[must_use]
     pub fn select_list(&self) -> String {
         if self.columns.is_empty() {

@@ -183,7 +183,7 @@ proptest! {
     }
 }
 
-/// What this thread has computed: other processes on the machine do not count.
+/// CPU time of this thread: other processes on the machine do not count.
 pub(crate) fn cpu_ns() -> u64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     stat.split(' ').next().unwrap().parse().unwrap()

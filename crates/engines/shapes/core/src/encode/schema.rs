@@ -4,14 +4,15 @@ use std::fmt::Write as _;
 use thalweg_shapes_model::json::ascii_string;
 use thalweg_shapes_model::table::{Column, Table};
 
-/// The fields of an interval that a column keeps, from large to small, by bits of the type's modifier (Postgres, `datetime.h` and
-/// `timestamp.h`).
+/// The fields of an interval that a column keeps, from large to small, by bits of the type's modifier (Postgres,
+/// `datetime.h` and `timestamp.h`).
 const INTERVAL_FIELDS: [(&str, u32); 6] =
     [("YEAR", 1 << 2), ("MONTH", 1 << 1), ("DAY", 1 << 3), ("HOUR", 1 << 10), ("MINUTE", 1 << 11), ("SECOND", 1 << 12)];
 const INTERVAL_ALL: u32 = 0x7fff;
 const INTERVAL_ANY_PRECISION: u32 = 0xffff;
 
-/// `{"id":{"type":"int8","pk_index":0,"not_null":true},…}` for the columns at these places, in ASCII, as headers require.
+/// `{"id":{"type":"int8","pk_index":0,"not_null":true},…}` for the columns at these places, in ASCII, as headers
+/// require.
 #[must_use]
 pub fn header(table: &Table, selected: &[usize]) -> String {
     let mut out = String::from("{");
@@ -45,7 +46,7 @@ fn push_column(out: &mut String, column: &Column) {
     out.push('}');
 }
 
-/// A modifier in the words of its type.
+/// A type's modifier, in the notation of that type.
 fn push_modifier(out: &mut String, ty: &str, modifier: u32) {
     // Types of a variable length count a header of four bytes.
     let inner = modifier.wrapping_sub(4);

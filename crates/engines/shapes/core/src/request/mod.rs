@@ -1,4 +1,4 @@
-//! Requests for shapes: raw parameters, and what they mean.
+//! Requests for shapes: raw parameters, and their meaning.
 
 pub mod params;
 pub mod query;

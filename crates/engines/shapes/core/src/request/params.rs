@@ -1,7 +1,7 @@
 //! Requests for shapes: raw parameters become a valid request, or a list of complaints.
 //!
-//! The names, rules and messages are those of Electric's HTTP API. Nothing here asks the database: a new definition is checked against the
-//! catalog when its shape is made.
+//! The names, rules and messages are those of Electric's HTTP API. Nothing here asks the database: a new definition is
+//! checked against the catalog when its shape is made.
 
 use super::raw_params::{BodyError, RawParam, RawParams, RawSubset, RawValues, wrong};
 use std::borrow::Cow;
@@ -42,7 +42,7 @@ pub struct Shape<'a> {
     pub params: Vec<Cow<'a, str>>,
     /// Sorted, each once; `None`: all.
     pub columns: Option<Vec<Cow<'a, str>>>,
-    /// What subsets may use; sorted, each once; `None`: all.
+    /// Columns that subsets may use; sorted, without duplicates; `None`: all.
     pub queryable: Option<Vec<Cow<'a, str>>>,
     pub replica: Replica,
     pub log: LogMode,
@@ -66,7 +66,7 @@ pub struct Subset<'a> {
 pub struct ShapeRequest<'a> {
     pub shape: Shape<'a>,
     pub offset: From,
-    /// `None` for offsets that need no handle, whatever was sent.
+    /// `None` for offsets that need no handle, whatever the client sent.
     pub handle: Option<Cow<'a, str>>,
     pub live: bool,
     /// True only with `live`.
@@ -200,7 +200,7 @@ impl<'a> Cast<'a> {
     fn shape(self) -> Result<Shape<'a>, Invalid> {
         let Some(table) = self.table else { return Err(Invalid::shape("table", "can't be blank")) };
         let (schema, table) = relation(table).map_err(|message| Invalid::shape("table", message))?;
-        // Without a predicate no parameter can be used.
+        // Parameters need a predicate.
         let params = match self.where_sql {
             Some(_) => numbered(self.params).map_err(|message| Invalid::shape("params", message))?,
             None => Vec::new(),
@@ -269,7 +269,7 @@ impl<'a> Subset<'a> {
 }
 
 impl Shape<'_> {
-    /// The same for keeping.
+    /// The definition with owned strings.
     pub fn to_definition(&self) -> Definition {
         let owned = |names: &Option<Vec<Cow<'_, str>>>| {
             names.as_ref().map(|names| names.iter().map(|name| name.clone().into_owned()).collect())
@@ -285,8 +285,8 @@ impl Shape<'_> {
         }
     }
 
-    /// Appends the query key: bytes that are equal for two requests exactly if their definitions are spelled the same. It finds a known shape
-    /// without parsing its predicate.
+    /// Appends the query key: bytes that are equal for two requests exactly if their definitions are spelled the same.
+    /// It finds a known shape without parsing its predicate.
     pub(crate) fn push_key(&self, out: &mut Vec<u8>) {
         let text = |out: &mut Vec<u8>, text: &str| {
             out.extend_from_slice(&(text.len() as u32).to_le_bytes());
@@ -324,7 +324,7 @@ impl Shape<'_> {
 }
 
 impl<'a> Shape<'a> {
-    /// The definition that a family and a condition stand for.
+    /// The definition of a family and a condition.
     #[must_use]
     pub fn of(family: &'a Family, condition: &'a Condition) -> Self {
         let borrowed = |names: &'a Option<Vec<String>>| {
@@ -348,7 +348,7 @@ fn blank<T: Default>(field: &'static str, invalid: &mut Invalid) -> T {
     T::default()
 }
 
-/// Splits the name of a table; copies only what is encoded.
+/// Splits the name of a table; copies only encoded names.
 fn relation(text: Cow<'_, str>) -> Result<(Cow<'_, str>, Cow<'_, str>), String> {
     match text {
         Cow::Borrowed(text) => identifier::parse_relation(text),
@@ -376,7 +376,7 @@ fn names<'a>(raw: RawParam<'a>, field: &'static str, invalid: &mut Invalid) -> O
     parsed.map_err(|message| invalid.add(Field::Shape(field), message)).ok()
 }
 
-/// Values in the order of their numbers, which must be 1, 2, 3, …; of a number that stands twice the last value counts.
+/// Values in the order of their numbers, which must be 1, 2, 3, …; of a repeated number the last value counts.
 fn numbered<'a>(params: Vec<(Cow<'a, str>, Cow<'a, str>)>) -> Result<Vec<Cow<'a, str>>, &'static str> {
     let mut by_number = Vec::with_capacity(params.len());
     for (key, value) in params {
@@ -384,7 +384,7 @@ fn numbered<'a>(params: Vec<(Cow<'a, str>, Cow<'a, str>)>) -> Result<Vec<Cow<'a,
         by_number.push((number, value));
     }
     by_number.sort_by_key(|(number, _)| *number);
-    // The sort is stable, so the last of equal ones is what was sent last.
+    // The sort is stable, so the last of equal ones is the one sent last.
     by_number.reverse();
     by_number.dedup_by_key(|(number, _)| *number);
     by_number.reverse();

@@ -2,12 +2,13 @@
 
 use std::borrow::Cow;
 
-/// A value that is no text: a `%` without two hexadecimal digits, bytes that are not UTF-8, or a NUL, which Postgres has no room for.
+/// A value that is no text: a `%` without two hexadecimal digits, bytes that are not UTF-8, or a NUL, which Postgres
+/// has no room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// The pairs of a query in their order; a part without `=` has an empty value. Names are decoded too; undecodable names are skipped, because
-/// no parameter has such a name.
+/// The pairs of a query in their order; a part without `=` has an empty value. Names are decoded too; undecodable names
+/// are skipped, because no parameter has such a name.
 pub fn pairs(query: &str) -> impl Iterator<Item = (Cow<'_, str>, &str)> {
     Pieces(Some(query)).filter(|pair| !pair.is_empty()).filter_map(|pair| {
         let (name, value) = match memchr::memchr(b'=', pair.as_bytes()) {

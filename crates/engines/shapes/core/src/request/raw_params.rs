@@ -154,7 +154,8 @@ impl<'a> RawParams<'a> {
         })
     }
 
-    /// Overlays the query with the body of a POST. Without a member `subset`, members with the names of a subset's are the subset's.
+    /// Overlays the query with the body of a POST. Without a member `subset`, members with the names of a subset's are
+    /// the subset's.
     pub(crate) fn merge(&mut self, body: &[u8]) -> Result<(), BodyError> {
         if body.is_empty() {
             return Ok(());

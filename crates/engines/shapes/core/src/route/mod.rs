@@ -1,3 +1,3 @@
-//! Which shapes a changed row may concern.
+//! Selection of the shapes that a changed row may concern.
 
 pub mod matching;

@@ -1,7 +1,7 @@
 //! Bases: the rows of a shape as of a position of its log.
 //!
-//! Base 0 is the snapshot. Each later base is made of the one before and of the changes after it. The newest serves new clients; the others,
-//! and the log from the end of the oldest, stay for clients that began with them.
+//! Base 0 is the snapshot. Each later base merges the previous one and the changes after it. The newest serves new
+//! clients; the others, and the log from the end of the oldest, stay for clients that began with them.
 
 use std::collections::VecDeque;
 use thalweg_base::LogId;
@@ -155,7 +155,7 @@ mod tests {
         let mut bases = three();
         bases.leave(u64::MAX);
         assert_eq!((bases.count(), bases.newest().number, bases.start()), (1, 3, ShapeOffset::new(30, 0)));
-        assert_eq!(bases.logs().count(), 3, "what is not deleted yet is the shape's");
+        assert_eq!(bases.logs().count(), 3, "logs that are not deleted yet belong to the shape");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The entries of a shape's log: ranges of encoded changes in the change log.
 //!
-//! An entry holds consecutive changes of one transaction. A chunk is a run of entries at whose end an answer ends, so that all clients which
-//! read from one position get the same bytes: a chunk ends with the entry that brings it to the threshold.
+//! An entry holds consecutive changes of one transaction. A chunk is a run of entries at whose end an answer ends, so
+//! that all clients which read from one position get the same bytes: a chunk ends with the entry that brings it to the
+//! threshold.
 
 use std::sync::LazyLock;
 use thalweg_shapes_model::lazy_box::Empty;
@@ -38,7 +39,8 @@ pub struct Entries {
     open: u64,
     /// Bytes of all entries.
     bytes: u64,
-    /// Whether positions in the change log do not rise with the entries: fetched rows precede the entries that waited for them.
+    /// Whether positions in the change log do not rise with the entries: fetched rows precede the entries that waited
+    /// for them.
     unordered: bool,
 }
 
@@ -57,7 +59,8 @@ pub struct Part<'a> {
     pub end: ShapeOffset,
     /// Whether the log ends here.
     pub at_tail: bool,
-    /// Whether the last entry is also the last of its transaction. (Transactions are published whole, so the next entry is of another one.)
+    /// Whether the last entry is also the last of its transaction. (Transactions are published whole, so the next entry
+    /// is of another one.)
     pub whole: bool,
 }
 

@@ -30,7 +30,8 @@ enum Item {
 }
 
 impl Item {
-    /// The LSN up to which the log is complete while this item is held. Entries that were missing when it was added are still missing.
+    /// The LSN up to which the log is complete while this item is held. Entries that were missing when it was added are
+    /// still missing.
     fn cap(&self) -> Option<u64> {
         match self {
             Self::Change(_, entry) => Some(entry.lsn.saturating_sub(1)),
@@ -71,8 +72,8 @@ impl PendingEntries {
         self.hold(Item::Change(xid, entry));
     }
 
-    /// Replaces a barrier by its rows; they and the entries behind it are published when the journal is durable up to `end`. Returns the
-    /// entries behind it, up to the next barrier.
+    /// Replaces a barrier by its rows; they and the entries behind it are published when the journal is durable up to
+    /// `end`. Returns the entries behind it, up to the next barrier.
     pub fn open(&mut self, pending: u64, rows: &[(u32, Entry)], end: Lsn) {
         let Some(at) = self.items.iter().position(|item| item.is_gate(pending)) else { return };
         let after = self.items.split_off(at + 1);
@@ -125,7 +126,7 @@ impl PendingEntries {
         changes.min()
     }
 
-    /// Nothing is held or missing.
+    /// Whether no entry is held or missing.
     pub fn is_idle(&self) -> bool {
         self.items.is_empty() && self.cap.is_none()
     }

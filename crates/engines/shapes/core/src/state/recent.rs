@@ -1,8 +1,9 @@
 //! The transactions that were applied most recently.
 //!
-//! Postgres sends a transaction as soon as its commit is in the log, but shows it to snapshots a moment later (with synchronous
-//! replication, much later). So a shape that begins in between may have missed it on the stream *and* not have it in its snapshot.
-//! After taking a snapshot, the maker of a shape checks here for such a transaction, and takes another snapshot if there is one.
+//! Postgres sends a transaction as soon as its commit is in the log, but shows it to snapshots a moment later (with
+//! synchronous replication, much later). So a shape that begins in between may have missed it on the stream *and* not
+//! have it in its snapshot. After taking a snapshot, the maker of a shape checks here for such a transaction, and takes
+//! another snapshot if there is one.
 
 use std::collections::VecDeque;
 use thalweg_shapes_model::snapshot::PgSnapshot;

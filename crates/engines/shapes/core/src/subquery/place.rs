@@ -1,6 +1,7 @@
 //! Places: the ops that the graph of subqueries gives its changes, within a transaction or behind it.
 
-/// The first op of rows that the transaction wrote, of outer shapes; the ops below are of changes that follow from changed sets.
+/// The first op of rows that the transaction wrote, of outer shapes; the ops below are of changes that follow from
+/// changed sets.
 pub const OUTER_OPS: u32 = 1 << 12;
 /// The first op of rows that the transaction wrote, of inner shapes.
 pub const INNER_OPS: u32 = 1 << 28;
@@ -14,7 +15,7 @@ pub const ROWS_MAX: u32 = 1 << 20;
 pub struct At {
     pub xid: u32,
     pub lsn: u64,
-    /// The transaction that it comes of, which may be an earlier one: from there on it is missing for as long as it has not happened.
+    /// Transaction of the change, which may be an earlier one.
     pub since: u64,
 }
 
@@ -41,7 +42,7 @@ impl After {
         }
     }
 
-    /// Takes so many places, and returns the first.
+    /// Takes this many places, and returns the first.
     pub fn take(&mut self, count: u32) -> u32 {
         let first = MOVED_OPS.saturating_add(self.given);
         self.given = self.given.saturating_add(count);

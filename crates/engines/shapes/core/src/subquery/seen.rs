@@ -15,8 +15,8 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// `is_true` decides memberships. A position that is too costly to decide is an error only if the row could satisfy the condition without
-    /// it: a row that other positions exclude costs nothing.
+    /// `is_true` decides memberships. A position that is too costly to decide is an error only if the row could satisfy
+    /// the condition without it: a row that other positions exclude costs nothing.
     pub fn new(
         condition: &Condition,
         row: &[Option<&[u8]>],
@@ -48,7 +48,7 @@ impl Seen {
         }
     }
 
-    /// The evaluation of a row whose truths are known already.
+    /// The evaluation of a row whose truth values are known already.
     pub fn told(condition: &Condition, row: &[Option<&[u8]>], truths: Vec<bool>) -> Self {
         let keys = condition.positions().iter().map(|position| match position {
             Position::Row(_) => None,
@@ -59,8 +59,8 @@ impl Seen {
         Self { truths, keys, holds }
     }
 
-    /// One for each alternative: its slots, one for each position, between slashes. A slot is a hash of what the row asks for, `1` of a
-    /// condition on the row alone, and empty if the alternative does not need the position.
+    /// One tag for each alternative: its slots, one for each position, between slashes. A slot is a hash of the row's
+    /// key, `1` for a condition on the row alone, and empty if the alternative does not use the position.
     pub fn tags(&self, condition: &Condition, handle: &str) -> Vec<String> {
         let slots: Vec<String> =
             self.keys.iter().map(|key| key.as_ref().map_or_else(|| "1".to_owned(), |key| hash(handle, key))).collect();
@@ -73,7 +73,7 @@ impl Seen {
             .collect()
     }
 
-    /// JSON members for a row's headers; `before`: the row as it was, if this tells of an update.
+    /// JSON members for a row's headers; `before`: the old row of an update.
     pub fn push_headers(&self, condition: &Condition, handle: &str, before: Option<&Self>, out: &mut Vec<u8>) {
         let tags = self.tags(condition, handle);
         let old = before.map(|before| before.tags(condition, handle));
@@ -85,7 +85,8 @@ impl Seen {
     }
 }
 
-/// The hash of a key in tags and patterns: 32 hexadecimal digits that reveal nothing to a client that does not know the key.
+/// The hash of a key in tags and patterns: 32 hexadecimal digits that reveal nothing to a client that does not know the
+/// key.
 pub fn hash(handle: &str, key: &Key) -> String {
     let digest = digest(&SHA256, &[handle.as_bytes(), &[0], key.bytes()].concat());
     digest.as_ref().iter().take(16).fold(String::with_capacity(32), |mut out, byte| {

@@ -10,7 +10,7 @@ pub struct Set {
     rows: u64,
     /// The number of rows with a null among their values.
     nulls: u64,
-    /// Of a query of several columns: all keys, because keys with nulls cannot be found by their bytes.
+    /// For a query of several columns: all keys, because keys with nulls cannot be found by their bytes.
     wide: HashMap<Key, u64>,
 }
 
@@ -113,7 +113,8 @@ impl Set {
         if key.has_null() { self.rows > 0 } else { self.counts.contains_key(key.bytes()) }
     }
 
-    /// Whether the set contains a value of several columns, or may contain it because of a null: then NOT IN is not true.
+    /// Whether the set contains a value of several columns, or may contain it because of a null: then NOT IN is not
+    /// true.
     pub fn may_have(&self, key: &Key) -> bool {
         self.wide.keys().any(|known| known.may_equal(key))
     }

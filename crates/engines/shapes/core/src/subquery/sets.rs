@@ -4,7 +4,7 @@ use super::set::{Changes, Moves, Set};
 use hashbrown::HashMap;
 use thalweg_filter::{Key, Query};
 
-/// A kind of inner queries, whose values compare by their bytes: those of one table and of the same columns.
+/// A kind of inner queries, whose values compare by their bytes: inner queries on one table with the same columns.
 pub type Kind = u32;
 
 #[derive(Default)]

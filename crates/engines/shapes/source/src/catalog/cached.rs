@@ -1,7 +1,7 @@
 //! A cache of table descriptions.
 //!
-//! The full query for a table costs milliseconds of planning. A cached description needs only a cheap query, which compares the transactions
-//! that wrote the table's rows in the catalog.
+//! The full query for a table costs milliseconds of planning. A cached description needs only a cheap query, which
+//! compares the transactions that wrote the table's rows in the catalog.
 
 use super::{Found, LookupError, lookup};
 use crate::error::SourceError;

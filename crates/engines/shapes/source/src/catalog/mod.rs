@@ -1,7 +1,7 @@
 //! Tables as the catalog has them.
 //!
-//! A [`Table`] describes the rows of a table; shapes keep it. A [`Standing`] decides whether the changes of the table come; it may change at
-//! any time while the rows stay the same.
+//! A [`Table`] describes the rows of a table; shapes keep it. A [`Standing`] decides whether the changes of the table
+//! come; it may change at any time while the rows stay the same.
 
 mod cached;
 mod read;
@@ -31,7 +31,7 @@ pub enum LookupError {
     Source(#[from] SourceError),
 }
 
-/// The table of exactly this name; `None`: there is none. One round trip.
+/// The table of exactly this name; `None` if it does not exist. One round trip.
 pub fn lookup(session: &mut Session, publication: &str, name: &TableName) -> Result<Option<Found>, LookupError> {
     let which = format!(
         "n.nspname OPERATOR(pg_catalog.=) {} AND c.relname OPERATOR(pg_catalog.=) {}",
@@ -75,7 +75,7 @@ fn sql(version: ServerVersion, publication: &str, which: &str) -> String {
     sql.replace("{publication}", &quote_literal(publication)).replace("{which}", which)
 }
 
-/// The oid of the relation of this name, as SQL; null if there is none.
+/// SQL for the oid of the relation of this name; null if it does not exist.
 pub(super) fn regclass(name: &TableName) -> String {
     format!("pg_catalog.to_regclass({})", quote_literal(&name.to_string()))
 }

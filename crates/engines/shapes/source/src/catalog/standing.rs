@@ -13,7 +13,8 @@ pub struct Standing {
     pub(crate) publishes_generated: bool,
     /// The publication publishes INSERT, UPDATE, DELETE and TRUNCATE; also true if the publication does not exist.
     pub(crate) publishes_all: bool,
-    /// The version of the publication, which every `ALTER PUBLICATION` changes; empty if the publication does not exist.
+    /// The version of the publication, which every `ALTER PUBLICATION` changes; empty if the publication does not
+    /// exist.
     pub publication: String,
 }
 
@@ -25,19 +26,20 @@ pub struct Relation {
     pub(crate) class: Class,
     pub(crate) persistence: Persistence,
     pub identity: Identity,
-    /// Of Postgres itself.
+    /// Whether the relation is Postgres's own.
     pub system: bool,
     /// Our role owns it, and may alter it.
     pub owned: bool,
     /// Our role may select from it, or from some of its columns.
     pub(crate) readable: bool,
-    /// It is a partition.
+    /// Whether the relation is a partition.
     pub partition: bool,
-    /// It was created as a part, so it had no rows when it became one.
+    /// Created as a partition, so it had no rows when it became one.
     pub(crate) made_as_part: bool,
     /// The publication names it.
     pub member: bool,
-    /// The publication has its changes: by its name, by that of a table that it is a partition of, by its schema, or with all tables.
+    /// The publication has its changes: by its name, by that of a table that it is a partition of, by its schema, or
+    /// with all tables.
     pub published: bool,
     /// The publication leaves out rows or columns of it.
     pub cut: bool,
@@ -87,11 +89,11 @@ pub enum Identity {
 /// A relation whose changes Postgres never sends, whatever its settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsupported {
-    #[error("{name} is {what}: shapes are made of tables, because Postgres tells the changes of nothing else")]
+    #[error("{name} is {what}: shapes are made of tables, because Postgres publishes the changes of tables only")]
     NotATable { name: TableName, what: &'static str },
-    #[error("Table {name} is {what}: Postgres does not tell its changes")]
+    #[error("Table {name} is {what}: Postgres does not publish its changes")]
     Untold { name: TableName, what: &'static str },
-    #[error("Table {name} has a part, {part}, that is {what}: Postgres does not tell its changes")]
+    #[error("Table {name} has a partition, {part}, that is {what}: Postgres does not publish its changes")]
     Part { name: TableName, part: TableName, what: &'static str },
 }
 

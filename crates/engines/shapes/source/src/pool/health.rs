@@ -22,7 +22,7 @@ pub enum Health {
 
 /// The attempts to connect.
 #[derive(Debug, Default)]
-pub(super) struct Way {
+pub(super) struct Attempts {
     health: Health,
     /// An attempt is under way, or the next one is not due before this.
     not_before: Option<Instant>,
@@ -31,7 +31,7 @@ pub(super) struct Way {
     refused: Option<(usize, Instant)>,
 }
 
-impl Way {
+impl Attempts {
     pub(super) fn health(&self) -> Health {
         self.health.clone()
     }
@@ -75,33 +75,33 @@ mod tests {
 
     #[test]
     fn one_tries_at_a_time_with_growing_pauses() {
-        let (mut way, start) = (Way::default(), Instant::now());
+        let (mut attempts, start) = (Attempts::default(), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         let patience = Duration::from_secs(10);
-        assert_eq!(way.may_try(at(0), patience), Ok(()));
-        assert_eq!(way.may_try(at(0), patience), Ok(()), "nothing is known yet");
-        way.failed("no".into(), at(0));
-        assert_eq!(way.may_try(at(99), patience), Err("no".into()));
-        assert_eq!(way.may_try(at(100), patience), Ok(()));
-        assert_eq!(way.may_try(at(5000), patience), Err("no".into()), "somebody is trying");
-        way.failed("still".into(), at(200));
-        assert_eq!(way.may_try(at(399), patience), Err("still".into()));
-        assert_eq!(way.may_try(at(400), patience), Ok(()));
-        assert_eq!(way.health(), Health::Down { error: "still".into() });
-        way.connected();
-        assert_eq!((way.may_try(at(401), patience), way.health()), (Ok(()), Health::Up));
-        way.failed("again".into(), at(500));
-        assert_eq!(way.may_try(at(600), patience), Ok(()), "the pause begins anew");
+        assert_eq!(attempts.may_try(at(0), patience), Ok(()));
+        assert_eq!(attempts.may_try(at(0), patience), Ok(()), "nothing is known yet");
+        attempts.failed("no".into(), at(0));
+        assert_eq!(attempts.may_try(at(99), patience), Err("no".into()));
+        assert_eq!(attempts.may_try(at(100), patience), Ok(()));
+        assert_eq!(attempts.may_try(at(5000), patience), Err("no".into()), "somebody is trying");
+        attempts.failed("still".into(), at(200));
+        assert_eq!(attempts.may_try(at(399), patience), Err("still".into()));
+        assert_eq!(attempts.may_try(at(400), patience), Ok(()));
+        assert_eq!(attempts.health(), Health::Down { error: "still".into() });
+        attempts.connected();
+        assert_eq!((attempts.may_try(at(401), patience), attempts.health()), (Ok(()), Health::Up));
+        attempts.failed("again".into(), at(500));
+        assert_eq!(attempts.may_try(at(600), patience), Ok(()), "the pause starts over");
     }
 
     #[test]
     fn a_server_that_refuses_more_is_left_with_what_it_has() {
-        let (mut way, now) = (Way::default(), Instant::now());
-        assert_eq!(way.connections_max(20, now), 20);
-        way.refused(3, now);
-        assert_eq!(way.connections_max(20, now), 3);
-        assert_eq!(way.connections_max(20, now + REFUSED_FOR), 20);
-        way.refused(0, now);
-        assert_eq!(way.connections_max(20, now), 1);
+        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        assert_eq!(attempts.connections_max(20, now), 20);
+        attempts.refused(3, now);
+        assert_eq!(attempts.connections_max(20, now), 3);
+        assert_eq!(attempts.connections_max(20, now + REFUSED_FOR), 20);
+        attempts.refused(0, now);
+        assert_eq!(attempts.connections_max(20, now), 1);
     }
 }

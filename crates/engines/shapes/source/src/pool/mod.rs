@@ -1,10 +1,11 @@
 //! A pool of threads with a connection each, which run jobs from a bounded queue.
 //!
-//! Threads and connections are made on demand and end after an idle time, except one: a new server process must read the catalog before it
-//! can answer, which takes longer than most queries. While Postgres cannot be reached jobs fail at once, except one now and then that tries
-//! again, so the queue does not grow.
+//! Threads and connections are made on demand and end after an idle time, except one: a new server process must read
+//! the catalog before it can answer, which takes longer than most queries. While Postgres is unreachable jobs fail at
+//! once, except for an occasional one that tries again, so the queue does not grow.
 //!
-//! Jobs whose cost clients decide ([`Pool::run_beside`]) get half of the connections at most; the other half serves all other jobs.
+//! Jobs whose cost depends on clients ([`Pool::run_beside`]) get half of the connections at most; the other half serves
+//! all other jobs.
 
 mod health;
 mod worker;
@@ -14,7 +15,7 @@ pub use health::Health;
 use super::cancel::Cancel;
 use super::error::SourceError;
 use super::session::{Endpoint, Session};
-use health::Way;
+use health::Attempts;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use thalweg_wire::http::Fetch;
 
 /// The most jobs in the queue.
 const JOBS_MAX: usize = 20_000;
-/// The most jobs that wait for their half of the connections, and their longest wait: after it the client has gone or asks again.
+/// The most jobs that wait for their half of the connections, and their longest wait: after it the client has gone or
+/// asks again.
 const BESIDE_MAX: usize = 1000;
 const BESIDE_WAIT: Duration = Duration::from_secs(10);
 /// Connections that stay open while idle.
@@ -64,13 +66,13 @@ struct State {
     threads: Vec<JoinHandle<()>>,
     /// Threads that run or wait for jobs.
     workers: usize,
-    /// Those of them that wait.
+    /// Number of these jobs that wait.
     waiting: usize,
-    /// Those of them that have a connection.
+    /// Number of these jobs that have a connection.
     connected: usize,
     /// The cancellations of running jobs.
     running: Vec<Arc<Cancel>>,
-    way: Way,
+    attempts: Attempts,
     stopping: bool,
 }
 
@@ -98,7 +100,8 @@ impl Pool {
         Self { shared: Arc::new(Shared { options, state: Mutex::default(), filled: Condvar::new() }) }
     }
 
-    /// Runs `job` on a thread of the pool, with a connection or with the reason why there is none. The returned handle cancels it.
+    /// Runs `job` on a thread of the pool, with a connection or with the reason why there is none. The returned handle
+    /// cancels it.
     pub fn submit(
         &self,
         job: impl FnOnce(Result<&mut Session, SourceError>) + Send + 'static,
@@ -138,8 +141,8 @@ impl Pool {
         Ok(fetch)
     }
 
-    /// [`Pool::run`] for a job whose cost a client decides: such jobs share half of the connections, and wait for those.
-    /// [`SourceError::Full`]: too many wait, or the job has waited for too long.
+    /// [`Pool::run`] for a job whose cost depends on a client: such jobs share half of the connections, and wait for
+    /// those. [`SourceError::Full`]: too many jobs wait, or this one has waited for too long.
     pub fn run_beside<T: Send + 'static>(
         &self,
         job: impl FnOnce(Result<&mut Session, SourceError>) -> T + Send + 'static,
@@ -168,7 +171,7 @@ impl Pool {
     }
 
     pub fn health(&self) -> Health {
-        self.shared.state.lock().way.health()
+        self.shared.state.lock().attempts.health()
     }
 
     pub fn stats(&self) -> PoolStats {
@@ -177,7 +180,7 @@ impl Pool {
     }
 
     fn workers_max(&self, state: &State) -> usize {
-        state.way.connections_max(self.shared.options.connections.max(1), self.shared.options.endpoint.clock.now())
+        state.attempts.connections_max(self.shared.options.connections.max(1), self.shared.options.endpoint.clock.now())
     }
 
     fn spawn(&self, state: &mut State) -> bool {
@@ -198,7 +201,7 @@ impl Pool {
 }
 
 impl Shared {
-    /// A job of those that have half of the connections has ended: the next of them may run.
+    /// A job of [`Pool::run_beside`] has ended: the next one may run.
     fn beside_done(&self) {
         let clock = &*self.options.endpoint.clock;
         let mut late = Vec::new();
@@ -234,7 +237,7 @@ impl Drop for Pool {
             (jobs, state.running.clone(), std::mem::take(&mut state.threads))
         };
         self.shared.filled.notify_all();
-        // Each takes a connection of its own.
+        // Each cancellation takes a connection of its own.
         std::thread::scope(|scope| running.iter().for_each(|cancel| drop(scope.spawn(|| cancel.cancel()))));
         jobs.into_iter().for_each(|queued| (queued.job)(Err(SourceError::Stopped)));
         let me = std::thread::current().id();

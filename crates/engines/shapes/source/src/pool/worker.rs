@@ -6,8 +6,8 @@ use crate::session::Session;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The idle time after which a connection may be lost without a word: it is tried before a job gets it. A connection that the server has
-/// closed is noticed at once.
+/// The idle time after which a connection may be lost silently: it is checked before a job gets it. A connection that
+/// the server has closed is noticed at once.
 const DOUBT_AFTER: Duration = Duration::from_millis(500);
 /// The lifetime of a connection: its server process caches every table that it has seen, and a new one begins small.
 const LIFETIME: Duration = Duration::from_secs(30 * 60);
@@ -20,7 +20,7 @@ struct Held {
     used: Instant,
 }
 
-/// The reason why there is no connection.
+/// The reason why a job gets no connection.
 enum Without {
     /// Other threads have connections, and the server refuses another one.
     Refused,
@@ -116,7 +116,7 @@ fn run(shared: &Shared, session: &mut Session, queued: Queued) -> bool {
     }
     job(Ok(session));
     shared.state.lock().running.retain(|cancel| !Arc::ptr_eq(cancel, &session.cancel));
-    // A cancellation may still be on its way to the server.
+    // A cancellation may still be under way to the server.
     session.cancel.end() && session.is_usable()
 }
 
@@ -126,29 +126,29 @@ fn connect(shared: &Shared) -> Result<Session, Without> {
     shared
         .state
         .lock()
-        .way
+        .attempts
         .may_try(endpoint.clock.now(), patience)
         .map_err(|why| Without::Failed(SourceError::Unreachable(why)))?;
     let connected = endpoint.connect();
     let mut state = shared.state.lock();
     match connected {
         Ok(session) => {
-            state.way.connected();
+            state.attempts.connected();
             state.connected += 1;
             Ok(session)
         }
         Err(error) if error.is_full() && state.connected > 0 => {
             let has = state.connected;
-            state.way.refused(has, endpoint.clock.now());
+            state.attempts.refused(has, endpoint.clock.now());
             tracing::warn!("Postgres gives no more than {has} connections: {error}");
             Err(Without::Refused)
         }
         Err(error) => {
             let error = error.to_string();
-            if state.way.health() != (super::Health::Down { error: error.clone() }) {
+            if state.attempts.health() != (super::Health::Down { error: error.clone() }) {
                 tracing::warn!("Postgres cannot be reached: {error}");
             }
-            state.way.failed(error.clone(), endpoint.clock.now());
+            state.attempts.failed(error.clone(), endpoint.clock.now());
             Err(Without::Failed(SourceError::Unreachable(error)))
         }
     }

@@ -1,7 +1,7 @@
 //! Tables that could not be published because transactions write to them.
 //!
-//! The attempts take seconds, and each blocks the table's writers for a moment. So the refusal is repeated for a while without a new attempt,
-//! for example to the other definitions of the same batch.
+//! The attempts take seconds, and each blocks the table's writers for a moment. So the refusal is repeated for a while
+//! without a new attempt, for example to the other definitions of the same batch.
 
 use super::error::PublishError;
 use crate::clock::Clock;

@@ -1,4 +1,4 @@
-//! Why a table's changes do not come, in the words that clients of Electric know.
+//! Why a table's changes do not come, with messages that clients of Electric know.
 
 use crate::catalog::Unsupported;
 use crate::error::SourceError;
@@ -15,7 +15,7 @@ pub enum PublishError {
     Missing { table: TableName, publication: String, manual: bool },
     #[error("Database table {} does not have its replica identity set to FULL", named(.table))]
     Identity { table: TableName },
-    /// As long as that is so, and all shapes of before are dropped.
+    /// While this lasts, all existing shapes are dropped.
     #[error("Publication {publication:?} does not publish all required operations: INSERT, UPDATE, DELETE, TRUNCATE")]
     Operations { publication: String },
     #[error("Database table {} has been dropped or renamed", named(.table))]
@@ -35,7 +35,7 @@ pub enum PublishError {
          by explicitly listing which columns to fetch in the 'columns' query param."
     )]
     Generated { publication: String },
-    /// A lock was not to be had, or a transaction that writes to it does not end.
+    /// A lock timeout, or a writing transaction on the table does not end.
     #[error("Database table {} is being written to by a transaction that does not end", named(.table))]
     Busy { table: TableName },
     #[error(transparent)]
@@ -45,7 +45,7 @@ pub enum PublishError {
 }
 
 impl PublishError {
-    /// For programs.
+    /// The error code for programs.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

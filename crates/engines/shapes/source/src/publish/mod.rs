@@ -1,7 +1,8 @@
 //! Checks that a table's changes come through the publication, and alters the publication so that they do.
 //!
-//! A table's changes are complete when the publication has the table, the table and its parts have `REPLICA IDENTITY FULL`, and every transaction
-//! has ended that wrote to it before: such a transaction is in no snapshot taken now, and the stream lacks its earlier changes.
+//! A table's changes are complete when the publication has the table, the table and its parts have
+//! `REPLICA IDENTITY FULL`, and every transaction has ended that wrote to it before: such a transaction is in no
+//! snapshot taken now, and the stream lacks its earlier changes.
 
 mod alter;
 mod busy;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use thalweg_shapes_model::table::{Table, TableName};
 use verify::Verdict;
 
-/// Maintains one publication. Any number of threads may ask at once: one thread does the work of all that wait.
+/// Maintains one publication. Any number of threads may ask at once: one thread does the work for all of them.
 #[derive(Debug)]
 pub struct Publisher {
     publication: String,
@@ -31,7 +32,7 @@ pub struct Publisher {
     manual: bool,
     tables: Mutex<HashMap<u32, Known>>,
     waiting: Mutex<Vec<Arc<Request>>>,
-    /// The thread that holds it asks Postgres, for all that wait.
+    /// The thread that holds it queries Postgres for all waiting threads.
     working: Mutex<()>,
     /// Tables that could not be published a moment ago because transactions write to them.
     busy: Busy,
@@ -73,7 +74,7 @@ impl Drop for Turn<'_> {
 #[derive(Debug)]
 struct Known {
     parts: Vec<u32>,
-    /// The last time that a shape asked for it.
+    /// Time of the last request of a shape for it.
     asked: Instant,
 }
 
@@ -96,8 +97,9 @@ impl Publisher {
         Turn { publisher: self, clock, working: self.working.lock() }
     }
 
-    /// [`Publisher::ensure`] for a table that was looked up a moment ago. If the lookup showed a defect, it is fixed without another lookup: a
-    /// defect that is gone shows when it is fixed. If the lookup showed no defect, the table is checked again.
+    /// [`Publisher::ensure`] for a table that was looked up a moment ago. If the lookup showed a defect, it is fixed
+    /// without another lookup: a defect that is gone shows when it is fixed. If the lookup showed no defect, the table
+    /// is checked again.
     pub fn ensure_found(&self, session: &mut Session, found: &Found) -> Result<(), PublishError> {
         let clock = Arc::clone(&session.clock);
         let clock = &*clock;
@@ -124,8 +126,8 @@ impl Publisher {
         known.map(|known| known.asked = clock.now()).is_some()
     }
 
-    /// Ensures that the stream brings every change of the table that a snapshot taken after this call lacks. Costs nothing for a table that
-    /// was ensured before. Refuses at once a table that was busy a moment ago.
+    /// Ensures that the stream brings every change of the table that a snapshot taken after this call lacks. Costs
+    /// nothing for a table that was ensured before. Refuses at once a table that was busy a moment ago.
     pub fn ensure(&self, session: &mut Session, table: &Table) -> Result<(), PublishError> {
         let clock = Arc::clone(&session.clock);
         let clock = &*clock;
@@ -161,7 +163,8 @@ impl Publisher {
         Ok(())
     }
 
-    /// Marks tables as complete without a check: their shapes go on from an earlier run, so no transaction from before can be open.
+    /// Marks tables as complete without a check: their shapes continue from an earlier run, so no transaction from
+    /// before can be open.
     pub fn trust<'a>(&self, tables: impl IntoIterator<Item = &'a Table>, now: Instant) {
         let mut known = self.tables.lock();
         for table in tables {
@@ -180,7 +183,8 @@ impl Publisher {
         self.tables.lock().clear();
     }
 
-    /// Removes from the publication the tables that no shape asked for during `idle` and that are not `in_use`. Returns the removed ones.
+    /// Removes from the publication the tables that no shape needed during `idle` and that are not `in_use`. Returns
+    /// the removed ones.
     pub fn release(
         &self,
         session: &mut Session,
@@ -202,7 +206,7 @@ impl Publisher {
             .into_iter()
             .filter(|(oid, _)| {
                 let recent = |known: &Known| now.saturating_duration_since(known.asked) < idle;
-                // A part is a member of its own where it only inherits.
+                // A partition is a member itself where it only inherits.
                 let is_part =
                     tables.iter().any(|(whole, known)| known.parts.contains(oid) && (recent(known) || in_use(*whole)));
                 !is_part && !in_use(*oid) && !tables.get(oid).is_some_and(recent)
@@ -243,7 +247,7 @@ impl Publisher {
         oids: &[u32],
         turn: &mut Turn<'_>,
     ) -> HashMap<u32, Result<(), PublishError>> {
-        let found = match self.look(session, oids) {
+        let found = match self.inspect(session, oids) {
             Ok(found) => found,
             Err(error) => {
                 let error = PublishError::Source(error);
@@ -280,7 +284,7 @@ impl Publisher {
         results
     }
 
-    fn look(&self, session: &mut Session, oids: &[u32]) -> Result<Vec<Found>, SourceError> {
+    fn inspect(&self, session: &mut Session, oids: &[u32]) -> Result<Vec<Found>, SourceError> {
         lookup_oids(session, &self.publication, oids)
     }
 

@@ -79,7 +79,8 @@ impl Lacking {
     }
 }
 
-/// Waits until all transactions have ended that write to these tables now: they may have begun before the tables were published.
+/// Waits until all transactions have ended that write to these tables now: they may have begun before the tables were
+/// published.
 pub(super) fn writers_have_ended(
     session: &mut Session,
     tables: Vec<Found>,

@@ -26,7 +26,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// `None`: the server does not say.
+    /// `None`: the server does not report it.
     pub(super) fn read(system: Option<&str>, timeline: Option<&str>) -> Option<Self> {
         Some(Self { system: system?.to_owned(), timeline: u32::from_str_radix(timeline?, 16).ok()? })
     }
@@ -48,7 +48,7 @@ pub struct Followed {
 
 #[derive(Debug, Default)]
 enum State {
-    /// No changes are followed: any server will do.
+    /// No changes are followed: any server is accepted.
     #[default]
     Anywhere,
     /// The replication connection is not established yet.
@@ -78,7 +78,7 @@ impl Followed {
         self.changed.notify_all();
     }
 
-    /// Refuses another server than the one that is followed. `patience`: how long to wait until it is known which one that is.
+    /// Refuses another server than the followed one. `patience`: how long to wait until the followed server is known.
     pub(super) fn check(&self, found: Option<&Place>, patience: Duration) -> Result<(), SourceError> {
         let mut state = self.state.lock();
         if matches!(*state, State::Unknown) && !patience.is_zero() {
@@ -137,7 +137,8 @@ impl Endpoint {
         Self { config, followed, clock, unused_for: Duration::from_secs(60) }
     }
 
-    /// For a database that may sleep after `idle`, unless that is zero: pools keep idle sessions no longer than that.
+    /// An endpoint for a database that may sleep after `idle`, unless that is zero: pools keep idle sessions no longer
+    /// than that.
     #[must_use]
     pub fn sleeping_after(mut self, idle: Duration) -> Self {
         if !idle.is_zero() {
@@ -186,7 +187,8 @@ impl Endpoint {
     /// Opens a connection for replication. No pooler shares it, so its settings last to its end.
     pub fn replicate(&self) -> Result<replication::Conn, Error> {
         let mut conn = replication::Conn::connect(&self.named())?;
-        // The timeout of the role is lifted first; the query names its schema, so the role's `search_path` does not matter.
+        // The timeout of the role is lifted first; the query names its schema, so the role's `search_path` does not
+        // matter.
         let answers = conn.simple(&format!("SET statement_timeout = 0; {}", settings::optional_sql()))?;
         let has = answers.last().map(has).unwrap_or_default();
         conn.simple(&settings::session(has))?;

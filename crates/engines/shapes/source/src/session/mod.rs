@@ -1,8 +1,8 @@
 //! Sessions with Postgres: the one place that opens them, and the settings of each transaction.
 //!
-//! A role or a database may have settings of its own, and a transaction pooler lends server processes that others have changed and will use
-//! again. So nothing is taken for granted and nothing is left behind: whatever is asked is a transaction that begins with
-//! `settings::local`.
+//! A role or a database may have settings of its own, and a transaction pooler lends server processes that other
+//! clients have changed and will use again. So sessions assume no settings and leave none behind: every query is a
+//! transaction that begins with `settings::local`.
 
 mod endpoint;
 mod settings;
@@ -31,14 +31,15 @@ pub struct Session {
     has: Has,
     /// The server reveals its system and timeline; some providers hide them from users.
     tells_place: bool,
-    /// The server is not the one that changes come from.
+    /// The server is not the source of changes.
     is_elsewhere: bool,
     /// The number of lost sources when this session was opened.
     left: u64,
 }
 
 impl Session {
-    /// Runs statements that change nothing, in a transaction of their own and one message; the rows of the last one.
+    /// Runs statements that change nothing, in a transaction of their own and one message; returns the rows of the last
+    /// one.
     pub fn ask(&mut self, sql: &str) -> Result<ResultSet, Error> {
         self.run("READ ONLY", Limits::SHORT, sql)
     }
@@ -55,16 +56,16 @@ impl Session {
         Ok(self.conn.simple(&sql)?.pop().unwrap_or_default())
     }
 
-    /// Begins a transaction that sees one moment and changes nothing. `first` may take locks before its last statement, whose rows these are,
-    /// takes the snapshot.
+    /// Begins a transaction that sees one moment and changes nothing. `first` may take locks before its last statement,
+    /// whose rows these are, takes the snapshot.
     pub(super) fn begin(&mut self, limits: Limits, first: &str) -> Result<ResultSet, Error> {
         let settings = settings::local(self.has, limits);
         let sql = format!("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings}{first}");
         Ok(self.conn.simple(&sql)?.pop().unwrap_or_default())
     }
 
-    /// The last question within the transaction that [`Session::begin`] began, of which nothing is kept. It is no statement of its own after the
-    /// transaction, where the settings would be the role's again.
+    /// The last query within the transaction that [`Session::begin`] began; the transaction is rolled back. As a
+    /// separate statement after the transaction it would run with the role's settings.
     pub(super) fn end(&mut self, sql: &str) -> Result<ResultSet, Error> {
         let mut answers = self.conn.simple(&format!("{sql}; ROLLBACK"))?;
         answers.pop();
@@ -120,7 +121,7 @@ impl Session {
         self.conn.cancel_token()
     }
 
-    /// How long each later call waits for the server to say anything; `None`: for ever.
+    /// How long each later call waits for a byte from the server; `None`: for ever.
     pub(super) fn set_read_timeout(&mut self, timeout: Option<Duration>) {
         self.conn.set_read_timeout(timeout);
     }
@@ -130,8 +131,8 @@ impl Session {
         if self.tells_place { endpoint::PLACE } else { "NULL, NULL" }
     }
 
-    /// Refuses the answer of a server that changes do not come from: after a failover an address may lead to the old primary for a while. The
-    /// session is not used again.
+    /// Refuses the answer of a server that changes do not come from: after a failover an address may lead to the old
+    /// primary for a while. The session is not used again.
     pub(super) fn check_place(&mut self, system: Option<&str>, timeline: Option<&str>) -> Result<(), SourceError> {
         let checked = self.followed.check(Place::read(system, timeline).as_ref(), FOLLOWED_WITHIN);
         self.is_elsewhere = matches!(checked, Err(SourceError::Elsewhere { .. }));

@@ -1,7 +1,7 @@
 //! The settings of every session, whatever the role, the database or another client of a pooler has set.
 //!
-//! Names are looked up in `pg_catalog` only: a function, operator, cast or type of the same name in another schema would otherwise run with
-//! our rights. `pg_temp` stands last, because a path that does not name it begins with it.
+//! Names are looked up in `pg_catalog` only: a function, operator, cast or type of the same name in another schema
+//! would otherwise run with our rights. `pg_temp` stands last, because a path that does not name it begins with it.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Each is a name and a value as SQL.
 type Setting = (&'static str, &'static str);
 
-/// How values are printed, in snapshots and in the replication stream alike.
+/// Output formats of values, in snapshots and in the replication stream alike.
 const DISPLAY: [Setting; 6] = [
     ("bytea_output", "hex"),
     ("DateStyle", "'ISO, DMY'"),
@@ -19,8 +19,9 @@ const DISPLAY: [Setting; 6] = [
     ("lc_monetary", "'C'"),
 ];
 
-/// Settings that change the meaning of statements. Without `row_security` a policy that hides rows is an error: the replication stream knows
-/// no policies, so a shape would begin with fewer rows than it goes on with, and the functions of a policy would run with our rights.
+/// Settings that change the meaning of statements. Without `row_security` a policy that hides rows is an error: the
+/// replication stream knows no policies, so a shape would begin with fewer rows than its changes imply, and the
+/// functions of a policy would run with our rights.
 const MEANING: [Setting; 10] = [
     ("search_path", "pg_catalog, pg_temp"),
     ("client_encoding", "'UTF8'"),
@@ -35,8 +36,8 @@ const MEANING: [Setting; 10] = [
     ("jit", "off"),
 ];
 
-/// Only where the server has them, as versions and minor versions differ: no limit on a whole transaction, and a table whose name comes to
-/// mean a view or a foreign table is refused.
+/// Only where the server has them, as versions and minor versions differ: no limit on a whole transaction, and a table
+/// whose name later means a view or a foreign table is refused.
 const OPTIONAL: [Setting; 2] =
     [("transaction_timeout", "0"), ("restrict_nonsystem_relation_kind", "'view, foreign-table'")];
 
@@ -48,20 +49,21 @@ const SESSION: [Setting; 4] = [
     ("wal_sender_timeout", "'60s'"),
 ];
 
-/// How long a transaction of ours may stand idle on the server: longer than any wait of ours between two of its statements.
+/// How long a transaction of ours may be idle on the server: longer than any wait of ours between two of its
+/// statements.
 const IDLE_MS: u32 = 600_000;
 
 /// Timeouts of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For each statement; `None`: as long as it takes.
+    /// Time limit of each statement; `None`: none.
     pub statement: Option<Duration>,
-    /// For each lock.
+    /// Time limit of each lock.
     pub lock: Duration,
 }
 
 impl Limits {
-    /// For queries of the catalog.
+    /// Limits of catalog queries.
     pub(crate) const SHORT: Self = Self { statement: Some(Duration::from_secs(50)), lock: Duration::from_secs(20) };
 }
 
@@ -89,7 +91,8 @@ impl Has {
     }
 }
 
-/// `SET LOCAL …; ` for a transaction that has just begun: nothing stays on the server's process, which may be lent to others.
+/// `SET LOCAL …; ` for a transaction that has just begun: nothing stays on the server's process, which may be lent to
+/// others.
 pub(super) fn local(has: Has, limits: Limits) -> String {
     let mut sql = String::with_capacity(1024);
     let timeouts = [

@@ -1,15 +1,16 @@
-//! Whether a server's history contains everything that was read so far, and everything since: a pure function of the known and the found
-//! identity.
+//! Whether a server's history contains everything that was read so far, and everything since: a pure function of the
+//! known and the found identity.
 //!
-//! A position means something in one history only. Another one may have another system identifier, as every cluster has its own; another
-//! timeline, after a failover or a restore to a point in time; or neither, if the files of a cluster were restored from an earlier state.
-//! Then its log ends before what was read, or a transaction that was read does not come again ([`crate::anchor`]).
+//! A position has a meaning in one history only. Another history may have another system identifier, as every cluster
+//! has its own; another timeline, after a failover or a restore to a point in time; or neither, if the files of a
+//! cluster were restored from an earlier state. Then its log ends before the last position read, or a transaction that
+//! was read does not come again ([`crate::anchor`]).
 
 use super::Known;
 use thalweg_shapes_model::history::SourceIdentity;
 use thalweg_wire::pg::Lsn;
 
-/// The reason why existing shapes cannot go on; `None`: they can. `end`: the end of the server's WAL.
+/// The reason why existing shapes are invalid, if any. `end`: the end of the server's WAL.
 pub(super) fn broken(known: &Known, now: &SourceIdentity, end: Lsn) -> Option<String> {
     let was = &known.identity;
     if let Some(why) = &known.broken {
@@ -42,7 +43,7 @@ pub(super) fn broken(known: &Known, now: &SourceIdentity, end: Lsn) -> Option<St
     None
 }
 
-/// The reason why the server's WAL is not the one that was read.
+/// The reason why the server's WAL differs from the WAL that was read.
 fn another_history(known: &Known, now: &SourceIdentity, end: Lsn) -> Option<String> {
     let (was, seen) = (&known.identity, Lsn(known.seen));
     let (is, before) = (now.timeline, was.timeline);

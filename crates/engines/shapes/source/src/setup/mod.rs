@@ -52,7 +52,7 @@ pub struct Known {
     pub seen: u64,
     /// The last LSN that was acknowledged to Postgres. `None`: unknown.
     pub acknowledged: Option<u64>,
-    /// The reason why the history cannot go on, if the stream has proved that.
+    /// The reason why the history is broken, if the stream has proved it.
     pub broken: Option<String>,
 }
 
@@ -64,11 +64,11 @@ pub struct Ready {
     pub identity: SourceIdentity,
     pub resume: Resume,
     pub server: Server,
-    /// It was made for this run, or for one that was killed.
+    /// Made for this run, or for a killed one.
     pub publication_passing: bool,
     /// The slot has everything after it.
     pub confirmed: Lsn,
-    /// Where the server's log ended.
+    /// The end of the server's log.
     pub end: Lsn,
 }
 
@@ -104,7 +104,7 @@ pub enum SetupError {
     Privilege { role: String, error: Box<DbError> },
     #[error("Postgres has no replication connection free (max_wal_senders): {0}")]
     NoSenderFree(Box<DbError>),
-    #[error("all {max} replication slots are in use: raise max_replication_slots, or drop one that nobody needs")]
+    #[error("all {max} replication slots are in use: raise max_replication_slots, or drop an unused one")]
     NoSlotFree { max: String },
     #[error("the replication slot {slot} is not ours: {what}; drop it, or set another replication_stream_id")]
     ForeignSlot { slot: String, what: String },
@@ -130,8 +130,8 @@ impl From<Error> for SetupError {
     }
 }
 
-/// Connects and prepares. Waits for the lock for as long as another server has it, and calls `waiting` after each attempt.
-/// `stopping` ends the wait.
+/// Connects and prepares. Waits for the lock for as long as another server has it, and calls `waiting` after each
+/// attempt. `stopping` ends the wait.
 pub fn prepare(
     endpoint: &Endpoint,
     options: &Options,
@@ -140,9 +140,10 @@ pub fn prepare(
 ) -> Result<Ready, SetupError> {
     let connected = endpoint.patient(PATIENCE).replicate();
     let mut conn = connected.map_err(|error| server::not_let_in(&endpoint.config, error))?;
-    let system = conn.identify_system()?;
     let facts = server::check(&mut conn)?;
     lock(&mut conn, &options.slot, waiting, stopping, &*endpoint.clock)?;
+    // After the server was found to be no standby: a promotion that ends in between would otherwise be read under the timeline before it.
+    let system = conn.identify_system()?;
     if options.failover && facts.version.major < FAILOVER_SINCE {
         return Err(SetupError::Failover(facts.version));
     }

@@ -14,7 +14,7 @@ pub(super) struct Publication {
     pub(super) oid: u32,
     /// Changes with every `ALTER PUBLICATION`.
     pub(super) version: String,
-    /// It was made for this run, or for one that was killed: no other server needs it.
+    /// Made for this run, or for a killed one: no other server needs it.
     pub(super) passing: bool,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn prepare(conn: &mut Conn, options: &Options, version: ServerVersion
         return Err(SetupError::PublicationOperations(name.clone()));
     }
     let passing = options.ephemeral && found.owned && found.passing;
-    // One that was made before an upgrade of the server.
+    // A publication from before an upgrade of the server.
     if with_generated && !found.generated && found.owned && !options.manual {
         conn.simple(&format!("ALTER PUBLICATION {} SET (publish_generated_columns = stored)", quoted(name)))?;
         let found = find(conn, name)?.ok_or_else(|| SetupError::PublicationMissing(name.clone()))?;

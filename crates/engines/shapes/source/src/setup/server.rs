@@ -52,7 +52,7 @@ pub(super) fn check(conn: &mut Conn) -> Result<Facts, SetupError> {
     Ok(Facts { version, slots_max: fact("slots").unwrap_or_default().to_owned(), database_oid, server })
 }
 
-/// Timelines that this one comes from. A server that does not say is taken for one without.
+/// The ancestors of this timeline. A server that does not report them counts as one without.
 pub(super) fn branches(conn: &mut Conn, timeline: u32) -> Result<Vec<(u32, u64)>, SetupError> {
     match conn.timeline_history(timeline) {
         Ok(branches) => Ok(branches.into_iter().map(|branch| (branch.timeline, branch.end.0)).collect()),

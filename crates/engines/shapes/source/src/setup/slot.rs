@@ -29,7 +29,7 @@ struct Found {
     temporary: bool,
 }
 
-/// `broken`: why it must not go on, if that is known already.
+/// `broken`: the reason why the slot's history is broken, if known already.
 pub(super) fn prepare(
     conn: &mut Conn,
     options: &Options,
@@ -105,7 +105,8 @@ fn find(conn: &mut Conn, slot: &str, database: &str) -> Result<Option<Found>, Se
     }))
 }
 
-/// Creates the slot, which is ready when every transaction that runs now has ended; until then a thread of its own polls `stopping`.
+/// Creates the slot, which is ready when all transactions of that moment have ended; until then a separate thread polls
+/// `stopping`.
 fn create(
     conn: &mut Conn,
     options: &Options,

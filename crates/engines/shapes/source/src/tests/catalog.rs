@@ -231,7 +231,7 @@ fn what_the_rows_of_a_table_in_the_catalog_do_not_tell_is_believed_for_two_secon
     });
 }
 
-/// What making a shape costs in questions; `--ignored --nocapture`.
+/// Cost in queries of making a shape; `--ignored --nocapture`.
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_questions() {

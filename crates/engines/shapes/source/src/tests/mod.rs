@@ -1,4 +1,4 @@
-//! Against real servers: every version that is here.
+//! Tests against real servers of every installed version.
 
 // How long real servers take is measured by the real clock.
 #![allow(clippy::disallowed_methods)]
@@ -19,7 +19,7 @@ use std::sync::Arc;
 use thalweg_pgtest::{shared_clusters, unique_database};
 use thalweg_wire::pg::{Config, Conn};
 
-/// A database of its own for one test on one server.
+/// A separate database for one test on one server.
 pub(crate) struct Database {
     major: u32,
     name: String,
@@ -47,7 +47,7 @@ pub(crate) fn session(config: &Config) -> Session {
     endpoint(config).connect().unwrap()
 }
 
-/// A session whose time a test decides.
+/// A session whose time the test sets.
 fn session_timed_by(config: &Config, clock: &Arc<ManualClock>) -> Session {
     let clock: Arc<dyn Clock> = Arc::clone(clock) as _;
     Endpoint::new(config.clone(), Arc::default(), clock).connect().unwrap()

@@ -24,7 +24,7 @@ fn ask(pool: &Pool, sql: &'static str) -> Result<String, SourceError> {
     answers.recv().unwrap()
 }
 
-/// A job that holds its connection until it is let go.
+/// A job that holds its connection until it is released.
 fn hold(pool: &Pool) -> (mpsc::Receiver<Result<(), SourceError>>, mpsc::Sender<()>) {
     let ((begun, begins), (go, gate)) = (mpsc::channel(), mpsc::channel::<()>());
     let job = move |session: Result<&mut Session, SourceError>| {

@@ -34,7 +34,7 @@ fn a_table_is_added_with_its_whole_old_rows() {
         assert_eq!(published(db), "\"T 1\"; T 1");
         publisher.ensure(&mut session, &table).unwrap();
         Publisher::new("p".into(), false).ensure(&mut session, &table).unwrap();
-        // What is known is not asked for again, until it is forgotten.
+        // A known table is not checked again, until it is forgotten.
         db.run("ALTER PUBLICATION p DROP TABLE \"T 1\"");
         publisher.ensure(&mut session, &table).unwrap();
         assert_eq!(published(db), "; T 1");
@@ -54,11 +54,11 @@ fn what_was_found_lacking_is_done_whatever_has_happened_since() {
         let (t, u) = (find("t"), find("u"));
         publisher.ensure_found(&mut session, &t).unwrap();
         assert_eq!(published(db), "t; t");
-        // Somebody else did it meanwhile.
+        // Another client has made the changes.
         db.run("ALTER TABLE u REPLICA IDENTITY FULL; ALTER PUBLICATION p ADD TABLE u");
         publisher.ensure_found(&mut session, &u).unwrap();
         assert_eq!(published(db), "t u; t u");
-        // That nothing was lacking is not believed.
+        // The earlier finding is not trusted.
         let u = find("u");
         publisher.forget(u.table.oid);
         db.run("ALTER PUBLICATION p DROP TABLE u");
@@ -123,7 +123,8 @@ fn no_transaction_that_wrote_before_is_left_behind() {
     on_each(|db| {
         db.run("CREATE TABLE t (i int); CREATE PUBLICATION p");
         for manual in [false, true] {
-            // The second time the table is there already, but who wrote before may have begun before that.
+            // The second time the table is published already, but an open transaction may have written to it before
+            // that.
             let publisher = Publisher::new("p".into(), manual);
             let (mut session, mut writer, table) = (db.session(), db.plain(), table(db, "t"));
             writer.simple("BEGIN; INSERT INTO t VALUES (1)").unwrap();
@@ -131,7 +132,7 @@ fn no_transaction_that_wrote_before_is_left_behind() {
                 let ensured = scope.spawn(|| publisher.ensure(&mut session, &table));
                 std::thread::sleep(Duration::from_millis(300));
                 assert!(!ensured.is_finished());
-                // Who comes later is not waited for.
+                // Later transactions are not waited for.
                 let mut reader = db.plain();
                 reader.simple("BEGIN; SELECT FROM t").unwrap();
                 writer.simple("COMMIT").unwrap();
@@ -201,12 +202,12 @@ fn a_busy_table_is_attempted_once_for_all_who_ask_and_holds_up_no_other_table() 
         std::thread::scope(|scope| {
             let asked = [0, 1].map(|_| scope.spawn(|| publisher.ensure_found(&mut db.session(), &busy)));
             let inner = scope.spawn(|| publisher.ensure(&mut db.session(), &busy.table));
-            // Looked at: the attempts have begun.
+            // The attempts have begun when the lock requests wait.
             while db.value("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'busy'::regclass") == "0" {
                 std::thread::yield_now();
             }
             publisher.ensure_found(&mut db.session(), &idle).unwrap();
-            assert!(asked.iter().all(|asked| !asked.is_finished()), "another table is published meanwhile");
+            assert!(asked.iter().all(|asked| !asked.is_finished()), "another table is published at the same time");
             assert!(asked.into_iter().all(|asked| is_busy(asked.join().unwrap())) && is_busy(inner.join().unwrap()));
         });
         let began = Instant::now();

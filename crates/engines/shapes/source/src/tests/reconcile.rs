@@ -62,7 +62,7 @@ fn what_was_changed_without_a_write_is_found() {
         ];
         assert_eq!(gone, expected.map(|(name, why)| (name, why.to_owned())));
         let moved: Vec<&str> = reconciled.moved.iter().map(|found| found.table.name.name.as_str()).collect();
-        // Its columns were altered, but neither what they hold nor any row.
+        // Its columns were altered, without a change of any value or row.
         assert_eq!(moved, ["stats"]);
         db.run("DROP PUBLICATION p");
         assert_eq!(reconcile(&mut session, "p", &tables[..1]).unwrap().gone, [(tables[0].oid, Gone::Unpublished)]);
@@ -109,7 +109,7 @@ fn parts_that_come_with_rows_or_take_rows_away_are_told_from_new_ones() {
         assert_eq!(attached.moved[0].table.ancestors, [root.oid], "the part's own rows are the same");
         db.run("ALTER TABLE root DETACH PARTITION loose; DROP TABLE a");
         assert_eq!(reconcile(&mut session, "p", [moved]).unwrap().gone, [(root.oid, Gone::Detached)]);
-        // One that inherits is not published with it.
+        // An inheriting table is not published with its parent.
         db.run("CREATE TABLE child () INHERITS (loose)");
         let inherited = reconcile(&mut session, "p", [&attached.moved[0].table]).unwrap();
         assert_eq!(inherited.gone, [(loose.oid, Gone::Attached { part: "\"public\".\"child\"".into() })]);

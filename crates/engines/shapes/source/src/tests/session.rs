@@ -19,7 +19,7 @@ fn nothing_stays_on_a_connection_that_a_transaction_pooler_lends_to_others() {
     on_each(|db| {
         db.run("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1), (2)");
         let mut session = db.session();
-        // What another client has set, and will rely on.
+        // Settings that another client has made, and relies on.
         let others = "SET search_path = public; SET IntervalStyle = 'postgres_verbose'; SET bytea_output = 'escape'; SET row_security = on; \
                       SET statement_timeout = '7s'; SET TimeZone = 'Asia/Tokyo'";
         session.conn().simple(others).unwrap();

@@ -92,7 +92,7 @@ fn what_was_lost_means_to_start_again() {
                 .unwrap();
             let restarted = ready(db, &options);
             assert!(why(&restarted).contains(" another "), "{}", why(&restarted));
-            assert!(restarted.confirmed > confirmed, "a new slot, without what nobody wants");
+            assert!(restarted.confirmed > confirmed, "a new slot, without the unneeded WAL");
         }
         options.known = self::known(&known);
         assert_eq!(ready(db, &options).resume, Resume::Continue);

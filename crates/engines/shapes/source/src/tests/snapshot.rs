@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::{Table, TableName};
 
-/// Any table will do, `select` says what is read: `known` is made by each test.
+/// Any table: `select` determines the rows, and each test creates `known`.
 fn known(session: &mut Session) -> Table {
     let name = TableName { schema: "public".into(), name: "known".into() };
     lookup(session, "none", &name).unwrap().unwrap().table

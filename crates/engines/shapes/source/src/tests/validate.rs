@@ -45,7 +45,7 @@ fn postgres_reads_a_predicate_and_runs_nothing() {
 #[test]
 fn reading_a_predicate_runs_no_code_of_who_made_a_type() {
     on_each(|db| {
-        // A check of a domain runs when a constant is read whose type is made of the domain.
+        // A domain's check runs when a constant of a type made of the domain is parsed.
         db.run(
             "CREATE TABLE ran (n int); CREATE FUNCTION run(n int) RETURNS bool LANGUAGE plpgsql AS
                 $$BEGIN INSERT INTO ran VALUES (n); RETURN true; END$$;

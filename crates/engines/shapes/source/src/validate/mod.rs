@@ -1,8 +1,9 @@
 //! Postgres's verdict on a shape's predicate, before any query runs.
 //!
-//! Even reading runs code: a constant becomes a value of its type, and types that a user has made may have a check, or be made of types
-//! that have one. So the predicate as a client wrote it is not read beside the table, whose columns may have such types, but beside a row of
-//! parameters whose types are built in; and it is not read at all if it names anything in a schema.
+//! Even parsing runs code: a constant becomes a value of its type, and user-defined types may have a check, or consist
+//! of types that have one. So Postgres does not parse a client's predicate against the table, whose columns may have
+//! such types, but against a row of parameters of built-in types; and a predicate that names a schema is not sent at
+//! all.
 
 mod scan;
 
@@ -25,7 +26,8 @@ pub enum ValidateError {
     Source(#[from] SourceError),
 }
 
-/// Has Postgres read the predicate as it stands, with `$1`, `$2`, … for `params`. `false`: it is not for Postgres to read.
+/// Lets Postgres parse the predicate unchanged, with `$1`, `$2`, … for `params`. `false`: the predicate must not be
+/// sent to Postgres.
 pub fn filter(
     session: &mut Session,
     table: &Table,
@@ -40,13 +42,14 @@ pub fn filter(
         return Ok(false);
     }
     let (before, types) = row(table, scanned.parameters);
-    // A comment may end the predicate: the parenthesis is on a line of its own.
+    // A comment may end the predicate: the parenthesis is on a separate line.
     let whole = format!("{before}{sql}\n)");
     let read = session.describe(&whole, &types);
     read.map(|_| true).map_err(|error| explain(error.into(), &before, sql))
 }
 
-/// The statement before the predicate: a row with the table's columns as parameters behind those of the predicate, and the types of all.
+/// The statement before the predicate: a row with the table's columns as parameters behind those of the predicate, and
+/// the types of all.
 fn row(table: &Table, parameters: u32) -> (String, Vec<u32>) {
     let mut types = vec![0; parameters as usize];
     let mut sql = String::from("SELECT FROM (SELECT");
@@ -82,11 +85,11 @@ fn words(db: &DbError, before: &str, sql: &str) -> String {
     let skipped = before.chars().count() as u32;
     let at = db.position.and_then(|at| at.checked_sub(skipped)).filter(|at| *at >= 1);
     match at {
-        // Beyond the predicate's end stands only our own parenthesis.
+        // Only our own parenthesis is beyond the predicate's end.
         Some(at) if at as usize > sql.chars().count() => {
             format!("{} at the end", db.message.replace(" at or near \")\"", ""))
         }
-        // Clients of Electric know places that are counted from the beginning of its own query, from 0.
+        // Clients of Electric expect positions counted from the beginning of Electric's own query, from 0.
         Some(at) => format!("At location {}: {}", at as usize - 1 + ELECTRIC_BEFORE.len(), db.message),
         None => db.message.clone(),
     }

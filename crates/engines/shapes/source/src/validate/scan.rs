@@ -1,12 +1,13 @@
-//! Whether a text is at most one expression: nothing in it ends the parentheses that are put around it, or the statement.
+//! Whether a text is at most one expression: nothing in it ends the parentheses that are put around it, or the
+//! statement.
 //!
-//! Postgres parses what is inside; this looks only at what begins and ends in the lexical structure of SQL (Postgres documentation,
-//! section "Lexical Structure").
+//! Postgres parses the content; this scanner finds only where lexical elements of SQL begin and end (Postgres
+//! documentation, section "Lexical Structure").
 
 /// More parameters would leave no room for the columns of a table, which are parameters too.
 const PARAMETERS_MAX: u32 = 10_000;
 
-/// Why a text cannot stand in parentheses.
+/// Why a text must not be put in parentheses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ScanError {
     #[error("unescaped \";\" causing statement split")]
@@ -28,7 +29,7 @@ pub(super) enum ScanError {
 /// The lexical facts of an expression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scanned {
-    /// It may name something that lies in something else, such as a type in a schema, or ask other tables.
+    /// It may name an object in another one, such as a type in a schema, or select from other tables.
     pub(super) qualified: bool,
     /// The largest `n` of `$n`.
     pub(super) parameters: u32,
@@ -42,7 +43,7 @@ pub(super) fn one_expression(sql: &str) -> Result<Scanned, ScanError> {
         let rest = &bytes[at..];
         at += match byte {
             b'.' => {
-                // A number goes on with a digit after its point, or ends with the point.
+                // A number continues with a digit after its point, or ends with the point.
                 scanned.qualified |= !rest.get(1).is_some_and(u8::is_ascii_digit) && !ends_with_number(&bytes[..at]);
                 1
             }
@@ -79,7 +80,7 @@ pub(super) fn one_expression(sql: &str) -> Result<Scanned, ScanError> {
     if depth == 0 { Ok(scanned) } else { Err(ScanError::Open) }
 }
 
-/// Whether a name or a word begins here and is this one.
+/// Whether this name or word begins here.
 fn is_word(before: &[u8], rest: &[u8], word: &[u8]) -> bool {
     !before.last().is_some_and(|b| in_name(*b))
         && rest.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
@@ -109,7 +110,7 @@ fn quoted(text: &[u8], quote: u8, escaping: bool) -> Result<usize, ScanError> {
             Some(b'\\') if escaping => at += 2,
             Some(byte) if *byte == quote => match text.get(at + 1) {
                 Some(next) if *next == quote => at += 2,
-                // `E'…'` goes on in the same way on the next line.
+                // `E'…'` continues in the same way on the next line.
                 _ if escaping => match text[at + 1..].get(between(&text[at + 1..])) {
                     Some(b'\'') => at += 2 + between(&text[at + 1..]),
                     _ => return Ok(at + 1),

@@ -33,7 +33,7 @@ fn tag(got: &Got) -> &str {
 #[test]
 fn whoever_asks_gets_the_same_content_smaller() {
     for content_type in ["application/json", "text/plain"] {
-        // The memory rig's chunks are 4 KiB; ask for one that holds a larger message.
+        // The memory rig's chunks are 4 KiB; this read asks for one with a larger message.
         let (rig, _) = rig(content_type, StreamsConfig::default());
         let at = rig.head("a").next();
         rig.post("a", content_type, &format!("\"{}\"", "x".repeat(20_000)));
@@ -56,7 +56,7 @@ fn whoever_asks_gets_the_same_content_smaller() {
         assert_eq!(ask(tag(&small), &[GZIP]), (304, tag(&small).to_owned()));
         assert_eq!(ask(tag(&plain), &[]), (304, tag(&plain).to_owned()));
         assert_eq!(ask(tag(&plain), &[GZIP]), (304, tag(&plain).to_owned()));
-        assert_eq!(ask(tag(&small), &[]).0, 200, "who takes no gzip cannot use it");
+        assert_eq!(ask(tag(&small), &[]).0, 200, "a client without gzip cannot use it");
         assert_eq!(rig.send(Post, "a", &[("Content-Type", content_type), ("If-Match", tag(&small))], b"1").status, 204);
     }
 }

@@ -18,12 +18,12 @@ fn one_of_two_writers_wins_and_the_other_learns_the_tail() {
     let lost = rig.send(Post, "a", &[TEXT, ("If-Match", &tail)], b"2");
     assert_eq!((lost.status, lost.code(), lost.next()), (412, "tail_moved".into(), won.next()));
     let tag = lost.get("ETag").unwrap().to_owned();
-    assert_eq!(won.get("ETag"), Some(&*tag), "what the next request is to send");
+    assert_eq!(won.get("ETag"), Some(&*tag), "the tag for the next request");
     assert_eq!(rig.send(Post, "a", &[TEXT, ("If-Match", &tag)], b"2").status, 204);
     assert_eq!(rig.send(Post, "a", &[TEXT, ("If-Match", "*")], b"3").status, 204);
     assert_eq!(rig.send(Post, "none", &[TEXT, ("If-Match", "*")], b"3").status, 404);
     assert_eq!(rig.get("a").text(), "x123");
-    assert_eq!(rig.post("a", "text/plain", "4").get("ETag"), None, "only who asks is told");
+    assert_eq!(rig.post("a", "text/plain", "4").get("ETag"), None, "only conditional requests get a tag");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Nothing is told before it is durable, and what was told survives.
+//! No state is shown before it is durable, and shown state survives.
 
 use super::support::{Got, Rig};
 use crate::serve::StreamsConfig;
@@ -15,7 +15,7 @@ fn producer(seq: &'static str) -> [(&'static str, &'static str); 4] {
     [TEXT, ("Producer-Id", "p"), ("Producer-Epoch", "0"), ("Producer-Seq", seq)]
 }
 
-/// What it waits for is durable, as nothing else is said.
+/// Asserts that the answer waits for the durable position.
 fn held(answer: Answer) -> (Lsn, Got) {
     match answer {
         Answer::Response(Until::Written(after), response) if after > Lsn::ZERO => {
@@ -97,7 +97,7 @@ fn a_stream_is_not_there_for_readers_before_its_creation_is_durable() {
     let (created, told) = held(rig.ask(Put, "a", &[TEXT], b"x"));
     let (after, head) = held(rig.ask(Head, "a", &[], b""));
     assert_eq!((after, head.get("Stream-Next-Offset")), (created, told.get("Stream-Next-Offset")));
-    // With the content that it was made with: an empty stream of that name was never there.
+    // The stream is read with its initial content: an empty stream of that name never existed.
     let Answer::Later(read) = rig.ask(Get, "a", &[], b"") else { panic!("its content is not written") };
     let (after, got) = rig.finish(read);
     assert_eq!((after.position(), got.text()), (created, "x"));
@@ -160,7 +160,7 @@ fn waits(answer: Answer) -> (Until, Got) {
     }
 }
 
-/// Answers wait for the promise of their stream, whatever the server's is.
+/// Answers wait for their stream's durability, independently of the server's default.
 #[test]
 fn a_stream_promises_what_it_was_asked_to() {
     for server in [Durability::Durable, Durability::Buffered] {
@@ -189,7 +189,7 @@ fn a_stream_promises_what_it_was_asked_to() {
             let word = if promise == Durability::Buffered { "buffered" } else { "durable" };
             assert_eq!(rig.head(name).get("Stream-Durability"), Some(word));
             assert_eq!(rig.send(Put, name, &headers, b"").get("Stream-Durability"), Some(word));
-            // Its end is durable, and so is whatever tells of it.
+            // A close is durable, and so is every answer that shows it.
             let closing = rig.ask(Post, name, &[("Stream-Closed", "true")], b"");
             for answer in
                 [closing, rig.ask(Post, name, &[("Stream-Closed", "true")], b""), rig.ask(Delete, name, &[], b"")]
@@ -223,7 +223,7 @@ fn readers_of_a_buffered_stream_see_what_is_written() {
     assert_eq!(waiting.each_ref().map(|w| w.wakes()), [1, 0]);
     assert_eq!(rig.step(&mut waiting[0]).unwrap().text(), "new;");
     assert!(rig.step(&mut waiting[1]).is_none());
-    // Closed only when that is durable, although the content is there.
+    // Closed only when the close is durable, although the content is visible.
     waits(rig.ask(Post, "b", &[TEXT, ("Stream-Closed", "true")], b"last;"));
     rig.journal.kick();
     let (_, got) = waits(rig.ask(Get, "b", &[], b""));
@@ -272,7 +272,7 @@ fn after_a_crash_of_the_machine_a_name_that_becomes_a_fork_repeats_no_offset() {
     assert_eq!(rig.get(&format!("gone?offset={seen}")).code(), "stale_offset", "four other bytes lie below it now");
     assert_eq!(rig.get(&format!("gone?offset={}", made.next())).text(), "three;");
     assert_eq!(rig.get("gone").text(), "two;three;");
-    // A fork of the fork shares its positions, also those of what both inherited.
+    // A fork of the fork shares its positions, also those in inherited content.
     rig.send(Put, "fork", &[("Stream-Forked-From", "/v1/stream/gone")], b"");
     assert_eq!(rig.get(&format!("fork?offset={}", made.next())).text(), "three;");
 }

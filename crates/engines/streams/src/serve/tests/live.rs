@@ -22,7 +22,7 @@ fn a_long_poll_wakes_when_data_is_durable_and_not_before() {
     let got = rig.step(&mut waiting).unwrap();
     assert_eq!((got.status, got.text(), got.get("Stream-Up-To-Date")), (200, "new", Some("true")));
     assert!(got.get("Stream-Cursor").is_some());
-    assert_eq!(got.get("Cache-Control"), Some("no-cache"), "`now` is elsewhere for whoever asks next");
+    assert_eq!(got.get("Cache-Control"), Some("no-cache"), "`now` is elsewhere for the next request");
     drop(waiting);
     assert_eq!(rig.streams.stats().long_poll_waiters, 0);
 }
@@ -178,7 +178,7 @@ fn last_event_id_resumes_after_what_was_received() {
     assert!(rig.pull(&mut fresh).0.contains("data:xy\n"));
     let stale = [("Last-Event-ID", "0000000000000001_0000000000000000")];
     assert_eq!(rig.send(thalweg_wire::http::Method::Get, "a?offset=-1&live=sse", &stale, b"").code(), "stale_offset");
-    // Other reads do not look at it.
+    // Other reads ignore the header.
     let odd = [("Last-Event-ID", "7")];
     assert_eq!(rig.send(thalweg_wire::http::Method::Get, "a?offset=-1", &odd, b"").text(), "xy");
 }

@@ -1,4 +1,4 @@
-//! Answers that nobody takes.
+//! Answers that clients do not read.
 
 use super::support::Rig;
 use crate::serve::StreamsConfig;
@@ -20,7 +20,7 @@ fn slow_readers_cannot_take_all_memory() {
         rig.put(&format!("s{n}"), "text/plain", &"x".repeat(200_000));
     }
     rig.put("small", "text/plain", "x");
-    // Of what stands in the journal, the journal counts the memory.
+    // The journal counts the memory of content that it holds.
     while rig.logs.settle(Millis(rig.now.get()), When::Now).unwrap() {}
     rig.get("small");
     // An answer that is not read is held.
@@ -43,7 +43,7 @@ fn slow_readers_cannot_take_all_memory() {
     assert_eq!(rig.get("__ds/streams").code(), "unsent_full");
     let mut live = rig.live("s0?offset=-1&live=sse");
     assert_eq!(rig.pull(&mut live), (String::new(), false), "a live reader waits");
-    // Writers and small reads go on.
+    // Appends and small reads are still served.
     assert_eq!(rig.send(Post, "s0", &[TEXT], b"y").status, 204);
     assert_eq!(rig.get("small").text(), "x");
     drop(answers);
@@ -65,7 +65,7 @@ fn readers_of_one_chunk_share_it() {
     assert!(rig.logs.held_bytes() <= 400_000, "{}", rig.logs.held_bytes());
 }
 
-/// Occupies the one thread of the pool until it is dropped.
+/// Occupies the pool's only thread until the sender is dropped.
 fn occupy(rig: &Rig) -> mpsc::Sender<()> {
     let (go, gate) = mpsc::channel::<()>();
     assert!(rig.streams.engine.pool.run(move || gate.recv().is_ok()).is_some());
@@ -89,7 +89,7 @@ fn readers_who_ask_before_the_first_has_its_chunk_share_one_read() {
     drop(busy);
     let (_, got) = rig.finish(later);
     assert_eq!((got.status, got.body.len()), (200, 300_000));
-    // What the others have not taken yet: the chunk as it was gathered, and the piece that all answers share.
+    // Bytes that the other clients have not taken: the chunk as it was gathered, and the piece that all answers share.
     let held = rig.logs.held_bytes();
     assert!((300_000..=600_000).contains(&held), "{held}");
     for task in tasks {
@@ -101,7 +101,7 @@ fn readers_who_ask_before_the_first_has_its_chunk_share_one_read() {
 fn a_read_that_is_given_up_leaves_nobody_waiting() {
     let rig = Rig::with(StreamsConfig { io_threads: 1, io_queue_max: 0, ..StreamsConfig::default() });
     rig.put("a", "text/plain", &"x".repeat(300_000));
-    // The pool takes none: each is read where it was asked for, and the second does not wait for a read that never was.
+    // The pool takes no job: each request reads by itself, and the second does not wait for a read that never began.
     for _ in 0..2 {
         assert_eq!(rig.get("a?offset=-1").body.len(), 300_000);
     }

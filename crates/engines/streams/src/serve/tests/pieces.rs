@@ -32,7 +32,7 @@ fn rig() -> Rig {
     rig
 }
 
-/// Answers that are not taken.
+/// Answers that clients do not read.
 fn hold(rig: &Rig, bytes: u64) -> Bytes {
     rig.logs.hold(Bytes::from(vec![0; bytes as usize]))
 }
@@ -140,7 +140,7 @@ fn a_full_pool_delays_a_piece_and_does_not_cut_the_answer() {
     let (go, gate) = mpsc::channel::<()>();
     let gate = Arc::new(Mutex::new(gate));
     let pool = &rig.streams.engine.pool;
-    // As many as there is room for.
+    // Fill the pool's queue.
     while pool
         .run({
             let gate = Arc::clone(&gate);

@@ -35,7 +35,7 @@ fn a_read_starts_at_its_offset_and_ends_at_the_next_one() {
     assert_eq!((got.text(), got.get("Stream-Up-To-Date"), got.next()), ("", Some("true"), end));
 }
 
-/// The offset so many bytes behind another one.
+/// The offset this many bytes behind another one.
 pub(crate) fn behind(offset: &str, bytes: u64) -> String {
     let (incarnation, position) = offset.split_once('_').unwrap();
     format!("{incarnation}_{:016}", position.parse::<u64>().unwrap() + bytes)
@@ -63,7 +63,7 @@ fn a_place_inside_a_message_is_read_from_the_messages_start() {
         assert!(said.starts_with(&format!("event: data\ndata:{text}\n")), "{said}");
         assert!(said.contains(&end), "{said}");
     }
-    // Whoever goes on from there misses nothing, and gets nothing twice.
+    // A read from that offset misses nothing, and repeats nothing.
     rig.post("a", "text/plain", "again");
     assert_eq!(rig.get(&format!("a?offset={end}")).text(), "again");
     assert_eq!(rig.get(&format!("a?offset={}", behind(&end, 1))).text(), "again");

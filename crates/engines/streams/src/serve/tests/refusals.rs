@@ -114,7 +114,7 @@ fn refused_by_the_journal(rig: &Rig) -> Vec<(&'static str, Got)> {
     got
 }
 
-/// What cannot be provoked from outside.
+/// Refusals that no request can provoke.
 fn mapped_only() -> Vec<Refusal> {
     let (log, offset) = (LogId(1), Offset(5));
     let at = |offset| crate::format::offset::Position { incarnation: 1, offset };
@@ -149,7 +149,7 @@ fn every_documented_refusal_happens_and_no_other() {
         seen.insert(refusal.code().into(), refusal.status());
     }
     let page = include_str!("../../../../../../docs/protocol/refusals.md");
-    // What follows is said by others.
+    // Other parts of the server refuse with the codes of the following sections.
     let table = page.split("\n## Backups").next().unwrap();
     let documented: BTreeMap<String, u16> = table
         .lines()
@@ -171,7 +171,7 @@ fn a_deleted_stream_makes_room_for_another() {
     assert_eq!(rig.put("a", "text/plain", "").status, 201);
     assert_eq!(rig.put("b", "text/plain", "").status, 201);
     assert_eq!(rig.put("c", "text/plain", "").status, 507);
-    // What is there is there, whatever the bound.
+    // The bound does not affect existing streams.
     assert_eq!(rig.put("b", "text/plain", "").status, 200);
     assert_eq!(rig.send(Post, "b", &[TEXT], b"x").status, 204);
     rig.delete("a");

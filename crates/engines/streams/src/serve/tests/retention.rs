@@ -18,7 +18,7 @@ fn tick(rig: &Rig) {
     rig.journal.kick();
 }
 
-/// Appends so many messages of ten bytes; their next offsets.
+/// Appends this many messages of ten bytes; returns their next offsets.
 fn fill(rig: &Rig, name: &str, count: u32) -> Vec<String> {
     (0..count).map(|n| rig.post(name, "text/plain", &format!("{n:09};")).next()).collect()
 }
@@ -80,7 +80,7 @@ fn content_goes_by_age_even_from_a_silent_stream() {
         tick(&rig);
         assert_eq!(rig.get("a").text(), expected, "at {}", rig.now.get());
     }
-    // It goes on as before.
+    // The stream continues as before.
     let next = rig.post("a", "text/plain", "x").next();
     assert_eq!((rig.get("a").text(), rig.get("a").next()), ("x", next));
     assert_eq!(rig.head("a").get(AGE.0), Some("160"));
@@ -139,7 +139,7 @@ fn forks_keep_what_they_inherited() {
     let refused =
         rig.send(Put, "g", &[("Stream-Forked-From", "/v1/stream/s"), ("Stream-Fork-Offset", &offsets[0])], b"");
     assert_eq!(refused.code(), "bad_fork_offset");
-    // From the start means from what is retained, and asking again is the same request.
+    // "From the start" means from the retained start, and a repeated request is the same request.
     let whole =
         [("Stream-Forked-From", "/v1/stream/s"), ("Stream-Fork-Offset", "-1"), ("Stream-Fork-Sub-Offset", "10")];
     assert_eq!(rig.send(Put, "h", &whole, b"").status, 201);
@@ -169,7 +169,7 @@ fn a_trim_is_told_when_it_is_durable() {
     let rig = Rig::new();
     let first = rig.send(Put, "a", &[TEXT, BYTES], b"").next();
     fill(&rig, "a", 20);
-    // Upkeep commits and kicks: what it left behind is durable in this journal only then.
+    // Upkeep commits and kicks: only then are its changes durable in this journal.
     let changes = rig.streams.engine.logs.journal().end();
     rig.streams.engine.retain_all(Millis(rig.now.get())).unwrap();
     for target in [format!("a?offset={first}"), "a?offset=-1".into()] {

@@ -1,4 +1,4 @@
-//! A unit of streams in memory, and requests by hand.
+//! A unit of streams in memory, and manual requests.
 
 use crate::serve::turn::{Answer, Feed, Task, Turn};
 use crate::serve::{Streams, StreamsConfig};
@@ -108,7 +108,7 @@ pub(crate) struct Rig {
     pub(crate) now: Cell<u64>,
 }
 
-/// What a client sees.
+/// An answer as a client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Got {
     pub(crate) status: u16,
@@ -116,7 +116,7 @@ pub(crate) struct Got {
     pub(crate) body: Vec<u8>,
 }
 
-/// All that a source gives, unless it is cut off.
+/// All content of a source, or `None` if it is cut off.
 pub(crate) fn pulled(source: &mut dyn BodySource) -> Option<Vec<u8>> {
     let (woken, waker) = counting();
     let waker = || waker.clone();
@@ -224,7 +224,7 @@ impl Rig {
         Self { journal, storage, manifest, logs, streams, config, now: Cell::new(T0) }
     }
 
-    /// Starts again with what is durable.
+    /// Restarts with the durable state.
     pub(crate) fn reopen(self) -> Self {
         self.reopen_after(Loss::Nothing)
     }
@@ -250,12 +250,12 @@ impl Rig {
         *self.journal.refuse.lock() = error;
     }
 
-    /// From here on what is kicked is written, and not durable.
+    /// From here on kicked frames are written, but not durable.
     pub(crate) fn stop_syncing(&self) {
         *self.journal.unsynced.lock() = Some(self.journal.inner.durable());
     }
 
-    /// All that is written is durable.
+    /// Makes all written frames durable.
     pub(crate) fn sync(&self) {
         *self.journal.unsynced.lock() = None;
         self.streams.on_durable();
@@ -296,7 +296,7 @@ impl Rig {
         }
     }
 
-    /// What a task comes to, and the position that it waits for.
+    /// The result of a task, and the position that it waits for.
     pub(crate) fn finish(&self, task: Box<dyn Task>) -> (Until, Got) {
         let mut waiting = Waiting::new(task);
         loop {
@@ -362,7 +362,7 @@ impl Rig {
         Live { got: Got::of(response), feed, woken, waker }
     }
 
-    /// What an SSE response sends now, and whether it has ended.
+    /// The next output of an SSE response, and whether it has ended.
     pub(crate) fn pull(&self, live: &mut Live) -> (String, bool) {
         let waker = || live.waker.clone();
         let mut out = Vec::new();
@@ -377,7 +377,7 @@ impl Rig {
         }
     }
 
-    /// What an SSE response sends next, as soon as it sends something.
+    /// The next output of an SSE response that is not empty.
     pub(crate) fn pull_something(&self, live: &mut Live) -> String {
         loop {
             let (sent, ended) = self.pull(live);

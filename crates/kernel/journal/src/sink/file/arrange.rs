@@ -1,8 +1,8 @@
-//! Which blank stands under which number when a journal is opened.
+//! Renumbers the blanks when a journal is opened.
 //!
-//! A blank that is found there may be of a process that died before it had made the file's name and length durable, or that failed to;
-//! so each gets its name anew and is synced. Blanks are numbered without a hole, also if this is cut short at any moment: the row is taken
-//! down from its end, and built up from its beginning.
+//! The process that made a blank may have died before the file's name and length were durable, or its sync may have
+//! failed. So each blank is renamed and synced again. Blanks are numbered without a hole, also if a crash ends the
+//! renumbering at any moment: it takes names away from the last number down, and gives them from the first number up.
 
 use crate::format::{FOLDER, SegmentHeader, segment_path, spare_path};
 use crate::options::Options;

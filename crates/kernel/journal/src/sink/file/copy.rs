@@ -57,7 +57,7 @@ impl FileJournal {
     /// Holds the files with everything from `floor` on that is synced by now. `None` if `floor` is trimmed already.
     #[must_use]
     pub fn hold_from(&self, floor: Lsn) -> Option<HeldSegments> {
-        // Read before the segments: what is synced lies in segments that are live.
+        // Read before the segments: frames that are synced by then lie in segments that are live.
         let end = self.published.synced();
         let segments = self.sink.segments.lock();
         if floor < self.start() {

@@ -1,4 +1,4 @@
-//! Holding a segment: its frames stay readable while somebody holds it, trimmed or not.
+//! Holds of segments: the frames of a segment stay readable while it is held, trimmed or not.
 
 use crate::format::SEGMENT_HEADER;
 use crate::sequencer::pinned::Pinned;

@@ -1,8 +1,8 @@
-//! Looking for damage in what a journal has on its device, a piece at a time.
+//! The inspection of a journal on its device: finds all damage, a piece of a segment at a time.
 //!
-//! Recovery stops at the first thing that is not whole; an inspection goes on behind it and says what is damaged from where to where. A
-//! frame that is damaged ends where its header says, if that can be believed, else with its batch; behind a damaged batch header the next
-//! whole one is searched. [`Walker`] is that, without IO; the rest feeds it.
+//! Recovery stops at the first damage; an inspection goes on behind it and reports each damaged range. A damaged frame
+//! ends where its header says, if the header can be believed, else with its batch; behind a damaged batch header the
+//! inspection searches the next whole one. [`Walker`] does this without IO; the rest feeds it.
 
 use crate::format::{
     BATCH_HEADER, BatchHeader, FRAME_HEADER, SEGMENT_HEADER, Seal, SegmentHeader, frame_header, frame_len, segment_path,
@@ -33,7 +33,7 @@ pub struct JournalDamage {
 /// How far an inspection is. The default is its beginning.
 #[derive(Debug, Default)]
 pub struct Inspection {
-    /// What was synced when it began: it ends there.
+    /// The synced position when the inspection began: it ends there.
     upto: Option<Lsn>,
     /// The segment to go on in, or the next one that is there.
     number: u64,
@@ -52,7 +52,8 @@ pub struct Inspected {
 #[derive(Debug)]
 enum Expected {
     Batch,
-    /// So many frames of a batch that ends at `end`. `after_damage`: the one before was damaged, so perhaps no frame starts here.
+    /// `left` frames are left of a batch that ends at `end`. `after_damage`: the frame before was damaged, so perhaps
+    /// no frame starts here.
     Frame {
         left: u32,
         end: Lsn,
@@ -187,7 +188,8 @@ impl Walker {
         let is_whole = frame_header(*crc, len, self.seal, lsn) == *header;
         match (is_whole, after_damage) {
             (true, _) => self.expected = Expected::Frame { left: left - 1, end, after_damage: false },
-            // Its length may be right. If what follows is no frame either, the rest of the batch cannot be told apart.
+            // The damaged frame's length may be right. If no frame follows at its end either, the rest of the batch
+            // cannot be told apart.
             (false, false) => {
                 found.push((lsn..frame_end, "its checksum does not match"));
                 self.expected = Expected::Frame { left: left - 1, end, after_damage: true };
@@ -206,7 +208,7 @@ impl Walker {
         self.expected = Expected::Batch;
     }
 
-    /// Goes on at `at`, behind what is not understood since `since`.
+    /// Goes on at `at`, and reports the bytes from `since` to there as damaged.
     fn resume(&mut self, since: Lsn, at: Lsn, found: &mut Found) {
         if since < at {
             found.push((since..at, "no batch starts there"));
@@ -233,7 +235,7 @@ impl Walker {
 }
 
 impl Walker {
-    /// Reads the next piece of the segment's file and looks at it; how much was read.
+    /// Reads and inspects the next piece of the segment's file. Returns how many bytes were read.
     pub(crate) fn advance(
         &mut self,
         number: u64,
@@ -272,7 +274,7 @@ impl Walker {
     }
 }
 
-/// What is wrong with the header page of a segment.
+/// The damage of a segment's header page; `None` if it is whole.
 pub(crate) fn inspect_header(number: u64, base: Lsn, seal: Seal, file: &dyn File) -> io::Result<Option<JournalDamage>> {
     let mut page = vec![0; SEGMENT_HEADER as usize];
     let what = match read_device(file, &mut page, 0) {
@@ -302,18 +304,19 @@ pub(crate) fn inspect_header(number: u64, base: Lsn, seal: Seal, file: &dyn File
 impl FileSink {
     /// The segment that an inspection goes on in, and where it ends.
     fn inspected(&self, inspection: &mut Inspection, synced: Lsn) -> Option<(Arc<Segment>, Lsn)> {
-        // The caller has read `synced` before the segments are looked at: what is synced lies in segments that are live.
+        // The caller has read `synced` before this locks the segments, so frames below `synced` lie in segments that
+        // are live.
         let upto = *inspection.upto.get_or_insert(synced);
         let segments = self.segments.lock();
-        // One that was trimmed away meanwhile is left out.
+        // A segment that was trimmed since the last step is left out.
         let segment = segments.live().find(|segment| segment.number >= inspection.number)?;
         let end = segments.end_of(segment).map_or(upto, |next| next.min(upto));
-        // Of one that starts at the end nothing was synced, perhaps not even its header.
+        // Nothing of a segment that starts at the end was synced, perhaps not even its header.
         (segment.base < upto).then(|| (Arc::clone(segment), end))
     }
 
-    /// The next step of an inspection of what was synced when it began; `None` at its end. Waits for the device, and holds nothing
-    /// meanwhile but the segment that it reads, which is not used for something else until then.
+    /// The next step of an inspection of the frames that were synced when it began; `None` at its end. Waits for the
+    /// device. It holds only the segment that it reads, so that the file is not reused during the read.
     pub(super) fn inspect_piece(&self, inspection: &mut Inspection, synced: Lsn) -> io::Result<Option<Inspected>> {
         let mut inspected = Inspected::default();
         let Some((segment, end)) = self.inspected(inspection, synced) else { return Ok(None) };

@@ -1,8 +1,9 @@
 //! The sink in segment files of one folder. An extent is a segment.
 //!
-//! *What fences.* The folder has one owner at a time by the lock that its process holds (`thalweg`'s data folder), and an opening makes a header
-//! of its term durable before it appends. An owner that appends although another process has opened the folder since, because the lock
-//! did not hold, is not stopped at every append: it is when it opens its next segment, where it looks for segments of a later term.
+//! *Fencing.* The lock of the data folder, which the process holds, gives the folder one owner at a time, and an
+//! opening makes a header of its term durable before it appends. If the lock failed and another process has opened the
+//! folder since, the earlier owner is not stopped at every append, but when it opens its next segment: there it
+//! searches for segments of a later term.
 //!
 //! Locks: `preparing` (over IO with segment files) and `active` (over writes to the page cache), then `segments`.
 
@@ -41,7 +42,7 @@ use thalweg_disk::Disk;
 
 /// The journal in segment files.
 ///
-/// Somebody should call [`FileJournal::prepare`] in the background, so that no batch waits for a new segment.
+/// A background job should call [`FileJournal::prepare`], so that no batch waits for a new segment.
 pub type FileJournal = Sequencer<FileSink>;
 
 /// Segment files of one folder: see the module.
@@ -61,7 +62,7 @@ pub struct FileSink {
     header_bytes: AtomicU64,
     /// Bytes of batches in the segment that batches go to; zero if this opening has written nothing.
     used: AtomicU64,
-    /// Its size.
+    /// The size of the active segment's file.
     active_bytes: AtomicU64,
 }
 
@@ -71,7 +72,8 @@ impl FileSink {
         if term.number < by { Err(Fenced { term: term.number, by }) } else { Ok(()) }
     }
 
-    /// Looks for a segment of a later term, which another process has made. What cannot be read says nothing.
+    /// Searches for a segment of a later term, which another process has made. Files that cannot be read are passed
+    /// over.
     fn check_folder(&self) -> Result<(), Fenced> {
         let term = self.fenced.load(Ordering::Acquire);
         match FileJournal::newest_term::<std::convert::Infallible>(self.disk.as_ref()) {

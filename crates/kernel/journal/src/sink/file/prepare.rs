@@ -17,7 +17,7 @@ const ZEROS: usize = 1 << 20;
 /// Creates a blank of `bytes` zeros, durable in name and contents.
 pub(crate) fn create_blank(disk: &dyn Disk, path: &str, bytes: u64) -> io::Result<Arc<dyn File>> {
     let file = match disk.create(path) {
-        // Left over: an earlier attempt failed, and so did removing what it had made.
+        // Left over from an earlier attempt that failed, and could not remove its file.
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             disk.remove(path)?;
             disk.create(path)?
@@ -55,9 +55,8 @@ impl FileJournal {
         self.sink.wants_prepare()
     }
 
-    /// Recycles or removes trimmed segments that no reader holds any more, and makes blanks ahead. Call it in the background,
-    /// again and again, from a thread that may wait for the disk. An error says what stopped it (no space, mostly); it may be
-    /// called again.
+    /// Recycles or removes trimmed segments that no reader holds, and makes blanks ahead. For a background job that may
+    /// wait for the disk, again and again. After an error (no space, mostly) it may be called again.
     pub fn prepare(&self) -> io::Result<()> {
         let done = self.sink.prepare();
         // A batch may have been waiting for a file.
@@ -175,7 +174,7 @@ impl FileSink {
         let file = create_blank(self.disk.as_ref(), &unused, bytes)?;
         let smaller = {
             let mut segments = self.segments.lock();
-            // A batch may have taken one of them meanwhile.
+            // A batch may have taken a blank since then.
             if is_wanted(&segments) { segments.take_all_ready() } else { VecDeque::new() }
         };
         if smaller.is_empty() {
@@ -211,7 +210,7 @@ impl FileSink {
         if smaller.is_empty() {
             let _ = self.disk.remove(&segment_path(number));
         } else if self.disk.open(&segment_path(number + smaller.len() as u64 - 1)).is_err() {
-            // It is gone, although removing it has failed.
+            // The file is gone, although removing it returned an error.
             smaller.pop_back();
         }
         let mut segments = self.segments.lock();
@@ -246,7 +245,8 @@ impl FileSink {
         }
     }
 
-    /// Blanks that are too small for what was promised go only when there is a file in their place: on a full disk they are the reserve.
+    /// Makes a blank that is large enough for the promised batch. Blanks that are too small are removed only when it
+    /// exists: on a full disk they are the reserve.
     fn make_promised(&self) -> io::Result<Blank> {
         let (bytes, number, in_the_way) = {
             let segments = self.segments.lock();

@@ -1,13 +1,14 @@
-//! Opening: what is in the folder, which frames count, where the journal ends, and a segment to go on in.
+//! Opening a journal: lists the folder's files, decides which frames count and where the journal ends, and makes a
+//! segment to go on in.
 //!
-//! Frames count up to the first damage, at P. It is a torn tail if nothing proves that P was durable, and corruption if something
-//! does: a successor's header (written only after everything below its base was synced), a batch header behind P that knew more, or
-//! what the owner knows. Behind a torn tail nothing counts, whole or not: the next segment starts at P, under the seal of another term,
-//! and a walk of the old one ends there for ever. What is discarded so is reported, because damage to the very end of the journal looks
-//! like a torn write.
+//! Frames count up to the first damage, at P. It is a torn tail if nothing proves that P was durable, and corruption if
+//! something does: a successor's header (written only after everything below its base was synced), a batch header
+//! behind P whose `known_durable` is above P, or the owner's bounds. Behind a torn tail nothing counts, whole or not:
+//! the next segment starts at P, under the seal of another term, so every later walk of the old segment ends at P. The
+//! discarded bytes are reported, because damage at the very end of the journal looks like a torn write.
 //!
-//! Damage below the floor is passed over if a whole batch starts between it and the floor: everything there is settled, and nothing of
-//! it is read again.
+//! Damage below the floor is passed over if a whole batch starts between it and the floor: all frames there are
+//! settled, and none is read again.
 //!
 //! Files are numbered without a hole, so a segment that is lost from the middle is corruption, and so is the loss of the last one that
 //! holds frames as long as a blank behind it is there.
@@ -39,7 +40,10 @@ use thiserror::Error;
 pub enum OpenError<E> {
     #[error("the journal is damaged at {at}, which was durable: {proof}")]
     Corrupt { at: Lsn, proof: String },
-    #[error("{path} has journal format {found}; this build reads up to {known}", known = crate::format::VERSION)]
+    #[error(
+        "{path} has journal format {found}, and this program reads formats up to {known}: use a newer thalweg",
+        known = crate::format::VERSION
+    )]
     Version { path: String, found: u32 },
     #[error("{operation} {path} failed: {source}")]
     Io { operation: &'static str, path: String, source: io::Error },
@@ -56,9 +60,9 @@ pub enum OpenError<E> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
     pub term: u64,
-    /// Where it goes on.
+    /// The position where the journal goes on.
     pub end: Lsn,
-    /// How many segment files hold what was replayed.
+    /// How many segment files hold the replayed frames.
     pub segments: usize,
     pub discarded: Option<Discarded>,
 }
@@ -78,7 +82,7 @@ pub(crate) struct Found {
     pub(crate) path: String,
     pub(crate) file: Arc<dyn File>,
     pub(crate) len: u64,
-    /// Its first page.
+    /// The first page of the segment's file.
     head: Vec<u8>,
 }
 
@@ -271,7 +275,8 @@ impl Scanned {
                 replay(frame, payload).map_err(|error| OpenError::Replay { at: frame.lsn, error })
             };
             let mut walk = body.walk(limit, &mut take)?;
-            // Nothing needs what is below the floor. Seals of version 1 could be forged by payloads.
+            // No index needs frames below the floor. Payloads could forge batches under seals of version 1, which have
+            // no term.
             let may_pass = header.term > 0 && !options.faults().settled_damage_refused();
             let behind = if may_pass { body.last_batch(walk.end, floor) } else { None };
             if let (Some(what), Some(batch)) = (walk.damage, behind) {
@@ -368,13 +373,14 @@ impl Scanned {
         Ok(())
     }
 
-    /// What was accepted may be only in the page cache, or not even dirty there if a sync had failed: it is written again.
+    /// Writes the journal's tail again and syncs it: its frames may be in the page cache only, or not even dirty there
+    /// if a sync had failed.
     fn settle_tail<E>(&self, disk: &dyn Disk) -> Result<(), OpenError<E>> {
         let (Some((found, header)), Some(body)) = (self.live.last(), &self.tail) else { return Ok(()) };
         let path = segment_path(found.number);
         let at = |lsn: Lsn| lsn.since(header.base) as usize;
         let tail = body.bytes.get(at(self.proven)..at(self.end)).unwrap_or_default();
-        // Of its header perhaps one copy alone has reached the disk.
+        // Perhaps only one copy of the segment's header has reached the disk.
         let head = if header.term > 0 { header.encode() } else { found.head.clone() };
         let settle = || {
             found.file.write_at(&head, 0)?;
@@ -389,8 +395,8 @@ impl Scanned {
 impl FileJournal {
     /// Opens the journal in the folder `journal`, or makes one.
     ///
-    /// Every frame from the floor on is given to `replay`, in order. An end before what `bounds` says is corruption. What was replayed is
-    /// durable when this returns.
+    /// Every frame from the floor on is given to `replay`, in order. An end before the one in `bounds` is corruption.
+    /// The replayed frames are durable when this returns.
     pub fn open<E>(
         disk: Arc<dyn Disk>,
         options: Options,

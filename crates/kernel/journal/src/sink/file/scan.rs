@@ -49,7 +49,7 @@ impl Body {
         self.walk_from(self.base, limit, f)
     }
 
-    /// The same, from a batch that starts at `from`.
+    /// Like [`Self::walk`], from the batch that starts at `from`.
     pub(crate) fn walk_from<E>(
         &self,
         from: Lsn,
@@ -110,7 +110,8 @@ impl Body {
         self.batches_from(at).map(|(lsn, _)| lsn).take_while(|lsn| *lsn <= upto).filter(|lsn| *lsn > at).last()
     }
 
-    /// Looks behind `at` for a batch that was written when `at` was durable already: its position, and what it knew.
+    /// Searches behind `at` for a batch that was sealed when `at` was durable already: its position, and its
+    /// `known_durable`.
     pub(crate) fn proof(&self, at: Lsn) -> Option<(Lsn, Lsn)> {
         let knew =
             |(lsn, header): (Lsn, BatchHeader)| (header.known_durable > at).then_some((lsn, header.known_durable));
@@ -122,8 +123,8 @@ impl Body {
         self.batches_from(self.base).map(|(_, header)| header.known_durable).max().unwrap_or(self.base)
     }
 
-    /// Where that ends which was written at `at` and behind it, as far as something is left that tells: batch headers, the first bytes
-    /// of one, or frames behind a damaged one. `at` if nothing does.
+    /// The end of the bytes that were written from `at` on, by the traces that are left: batch headers, the first bytes
+    /// of one, or frames behind a damaged one. `at` if there is no trace.
     pub(crate) fn written_upto(&self, at: Lsn) -> Lsn {
         let of_batches = self.batches_from(at).map(|(lsn, header)| lsn.plus(u64::from(header.bytes))).max();
         let header_end = at.plus(BATCH_HEADER as u64);

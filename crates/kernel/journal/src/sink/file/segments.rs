@@ -20,7 +20,7 @@ pub(crate) struct Segment {
     pub(crate) bytes: u64,
     pub(crate) seal: Seal,
     pub(crate) file: Arc<dyn File>,
-    /// Its header survives loss of power. Before that it may come back as a blank.
+    /// The segment's header survives loss of power. Before that the file may come back as a blank.
     pub(crate) header_is_durable: AtomicBool,
 }
 

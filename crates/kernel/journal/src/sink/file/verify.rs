@@ -61,8 +61,9 @@ pub fn verify(disk: &dyn Disk, bounds: Bounds) -> Report {
     report
 }
 
-/// The damage in the headers of the segments from the floor's on; if an opening would refuse them or pass over some, also that in their frames, of the last
-/// segment as far as `upto` or as its batches say what was durable.
+/// The damage in the headers of the segments from the floor's on. If an opening would refuse the journal or pass over
+/// some damage, also the damage in the frames of these segments; of the last segment up to `upto`, or as far as its
+/// batches say that it was durable.
 fn inspect(disk: &dyn Disk, floor: Lsn, upto: Option<Lsn>) -> Result<Vec<JournalDamage>, OpenError<Infallible>> {
     let (mut live, _, _) = list::<Infallible>(disk)?;
     let floors = live.partition_point(|(_, header)| header.base <= floor).saturating_sub(1);

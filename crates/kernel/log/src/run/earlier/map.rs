@@ -7,7 +7,7 @@ use crate::run::meta::ObjectMeta;
 use bytes::Bytes;
 use std::ops::Range;
 use thalweg_base::{Decoder, LogId, ObjectId, Offset, crc};
-use thalweg_container::Step;
+use thalweg_container::Need;
 
 pub(super) const MAGIC: [u8; 8] = *b"THWGRUNS";
 pub(super) const FORMAT: u32 = 1;
@@ -32,7 +32,7 @@ impl Address {
     }
 }
 
-/// What is needed to find anything in an object.
+/// The part of an object that leads to all its blocks and pages.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::run) struct Map {
     pub(in crate::run) meta: ObjectMeta,
@@ -155,13 +155,13 @@ impl Footer {
 
 impl Map {
     /// Takes it from the last bytes of an object of `len` bytes, a footer at least; or says which end it wants.
-    pub(in crate::run) fn decode(object: ObjectId, len: u64, end: &Bytes) -> Result<Step<Self>, RunError> {
+    pub(in crate::run) fn decode(object: ObjectId, len: u64, end: &Bytes) -> Result<Need<Self>, RunError> {
         let footer = end.len().saturating_sub(FOOTER_BYTES as usize);
         let footer = Footer::decode(object, len, &end[footer..])?;
         let range = footer.map_range();
         let at = len - end.len() as u64;
-        let Some(start) = range.start.checked_sub(at) else { return Ok(Step::Wants(range.start..len)) };
-        footer.decode_map(&end[start as usize..(range.end - at) as usize]).map(Step::Done)
+        let Some(start) = range.start.checked_sub(at) else { return Ok(Need::Range(range.start..len)) };
+        footer.decode_map(&end[start as usize..(range.end - at) as usize]).map(Need::Done)
     }
 
     pub(in crate::run) fn may_hold(&self, log: LogId) -> bool {

@@ -85,7 +85,7 @@ impl Footer {
 }
 
 impl Map {
-    /// The map and the footer as bytes. Sets the number of index bytes: `blocks_bytes` and what it writes.
+    /// The map and the footer as bytes. Sets the number of index bytes: `blocks_bytes` and their length.
     fn encode(&mut self, blocks_bytes: u64) -> Vec<u8> {
         let mut out = Vec::new();
         for block in &self.blocks {

@@ -95,13 +95,13 @@ fn a_newer_format_and_another_object_are_refused_as_such() {
 }
 
 #[test]
-fn the_object_of_another_index_is_refused() {
+fn the_object_of_another_codec_is_refused() {
     let storage = memory();
     let mut out = crate::directory::DirectoryBuilder::new(ObjectId(1), storage.create(ObjectId(1)).unwrap()).unwrap();
     out.push(thalweg_base::LogId(3), Some(b"a record")).unwrap();
     out.finish().unwrap();
     let told = verify(&storage, ObjectId(1)).unwrap_err().to_string();
-    assert!(told.contains("of index 1, not of 2"), "{told}");
+    assert!(told.contains("of codec 1, not of codec 2"), "{told}");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn damaged_data_stops_a_merge() {
         damaged[17_000] ^= 1;
         let storage = stored(&damaged);
         let mut out = builder(&storage, 10, 64 << 20);
-        let stopped = merge(&[vec![meta]], &|_| Some(Live::all()), &mut out);
+        let stopped = merge_uncounted(&[vec![meta]], &|_| Some(all_positions()), &mut out);
         assert!(matches!(stopped, Err(RunError::Corrupt { object: ObjectId(1), at, .. }) if at == page), "{stopped:?}");
     }
 }

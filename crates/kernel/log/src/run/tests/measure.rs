@@ -34,7 +34,7 @@ fn writing_merging_and_finding() {
     }
     let start = Instant::now();
     let mut out = builder(&storage, 1000, 64 << 20);
-    let stats = merge(&runs, &|_| Some(Live::all()), &mut out).unwrap();
+    let stats = merge_uncounted(&runs, &|_| Some(all_positions()), &mut out).unwrap();
     let merged = out.finish().unwrap();
     println!("merge of {} bytes: {:?}", stats.copied_bytes, start.elapsed());
     let start = Instant::now();

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use thalweg_base::{LogId, ObjectId, Offset};
 
 fn everything(_: LogId) -> Option<Live> {
-    Some(Live::all())
+    Some(all_positions())
 }
 
 proptest! {
@@ -29,11 +29,11 @@ proptest! {
         let live = |log: LogId| {
             let ranges = ranges.get(log.0 as usize)?.as_ref()?;
             // The last logs live wholly, so that some objects are adopted.
-            if log.0 >= 4 { return Some(Live::all()); }
+            if log.0 >= 4 { return Some(all_positions()); }
             Some(Live::new(ranges.iter().map(|(start, len)| Offset(*start)..Offset(start + len))))
         };
         let mut out = builder(&storage, 100_000, output_bytes);
-        let stats = merge(&inputs, &live, &mut out).unwrap();
+        let stats = merge_uncounted(&inputs, &live, &mut out).unwrap();
         let merged = out.finish().unwrap();
         let expected = Model::of(runs.iter().flatten()).live(&live);
         prop_assert_eq!(Model::of(&read(&storage, &merged)), expected);
@@ -84,14 +84,14 @@ fn an_object_apart_and_wholly_live_is_adopted() {
     let new = write(&storage, 11, 1000, &[bytes_extent(3, 0, &[900; 2]), bytes_extent(5, 2400, &[5])]);
     assert_eq!((old.len(), new.len()), (2, 2));
     let mut out = builder(&storage, 21, 1000);
-    let stats = merge(&[old.clone(), new.clone()], &everything, &mut out).unwrap();
+    let stats = merge_uncounted(&[old.clone(), new.clone()], &everything, &mut out).unwrap();
     let merged: Vec<_> = out.finish().unwrap();
     assert_eq!(stats.adopted_objects, 3);
     // The last one is too small to be left alone.
     assert_eq!(merged.iter().map(|meta| meta.id.0).collect::<Vec<_>>(), [1, 11, 2, 21]);
     let partly = |log: LogId| (log.0 != 1).then(|| Live::new([Offset(0)..Offset(1800)]));
     let mut out = builder(&storage, 31, 1000);
-    let stats = merge(&[old, new], &partly, &mut out).unwrap();
+    let stats = merge_uncounted(&[old, new], &partly, &mut out).unwrap();
     assert_eq!((stats.adopted_objects, stats.dropped_bytes), (1, 2400 + 600 + 5));
     assert_eq!(out.finish().unwrap().iter().map(|meta| meta.id.0).collect::<Vec<_>>(), [11, 31]);
 }
@@ -105,7 +105,7 @@ fn positions_in_two_runs_are_reported() {
         for live in [&everything as &dyn Fn(LogId) -> Option<Live>, &|_| None] {
             for inputs in [[one.clone(), two.clone()], [two.clone(), one.clone()]] {
                 let mut out = builder(&storage, 100, 10);
-                let merged = merge(&inputs, live, &mut out);
+                let merged = merge_uncounted(&inputs, live, &mut out);
                 assert!(matches!(merged, Err(RunError::Overlap { log: LogId(1), .. })), "{merged:?}");
             }
         }
@@ -119,7 +119,7 @@ fn the_data_of_dead_extents_is_not_read() {
     let run = write(&inner, 1, 64 << 20, &[bytes_extent(1, 0, &[4 << 20]), bytes_extent(2, 0, &[100])]);
     let (storage, reads) = Counted::around(&inner, true);
     let mut out = builder(&storage, 10, 64 << 20);
-    merge(&[run], &|log| (log.0 == 2).then(Live::all), &mut out).unwrap();
+    merge_uncounted(&[run], &|log| (log.0 == 2).then(all_positions), &mut out).unwrap();
     // Footer, map, index, one page of data: nothing of the four megabytes.
     assert!(reads.load(std::sync::atomic::Ordering::Relaxed) <= 4);
 }
@@ -131,7 +131,7 @@ fn what_a_merge_writes_is_a_container_whatever_form_it_read() {
     let (old, new) = extents.iter().cloned().partition::<Vec<_>, _>(|extent| extent.start < Offset(60));
     let inputs = [vec![write_earlier(&storage, 1, &old)], vec![write_one(&storage, 2, &new)]];
     let mut out = builder(&storage, 3, 64 << 20);
-    merge(&inputs, &everything, &mut out).unwrap();
+    merge_uncounted(&inputs, &everything, &mut out).unwrap();
     let merged = out.finish().unwrap();
     assert_eq!(Model::of(&read(&storage, &merged)), Model::of(&extents));
     assert!(storage.read(merged[0].id, 0..8).wait().unwrap().starts_with(b"THWGCONT"));

@@ -1,5 +1,9 @@
 //! A run as a plain map, random runs, and a storage that counts and can refuse not to wait.
 
+pub(super) use super::super::build::{ENTRY_BYTES_MAX, ENTRY_MESSAGES_MAX};
+pub(super) use super::super::extent::Entry;
+pub(super) use super::super::merge::MergeStats;
+use super::super::scan::RunScan;
 use super::super::*;
 use crate::lengths::Lengths;
 use bytes::Bytes;
@@ -48,7 +52,7 @@ impl Model {
         model
     }
 
-    /// What is live of it. A message that a live range cuts ends there.
+    /// The live part of the model. A message that a live range cuts ends there.
     pub(super) fn live(mut self, live: &dyn Fn(LogId) -> Option<Live>) -> Self {
         let is_live = |log: u64, at: u64| {
             live(LogId(log)).is_some_and(|live| live.ranges().iter().any(|range| range.contains(&Offset(at))))
@@ -158,7 +162,21 @@ pub(super) fn write_earlier(storage: &Arc<dyn Storage>, id: u64, extents: &[Exte
 
 pub(super) fn read(storage: &Arc<dyn Storage>, run: &[ObjectMeta]) -> Vec<Extent> {
     let mut scan = RunScan::new(storage, run);
-    std::iter::from_fn(|| scan.next_extent().unwrap()).collect()
+    std::iter::from_fn(|| scan.next_entry().unwrap().map(|entry| scan.extent(entry).unwrap())).collect()
+}
+
+/// A merge that reads the indexes of all objects: nothing was counted.
+pub(super) fn merge_uncounted(
+    inputs: &[Vec<ObjectMeta>],
+    live: &dyn Fn(LogId) -> Option<Live>,
+    out: &mut RunBuilder,
+) -> Result<MergeStats, RunError> {
+    merge(inputs, live, &|_| None, out)
+}
+
+/// Every position.
+pub(super) fn all_positions() -> Live {
+    Live::new([Offset::ZERO..Offset::MAX])
 }
 
 /// Counts reads, and answers none at once unless `warm`.

@@ -1,4 +1,5 @@
-//! What is sealed: the section of the root in force, the edits that replace it, and the reader of its objects.
+//! The sealed part of a unit's logs: the section of the root in force, the edits that replace it, and the reader of its
+//! objects.
 
 use crate::lists::{ListOptions, Packer};
 use crate::logs::LogsOptions;
@@ -41,12 +42,13 @@ impl Sealed {
         self.index.release(floor);
     }
 
-    /// Makes one edit with objects that were `made` for it: see [`Index::edit`]. Writes list objects where the root would hold too much.
+    /// Makes one edit with objects that were `made` for it: see [`Index::edit`]. Writes list objects first if the root
+    /// would grow too large.
     pub(crate) fn edit(&self, made: Vec<ObjectId>, change: impl FnOnce(&mut Root)) -> Result<(), ManifestError> {
         self.edit_claim(made, change, |_| {})
     }
 
-    /// Writes once more what a list object lists, if it is named.
+    /// Replaces a list object by a new one with the same list, if the root names it.
     pub(crate) fn relist(&self, page: ObjectId) -> Result<(), ManifestError> {
         if !self.root().runs.iter().any(|run| run.pages.iter().any(|listed| listed.id == page)) {
             return Ok(());
@@ -62,8 +64,10 @@ impl Sealed {
         claimed: impl FnOnce(&mut Claim),
     ) -> Result<(), ManifestError> {
         let editing = self.editing.lock();
-        let mut after = Root::clone(&self.root());
+        let before = self.root();
+        let mut after = Root::clone(&before);
         change(&mut after);
+        after.assert_follows(&before);
         let new_object = &mut self.unit().object_ids();
         let mut packer = Packer { storage: &self.storage, options: self.lists, new_object, made: Vec::new() };
         packer.pack(&mut after);

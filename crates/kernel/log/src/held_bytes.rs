@@ -1,5 +1,5 @@
 //! How much memory answers hold beside the journal's: every large buffer that a read made is counted once, from when it was made until
-//! the last answer that uses it is sent. What an answer has of the journal is counted there, with all that it keeps
+//! the last answer that uses it is sent. Buffers of the journal that an answer keeps are counted by the journal
 //! ([`thalweg_journal::Journal::pinned_bytes`]).
 
 use crate::read::Chunk;
@@ -13,16 +13,18 @@ use thalweg_journal::PinnedBuffer;
 const COUNTED_MIN: usize = 4 << 10;
 /// Smaller parts of a chunk are copied and joined: each may be a slice of a whole batch, and would keep it.
 const JOINED_MAX: usize = 1 << 10;
-/// So are parts of a buffer of which the chunk uses less than this fraction: a chunk keeps at most so many times its own size in memory.
+/// Parts are also copied if the chunk uses less than this fraction of their buffer: a chunk keeps at most so many times
+/// its own size in memory.
 const PINNED_PER_USED_MAX: usize = 8;
 
+/// The count.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Held(Arc<AtomicU64>);
+pub(crate) struct HeldBytes(Arc<AtomicU64>);
 
 /// A buffer that is counted.
 struct Counted {
     bytes: Bytes,
-    by: Held,
+    by: HeldBytes,
 }
 
 impl AsRef<[u8]> for Counted {
@@ -40,7 +42,7 @@ impl Drop for Counted {
 /// Room for a buffer that a read waits for.
 pub(crate) struct Expected {
     bytes: u64,
-    by: Held,
+    by: HeldBytes,
 }
 
 impl Drop for Expected {
@@ -49,8 +51,8 @@ impl Drop for Expected {
     }
 }
 
-impl Held {
-    /// Counts a buffer of so many bytes before it is there.
+impl HeldBytes {
+    /// Counts a buffer of `bytes` bytes before it is allocated.
     pub(crate) fn expect(&self, bytes: u64) -> Expected {
         self.0.fetch_add(bytes, Ordering::Relaxed);
         Expected { bytes, by: self.clone() }
@@ -60,7 +62,7 @@ impl Held {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The same bytes, counted until nobody uses them any more, unless there are few.
+    /// Counts `bytes` until their last user drops them, unless they are few.
     pub(crate) fn count(&self, bytes: Bytes) -> Bytes {
         if bytes.len() < COUNTED_MIN {
             return bytes;
@@ -69,8 +71,8 @@ impl Held {
         Bytes::from_owner(Counted { bytes, by: self.clone() })
     }
 
-    /// The same content, without small slices of large buffers. `buffer_of` knows the buffer that a part keeps, if it keeps more than
-    /// itself.
+    /// Copies the parts of a chunk that are small slices of large buffers, so that those buffers can be freed.
+    /// `buffer_of` gives the buffer that a part keeps in memory, if that is more than the part itself.
     pub(crate) fn join_chunk(&self, mut chunk: Chunk, buffer_of: impl Fn(&[u8]) -> Option<PinnedBuffer>) -> Chunk {
         let small = if chunk.bytes() < COUNTED_MIN { COUNTED_MIN } else { JOINED_MAX };
         let mut used: HashMap<PinnedBuffer, usize> = HashMap::new();
@@ -122,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_small_chunk_is_a_buffer_of_its_own() {
-        let held = Held::default();
+        let held = HeldBytes::default();
         for lens in [[4_000, 0, 0], [1_500, 1_500, 1_000]] {
             let before = chunk(&lens);
             let after = held.join_chunk(before.clone(), |_| None);
@@ -134,7 +136,7 @@ mod tests {
 
     #[test]
     fn small_parts_are_copied_and_counted_until_their_last_user_is_gone() {
-        let held = Held::default();
+        let held = HeldBytes::default();
         let before = chunk(&[10, 100, 50_000, 7, 1_000, 1_000, 9_000, 900, 900, 900, 900, 900]);
         let after = held.join_chunk(before.clone(), |_| None);
         assert_eq!(after.parts.concat(), before.parts.concat());
@@ -151,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_part_that_is_small_against_its_buffer_is_copied() {
-        let held = Held::default();
+        let held = HeldBytes::default();
         let before = chunk(&[8_000, 2_000, 50_000, 9_000, 9_000]);
         let address = |n: usize| before.parts[n].as_ptr();
         // Two parts of one large batch, one that is most of its batch, and two of a batch that they use together.

@@ -6,17 +6,13 @@ use anyhow::Context;
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use thalweg_disk::RealDisk;
 use thalweg_journal::{Opened, Options, WriterPool};
 use thalweg_log::{Attachment, FileUnit, LogsOptions, Loss};
 pub(crate) use thalweg_log::{MANIFEST, OBJECTS};
 
-/// What was acknowledged as buffered reaches the disk after this time or these bytes at the latest.
-const BUFFERED_SYNC_AFTER: Duration = Duration::from_millis(200);
-const BUFFERED_SYNC_BYTES: u64 = 16 << 20;
-/// What is read again of a derived unit is kept by who makes it. So little of its journal's end is, and large answers are read in pieces as
-/// they are sent.
+/// The engine of a derived unit keeps in memory what its clients read again. So the unit keeps little of its journal's
+/// end, and its chunks are small: large answers are read in pieces as they are sent.
 const DERIVED_WINDOW_BYTES: usize = 8 << 20;
 const DERIVED_CHUNK_BYTES: u64 = 256 << 10;
 /// How many journals are written at the same moment; more take turns.
@@ -44,11 +40,11 @@ pub(crate) fn open<A: Attachment>(folder: &Folder, config: &Config) -> anyhow::R
         );
     }
     open_unit(folder.path(), journal_options(config)?, logs_options, loss)
-        .context("`thalweg check` reads all of the data folder and says what is wrong")
+        .context("`thalweg check` reads all of the data folder and lists damage")
 }
 
-/// Opens a unit beside that of the streams, whose data can be made again. Its logs are always durable: an engine that shows content
-/// before it is durable keeps that content itself.
+/// Opens a derived unit beside that of the streams. Its logs are always durable: an engine that shows content before it
+/// is durable keeps that content itself.
 pub(crate) fn open_derived<A: Attachment>(path: &Path, config: &Config) -> anyhow::Result<FileUnit<A>> {
     crate::folder::make(path).with_context(|| format!("cannot make {}", path.display()))?;
     let mut journal = journal_options(config)?;
@@ -56,7 +52,7 @@ pub(crate) fn open_derived<A: Attachment>(path: &Path, config: &Config) -> anyho
     let mut logs = logs_options(config);
     (logs.durability, logs.chunk_bytes) = (thalweg_base::Durability::Durable, DERIVED_CHUNK_BYTES);
     open_unit(path, journal, logs, Loss::Nothing)
-        .with_context(|| format!("{} holds only what is made again: it can be removed", path.display()))
+        .with_context(|| format!("{} holds only derived data: it can be removed", path.display()))
 }
 
 fn open_unit<A: Attachment>(
@@ -83,10 +79,10 @@ fn writers() -> std::io::Result<WriterPool> {
     Ok(writers.insert(WriterPool::start(WRITERS_MAX)?).clone())
 }
 
-/// Log ids for a history that begins with a restore: what was written after the backup, or by another restore of it, may have used
-/// any id above the backup's, and no offset may ever name bytes of two histories. Ids that grow with the clock, 2^14 for each
-/// second, with the low bits at random, are far above all that a server gives out that was never restored, and apart from those of
-/// any other restore; they fit into the 16 digits of an offset for thousands of years.
+/// First log id of a history that begins with a restore: data written after the backup, or by another restore of it,
+/// may have used any id above the backup's, and no offset may ever name bytes of two histories. Ids that grow with the
+/// clock, 2^14 for each second, with random low bits, are far above the ids of a server that was never restored, and
+/// differ from those of any other restore; they fit into the 16 digits of an offset for thousands of years.
 fn fresh_ids() -> anyhow::Result<u64> {
     const PER_SECOND_BITS: u32 = 14;
     let seconds = crate::background::now().0 / 1000;
@@ -115,8 +111,6 @@ fn journal_options(config: &Config) -> anyhow::Result<Options> {
         max_payload: config.journal_segment_bytes.0 as usize,
         bound_bytes: config.journal_bound_bytes.0,
         window_bytes: config.window_bytes.0 as usize,
-        sync_bytes: BUFFERED_SYNC_BYTES,
-        sync_after: BUFFERED_SYNC_AFTER,
         salt: crate::folder::random()?,
         ..Options::default()
     })

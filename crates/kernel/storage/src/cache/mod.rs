@@ -1,4 +1,4 @@
-//! A bounded local copy of what was read of a remote storage.
+//! A bounded local copy of the blocks that were read from a remote storage.
 //!
 //! [`CachedStorage`] stands before any [`Storage`] and is one itself. Objects are cut into blocks of equal size; a read takes its
 //! blocks from the local disk, joins requests for them that are under way, and asks the remote storage for the others, neighbours in
@@ -6,16 +6,18 @@
 //!
 //! - A read does not wait for the remote storage, if that answers by ticket: it returns a ticket, which the remote answer resolves.
 //!   Only a cache without threads has its reads wait for the local disk.
-//! - A block that many read is asked for once; an error reaches all reads that wait for it, and is not kept.
-//! - No local byte is believed before its checksum was looked at. A local block that is damaged, and a local disk that fails, cost
-//!   time and never a read.
-//! - The remote storage is asked so many things at once, and no more.
+//! - A block that many reads want is asked for once; an error reaches all reads that wait for the block, and is not
+//!   cached.
+//! - No local byte is believed before its checksum was verified. A damaged local block or a failing local disk costs
+//!   time, and fails no read.
+//! - The number of requests to the remote storage at one time is bounded.
 //! - The files of the cache folder never have more bytes than their bound. The blocks that are given up are those that were used
 //!   least of late; blocks that were read once, as by a scan, go before those that are read again and again.
-//! - What was cached is found again after a restart, also one after a kill or a power cut. No block is synced for that.
+//! - Cached blocks are found again after a restart, also one after a kill; a power cut may cost some. No block is
+//!   synced for that.
 //!
-//! What it must not know: what objects contain, and how the remote storage is reached. One folder belongs to one cache of one
-//! process at a time: the lock of the data folder that it is in sees to that. `docs/format/cache.md` has the bytes.
+//! It must not know what objects contain, nor how the remote storage is reached. One folder belongs to one cache of one
+//! process at a time: the lock of the data folder around it ensures that. `docs/format/cache.md` has the bytes.
 
 mod fetch;
 mod flights;
@@ -53,7 +55,8 @@ use std::thread::{self, JoinHandle};
 use thalweg_base::{ObjectId, Ticket};
 use thalweg_disk::Disk;
 
-/// A storage with a bounded local copy of what was read of it. When it is dropped, tickets that wait are still resolved.
+/// A storage with a bounded local copy of the blocks that were read from it. When it is dropped, waiting tickets are
+/// still resolved.
 pub struct CachedStorage {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -124,8 +127,8 @@ impl CachedStorage {
         stats
     }
 
-    /// Waits until the local disk has what was handed to it, and has answered what it was asked. Not for callbacks of tickets: these
-    /// run on the threads that are waited for.
+    /// Waits until all writes and reads of the local disk are done. Callbacks of tickets must not call it: they run on
+    /// the threads for which it waits.
     pub fn wait_idle(&self) {
         self.shared.queue.wait_idle();
     }
@@ -159,7 +162,7 @@ impl Storage for CachedStorage {
         self.shared.read(object, range)
     }
 
-    /// What is known of the length is remembered; else the remote storage is asked, and waited for.
+    /// The object's length, from memory if it is known there; else the caller waits for the remote storage.
     fn len(&self, object: ObjectId) -> Result<u64, StorageError> {
         self.shared.len(object)
     }

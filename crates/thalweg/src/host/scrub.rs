@@ -1,11 +1,11 @@
-//! The scrub of a running server: reads everything stored again and again, and tells administrators what is damaged.
+//! The scrub of a running server: reads all stored data back in a cycle, and reports damage to administrators.
 //!
 //! | request | answer |
 //! |---|---|
 //! | `POST /v1/admin/check` | asks for a full pass, which reads without pauses: 202 and its number |
 //! | `GET /v1/admin/check` | 200: how far the pass is, and all damage that is known, with the names of streams |
 //!
-//! One job takes all steps and does all that waits for a disk. What is damaged is known to the register of each kernel unit.
+//! One job takes all steps and does all work that waits for a disk. The register of each kernel unit has the damage.
 
 use crate::background;
 use crate::check::{Counts, Listed, Progress};
@@ -22,17 +22,17 @@ use thalweg_wire::http::{Method, Request, Response};
 /// The path of these requests.
 pub(crate) const SERVED: &str = "/v1/admin/check";
 
-/// How often known damage is looked at: where it is, and whether anything still needs it.
+/// How often known damage is checked: where it is, and whether any live data still needs it.
 const REFRESH_EVERY: Duration = Duration::from_millis(500);
-/// What could not be read, of one pass: more is only counted.
+/// How many unreadable places of one pass are listed: more are only counted.
 const UNCHECKED_MAX: usize = 16;
-/// A pass that somebody waits for is not held up by the budget of long work.
+/// A requested pass is not held up by the budget of long work.
 const URGENT: Behind = Behind::BOUND;
 
 /// The progress of passes, and the requests for them.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// Full passes that were asked for; each counts up.
+    /// Number of requested full passes.
     asked: u64,
     /// Requests up to this one are answered by a pass that has ended.
     finished: u64,
@@ -42,7 +42,7 @@ struct State {
     /// Since the start.
     passes: u64,
     last_end: Option<Millis>,
-    /// What the last pass could not look at.
+    /// Places that the last pass could not read.
     unchecked: Vec<String>,
     unchecked_more: u64,
 }
@@ -58,11 +58,11 @@ pub(crate) struct Stats {
     pub(crate) damage: DamageStats,
 }
 
-/// The units that are scrubbed, and where that stands.
+/// The scrubbed units, and the progress.
 pub(crate) struct Scrubs {
     units: Vec<Scrubbed>,
     state: Mutex<State>,
-    /// Nudged when a pass is asked for, and when damage is met, once the steps are taken.
+    /// Nudged when a pass is requested, and when damage is met, once the job exists.
     job: OnceLock<Handle>,
 }
 
@@ -73,7 +73,7 @@ struct Scrubbed {
     done: Mutex<Done>,
 }
 
-/// What was read of one unit since the start.
+/// Bytes and objects of one unit that were read since the start.
 #[derive(Clone, Copy, Default)]
 struct Done {
     bytes: u64,
@@ -88,12 +88,12 @@ impl Scrubs {
         Self { units: units.iter().map(scrubbed).collect(), state: Mutex::default(), job: OnceLock::new() }
     }
 
-    /// Of all units.
+    /// Damage of all units.
     pub(crate) fn damage(&self) -> DamageStats {
         self.units.iter().fold(DamageStats::default(), |sum, unit| sum.plus(&unit.logs.damage_stats()))
     }
 
-    /// Of each unit, in the order in which they were given.
+    /// Figures of each unit, in the order of the units.
     #[allow(clippy::cast_precision_loss, reason = "milliseconds of this era fit")]
     pub(crate) fn stats(&self) -> impl Iterator<Item = Stats> + '_ {
         self.units.iter().map(|unit| {
@@ -119,7 +119,7 @@ impl Scrubs {
                 Err(error) => answer(500, &json!({"error": {"code": "internal", "message": error.to_string()}})),
             },
             _ => {
-                let message = "POST begins a check of all data, GET says how far it is and what is damaged";
+                let message = "POST begins a check of all data, GET says its progress and the damage";
                 let body = json!({"error": {"code": "method_not_allowed", "message": message}});
                 answer(405, &body).header("allow", "GET, POST")
             }
@@ -160,7 +160,7 @@ fn answer(status: u16, body: &serde_json::Value) -> Response {
 /// Takes the steps. Only its job has it.
 pub(crate) struct Scrubber {
     scrubs: Arc<Scrubs>,
-    /// Bytes per second; zero: only when it is asked for.
+    /// Bytes per second; zero: only requested passes.
     rate: u64,
     every: Duration,
     /// Since the start.
@@ -171,7 +171,7 @@ pub(crate) struct Scrubber {
 }
 
 struct Pass {
-    /// The newest request that it answers, if it was asked for.
+    /// The newest request that it answers, if it was requested.
     answers: Option<u64>,
     unit: usize,
     scrub: Scrub,
@@ -191,7 +191,7 @@ impl Scrubber {
             let job = job.clone();
             unit.logs.on_damage(Box::new(move || job.nudge()));
         }
-        // Damage that was met, and a pass that was asked for, before anything could be nudged.
+        // Damage and requests from before the job existed.
         job.nudge();
         let _ = scrubs.job.set(job);
     }
@@ -207,7 +207,7 @@ impl Scrubber {
         Turn { next, behind, bytes: self.read_bytes - before }
     }
 
-    /// Whether somebody waits for a pass that is under way or to begin.
+    /// Whether a client waits for a present or future pass.
     fn is_asked(&self) -> bool {
         let state = self.scrubs.state.lock();
         state.asked > state.finished
@@ -223,7 +223,7 @@ impl Scrubber {
         damage.into_iter().chain(pass).min().map_or(Next::WhenNudged, Next::In)
     }
 
-    /// Does a little; how long to rest then. `None`: there is nothing to do now.
+    /// Takes one step; returns how long to rest. `None`: nothing is to be done now.
     pub(crate) fn step(&mut self) -> Option<Duration> {
         let now = Instant::now();
         if now >= self.next_refresh {
@@ -237,7 +237,7 @@ impl Scrubber {
         Some(Duration::from_secs_f64(pause))
     }
 
-    /// Begins a pass if one was asked for or is due. One that was asked for begins anew, and reads all.
+    /// Begins a pass if one was requested or is due. A requested pass starts over, and reads all data.
     fn begin(&mut self, now: Instant) {
         let mut state = self.scrubs.state.lock();
         let is_asked = state.asked > state.finished && self.pass.as_ref().is_none_or(|pass| pass.answers.is_none());
@@ -250,7 +250,7 @@ impl Scrubber {
         }
     }
 
-    /// The next step of the pass, if there is one: how much was read.
+    /// Takes the next step of the pass, if one is left; returns how much was read.
     fn read(&mut self) -> Option<u64> {
         let pass = self.pass.as_mut()?;
         let Some(unit) = self.scrubs.units.get(pass.unit) else {
@@ -291,7 +291,7 @@ impl Scrubber {
         self.next_pass = Instant::now() + self.every;
         let damage = self.scrubs.damage().total();
         if damage > 0 {
-            tracing::error!(damage, "stored data is damaged: `thalweg check --server` names what");
+            tracing::error!(damage, "stored data is damaged: `thalweg check --server` lists it");
         }
         let mut state = self.scrubs.state.lock();
         state.finished = pass.answers.unwrap_or(state.finished);

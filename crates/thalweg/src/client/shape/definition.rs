@@ -4,22 +4,22 @@ use crate::client::server::query_value;
 use clap::{Args, ValueEnum};
 
 #[derive(Args)]
-pub(super) struct WantedArgs {
+pub(super) struct DefinitionArgs {
     /// The table, as in SQL.
     table: String,
-    /// Only rows for which this is true.
+    /// Select only rows for which this is true.
     #[arg(long = "where", value_name = "SQL")]
     where_sql: Option<String>,
     /// The value of $1 in the clause; given again, of $2, and so on.
     #[arg(long = "param", value_name = "VALUE", requires = "where_sql", allow_hyphen_values = true)]
     params: Vec<String>,
-    /// Only these columns, with commas between; the primary key must be among them.
+    /// Select only these columns, with commas between; the primary key must be among them.
     #[arg(long, value_name = "LIST")]
     columns: Option<String>,
-    /// Whether changes have what changed and the key, or whole rows and the old values.
+    /// Whether changes carry the key and the changed columns, or whole rows and the old values.
     #[arg(long, value_enum)]
     replica: Option<Replica>,
-    /// No rows, only changes.
+    /// Get no rows, only changes.
     #[arg(long)]
     changes_only: bool,
 }
@@ -30,13 +30,13 @@ enum Replica {
     Full,
 }
 
-impl WantedArgs {
+impl DefinitionArgs {
     pub(super) fn table(&self) -> &str {
         &self.table
     }
 
-    /// Parameters of the definition with these others, in the order of their names as the official client has them: so caches on the way
-    /// see one URL for one question.
+    /// Parameters of the definition with these others, in the order of their names as the official client has them: so
+    /// caches on the way see one URL for one question.
     pub(super) fn query(&self, others: &[(&str, &str)]) -> String {
         let mut all: Vec<(String, &str)> = vec![("table".to_owned(), &self.table)];
         let mut add = |name: &str, value| all.push((name.to_owned(), value));
@@ -74,25 +74,26 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        wanted: WantedArgs,
+        definition: DefinitionArgs,
     }
 
-    fn wanted(line: &[&str]) -> WantedArgs {
-        Line::parse_from(std::iter::once(&"test").chain(line)).wanted
+    fn definition(line: &[&str]) -> DefinitionArgs {
+        Line::parse_from(std::iter::once(&"test").chain(line)).definition
     }
 
     #[test]
     fn a_definition_becomes_one_query_in_the_order_of_names() {
-        let wanted = wanted(&["app.\"Items\"", "--where", "a = $1 AND b < $2", "--param", "x&y", "--param", "-1"]);
+        let definition =
+            definition(&["app.\"Items\"", "--where", "a = $1 AND b < $2", "--param", "x&y", "--param", "-1"]);
         assert_eq!(
-            wanted.query(&[("offset", "-1"), ("handle", "1-2")]),
+            definition.query(&[("offset", "-1"), ("handle", "1-2")]),
             "handle=1-2&offset=-1&params%5B1%5D=x%26y&params%5B2%5D=-1&table=app.%22Items%22&where=a%20%3D%20%241%20AND%20b%20%3C%20%242"
         );
     }
 
     #[test]
     fn options_are_told_as_the_api_has_them() {
-        let wanted = wanted(&["t", "--columns", "id,b", "--replica", "full", "--changes-only"]);
-        assert_eq!(wanted.query(&[]), "columns=id%2Cb&log=changes_only&replica=full&table=t");
+        let definition = definition(&["t", "--columns", "id,b", "--replica", "full", "--changes-only"]);
+        assert_eq!(definition.query(&[]), "columns=id%2Cb&log=changes_only&replica=full&table=t");
     }
 }

@@ -1,8 +1,9 @@
 //! Space held back for a full disk.
 //!
-//! A file of fixed size keeps space allocated. When background work meets a full disk, user transactions are refused, the file is
-//! let go, and deleted data is reclaimed in its place, which needs a little space itself. The file is taken again before anything
-//! else may use what was freed, and only then are users let in again.
+//! A file of fixed size keeps space allocated. When background work meets a full disk, user transactions are refused,
+//! the file is removed, and deleted data is reclaimed in its space, because reclaiming needs a little space itself. The
+//! file is allocated again before anything else may use the freed space, and only then are user transactions accepted
+//! again.
 
 use std::sync::Arc;
 use thalweg_disk::{Disk, File};
@@ -15,7 +16,7 @@ pub(crate) struct Reserve {
     held: bool,
 }
 
-/// With less than this free a start uses the space that is held back.
+/// With less than this free, a start uses the reserve.
 const LEND_BELOW: u64 = 8 << 20;
 
 /// Lets the space go if the disk is full: a start writes a little, too. [`Reserve::open`] takes it again.
@@ -40,7 +41,7 @@ impl Reserve {
         Ok(reserve)
     }
 
-    /// Takes the space if it is to be had; whether it is held now.
+    /// Allocates the space, if the disk has it; returns whether it is held now.
     pub(crate) fn hold(&mut self) -> bool {
         if !self.held {
             self.held = self.bytes == 0 || self.file.allocate(self.bytes).is_ok();

@@ -1,4 +1,5 @@
-//! When background work has something to do next, so that nobody has to ask again and again: by positions, times, and what is told.
+//! When background work of logs has its next wake-up, so that no thread polls: at a journal position, after a time, or
+//! when it is told.
 
 use crate::attachment::Attachment;
 use crate::logs::Logs;
@@ -6,16 +7,17 @@ use std::sync::OnceLock;
 use thalweg_base::{Lsn, Millis};
 use thalweg_unit::sync::atomic::{AtomicBool, Ordering};
 
-/// When the next round of settling can be due, after [`Logs::settle`] found none due. `None`: when something happens.
+/// When the next round of settling can be due, after [`Logs::settle`] found none due: at the first of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextRound {
     /// When the journal is durable up to here.
     pub at: Lsn,
-    /// After so many milliseconds.
+    /// After so many milliseconds; `None` if only the position counts.
     pub after_ms: Option<u64>,
 }
 
-/// Tells once that [`Logs::settle`] has work beside what the journal brings: logs that it can put to rest, a damaged directory.
+/// Tells once that [`Logs::settle`] has work that no journal position announces: logs that it can put to rest, a
+/// damaged directory.
 #[derive(Default)]
 pub(crate) struct Awakened {
     /// Logs have woken since the last look.
@@ -32,7 +34,7 @@ impl Awakened {
         }
     }
 
-    /// Logs that are awake are looked for after this.
+    /// Called before a search for awake logs: a log that wakes after this call is told again.
     pub(crate) fn look(&self) {
         self.told.store(false, Ordering::Release);
     }
@@ -42,7 +44,7 @@ impl<A: Attachment> Logs<A> {
     /// When to call [`Logs::settle`] again that found no round due.
     pub fn next_round(&self, now: Millis) -> NextRound {
         let (floor, durable) = (self.sealed.root().floor, self.durable());
-        // Before the look: a log that wakes after it is told.
+        // Before the search: a log that wakes after it is told.
         self.awakened.look();
         let awake = self.shards.iter().any(|shard| !shard.lock().active.is_empty());
         let rest_ms = awake.then_some(crate::settle::REST_EVERY_MS);
@@ -65,7 +67,8 @@ impl<A: Attachment> Logs<A> {
         self.pace.next_reclaim(self.deaths(), now, self.options.reclaim_every_ms)
     }
 
-    /// How many deletes, trims and unpins there were since the start: each may leave dead data.
+    /// How many events since the start may have left dead data: every delete; trims, pins and unpins that have changed
+    /// which content is wanted; rounds that have written content that died before their edit.
     pub fn deaths(&self) -> u64 {
         self.counters.deaths.load(Ordering::Relaxed)
     }
