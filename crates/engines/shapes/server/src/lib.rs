@@ -23,6 +23,7 @@ mod database;
 mod explain;
 mod failures;
 mod feed;
+mod feed_lock;
 mod follow;
 #[cfg(test)]
 mod footprint;
@@ -34,6 +35,7 @@ mod lifetime;
 mod maintenance;
 mod make;
 mod move_in_fetcher;
+mod no_wait;
 mod partitions;
 mod read;
 mod recent_window;

@@ -7,7 +7,7 @@
 //! What cannot be had now (the table is locked, the database cannot be reached, a commit is not visible yet) is asked for again later, one
 //! table independently of the others, until [`PATIENCE`] is over: then the shape is made anew.
 
-use crate::feed::Feed;
+use crate::feed_lock::SharedFeed;
 use crate::lifetime::Lifetime;
 use crate::source::Source;
 use crate::subquery::{Ask, FetchedRows, Turn, Wanted, cells};
@@ -55,7 +55,7 @@ pub(crate) struct MoveInFetcher {
     pool: Mutex<Option<Pool>>,
     queue: Mutex<Queue>,
     arrivals: Mutex<Vec<FetchedRows>>,
-    feed: Arc<Mutex<Feed>>,
+    feed: Arc<SharedFeed>,
     lifetime: Arc<Lifetime>,
     source: Arc<Source>,
 }
@@ -106,7 +106,7 @@ impl From<SourceError> for Unfetched {
 }
 
 impl MoveInFetcher {
-    pub(crate) fn new(feed: Arc<Mutex<Feed>>, lifetime: Arc<Lifetime>, source: Arc<Source>) -> Self {
+    pub(crate) fn new(feed: Arc<SharedFeed>, lifetime: Arc<Lifetime>, source: Arc<Source>) -> Self {
         let endpoint: Endpoint = source.queries.clone();
         let idle = endpoint.unused_for;
         let options = Options { endpoint, connections: RUNNING_MAX, jobs_max: RUNNING_MAX, idle, kept: 0 };

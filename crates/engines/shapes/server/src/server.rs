@@ -19,7 +19,7 @@ use crate::catalog::Catalog;
 use crate::change_store::ChangeStore;
 use crate::compact::Compactor;
 use crate::config::ShapesConfig;
-use crate::feed::Feed;
+use crate::feed_lock::SharedFeed;
 use crate::lag::Behind;
 use crate::lifetime::Lifetime;
 use crate::move_in_fetcher::MoveInFetcher;
@@ -28,7 +28,6 @@ use crate::shape::{Phase, Shape};
 use crate::source::Source;
 use crate::store::Store;
 use crate::watermarks::Watermarks;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use thalweg_shapes_source::clock::Clock;
 use thalweg_shapes_source::setup::Known;
@@ -36,7 +35,7 @@ use thalweg_shapes_source::setup::Known;
 pub(crate) struct ShapesServer {
     pub(crate) config: ShapesConfig,
     pub(crate) lifetime: Arc<Lifetime>,
-    pub(crate) feed: Arc<Mutex<Feed>>,
+    pub(crate) feed: Arc<SharedFeed>,
     pub(crate) watermarks: Arc<Watermarks>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) changes: Arc<ChangeStore>,
@@ -50,7 +49,7 @@ impl ShapesServer {
     pub(crate) fn new(config: ShapesConfig, store: Store, clock: Arc<dyn Clock>) -> Self {
         let source = Arc::new(Source::new(&config, &clock));
         let lifetime = Arc::new(Lifetime::new(clock));
-        let (feed, catalog, watermarks) = (Arc::<Mutex<Feed>>::default(), Arc::<Catalog>::default(), Arc::default());
+        let (feed, catalog, watermarks) = (Arc::<SharedFeed>::default(), Arc::<Catalog>::default(), Arc::default());
         let changes = Arc::new(ChangeStore::new(store, config.hot_bytes, config.unsent_bytes_max));
         let fetcher = MoveInFetcher::new(Arc::clone(&feed), Arc::clone(&lifetime), Arc::clone(&source));
         Self {

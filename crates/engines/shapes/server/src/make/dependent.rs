@@ -4,6 +4,7 @@ use super::dependent_rows::Rows;
 use crate::failures::{cannot_store, invalid, not_published, unavailable};
 use crate::feed::{Claim, NotRegistered};
 use crate::format::note::Stored;
+use crate::no_wait;
 use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape, State};
 use crate::subquery::{
@@ -92,6 +93,7 @@ impl ShapesServer {
             let why = "changes of Postgres that the rows of a subquery depend on are still on their way";
             return Err(Failure::unavailable("snapshot_error", why, 5));
         }
+        no_wait::assert_may_wait();
         self.lifetime.clock.sleep(LOOK_AGAIN);
         Ok(())
     }
