@@ -3,7 +3,7 @@
 //! | owner | state |
 //! |---|---|
 //! | [`Lifetime`] | the clock, the stop, the counters |
-//! | [`Feed`] | what the change path decides with |
+//! | [`SharedFeed`] | what the change path decides with |
 //! | [`Watermarks`] | how far changes have come |
 //! | [`Catalog`] | the shapes that requests find, and what new shapes share with them |
 //! | [`ChangeStore`] | the kernel unit, and the copies of changes in memory |

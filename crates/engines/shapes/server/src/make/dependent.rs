@@ -216,9 +216,10 @@ impl ShapesServer {
         };
         let until = self.lifetime.clock.now() + SETTLED_WITHIN;
         let handle = shape.handle.to_string();
+        let chunk_bytes = self.config.http.chunk_bytes;
         loop {
             let projection_columns = filled.columns;
-            let mut rows = Rows::new(self, shape, log);
+            let mut rows = Rows::new(&self.changes, &self.lifetime, chunk_bytes, shape, log);
             let mut kept = Vec::new();
             let (mut again, mut gone) = (false, false);
             let mut line = CopyRow::default();
@@ -227,7 +228,6 @@ impl ShapesServer {
                 Taken::Snapshot(snapshot) => {
                     // The shape sees changes from here on; the snapshot has all that was applied before, or another one is taken.
                     let shared = self.catalog.shared_snapshot(snapshot);
-                    let chunk_bytes = self.config.http.chunk_bytes;
                     let registered = self.feed.lock().register_dependent(shape, table, sets, shared, chunk_bytes, node);
                     match registered {
                         Ok(of) => projection = Some(of),
