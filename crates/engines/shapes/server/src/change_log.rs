@@ -3,6 +3,7 @@
 use crate::change_store::ChangeStore;
 use crate::format::references::References;
 use crate::lifetime::Lifetime;
+use crate::no_wait;
 use crate::store::StoreError;
 use crate::trim_index::TrimPoint;
 use bytes::Bytes;
@@ -99,6 +100,7 @@ impl ChangeLogWriter {
         references: &[References],
         complete: bool,
     ) -> Result<(), StoreError> {
+        no_wait::assert_may_wait();
         let (changes, clock) = (&self.changes, &self.lifetime.clock);
         let written = loop {
             match changes.store.write_changes(&bodies, lengths, references) {

@@ -1,8 +1,7 @@
 //! How a change finds the shapes of a where clause: through an index, or by evaluating the clause.
 
-use crate::feed::Feed;
+use crate::feed_lock::SharedFeed;
 use crate::subquery::{self, Dependence};
-use parking_lot::Mutex;
 use serde::Serialize;
 use thalweg_shapes_model::definition::Definition;
 use thalweg_shapes_model::predicate;
@@ -28,7 +27,7 @@ pub(crate) fn explain(
     definition: &Definition,
     table: &Table,
     dependence: Option<&Dependence>,
-    feed: &Mutex<Feed>,
+    feed: &SharedFeed,
 ) -> Result<Explanation, String> {
     let Some(sql) = &definition.where_sql else {
         return Ok(Explanation {
@@ -72,7 +71,7 @@ mod tests {
 
     fn said(sql: Option<&str>) -> Result<Explanation, String> {
         let definition = Definition { where_sql: sql.map(str::to_owned), ..Definition::of_table("public", "t") };
-        explain(&definition, &table(), None, &Mutex::default())
+        explain(&definition, &table(), None, &SharedFeed::default())
     }
 
     #[test]
@@ -82,7 +81,7 @@ mod tests {
             let condition = Arc::new(predicate::condition(sql, &[], &table(), &tables).unwrap());
             let dependence = Dependence { condition, tables: hashbrown::HashMap::new() };
             let definition = Definition { where_sql: Some(sql.to_owned()), ..Definition::of_table("public", "t") };
-            explain(&definition, &table(), Some(&dependence), &Mutex::default()).unwrap()
+            explain(&definition, &table(), Some(&dependence), &SharedFeed::default()).unwrap()
         };
         let found = said("id IN (SELECT id FROM t WHERE name = 'x') OR id > 7 AND id NOT IN (SELECT id FROM t)");
         let value = "a value of \"id\" IN (SELECT \"id\" FROM \"public\".\"t\")";

@@ -25,6 +25,7 @@ mod explain;
 mod failures;
 mod faults;
 mod feed;
+mod feed_lock;
 mod follow;
 #[cfg(test)]
 mod footprint;
@@ -36,6 +37,7 @@ mod lifetime;
 mod maintenance;
 mod make;
 mod move_in_fetcher;
+mod no_wait;
 mod partitions;
 mod read;
 mod recent_window;

@@ -1,6 +1,7 @@
 //! How long the server has run, whether it stops, and what it has counted since its start.
 
 use crate::faults::Faults;
+use crate::no_wait;
 use crate::state::transaction::Told;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -93,6 +94,7 @@ impl Lifetime {
 
     /// Sleeps until `waits` is false, `time` is over, or the server stops.
     pub(crate) fn pause_while(&self, time: Duration, waits: impl Fn() -> bool) {
+        no_wait::assert_may_wait();
         let until = self.clock.now() + time;
         while !self.stopping() && waits() {
             let left = until.saturating_duration_since(self.clock.now());

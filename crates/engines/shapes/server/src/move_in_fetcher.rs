@@ -9,7 +9,7 @@
 //! for again later, one table independently of the others, until [`PATIENCE`] is over: then the shape is made anew.
 
 use crate::faults::Fault;
-use crate::feed::Feed;
+use crate::feed_lock::SharedFeed;
 use crate::lifetime::Lifetime;
 use crate::source::Source;
 use crate::subquery::{Ask, FetchedRows, Turn, Wanted, cells};
@@ -57,7 +57,7 @@ pub(crate) struct MoveInFetcher {
     pool: Mutex<Option<Box<dyn Jobs>>>,
     queue: Mutex<Queue>,
     arrivals: Mutex<Vec<FetchedRows>>,
-    feed: Arc<Mutex<Feed>>,
+    feed: Arc<SharedFeed>,
     lifetime: Arc<Lifetime>,
     source: Arc<Source>,
 }
@@ -108,7 +108,7 @@ impl From<SourceError> for Unfetched {
 }
 
 impl MoveInFetcher {
-    pub(crate) fn new(feed: Arc<Mutex<Feed>>, lifetime: Arc<Lifetime>, source: Arc<Source>) -> Self {
+    pub(crate) fn new(feed: Arc<SharedFeed>, lifetime: Arc<Lifetime>, source: Arc<Source>) -> Self {
         Self {
             pool: Mutex::new(Some(source.queries.jobs(RUNNING_MAX))),
             queue: Mutex::default(),

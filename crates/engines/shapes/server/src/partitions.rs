@@ -4,6 +4,7 @@
 //! whole. It waits for the answer, but never for long; without one, the shapes that the row may belong to are made
 //! anew.
 
+use crate::no_wait;
 use parking_lot::Mutex;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -33,6 +34,7 @@ impl Partitions {
 
     /// The tables that this one is a partition of, directly or not; or why that cannot be told.
     pub(crate) fn ancestors(&self, table: u32) -> Result<Vec<u32>, SourceError> {
+        no_wait::assert_may_wait();
         let (send, receive) = sync_channel(1);
         let publication = self.publication.clone();
         let asked = {

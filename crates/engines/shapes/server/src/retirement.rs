@@ -3,8 +3,10 @@
 use crate::catalog::Catalog;
 use crate::change_store::ChangeStore;
 use crate::costly;
-use crate::feed::{Feed, Retired};
+use crate::feed::Retired;
+use crate::feed_lock::SharedFeed;
 use crate::lifetime::Lifetime;
+use crate::no_wait;
 use crate::shape::{Chunks, Phase, Shape};
 use crate::source::Source;
 use crate::store::StoreError;
@@ -23,7 +25,7 @@ pub(crate) struct Retirement {
     /// Held while logs of shapes are deleted, so that no log is deleted twice.
     deleting: Mutex<()>,
     lifetime: Arc<Lifetime>,
-    feed: Arc<Mutex<Feed>>,
+    feed: Arc<SharedFeed>,
     catalog: Arc<Catalog>,
     changes: Arc<ChangeStore>,
     source: Arc<Source>,
@@ -32,7 +34,7 @@ pub(crate) struct Retirement {
 impl Retirement {
     pub(crate) fn new(
         lifetime: Arc<Lifetime>,
-        feed: Arc<Mutex<Feed>>,
+        feed: Arc<SharedFeed>,
         catalog: Arc<Catalog>,
         changes: Arc<ChangeStore>,
         source: Arc<Source>,
@@ -109,6 +111,7 @@ impl Retirement {
 
     /// Takes a shape out, with the shapes that cannot be without it and the inner shapes that only it needed.
     fn retire(&self, shape: &Shape, phase: Phase) -> Lsn {
+        no_wait::assert_may_wait();
         self.catalog.registry.write().remove(shape);
         let deleting = self.deleting.lock();
         // All at once: a transaction must not find a shape whose inner shape is gone already, nor a node whose place in

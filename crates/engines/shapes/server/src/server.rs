@@ -3,7 +3,7 @@
 //! | owner | state |
 //! |---|---|
 //! | [`Lifetime`] | the clock, the stop, the counters |
-//! | [`Feed`] | what the change path decides with |
+//! | [`SharedFeed`] | what the change path decides with |
 //! | [`Watermarks`] | how far changes have come |
 //! | [`Catalog`] | the shapes that requests find, and what new shapes share with them |
 //! | [`ChangeStore`] | the kernel unit, and the copies of changes in memory |
@@ -20,7 +20,7 @@ use crate::change_store::ChangeStore;
 use crate::compact::Compactor;
 use crate::config::ShapesConfig;
 use crate::faults::Faults;
-use crate::feed::Feed;
+use crate::feed_lock::SharedFeed;
 use crate::lag::Behind;
 use crate::lifetime::Lifetime;
 use crate::move_in_fetcher::MoveInFetcher;
@@ -29,7 +29,6 @@ use crate::shape::{Phase, Shape};
 use crate::source::Source;
 use crate::store::Store;
 use crate::watermarks::Watermarks;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use thalweg_shapes_source::clock::Clock;
 use thalweg_shapes_source::postgres::{Postgres, Server};
@@ -38,7 +37,7 @@ use thalweg_shapes_source::setup::Known;
 pub(crate) struct ShapesServer {
     pub(crate) config: ShapesConfig,
     pub(crate) lifetime: Arc<Lifetime>,
-    pub(crate) feed: Arc<Mutex<Feed>>,
+    pub(crate) feed: Arc<SharedFeed>,
     pub(crate) watermarks: Arc<Watermarks>,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) changes: Arc<ChangeStore>,
@@ -63,7 +62,7 @@ impl ShapesServer {
     ) -> Self {
         let source = Arc::new(Source::new(&config, &postgres, &clock));
         let lifetime = Arc::new(Lifetime::new(clock, faults));
-        let (feed, catalog, watermarks) = (Arc::<Mutex<Feed>>::default(), Arc::<Catalog>::default(), Arc::default());
+        let (feed, catalog, watermarks) = (Arc::<SharedFeed>::default(), Arc::<Catalog>::default(), Arc::default());
         let changes = Arc::new(ChangeStore::new(store, config.hot_bytes, config.unsent_bytes_max));
         let fetcher = MoveInFetcher::new(Arc::clone(&feed), Arc::clone(&lifetime), Arc::clone(&source));
         Self {

@@ -3,6 +3,7 @@
 use crate::format::note::{LogState, ShapeNote, SourceNote, Stored, StoredBase};
 use crate::format::references::References;
 use crate::format::shared_rows;
+use crate::no_wait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -153,6 +154,7 @@ impl Store {
 
     /// Waits until everything up to `end` is durable.
     pub(crate) fn wait(&self, end: Lsn) -> Result<(), StoreError> {
+        no_wait::assert_may_wait();
         self.logs.journal().kick();
         Ok(self.logs.journal().wait(end)?)
     }
@@ -424,6 +426,7 @@ impl Store {
 
     /// The same, from a thread that may wait.
     pub(crate) fn chunk(&self, from: ReadFrom) -> Result<Chunk, ReadError> {
+        no_wait::assert_may_wait();
         self.logs.recall(from).map_or_else(|| self.logs.read(from), Ok)
     }
 

@@ -58,7 +58,7 @@ pub(crate) struct Compactor {
     watermarks: Arc<Watermarks>,
 }
 
-/// A shape as it stands for [`ShapesServer::trim_change_log`] comes to.
+/// What a shape holds of the change log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// Where the oldest body lies that is still held.

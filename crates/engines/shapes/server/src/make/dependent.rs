@@ -4,6 +4,7 @@ use super::dependent_rows::Rows;
 use crate::failures::{cannot_store, invalid, not_published, unavailable};
 use crate::feed::{Claim, NotRegistered};
 use crate::format::note::Stored;
+use crate::no_wait;
 use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape, State};
 use crate::subquery::{
@@ -93,6 +94,7 @@ impl ShapesServer {
             let why = "changes of Postgres that the rows of a subquery depend on are still on their way";
             return Err(Failure::unavailable("snapshot_error", why, 5));
         }
+        no_wait::assert_may_wait();
         self.lifetime.clock.sleep(LOOK_AGAIN);
         Ok(())
     }
@@ -222,9 +224,10 @@ impl ShapesServer {
         };
         let until = self.lifetime.clock.now() + SETTLED_WITHIN;
         let handle = shape.handle.to_string();
+        let chunk_bytes = self.config.http.chunk_bytes;
         loop {
             let projection_columns = filled.columns;
-            let mut rows = Rows::new(self, shape, log);
+            let mut rows = Rows::new(&self.changes, &self.lifetime, chunk_bytes, shape, log);
             let mut kept = Vec::new();
             let (mut again, mut gone) = (false, false);
             let mut line = CopyRow::default();
@@ -234,7 +237,6 @@ impl ShapesServer {
                     // The shape sees changes from here on; the snapshot has all that was applied before, or another one
                     // is taken.
                     let shared = self.catalog.shared_snapshot(snapshot);
-                    let chunk_bytes = self.config.http.chunk_bytes;
                     let registered = self.feed.lock().register_dependent(shape, table, sets, shared, chunk_bytes, node);
                     match registered {
                         Ok(of) => projection = Some(of),

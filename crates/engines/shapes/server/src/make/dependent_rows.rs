@@ -5,7 +5,6 @@ use crate::change_store::ChangeStore;
 use crate::failures::cannot_store;
 use crate::format::note::ShapeNote;
 use crate::lifetime::Lifetime;
-use crate::server::ShapesServer;
 use crate::shape::{Copied, Phase, Shape};
 use crate::store::StoreError;
 use std::ops::ControlFlow;
@@ -37,11 +36,17 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    pub(crate) fn new(server: &'a ShapesServer, shape: &'a Shape, log: LogId) -> Self {
+    pub(crate) fn new(
+        changes: &'a ChangeStore,
+        lifetime: &'a Lifetime,
+        chunk_bytes: u64,
+        shape: &'a Shape,
+        log: LogId,
+    ) -> Self {
         Self {
-            changes: &server.changes,
-            lifetime: &server.lifetime,
-            chunk_bytes: server.config.http.chunk_bytes,
+            changes,
+            lifetime,
+            chunk_bytes,
             shape,
             log,
             block: Vec::new(),

@@ -17,13 +17,12 @@ use crate::catalog::Catalog;
 use crate::change_store::ChangeStore;
 use crate::failures::{cannot_store, invalid, no_table, not_published, unavailable};
 use crate::faults::Fault;
-use crate::feed::Feed;
+use crate::feed_lock::SharedFeed;
 use crate::lifetime::Lifetime;
 use crate::retirement::Retirement;
 use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape, State};
 use check::Checked;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use thalweg_shapes_model::definition::{Condition, Definition, Identity};
 use thalweg_shapes_model::failure::Failure;
@@ -43,7 +42,7 @@ pub(crate) struct Filling {
 /// What a scan of a table needs of the server.
 struct ScanContext<'a> {
     lifetime: &'a Arc<Lifetime>,
-    feed: &'a Mutex<Feed>,
+    feed: &'a SharedFeed,
     catalog: &'a Catalog,
     changes: &'a ChangeStore,
     retirement: &'a Retirement,
