@@ -731,8 +731,8 @@ fn changes(stream: &mut Stream, cluster: &Cluster, all: &[Logged], xid: Option<u
         }
         match change {
             Change::Row { old, new, .. } => {
-                let old = old.as_ref().map(|row| texts(row));
-                let new = new.as_ref().map(|row| texts(row));
+                let old = old.as_ref().map(texts);
+                let new = new.as_ref().map(texts);
                 let (old, new) = (old.as_ref().map(tuple), new.as_ref().map(tuple));
                 match (&old, &new) {
                     (None, Some(new)) => push(stream, &Message::Insert { xid, relation, new: new.tuple() }),

@@ -81,11 +81,8 @@ impl Scheduler {
             stuck: false,
             seen: 0,
         };
-        let scheduler = Self {
-            state: Arc::new(Mutex::new(state)),
-            began: Instant::now(),
-            is_replayed: std::env::var_os("SEED").is_some(),
-        };
+        let scheduler =
+            Self { state: Arc::new(Mutex::new(state)), began: Instant::now(), is_replayed: thalweg_sim::is_replay() };
         ME.with_borrow_mut(|me| *me = Some((scheduler.clone(), WORLD)));
         scheduler
     }

@@ -1,17 +1,13 @@
 //! Shapes whose where clause asks for rows of other tables: `parent_id IN (SELECT id FROM parent WHERE …)`.
 //!
-//! What an inner query selects is kept as an *inner shape* that no client sees: its rows lie on the disk as those of
-//! any shape, and in memory as a [`thalweg_shapes_core::subquery::set::Set`] of values, shared by all shapes with that
-//! query. When a transaction changes a set, the rows of the *outer* shapes that ask for its values come or go without
-//! having been written:
+//! What an inner query selects is kept as an *inner shape* that no client sees: its rows lie on the disk as those of any shape, and in memory
+//! as a [`thalweg_shapes_core::subquery::set::Set`] of values, shared by all shapes with that query. When a transaction changes a set, the rows of the *outer* shapes that
+//! ask for its values come or go without having been written:
 //!
-//! - values that make rows go are told to clients as a pattern (`move-out`): each row carries a hash of what it asked
-//! for (its *tags*), so
+//! - values that make rows go are told to clients as a pattern (`move-out`): each row carries a hash of what it asked for (its *tags*), so
 //!   nobody has to know the rows;
-//! - rows that come must be fetched from Postgres (`move-in`), which shows them as of a later moment, a snapshot Q.
-//! Until the stream has
-//!   brought every transaction that Q contains (the *boundary*) the shape goes on as if the values were not there; then
-//! come the fetched
+//! - rows that come must be fetched from Postgres (`move-in`), which shows them as of a later moment, a snapshot Q. Until the stream has
+//!   brought every transaction that Q contains (the *boundary*) the shape goes on as if the values were not there; then come the fetched
 //!   rows, then everything after. If the rows are late, what comes after the boundary is held back.
 //!
 //! | module | owns |
@@ -27,8 +23,7 @@
 //! | `waiting` | nodes that wait for rows, until these are in the log |
 //! | `dependence` | where clauses with subqueries, and the nodes that they come to |
 //!
-//! `make/dependent.rs` makes nodes, `recover/dependent.rs` brings them back, `move_in_fetcher.rs` fetches the rows that
-//! come.
+//! `make/dependent.rs` makes nodes, `recover/dependent.rs` brings them back, `move_in_fetcher.rs` fetches the rows that come.
 
 #[cfg(test)]
 mod applied_tests;
