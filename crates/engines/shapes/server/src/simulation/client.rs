@@ -5,7 +5,7 @@ use crate::read::{self, Wanted, split};
 use crate::server::ShapesServer;
 use crate::shape::Shape;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use thalweg_shapes_core::state::entries::Entry;
 use thalweg_shapes_model::definition::Definition;
@@ -20,8 +20,8 @@ pub(super) struct Client {
     rows: BTreeMap<String, Known>,
     /// What it was told last.
     offset: ShapeOffset,
-    /// What it was told at each offset.
-    told: BTreeMap<ShapeOffset, Vec<u8>>,
+    /// What it was told of each transaction, by its LSN.
+    told: BTreeMap<u64, Vec<u8>>,
     /// The snapshot of the rows that it began with, which later rows may have replaced.
     pub(super) snapshot: PgSnapshot,
 }
@@ -84,41 +84,36 @@ impl Client {
             let entries: Vec<Entry> = state.entries.iter().copied().collect();
             (entries, state.complete(processed), state.tail())
         };
+        // A transaction may be cut into other entries when it comes again: its messages are the same.
+        let mut again: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for entry in entries {
-            let message = |client: &Self| {
-                let bytes = bytes_of(server, &shape, &Wanted::Changes { entries: vec![entry], whole: false });
-                let all: Vec<u8> = bytes;
-                let _ = client;
-                all
-            };
+            let bytes = bytes_of(server, &shape, &Wanted::Changes { entries: vec![entry], whole: false });
             if entry.offset() > self.offset {
-                let bytes = message(self);
                 self.take(&bytes);
-                self.told.insert(entry.offset(), bytes);
+                self.told.entry(entry.lsn).or_default().extend(bytes);
                 self.offset = entry.offset();
-            } else if let Some(known) = self.told.get(&entry.offset()) {
-                assert_eq!(
-                    String::from_utf8_lossy(known),
-                    String::from_utf8_lossy(&message(self)),
-                    "{} is told otherwise at {}",
-                    self.handle,
-                    entry.offset()
-                );
+            } else {
+                again.entry(entry.lsn).or_default().extend(bytes);
             }
+        }
+        for (lsn, bytes) in again.iter().filter(|(lsn, _)| **lsn < self.offset.lsn) {
+            let Some(known) = self.told.get(lsn) else { continue };
+            let [known, now] = [known, bytes].map(|bytes| String::from_utf8_lossy(bytes));
+            assert_eq!(known, now, "{} is told otherwise at {lsn}", self.handle);
         }
         // What was shown before it was durable comes again after a crash, at the same places.
         let is_at_end = tail <= self.offset && tail.lsn <= told && self.offset.lsn <= told;
         Seen::UpTo { told, is_at_end, processed }
     }
 
-    /// Every change that was told is in the log, at the same place.
+    /// Every transaction that was told is in the log.
     pub(super) fn check_told(&self, server: &ShapesServer) {
         let Some(shape) = server.catalog.registry.read().by_handle(&self.handle).cloned() else { return };
         let state = shape.lock();
         let start = state.start();
-        let offsets: Vec<ShapeOffset> = state.entries.iter().map(Entry::offset).collect();
-        for offset in self.told.keys().filter(|offset| **offset > start) {
-            assert!(offsets.contains(offset), "{}: what was told at {offset} is not in the log", self.handle);
+        let lsns: BTreeSet<u64> = state.entries.iter().map(|entry| entry.lsn).collect();
+        for lsn in self.told.keys().filter(|lsn| **lsn > start.lsn) {
+            assert!(lsns.contains(lsn), "{}: what was told at {lsn} is not in the log", self.handle);
         }
     }
 
@@ -132,7 +127,7 @@ impl Client {
     }
 
     pub(super) fn log(&self) -> String {
-        let lines = self.told.iter().map(|(offset, bytes)| format!("{offset} {}", String::from_utf8_lossy(bytes)));
+        let lines = self.told.iter().map(|(lsn, bytes)| format!("{lsn} {}", String::from_utf8_lossy(bytes)));
         format!("{} {:?}\n{}", self.handle, self.definition.where_sql, lines.collect::<Vec<_>>().join("\n"))
     }
 
