@@ -9,6 +9,12 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
+/// Whether one history is replayed: then it may say what happens.
+#[must_use]
+pub fn is_replay() -> bool {
+    number("SEED").is_some()
+}
+
 /// The seeds to run, if it is to be `default` many unless the environment says otherwise.
 #[must_use]
 pub fn seeds(default: u64) -> Range<u64> {

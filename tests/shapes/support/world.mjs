@@ -4,7 +4,7 @@
 
 import assert from "node:assert/strict"
 import { spawn } from "node:child_process"
-import { copyFileSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { copyFileSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setTimeout as sleep } from "node:timers/promises"
@@ -173,7 +173,9 @@ export class World {
   async stop() {
     for (const stop of this.stops.reverse()) await stop()
     await this.kill()
-    if (process.env.SHAPES_LOGS) copyFileSync(join(this.folder, "server.log"), join(process.env.SHAPES_LOGS, `${this.database}.log`))
+    const log = join(this.folder, "server.log")
+    // A test may end before it has started a server.
+    if (process.env.SHAPES_LOGS && existsSync(log)) copyFileSync(log, join(process.env.SHAPES_LOGS, `${this.database}.log`))
     await this.db.end().catch(() => {})
     const admin = await connect(this.cluster)
     try {

@@ -1,12 +1,16 @@
 //! How far Postgres may be told that we are.
 
-use crate::engine::Engine;
+use crate::server::ShapesServer;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use thalweg_base::Lsn;
 
 /// How often a position is noted that Postgres is to be told of: in between it keeps a little more of its log.
 const NOTE_EVERY: Duration = Duration::from_millis(200);
+
+/// Transactions that are noted beside a position: of so many that commit at the same time it is remembered, over a
+/// restart, that the stream has brought them before any snapshot shows them.
+const NOTED_MAX: usize = 64;
 
 /// Positions of one stream on their way into the journal.
 pub(crate) struct Acknowledge {
@@ -48,21 +52,24 @@ impl Acknowledge {
     }
 
     /// What Postgres may be told: it is durable, and so is that it was told.
-    pub(crate) fn told(&mut self, engine: &Engine) -> u64 {
-        let durable = engine.store.durable();
+    pub(crate) fn told(&mut self, server: &ShapesServer) -> u64 {
+        let ShapesServer { lifetime, feed, changes, source, watermarks, .. } = server;
+        let (store, clock) = (&changes.store, &*lifetime.clock);
+        let durable = store.durable();
         while let Some((_, end)) = self.waiting.pop_front_if(|(frame, _)| *frame <= durable) {
             self.passed = end;
         }
         if let Some((position, _)) = self.noting.take_if(|(_, frame)| *frame <= durable) {
             self.told = position;
         }
-        let is_time = self.urgent || engine.clock.since(self.noted) >= NOTE_EVERY;
+        let is_time = self.urgent || clock.since(self.noted) >= NOTE_EVERY;
         if self.passed > self.told && self.noting.is_none() && is_time {
-            (self.noted, self.urgent) = (engine.clock.now(), false);
-            match engine.bookmark.acknowledge(&engine.store, self.passed, engine.positions.anchor()) {
+            (self.noted, self.urgent) = (clock.now(), false);
+            let recent = feed.lock().recent.last(NOTED_MAX);
+            match source.bookmark.acknowledge(store, self.passed, watermarks.anchor(), recent) {
                 Ok(frame) => {
                     self.noting = Some((self.passed, frame));
-                    engine.store.kick();
+                    store.kick();
                 }
                 // There will be space again; until then Postgres keeps its log.
                 Err(error) => tracing::debug!(%error, "a position cannot be noted"),

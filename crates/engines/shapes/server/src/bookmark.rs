@@ -1,7 +1,7 @@
 //! What is noted of the source: which history it is, and how far it was told that it may forget.
 //!
-//! Postgres is told of a position only after that position is durable here. So a slot that begins later was moved by somebody else, and has
-//! skipped changes.
+//! Postgres is told of a position only after that position is durable here. So a slot that begins later was moved by
+//! somebody else, and has skipped changes.
 
 use crate::format::note::SourceNote;
 use crate::store::{Store, StoreError};
@@ -40,7 +40,7 @@ impl Bookmark {
 
     /// Another history begins: the slot has everything after `confirmed`. Durable when this returns.
     pub(crate) fn begin(&self, store: &Store, identity: SourceIdentity, confirmed: u64) -> Result<(), StoreError> {
-        let note = SourceNote { identity, acknowledged: Some(confirmed), anchor: None };
+        let note = SourceNote { identity, acknowledged: Some(confirmed), anchor: None, recent: Vec::new() };
         self.put(store, note)?;
         self.0.lock().broken = None;
         Ok(())
@@ -51,7 +51,8 @@ impl Bookmark {
         let known = self.note();
         let before = known.as_ref().and_then(|note| note.acknowledged);
         let anchor = known.as_ref().and_then(|note| note.anchor);
-        let note = SourceNote { identity, acknowledged: before.or(Some(confirmed)), anchor };
+        let recent = known.as_ref().map(|note| note.recent.clone()).unwrap_or_default();
+        let note = SourceNote { identity, acknowledged: before.or(Some(confirmed)), anchor, recent };
         if known.as_ref() == Some(&note) { Ok(()) } else { self.put(store, note) }
     }
 
@@ -62,8 +63,15 @@ impl Bookmark {
     }
 
     /// Postgres may be told of `position` when the returned frame is durable.
-    pub(crate) fn acknowledge(&self, store: &Store, position: u64, anchor: Option<Anchor>) -> Result<Lsn, StoreError> {
-        self.change(store, |note| (note.acknowledged, note.anchor) = (Some(position), anchor))
+    /// `recent`: the xids of the last transactions that were read.
+    pub(crate) fn acknowledge(
+        &self,
+        store: &Store,
+        position: u64,
+        anchor: Option<Anchor>,
+        recent: Vec<u32>,
+    ) -> Result<Lsn, StoreError> {
+        self.change(store, |note| (note.acknowledged, note.anchor, note.recent) = (Some(position), anchor, recent))
     }
 
     /// What the publication was when it was looked at last; empty: that does not matter.

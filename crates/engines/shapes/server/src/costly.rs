@@ -1,15 +1,12 @@
 //! Shapes whose where clause turned out to be too costly for a row that the table has.
 //!
-//! They are dropped, and for a while not made again: what made them costly is still there, and every new try would have Postgres evaluate the
-//! clause for the whole table.
+//! They are dropped, and for a while not made again: what made them costly is still there, and every new try would have
+//! Postgres evaluate the clause for the whole table.
 
-use crate::engine::Engine;
-use crate::make::invalid;
-use crate::shape::{Phase, Shape};
+use crate::failures::invalid;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
-use thalweg_base::Lsn;
 use thalweg_filter::TooCostly;
 use thalweg_shapes_model::definition::Identity;
 use thalweg_shapes_model::failure::Failure;
@@ -24,7 +21,8 @@ const REMEMBERED_MAX: usize = 10_000;
 pub(crate) struct Costly(Mutex<HashMap<Identity, Instant>>);
 
 impl Costly {
-    fn note(&self, identity: Identity, now: Instant) {
+    /// Refuses a definition for a while.
+    pub(crate) fn note(&self, identity: Identity, now: Instant) {
         let mut all = self.0.lock();
         if all.len() >= REMEMBERED_MAX {
             all.retain(|_, until| *until > now);
@@ -34,44 +32,19 @@ impl Costly {
         }
     }
 
+    /// Refuses a definition that was too costly a moment ago.
+    pub(crate) fn check(&self, identity: Identity, now: Instant) -> Result<(), Failure> {
+        if self.has(identity, now) { Err(refusal()) } else { Ok(()) }
+    }
+
     fn has(&self, identity: Identity, now: Instant) -> bool {
         self.0.lock().get(&identity).is_some_and(|until| *until > now)
     }
 }
 
-fn refusal() -> Failure {
+pub(crate) fn refusal() -> Failure {
     let why = "simplify it, or keep the values that it looks at shorter";
     invalid("where", format!("{TooCostly} (docs/ops/limits.md): {why}"))
-}
-
-impl Engine {
-    /// Refuses a definition that was too costly a moment ago.
-    pub(crate) fn refuse_costly(&self, identity: Identity) -> Result<(), Failure> {
-        if self.costly.has(identity, self.clock.now()) { Err(refusal()) } else { Ok(()) }
-    }
-
-    /// A row came for which it is too costly to find out whether the shape has it. When the returned position is durable, the shape is gone.
-    pub(crate) fn drop_costly(&self, shape: &Shape) -> Lsn {
-        // Of an inner query nobody knows but the shapes that ask for it.
-        let above = self.subqueries.graph.lock().above(shape.number);
-        let now = self.clock.now();
-        for shape in above.iter().map(AsRef::as_ref).chain([shape]) {
-            self.costly.note(shape.identity, now);
-        }
-        let definition = shape.definition();
-        let clause: String = definition.where_sql.unwrap_or_default().chars().take(200).collect();
-        tracing::warn!(table = %shape.family.name, clause, "a shape is dropped: {TooCostly}");
-        if matches!(shape.lock().phase, Phase::Preparing | Phase::Snapshotting) {
-            self.fail_shape(shape, refusal())
-        } else {
-            self.drop_shape(shape)
-        }
-    }
-
-    /// The same for a row of the snapshot that the shape was to begin with.
-    pub(crate) fn fail_costly(&self, shape: &Shape) {
-        self.drop_costly(shape);
-    }
 }
 
 #[cfg(test)]

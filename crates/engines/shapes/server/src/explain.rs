@@ -1,8 +1,7 @@
 //! How a change finds the shapes of a where clause: through an index, or by evaluating the clause.
 
-use crate::router::Router;
+use crate::feed_lock::SharedFeed;
 use crate::subquery::{self, Dependence};
-use parking_lot::Mutex;
 use serde::Serialize;
 use thalweg_shapes_model::definition::Definition;
 use thalweg_shapes_model::predicate;
@@ -11,7 +10,8 @@ use thalweg_shapes_model::table::Table;
 /// What is said of one where clause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// Whether a change reaches the shape through an index; otherwise the clause is evaluated for each change of the table.
+    /// Whether a change reaches the shape through an index; otherwise the clause is evaluated for each change of the
+    /// table.
     pub indexed: bool,
     /// What is looked up, such as `equality on "name"`; one for each way in.
     pub keys: Vec<String>,
@@ -21,12 +21,13 @@ pub struct Explanation {
     pub why: Option<String>,
 }
 
-/// Explains a definition's where clause, as it would be filed among the table's shapes now. The error is in words for who asks.
+/// Explains a definition's where clause, as it would be filed among the table's shapes now. The error is a text for the
+/// caller's client.
 pub(crate) fn explain(
     definition: &Definition,
     table: &Table,
     dependence: Option<&Dependence>,
-    router: &Mutex<Router>,
+    feed: &SharedFeed,
 ) -> Result<Explanation, String> {
     let Some(sql) = &definition.where_sql else {
         return Ok(Explanation {
@@ -48,7 +49,7 @@ pub(crate) fn explain(
         return Ok(Explanation { indexed, keys, evaluated: Some(dependence.condition.canonical()), why: Some(why) });
     }
     let read = predicate::parse(sql, &definition.params, table).map_err(|error| error.to_string())?;
-    let found = router.lock().explain(table.oid, &read);
+    let found = feed.lock().router.explain(table.oid, &read);
     let (keys, evaluated, why) = match found {
         thalweg_filter::Explanation::Keys(keys) => (keys, Some(read.canonical()), None),
         thalweg_filter::Explanation::EachRow { because } => (Vec::new(), Some(read.canonical()), Some(because)),
@@ -70,7 +71,7 @@ mod tests {
 
     fn said(sql: Option<&str>) -> Result<Explanation, String> {
         let definition = Definition { where_sql: sql.map(str::to_owned), ..Definition::of_table("public", "t") };
-        explain(&definition, &table(), None, &Mutex::default())
+        explain(&definition, &table(), None, &SharedFeed::default())
     }
 
     #[test]
@@ -80,7 +81,7 @@ mod tests {
             let condition = Arc::new(predicate::condition(sql, &[], &table(), &tables).unwrap());
             let dependence = Dependence { condition, tables: hashbrown::HashMap::new() };
             let definition = Definition { where_sql: Some(sql.to_owned()), ..Definition::of_table("public", "t") };
-            explain(&definition, &table(), Some(&dependence), &Mutex::default()).unwrap()
+            explain(&definition, &table(), Some(&dependence), &SharedFeed::default()).unwrap()
         };
         let found = said("id IN (SELECT id FROM t WHERE name = 'x') OR id > 7 AND id NOT IN (SELECT id FROM t)");
         let value = "a value of \"id\" IN (SELECT \"id\" FROM \"public\".\"t\")";

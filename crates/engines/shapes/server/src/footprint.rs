@@ -2,11 +2,12 @@
 //!
 //! `SHAPES=1000000 cargo test -p thalweg-shapes --release -- --ignored --nocapture footprint::measured`
 //!
-//! Nothing of Postgres is in it: the kernel unit is filled as [`crate::make`] does it, and what is measured is the growth of a process
-//! that opens it again, with the server's allocator. So each measurement is a process of its own.
+//! Nothing of Postgres is in it: the kernel unit is filled as [`crate::make`] does it, and what is measured is the
+//! growth of a process that opens it again, with the server's allocator. So each measurement is a process of its own.
 
-use crate::engine::{Engine, ShapesConfig};
+use crate::config::ShapesConfig;
 use crate::format::note::{ShapeNote, Stored};
+use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape, State};
 use crate::store::Store;
 use crate::unit;
@@ -74,27 +75,27 @@ fn definition(n: u64) -> Definition {
     Definition { where_sql: Some(format!("id = {}", 100_000 + n)), ..Definition::of_table("public", "items") }
 }
 
-fn engine(folder: &Path) -> Arc<Engine> {
-    Arc::new(Engine::new(config(), Store::open(unit::open(folder)).unwrap(), Arc::new(SystemClock)))
+fn server(folder: &Path) -> Arc<ShapesServer> {
+    Arc::new(ShapesServer::new(config(), Store::open(unit::open(folder)).unwrap(), Arc::new(SystemClock)))
 }
 
 /// Waits until everything is durable, and settles it.
-fn settle(engine: &Engine, now: u64) {
-    let logs = engine.store.logs();
-    engine.store.wait(logs.journal().end()).unwrap();
+fn settle(server: &ShapesServer, now: u64) {
+    let logs = server.changes.store.logs();
+    server.changes.store.wait(logs.journal().end()).unwrap();
     while logs.settle(Millis(now), When::Now).unwrap() {}
     logs.settle(Millis(now + 10_000), When::Due).unwrap();
 }
 
 /// Makes shapes without rows, as they are while the server runs.
-fn fill(engine: &Engine, numbers: Range<u64>) {
+fn fill(server: &ShapesServer, numbers: Range<u64>) {
     let (table, snapshot) = (Arc::new(table()), PgSnapshot { lsn: 1 << 30, ..("1000:1000:".parse().unwrap()) });
-    engine.store.put_table(&table).unwrap();
+    server.changes.store.put_table(&table).unwrap();
     let selected: Vec<usize> = (0..table.columns.len()).collect();
     for n in numbers.clone() {
-        let (number, definition) = (engine.ids.new_number(), definition(n));
+        let (number, definition) = (server.catalog.ids.new_number(), definition(n));
         let identity = Identity::of(&n.to_le_bytes());
-        let handle = engine.ids.new_handle(identity, 1_700_000_000_000_000);
+        let handle = server.catalog.ids.new_handle(identity, 1_700_000_000_000_000);
         let stored = Stored {
             number,
             table: table.oid,
@@ -105,27 +106,28 @@ fn fill(engine: &Engine, numbers: Range<u64>) {
             complete: false,
             rows_gone: false,
         };
-        let (log, _) = engine.store.create_shape(handle, &stored, None).unwrap();
+        let (log, _) = server.changes.store.create_shape(handle, &stored, None).unwrap();
         for note in [ShapeNote::SnapshotTaken(snapshot.clone()), ShapeNote::ChunkEnd(0), ShapeNote::Complete] {
-            engine.store.write_shape(log, Some(&note), b"", &Lengths::default()).unwrap();
+            server.changes.store.write_shape(log, Some(&note), b"", &Lengths::default()).unwrap();
         }
         let header = thalweg_shapes_core::encode::schema::header(&table, &selected);
-        let family = engine.families.share(Family::of(&definition, table.oid, header));
+        let family = server.catalog.families.share(Family::of(&definition, table.oid, header));
         let mut state = State::default();
         (state.phase, state.log) = (Phase::Live, Some(log));
-        state.snapshot_taken(engine.shared_snapshot(&snapshot), 1000);
+        state.snapshot_taken(server.catalog.shared_snapshot(&snapshot), 1000);
         state.chunks.push(0);
         let shape = Shape::new(number, handle, family, Condition::of(&definition), identity, state);
         let (shape, sql) = (Arc::new(shape), definition.where_sql.unwrap());
         let predicate = predicate::parse(&sql, &[], &table).unwrap();
-        engine.registry.write().insert(Arc::clone(&shape));
-        let slot = engine.router.lock().insert(Arc::clone(&shape), &table, &selected, Some(Arc::new(predicate)));
-        shape.lock().slot = Some(slot);
+        server.catalog.registry.write().insert(Arc::clone(&shape));
+        let route_id =
+            server.feed.lock().router.insert(Arc::clone(&shape), &table, &selected, Some(Arc::new(predicate)));
+        shape.lock().route_id = Some(route_id);
         if n % 5000 == 4999 {
-            settle(engine, n);
+            settle(server, n);
         }
     }
-    settle(engine, numbers.end);
+    settle(server, numbers.end);
 }
 
 /// In a process of its own: opens a unit again, and says what that took.
@@ -134,9 +136,9 @@ fn fill(engine: &Engine, numbers: Range<u64>) {
 fn opened_again() {
     let Some(folder) = std::env::var_os("FOOTPRINT_FOLDER") else { return };
     let (before, began) = (resident(), Instant::now());
-    let engine = engine(Path::new(&folder));
+    let server = server(Path::new(&folder));
     let kernel = (resident(), began.elapsed());
-    let recovered = engine.recover().unwrap();
+    let recovered = server.recover().unwrap();
     let whole = (resident(), began.elapsed());
     let shapes = recovered.shapes.max(1);
     let each = |bytes: usize| bytes.saturating_sub(before) / shapes;
@@ -149,7 +151,7 @@ fn opened_again() {
         whole.1.as_millis(),
         kernel.1.as_millis()
     );
-    assert_found(&engine, recovered.shapes as u64);
+    assert_found(&server, recovered.shapes as u64);
 }
 
 /// In a process of its own: makes shapes as they are while the server runs.
@@ -158,26 +160,26 @@ fn opened_again() {
 fn made() {
     let Some(folder) = std::env::var_os("FOOTPRINT_FOLDER") else { return };
     let count: u64 = std::env::var("SHAPES").unwrap().parse().unwrap();
-    let engine = engine(Path::new(&folder));
+    let server = server(Path::new(&folder));
     // Buffers and tables that every server has.
     let some = count / 8;
-    fill(&engine, 0..some);
+    fill(&server, 0..some);
     let (before, began) = (resident(), Instant::now());
-    fill(&engine, some..count);
+    fill(&server, some..count);
     let each = resident().saturating_sub(before) / (count - some) as usize;
     println!("shapes={count} each={each} base={before} ms={}", began.elapsed().as_millis());
-    assert_found(&engine, count);
+    assert_found(&server, count);
 }
 
-fn assert_found(engine: &Engine, count: u64) {
+fn assert_found(server: &ShapesServer, count: u64) {
     let row: [Option<&[u8]>; 5] =
         [Some(b"100007"), Some(b"1"), Some(b"n"), Some(b"t"), Some(b"2024-01-01 00:00:00+00")];
     let began = Instant::now();
-    let slots = engine.router.lock().slots_of(16400, &row);
+    let route_ids = server.feed.lock().router.route_ids_of(16400, &row);
     let took = began.elapsed();
-    assert_eq!(slots.len(), 1, "of {count} shapes one has the row");
-    let router = engine.router.lock();
-    assert_eq!(router.shape(slots[0]).unwrap().condition.where_sql(), Some("id = 100007"));
+    assert_eq!(route_ids.len(), 1, "of {count} shapes one has the row");
+    let feed = server.feed.lock();
+    assert_eq!(feed.router.shape(route_ids[0]).unwrap().condition.where_sql(), Some("id = 100007"));
     println!("found in {took:?}");
 }
 

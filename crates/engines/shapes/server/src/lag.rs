@@ -1,17 +1,15 @@
 //! How far the changes that were applied are behind Postgres's log.
 //!
-//! The replication stream does not say where the log ends: its positions are those of what was sent. So Postgres is asked now and then,
-//! on a connection of its own, which also tells of a server whose queue for queries is full.
+//! The replication stream does not say where the log ends: its positions are those of what was sent. So Postgres is
+//! asked now and then, on a connection of its own, which also tells of a server whose queue for queries is full.
 
-use crate::engine::Engine;
+use crate::lifetime::Lifetime;
+use crate::watermarks::Watermarks;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thalweg_shapes_model::health::Health;
 use thalweg_shapes_source::error::SourceError;
-use thalweg_shapes_source::session::Session;
-use thalweg_wire::pg::{Lsn, quote_literal};
+use thalweg_shapes_source::session::{Endpoint, Session};
 
 /// Between two questions.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -79,24 +77,32 @@ impl Lag {
     }
 }
 
-/// Asks until the engine stops.
-pub(crate) fn run(engine: &Arc<Engine>) {
+/// Asks until the server stops. `slot`: the replication slot. `is_following`: whether the stream of changes is open.
+pub(crate) fn run(
+    lifetime: &Lifetime,
+    lag: &Lag,
+    watermarks: &Watermarks,
+    queries: &Endpoint,
+    slot: &str,
+    is_following: impl Fn() -> bool,
+) {
     let mut session = None;
-    while !engine.stopping() {
-        let answer = ask(engine, &mut session);
+    while !lifetime.stopping() {
+        // The follower tries a database that cannot be reached, at its own pace.
+        let answer = if is_following() { ask(queries, slot, &mut session) } else { Err(AskError::NotFollowing) };
         let pause = match answer {
             Ok((end, kept)) => {
-                engine.lag.heard(end, kept, engine.positions.processed_lsn(), engine.clock.now());
+                lag.heard(end, kept, watermarks.processed_lsn(), lifetime.clock.now());
                 ASK_EVERY
             }
             Err(error) => {
-                // Who follows the stream says aloud that Postgres is not there.
+                // The follower warns of a Postgres that is not there.
                 tracing::debug!(%error, "Postgres does not say where its log ends");
                 session = None;
                 RETRY_AFTER
             }
         };
-        engine.pause(pause);
+        lifetime.pause(pause);
     }
 }
 
@@ -106,32 +112,17 @@ enum AskError {
     NotFollowing,
     #[error(transparent)]
     Postgres(#[from] SourceError),
-    #[error("the answer is no position")]
-    Answer,
 }
 
-/// Where the log ends, and how much of it is kept for the slot of the name that follows.
-const POSITIONS: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn(), \
-    (SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), s.restart_lsn)::pg_catalog.int8 \
-    FROM pg_catalog.pg_replication_slots s WHERE s.slot_name OPERATOR(pg_catalog.=) ";
-
-fn ask(engine: &Engine, session: &mut Option<Session>) -> Result<(u64, u64), AskError> {
-    // A database that cannot be reached is tried by who follows it, at its own pace.
-    if engine.health() != Health::Active {
-        return Err(AskError::NotFollowing);
-    }
+fn ask(queries: &Endpoint, slot: &str, session: &mut Option<Session>) -> Result<(u64, u64), AskError> {
     let session = match session {
         Some(session) => session,
         None => {
-            let connected = engine.queries.patient(PATIENCE).connect();
+            let connected = queries.patient(PATIENCE).connect();
             session.insert(connected.map_err(SourceError::from)?)
         }
     };
-    let answer = session.ask(&format!("{POSITIONS}{})", quote_literal(&engine.config.slot())));
-    let answer = answer.map_err(SourceError::from)?;
-    let row = answer.row(0).ok_or(AskError::Answer)?;
-    let end: Lsn = row.get(0).and_then(|text| text.parse().ok()).ok_or(AskError::Answer)?;
-    Ok((end.0, row.get(1).and_then(|text| text.parse().ok()).unwrap_or(0)))
+    Ok(session.wal_end(slot)?)
 }
 
 #[cfg(test)]

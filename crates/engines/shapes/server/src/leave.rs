@@ -1,34 +1,27 @@
-//! Leaving a source: the one place where everything is dropped that means something in one history only.
+//! Leaving a source: the one place that drops everything which means something in one history only.
 //!
-//! Positions, transaction ids, oids, snapshots and what was made of them are of the history that was read. Another server, or the same one
-//! after its storage was set back, gives the same numbers to other things.
+//! Positions, transaction ids, oids, snapshots and all that was made of them belong to the history that was read.
+//! Another server, or the same one after its storage was set back, gives the same numbers to other things.
 
-use crate::engine::Engine;
+use crate::faults::Fault;
+use crate::server::ShapesServer;
 use crate::store::StoreError;
 use std::sync::atomic::Ordering;
 
-impl Engine {
-    /// Drops everything that came from the source so far. Whoever takes a snapshot meanwhile waits until another source is followed. When this
-    /// returns nothing of it comes back at a restart, as soon as what is written next is durable.
+impl ShapesServer {
+    /// Drops everything that came from the source so far. New snapshots wait until another source is followed. Nothing
+    /// of the old source comes back at a restart as soon as the first frame that is written after this call is durable.
     pub(crate) fn leave_source(&self, why: &str) -> Result<(), StoreError> {
-        self.followed.lost();
-        self.counters.left.fetch_add(1, Ordering::Relaxed);
-        self.drop_all(why);
-        {
-            // The router's lock comes first.
-            let mut router = self.router.lock();
-            router.forget_source();
-            self.recent.lock().forget();
-            self.subqueries.forget_source();
+        self.source.followed.lost();
+        self.lifetime.counters.left.fetch_add(1, Ordering::Relaxed);
+        self.retirement.drop_all(why);
+        if !self.lifetime.faults.has(Fault::PositionsOutliveHistory) {
+            self.feed.lock().recent.forget();
+            self.watermarks.forget();
         }
-        self.positions.forget();
-        self.forget_last_snapshot();
-        self.lag.forget();
-        self.tables.forget();
-        self.templates.forget();
-        self.publisher.forget_all();
-        self.store.forget_tables()?;
-        *self.marks.lock() = Default::default();
-        self.store.forget_changes()
+        self.feed.lock().forget_source();
+        self.catalog.forget_source();
+        self.source.forget();
+        self.changes.forget_source()
     }
 }

@@ -1,8 +1,9 @@
 //! Live subsets of a Postgres database: Electric's HTTP API on the kernel.
 //!
-//! `thalweg-shapes-core` decides, [`mod@format`] writes bytes, `serve` speaks HTTP; `thalweg-shapes-source` speaks to Postgres, and
-//! `thalweg-shapes-model` has the values that all know. `../README.md` has the way of a change, the states of a shape, the invariants
-//! and the failure cases.
+//! `thalweg-shapes-core` decides, [`mod@format`] writes bytes, `serve` speaks HTTP; `thalweg-shapes-source` speaks to
+//! Postgres, and
+//! `thalweg-shapes-model` has the values that all know. `../README.md` has the way of a change, the states of a shape,
+//! the invariants and the failure cases.
 
 // Tests and measurements run on the real clock; clippy.toml forbids it everywhere else.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
@@ -10,49 +11,66 @@
 mod acknowledge;
 mod applier;
 mod bookmark;
+mod catalog;
+mod change_cache;
+mod change_log;
+mod change_store;
+mod clause_templates;
 mod compact;
+mod config;
 mod costly;
 #[cfg(test)]
 mod database;
-mod engine;
 mod explain;
+mod failures;
+mod faults;
+mod feed;
+mod feed_lock;
 mod follow;
 #[cfg(test)]
 mod footprint;
 pub mod format;
-mod hot;
 mod idle;
-mod joint;
-mod kept;
 mod lag;
 mod leave;
+mod lifetime;
+mod maintenance;
 mod make;
-mod marks;
+mod move_in_fetcher;
+mod no_wait;
 mod partitions;
-mod positions;
 mod read;
+mod recent_window;
 mod recover;
 mod registry;
+mod retirement;
 mod router;
 mod serve;
+mod server;
 mod shape;
 mod shapes;
+mod shared_rows;
+#[cfg(test)]
+mod simulation;
+mod source;
 pub mod state;
 #[cfg(test)]
 mod storage_cost;
 mod store;
-mod stuck;
 mod subquery;
+mod trim_index;
 #[cfg(test)]
 mod unit;
 mod view;
-mod watch;
+
+mod watermarks;
+mod write_stall;
 
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-pub use engine::ShapesConfig;
+pub use config::ShapesConfig;
 pub use explain::Explanation;
 pub use format::note::LogState;
 #[doc(hidden)]

@@ -1,14 +1,16 @@
 //! What a table is a partition of, which the stream does not say.
 //!
-//! The thread that applies changes has to know before it goes on: a row of a new partition belongs to the shapes of the whole. It waits for the
-//! answer, but never for long; without one, the shapes that the row may belong to are made anew.
+//! The thread that applies changes has to know before it goes on: a row of a new partition belongs to the shapes of the
+//! whole. It waits for the answer, but never for long; without one, the shapes that the row may belong to are made
+//! anew.
 
+use crate::no_wait;
 use parking_lot::Mutex;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use thalweg_shapes_source::catalog;
 use thalweg_shapes_source::error::SourceError;
-use thalweg_shapes_source::pool::{Options, Pool};
+use thalweg_shapes_source::pool::Jobs;
 use thalweg_shapes_source::session::Endpoint;
 
 /// How long an answer is waited for.
@@ -17,14 +19,12 @@ const WITHIN: Duration = Duration::from_secs(2);
 pub(crate) struct Partitions {
     publication: String,
     /// One connection of its own: what else is asked of Postgres may have to wait.
-    pool: Mutex<Option<Pool>>,
+    pool: Mutex<Option<Box<dyn Jobs>>>,
 }
 
 impl Partitions {
     pub(crate) fn new(endpoint: Endpoint, publication: String) -> Self {
-        let idle = endpoint.unused_for;
-        let pool = Pool::with(Options { endpoint, connections: 1, jobs_max: 1, idle, kept: 0 });
-        Self { publication, pool: Mutex::new(Some(pool)) }
+        Self { publication, pool: Mutex::new(Some(endpoint.jobs(1))) }
     }
 
     pub(crate) fn stop(&self) {
@@ -34,16 +34,17 @@ impl Partitions {
 
     /// The tables that this one is a partition of, directly or not; or why that cannot be told.
     pub(crate) fn ancestors(&self, table: u32) -> Result<Vec<u32>, SourceError> {
+        no_wait::assert_may_wait();
         let (send, receive) = sync_channel(1);
         let publication = self.publication.clone();
         let asked = {
             let pool = self.pool.lock();
             let Some(pool) = &*pool else { return Err(SourceError::Stopped) };
-            pool.submit(move |session| {
+            pool.submit(Box::new(move |session| {
                 let found = session.and_then(|session| catalog::lookup_oids(session, &publication, &[table]));
                 // Nobody may wait for it any more.
                 let _ = send.send(found);
-            })?
+            }))?
         };
         let Ok(found) = receive.recv_timeout(WITHIN) else {
             // What waits for the server is interrupted by another thread: that may take as long.

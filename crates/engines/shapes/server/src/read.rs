@@ -1,10 +1,11 @@
 //! What an answer holds: rows of the snapshot, or changes after a position, in the form in which they are sent.
 //!
-//! Entries of a shape are often neighbours in the change log, or nearly so: they are read in one go, and what lies between them is left out.
-//! Changes that were put together once are kept for a while ([`crate::kept`]), for others who ask for the same.
+//! Entries of a shape are often neighbours in the change log, or nearly so: they are read in one go, and what lies
+//! between them is left out. Changes that were put together once are kept for a while in the change cache, for other
+//! requests for the same.
 
-use crate::hot::Hot;
-use crate::kept::{Kept, Key};
+use crate::change_cache::{ChangeCache, Key};
+use crate::recent_window::RecentWindow;
 use crate::store::{Store, read_from};
 use bytes::Bytes;
 use std::ops::Range;
@@ -43,9 +44,9 @@ impl Wanted {
 /// From where messages are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Sources<'a> {
-    pub(crate) hot: &'a Hot,
+    pub(crate) recent_window: &'a RecentWindow,
     pub(crate) store: &'a Store,
-    pub(crate) kept: &'a Kept,
+    pub(crate) change_cache: &'a ChangeCache,
 }
 
 enum Way<'a> {
@@ -65,7 +66,8 @@ impl Way<'_> {
     }
 }
 
-/// What a read in steps has of its chunks. Each step goes over what is wanted from its start, with the chunks that have come.
+/// What a read in steps has of its chunks. Each step goes over what is wanted from its start, with the chunks that have
+/// come.
 #[derive(Default)]
 struct Steps {
     /// Kept once something had to be waited for: until then no step is taken twice.
@@ -124,7 +126,8 @@ impl Reading {
     }
 }
 
-/// Messages of a shape, each with a comma after it, cut anywhere; `None`: a device would have to be waited for. `shape` is its number.
+/// Messages of a shape, each with a comma after it, cut anywhere; `None`: a device would have to be waited for. `shape`
+/// is its number.
 pub(crate) fn try_read(shape: u64, wanted: &Wanted, from: Sources<'_>) -> Option<Result<Vec<Bytes>, ReadError>> {
     from.wanted(shape, wanted, &mut Way::NoWait)
 }
@@ -144,11 +147,11 @@ impl Sources<'_> {
             Wanted::Changes { entries, whole } => {
                 let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return Some(Ok(Vec::new())) };
                 let key = Key { shape, from: first.at, upto: last.at + u64::from(last.len), whole: *whole };
-                if let Some(known) = self.kept.get(&key) {
+                if let Some(known) = self.change_cache.get(&key) {
                     return Some(Ok(vec![known]));
                 }
                 let changes = self.changes(entries, *whole, way)?;
-                Some(changes.map(|changes| vec![self.kept.note(key, changes)]))
+                Some(changes.map(|changes| vec![self.change_cache.note(key, changes)]))
             }
         }
     }
@@ -177,7 +180,8 @@ impl Sources<'_> {
         read.unwrap_or(Ok(())).map(|()| out)
     }
 
-    /// Gives bodies of the change log to `f`, each part with its place: the recent ones are in memory, the others are durable.
+    /// Gives bodies of the change log to `f`, each part with its place: the recent ones are in memory, the others are
+    /// durable.
     fn each_part(
         &self,
         range: Range<u64>,
@@ -186,8 +190,8 @@ impl Sources<'_> {
     ) -> Option<Result<(), ReadError>> {
         let (mut split, mut recent) = (range.end, Vec::new());
         for _ in 0..HOT_TRIES {
-            let from = self.hot.first().clamp(range.start, range.end);
-            if let Some(found) = self.hot.range(from..range.end) {
+            let from = self.recent_window.first().clamp(range.start, range.end);
+            if let Some(found) = self.recent_window.range(from..range.end) {
                 (split, recent) = (from, found);
                 break;
             }
@@ -206,8 +210,8 @@ impl Sources<'_> {
     }
 }
 
-/// Reads chunk after chunk. Each is let go of before the next one is read: a part may be a small slice of a whole frame of the journal, and
-/// keeps all of it in memory.
+/// Reads chunk after chunk. Each is let go of before the next one is read: a part may be a small slice of a whole frame
+/// of the journal, and keeps all of it in memory.
 fn each_durable(
     range: Range<u64>,
     mut read: impl FnMut(u64) -> Option<Result<Chunk, ReadError>>,
@@ -304,8 +308,8 @@ pub(crate) fn joined(parts: Vec<Bytes>) -> Bytes {
     }
 }
 
-/// Leaves out the changes at or before `from`. Needed when a position lies inside of an entry: it was given out before a crash, by
-/// a server that had put its changes together in another way.
+/// Leaves out the changes at or before `from`. Needed when a position lies inside of an entry: it was given out before
+/// a crash, by a server that had put its changes together in another way.
 pub(crate) fn skip(messages: &Bytes, from: ShapeOffset) -> Bytes {
     let mut at = 0;
     for message in split(messages) {

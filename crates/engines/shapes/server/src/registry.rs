@@ -10,10 +10,12 @@ use thalweg_shapes_model::definition::Identity;
 use thalweg_shapes_model::name::Name;
 
 /// How many words are remembered for shapes that were made in other words.
-const OTHER_WORDS: usize = 64 << 10;
+const OTHER_QUERY_KEYS: usize = 64 << 10;
 
 /// The shapes that answer requests. Each is found by the words that it was made in, for as long as it lives.
 pub(crate) struct Registry {
+    /// Rises when all shapes are dropped.
+    epoch: u64,
     hasher: RandomState,
     second: RandomState,
     shapes: Vec<Option<Arc<Shape>>>,
@@ -21,28 +23,41 @@ pub(crate) struct Registry {
     free: Vec<u32>,
     by_handle: Places,
     by_identity: Places,
-    by_words: Places,
-    /// Other words, hashed twice, to the place and the number of a shape. Wrong only if two of 2^128 meet: the seeds are this process's
-    /// own, so nobody can look for such a pair.
-    other_words: Cache<u128, (u32, u64)>,
+    by_query_key: Places,
+    /// Other words, hashed twice, to the place and the number of a shape. Wrong only if two of 2^128 meet: the seeds
+    /// are this process's own, so nobody can look for such a pair.
+    other_query_keys: Cache<u128, (u32, u64)>,
 }
 
 impl Default for Registry {
     fn default() -> Self {
         Self {
+            epoch: 0,
             hasher: RandomState::new(),
             second: RandomState::new(),
             shapes: Vec::new(),
             free: Vec::new(),
             by_handle: Places::default(),
             by_identity: Places::default(),
-            by_words: Places::default(),
-            other_words: Cache::new(OTHER_WORDS),
+            by_query_key: Places::default(),
+            other_query_keys: Cache::new(OTHER_QUERY_KEYS),
         }
     }
 }
 
 impl Registry {
+    /// The number of times that all shapes were dropped. What was found out about the source in one epoch is not true
+    /// of the next one.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The next epoch begins; the shapes of the ones before.
+    pub(crate) fn begin_epoch(&mut self) -> Vec<Arc<Shape>> {
+        self.epoch += 1;
+        self.all().cloned().collect()
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.shapes.len() - self.free.len()
     }
@@ -65,10 +80,10 @@ impl Registry {
     }
 
     /// The shape that was asked for in these words.
-    pub(crate) fn by_words(&self, words: &[u8]) -> Option<&Arc<Shape>> {
-        let hash = self.hasher.hash_one(words);
-        self.find(&self.by_words, hash, |shape| own_words(shape) == words).or_else(|| {
-            let (place, number) = self.other_words.get(&self.twice(hash, words))?;
+    pub(crate) fn by_query_key(&self, query_key: &[u8]) -> Option<&Arc<Shape>> {
+        let hash = self.hasher.hash_one(query_key);
+        self.find(&self.by_query_key, hash, |shape| own_query_key(shape) == query_key).or_else(|| {
+            let (place, number) = self.other_query_keys.get(&self.twice(hash, query_key))?;
             self.at(place, number)
         })
     }
@@ -82,21 +97,23 @@ impl Registry {
         self.shape(places.find(hash, |place| self.shape(place).is_some_and(|shape| is(shape)))?)
     }
 
-    fn twice(&self, hash: u64, words: &[u8]) -> u128 {
-        u128::from(hash) << 64 | u128::from(self.second.hash_one(words))
+    fn twice(&self, hash: u64, query_key: &[u8]) -> u128 {
+        u128::from(hash) << 64 | u128::from(self.second.hash_one(query_key))
     }
 
     /// Remembers that these words mean this shape.
-    pub(crate) fn learn(&self, words: &[u8], shape: &Shape) {
-        let hash = self.hasher.hash_one(words);
-        if self.find(&self.by_words, hash, |known| known.number == shape.number && own_words(known) == words).is_some()
+    pub(crate) fn learn(&self, query_key: &[u8], shape: &Shape) {
+        let hash = self.hasher.hash_one(query_key);
+        if self
+            .find(&self.by_query_key, hash, |known| known.number == shape.number && own_query_key(known) == query_key)
+            .is_some()
         {
             return;
         }
         let handle = self.hasher.hash_one(shape.handle);
         let is = |place| self.at(place, shape.number).is_some();
         if let Some(place) = self.by_handle.find(handle, is) {
-            self.other_words.insert(self.twice(hash, words), (place, shape.number));
+            self.other_query_keys.insert(self.twice(hash, query_key), (place, shape.number));
         }
     }
 
@@ -107,14 +124,14 @@ impl Registry {
         });
         self.by_handle.insert(self.hasher.hash_one(shape.handle), place);
         self.by_identity.insert(self.hasher.hash_one(shape.identity), place);
-        self.by_words.insert(self.hasher.hash_one(&own_words(&shape)[..]), place);
+        self.by_query_key.insert(self.hasher.hash_one(&own_query_key(&shape)[..]), place);
         self.shapes[place as usize] = Some(shape);
     }
 
     /// Makes room for so many shapes more.
     pub(crate) fn reserve(&mut self, count: usize) {
         self.shapes.reserve(count);
-        [&mut self.by_handle, &mut self.by_identity, &mut self.by_words].into_iter().for_each(|p| p.reserve(count));
+        [&mut self.by_handle, &mut self.by_identity, &mut self.by_query_key].into_iter().for_each(|p| p.reserve(count));
     }
 
     /// Takes a shape out; whether it was in.
@@ -125,7 +142,7 @@ impl Registry {
         };
         self.by_handle.remove(handle, place);
         self.by_identity.remove(self.hasher.hash_one(shape.identity), place);
-        self.by_words.remove(self.hasher.hash_one(&own_words(shape)[..]), place);
+        self.by_query_key.remove(self.hasher.hash_one(&own_query_key(shape)[..]), place);
         self.shapes[place as usize] = None;
         self.free.push(place);
         true
@@ -142,14 +159,15 @@ impl Registry {
 }
 
 /// The words in which a shape was made. They are put together again each time: keeping them would cost more.
-fn own_words(shape: &Shape) -> Vec<u8> {
+fn own_query_key(shape: &Shape) -> Vec<u8> {
     params::Shape::of(&shape.family, &shape.condition).key()
 }
 
 /// How many tables there are of one kind: one grows at a time, and while it does everybody waits.
 const TABLES: usize = 64;
 
-/// Places of shapes by half a hash. The other half chooses the table, so that a table grows without looking at its shapes.
+/// Places of shapes by half a hash. The other half chooses the table, so that a table grows without looking at its
+/// shapes.
 struct Places(Box<[HashTable<(u32, u32)>]>);
 
 impl Default for Places {
@@ -202,8 +220,8 @@ mod tests {
         Arc::new(sample_of(number, &definition, State::default()))
     }
 
-    fn words(clause: &str) -> Vec<u8> {
-        own_words(&shape(0, clause))
+    fn query_key(clause: &str) -> Vec<u8> {
+        own_query_key(&shape(0, clause))
     }
 
     #[test]
@@ -212,23 +230,26 @@ mod tests {
         let (a, b) = (shape(1, "a"), shape(2, "b"));
         registry.insert(Arc::clone(&a));
         registry.insert(Arc::clone(&b));
-        registry.learn(&words("(a)"), &a);
+        registry.learn(&query_key("(a)"), &a);
         let number = |found: Option<&Arc<Shape>>| found.map(|shape| shape.number);
         assert_eq!(number(registry.by_handle("1-1")), Some(1));
         assert_eq!(number(registry.by_handle("1-2")), None);
         assert_eq!(number(registry.by_identity(b.identity)), Some(2));
-        assert_eq!(number(registry.by_words(&words("a"))), Some(1));
-        assert_eq!(number(registry.by_words(&words("(a)"))), Some(1));
-        assert_eq!(number(registry.by_words(&words("c"))), None);
+        assert_eq!(number(registry.by_query_key(&query_key("a"))), Some(1));
+        assert_eq!(number(registry.by_query_key(&query_key("(a)"))), Some(1));
+        assert_eq!(number(registry.by_query_key(&query_key("c"))), None);
         assert!(registry.remove(&a));
         assert!(!registry.remove(&a));
         assert_eq!(number(registry.by_handle("1-1")), None);
         assert_eq!(number(registry.by_identity(a.identity)), None);
-        assert_eq!((number(registry.by_words(&words("a"))), number(registry.by_words(&words("(a)")))), (None, None));
+        assert_eq!(
+            (number(registry.by_query_key(&query_key("a"))), number(registry.by_query_key(&query_key("(a)")))),
+            (None, None)
+        );
         assert_eq!(registry.len(), 1);
         // The next one has its place, and not its words.
         registry.insert(shape(3, "c"));
-        assert_eq!(number(registry.by_words(&words("(a)"))), None);
+        assert_eq!(number(registry.by_query_key(&query_key("(a)"))), None);
         assert_eq!(registry.shapes.len(), 2);
     }
 
@@ -237,7 +258,10 @@ mod tests {
         let mut registry = Registry::default();
         (0..5000).for_each(|number| registry.insert(shape(number, &format!("id = {number}"))));
         for number in 0..5000 {
-            assert_eq!(registry.by_words(&words(&format!("id = {number}"))).map(|shape| shape.number), Some(number));
+            assert_eq!(
+                registry.by_query_key(&query_key(&format!("id = {number}"))).map(|shape| shape.number),
+                Some(number)
+            );
             assert_eq!(registry.by_handle(&format!("{number}-{number}")).map(|shape| shape.number), Some(number));
         }
         let all: Vec<Arc<Shape>> = registry.all().cloned().collect();
@@ -250,8 +274,8 @@ mod tests {
         let mut registry = Registry::default();
         let a = shape(1, "a");
         registry.insert(Arc::clone(&a));
-        (0..2 * OTHER_WORDS).for_each(|n| registry.learn(&n.to_le_bytes(), &a));
-        assert!(registry.other_words.len() <= OTHER_WORDS);
-        assert!(registry.by_words(&words("a")).is_some(), "its own words stay");
+        (0..2 * OTHER_QUERY_KEYS).for_each(|n| registry.learn(&n.to_le_bytes(), &a));
+        assert!(registry.other_query_keys.len() <= OTHER_QUERY_KEYS);
+        assert!(registry.by_query_key(&query_key("a")).is_some(), "its own query key stays");
     }
 }

@@ -1,4 +1,4 @@
-//! Which shapes a change belongs to, and what they are told of it.
+//! Which shapes a change belongs to, and the encoded changes that they get of it.
 
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
@@ -17,19 +17,19 @@ use thalweg_wire::pg::pgoutput::{Columns, Message, OldTuple, Tuple, Value};
 /// A row by the table's columns. `None`: NULL.
 type Cells<'a> = Vec<Option<&'a [u8]>>;
 
-/// What a change of the stream means beyond its rows.
+/// An effect of a change beyond its rows: shapes to drop, or a table to describe anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Upset {
+pub(crate) enum Invalidation {
     /// The table is not what its shapes were made for, or its rows are all gone: they must be fetched again.
     Table { oid: u32, why: &'static str },
     /// A column that was never null is: the table as it must be now. Its rows look as before, so its shapes go on.
     Nullable(Arc<Table>),
     /// Whether a shape has the row is too costly to find out.
-    Costly { slot: u32 },
+    Costly { route_id: u32 },
 }
 
 /// A shape's place in the router.
-struct Seat {
+struct Registration {
     shape: Arc<Shape>,
     /// Its changes are found by the graph of subqueries.
     dependent: bool,
@@ -62,14 +62,15 @@ impl Route {
     }
 
     /// Whether a row shows that a column may be null after all.
-    fn learn(&mut self, row: &[Option<&[u8]>]) -> Option<Upset> {
+    fn learn(&mut self, row: &[Option<&[u8]>]) -> Option<Invalidation> {
         self.strict.iter().find(|at| row[**at].is_none())?;
         self.describe(Arc::new(self.table.with_nulls(|at| row[at].is_none())));
-        Some(Upset::Nullable(Arc::clone(&self.table)))
+        Some(Invalidation::Nullable(Arc::clone(&self.table)))
     }
 }
 
-/// A table as the stream describes it, and whose changes its changes are: its own, and those of what it is a partition of.
+/// A table as the stream describes it, and whose changes its changes are: its own, and those of what it is a partition
+/// of.
 struct Relation {
     name: TableName,
     columns: Vec<(String, u32)>,
@@ -86,12 +87,12 @@ struct Target {
     places: Vec<usize>,
 }
 
-/// All shapes by the tables that they select from. Slots are small numbers that are used again.
+/// All shapes by the tables that they select from. Route ids are small numbers that are used again.
 #[derive(Default)]
 pub(crate) struct Router {
-    seats: Vec<Option<Seat>>,
+    registrations: Vec<Option<Registration>>,
     free: Vec<u32>,
-    /// Slots that come free when the transaction that is being read is over: until then it may name them.
+    /// Route ids that come free when the transaction that is being read is over: until then it may name them.
     leaving: Vec<u32>,
     routes: HashMap<u32, Route>,
     /// What a partition is part of.
@@ -112,7 +113,7 @@ struct Scratch {
     old: Vec<u32>,
     new: Vec<u32>,
     costly: Vec<u32>,
-    /// Slots of one projection.
+    /// Route ids of one projection.
     part: Vec<u32>,
 }
 
@@ -134,29 +135,29 @@ impl Router {
                 id
             }
         };
-        let slot = self.seat(shape, table, projection, false);
-        self.route(table).matcher.insert(slot, predicate);
-        slot
+        let route_id = self.claim_route_id(shape, table, projection, false);
+        self.route(table).matcher.insert(route_id, predicate);
+        route_id
     }
 
     /// Takes a shape in whose changes the graph of subqueries finds.
     pub(crate) fn insert_dependent(&mut self, shape: Arc<Shape>, table: &Arc<Table>) -> u32 {
-        let slot = self.seat(shape, table, u32::MAX, true);
+        let route_id = self.claim_route_id(shape, table, u32::MAX, true);
         self.route(table).dependents += 1;
-        slot
+        route_id
     }
 
-    fn seat(&mut self, shape: Arc<Shape>, table: &Table, projection: u32, dependent: bool) -> u32 {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.seats.push(None);
-            self.seats.len() as u32 - 1
+    fn claim_route_id(&mut self, shape: Arc<Shape>, table: &Table, projection: u32, dependent: bool) -> u32 {
+        let route_id = self.free.pop().unwrap_or_else(|| {
+            self.registrations.push(None);
+            self.registrations.len() as u32 - 1
         });
-        self.seats[slot as usize] = Some(Seat { shape, dependent, projection, table: table.oid });
+        self.registrations[route_id as usize] = Some(Registration { shape, dependent, projection, table: table.oid });
         // A part may have shapes as well as the whole.
         if self.ancestors.get(&table.oid) != Some(&table.ancestors) {
             self.know_ancestors([(table.oid, table.ancestors.clone())]);
         }
-        slot
+        route_id
     }
 
     fn route(&mut self, table: &Arc<Table>) -> &mut Route {
@@ -166,16 +167,16 @@ impl Router {
         })
     }
 
-    /// Puts a shape out, if it is still in that slot.
-    pub(crate) fn remove(&mut self, slot: u32, number: u64) {
-        let Some(seat) = self.seats.get_mut(slot as usize) else { return };
-        let Some(found) = seat.take_if(|seat| seat.shape.number == number) else { return };
-        self.leaving.push(slot);
+    /// Puts a shape out, if it is still in that route id.
+    pub(crate) fn remove(&mut self, route_id: u32, number: u64) {
+        let Some(registration) = self.registrations.get_mut(route_id as usize) else { return };
+        let Some(found) = registration.take_if(|registration| registration.shape.number == number) else { return };
+        self.leaving.push(route_id);
         if let Some(route) = self.routes.get_mut(&found.table) {
             if found.dependent {
                 route.dependents -= 1;
             } else {
-                route.matcher.remove(slot);
+                route.matcher.remove(route_id);
             }
             if route.matcher.is_empty() && route.dependents == 0 {
                 self.routes.remove(&found.table);
@@ -184,14 +185,19 @@ impl Router {
         }
     }
 
-    /// A transaction begins: nobody names slots any more that were left before.
+    /// A transaction begins: nobody names route ids any more that were left before.
     pub(crate) fn turn(&mut self) {
         self.free.append(&mut self.leaving);
     }
 
     /// The shapes of a table.
     pub(crate) fn shapes_of(&self, table: u32) -> Vec<Arc<Shape>> {
-        self.seats.iter().flatten().filter(|seat| seat.table == table).map(|seat| Arc::clone(&seat.shape)).collect()
+        self.registrations
+            .iter()
+            .flatten()
+            .filter(|registration| registration.table == table)
+            .map(|registration| Arc::clone(&registration.shape))
+            .collect()
     }
 
     /// The tables that have shapes.
@@ -203,8 +209,8 @@ impl Router {
         self.routes.get(&oid).map(|route| &route.table)
     }
 
-    pub(crate) fn shape(&self, slot: u32) -> Option<&Arc<Shape>> {
-        self.seats.get(slot as usize)?.as_ref().map(|seat| &seat.shape)
+    pub(crate) fn shape(&self, route_id: u32) -> Option<&Arc<Shape>> {
+        self.registrations.get(route_id as usize)?.as_ref().map(|registration| &registration.shape)
     }
 
     /// By what changes of a table would find a predicate, among those that it has.
@@ -222,12 +228,12 @@ impl Router {
 
     /// The shapes that have a row of their table.
     #[cfg(test)]
-    pub(crate) fn slots_of(&mut self, table: u32, row: &[Option<&[u8]>]) -> Vec<u32> {
-        let mut slots = Vec::new();
+    pub(crate) fn route_ids_of(&mut self, table: u32, row: &[Option<&[u8]>]) -> Vec<u32> {
+        let mut route_ids = Vec::new();
         if let Some(route) = self.routes.get_mut(&table) {
-            route.matcher.matching(row, &mut slots, &mut Vec::new());
+            route.matcher.matching(row, &mut route_ids, &mut Vec::new());
         }
-        slots
+        route_ids
     }
 
     /// What these tables are partitions of.
@@ -238,21 +244,22 @@ impl Router {
         self.version += 1;
     }
 
-    /// Tables that a message tells of and whose place among partitions is not known, although it matters by now. Asked for each message
-    /// of rows: the stream describes a table once, and what is partitioned may get its first shape after that.
-    pub(crate) fn strangers(&self, message: &Message<'_>) -> Vec<u32> {
+    /// Tables that a message tells of and whose place among partitions is not known, although it matters by now. Asked
+    /// for each message of rows: the stream describes a table once, and what is partitioned may get its first shape
+    /// after that.
+    pub(crate) fn unknown_relations(&self, message: &Message<'_>) -> Vec<u32> {
         match message {
             Message::Insert { relation, .. } | Message::Update { relation, .. } | Message::Delete { relation, .. } => {
-                self.is_stranger(*relation).then_some(*relation).into_iter().collect()
+                self.is_unknown(*relation).then_some(*relation).into_iter().collect()
             }
             Message::Truncate { relations, .. } => {
-                relations.iter().filter(|relation| self.is_stranger(*relation)).collect()
+                relations.iter().filter(|relation| self.is_unknown(*relation)).collect()
             }
             _ => Vec::new(),
         }
     }
 
-    fn is_stranger(&self, relation: u32) -> bool {
+    fn is_unknown(&self, relation: u32) -> bool {
         // As long as nothing has changed since the last row, nothing is asked.
         self.relations.get(&relation).is_some_and(|known| known.version != self.version)
             && !self.ancestors.contains_key(&relation)
@@ -265,8 +272,8 @@ impl Router {
         self.routes.iter().filter(move |(_, route)| is_whole(route)).map(|(oid, _)| *oid)
     }
 
-    /// A table whose rows are as before has other parts, is a part of others, or has columns that may be null or not as they were not.
-    /// Whether it is described in another way than before.
+    /// A table whose rows are as before has other parts, is a part of others, or has columns that may be null or not as
+    /// they were not. Whether it is described in another way than before.
     pub(crate) fn moved(&mut self, table: Arc<Table>) -> bool {
         self.know_ancestors([(table.oid, table.ancestors.clone())]);
         let Some(route) = self.routes.get_mut(&table.oid) else { return false };
@@ -307,7 +314,7 @@ impl Router {
     }
 
     /// Takes in one message between a transaction's begin and its commit.
-    pub(crate) fn change(&mut self, message: &Message<'_>, into: &mut Transaction) -> Vec<Upset> {
+    pub(crate) fn change(&mut self, message: &Message<'_>, into: &mut Transaction) -> Vec<Invalidation> {
         match message {
             Message::Relation { id, namespace, name, columns, .. } => {
                 self.describe(*id, namespace, name, *columns);
@@ -333,21 +340,21 @@ impl Router {
             }
             Message::Truncate { relations, .. } => {
                 into.op();
-                relations.iter().flat_map(|relation| self.upset(relation, "was truncated")).collect()
+                relations.iter().flat_map(|relation| self.invalidate(relation, "was truncated")).collect()
             }
             _ => Vec::new(),
         }
     }
 
     /// A change without the old row: the table's replica identity was changed under us.
-    fn incomplete(&mut self, relation: u32) -> Vec<Upset> {
-        self.upset(relation, "sends changes without the old row: its replica identity is not FULL")
+    fn incomplete(&mut self, relation: u32) -> Vec<Invalidation> {
+        self.invalidate(relation, "sends changes without the old row: its replica identity is not FULL")
     }
 
-    fn upset(&mut self, relation: u32, why: &'static str) -> Vec<Upset> {
+    fn invalidate(&mut self, relation: u32, why: &'static str) -> Vec<Invalidation> {
         let of = self.ancestors.get(&relation).cloned().unwrap_or_default();
         let affected = std::iter::once(relation).chain(of).filter(|oid| self.routes.contains_key(oid));
-        affected.map(|oid| Upset::Table { oid, why }).collect()
+        affected.map(|oid| Invalidation::Table { oid, why }).collect()
     }
 
     fn describe(&mut self, id: u32, namespace: &str, name: &str, columns: Columns<'_>) {
@@ -359,7 +366,7 @@ impl Router {
     }
 
     /// Finds out again where changes of a relation go, if that may have changed.
-    fn aim(&mut self, id: u32) {
+    fn resolve_targets(&mut self, id: u32) {
         let version = self.version;
         let Some(relation) = self.relations.get_mut(&id) else { return };
         if relation.version == version {
@@ -375,7 +382,7 @@ impl Router {
                 relation.unfit.push((*oid, "was renamed"));
                 continue;
             }
-            // Who inherits from a table may have more columns; partitions have the same.
+            // A table that inherits may have more columns than its parent; partitions have the same.
             let all = *oid == id || route.table.kind == Kind::Partitioned;
             if !fits(&route.table, &relation.columns, all) {
                 relation.unfit.push((*oid, "was altered"));
@@ -394,16 +401,17 @@ impl Router {
         new: Option<Tuple<'_>>,
         op: u32,
         into: &mut Transaction,
-    ) -> Vec<Upset> {
-        self.aim(relation);
-        let Router { relations, routes, seats, projections, scratch, evaluations, .. } = self;
+    ) -> Vec<Invalidation> {
+        self.resolve_targets(relation);
+        let Router { relations, routes, registrations, projections, scratch, evaluations, .. } = self;
         let Some(relation) = relations.get(&relation) else { return Vec::new() };
-        let mut upsets: Vec<Upset> = relation.unfit.iter().map(|(oid, why)| Upset::Table { oid: *oid, why }).collect();
+        let mut invalidations: Vec<Invalidation> =
+            relation.unfit.iter().map(|(oid, why)| Invalidation::Table { oid: *oid, why }).collect();
         for target in &relation.targets {
             let Some(route) = routes.get_mut(&target.table) else { continue };
             let old_cells = old.map(|tuple| cells(tuple, None, &target.places));
             let new_cells = new.map(|tuple| cells(tuple, old, &target.places));
-            upsets.extend(new_cells.as_deref().and_then(|new| route.learn(new)));
+            invalidations.extend(new_cells.as_deref().and_then(|new| route.learn(new)));
             if route.dependents > 0 {
                 let owned = |cells: &Cells<'_>| cells.iter().map(|cell| cell.map(Into::into)).collect();
                 into.keep(RowChange {
@@ -421,17 +429,17 @@ impl Router {
             if let Some(new) = &new_cells {
                 route.matcher.matching(new, &mut scratch.new, &mut scratch.costly);
             }
-            upsets.extend(scratch.costly.drain(..).map(|slot| Upset::Costly { slot }));
+            invalidations.extend(scratch.costly.drain(..).map(|route_id| Invalidation::Costly { route_id }));
             *evaluations += route.matcher.take_evaluations();
-            tell(seats, projections, scratch, old_cells.as_deref(), new_cells.as_deref(), op, into);
+            fan_out(registrations, projections, scratch, old_cells.as_deref(), new_cells.as_deref(), op, into);
         }
-        upsets
+        invalidations
     }
 }
 
 /// Adds a body for each projection and for each way in which shapes see the change.
-fn tell(
-    seats: &[Option<Seat>],
+fn fan_out(
+    registrations: &[Option<Registration>],
     projections: &[Projection],
     scratch: &mut Scratch,
     old: Option<&[Option<&[u8]>]>,
@@ -440,9 +448,13 @@ fn tell(
     into: &mut Transaction,
 ) {
     let place = Place { xid: into.xid, lsn: into.lsn, op };
-    let projection_of =
-        |slot: u32| seats.get(slot as usize).and_then(Option::as_ref).map_or(u32::MAX, |seat| seat.projection);
-    // Slots of both lists ascend.
+    let projection_of = |route_id: u32| {
+        registrations
+            .get(route_id as usize)
+            .and_then(Option::as_ref)
+            .map_or(u32::MAX, |registration| registration.projection)
+    };
+    // Route ids of both lists ascend.
     let (mut gone, mut both, mut come) = (Vec::new(), Vec::new(), Vec::new());
     if scratch.new.is_empty() {
         gone.append(&mut scratch.old);
@@ -451,53 +463,58 @@ fn tell(
     } else if scratch.old == scratch.new {
         both.append(&mut scratch.old);
     } else {
-        for slot in &scratch.old {
-            if scratch.new.binary_search(slot).is_ok() { both.push(*slot) } else { gone.push(*slot) }
+        for route_id in &scratch.old {
+            if scratch.new.binary_search(route_id).is_ok() { both.push(*route_id) } else { gone.push(*route_id) }
         }
-        come.extend(scratch.new.iter().filter(|slot| scratch.old.binary_search(slot).is_err()));
+        come.extend(scratch.new.iter().filter(|route_id| scratch.old.binary_search(route_id).is_err()));
     }
     let part = &mut scratch.part;
     if let Some(old) = old {
-        by_projection(gone, part, &projection_of, &mut |id, slots| {
+        by_projection(gone, part, &projection_of, &mut |id, route_ids| {
             if let Some(projection) = projections.get(id as usize) {
-                into.add(id, slots, op, |out| projection.delete(place, old, out));
+                into.add(id, route_ids, op, |out| projection.delete(place, old, out));
             }
         });
     }
     if let Some(new) = new {
-        by_projection(come, part, &projection_of, &mut |id, slots| {
+        by_projection(come, part, &projection_of, &mut |id, route_ids| {
             if let Some(projection) = projections.get(id as usize) {
-                into.add(id, slots, op, |out| projection.insert(place, new, out));
+                into.add(id, route_ids, op, |out| projection.insert(place, new, out));
             }
         });
     }
     let (Some(old), Some(new)) = (old, new) else { return };
-    by_projection(both, part, &projection_of, &mut |id, slots| {
+    by_projection(both, part, &projection_of, &mut |id, route_ids| {
         let Some(projection) = projections.get(id as usize) else { return };
         match projection.difference(old, new) {
             Difference::Nothing => {}
-            Difference::Columns => into.add(id, slots, op, |out| projection.update(place, old, new, out)),
+            Difference::Columns => into.add(id, route_ids, op, |out| projection.update(place, old, new, out)),
             Difference::Key => {
-                into.add(id, slots, op, |out| projection.key_change_delete(place, old, new, out));
-                into.add(id, slots, op + 1, |out| projection.key_change_insert(place, old, new, out));
+                into.add(id, route_ids, op, |out| projection.key_change_delete(place, old, new, out));
+                into.add(id, route_ids, op + 1, |out| projection.key_change_insert(place, old, new, out));
             }
         }
     });
 }
 
-/// Splits slots, which ascend, by their projections.
-fn by_projection(mut slots: Vec<u32>, part: &mut Vec<u32>, of: &dyn Fn(u32) -> u32, f: &mut dyn FnMut(u32, &[u32])) {
-    while let Some(first) = slots.first() {
+/// Splits route ids, which ascend, by their projections.
+fn by_projection(
+    mut route_ids: Vec<u32>,
+    part: &mut Vec<u32>,
+    of: &dyn Fn(u32) -> u32,
+    f: &mut dyn FnMut(u32, &[u32]),
+) {
+    while let Some(first) = route_ids.first() {
         let id = of(*first);
-        if slots.iter().all(|slot| of(*slot) == id) {
-            f(id, &slots);
+        if route_ids.iter().all(|route_id| of(*route_id) == id) {
+            f(id, &route_ids);
             return;
         }
         part.clear();
-        slots.retain(|slot| {
-            let same = of(*slot) == id;
+        route_ids.retain(|route_id| {
+            let same = of(*route_id) == id;
             if same {
-                part.push(*slot);
+                part.push(*route_id);
             }
             !same
         });
@@ -526,8 +543,9 @@ fn cells<'a>(tuple: Tuple<'a>, old: Option<Tuple<'a>>, places: &[usize]) -> Cell
         .collect()
 }
 
-/// Whether a table that looks like this to the stream is the one that its shapes were made for. The stream leaves out columns that
-/// are generated, and may name a domain where the catalog has what is below it. Without `all` there may be other columns as well.
+/// Whether a table that looks like this to the stream is the one that its shapes were made for. The stream leaves out
+/// columns that are generated, and may name a domain where the catalog has what is below it. Without `all` there may be
+/// other columns as well.
 fn fits(table: &Table, columns: &[(String, u32)], all: bool) -> bool {
     let known = |name: &str| table.columns.iter().any(|column| column.name == name);
     let there = |name: &str| columns.iter().any(|(found, _)| found == name);

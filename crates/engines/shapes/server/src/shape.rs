@@ -1,4 +1,4 @@
-//! One shape while the server runs: where its snapshot and its changes are, and who waits for them.
+//! One shape while the server runs: where its snapshot and its changes are, and the requests that wait for them.
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -35,14 +35,14 @@ pub(crate) enum Phase {
 
 const UNKNOWN: u32 = u32::MAX;
 
-/// What changes while a shape lives. There may be a million shapes that nothing ever happens to: what they can do without is not in
-/// here, but in a part of its own.
+/// What changes while a shape lives. There may be a million shapes that nothing ever happens to: what they can do
+/// without is not in here, but in a part of its own.
 pub(crate) struct State {
     pub(crate) phase: Phase,
     /// The log of its snapshot in the kernel unit, once it is there.
     pub(crate) log: Option<LogId>,
     /// Its place in the router, while it has one.
-    pub(crate) slot: Option<u32>,
+    pub(crate) route_id: Option<u32>,
     pub(crate) entries: LazyBox<Entries>,
     /// What its rows were read in; many shapes have the same one.
     pub(crate) snapshot: Option<Arc<PgSnapshot>>,
@@ -132,7 +132,7 @@ impl Default for State {
         Self {
             phase: Phase::default(),
             log: None,
-            slot: None,
+            route_id: None,
             entries: LazyBox::default(),
             snapshot: None,
             contained: false,
@@ -157,7 +157,7 @@ impl State {
         }
     }
 
-    /// Gives up what was kept for others who might have asked for it. The transaction at `applied` may be on its way, those
+    /// Gives up what was kept for other requests. The transaction at `applied` may be on its way, those
     /// before it do not come again.
     pub(crate) fn rest(&mut self, applied: u64) {
         if self.contained && self.snapshot.as_ref().is_some_and(|snapshot| snapshot.lsn < applied) {
@@ -296,7 +296,7 @@ impl State {
         self.pending_entries().map_or(lsn, |pending_entries| pending_entries.complete(lsn))
     }
 
-    /// From now on who begins gets this base.
+    /// Clients that begin from now on get this base.
     pub(crate) fn show(&mut self, base: Base) {
         let merged = self.entries.bytes_before(base.end);
         let bases = match self.bases.take() {
@@ -349,7 +349,7 @@ impl State {
         self.bases.as_ref().map_or(ShapeOffset::SNAPSHOT_END, |bases| bases.start())
     }
 
-    /// The base that answers who begins.
+    /// The base that answers clients that begin.
     #[must_use]
     pub(crate) fn newest(&self) -> u32 {
         self.bases.as_ref().map_or(0, |bases| bases.newest().number)
@@ -403,7 +403,7 @@ impl State {
         if self.entries.is_empty() { self.start() } else { self.entries.tail() }
     }
 
-    /// Who waits for news, and does not any more.
+    /// Takes out the wakers of all requests that wait for a change.
     #[must_use]
     pub(crate) fn take_waiters(&mut self) -> Vec<(u64, Waker)> {
         let waiters = self.passing.as_mut().map(|passing| std::mem::take(&mut passing.waiters)).unwrap_or_default();
@@ -455,12 +455,12 @@ impl Shape {
         self.family.with(&self.condition)
     }
 
-    /// The handle of those who began with a base.
+    /// The handle of clients that began with a base.
     pub(crate) fn handle_of(&self, base: u32) -> String {
         Handle::new(&self.handle.to_string(), base).to_string()
     }
 
-    /// The handle of those who begin now.
+    /// The handle of clients that begin now.
     pub(crate) fn newest_handle(&self) -> String {
         self.handle_of(self.lock().newest())
     }
@@ -474,7 +474,7 @@ impl Shape {
         self.state.lock()
     }
 
-    /// Changes the state and wakes who waits.
+    /// Changes the state and wakes the requests that wait.
     pub(crate) fn change<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let (result, waiters) = {
             let mut state = self.state.lock();
@@ -509,7 +509,8 @@ impl Shape {
         self.used_ms.load(Ordering::Relaxed)
     }
 
-    /// When somebody asked for it last as far as is known: no start remembers it, but the name says when the shape was made.
+    /// When somebody asked for it last as far as is known: no start remembers it, but the name says when the shape was
+    /// made.
     pub(crate) fn wanted_ms(&self) -> u64 {
         self.used_ms().max(self.handle.micros / 1000)
     }

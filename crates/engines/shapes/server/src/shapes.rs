@@ -1,14 +1,15 @@
-//! The engine as the binary has it: opened on a kernel unit, with the threads that follow Postgres.
+//! The shapes as the binary has them: opened on a kernel unit, with the threads that follow Postgres.
 
 use crate::compact;
-use crate::engine::{Engine, ShapesConfig};
+use crate::config::ShapesConfig;
 use crate::follow;
 use crate::format::note::LogState;
 use crate::lag;
+use crate::maintenance;
 use crate::serve::ShapesService;
 use crate::serve::admission::Kind;
+use crate::server::ShapesServer;
 use crate::store::{Store, StoreError};
-use crate::watch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -19,7 +20,7 @@ use thalweg_shapes_source::clock::SystemClock;
 use thalweg_shapes_source::pool::{self, Pool};
 use thalweg_shapes_source::setup;
 
-/// Why the engine cannot be opened.
+/// Why the shapes cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error(transparent)]
@@ -88,7 +89,7 @@ pub struct ShapesStats {
 
 /// Shapes of one database.
 pub struct Shapes {
-    engine: Arc<Engine>,
+    server: Arc<ShapesServer>,
     service: ShapesService,
     threads: Vec<JoinHandle<()>>,
 }
@@ -97,22 +98,26 @@ impl Shapes {
     /// Brings back what the unit has, and begins to follow the database.
     pub fn open(logs: Arc<Logs<LogState>>, config: ShapesConfig) -> Result<Self, OpenError> {
         let store = Store::open(logs)?;
-        let engine = Arc::new(Engine::new(config, store, Arc::new(SystemClock)));
-        let recovered = engine.recover()?;
+        let server = Arc::new(ShapesServer::new(config, store, Arc::new(SystemClock)));
+        let recovered = server.recover()?;
         tracing::info!(shapes = recovered.shapes, transactions = recovered.transactions, "shapes are back");
-        let kept = if engine.idle.is_on() { 0 } else { pool::KEPT };
-        let database = Pool::new(engine.queries.clone(), engine.config.connections, kept);
-        warm(&engine, &database);
-        let service = ShapesService::new(Arc::clone(&engine), database);
-        let mut shapes = Self { engine, service, threads: Vec::new() };
-        let following = Arc::clone(&shapes.engine);
+        let kept = if server.source.idle.is_on() { 0 } else { pool::KEPT };
+        let database = Pool::new(server.source.queries.clone(), server.config.connections, kept);
+        warm(&server, &database);
+        let service = ShapesService::new(Arc::clone(&server), database);
+        let mut shapes = Self { server, service, threads: Vec::new() };
+        let following = Arc::clone(&shapes.server);
         shapes.spawn("shapes-follow", move || follow::run(&following))?;
-        let watching = Arc::clone(&shapes.engine);
-        shapes.spawn("shapes-watch", move || watch::run(&watching))?;
-        let compacting = Arc::clone(&shapes.engine);
-        shapes.spawn("shapes-compact", move || compact::run(&compacting))?;
-        let asking = Arc::clone(&shapes.engine);
-        shapes.spawn("shapes-lag", move || lag::run(&asking))?;
+        let watching = Arc::clone(&shapes.server);
+        shapes.spawn("shapes-watch", move || maintenance::run(&watching))?;
+        let compacting = Arc::clone(&shapes.server);
+        shapes.spawn("shapes-compact", move || compact::run(&compacting.compactor))?;
+        let asking = Arc::clone(&shapes.server);
+        shapes.spawn("shapes-lag", move || {
+            let ShapesServer { lifetime, source, watermarks, config, .. } = &*asking;
+            let is_following = || source.health() == Health::Active;
+            lag::run(lifetime, &source.lag, watermarks, &source.queries, &config.slot(), is_following);
+        })?;
         Ok(shapes)
     }
 
@@ -129,17 +134,17 @@ impl Shapes {
 
     /// Stops following. What was applied is durable or will be sent again.
     pub fn stop(&mut self) {
-        self.engine.stop();
-        self.engine.subqueries.asking.stop();
-        self.engine.partitions.stop();
+        self.server.lifetime.stop();
+        self.server.fetcher.stop();
+        self.server.source.partitions.stop();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the shapes has panicked");
             }
         }
-        if self.engine.publication_passing.swap(false, Ordering::Relaxed) {
-            let publication = self.engine.config.publication();
-            match setup::forget(&self.engine.replication, &publication) {
+        if self.server.source.publication_passing.swap(false, Ordering::Relaxed) {
+            let publication = self.server.config.publication();
+            match setup::forget(&self.server.source.replication, &publication) {
                 Ok(()) => tracing::info!(publication, "the publication of `thalweg dev` is dropped"),
                 Err(error) => {
                     tracing::warn!(publication, %error, "the publication of `thalweg dev` stays: drop it")
@@ -149,14 +154,15 @@ impl Shapes {
     }
 }
 
-/// Has the pool's first connection made, and has Postgres read in its process what a look at a table takes, before somebody waits for it.
-fn warm(engine: &Arc<Engine>, database: &Pool) {
-    let engine = Arc::clone(engine);
+/// Has the pool's first connection made, and has that connection's process read the catalog, before a request waits for
+/// both.
+fn warm(server: &Arc<ShapesServer>, database: &Pool) {
+    let server = Arc::clone(server);
     let any = TableName { schema: "pg_catalog".into(), name: "pg_publication".into() };
-    // If it cannot be done now, who makes the first shape does it.
+    // If it cannot be done now, the first shape waits for it.
     let _ = database.submit(move |session| {
         if let Ok(session) = session {
-            let _ = engine.tables.find(session, &any);
+            let _ = server.source.tables.find(session, &any);
         }
     });
 }
@@ -171,38 +177,38 @@ impl ShapesService {
     /// Numbers for metrics.
     #[must_use]
     pub fn stats(&self) -> ShapesStats {
-        let engine = &self.0.engine;
+        let server = &self.0.server;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let behind = engine.behind();
+        let behind = server.behind();
         let pool = self.0.database.stats();
         ShapesStats {
-            shapes: engine.registry.read().len(),
-            transactions: count(&engine.counters.transactions),
-            changes: count(&engine.counters.changes),
-            told: count(&engine.counters.told),
-            evaluations: count(&engine.counters.evaluations),
-            processed_lsn: engine.positions.processed_lsn(),
-            hot_bytes: engine.hot.bytes(),
-            active: matches!(engine.health(), Health::Active | Health::Asleep),
-            asleep: engine.health() == Health::Asleep,
-            compared: count(&engine.counters.compared),
-            left: count(&engine.counters.left),
+            shapes: server.catalog.registry.read().len(),
+            transactions: count(&server.lifetime.counters.transactions),
+            changes: count(&server.lifetime.counters.changes),
+            told: count(&server.lifetime.counters.told),
+            evaluations: count(&server.lifetime.counters.evaluations),
+            processed_lsn: server.watermarks.processed_lsn(),
+            hot_bytes: server.changes.recent_window.bytes(),
+            active: matches!(server.source.health(), Health::Active | Health::Asleep),
+            asleep: server.source.health() == Health::Asleep,
+            compared: count(&server.lifetime.counters.compared),
+            left: count(&server.lifetime.counters.left),
             connections: pool.connections,
             queries_waiting: pool.waiting,
             database_down: matches!(self.0.database.health(), pool::Health::Down { .. }),
             lag_bytes: behind.bytes,
             lag_ms: u64::try_from(behind.age.as_millis()).unwrap_or(u64::MAX),
             wal_kept_bytes: behind.kept_bytes,
-            live: count(&engine.counters.live),
-            snapshots: count(&engine.counters.snapshots),
-            rows_copied: count(&engine.counters.rows_copied),
-            bases_made: count(&engine.counters.bases_made),
-            compact_read_bytes: count(&engine.counters.compact_read),
-            compact_written_bytes: count(&engine.counters.compact_written),
-            log_held_bytes: engine.store.changes_held(),
-            stuck: engine.stuck.is_stuck(),
-            disk_full: engine.stuck.is_full(),
-            held_bytes: engine.store.logs().held_bytes(),
+            live: count(&server.lifetime.counters.live),
+            snapshots: count(&server.lifetime.counters.snapshots),
+            rows_copied: count(&server.lifetime.counters.rows_copied),
+            bases_made: count(&server.lifetime.counters.bases_made),
+            compact_read_bytes: count(&server.lifetime.counters.compact_read),
+            compact_written_bytes: count(&server.lifetime.counters.compact_written),
+            log_held_bytes: server.changes.store.changes_held(),
+            stuck: server.changes.write_stall.is_stuck(),
+            disk_full: server.changes.write_stall.is_full(),
+            held_bytes: server.changes.store.logs().held_bytes(),
             initial_requests: self.0.admission.now(Kind::Initial),
             existing_requests: self.0.admission.now(Kind::Existing),
         }

@@ -1,9 +1,10 @@
-//! What it costs to keep changes and to read them again: this crate's change log, SQLite, and a file of copies for each shape.
+//! What it costs to keep changes and to read them again: this crate's change log, SQLite, and a file of copies for each
+//! shape.
 //!
 //! `cargo test -p thalweg-shapes --release -- --ignored --nocapture storage_cost`
 //!
-//! An append is a transaction as `applier` puts it away; none waits for the disk, and the time until all are durable is told
-//! beside. A read goes from chunk to chunk as requests do. Every byte that is read is checksummed and compared.
+//! An append is a transaction as `applier` puts it away; none waits for the disk, and the time until all are durable is
+//! told beside. A read goes from chunk to chunk as requests do. Every byte that is read is checksummed and compared.
 
 mod files;
 mod memory;

@@ -1,8 +1,9 @@
 //! The shapes' kernel unit: which logs there are, and what one frame of each kind holds.
 
-use crate::format::joint;
 use crate::format::note::{LogState, ShapeNote, SourceNote, Stored, StoredBase};
 use crate::format::references::References;
+use crate::format::shared_rows;
+use crate::no_wait;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::ops::Range;
@@ -19,7 +20,7 @@ const REFERENCES: &str = "g/0";
 const SHAPE: &str = "s/";
 const BASE: &str = "b/";
 const TABLE: &str = "t/";
-const JOINT: &str = "r/";
+const SHARED_ROWS: &str = "r/";
 
 /// Logs that are looked at under one lock.
 const SWEEP: usize = 4096;
@@ -76,7 +77,7 @@ pub(crate) struct KeptBase {
 
 /// Rows of several shapes as the unit has them.
 #[derive(Clone, Debug)]
-pub(crate) struct KeptJoint {
+pub(crate) struct StoredSharedRows {
     pub(crate) log: LogId,
     pub(crate) number: u64,
     /// Numbers of the shapes that may refer to them.
@@ -89,7 +90,7 @@ pub(crate) struct Found {
     pub(crate) source: Option<SourceNote>,
     pub(crate) tables: Vec<Table>,
     pub(crate) bases: Vec<KeptBase>,
-    pub(crate) joint: Vec<KeptJoint>,
+    pub(crate) shared_rows: Vec<StoredSharedRows>,
 }
 
 /// What was written: how long the references are, and when all of it is durable.
@@ -153,6 +154,7 @@ impl Store {
 
     /// Waits until everything up to `end` is durable.
     pub(crate) fn wait(&self, end: Lsn) -> Result<(), StoreError> {
+        no_wait::assert_may_wait();
         self.logs.journal().kick();
         Ok(self.logs.journal().wait(end)?)
     }
@@ -163,7 +165,7 @@ impl Store {
         let mut cursor = Some(SweepCursor::default());
         while let Some(at) = cursor {
             cursor = self.logs.sweep_names(at, SWEEP, &mut |name| {
-                if name == SOURCE || [TABLE, BASE, JOINT].iter().any(|kind| name.starts_with(kind)) {
+                if name == SOURCE || [TABLE, BASE, SHARED_ROWS].iter().any(|kind| name.starts_with(kind)) {
                     names.push(name.to_owned());
                 }
             });
@@ -178,10 +180,10 @@ impl Store {
                     Ok(source) => found.source = Some(source),
                     Err(error) => damaged = Some((name.clone(), error.to_string())),
                 },
-                LogState::Plain(state) if name.starts_with(JOINT) => match joint::decode(state) {
+                LogState::Plain(state) if name.starts_with(SHARED_ROWS) => match shared_rows::decode(state) {
                     Ok(holders) => {
-                        let number = name[JOINT.len()..].parse().unwrap_or_default();
-                        found.joint.push(KeptJoint { log: seen.id, number, holders });
+                        let number = name[SHARED_ROWS.len()..].parse().unwrap_or_default();
+                        found.shared_rows.push(StoredSharedRows { log: seen.id, number, holders });
                     }
                     Err(error) => damaged = Some((name.clone(), error.to_string())),
                 },
@@ -271,7 +273,8 @@ impl Store {
         Ok(())
     }
 
-    /// Appends bodies of a transaction, and its references, if it is complete (with others that were put off): one frame.
+    /// Appends bodies of a transaction, and its references, if it is complete (with others that were put off): one
+    /// frame.
     pub(crate) fn write_changes(
         &self,
         bodies: &Bytes,
@@ -315,10 +318,17 @@ impl Store {
         self.create(&format!("{SHAPE}{handle}"), &LogState::Shape(Box::new(stored.clone())), rows)
     }
 
-    /// A log for rows that several shapes are to refer to, with the first of them. `number` names it and is never used again; `holders`
-    /// are the numbers of the shapes.
-    pub(crate) fn create_joint(&self, number: u64, holders: &[u64], rows: Append<'_>) -> Result<LogId, StoreError> {
-        Ok(self.create(&format!("{JOINT}{number}"), &LogState::Plain(joint::encode(holders)), Some(rows))?.0)
+    /// A log for rows that several shapes are to refer to, with the first of them. `number` names it and is never used
+    /// again; `holders` are the numbers of the shapes.
+    pub(crate) fn create_shared_rows(
+        &self,
+        number: u64,
+        holders: &[u64],
+        rows: Append<'_>,
+    ) -> Result<LogId, StoreError> {
+        Ok(self
+            .create(&format!("{SHARED_ROWS}{number}"), &LogState::Plain(shared_rows::encode(holders)), Some(rows))?
+            .0)
     }
 
     /// A log for the rows of a base.
@@ -408,13 +418,15 @@ impl Store {
         Ok(())
     }
 
-    /// A chunk of rows or bodies, if no device has to be waited for. What many ask for is in memory once, for all of them.
+    /// A chunk of rows or bodies, if no device has to be waited for. What many ask for is in memory once, for all of
+    /// them.
     pub(crate) fn try_chunk(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
         self.logs.recall(from).map(Ok).or_else(|| self.logs.try_read(from))
     }
 
     /// The same, from a thread that may wait.
     pub(crate) fn chunk(&self, from: ReadFrom) -> Result<Chunk, ReadError> {
+        no_wait::assert_may_wait();
         self.logs.recall(from).map_or_else(|| self.logs.read(from), Ok)
     }
 

@@ -1,6 +1,6 @@
 //! What operators see of shapes: a page of a list, and one by its handle.
 
-use crate::engine::Engine;
+use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape};
 use serde::Serialize;
 use std::sync::Arc;
@@ -69,12 +69,13 @@ pub(crate) struct SourceView {
     pub(crate) wal_kept_bytes: u64,
 }
 
-impl Engine {
-    /// Shapes in the order in which they were made, those after `after`; `table`: only of this one, written as in [`ShapeView`].
+impl ShapesServer {
+    /// Shapes in the order in which they were made, those after `after`; `table`: only of this one, written as in
+    /// [`ShapeView`].
     pub(crate) fn page(&self, after: u64, limit: usize, table: Option<&str>, now_ms: u64) -> Page {
         let limit = limit.clamp(1, PAGE_MAX);
         let mut numbers: Vec<(u64, u32)> = {
-            let registry = self.registry.read();
+            let registry = self.catalog.registry.read();
             let wanted = registry.places().filter(|(_, shape)| shape.number > after && !shape.is_inner());
             let wanted = wanted.filter(|(_, shape)| table.is_none_or(|table| table_name(shape) == table));
             wanted.map(|(place, shape)| (shape.number, place)).collect()
@@ -86,7 +87,7 @@ impl Engine {
         }
         numbers.sort_unstable();
         let shapes: Vec<Arc<Shape>> = {
-            let registry = self.registry.read();
+            let registry = self.catalog.registry.read();
             numbers.iter().filter_map(|(number, place)| registry.at(*place, *number).cloned()).collect()
         };
         Page {
@@ -99,13 +100,13 @@ impl Engine {
     pub(crate) fn source_view(&self) -> SourceView {
         let behind = self.behind();
         SourceView {
-            status: match self.health() {
+            status: match self.source.health() {
                 Health::Active => "active",
                 Health::Asleep => "asleep",
                 Health::Waiting => "waiting",
                 Health::Starting => "starting",
             },
-            stuck: self.stuck.is_stuck(),
+            stuck: self.changes.write_stall.is_stuck(),
             lag_bytes: behind.bytes,
             lag_ms: u64::try_from(behind.age.as_millis()).unwrap_or(u64::MAX),
             wal_kept_bytes: behind.kept_bytes,

@@ -13,7 +13,8 @@
 //! | `replicate`, `spill` | the stream of changes |
 //! | [`anchor`] | checks that a change belongs to the history that was read |
 //!
-//! All of them ask through [`session`], which opens sessions. Time comes from [`clock`].
+//! All of them ask through [`session`], which opens sessions; [`postgres`] has the questions. Time comes from
+//! [`clock`].
 
 pub mod anchor;
 pub mod cancel;
@@ -21,6 +22,7 @@ pub mod catalog;
 pub mod clock;
 pub mod error;
 pub mod pool;
+pub mod postgres;
 pub mod publish;
 pub mod reconcile;
 pub mod replicate;

@@ -2,6 +2,7 @@
 
 use super::anchor::{Diverged, Proof};
 use super::clock::Clock;
+use super::postgres::Changes;
 use super::spill::Spill;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use thalweg_shapes_model::history::Anchor;
 use thalweg_wire::pg::pgoutput::{DecodeError, Decoder, Message};
-use thalweg_wire::pg::replication::{Event, Stream};
+use thalweg_wire::pg::replication::Event;
 use thalweg_wire::pg::{Error, Lsn};
 
 /// The interval of acknowledgements to Postgres while changes come: one per change would cost as much as a change.
@@ -84,9 +85,8 @@ impl Follower {
     }
 
     /// Follows until the stream ends or it is time to stop.
-    pub fn run<A: Apply>(&mut self, stream: &mut Stream, to: &mut A) -> Result<(), A::Error> {
+    pub fn run<A: Apply>(&mut self, stream: &mut dyn Changes, to: &mut A) -> Result<(), A::Error> {
         let clock = Arc::clone(&self.clock);
-        let acker = stream.acker();
         let (mut spoke, mut paused, mut quiet) = (clock.now(), clock.now(), true);
         loop {
             let mut reply = false;
@@ -96,7 +96,7 @@ impl Follower {
             }
             let flushed = to.flushed();
             if flushed > self.confirmed && clock.since(spoke) >= CONFIRM_EVERY || clock.since(spoke) > IDLE {
-                acker.ack(Lsn(flushed), Lsn(flushed), Lsn(flushed), false)?;
+                stream.ack(Lsn(flushed), false)?;
                 (self.confirmed, spoke) = (flushed, clock.now());
             }
             if to.stopping() {
@@ -105,7 +105,7 @@ impl Follower {
             let waiting = to.waiting();
             if waiting && clock.since(spoke) >= WAITING {
                 // The server answers with its position in the stream.
-                acker.ack(Lsn(flushed), Lsn(flushed), Lsn(flushed), true)?;
+                stream.ack(Lsn(flushed), true)?;
                 (self.confirmed, spoke) = (flushed, clock.now());
             }
             let wait = match to.unconfirmed() || flushed > self.confirmed {
@@ -115,7 +115,7 @@ impl Follower {
                 false => IDLE,
             };
             quiet = false;
-            match stream.next(Some(clock.now() + wait.min(STOP_WITHIN)))? {
+            match stream.next(clock.now() + wait.min(STOP_WITHIN))? {
                 Event::XLogData { body, .. } => self.message(body, to)?,
                 Event::Keepalive { end, reply: wanted, .. } => {
                     if self.open.is_none() {
@@ -129,7 +129,7 @@ impl Follower {
             if reply {
                 to.hurry();
                 let flushed = to.flushed();
-                acker.ack(Lsn(flushed), Lsn(flushed), Lsn(flushed), false)?;
+                stream.ack(Lsn(flushed), false)?;
                 (self.confirmed, spoke) = (flushed, clock.now());
             }
         }

@@ -4,14 +4,14 @@
 //! then asks where the log ends: a transaction that commits after that position is not in the snapshot.
 
 use super::error::SourceError;
-use super::session::{Limits, Session};
+use super::postgres::Begun;
+use super::session::{Limits, Place, Session, Sql};
 use std::fmt::Write;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::time::Duration;
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::{Table, quoted};
-use thalweg_wire::pg::{Lsn, quote_literal};
+use thalweg_wire::pg::{Error, Lsn, ResultSet, quote_literal};
 
 /// How long to wait for the server's answer after its own timeout should have interrupted the statement.
 const GRACE: Duration = Duration::from_secs(30);
@@ -54,21 +54,21 @@ pub fn copy(
     mut take: impl FnMut(Taken<'_>) -> ControlFlow<()>,
 ) -> Result<PgSnapshot, SourceError> {
     // The query itself may be silent for long before its first row; a server that is gone is noticed by TCP.
-    session.set_read_timeout(limit.map(|limit| limit + GRACE));
+    session.connection.set_read_timeout(limit.map(|limit| limit + GRACE));
     let limits = Limits { statement: limit, lock: LOCK_WITHIN };
     let done = begin(session, table, limits).and_then(|snapshot| {
         if take(Taken::Snapshot(&snapshot)).is_break() {
             return Err(SourceError::Stopped);
         }
         rows(session, select, |row| take(Taken::Row(row)))?;
-        let ended = session.end(FLUSHED).map_err(|error| session.cancel.explain(error))?;
-        if position(ended.value().unwrap_or_default())? < snapshot.lsn {
+        let flushed = session.connection.end().map_err(|error| session.explain(error))?;
+        if flushed.0 < snapshot.lsn {
             // The receiver discards the rows of a snapshot whose session is lost before this statement.
             flush(session, snapshot.lsn)?;
         }
         Ok(snapshot)
     });
-    session.set_read_timeout(Some(SHORT));
+    session.connection.set_read_timeout(Some(SHORT));
     if done.is_err() {
         session.roll_back();
     }
@@ -81,16 +81,8 @@ fn rows(
     select: &str,
     mut take: impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<(), SourceError> {
-    let cancel = Arc::clone(&session.cancel);
-    let mut rows = session.copy_out(&format!("COPY ({select}) TO STDOUT")).map_err(|error| cancel.explain(error))?;
-    // Each message is one row (Postgres documentation, section "COPY Operations").
-    while let Some(row) = rows.next().map_err(|error| cancel.explain(error))? {
-        if take(row.strip_suffix(b"\n").unwrap_or(row)).is_break() {
-            // The connection is closed: the remaining rows could be of any size.
-            return Err(SourceError::Stopped);
-        }
-    }
-    Ok(())
+    let read = session.connection.rows(select, &mut take).map_err(|error| session.explain(error))?;
+    if read.is_break() { Err(SourceError::Stopped) } else { Ok(()) }
 }
 
 /// Like `rows`, for a query that may take this long, including its silence before the first row.
@@ -100,48 +92,57 @@ pub fn rows_within(
     limit: Duration,
     take: impl FnMut(&[u8]) -> ControlFlow<()>,
 ) -> Result<(), SourceError> {
-    session.set_read_timeout(Some(limit + GRACE));
+    session.connection.set_read_timeout(Some(limit + GRACE));
     let done = rows(session, select, take);
-    session.set_read_timeout(Some(SHORT));
+    session.connection.set_read_timeout(Some(SHORT));
     done
 }
 
 /// Begins the transaction: locks the table against being altered, renamed or rewritten, takes the snapshot, and checks
 /// that the table's name still means the same table and that the server is the source of changes.
 pub fn begin(session: &mut Session, table: &Table, limits: Limits) -> Result<PgSnapshot, SourceError> {
-    let begun = match session.begin(limits, &first(session, table, true)) {
+    let begun = match session.connection.begin(table, limits, true) {
         // A role that may read some columns only may not lock the table.
         Err(error) if error.code() == Some("42501") => {
             session.roll_back();
-            session.begin(limits, &first(session, table, false))
+            session.connection.begin(table, limits, false)
         }
         begun => begun,
     };
-    let answer = begun.map_err(|error| match session.cancel.explain(error) {
+    let begun = begun.map_err(|error| match session.explain(error) {
         // The error of the lock if the table's name no longer exists.
         SourceError::SchemaChanged(_) => SourceError::Replaced,
         error => error,
     })?;
-    let value = |at| answer.row(0).and_then(|row| row.get(at));
-    let text = |at| value(at).unwrap_or_default();
-    session.check_place(value(3), value(4))?;
-    if text(2) != table.oid.to_string() {
+    session.check_place(begun.place.as_ref())?;
+    if begun.oid != Some(table.oid) {
         return Err(SourceError::Replaced);
     }
-    let snapshot: PgSnapshot = text(0).parse().map_err(|error| SourceError::Catalog(format!("{error}")))?;
-    Ok(PgSnapshot { lsn: position(text(1))?, ..snapshot })
+    Ok(begun.snapshot)
 }
 
 /// The first statements of the transaction. The lock comes before the snapshot: a snapshot older than a rewrite sees no
 /// rows of the rewritten table.
-fn first(session: &Session, table: &Table, lock: bool) -> String {
+pub(crate) fn first(table: &Table, lock: bool, place_columns: &str) -> String {
     let lock = if lock { format!("LOCK TABLE {} IN ACCESS SHARE MODE; ", table.name) } else { String::new() };
     format!(
         "{lock}SELECT pg_catalog.pg_current_snapshot(), pg_catalog.pg_current_wal_insert_lsn(), \
          pg_catalog.to_regclass({})::pg_catalog.oid, {}",
         quote_literal(&table.name.to_string()),
-        session.place_columns()
+        place_columns
     )
+}
+
+/// The answer to [`first`].
+pub(crate) fn begun(answer: &ResultSet) -> Result<Begun, Error> {
+    let value = |at| answer.row(0).and_then(|row| row.get(at));
+    let snapshot = value(0).and_then(|text| text.parse::<PgSnapshot>().ok());
+    let snapshot = snapshot.ok_or(Error::Protocol("a snapshot in an unknown form"))?;
+    Ok(Begun {
+        snapshot: PgSnapshot { lsn: position(value(1))?.0, ..snapshot },
+        oid: value(2).and_then(|text| text.parse().ok()),
+        place: Place::read(value(3), value(4)),
+    })
 }
 
 /// Ensures that the server's WAL is on its disk up to `lsn`; outside of a transaction. A snapshot may contain
@@ -151,9 +152,8 @@ pub fn flush(session: &mut Session, lsn: u64) -> Result<(), SourceError> {
     let mut asked = false;
     let until = session.clock.now() + FLUSHED_WITHIN;
     loop {
-        let answer = session.ask(FLUSHED);
-        let answer = answer.map_err(|error| session.cancel.explain(error))?;
-        if position(answer.value().unwrap_or_default())? >= lsn {
+        let flushed = session.connection.flushed().map_err(|error| session.explain(error))?;
+        if flushed.0 >= lsn {
             return Ok(());
         }
         if session.clock.now() > until {
@@ -163,14 +163,25 @@ pub fn flush(session: &mut Session, lsn: u64) -> Result<(), SourceError> {
             session.clock.sleep(FLUSH_LOOK_EVERY);
         } else {
             // A commit that writes WAL flushes all WAL before it.
-            session.change(LOCK_WITHIN, FLUSH).map_err(|error| session.cancel.explain(error))?;
+            session.connection.flush(LOCK_WITHIN).map_err(|error| session.explain(error))?;
         }
     }
 }
 
-const FLUSHED: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
-const FLUSH: &str = "SET LOCAL synchronous_commit = local; SELECT pg_catalog.pg_logical_emit_message(true, 'thalweg', ''::pg_catalog.text)";
+pub(crate) const FLUSHED: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()";
+pub(crate) const FLUSH: &str = "SET LOCAL synchronous_commit = local; SELECT pg_catalog.pg_logical_emit_message(true, 'thalweg', ''::pg_catalog.text)";
 
-fn position(text: &str) -> Result<u64, SourceError> {
-    text.parse::<Lsn>().map(|lsn| lsn.0).map_err(|error| SourceError::Catalog(error.to_string()))
+/// Where the log ends, and how much of it is kept for the slot of the name that follows.
+const WAL_END: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn(), \
+    (SELECT pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_flush_lsn(), s.restart_lsn)::pg_catalog.int8 \
+    FROM pg_catalog.pg_replication_slots s WHERE s.slot_name OPERATOR(pg_catalog.=) ";
+
+pub(crate) fn wal_end(sql: &mut Sql, slot: &str) -> Result<(Lsn, u64), Error> {
+    let answer = sql.ask(&format!("{WAL_END}{})", quote_literal(slot)))?;
+    let value = |at| answer.row(0).and_then(|row| row.get(at));
+    Ok((position(value(0))?, value(1).and_then(|text| text.parse().ok()).unwrap_or(0)))
+}
+
+pub(crate) fn position(text: Option<&str>) -> Result<Lsn, Error> {
+    text.and_then(|text| text.parse().ok()).ok_or(Error::Protocol("an LSN in an unknown form"))
 }

@@ -29,6 +29,13 @@ impl Recent {
         self.count += 1;
     }
 
+    /// The last `max` of them, oldest first.
+    #[must_use]
+    pub fn last(&self, max: usize) -> Vec<u32> {
+        let skipped = self.xids.len().saturating_sub(max);
+        self.xids.iter().skip(skipped).copied().collect()
+    }
+
     /// Empties the list: another history begins, in which these xids mean other transactions.
     pub fn forget(&mut self) {
         self.xids.clear();

@@ -1,8 +1,8 @@
 //! Making a base: the rows of the newest one, and what has changed since.
 
+use super::Compactor;
 use super::pace::Pace;
 use super::write::Writer;
-use crate::engine::Engine;
 use crate::format::note::StoredBase;
 use crate::shape::Shape;
 use crate::store::StoreError;
@@ -54,7 +54,7 @@ pub(crate) struct Made {
 }
 
 /// What a base is made of.
-struct Source {
+struct MergeInput {
     number: u32,
     log: LogId,
     /// Bytes of rows.
@@ -65,21 +65,21 @@ struct Source {
 
 /// Makes the next base of a shape. `None`: there is nothing to merge, or nothing to merge it with.
 pub(crate) fn make(
-    engine: &Engine,
+    compactor: &Compactor,
     shape: &Arc<Shape>,
     pace: &mut Pace,
     delta_max: usize,
 ) -> Result<Option<Made>, MakeError> {
-    let Some(source) = source(engine, shape) else { return Ok(None) };
+    let Some(source) = source(compactor, shape) else { return Ok(None) };
     let Some(end) = source.entries.last().map(Entry::offset) else { return Ok(None) };
     let number = source.number + 1;
     let stored = StoredBase { shape: shape.number, number, end, snapshot: None, chunks: Vec::new(), complete: false };
-    let log = engine.store.create_base(shape.handle, stored)?;
-    let written = write(engine, shape, &source, log, pace, delta_max);
+    let log = compactor.changes.store.create_base(shape.handle, stored)?;
+    let written = write(compactor, shape, &source, log, pace, delta_max);
     let (snapshot, chunks, durable) = match written {
         Ok(written) => written,
         Err(error) => {
-            discard(engine, log);
+            discard(compactor, log);
             return Err(error);
         }
     };
@@ -88,18 +88,18 @@ pub(crate) fn make(
 }
 
 /// A base that nobody will see.
-pub(crate) fn discard(engine: &Engine, log: LogId) {
+pub(crate) fn discard(compactor: &Compactor, log: LogId) {
     // What is left of it goes at the next start.
-    if let Err(error) = engine.store.delete_shape(&[log]) {
+    if let Err(error) = compactor.changes.store.delete_shape(&[log]) {
         tracing::warn!(%error, "a base that was not finished cannot be deleted");
     }
 }
 
 /// Shows a base that is durable. Not if the shape went meanwhile.
-pub(crate) fn show(engine: &Engine, made: Made) {
+pub(crate) fn show(compactor: &Compactor, made: Made) {
     let Made { shape, mut base, .. } = made;
     let log = base.log;
-    base.shown_ms = engine.now_ms();
+    base.shown_ms = compactor.lifetime.now_ms();
     let shown = {
         let mut state = shape.lock();
         let next = state.is_live() && state.newest() + 1 == base.number;
@@ -109,22 +109,22 @@ pub(crate) fn show(engine: &Engine, made: Made) {
         next
     };
     if shown {
-        engine.counters.bases_made.fetch_add(1, Ordering::Relaxed);
+        compactor.lifetime.counters.bases_made.fetch_add(1, Ordering::Relaxed);
     } else {
-        discard(engine, log);
+        discard(compactor, log);
     }
 }
 
-fn source(engine: &Engine, shape: &Shape) -> Option<Source> {
+fn source(compactor: &Compactor, shape: &Shape) -> Option<MergeInput> {
     // Asked for first: what is before it, the shape has.
-    let processed = engine.positions.processed_lsn();
+    let processed = compactor.watermarks.processed_lsn();
     let state = shape.lock();
     if !state.is_live() {
         return None;
     }
     let number = state.newest();
     let rows = state.rows(number)?;
-    Some(Source {
+    Some(MergeInput {
         number,
         log: rows.log?,
         rows: rows.chunks.last().copied()?,
@@ -136,16 +136,16 @@ fn source(engine: &Engine, shape: &Shape) -> Option<Source> {
 type Written = (PgSnapshot, Vec<u64>, Lsn);
 
 fn write(
-    engine: &Engine,
+    compactor: &Compactor,
     shape: &Shape,
-    source: &Source,
+    source: &MergeInput,
     log: LogId,
     pace: &mut Pace,
     delta_max: usize,
 ) -> Result<Written, MakeError> {
-    let mut writer = Writer::new(engine, log);
+    let mut writer = Writer::new(compactor, log);
     let lsn = source.entries.last().map_or(0, |entry| entry.lsn);
-    // Who wants changes only begins with nothing, now as ever.
+    // A client of a changes-only shape begins with no rows.
     if shape.family.log == LogMode::ChangesOnly {
         let snapshot = PgSnapshot { lsn, ..source.snapshot.clone() };
         let (chunks, durable) = writer.finish(&snapshot, pace)?;
@@ -155,15 +155,15 @@ fn write(
     let (mut part, mut snapshot) = (Part::ALL, None);
     while part.part < part.of {
         let mut delta = Delta::new(hasher.clone(), part);
-        let fits = changes(engine, &source.entries, &mut delta, pace, |delta| {
+        let fits = changes(compactor, &source.entries, &mut delta, pace, |delta| {
             part.part > 0 || part.of >= PARTS_MAX || delta.bytes() <= delta_max
         })?;
         if !fits {
             part.of *= 2;
             continue;
         }
-        engine.store.each_rows(source.log, source.rows, &mut |rows| {
-            read(engine, rows.len(), pace)?;
+        compactor.changes.store.each_rows(source.log, source.rows, &mut |rows| {
+            read(compactor, rows.len(), pace)?;
             let mut rest = rows;
             // Few rows at a time, so that a chunk ends with the row that brings it to its size.
             while !rest.is_empty() {
@@ -194,7 +194,7 @@ fn write(
 
 /// Reads all changes into `delta`, for as long as it `fits`.
 fn changes(
-    engine: &Engine,
+    compactor: &Compactor,
     entries: &[Entry],
     delta: &mut Delta,
     pace: &mut Pace,
@@ -209,8 +209,8 @@ fn changes(
         {
             (len, others) = (len.saturating_add(next.len), after);
         }
-        let bodies = engine.sources().bodies(first.at..first.at + u64::from(len))?;
-        read(engine, len as usize, pace)?;
+        let bodies = compactor.changes.sources().bodies(first.at..first.at + u64::from(len))?;
+        read(compactor, len as usize, pace)?;
         delta.changes(&bodies)?;
         if !fits(delta) {
             return Ok(false);
@@ -221,10 +221,10 @@ fn changes(
 }
 
 /// So much was read.
-fn read(engine: &Engine, bytes: usize, pace: &mut Pace) -> Result<(), MakeError> {
-    engine.counters.compact_read.fetch_add(bytes as u64, Ordering::Relaxed);
-    pace.spend(bytes, || engine.stopping());
-    if engine.stopping() { Err(MakeError::Stopping) } else { Ok(()) }
+fn read(compactor: &Compactor, bytes: usize, pace: &mut Pace) -> Result<(), MakeError> {
+    compactor.lifetime.counters.compact_read.fetch_add(bytes as u64, Ordering::Relaxed);
+    pace.spend(bytes, || compactor.lifetime.stopping());
+    if compactor.lifetime.stopping() { Err(MakeError::Stopping) } else { Ok(()) }
 }
 
 /// As many changed rows as are held at a time.

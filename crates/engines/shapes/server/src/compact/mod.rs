@@ -1,9 +1,9 @@
 //! Keeps shapes' logs short: makes new bases in the background, and gives up what only old ones need.
 //!
-//! A base is shown when it is durable; from then on it answers who begins. What came before it stays for a while, for those who began
-//! with an older one or have been away. Then it goes in this order: nobody is answered from it any more (409), its logs are deleted,
-//! the shape forgets the changes, and the change log is cut where no shape needs it. A crash after any of these brings back at most
-//! what was still deletable.
+//! A base is shown when it is durable; from then on it answers clients that begin. Older bases stay for a while, for
+//! clients that began with them or have been away. Then they go in this order: no request is answered from them (409),
+//! their logs are deleted, the shape forgets the changes, and the change log is cut where no shape needs it. A crash
+//! after any of these brings back at most what was still deletable.
 
 mod make;
 mod pace;
@@ -14,9 +14,12 @@ mod write;
 #[cfg(test)]
 pub(crate) use thalweg_shapes_core::compact::delta::merged;
 
-use crate::engine::Engine;
-use crate::shape::{Chunks, Shape, State};
-use crate::store::StoreError;
+use crate::catalog::Catalog;
+use crate::change_store::ChangeStore;
+use crate::config::ShapesConfig;
+use crate::lifetime::Lifetime;
+use crate::shape::{Shape, State};
+use crate::watermarks::Watermarks;
 use make::{Made, MakeError};
 use pace::Pace;
 use parking_lot::Mutex;
@@ -38,18 +41,24 @@ const QUEUE_MAX: usize = 10_000;
 /// Bases of one shape during the time that they are kept, at most about this many.
 const BASES_MAX: u64 = 32;
 
-/// What the background has to do.
-#[derive(Default)]
+/// What the background has to merge, and the parts of the server that it needs for that.
 pub(crate) struct Compactor {
     /// The most urgent comes last.
     queue: Mutex<Vec<(Urgency, Arc<Shape>)>>,
     /// Shapes that are left alone, and until when.
     resting: Mutex<HashMap<Name, u64>>,
-    /// Whoever deletes logs of a shape holds it, so that no log is deleted twice.
-    pub(crate) deleting: Mutex<()>,
+    /// Changes of a shape are merged into its rows if they are more than this.
+    bytes_min: u64,
+    /// How long a base is kept after a newer one is shown.
+    keep_ms: u64,
+    chunk_bytes: u64,
+    lifetime: Arc<Lifetime>,
+    changes: Arc<ChangeStore>,
+    catalog: Arc<Catalog>,
+    watermarks: Arc<Watermarks>,
 }
 
-/// What a look at a shape for [`Engine::look_after`] comes to.
+/// What a shape holds of the change log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     /// Where the oldest body lies that is still held.
@@ -60,7 +69,27 @@ pub(crate) struct Standing {
     pub(crate) may_leave: bool,
 }
 
-impl Engine {
+impl Compactor {
+    pub(crate) fn new(
+        config: &ShapesConfig,
+        lifetime: Arc<Lifetime>,
+        changes: Arc<ChangeStore>,
+        catalog: Arc<Catalog>,
+        watermarks: Arc<Watermarks>,
+    ) -> Self {
+        Self {
+            queue: Mutex::default(),
+            resting: Mutex::default(),
+            bytes_min: config.compact_bytes,
+            keep_ms: config.log_keep_ms,
+            chunk_bytes: config.http.chunk_bytes,
+            lifetime,
+            changes,
+            catalog,
+            watermarks,
+        }
+    }
+
     /// Notes what should be done for a shape; what it holds of the change log.
     pub(crate) fn consider(
         &self,
@@ -73,7 +102,7 @@ impl Engine {
             (self.standing(&state, limits.now_ms), state.is_live().then(|| facts(&state)))
         };
         if let Some(urgency) = facts.and_then(|facts| limits.urgency(&facts))
-            && self.compactor.resting.lock().get(&shape.handle).is_none_or(|until| limits.now_ms >= *until)
+            && self.resting.lock().get(&shape.handle).is_none_or(|until| limits.now_ms >= *until)
         {
             found.push((urgency, Arc::clone(shape)));
         }
@@ -81,7 +110,7 @@ impl Engine {
     }
 
     fn standing(&self, state: &State, now_ms: u64) -> Standing {
-        let keep_before = now_ms.checked_sub(self.config.log_keep_ms);
+        let keep_before = now_ms.checked_sub(self.keep_ms);
         Standing {
             held: state.oldest_body(),
             needed: state.oldest_needed(),
@@ -95,10 +124,10 @@ impl Engine {
     /// What is worth doing now. `pressed_before`: changes before this place must not be needed any more.
     pub(crate) fn limits(&self, pressed_before: u64) -> Limits {
         Limits {
-            bytes_min: self.config.compact_bytes,
+            bytes_min: self.bytes_min,
             pressed_before,
-            every_ms: self.config.log_keep_ms / BASES_MAX,
-            now_ms: self.now_ms(),
+            every_ms: self.keep_ms / BASES_MAX,
+            now_ms: self.lifetime.now_ms(),
         }
     }
 
@@ -108,34 +137,7 @@ impl Engine {
         if found.len() > QUEUE_MAX {
             found.drain(..found.len() - QUEUE_MAX);
         }
-        *self.compactor.queue.lock() = found;
-    }
-
-    /// Gives up the bases of a shape that had a newer one at `before_ms`, and the changes that only they need.
-    pub(crate) fn release(&self, shape: &Shape, before_ms: u64) -> Result<(), StoreError> {
-        let _deleting = self.compactor.deleting.lock();
-        let (first, leaving) = {
-            let mut state = shape.lock();
-            let log = state.log;
-            let Some(bases) = &mut state.bases else { return Ok(()) };
-            let leaving = bases.leave(before_ms);
-            if leaving.first {
-                state.chunks = Chunks::default();
-            }
-            (log.filter(|_| leaving.first), leaving)
-        };
-        if first.is_some() || !leaving.logs.is_empty() {
-            // What only the snapshot's rows referred to goes with them.
-            let joint = if first.is_some() { self.joint.let_go(shape.number) } else { Vec::new() };
-            let logs = [&leaving.logs[..], &joint].concat();
-            self.store.delete_bases(first, &logs).inspect_err(|_| self.joint.give_back(joint))?;
-        }
-        let mut state = shape.lock();
-        if let Some(bases) = &mut state.bases {
-            bases.left(&leaving);
-        }
-        state.cut();
-        Ok(())
+        *self.queue.lock() = found;
     }
 }
 
@@ -151,44 +153,44 @@ fn facts(state: &State) -> Facts {
     }
 }
 
-/// Runs until the engine stops.
-pub(crate) fn run(engine: &Arc<Engine>) {
-    let mut pace = Pace::new(Arc::clone(&engine.clock));
+/// Runs until the server stops.
+pub(crate) fn run(compactor: &Compactor) {
+    let mut pace = Pace::new(Arc::clone(&compactor.lifetime.clock));
     let mut made: Vec<Made> = Vec::new();
-    while !engine.stopping() {
-        if !step(engine, &mut pace, &mut made) {
-            engine.clock.sleep(TICK);
+    while !compactor.lifetime.stopping() {
+        if !step(compactor, &mut pace, &mut made) {
+            compactor.lifetime.clock.sleep(TICK);
         }
     }
 }
 
 /// Does the most urgent; whether there was anything to do.
-fn step(engine: &Engine, pace: &mut Pace, made: &mut Vec<Made>) -> bool {
-    let next = engine.compactor.queue.lock().pop();
+fn step(compactor: &Compactor, pace: &mut Pace, made: &mut Vec<Made>) -> bool {
+    let next = compactor.queue.lock().pop();
     let Some((urgency, shape)) = next else {
-        show_all(engine, made);
+        show_all(compactor, made);
         return false;
     };
     pace.pressed(matches!(urgency, Urgency::Pressed(_)));
     // It may have been done since it was noted.
     if !made.iter().any(|made| made.shape.number == shape.number) {
-        match make::make(engine, &shape, pace, make::delta_max()) {
+        match make::make(compactor, &shape, pace, make::delta_max()) {
             Ok(one) => made.extend(one),
             Err(MakeError::Stopping) => {}
-            Err(error) => rest(engine, &shape, &error),
+            Err(error) => rest(compactor, &shape, &error),
         }
     }
     if made.len() >= TOGETHER {
-        show_all(engine, made);
+        show_all(compactor, made);
     }
     true
 }
 
 /// Waits until bases are durable, and shows them.
-fn show_all(engine: &Engine, made: &mut Vec<Made>) {
+fn show_all(compactor: &Compactor, made: &mut Vec<Made>) {
     let Some(durable) = made.iter().map(|made| made.durable).max() else { return };
-    match engine.store.wait(durable) {
-        Ok(()) => made.drain(..).for_each(|made| make::show(engine, made)),
+    match compactor.changes.store.wait(durable) {
+        Ok(()) => made.drain(..).for_each(|made| make::show(compactor, made)),
         // The journal is at its end; the next start sees what there is.
         Err(error) => {
             tracing::error!(%error, "new bases cannot be made durable");
@@ -197,10 +199,10 @@ fn show_all(engine: &Engine, made: &mut Vec<Made>) {
     }
 }
 
-fn rest(engine: &Engine, shape: &Shape, error: &MakeError) {
-    let until = if error.is_final() { u64::MAX } else { engine.now_ms() + REST_MS };
-    let mut resting = engine.compactor.resting.lock();
-    let known = engine.registry.read();
+fn rest(compactor: &Compactor, shape: &Shape, error: &MakeError) {
+    let until = if error.is_final() { u64::MAX } else { compactor.lifetime.now_ms() + REST_MS };
+    let mut resting = compactor.resting.lock();
+    let known = compactor.catalog.registry.read();
     if known.by_name(shape.handle).is_none() {
         return;
     }

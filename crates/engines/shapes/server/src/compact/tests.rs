@@ -1,18 +1,19 @@
-//! A shape on a kernel unit in a folder, and clients of it that began at different times. Whatever is merged, given up and crashed
-//! between, each has the rows, or is told to begin again.
+//! A shape on a kernel unit in a folder, and clients of it that began at different times. Whatever is merged, given up
+//! and crashed between, each has the rows, or is told to begin again.
 
 use super::make::{delta_max, make, show};
 use super::pace::Pace;
-use crate::engine::{Engine, ShapesConfig};
+use crate::config::ShapesConfig;
 use crate::format::note::{ShapeNote, Stored};
 use crate::format::references::{Group, References};
-use crate::marks::Mark;
 use crate::read;
-use crate::serve::look::{Look, look};
+use crate::serve::read_plan::{ReadPlan, plan_read};
 use crate::serve::settings::Settings;
+use crate::server::ShapesServer;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
 use crate::store::Store;
+use crate::trim_index::TrimPoint;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -45,11 +46,11 @@ fn cells(row: &Cells) -> [Option<&[u8]>; 3] {
     row.each_ref().map(|cell| cell.as_ref().map(String::as_bytes))
 }
 
-fn open(folder: &Path, chunk_bytes: u64) -> Arc<Engine> {
+fn open(folder: &Path, chunk_bytes: u64) -> Arc<ShapesServer> {
     open_with(folder, chunk_bytes, 1 << 30)
 }
 
-fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<Engine> {
+fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<ShapesServer> {
     let options = Options { segment_bytes: 2 << 20, max_payload: 1 << 20, batch_bytes: 1 << 20, ..Options::default() };
     let logs = crate::unit::open_with(folder, options);
     let database: thalweg_wire::pg::Config = "postgres://nobody@localhost/nothing".parse().unwrap();
@@ -74,15 +75,15 @@ fn open_with(folder: &Path, chunk_bytes: u64, log_bytes_max: u64) -> Arc<Engine>
         io_threads: 1,
         unsent_bytes_max: 1 << 30,
     };
-    Arc::new(Engine::new(config, Store::open(logs).unwrap(), Arc::new(SystemClock)))
+    Arc::new(ShapesServer::new(config, Store::open(logs).unwrap(), Arc::new(SystemClock)))
 }
 
-/// What is true, and the engine that should say so.
+/// What is true, and the server that should say so.
 struct World {
     folder: TempDir,
     chunk_bytes: u64,
     log_bytes_max: u64,
-    engine: Arc<Engine>,
+    server: Arc<ShapesServer>,
     projection: Projection,
     rows: BTreeMap<String, Cells>,
     lsn: u64,
@@ -94,7 +95,7 @@ impl World {
     /// One shape with these rows.
     fn new(rows: &[Cells], log: LogMode, replica: Replica, chunk_bytes: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let engine = open(folder.path(), chunk_bytes);
+        let server = open(folder.path(), chunk_bytes);
         let definition = Definition { log, replica, ..Definition::of_table("public", "t") };
         let projection = Projection::all(&table(), replica);
         let stored = Stored {
@@ -107,12 +108,12 @@ impl World {
             complete: false,
             rows_gone: false,
         };
-        engine.store.put_table(&table()).unwrap();
-        let (shape, _) = engine.store.create_shape(HANDLE.parse().unwrap(), &stored, None).unwrap();
+        server.changes.store.put_table(&table()).unwrap();
+        let (shape, _) = server.changes.store.create_shape(HANDLE.parse().unwrap(), &stored, None).unwrap();
         let snapshot = PgSnapshot { lsn: 10, ..("5:5:".parse().unwrap()) };
         let mut ends = 0;
         let none = Lengths::default();
-        engine.store.write_shape(shape, Some(&ShapeNote::SnapshotTaken(snapshot)), b"", &none).unwrap();
+        server.changes.store.write_shape(shape, Some(&ShapeNote::SnapshotTaken(snapshot)), b"", &none).unwrap();
         for rows in rows.chunks(3) {
             let (mut bytes, mut lengths) = (Vec::new(), Lengths::default());
             for row in rows {
@@ -121,18 +122,18 @@ impl World {
                 lengths.push((bytes.len() - before) as u32);
             }
             ends += bytes.len() as u64;
-            engine.store.write_shape(shape, Some(&ShapeNote::ChunkEnd(ends)), &bytes, &lengths).unwrap();
+            server.changes.store.write_shape(shape, Some(&ShapeNote::ChunkEnd(ends)), &bytes, &lengths).unwrap();
         }
         if rows.is_empty() {
-            engine.store.write_shape(shape, Some(&ShapeNote::ChunkEnd(0)), b"", &none).unwrap();
+            server.changes.store.write_shape(shape, Some(&ShapeNote::ChunkEnd(0)), b"", &none).unwrap();
         }
-        engine.store.write_shape(shape, Some(&ShapeNote::Complete), b"", &none).unwrap();
+        server.changes.store.write_shape(shape, Some(&ShapeNote::Complete), b"", &none).unwrap();
         let rows = rows.iter().map(|row| (row[0].clone().unwrap(), row.clone())).collect();
         let mut world = Self {
             folder,
             chunk_bytes,
             log_bytes_max: 1 << 30,
-            engine,
+            server,
             projection,
             rows,
             lsn: 100,
@@ -145,21 +146,22 @@ impl World {
 
     /// As after `kill -9`, of what had been written.
     fn restart(&mut self) {
-        let end = self.engine.store.logs().journal().end();
-        self.engine.store.wait(end).unwrap();
-        self.engine.stop();
+        let end = self.server.changes.store.logs().journal().end();
+        self.server.changes.store.wait(end).unwrap();
+        self.server.lifetime.stop();
         let empty = tempfile::tempdir().unwrap();
         // The folder has one owner at a time.
-        let idle = std::mem::replace(&mut self.engine, open(empty.path(), self.chunk_bytes));
+        let idle = std::mem::replace(&mut self.server, open(empty.path(), self.chunk_bytes));
         drop(idle);
-        self.engine = open_with(self.folder.path(), self.chunk_bytes, self.log_bytes_max);
-        self.engine.recover().unwrap();
-        (self.tail, self.references_tail) = (self.engine.store.changes_tail(), self.engine.store.references_tail());
-        self.engine.positions.set_published(self.tail);
+        self.server = open_with(self.folder.path(), self.chunk_bytes, self.log_bytes_max);
+        self.server.recover().unwrap();
+        (self.tail, self.references_tail) =
+            (self.server.changes.store.changes_tail(), self.server.changes.store.references_tail());
+        self.server.watermarks.set_published(self.tail);
     }
 
     fn shape(&self) -> Arc<Shape> {
-        Arc::clone(self.engine.registry.read().by_handle(HANDLE).expect("the shape is there"))
+        Arc::clone(self.server.catalog.registry.read().by_handle(HANDLE).expect("the shape is there"))
     }
 
     /// A transaction that makes these rows what they are said to be.
@@ -200,26 +202,28 @@ impl World {
         };
         let groups = transaction.placed().iter().map(group).collect();
         let references = References { groups, ..References::new(self.lsn, transaction.xid) };
-        let written = self.engine.store.write_changes(&bodies, &lengths, &[references]).unwrap();
-        self.engine.marks.lock().note(Mark { bodies: first, references: self.references_tail });
+        let written = self.server.changes.store.write_changes(&bodies, &lengths, &[references]).unwrap();
+        self.server.changes.trim_index.lock().note(TrimPoint { bodies: first, references: self.references_tail });
         self.references_tail += written.references;
         self.tail += bodies.len() as u64;
-        self.engine.hot.push(&self.engine.store, first, bodies, written.end).unwrap();
-        self.engine.positions.set_applied(self.lsn);
+        self.server.changes.recent_window.push(&self.server.changes.store, first, bodies, written.end).unwrap();
+        self.server.watermarks.set_applied(self.lsn);
         let shape = self.shape();
         for placed in transaction.placed() {
             let entry = Entry { lsn: self.lsn, at: placed.at, op: placed.op, len: placed.len };
             shape.lock().push(transaction.xid, entry, self.chunk_bytes);
         }
-        self.engine.positions.processed(self.lsn);
-        self.engine.positions.set_published(self.tail);
+        self.server.watermarks.processed(self.lsn);
+        self.server.watermarks.set_published(self.tail);
     }
 
     fn compact(&self, delta_max: usize) -> bool {
         let mut pace = Pace::new(Arc::new(SystemClock));
-        let Some(made) = make(&self.engine, &self.shape(), &mut pace, delta_max).unwrap() else { return false };
-        self.engine.store.wait(made.durable).unwrap();
-        show(&self.engine, made);
+        let Some(made) = make(&self.server.compactor, &self.shape(), &mut pace, delta_max).unwrap() else {
+            return false;
+        };
+        self.server.changes.store.wait(made.durable).unwrap();
+        show(&self.server.compactor, made);
         true
     }
 
@@ -250,19 +254,19 @@ enum Read {
 }
 
 impl Client {
-    fn read(&mut self, engine: &Engine, shape: &Shape) -> Read {
+    fn read(&mut self, server: &ShapesServer, shape: &Shape) -> Read {
         let from = self.from.unwrap_or(From::Start);
         let base = self.handle.as_ref().map(|handle| Handle::parse(handle).base);
-        let found = look(&shape.lock(), base, from, false, engine.positions.processed_lsn());
+        let found = plan_read(&shape.lock(), base, from, false, server.watermarks.processed_lsn());
         let answer = match found {
-            Look::Answer(answer) => answer,
-            Look::Past => return Read::Again(shape.newest_handle()),
+            ReadPlan::Answer(answer) => answer,
+            ReadPlan::Past => return Read::Again(shape.newest_handle()),
             other => panic!("{from}: {other:?}"),
         };
         let messages = answer
             .wanted
             .as_ref()
-            .map(|wanted| read::joined(read::read(shape.number, wanted, engine.sources()).unwrap()));
+            .map(|wanted| read::joined(read::read(shape.number, wanted, server.changes.sources()).unwrap()));
         let messages = messages.unwrap_or_default();
         let messages = match answer.skip {
             Some(from) => read::skip(&messages, from),
@@ -294,9 +298,9 @@ impl Client {
     }
 
     /// Reads to the end; whether it could.
-    fn follow(&mut self, engine: &Engine, shape: &Shape) -> bool {
+    fn follow(&mut self, server: &ShapesServer, shape: &Shape) -> bool {
         loop {
-            match self.read(engine, shape) {
+            match self.read(server, shape) {
                 Read::More => {}
                 Read::UpToDate => return true,
                 Read::Again(handle) => {
@@ -365,18 +369,18 @@ proptest! {
                 }
                 Step::Release => {
                     released |= world.shape().lock().bases.is_some();
-                    world.engine.release(&world.shape(), u64::MAX).unwrap();
+                    world.server.retirement.release_bases(&world.shape(), u64::MAX).unwrap();
                     prop_assert!(world.shape().lock().bases.as_ref().is_none_or(|bases| bases.count() == 1));
                 }
                 Step::Restart => world.restart(),
                 Step::Begin(reads) => {
                     let mut client = Client::default();
-                    (0..reads).for_each(|_| drop(client.read(&world.engine, &world.shape())));
+                    (0..reads).for_each(|_| drop(client.read(&world.server, &world.shape())));
                     clients.push(client);
                 }
                 Step::Go(who, reads) if !clients.is_empty() => {
                     let at = who % clients.len();
-                    let again = (0..reads).any(|_| matches!(clients[at].read(&world.engine, &world.shape()), Read::Again(_)));
+                    let again = (0..reads).any(|_| matches!(clients[at].read(&world.server, &world.shape()), Read::Again(_)));
                     if again {
                         prop_assert!(released);
                         clients[at] = Client::default();
@@ -389,7 +393,7 @@ proptest! {
             let truth = world.truth();
             clients.push(Client::default());
             for client in &mut clients {
-                if client.follow(&world.engine, &world.shape()) {
+                if client.follow(&world.server, &world.shape()) {
                     prop_assert_eq!(&client.rows, &truth);
                     prop_assert_eq!(&client.odd, &[""; 0]);
                 } else {
@@ -427,9 +431,9 @@ fn who_begins_reads_no_change_that_was_overwritten() {
     assert!(world.compact(delta_max()));
     assert_eq!(world.shape().lock().since(), 0);
     let mut client = Client::default();
-    assert!(matches!(client.read(&world.engine, &world.shape()), Read::More));
+    assert!(matches!(client.read(&world.server, &world.shape()), Read::More));
     assert_eq!(client.rows, world.truth(), "one answer has it all, {before} bytes before");
-    assert!(client.follow(&world.engine, &world.shape()));
+    assert!(client.follow(&world.server, &world.shape()));
     assert!(!world.compact(delta_max()), "there is nothing to merge");
 }
 
@@ -437,19 +441,19 @@ fn who_begins_reads_no_change_that_was_overwritten() {
 fn a_log_of_changes_alone_is_forgotten_without_rows() {
     let mut world = World::new(&[], LogMode::ChangesOnly, Replica::Default, 10_000);
     let mut early = Client::default();
-    assert!(early.follow(&world.engine, &world.shape()));
+    assert!(early.follow(&world.server, &world.shape()));
     world.apply(&[(row("a", "1", None), true)]);
     assert!(world.compact(delta_max()));
-    assert!(early.clone().follow(&world.engine, &world.shape()));
-    world.engine.release(&world.shape(), u64::MAX).unwrap();
+    assert!(early.clone().follow(&world.server, &world.shape()));
+    world.server.retirement.release_bases(&world.shape(), u64::MAX).unwrap();
     assert!(world.shape().lock().entries.is_empty());
     let mut late = Client::default();
-    assert!(late.follow(&world.engine, &world.shape()));
+    assert!(late.follow(&world.server, &world.shape()));
     assert!(late.rows.is_empty());
-    assert!(!early.follow(&world.engine, &world.shape()), "it would miss a change");
+    assert!(!early.follow(&world.server, &world.shape()), "it would miss a change");
     world.restart();
     world.apply(&[(row("b", "1", None), true)]);
-    assert!(late.follow(&world.engine, &world.shape()));
+    assert!(late.follow(&world.server, &world.shape()));
     assert_eq!(late.rows.len(), 1);
 }
 
@@ -457,17 +461,17 @@ fn a_log_of_changes_alone_is_forgotten_without_rows() {
 fn what_the_newest_base_has_is_cut_from_the_change_log() {
     let mut world = World::new(&rows(2), LogMode::Full, Replica::Default, 100_000);
     large(&mut world, 60);
-    let held = world.engine.store.changes_held();
+    let held = world.server.changes.store.changes_held();
     assert!(held > 3 << 20);
     world.compact(delta_max());
-    world.engine.look_after();
-    assert_eq!(world.engine.store.changes_held(), held, "clients may have been away");
-    world.engine.release(&world.shape(), u64::MAX).unwrap();
-    world.engine.look_after();
-    assert!(world.engine.store.changes_held() < 2 << 20, "{}", world.engine.store.changes_held());
+    world.server.trim_change_log();
+    assert_eq!(world.server.changes.store.changes_held(), held, "clients may have been away");
+    world.server.retirement.release_bases(&world.shape(), u64::MAX).unwrap();
+    world.server.trim_change_log();
+    assert!(world.server.changes.store.changes_held() < 2 << 20, "{}", world.server.changes.store.changes_held());
     world.restart();
     let mut client = Client::default();
-    assert!(client.follow(&world.engine, &world.shape()));
+    assert!(client.follow(&world.server, &world.shape()));
     assert_eq!(client.rows, world.truth());
 }
 
@@ -478,21 +482,21 @@ fn a_shape_that_holds_the_change_log_back_is_rebased_and_not_dropped() {
     world.restart();
     let (mut pace, mut made) = (Pace::new(Arc::new(SystemClock)), Vec::new());
     let mut live = Client::default();
-    assert!(live.follow(&world.engine, &world.shape()));
+    assert!(live.follow(&world.server, &world.shape()));
     let mut away = live.clone();
     for round in 0..60 {
         large(&mut world, 7);
-        assert!(live.follow(&world.engine, &world.shape()), "round {round}");
-        world.engine.look_after();
-        while super::step(&world.engine, &mut pace, &mut made) {}
-        let held = world.engine.store.changes_held();
+        assert!(live.follow(&world.server, &world.shape()), "round {round}");
+        world.server.trim_change_log();
+        while super::step(&world.server.compactor, &mut pace, &mut made) {}
+        let held = world.server.changes.store.changes_held();
         assert!(held < world.log_bytes_max + (2 << 20), "{held} bytes are held in round {round}");
     }
     assert_eq!((&live.rows, &live.odd), (&world.truth(), &vec![]));
     assert!(world.shape().lock().newest() > 2);
-    assert!(!away.follow(&world.engine, &world.shape()), "its place was given up before its time");
+    assert!(!away.follow(&world.server, &world.shape()), "its place was given up before its time");
     let mut new = Client::default();
-    assert!(new.follow(&world.engine, &world.shape()));
+    assert!(new.follow(&world.server, &world.shape()));
     assert_eq!(new.rows, world.truth());
 }
 
@@ -505,26 +509,26 @@ fn a_shape_that_cannot_be_merged_is_left_alone_and_dropped_when_it_holds_too_muc
     let event = b"{\"headers\":{\"event\":\"move-out\",\"patterns\":[],\"txids\":[]}},";
     let at = world.tail;
     let lengths = Lengths::one(event.len() as u32);
-    world.engine.store.write_changes(&bytes::Bytes::from_static(event), &lengths, &[]).unwrap();
+    world.server.changes.store.write_changes(&bytes::Bytes::from_static(event), &lengths, &[]).unwrap();
     world.tail += event.len() as u64;
     world.lsn += 10;
     world.shape().lock().push(9, Entry { lsn: world.lsn, at, op: 0, len: event.len() as u32 }, 100_000);
-    world.engine.positions.processed(world.lsn);
-    let end = world.engine.store.logs().journal().end();
-    world.engine.store.wait(end).unwrap();
+    world.server.watermarks.processed(world.lsn);
+    let end = world.server.changes.store.logs().journal().end();
+    world.server.changes.store.wait(end).unwrap();
     let (mut pace, mut made) = (Pace::new(Arc::new(SystemClock)), Vec::new());
     large(&mut world, 40);
-    world.engine.look_after();
-    assert!(super::step(&world.engine, &mut pace, &mut made));
+    world.server.trim_change_log();
+    assert!(super::step(&world.server.compactor, &mut pace, &mut made));
     assert!(made.is_empty());
-    assert_eq!(world.engine.store.found().unwrap().bases.len(), 0, "nothing is left of the attempt");
-    world.engine.look_after();
-    assert!(!super::step(&world.engine, &mut pace, &mut made), "it is not tried again");
-    assert_eq!(world.engine.registry.read().len(), 1);
+    assert_eq!(world.server.changes.store.found().unwrap().bases.len(), 0, "nothing is left of the attempt");
+    world.server.trim_change_log();
+    assert!(!super::step(&world.server.compactor, &mut pace, &mut made), "it is not tried again");
+    assert_eq!(world.server.catalog.registry.read().len(), 1);
     large(&mut world, 40);
-    world.engine.look_after();
-    assert_eq!(world.engine.registry.read().len(), 0);
-    assert!(world.engine.store.changes_held() < 2 << 20);
+    world.server.trim_change_log();
+    assert_eq!(world.server.catalog.registry.read().len(), 0);
+    assert!(world.server.changes.store.changes_held() < 2 << 20);
 }
 
 /// Copies the folder of a unit that does nothing meanwhile.
@@ -541,65 +545,65 @@ fn image(from: &Path, to: &Path) {
 fn a_crash_between_any_two_steps_loses_nothing() {
     let mut world = World::new(&rows(5), LogMode::Full, Replica::Default, 100_000);
     let mut clients = vec![Client::default()];
-    drop(clients[0].read(&world.engine, &world.shape()));
+    drop(clients[0].read(&world.server, &world.shape()));
     large(&mut world, 30);
     clients.push(Client::default());
-    clients[1].follow(&world.engine, &world.shape());
+    clients[1].follow(&world.server, &world.shape());
     world.compact(delta_max());
     large(&mut world, 30);
     clients.push(Client::default());
-    drop(clients[2].read(&world.engine, &world.shape()));
+    drop(clients[2].read(&world.server, &world.shape()));
     let truth = world.truth();
 
     let images = tempfile::tempdir().unwrap();
     let count = Arc::new(parking_lot::Mutex::new(0_usize));
     let (counted, folder, to) = (Arc::clone(&count), world.folder.path().to_owned(), images.path().to_owned());
-    *world.engine.store.on_write.lock() = Some(Box::new(move |store: &Store, end| {
+    *world.server.changes.store.on_write.lock() = Some(Box::new(move |store: &Store, end| {
         store.wait(end).unwrap();
         let mut count = counted.lock();
         image(&folder, &to.join(count.to_string()));
         *count += 1;
     }));
     world.compact(40_000);
-    world.engine.release(&world.shape(), u64::MAX).unwrap();
-    world.engine.look_after();
-    *world.engine.store.on_write.lock() = None;
+    world.server.retirement.release_bases(&world.shape(), u64::MAX).unwrap();
+    world.server.trim_change_log();
+    *world.server.changes.store.on_write.lock() = None;
     let count = *count.lock();
     assert!(count > 6, "{count} steps");
 
     let mut held = Vec::new();
     for step in 0..count {
         let folder: PathBuf = images.path().join(step.to_string());
-        let engine = open(&folder, world.chunk_bytes);
-        engine.recover().unwrap();
-        engine.positions.set_published(engine.store.changes_tail());
-        let shape = Arc::clone(engine.registry.read().by_handle(HANDLE).expect("the shape is there"));
+        let server = open(&folder, world.chunk_bytes);
+        server.recover().unwrap();
+        server.watermarks.set_published(server.changes.store.changes_tail());
+        let shape = Arc::clone(server.catalog.registry.read().by_handle(HANDLE).expect("the shape is there"));
         let mut new = Client::default();
-        assert!(new.follow(&engine, &shape), "step {step}");
+        assert!(new.follow(&server, &shape), "step {step}");
         assert_eq!((new.rows, new.odd), (truth.clone(), vec![]), "step {step}");
         for (who, client) in clients.iter().enumerate() {
             let mut client = client.clone();
-            if client.follow(&engine, &shape) {
+            if client.follow(&server, &shape) {
                 assert_eq!((client.rows, client.odd), (truth.clone(), vec![]), "client {who} after step {step}");
             } else {
                 assert!(shape.lock().bases.as_ref().is_some_and(|bases| bases.first_is_gone()), "step {step}");
             }
         }
         // Nothing is left over of what was not finished, and what was interrupted can be done.
-        let found = engine.store.found().unwrap();
+        let found = server.changes.store.found().unwrap();
         assert_eq!(found.bases.len(), shape.lock().bases.iter().map(|bases| bases.logs().count()).sum::<usize>());
         let mut pace = Pace::new(Arc::new(SystemClock));
-        if let Some(made) = make(&engine, &shape, &mut pace, delta_max()).unwrap() {
-            engine.store.wait(made.durable).unwrap();
-            show(&engine, made);
+        if let Some(made) = make(&server.compactor, &shape, &mut pace, delta_max()).unwrap() {
+            server.changes.store.wait(made.durable).unwrap();
+            show(&server.compactor, made);
         }
-        engine.release(&shape, u64::MAX).unwrap();
-        engine.look_after();
-        held.push(engine.store.changes_held());
+        server.retirement.release_bases(&shape, u64::MAX).unwrap();
+        server.trim_change_log();
+        held.push(server.changes.store.changes_held());
         let mut new = Client::default();
-        assert!(new.follow(&engine, &shape));
+        assert!(new.follow(&server, &shape));
         assert_eq!(new.rows, truth, "step {step}");
-        engine.stop();
+        server.lifetime.stop();
     }
     assert!(held.iter().all(|held| *held < 2 << 20), "{held:?}");
 }
@@ -611,11 +615,12 @@ fn a_shape_that_goes_takes_its_bases_with_it() {
     world.compact(delta_max());
     world.apply(&[(row("k1", "y", None), true)]);
     let shape = world.shape();
-    let made = make(&world.engine, &shape, &mut Pace::new(Arc::new(SystemClock)), delta_max()).unwrap().unwrap();
-    world.engine.drop_shape(&shape);
-    show(&world.engine, made);
-    let found = world.engine.store.found().unwrap();
+    let made =
+        make(&world.server.compactor, &shape, &mut Pace::new(Arc::new(SystemClock)), delta_max()).unwrap().unwrap();
+    world.server.retirement.drop_shape(&shape);
+    show(&world.server.compactor, made);
+    let found = world.server.changes.store.found().unwrap();
     let mut shapes = 0;
-    world.engine.store.each_shape(&mut |_| shapes += 1);
+    world.server.changes.store.each_shape(&mut |_| shapes += 1);
     assert_eq!((shapes, found.bases.len()), (0, 0));
 }

@@ -1,8 +1,8 @@
 //! Rows of a base on their way into its log.
 
+use super::Compactor;
 use super::make::MakeError;
 use super::pace::Pace;
-use crate::engine::Engine;
 use crate::format::note::ShapeNote;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 const RETRIES: usize = 50;
 
 pub(crate) struct Writer<'a> {
-    engine: &'a Engine,
+    compactor: &'a Compactor,
     log: LogId,
     block: Vec<u8>,
     lengths: Lengths,
@@ -27,8 +27,8 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(crate) fn new(engine: &'a Engine, log: LogId) -> Self {
-        Self { engine, log, block: Vec::new(), lengths: Lengths::default(), written: 0, chunks: Vec::new() }
+    pub(crate) fn new(compactor: &'a Compactor, log: LogId) -> Self {
+        Self { compactor, log, block: Vec::new(), lengths: Lengths::default(), written: 0, chunks: Vec::new() }
     }
 
     /// Takes a row; [`Writer::flush`] writes what has gathered.
@@ -44,7 +44,7 @@ impl<'a> Writer<'a> {
 
     fn ends_chunk(&self) -> bool {
         let begin = self.chunks.last().copied().unwrap_or(0);
-        self.written + self.block.len() as u64 - begin >= self.engine.config.http.chunk_bytes
+        self.written + self.block.len() as u64 - begin >= self.compactor.chunk_bytes
     }
 
     pub(crate) fn flush(&mut self, pace: &mut Pace) -> Result<(), MakeError> {
@@ -56,8 +56,8 @@ impl<'a> Writer<'a> {
         self.write(note.as_ref())?;
         self.chunks.extend(note.is_some().then_some(end));
         (self.written, self.lengths) = (end, Lengths::default());
-        self.engine.counters.compact_written.fetch_add(self.block.len() as u64, Ordering::Relaxed);
-        pace.spend(self.block.len(), || self.engine.stopping());
+        self.compactor.lifetime.counters.compact_written.fetch_add(self.block.len() as u64, Ordering::Relaxed);
+        pace.spend(self.block.len(), || self.compactor.lifetime.stopping());
         self.block.clear();
         Ok(())
     }
@@ -78,10 +78,10 @@ impl<'a> Writer<'a> {
     fn write(&self, note: Option<&ShapeNote>) -> Result<Lsn, MakeError> {
         let mut tries = 0;
         loop {
-            match self.engine.store.write_shape(self.log, note, &self.block, &self.lengths) {
-                Err(error) if error.is_transient() && tries < RETRIES && !self.engine.stopping() => {
+            match self.compactor.changes.store.write_shape(self.log, note, &self.block, &self.lengths) {
+                Err(error) if error.is_transient() && tries < RETRIES && !self.compactor.lifetime.stopping() => {
                     tries += 1;
-                    self.engine.clock.sleep(RETRY_AFTER);
+                    self.compactor.lifetime.clock.sleep(RETRY_AFTER);
                 }
                 written => return Ok(written?),
             }

@@ -1,5 +1,5 @@
 //! Bytes: offsets, notes and references, and the JSON that clients get.
 
-pub mod joint;
 pub mod note;
 pub mod references;
+pub mod shared_rows;

@@ -1,6 +1,7 @@
 //! What stands beside the logs of the shapes' kernel unit: notes and attachments.
 //!
-//! The name of a log says what it is: `c/<n>` bodies of changes, `g/<n>` references to them, `s/<handle>` a shape with its snapshot,
+//! The name of a log says what it is: `c/<n>` bodies of changes, `g/<n>` references to them, `s/<handle>` a shape with
+//! its snapshot,
 //! `b/<handle>/<n>` a later base of it, `t/<oid>` a table as it was last seen, `source` where changes come from.
 //!
 //! A shape's state, in bytes; numbers are varints, texts and lists have their length before them:
@@ -10,9 +11,8 @@
 //! schema, table, [columns], [queryable columns], [where, params], rows
 //! ```
 //!
-//! What is in brackets is there if its flag is: 1 where, 2 columns, 4 queryable columns; 8 is `replica=full`, 16 `log=changes_only`, and 32 a
-//! shape of an inner query.
-//! A base's state:
+//! What is in brackets is there if its flag is: 1 where, 2 columns, 4 queryable columns; 8 is `replica=full`, 16
+//! `log=changes_only`, and 32 a shape of an inner query. A base's state:
 //!
 //! ```text
 //! 2, shape's number, base's number, end's LSN, end's place in its transaction, rows
@@ -58,12 +58,16 @@ const ROWS_GONE: u8 = 4;
 pub struct SourceNote {
     #[serde(flatten)]
     pub identity: SourceIdentity,
-    /// Postgres was told of no position beyond: it may have forgotten what is before. `None`: an earlier version of this server noted it.
+    /// Postgres was told of no position beyond: it may have forgotten what is before. `None`: an earlier version of
+    /// this server noted it.
     #[serde(default)]
     pub acknowledged: Option<u64>,
     /// The last transaction that was read before.
     #[serde(default)]
     pub anchor: Option<Anchor>,
+    /// The xids of the last transactions that were read before, oldest first: snapshots may not show them yet.
+    #[serde(default)]
+    pub recent: Vec<u32>,
 }
 
 /// A shape as it is kept.

@@ -1,10 +1,10 @@
 //! References of one transaction: which shapes have which of its bodies.
 //!
-//! Form, all varints: the commit's LSN, the xid, the count of groups; each group: where its first body starts in the change log
-//! (the first group's as it is, the others' as the distance from the end of the one before), its length, the place of its last
-//! change, the count of its shapes and their numbers (the first as it is, then distances). A count of 0 stands for the shapes of
-//! the group before. Behind the groups stand two lists of shapes, each a count and numbers like those of a group: those for which rows are on
-//! their way from here on, and those for which they have come.
+//! Form, all varints: the commit's LSN, the xid, the count of groups; each group: where its first body starts in the
+//! change log (the first group's as it is, the others' as the distance from the end of the one before), its length, the
+//! place of its last change, the count of its shapes and their numbers (the first as it is, then distances). A count of
+//! 0 stands for the shapes of the group before. Behind the groups stand two lists of shapes, each a count and numbers
+//! like those of a group: those for which rows are on their way from here on, and those for which they have come.
 
 use thalweg_base::{DecodeError, Decoder, Encoder};
 
@@ -25,8 +25,8 @@ pub struct References {
     pub xid: u32,
     /// In the order of their bodies' places.
     pub groups: Vec<Group>,
-    /// Shapes with subqueries for which rows are on their way from here on, and for which they came; ascending. A shape may be in both lists
-    /// several times over, and waits as long as it was more often in the first.
+    /// Shapes with subqueries for which rows are on their way from here on, and for which they came; ascending. A shape
+    /// may be in both lists several times over, and waits as long as it was more often in the first.
     pub began: Vec<u64>,
     pub ended: Vec<u64>,
 }

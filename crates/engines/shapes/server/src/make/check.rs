@@ -1,8 +1,8 @@
 //! Whether a definition can be a shape.
 
-use super::failure::{invalid, not_published, unavailable};
-use crate::engine::Engine;
+use crate::failures::{invalid, not_published, unavailable};
 use crate::serve::access::Clause;
+use crate::server::ShapesServer;
 use crate::subquery::Dependence;
 use std::sync::Arc;
 use thalweg_filter::ParseError;
@@ -26,16 +26,16 @@ pub(super) struct Checked {
     pub(super) identity: Identity,
 }
 
-impl Engine {
+impl ShapesServer {
     pub(super) fn check(
         &self,
         session: &mut Session,
         found: &Found,
         definition: &Definition,
     ) -> Result<Checked, Failure> {
-        let table = self.templates.table(&found.table);
+        let table = self.catalog.templates.table(&found.table);
         let selected = selected(&table, definition, session.server_version().major >= 18).map_err(Failure::Invalid)?;
-        self.publisher.generated(&table, &selected, &found.standing).map_err(not_published)?;
+        self.source.publisher.generated(&table, &selected, &found.standing).map_err(not_published)?;
         let dependence = match &definition.where_sql {
             Some(sql) if predicate::may_have_subqueries(sql) => {
                 let read = self.read_dependence(session, definition, &table);
@@ -66,7 +66,8 @@ impl Engine {
         Ok(Checked { table, selected, predicate, dependence, identity })
     }
 
-    /// Refuses clauses beside a grant's own that may fail on some row of the table. Each is read by itself: places in errors are its own.
+    /// Refuses clauses beside a grant's own that may fail on some row of the table. Each is read by itself: places in
+    /// errors are its own.
     pub(crate) fn check_narrowing(
         &self,
         session: &mut Session,
@@ -124,7 +125,7 @@ impl Engine {
         let mut tables = Vec::with_capacity(named.len());
         for name in named {
             let none = |error: String| Unread { failure: invalid("where", error), oversized: false };
-            match self.tables.find(session, &name) {
+            match self.source.tables.find(session, &name) {
                 Ok(Some(found)) => tables.push(Arc::new(found.table.clone())),
                 Ok(None) => return Err(none(format!("relation \"{}\" does not exist", name.spelled()))),
                 Err(LookupError::Unsupported(error)) => return Err(none(error.to_string())),
@@ -138,8 +139,8 @@ impl Engine {
         Ok(Some(Dependence { condition, tables }))
     }
 
-    /// Postgres reads it too, as its words for what is no SQL are better than ours; unless it has read one that differs from this one in
-    /// constants only, and we understand it.
+    /// Postgres reads it too, as its words for what is no SQL are better than ours; unless it has read one that differs
+    /// from this one in constants only, and we understand it.
     fn predicate(
         &self,
         session: &mut Session,
@@ -148,11 +149,11 @@ impl Engine {
         params: &[(u32, String)],
     ) -> Result<Predicate, Failure> {
         let parsed = predicate::parse(sql, params, table).map_err(Unread::from);
-        if parsed.is_ok() && self.templates.knows(table, sql) {
+        if parsed.is_ok() && self.catalog.templates.knows(table, sql) {
             return Ok(parsed?);
         }
         let parsed = asked(session, table, sql, params, parsed)?;
-        self.templates.learn(table, sql);
+        self.catalog.templates.learn(table, sql);
         Ok(parsed)
     }
 }
@@ -176,8 +177,8 @@ impl From<Unread> for Failure {
     }
 }
 
-/// What we have read, once Postgres has read it too: its complaint comes before ours, but for what is too large for us. It may be much too
-/// large for Postgres, whose parser has no such bounds.
+/// What we have read, once Postgres has read it too: its complaint comes before ours, but for what is too large for us.
+/// It may be much too large for Postgres, whose parser has no such bounds.
 fn asked<T>(
     session: &mut Session,
     table: &Table,

@@ -27,7 +27,8 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Gathers a row of these shapes. How much memory that takes, about; `None`: there are too many groups for another one.
+    /// Gathers a row of these shapes. How much memory that takes, about; `None`: there are too many groups for another
+    /// one.
     pub(super) fn add(&mut self, of: &[u32], row: &[u8]) -> Option<usize> {
         let at = match self.all.get(self.last) {
             Some(group) if *group.of == *of => Some(self.last),

@@ -1,24 +1,28 @@
-//! Making shapes: from definitions to rows that can be shown. Runs on threads that may wait for Postgres and for the disk.
+//! Making shapes: from definitions to rows that can be shown. Runs on threads that may wait for Postgres and for the
+//! disk.
 //!
-//! Definitions of one table that wait at the same time are looked at together ([`Engine::begin`]), and those that are alike get their rows
-//! from one scan of the table ([`scan`]).
+//! Definitions of one table that wait at the same time are looked at together ([`ShapesServer::begin`]), and those that
+//! are alike get their rows from one scan of the table ([`scan`]).
 
 mod check;
-mod failure;
+mod dependent;
+mod dependent_rows;
 mod groups;
 pub(crate) mod scan;
 mod target;
-mod template;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use failure::{cannot_store, invalid, not_published, unavailable};
-pub(crate) use template::Templates;
-
-use crate::engine::Engine;
+use crate::catalog::Catalog;
+use crate::change_store::ChangeStore;
+use crate::failures::{cannot_store, invalid, no_table, not_published, unavailable};
+use crate::faults::Fault;
+use crate::feed_lock::SharedFeed;
+use crate::lifetime::Lifetime;
+use crate::retirement::Retirement;
+use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape, State};
 use check::Checked;
-use failure::no_table;
 use std::sync::Arc;
 use thalweg_shapes_model::definition::{Condition, Definition, Identity};
 use thalweg_shapes_model::failure::Failure;
@@ -35,10 +39,27 @@ pub(crate) struct Filling {
     mark: u64,
 }
 
-impl Engine {
+/// What a scan of a table needs of the server.
+struct ScanContext<'a> {
+    lifetime: &'a Arc<Lifetime>,
+    feed: &'a SharedFeed,
+    catalog: &'a Catalog,
+    changes: &'a ChangeStore,
+    retirement: &'a Retirement,
+    chunk_bytes: u64,
+}
+
+impl<'a> ScanContext<'a> {
+    fn of(server: &'a ShapesServer) -> Self {
+        let ShapesServer { lifetime, feed, catalog, changes, retirement, config, .. } = server;
+        Self { lifetime, feed, catalog, changes, retirement, chunk_bytes: config.http.chunk_bytes }
+    }
+}
+
+impl ShapesServer {
     /// The table as it is now.
     pub(crate) fn table_of(&self, session: &mut Session, name: &TableName) -> Result<Arc<Found>, Failure> {
-        match self.tables.find(session, name) {
+        match self.source.tables.find(session, name) {
             Ok(Some(found)) => Ok(found),
             Ok(None) => Err(no_table(name)),
             Err(LookupError::Unsupported(error)) => Err(invalid("table", error.to_string())),
@@ -46,73 +67,69 @@ impl Engine {
         }
     }
 
-    /// Finds the shape of a definition of this table, or begins one: it is registered and listens when this returns; then
-    /// [`Engine::fill`] fetches its rows.
+    /// Finds the shape of a definition of this table, or begins one: it is registered and listens when this returns;
+    /// then [`ShapesServer::fill`] fetches its rows.
     pub(crate) fn begin(
         self: &Arc<Self>,
         session: &mut Session,
         found: &Found,
         definition: &Definition,
-        words: &[u8],
+        query_key: &[u8],
         now_micros: u64,
     ) -> Result<(Arc<Shape>, Option<Filling>), Failure> {
         let checked = self.check(session, found, definition)?;
-        if let Some(known) = self.known(checked.identity, words) {
+        if let Some(known) = self.known(checked.identity, query_key) {
             return Ok((known, None));
         }
-        self.refuse_costly(checked.identity)?;
+        self.catalog.costly.check(checked.identity, self.lifetime.clock.now())?;
         // First: what was known of published tables holds for this version of the publication only.
         self.publication_is(&found.standing.publication).map_err(cannot_store)?;
-        self.publisher.ensure_found(session, found).map_err(not_published)?;
+        let epoch = self.catalog.registry.read().epoch();
+        self.source.publisher.ensure_found(session, found).map_err(not_published)?;
         // Shapes of one table see its changes by the same columns.
-        let known = self.router.lock().table(checked.table.oid).cloned();
+        let known = self.feed.lock().router.table(checked.table.oid).cloned();
         if known.is_some_and(|known| !known.goes_on(&checked.table)) {
-            self.drop_table(checked.table.oid, "was altered");
+            self.retirement.drop_table(checked.table.oid, "was altered");
         }
-        let number = self.ids.new_number();
+        let number = self.catalog.ids.new_number();
         let identity = checked.identity;
-        let handle = self.ids.new_handle(identity, now_micros);
+        let handle = self.catalog.ids.new_handle(identity, now_micros);
         let schema = thalweg_shapes_core::encode::schema::header(&checked.table, &checked.selected);
-        let family = self.families.share(Family::of(definition, checked.table.oid, schema));
+        let family = self.catalog.families.share(Family::of(definition, checked.table.oid, schema));
         let mut state = State::default();
         state.phase = Phase::Snapshotting;
         let shape = Arc::new(Shape::new(number, handle, family, Condition::of(definition), identity, state));
         {
-            let mut registry = self.registry.write();
+            let mut registry = self.catalog.registry.write();
+            if registry.epoch() != epoch {
+                // That the table's changes come was true of the stream before.
+                return Err(Failure::Rotated);
+            }
             if let Some(known) = registry.by_identity(identity).cloned() {
-                registry.learn(words, &known);
+                registry.learn(query_key, &known);
                 return Ok((known, None));
             }
             registry.insert(Arc::clone(&shape));
-            registry.learn(words, &shape);
+            registry.learn(query_key, &shape);
         }
         if checked.dependence.is_some() {
             // It is told of changes from its snapshot on.
             return Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark: 0 })));
         }
-        let Some(mark) = self.listen(&shape, &checked) else {
-            self.fail_shape(&shape, Failure::Rotated);
+        let registered =
+            self.feed.lock().register(&shape, &checked.table, &checked.selected, checked.predicate.clone());
+        let registered = registered.map(|mark| if self.lifetime.faults.has(Fault::ListensLate) { 0 } else { mark });
+        let Some(mark) = registered else {
+            self.retirement.fail_shape(&shape, Failure::Rotated);
             return Err(Failure::Rotated);
         };
         Ok((Arc::clone(&shape), Some(Filling { shape, checked, mark })))
     }
 
-    /// From here on the shape gets changes; what was applied before the mark must be in its snapshot. `None`: meanwhile the table was altered,
-    /// and has shapes that see its changes by other columns.
-    fn listen(&self, shape: &Arc<Shape>, checked: &Checked) -> Option<u64> {
-        let mut router = self.router.lock();
-        if router.table(checked.table.oid).is_some_and(|known| !known.same_shape(&checked.table)) {
-            return None;
-        }
-        let slot = router.insert(Arc::clone(shape), &checked.table, &checked.selected, checked.predicate.clone());
-        shape.lock().slot = Some(slot);
-        Some(self.recent.lock().mark())
-    }
-
-    fn known(&self, identity: Identity, words: &[u8]) -> Option<Arc<Shape>> {
-        let registry = self.registry.read();
+    fn known(&self, identity: Identity, query_key: &[u8]) -> Option<Arc<Shape>> {
+        let registry = self.catalog.registry.read();
         let known = registry.by_identity(identity).cloned()?;
-        registry.learn(words, &known);
+        registry.learn(query_key, &known);
         Some(known)
     }
 }

@@ -1,16 +1,19 @@
 //! One query for the rows of one shape, or of many that are alike.
 //!
-//! Shapes that wait at the same time, select the same columns and want one value of the same column each, or whose predicates are
-//! conditions of any other kind, share a scan: one `COPY` in one transaction with all their conditions. What it gives is a superset of each
-//! one's rows, so every row is matched as changes are, and all shapes have the same snapshot.
+//! Shapes that wait at the same time, select the same columns and want one value of the same column each, or whose
+//! predicates are conditions of any other kind, share a scan: one `COPY` in one transaction with all their conditions.
+//! What it gives is a superset of each one's rows, so every row is matched as changes are, and all shapes have the same
+//! snapshot.
 //!
-//! Rows that several of them have are written once, into a log of their own, which the logs of these shapes refer to ([`crate::joint`]).
+//! Rows that several of them have are written once, into a log of their own, which the logs of these shapes refer to
+//! ([`crate::shared_rows`]).
 
-use super::Filling;
-use super::failure::{cannot_store, not_visible, unavailable};
 use super::groups::{Group, Groups};
 use super::target::{Common, Target};
-use crate::engine::{Counted, Engine};
+use super::{Filling, ScanContext};
+use crate::failures::{cannot_store, not_visible, unavailable};
+use crate::lifetime::Counted;
+use crate::server::ShapesServer;
 use crate::shape::Shape;
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
@@ -33,17 +36,19 @@ use thalweg_shapes_source::snapshot::{self, Taken};
 const BLOCK_BYTES: usize = 256 << 10;
 /// Rows of all shapes of a scan that wait to be written.
 const BUFFERED_MAX: usize = 8 << 20;
-/// Fewer rows that several shapes have in common are copied into the log of each: so many bytes, and so many groups of a shape at a time.
+/// Fewer rows that several shapes have in common are copied into the log of each: so many bytes, and so many groups of
+/// a shape at a time.
 const COMMON_MIN: usize = 4 << 10;
 const COMMON_MAX: usize = 64;
 /// After so many bytes the disk is given something to do; it may be behind by this many times as much.
 const SYNC_BYTES: usize = 2 << 20;
 const SYNCS_BEHIND: usize = 3;
-/// Shapes of one scan, and bytes of their conditions: more than that are several scans, that run at the same time and end one by one.
+/// Shapes of one scan, and bytes of their conditions: more than that are several scans, that run at the same time and
+/// end one by one.
 const SHAPES_MAX: usize = 256;
 const SQL_BYTES_MAX: usize = 512 << 10;
-/// How long to wait until a transaction is visible that was sent already, see [`thalweg_shapes_core::state::recent`]: from the first look to the last, and
-/// between the first two. One that waits for a standby may take for ever.
+/// How long to wait until a transaction is visible that was sent already, see [`thalweg_shapes_core::state::recent`]:
+/// from the first look to the last, and between the first two. One that waits for a standby may take for ever.
 const VISIBLE_WITHIN: Duration = Duration::from_secs(5);
 const VISIBLE_AFTER: Duration = Duration::from_millis(2);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -93,14 +98,15 @@ pub(crate) fn scans(fillings: Vec<Filling>) -> Vec<Vec<Filling>> {
     all.into_iter().map(|(scan, _)| scan).collect()
 }
 
-impl Engine {
-    /// Fetches the rows of shapes that [`Engine::begin`] began and [`scans`] put together.
+impl ShapesServer {
+    /// Fetches the rows of shapes that [`ShapesServer::begin`] began and [`scans`] put together.
     pub(crate) fn fill(self: &Arc<Self>, session: &mut Session, fillings: Vec<Filling>) {
         let (dependent, fillings): (Vec<_>, Vec<_>) =
             fillings.into_iter().partition(|filling| filling.checked.dependence.is_some());
         dependent.iter().for_each(|filling| self.fill_with_subqueries(session, filling));
-        let mut targets: Vec<Target> = fillings.into_iter().map(|filling| Target::new(self, filling)).collect();
-        let Err(failure) = self.scan(session, &mut targets) else { return };
+        let context = ScanContext::of(self);
+        let mut targets: Vec<Target> = fillings.into_iter().map(|filling| Target::new(&context, filling)).collect();
+        let Err(failure) = scan(&context, session, &mut targets) else { return };
         let alone = targets.len() == 1;
         for mut target in targets {
             // One that fails must not take the others with it.
@@ -108,21 +114,21 @@ impl Engine {
             let failure = if hopeless || !target.restart() {
                 failure.clone()
             } else {
-                match self.scan(session, std::slice::from_mut(&mut target)) {
+                match scan(&context, session, std::slice::from_mut(&mut target)) {
                     Ok(()) => continue,
                     Err(failure) => failure,
                 }
             };
             let shape = &target.filling.shape;
             could_not_be_made(shape, &failure);
-            self.fail_shape(shape, failure);
+            self.retirement.fail_shape(shape, failure);
         }
     }
 
     fn fill_with_subqueries(self: &Arc<Self>, session: &mut Session, filling: &Filling) {
         let Filling { shape, checked, .. } = filling;
         let Some(dependence) = &checked.dependence else { return };
-        let _running = Counted::new(self, |counters| &counters.snapshots);
+        let _running = Counted::new(&self.lifetime, |counters| &counters.snapshots);
         let filter = match shape.family.log {
             LogMode::ChangesOnly => "false".to_owned(),
             LogMode::Full | LogMode::Inner => dependence.condition.sql(),
@@ -130,64 +136,65 @@ impl Engine {
         let filled = self.fill_outer(session, shape, &checked.table, &checked.selected, dependence, Some(&filter));
         if let Err(failure) = filled {
             could_not_be_made(shape, &failure);
-            self.fail_shape(shape, failure);
+            self.retirement.fail_shape(shape, failure);
         }
     }
 
     /// No session can be had for them.
     pub(crate) fn fail(&self, fillings: &[Filling], failure: &Failure) {
         for filling in fillings {
-            self.fail_shape(&filling.shape, failure.clone());
+            self.retirement.fail_shape(&filling.shape, failure.clone());
         }
     }
+}
 
-    fn scan(self: &Arc<Self>, session: &mut Session, targets: &mut [Target]) -> Result<(), Failure> {
-        let Some(first) = targets.first() else { return Ok(()) };
-        let table = Arc::clone(&first.filling.checked.table);
-        self.store.put_table(&table).map_err(cannot_store)?;
-        let selected = first.filling.checked.selected.clone();
-        // Rows of snapshots look the same in every replica mode.
-        let projection = Projection::new(&table, &selected, first.filling.shape.family.replica);
-        let (columns, filter) = wanted(targets, selected);
-        let select = snapshot::select(&table, &columns, filter.as_deref());
-        // What began to be applied before the last of them listened must be in the snapshot.
-        let mark = targets.iter().map(|target| target.filling.mark).max().unwrap_or_default();
-        let (until, mut pause) = (self.clock.now() + VISIBLE_WITHIN, VISIBLE_AFTER);
-        loop {
-            let router = (targets.len() > 1).then(|| Router::new(targets, &columns, table.columns.len()));
-            let mut rows = Rows {
-                engine: self,
-                targets: &mut *targets,
-                projection: &projection,
-                row: CopyRow::default(),
-                router,
-                snapshot: None,
-                buffered: 0,
-                unsynced: 0,
-                marks: VecDeque::new(),
-                failed: None,
-            };
-            let mut missed = false;
-            let copied = snapshot::copy(session, &table, &select, None, |taken| match taken {
-                Taken::Snapshot(snapshot) => {
-                    missed = self.recent.lock().missed(mark, snapshot);
-                    rows.snapshot = Some(snapshot.clone());
-                    if missed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                }
-                Taken::Row(row) => rows.take(row),
-            });
-            match copied {
-                _ if missed && self.clock.now() < until => {
-                    self.clock.sleep(pause);
-                    pause = (pause * 2).min(LOOK_EVERY);
-                }
-                _ if missed => return Err(not_visible()),
-                Ok(_) => return rows.finish(),
-                Err(error) => return Err(rows.failed.unwrap_or_else(|| unavailable(error))),
+/// Fetches the rows of all targets with one query.
+fn scan(context: &ScanContext<'_>, session: &mut Session, targets: &mut [Target]) -> Result<(), Failure> {
+    let Some(first) = targets.first() else { return Ok(()) };
+    let table = Arc::clone(&first.filling.checked.table);
+    context.changes.store.put_table(&table).map_err(cannot_store)?;
+    let selected = first.filling.checked.selected.clone();
+    // Rows of snapshots look the same in every replica mode.
+    let projection = Projection::new(&table, &selected, first.filling.shape.family.replica);
+    let (columns, filter) = wanted(targets, selected);
+    let select = snapshot::select(&table, &columns, filter.as_deref());
+    // What began to be applied before the last of them listened must be in the snapshot.
+    let mark = targets.iter().map(|target| target.filling.mark).max().unwrap_or_default();
+    let (until, mut pause) = (context.lifetime.clock.now() + VISIBLE_WITHIN, VISIBLE_AFTER);
+    loop {
+        let router = (targets.len() > 1).then(|| Router::new(targets, &columns, table.columns.len()));
+        let mut rows = Rows {
+            context,
+            targets: &mut *targets,
+            projection: &projection,
+            row: CopyRow::default(),
+            router,
+            snapshot: None,
+            buffered: 0,
+            unsynced: 0,
+            marks: VecDeque::new(),
+            failed: None,
+        };
+        let mut missed = false;
+        let copied = snapshot::copy(session, &table, &select, None, |taken| match taken {
+            Taken::Snapshot(snapshot) => {
+                missed = context.feed.lock().missed(mark, snapshot);
+                rows.snapshot = Some(snapshot.clone());
+                if missed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
-            if self.stopping() {
-                return Err(Failure::Rotated);
+            Taken::Row(row) => rows.take(row),
+        });
+        match copied {
+            _ if missed && context.lifetime.clock.now() < until => {
+                context.lifetime.clock.sleep(pause);
+                pause = (pause * 2).min(LOOK_EVERY);
             }
+            _ if missed => return Err(not_visible()),
+            Ok(_) => return rows.finish(),
+            Err(error) => return Err(rows.failed.unwrap_or_else(|| unavailable(error))),
+        }
+        if context.lifetime.stopping() {
+            return Err(Failure::Rotated);
         }
     }
 }
@@ -267,7 +274,7 @@ impl Router {
 
 /// Rows of one scan.
 struct Rows<'a> {
-    engine: &'a Engine,
+    context: &'a ScanContext<'a>,
     targets: &'a mut [Target],
     projection: &'a Projection,
     row: CopyRow,
@@ -305,7 +312,7 @@ impl Rows<'_> {
         for at in router.costly.drain(..) {
             // The others go on without it.
             router.matcher.remove(at);
-            self.engine.fail_costly(&self.targets[at as usize].filling.shape);
+            self.context.retirement.drop_costly(&self.targets[at as usize].filling.shape);
         }
         if router.found.is_empty() {
             return Ok(());
@@ -345,9 +352,9 @@ impl Rows<'_> {
             && (target.hidden_count() > 1 || target.is_first())
         {
             // The first chunk is shown at once, others when the disk has come that far.
-            self.engine.store.wait(first).map_err(cannot_store)?;
+            self.context.changes.store.wait(first).map_err(cannot_store)?;
         }
-        target.show(self.engine.store.durable());
+        target.show(self.context.changes.store.durable());
         if target.is_dropped() && self.router.is_none() { Err(Failure::Rotated) } else { Ok(()) }
     }
 
@@ -359,9 +366,9 @@ impl Rows<'_> {
         }
         let end = self.write_all(false)?;
         if self.targets.iter().any(|target| target.hidden_count() > 0) {
-            self.engine.store.wait(end).map_err(cannot_store)?;
+            self.context.changes.store.wait(end).map_err(cannot_store)?;
         }
-        let durable = self.engine.store.durable();
+        let durable = self.context.changes.store.durable();
         self.targets.iter_mut().for_each(|target| target.show(durable));
         Ok(())
     }
@@ -372,7 +379,7 @@ impl Rows<'_> {
         let room = BUFFERED_MAX / self.targets.len().max(1);
         let target = &mut self.targets[at];
         let bytes = target.buffered();
-        let end = target.write(self.engine, snapshot, common, last)?;
+        let end = target.write(self.context, snapshot, common, last)?;
         if self.router.is_some() {
             // Room for a whole block in each of many shapes would be too much.
             target.release(room);
@@ -435,13 +442,15 @@ impl Rows<'_> {
         for (number, group) in groups.iter().enumerate().filter(|(_, group)| large(group)) {
             let parts: [&[u8]; 1] = [&group.rows];
             let rows = Append::Bytes { parts: &parts, lengths: &group.lengths };
-            let store = &self.engine.store;
+            let store = &self.context.changes.store;
             let log = match log {
                 Some(log) => store.write_rows(log, &[rows], &[]).map(|_| log),
-                None => store.create_joint(self.engine.ids.new_number(), &holders, rows).inspect(|made| {
-                    self.engine.joint.hold(*made, &holders);
-                    log = Some(*made);
-                }),
+                None => {
+                    store.create_shared_rows(self.context.catalog.ids.new_number(), &holders, rows).inspect(|made| {
+                        self.context.changes.shared_rows.acquire(*made, &holders);
+                        log = Some(*made);
+                    })
+                }
             };
             places[number] = Some((log.map_err(cannot_store)?, at));
             at = at.plus(group.lengths.bytes());
@@ -457,12 +466,12 @@ impl Rows<'_> {
             return Ok(());
         }
         self.unsynced = 0;
-        self.engine.store.kick();
-        self.marks.push_back(self.engine.store.logs().journal().end());
+        self.context.changes.store.kick();
+        self.marks.push_back(self.context.changes.store.logs().journal().end());
         if self.marks.len() > SYNCS_BEHIND
             && let Some(oldest) = self.marks.pop_front()
         {
-            self.engine.store.wait(oldest).map_err(cannot_store)?;
+            self.context.changes.store.wait(oldest).map_err(cannot_store)?;
         }
         Ok(())
     }
@@ -470,7 +479,7 @@ impl Rows<'_> {
     /// Completes all shapes, with one wait for the disk.
     fn finish(mut self) -> Result<(), Failure> {
         let end = self.write_all(true)?;
-        self.engine.store.wait(end).map_err(cannot_store)?;
+        self.context.changes.store.wait(end).map_err(cannot_store)?;
         self.targets.iter_mut().for_each(Target::finished);
         Ok(())
     }

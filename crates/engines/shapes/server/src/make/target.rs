@@ -1,12 +1,11 @@
 //! One shape's rows on their way from Postgres into its log.
 
-use super::Filling;
-use super::failure::cannot_store;
-use crate::engine::{Counted, Engine};
+use super::{Filling, ScanContext};
+use crate::failures::cannot_store;
 use crate::format::note::{ShapeNote, Stored};
+use crate::lifetime::Counted;
 use crate::shape::{Copied, Phase};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thalweg_base::{LogId, Lsn, Offset};
 use thalweg_log::{Append, Lengths};
@@ -29,8 +28,8 @@ impl<'a> Common<'a> {
     }
 }
 
-/// Rows of one shape. Few rows, and all that is to be known of the shape, become one frame of the journal when they are complete; before
-/// it is written nothing of the shape is there, and it can be filled again.
+/// Rows of one shape. Few rows, and all that is to be known of the shape, become one frame of the journal when they are
+/// complete; before it is written nothing of the shape is there, and it can be filled again.
 pub(super) struct Target {
     pub(super) filling: Filling,
     /// Once something was written.
@@ -51,7 +50,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn new(engine: &Arc<Engine>, filling: Filling) -> Self {
+    pub(super) fn new(context: &ScanContext<'_>, filling: Filling) -> Self {
         Self {
             filling,
             log: None,
@@ -62,7 +61,7 @@ impl Target {
             chunk: 0,
             hidden: VecDeque::new(),
             dropped: false,
-            _running: Counted::new(engine, |counters| &counters.snapshots),
+            _running: Counted::new(context.lifetime, |counters| &counters.snapshots),
         }
     }
 
@@ -132,11 +131,12 @@ impl Target {
         self.hidden.len()
     }
 
-    /// Writes the rows of the block, and those that it has in common with others. `last`: no more will come. When the returned position
-    /// is durable what was written can be shown, and if it was the last of it [`Target::finished`] be called.
+    /// Writes the rows of the block, and those that it has in common with others. `last`: no more will come. When the
+    /// returned position is durable what was written can be shown, and if it was the last of it [`Target::finished`] be
+    /// called.
     pub(super) fn write(
         &mut self,
-        engine: &Engine,
+        context: &ScanContext<'_>,
         snapshot: &PgSnapshot,
         common: &[Common<'_>],
         last: bool,
@@ -145,7 +145,7 @@ impl Target {
             (self.block, self.lengths) = Default::default();
             return Ok(Lsn::ZERO);
         }
-        let ends = self.chunk_ends(engine.config.http.chunk_bytes, common, last);
+        let ends = self.chunk_ends(context.chunk_bytes, common, last);
         let (block, lengths) = (std::mem::take(&mut self.block), std::mem::take(&mut self.lengths));
         let bytes = block.len() as u64 + common.iter().map(|rows| rows.lengths.bytes()).sum::<u64>();
         let count = lengths.count() + common.iter().map(|rows| rows.lengths.count()).sum::<u64>();
@@ -158,7 +158,7 @@ impl Target {
             let whole = last && rows.len() <= 1;
             let stored = self.stored(snapshot, if whole { ends.clone() } else { Vec::new() }, whole);
             let first = (!rows.is_empty()).then(|| rows.remove(0));
-            match self.create(engine, stored, first) {
+            match self.create(context, stored, first) {
                 Ok((_, created)) => at = whole.then_some(created),
                 // It was dropped, and with it what it was about to refer to.
                 Err(_) if !self.is_wanted() => self.dropped = true,
@@ -171,7 +171,7 @@ impl Target {
             (None, Some(log)) => {
                 let complete = last.then_some(ShapeNote::Complete);
                 let notes: Vec<_> = ends.iter().map(|end| ShapeNote::ChunkEnd(*end)).chain(complete).collect();
-                match engine.store.write_rows(log, &rows, &notes) {
+                match context.changes.store.write_rows(log, &rows, &notes) {
                     Ok(end) => end,
                     Err(error) if self.is_wanted() => return Err(cannot_store(error)),
                     Err(_) => {
@@ -182,11 +182,11 @@ impl Target {
                 }
             }
         };
-        engine.counters.rows_copied.fetch_add(count, Ordering::Relaxed);
+        context.lifetime.counters.rows_copied.fetch_add(count, Ordering::Relaxed);
         self.written += bytes;
         if self.dropped {
             // It may have been dropped before it held what it has in common with others.
-            engine.delete_logs(&self.filling.shape, Vec::new()).map_err(cannot_store)?;
+            context.changes.delete_logs(self.filling.shape.number, Vec::new()).map_err(cannot_store)?;
             return Ok(Lsn::ZERO);
         }
         self.hidden.extend(ends.into_iter().map(|end| (at, end)));
@@ -197,9 +197,9 @@ impl Target {
         Ok(at)
     }
 
-    /// Where chunks end in what is about to be written. One ends with the row that brings it to its size, but only if a row follows: a chunk
-    /// that is shown before the last one has rows after it, so that only the last one need say that it is. Of a shape without rows that is
-    /// an empty one, so that there is something to show.
+    /// Where chunks end in what is about to be written. One ends with the row that brings it to its size, but only if a
+    /// row follows: a chunk that is shown before the last one has rows after it, so that only the last one need say
+    /// that it is. Of a shape without rows that is an empty one, so that there is something to show.
     fn chunk_ends(&mut self, chunk_bytes: u64, common: &[Common<'_>], last: bool) -> Vec<u64> {
         let mut ends = Vec::new();
         let lists = || std::iter::once(&self.lengths).chain(common.iter().map(|rows| rows.lengths));
@@ -231,20 +231,25 @@ impl Target {
     }
 
     /// Makes the log. From then on the shape knows which transactions its rows contain.
-    fn create(&mut self, engine: &Engine, stored: Stored, rows: Option<Append<'_>>) -> Result<(LogId, Lsn), Failure> {
+    fn create(
+        &mut self,
+        context: &ScanContext<'_>,
+        stored: Stored,
+        rows: Option<Append<'_>>,
+    ) -> Result<(LogId, Lsn), Failure> {
         let shape = &self.filling.shape;
-        let (log, end) = engine.store.create_shape(shape.handle, &stored, rows).map_err(cannot_store)?;
+        let (log, end) = context.changes.store.create_shape(shape.handle, &stored, rows).map_err(cannot_store)?;
         self.log = Some(log);
         self.dropped = !shape.change(|state| {
             let wanted = matches!(state.phase, Phase::Snapshotting);
             state.log = wanted.then_some(log);
             if let (true, Some(snapshot)) = (wanted, stored.snapshot) {
-                state.snapshot_taken(engine.shared_snapshot(&snapshot), engine.config.http.chunk_bytes);
+                state.snapshot_taken(context.catalog.shared_snapshot(&snapshot), context.chunk_bytes);
             }
             wanted
         });
         if self.dropped {
-            engine.delete_logs(shape, vec![log]).map_err(cannot_store)?;
+            context.changes.delete_logs(shape.number, vec![log]).map_err(cannot_store)?;
         }
         Ok((log, end))
     }

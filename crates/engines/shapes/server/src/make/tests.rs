@@ -1,12 +1,14 @@
 //! Shapes made on real servers.
 
 use super::Filling;
+use super::check::Checked;
 use super::scan::scans;
+use crate::config::ShapesConfig;
 use crate::database::{Database, on_each};
-use crate::engine::{Engine, ShapesConfig};
 use crate::format::note::Stored;
 use crate::read;
 use crate::serve::settings::Settings;
+use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape};
 use crate::store::Store;
 use crate::unit;
@@ -23,9 +25,9 @@ use thalweg_shapes_source::session::Session;
 
 const CHUNK_BYTES: u64 = 1 << 20;
 
-struct Server {
+struct World {
     folder: TempDir,
-    engine: Arc<Engine>,
+    server: Arc<ShapesServer>,
     session: Session,
 }
 
@@ -53,51 +55,55 @@ fn config(db: &Database, folder: &Path) -> ShapesConfig {
     }
 }
 
-impl Server {
+impl World {
     fn new(db: &Database) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = config(db, folder.path());
         db.run(&format!("CREATE PUBLICATION {}", config.publication()));
         let logs = unit::open(folder.path());
-        let engine = Arc::new(Engine::new(config, Store::open(logs).unwrap(), Arc::new(SystemClock)));
-        Self { folder, engine, session: db.session() }
+        let server = Arc::new(ShapesServer::new(config, Store::open(logs).unwrap(), Arc::new(SystemClock)));
+        Self { folder, server, session: db.session() }
     }
 
     /// As after `kill -9`, of what had been written.
     fn again(self, db: &Database) -> Self {
-        let Self { folder, engine, session } = self;
-        engine.store.wait(engine.store.logs().journal().end()).unwrap();
+        let Self { folder, server, session } = self;
+        server.changes.store.wait(server.changes.store.logs().journal().end()).unwrap();
         // The folder has one owner at a time.
-        drop(engine);
+        drop(server);
         let logs = unit::open(folder.path());
-        let engine =
-            Arc::new(Engine::new(config(db, folder.path()), Store::open(logs).unwrap(), Arc::new(SystemClock)));
-        engine.recover().unwrap();
-        Self { folder, engine, session }
+        let server =
+            Arc::new(ShapesServer::new(config(db, folder.path()), Store::open(logs).unwrap(), Arc::new(SystemClock)));
+        server.recover().unwrap();
+        Self { folder, server, session }
     }
 
     /// Logs of rows that several shapes have.
-    fn joint(&self) -> usize {
-        self.engine.store.found().unwrap().joint.len()
+    fn shared_rows(&self) -> usize {
+        self.server.changes.store.found().unwrap().shared_rows.len()
     }
 
     fn settle(&self) {
-        let logs = self.engine.store.logs();
-        self.engine.store.wait(logs.journal().end()).unwrap();
+        let logs = self.server.changes.store.logs();
+        self.server.changes.store.wait(logs.journal().end()).unwrap();
         while logs.settle(Millis(1), When::Now).unwrap() {}
     }
 
     /// What lies on the disk, with handles.
     fn kept(&self) -> Vec<(String, Stored)> {
         let mut all = Vec::new();
-        self.engine.store.each_shape(&mut |kept| all.push((kept.handle.to_owned(), kept.stored.clone())));
+        self.server.changes.store.each_shape(&mut |kept| all.push((kept.handle.to_owned(), kept.stored.clone())));
         all
     }
 
     fn begin(&mut self, definition: &Definition) -> Result<(Arc<Shape>, Option<Filling>), Failure> {
-        let words = format!("{definition:?}");
-        let found = self.engine.table_of(&mut self.session, &definition.table)?;
-        self.engine.begin(&mut self.session, &found, definition, words.as_bytes(), 1)
+        let query_key = format!("{definition:?}");
+        let found = self.server.table_of(&mut self.session, &definition.table)?;
+        self.server.begin(&mut self.session, &found, definition, query_key.as_bytes(), 1)
+    }
+
+    fn register(&self, shape: &Arc<Shape>, checked: &Checked) -> Option<u64> {
+        self.server.feed.lock().register(shape, &checked.table, &checked.selected, checked.predicate.clone())
     }
 
     /// Makes all of them at once. How many scans that took is given too.
@@ -110,7 +116,7 @@ impl Server {
         }
         let scans = scans(fillings);
         let count = scans.len();
-        scans.into_iter().for_each(|fillings| self.engine.fill(&mut self.session, fillings));
+        scans.into_iter().for_each(|fillings| self.server.fill(&mut self.session, fillings));
         (shapes, count)
     }
 
@@ -122,7 +128,7 @@ impl Server {
             (state.log.unwrap(), *state.chunks.last().unwrap())
         };
         let wanted = read::Wanted::Rows { log, from: 0, upto };
-        let bytes = read::read(shape.number, &wanted, self.engine.sources()).unwrap().concat();
+        let bytes = read::read(shape.number, &wanted, self.server.changes.sources()).unwrap().concat();
         let messages = read::split(&bytes).map(|message| serde_json::from_slice::<serde_json::Value>(message).unwrap());
         let all: Vec<_> =
             messages.map(|message| (message["value"]["id"].as_str().unwrap().to_owned(), message)).collect();
@@ -145,15 +151,15 @@ const TABLE: &str = "CREATE TABLE t (id bigint PRIMARY KEY, name text, code char
 fn shapes_of_one_table_are_made_for_the_same_columns() {
     on_each(|db| {
         db.run(TABLE);
-        let mut server = Server::new(db);
-        let before = server.engine.table_of(&mut server.session, &definition("ok").table).unwrap();
-        let checked = server.engine.check(&mut server.session, &before, &definition("ok")).unwrap();
+        let mut world = World::new(db);
+        let before = world.server.table_of(&mut world.session, &definition("ok").table).unwrap();
+        let checked = world.server.check(&mut world.session, &before, &definition("ok")).unwrap();
         db.run("ALTER TABLE t ADD COLUMN extra int DEFAULT 1");
-        let (shape, _) = server.begin(&definition("id = 1")).unwrap();
-        assert_eq!(server.engine.listen(&shape, &checked), None, "it was looked at before the table was altered");
-        let now = server.engine.table_of(&mut server.session, &definition("ok").table).unwrap();
-        let checked = server.engine.check(&mut server.session, &now, &definition("ok")).unwrap();
-        assert!(server.engine.listen(&shape, &checked).is_some());
+        let (shape, _) = world.begin(&definition("id = 1")).unwrap();
+        assert_eq!(world.register(&shape, &checked), None, "it was looked at before the table was altered");
+        let now = world.server.table_of(&mut world.session, &definition("ok").table).unwrap();
+        let checked = world.server.check(&mut world.session, &now, &definition("ok")).unwrap();
+        assert!(world.register(&shape, &checked).is_some());
     });
 }
 
@@ -185,20 +191,20 @@ fn shapes_that_share_a_scan_have_the_rows_that_each_has_alone() {
     ];
     on_each(|db| {
         db.run(TABLE);
-        let mut server = Server::new(db);
+        let mut world = World::new(db);
         let mut definitions: Vec<Definition> = wheres.iter().map(|sql| definition(sql)).collect();
         // Others select columns that the predicate does not look at.
         definitions.extend(
             wheres.iter().map(|sql| Definition { columns: Some(vec!["id".into(), "note".into()]), ..definition(sql) }),
         );
-        let (shapes, scans) = server.make(&definitions);
+        let (shapes, scans) = world.make(&definitions);
         assert_eq!(scans, 2 * 4, "values of three columns, and the rest; twice");
         for shape in &shapes {
             let sql = shape.condition.where_sql().unwrap();
             let expected = db.value(&format!(
                 "SELECT coalesce(string_agg(id::text, ' ' ORDER BY id::text COLLATE \"C\"), '') FROM t WHERE {sql}"
             ));
-            let rows = server.rows(shape);
+            let rows = world.rows(shape);
             let ids: Vec<&str> = rows.keys().map(String::as_str).collect();
             assert_eq!(ids.join(" "), expected, "{sql}");
             let columns = if shape.family.columns.is_some() { 2 } else { 7 };
@@ -210,7 +216,7 @@ fn shapes_that_share_a_scan_have_the_rows_that_each_has_alone() {
         // The moment is the same for all of a scan, and it is kept.
         let snapshot = |at: usize| shapes[at].lock().snapshot.clone().unwrap();
         assert_eq!(snapshot(0), snapshot(4));
-        let kept = server.kept();
+        let kept = world.kept();
         assert_eq!(kept.len(), shapes.len());
         for (handle, kept) in kept {
             let shape = shapes.iter().find(|shape| shape.handle.to_string() == handle).unwrap();
@@ -226,15 +232,15 @@ fn shapes_that_share_a_scan_have_the_rows_that_each_has_alone() {
 fn one_that_cannot_be_read_does_not_take_the_others_with_it() {
     on_each(|db| {
         db.run(TABLE);
-        let mut server = Server::new(db);
+        let mut world = World::new(db);
         let all: Vec<Definition> =
             ["id > 190", "10 / (id - 100) > 3", "id < 3"].iter().map(|sql| definition(sql)).collect();
-        let (shapes, scans) = server.make(&all);
+        let (shapes, scans) = world.make(&all);
         assert_eq!(scans, 1);
-        assert_eq!((server.rows(&shapes[0]).len(), server.rows(&shapes[2]).len()), (10, 2));
+        assert_eq!((world.rows(&shapes[0]).len(), world.rows(&shapes[2]).len()), (10, 2));
         assert!(matches!(shapes[1].lock().phase, Phase::Failed(_)), "a division by zero");
-        assert_eq!(server.kept().len(), 2);
-        assert!(server.session.is_usable());
+        assert_eq!(world.kept().len(), 2);
+        assert!(world.session.is_usable());
     });
 }
 
@@ -242,15 +248,15 @@ fn one_that_cannot_be_read_does_not_take_the_others_with_it() {
 fn a_shape_that_is_dropped_while_it_is_made_leaves_nothing() {
     on_each(|db| {
         db.run(TABLE);
-        let mut server = Server::new(db);
+        let mut world = World::new(db);
         let mut made: Vec<_> =
-            ["id > 190", "id > 191"].iter().map(|sql| server.begin(&definition(sql)).unwrap()).collect();
-        server.engine.drop_shape(&made[0].0);
+            ["id > 190", "id > 191"].iter().map(|sql| world.begin(&definition(sql)).unwrap()).collect();
+        world.server.retirement.drop_shape(&made[0].0);
         let fillings = made.iter_mut().filter_map(|(_, filling)| filling.take()).collect();
-        server.engine.fill(&mut server.session, fillings);
+        world.server.fill(&mut world.session, fillings);
         assert!(matches!(made[0].0.lock().phase, Phase::Gone));
-        assert_eq!(server.rows(&made[1].0).len(), 9);
-        assert_eq!(server.kept().len(), 1);
+        assert_eq!(world.rows(&made[1].0).len(), 9);
+        assert_eq!(world.kept().len(), 1);
     });
 }
 
@@ -259,22 +265,22 @@ fn many_rows_are_shown_in_chunks_and_only_changes_in_none() {
     on_each(|db| {
         db.run(TABLE);
         db.run("INSERT INTO t SELECT i, 'x', 'y', 1, true, now(), E'tab\\tquote\"back\\\\slash ' || i || repeat('z', 200) FROM generate_series(1000, 9000) i");
-        let mut server = Server::new(db);
+        let mut world = World::new(db);
         let mut all: Vec<Definition> = ["id > 900", "id > 0", "id < 1500"].iter().map(|sql| definition(sql)).collect();
         all.push(Definition { log: LogMode::ChangesOnly, ..definition("id > 5") });
         all.push(Definition::of_table("public", "t"));
-        let (shapes, scans) = server.make(&all);
+        let (shapes, scans) = world.make(&all);
         assert_eq!(scans, 2);
-        let counts: Vec<usize> = shapes.iter().map(|shape| server.rows(shape).len()).collect();
+        let counts: Vec<usize> = shapes.iter().map(|shape| world.rows(shape).len()).collect();
         assert_eq!(counts, [8001, 8201, 700, 0, 8201]);
         for shape in [&shapes[0], &shapes[1], &shapes[4]] {
             let chunks = shape.lock().chunks.clone();
             assert!(chunks.len() >= 3 && chunks[0] >= CHUNK_BYTES, "{chunks:?}");
         }
-        let kept = server.kept();
+        let kept = world.kept();
         assert!(kept.iter().all(|(_, kept)| kept.complete));
         // Postgres is not asked for the same again.
-        let known = server.begin(&definition("id > 900")).unwrap();
+        let known = world.begin(&definition("id > 900")).unwrap();
         assert!(known.1.is_none() && known.0.number == shapes[0].number);
     });
 }
@@ -291,43 +297,43 @@ fn expected(db: &Database, sql: &str) -> u64 {
 fn rows_that_shapes_have_in_common_lie_once_and_as_long_as_one_of_them_is_there() {
     on_each(|db| {
         db.run(LONG);
-        let mut server = Server::new(db);
+        let mut world = World::new(db);
         // All rows, half, some, few, none.
         let wheres =
             ["id > 0", "id > -1", "id > 1000", "id BETWEEN 500 AND 1500", "id < 3", "id > 5000", "note LIKE '%n7'"];
-        let (shapes, scans) = server.make(&wheres.map(definition));
+        let (shapes, scans) = world.make(&wheres.map(definition));
         assert_eq!(scans, 1);
         let (whole, written) =
-            (shapes[0].lock().chunks.last().copied().unwrap(), server.engine.store.logs().journal().end());
-        assert!(whole > 400_000 && server.joint() == 1);
+            (shapes[0].lock().chunks.last().copied().unwrap(), world.server.changes.store.logs().journal().end());
+        assert!(whole > 400_000 && world.shared_rows() == 1);
         assert!(written.0 < 2 * whole, "{whole} bytes of rows, {written} of the journal");
-        let check = |server: &Server, shapes: &[Arc<Shape>]| {
+        let check = |world: &World, shapes: &[Arc<Shape>]| {
             for shape in shapes {
                 let sql = shape.condition.where_sql().unwrap();
-                assert_eq!(server.rows(shape).len() as u64, expected(db, sql), "{sql}");
+                assert_eq!(world.rows(shape).len() as u64, expected(db, sql), "{sql}");
             }
         };
-        check(&server, &shapes);
-        server.settle();
-        check(&server, &shapes);
+        check(&world, &shapes);
+        world.settle();
+        check(&world, &shapes);
         let handles: Vec<String> = shapes.iter().map(|shape| shape.handle.to_string()).collect();
         let chunks: Vec<Vec<u64>> = shapes.iter().map(|shape| shape.lock().chunks.to_vec()).collect();
         drop(shapes);
-        let server = server.again(db);
+        let world = world.again(db);
         let shapes: Vec<Arc<Shape>> = {
-            let registry = server.engine.registry.read();
+            let registry = world.server.catalog.registry.read();
             handles.iter().map(|handle| Arc::clone(registry.by_handle(handle).unwrap())).collect()
         };
         assert_eq!(shapes.iter().map(|shape| shape.lock().chunks.to_vec()).collect::<Vec<_>>(), chunks);
-        check(&server, &shapes);
+        check(&world, &shapes);
         for at in (1..shapes.len()).rev() {
-            server.engine.drop_shape(&shapes[at]);
-            assert_eq!(server.joint(), 1);
-            check(&server, &shapes[..at]);
+            world.server.retirement.drop_shape(&shapes[at]);
+            assert_eq!(world.shared_rows(), 1);
+            check(&world, &shapes[..at]);
         }
-        server.engine.drop_shape(&shapes[0]);
-        assert_eq!(server.joint(), 0, "the last one takes them along");
-        assert_eq!((server.kept().len(), server.engine.joint.len()), (0, 0));
+        world.server.retirement.drop_shape(&shapes[0]);
+        assert_eq!(world.shared_rows(), 0, "the last one takes them along");
+        assert_eq!((world.kept().len(), world.server.changes.shared_rows.len()), (0, 0));
     });
 }
 
@@ -335,18 +341,18 @@ fn rows_that_shapes_have_in_common_lie_once_and_as_long_as_one_of_them_is_there(
 fn common_rows_that_no_shape_came_to_refer_to_go_with_the_next_start() {
     on_each(|db| {
         db.run(LONG);
-        let mut server = Server::new(db);
-        server.make(&["id > 0", "id > -1"].map(definition));
+        let mut world = World::new(db);
+        world.make(&["id > 0", "id > -1"].map(definition));
         let lengths = thalweg_log::Lengths::one(3);
         let rows = thalweg_log::Append::Bytes { parts: &[b"{},"], lengths: &lengths };
-        let number = server.engine.ids.new_number();
-        server.engine.store.create_joint(number, &[number + 1, number + 2], rows).unwrap();
-        assert_eq!(server.joint(), 2);
-        let mut server = server.again(db);
-        assert_eq!(server.joint(), 1);
-        assert!(server.engine.ids.new_number() > number, "numbers are not used again");
-        let (shapes, _) = server.make(&["id > -2", "id > -3"].map(definition));
-        assert_eq!((server.joint(), server.rows(&shapes[1]).len()), (2, 2000));
+        let number = world.server.catalog.ids.new_number();
+        world.server.changes.store.create_shared_rows(number, &[number + 1, number + 2], rows).unwrap();
+        assert_eq!(world.shared_rows(), 2);
+        let mut world = world.again(db);
+        assert_eq!(world.shared_rows(), 1);
+        assert!(world.server.catalog.ids.new_number() > number, "numbers are not used again");
+        let (shapes, _) = world.make(&["id > -2", "id > -3"].map(definition));
+        assert_eq!((world.shared_rows(), world.rows(&shapes[1]).len()), (2, 2000));
     });
 }
 
@@ -355,21 +361,21 @@ fn large_scans_are_written_little_by_little() {
     on_each(|db| {
         db.run(LONG);
         db.run("INSERT INTO t SELECT i, 'name-' || i % 3, repeat('m', 900) || i FROM generate_series(10001, 30000) i");
-        let mut server = Server::new(db);
+        let mut world = World::new(db);
         // Three sets of shapes have rows in common, in turn; each has rows of its own.
         let wheres = ["name <> 'name-1'", "name <> 'name-2'", "name <> 'name-0'"];
-        let (shapes, _) = server.make(&wheres.map(definition));
+        let (shapes, _) = world.make(&wheres.map(definition));
         for shape in &shapes {
             let sql = shape.condition.where_sql().unwrap();
-            assert_eq!(server.rows(shape).len() as u64, expected(db, sql), "{sql}");
+            assert_eq!(world.rows(shape).len() as u64, expected(db, sql), "{sql}");
             let chunks = shape.lock().chunks.to_vec();
             assert!(chunks.len() > 10 && chunks.windows(2).all(|ends| ends[1] - ends[0] <= CHUNK_BYTES + 2000));
             assert!(chunks[..chunks.len() - 1].windows(2).all(|ends| ends[1] - ends[0] >= CHUNK_BYTES));
         }
-        assert!(server.joint() > 1, "a log for so much of a scan");
+        assert!(world.shared_rows() > 1, "a log for so much of a scan");
         for shape in &shapes {
-            server.engine.drop_shape(shape);
+            world.server.retirement.drop_shape(shape);
         }
-        assert_eq!(server.joint(), 0);
+        assert_eq!(world.shared_rows(), 0);
     });
 }

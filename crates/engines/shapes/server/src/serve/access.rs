@@ -1,8 +1,9 @@
 //! Access to parts of tables: what a token grants, and what is left of a request under it.
 //!
-//! A grant is a table, perhaps a where clause, perhaps a list of columns. A request under it gets the shape `(grant) AND (request)` with
-//! columns of the grant: an ordinary shape, found by its words like any other, so everything that is shared between clients is shared
-//! between clients with the same rights, and nothing else is. [`Grant::narrow`] is the one place where the two meet.
+//! A grant is a table, perhaps a where clause, perhaps a list of columns. A request under it gets the shape `(grant)
+//! AND (request)` with columns of the grant: an ordinary shape, found by its words like any other, so everything that
+//! is shared between clients is shared between clients with the same rights, and nothing else is. [`Grant::narrow`] is
+//! the one place where the two meet.
 
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -33,7 +34,8 @@ pub struct Grant {
     narrowing: Vec<Clause>,
 }
 
-/// A where clause by itself, that stands beside a grant's own clause: its writer may not see all rows that Postgres evaluates it for.
+/// A where clause by itself, that stands beside a grant's own clause: its writer may not see all rows that Postgres
+/// evaluates it for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Clause {
     pub(crate) sql: String,
@@ -45,8 +47,8 @@ pub(crate) struct Clause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Left<'a> {
     pub(crate) shape: Shape<'a>,
-    /// The parts of its clause that may narrow the grant's rows and tell nothing of others. By the types of their columns they may still fail
-    /// on some rows: who knows the table must refuse that.
+    /// The parts of its clause that may narrow the grant's rows and tell nothing of others. By the types of their
+    /// columns they may still fail on some rows; code that knows the table must refuse that.
     pub(crate) narrowing: Vec<Clause>,
 }
 
@@ -203,7 +205,8 @@ impl Grants {
         }
     }
 
-    /// Whether a subset may be asked for, of a shape that was granted. True: of some rows only, so its clause may fail on none.
+    /// Whether a subset may be asked for, of a shape that was granted. True: of some rows only, so its clause may fail
+    /// on none.
     pub(crate) fn check_subset(&self, shape: &Shape<'_>, subset: &Subset<'_>) -> Result<bool, Narrowed> {
         let table = TableName { schema: shape.schema.clone().into_owned(), name: shape.table.clone().into_owned() };
         let Some(grant) = self.of(&table) else { return Err(Beyond::Table(table).into()) };

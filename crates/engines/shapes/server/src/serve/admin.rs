@@ -1,4 +1,4 @@
-//! What operators ask: `/v1/admin/shapes`. Whoever may ask is decided in front of it; `secret` is not asked for.
+//! What operators ask: `/v1/admin/shapes`. The host checks who may ask; `secret` is not asked for.
 //!
 //! | request | answer |
 //! |---|---|
@@ -78,22 +78,23 @@ impl Inner {
                 _ => {}
             }
         }
-        let engine = Arc::clone(&self.engine);
-        let job = move || body(200, &engine.page(after, limit, table.as_deref(), now_ms));
+        let server = Arc::clone(&self.server);
+        let job = move || body(200, &server.page(after, limit, table.as_deref(), now_ms));
         self.io.run(job).ok_or_else(too_many_reads)
     }
 
     fn one(&self, handle: &str, now_ms: u64) -> Answer {
-        let found = self.engine.registry.read().by_handle(Handle::parse(handle).shape).cloned();
+        let found = self.server.catalog.registry.read().by_handle(Handle::parse(handle).shape).cloned();
         body(200, &view(&*found.ok_or_else(no_shape)?, now_ms))
     }
 
     /// Answers when the handle cannot come back any more.
     fn put_out(&self, handle: &str) -> Result<Fetch<Answer>, Refused> {
-        let found = self.engine.registry.read().by_handle(Handle::parse(handle).shape).cloned().ok_or_else(no_shape)?;
+        let found =
+            self.server.catalog.registry.read().by_handle(Handle::parse(handle).shape).cloned().ok_or_else(no_shape)?;
         tracing::info!(handle, "a shape is dropped: an operator asked for it");
-        let engine = Arc::clone(&self.engine);
-        let job = move || match engine.drop_for_good(&found) {
+        let server = Arc::clone(&self.server);
+        let job = move || match server.retirement.drop_for_good(&found) {
             Ok(()) => Ok((204, Vec::new())),
             Err(error) => Err((503, "storage_error", error.to_string())),
         };
@@ -104,22 +105,22 @@ impl Inner {
     fn explain(&self, query: &str) -> Result<Fetch<Answer>, Refused> {
         let wanted = DeleteRequest::parse(query).map_err(|invalid| bad(words(&invalid.body())))?;
         let shape = wanted.shape.ok_or_else(|| bad("`table` is missing".to_owned()))?;
-        let (definition, publication) = (shape.to_definition(), self.engine.config.publication());
-        let engine = Arc::clone(&self.engine);
+        let (definition, publication) = (shape.to_definition(), self.server.config.publication());
+        let server = Arc::clone(&self.server);
         let run = self.database.run(move |session| {
-            let session = session.map_err(|error| failed(&crate::make::unavailable(error)))?;
+            let session = session.map_err(|error| failed(&crate::failures::unavailable(error)))?;
             let found = catalog::lookup(session, &publication, &definition.table);
             let found = found.map_err(|error| match error {
                 LookupError::Unsupported(error) => bad(error.to_string()),
-                LookupError::Source(error) => failed(&crate::make::unavailable(error)),
+                LookupError::Source(error) => failed(&crate::failures::unavailable(error)),
             })?;
             let found = found.ok_or_else(|| bad(format!("there is no table {}", definition.table)))?;
-            let dependence = engine.dependence(session, &definition, &found.table).map_err(|error| failed(&error))?;
-            let explanation = explain(&definition, &found.table, dependence.as_ref(), &engine.router);
+            let dependence = server.dependence(session, &definition, &found.table).map_err(|error| failed(&error))?;
+            let explanation = explain(&definition, &found.table, dependence.as_ref(), &server.feed);
             let explanation = explanation.map_err(|why| (422, "not_explained", why))?;
             body(200, &explanation)
         });
-        run.map_err(|error| failed(&crate::make::unavailable(error)))
+        run.map_err(|error| failed(&crate::failures::unavailable(error)))
     }
 }
 

@@ -83,8 +83,8 @@ impl Counter {
 }
 
 impl Permit {
-    /// The shape is there: what follows is only reading, and makes room for the next who needs one made. Stays as it is if there
-    /// are too many readers.
+    /// The shape is there: what follows is only reading, and makes room for the next request that needs a shape made.
+    /// Stays as it is if there are too many readers.
     pub(crate) fn now_reads(&mut self) {
         if self.kind == Kind::Initial && self.admission.existing.take() {
             self.admission.initial.give();

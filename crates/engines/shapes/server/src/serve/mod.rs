@@ -3,9 +3,9 @@
 pub(crate) mod access;
 mod admin;
 pub(crate) mod admission;
-mod gather;
-pub(crate) mod look;
-mod making;
+mod create_batcher;
+mod in_flight_creates;
+pub(crate) mod read_plan;
 mod refusal;
 mod respond;
 mod route;

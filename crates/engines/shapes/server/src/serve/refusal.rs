@@ -1,4 +1,5 @@
-//! Every answer that is not a success. Status, body and wording are on the wire; `docs/protocol/refusals.md` lists them.
+//! Every answer that is not a success. Status, body and wording are on the wire; `docs/protocol/refusals.md` lists
+//! them.
 
 use super::access::{Denied, Narrowed};
 use super::admission::Overloaded;
@@ -104,7 +105,8 @@ impl Refusal {
         }
     }
 
-    /// The same for who may not see every row: Postgres's words about a row that it failed on may hold the row.
+    /// The same for a client that may not see every row: Postgres's words about a row that it failed on may hold the
+    /// row.
     pub(crate) fn without_values(self) -> Self {
         match self {
             Self::Invalid(invalid) => Self::Invalid(invalid.without_values()),
@@ -130,7 +132,7 @@ impl Refusal {
         }
     }
 
-    /// Seconds until it is worth trying again. `random` spreads those who were refused together.
+    /// Seconds until it is worth trying again. `random` spreads clients that were refused together.
     #[must_use]
     pub(crate) fn retry_after_s(&self, random: u32) -> Option<u32> {
         match self {

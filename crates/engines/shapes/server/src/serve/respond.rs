@@ -1,4 +1,5 @@
-//! Answers: their heads, for whom they may be cached and for how long. Nothing here reads a clock or makes random numbers.
+//! Answers: their heads, for whom they may be cached and for how long. Nothing here reads a clock or makes random
+//! numbers.
 
 use super::access::Denied;
 use super::refusal::Refusal;
@@ -20,19 +21,19 @@ const JSON: &str = "application/json; charset=utf-8";
 
 /// What of a request every answer needs.
 #[derive(Clone, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct RequestContext {
     request_id: Box<str>,
     /// It was a GET, a HEAD or an OPTIONS: caches may keep the answer.
     cacheable: bool,
     on_shape: bool,
-    /// What it gets depends on its token: no cache that others use may keep the answer, and its own asks again each time, so that each use
-    /// is one that the token allows.
+    /// What it gets depends on its token: no cache that others use may keep the answer, and its own asks again each
+    /// time, so that each use is one that the token allows.
     private: bool,
 }
 
 /// What an answer takes from clock and chance.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moment {
+pub(crate) struct RequestClock {
     /// Unix time.
     pub(crate) now_s: u64,
     pub(crate) random: u32,
@@ -86,7 +87,7 @@ pub(crate) struct Responder {
     server: Box<[u8]>,
 }
 
-impl Asker {
+impl RequestContext {
     /// `random` names the request, unless it has a name.
     pub(crate) fn new(request: &Request<'_>, route: Route, random: u128) -> Self {
         // Like others do: a name must be long enough to be one, and short enough to be logged.
@@ -151,24 +152,25 @@ impl Responder {
     }
 
     /// 200 with a part of a log.
-    pub(crate) fn page(&self, asker: &Asker, page: &Page<'_>, moment: Moment, body: Body) -> Response {
-        let response = self.page_head(200, asker, page, moment);
+    pub(crate) fn page(&self, context: &RequestContext, page: &Page<'_>, moment: RequestClock, body: Body) -> Response {
+        let response = self.page_head(200, context, page, moment);
         let content_type = if matches!(page.mode, Mode::Events { .. }) { "text/event-stream" } else { JSON };
         Response { body, ..response.header("content-type", content_type) }
     }
 
     /// 304: the client has it already ([`Page::is_known`]).
-    pub(crate) fn not_modified(&self, asker: &Asker, page: &Page<'_>, moment: Moment) -> Response {
-        self.page_head(304, asker, page, moment)
+    pub(crate) fn not_modified(&self, context: &RequestContext, page: &Page<'_>, moment: RequestClock) -> Response {
+        self.page_head(304, context, page, moment)
     }
 
-    fn page_head(&self, status: u16, asker: &Asker, page: &Page<'_>, moment: Moment) -> Response {
-        let mut response = self.begin(status, asker).header("cache-control", self.cache_control(asker, page));
+    fn page_head(&self, status: u16, context: &RequestContext, page: &Page<'_>, moment: RequestClock) -> Response {
+        let mut response = self.begin(status, context).header("cache-control", self.cache_control(context, page));
         if let Mode::LongPoll { cursor } | Mode::Events { cursor } = page.mode {
             response = response.header("electric-cursor", number(self.cursor(cursor, moment)));
         }
         let mut tag = page.tag();
-        // Nothing, told again later, is another nothing; but what follows a position of the log is the same for all who ask.
+        // Nothing, told again later, is another nothing; but what follows a position of the log is the same for all
+        // clients.
         let fleeting = page.asked == From::Now || matches!(page.mode, Mode::LongPoll { .. } | Mode::Events { .. });
         if !page.has_data && fleeting {
             let _ = write!(tag, ":{}", moment.unique);
@@ -188,15 +190,15 @@ impl Responder {
     /// 200 with rows as they are now; `schema` as JSON.
     pub(crate) fn subset(
         &self,
-        asker: &Asker,
+        context: &RequestContext,
         handle: &str,
         offset: ShapeOffset,
         schema: &str,
         body: Body,
     ) -> Response {
         let response = self
-            .begin(200, asker)
-            .header("cache-control", if asker.private { PRIVATE } else { "no-cache" })
+            .begin(200, context)
+            .header("cache-control", if context.private { PRIVATE } else { "no-cache" })
             .header("electric-snapshot", "true")
             .header("electric-handle", handle)
             .header("electric-schema", schema)
@@ -205,14 +207,15 @@ impl Responder {
         Response { body, ..response }
     }
 
-    pub(crate) fn refuse(&self, asker: &Asker, refusal: &Refusal, moment: Moment) -> Response {
-        let mut response = self.begin(refusal.status(), asker).header("content-type", refusal.content_type());
+    pub(crate) fn refuse(&self, context: &RequestContext, refusal: &Refusal, moment: RequestClock) -> Response {
+        let mut response = self.begin(refusal.status(), context).header("content-type", refusal.content_type());
         response = match refusal {
-            _ if !asker.cacheable => response.header("cache-control", "no-cache"),
-            Refusal::MustRefetch(_) if asker.private => response.header("cache-control", PRIVATE),
+            _ if !context.cacheable => response.header("cache-control", "no-cache"),
+            Refusal::MustRefetch(_) if context.private => response.header("cache-control", PRIVATE),
             // Many clients at a time are sent away when a shape goes: caches may help with that.
             Refusal::MustRefetch(Some(_)) => response.header("cache-control", "public, max-age=60, must-revalidate"),
-            // Without a handle to go on with, the client repeats its URL at once: a cache would give it the same refusal.
+            // Without a handle to go on with, the client repeats its URL at once: a cache would give it the same
+            // refusal.
             _ => response.header("cache-control", "no-store").header("surrogate-control", "no-store"),
         };
         if let Refusal::MustRefetch(Some(handle)) = refusal {
@@ -231,25 +234,25 @@ impl Responder {
     }
 
     /// 202: the shape is gone.
-    pub(crate) fn deleted(&self, asker: &Asker) -> Response {
-        self.begin(202, asker).header("cache-control", "no-cache").header("content-type", JSON)
+    pub(crate) fn deleted(&self, context: &RequestContext) -> Response {
+        self.begin(202, context).header("cache-control", "no-cache").header("content-type", JSON)
     }
 
-    pub(crate) fn health(&self, asker: &Asker, health: Health) -> Response {
+    pub(crate) fn health(&self, context: &RequestContext, health: Health) -> Response {
         let (status, word) = match health {
             Health::Active => (200, "active"),
             Health::Waiting => (202, "waiting"),
             Health::Starting => (202, "starting"),
         };
-        self.begin(status, asker)
+        self.begin(status, context)
             .header("cache-control", "no-cache, no-store, must-revalidate")
             .header("content-type", JSON)
             .body(format!("{{\"status\":\"{word}\"}}"))
     }
 
     /// OPTIONS of a shape.
-    pub(crate) fn preflight(&self, asker: &Asker, headers: Headers<'_>) -> Response {
-        let response = self.begin(204, asker).header("access-control-max-age", "86400");
+    pub(crate) fn preflight(&self, context: &RequestContext, headers: Headers<'_>) -> Response {
+        let response = self.begin(204, context).header("access-control-max-age", "86400");
         let wanted = headers.get("access-control-request-headers").unwrap_or_default();
         // A POST with a JSON body has to name its type.
         let allowed = wanted
@@ -269,36 +272,38 @@ impl Responder {
     }
 
     /// What every answer carries.
-    fn begin(&self, status: u16, asker: &Asker) -> Response {
+    fn begin(&self, status: u16, context: &RequestContext) -> Response {
         let mut response = Response::new(status);
         response.head.reserve(512);
         response.head.extend_from_slice(&self.server);
-        if asker.private {
+        if context.private {
             response = response.header("vary", "authorization, cookie");
         }
         response
-            .header("x-request-id", &*asker.request_id)
-            // Never the page's own origin: a cache would give the answer to pages of other origins too, whose browsers would refuse it.
+            .header("x-request-id", &*context.request_id)
+            // Never the page's own origin: a cache would give the answer to pages of other origins too, whose browsers
+            // would refuse it.
             .header("access-control-allow-origin", "*")
             .header("cross-origin-resource-policy", "cross-origin")
             .header("access-control-expose-headers", EXPOSED)
             .header(
                 "access-control-allow-methods",
-                if asker.on_shape { "GET, POST, HEAD, DELETE, OPTIONS" } else { "GET, HEAD" },
+                if context.on_shape { "GET, POST, HEAD, DELETE, OPTIONS" } else { "GET, HEAD" },
             )
     }
 
-    fn cache_control(&self, asker: &Asker, page: &Page<'_>) -> String {
+    fn cache_control(&self, context: &RequestContext, page: &Page<'_>) -> String {
         let settings = &self.settings;
         match page.mode {
-            _ if !asker.cacheable => "no-cache".to_owned(),
-            _ if asker.private => PRIVATE.to_owned(),
-            // Clients may begin with an old snapshot, but the caches that many share should have a new one now and then.
+            _ if !context.cacheable => "no-cache".to_owned(),
+            _ if context.private => PRIVATE.to_owned(),
+            // Clients may begin with an old snapshot, but the caches that many share should have a new one now and
+            // then.
             _ if page.asked == From::Start => {
                 let shared = settings.first_shared_age_s;
                 format!("public, max-age=604800, s-maxage={shared}, stale-while-revalidate=2629746")
             }
-            // Almost as long as the stream lasts, so that all who ask meanwhile can have the same.
+            // Almost as long as the stream lasts, so that all clients that ask meanwhile can have the same.
             Mode::Events { .. } => {
                 format!("public, max-age={}", (settings.sse_timeout_ms / 1000).saturating_sub(1).max(1))
             }
@@ -309,9 +314,9 @@ impl Responder {
         }
     }
 
-    /// What a live client asks with next: the same for all who ask at about the same time, so that a cache can ask once for all of
-    /// them, and never what this client asked with, so that it gets no old answer.
-    fn cursor(&self, given: Option<&str>, moment: Moment) -> u64 {
+    /// What a live client asks with next: the same for all that ask at about the same time, so that a cache can ask
+    /// once for all of them, and never what this client asked with, so that it gets no old answer.
+    fn cursor(&self, given: Option<&str>, moment: RequestClock) -> u64 {
         let interval_s = self.settings.long_poll_ms / 1000;
         if interval_s == 0 {
             return 0;

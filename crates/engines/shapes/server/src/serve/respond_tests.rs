@@ -3,15 +3,15 @@ use crate::serve::admission::{Kind, Overloaded};
 use thalweg_shapes_core::request::raw_params::BodyError;
 use thalweg_shapes_model::invalid::Invalid;
 
-const NOW: Moment = Moment { now_s: CURSOR_EPOCH_S + 101, random: 7, unique: 99 };
+const NOW: RequestClock = RequestClock { now_s: CURSOR_EPOCH_S + 101, random: 7, unique: 99 };
 
 fn responder() -> Responder {
     Responder::new(Settings::default(), "1.2.3")
 }
 
-fn asker(method: Method<'_>, headers: &[(&str, &[u8])]) -> Asker {
+fn context(method: Method<'_>, headers: &[(&str, &[u8])]) -> RequestContext {
     let request = Request { method, path: "/v1/shape", query: None, headers: Headers(headers), body: b"" };
-    Asker::new(&request, Route::Shape, 0xab)
+    RequestContext::new(&request, Route::Shape, 0xab)
 }
 
 fn page<'a>(asked: &str, mode: Mode<'a>) -> Page<'a> {
@@ -49,7 +49,7 @@ const CATCH_UP: Mode<'_> = Mode::CatchUp { schema: "{}" };
 
 #[test]
 fn a_page_has_these_headers() {
-    let response = responder().page(&asker(Method::Get, &[]), &page("50_0", CATCH_UP), NOW, Body::Empty);
+    let response = responder().page(&context(Method::Get, &[]), &page("50_0", CATCH_UP), NOW, Body::Empty);
     let expected = "electric-server: Thalweg/1.2.3\r\n\
 x-request-id: 000000000000000000000000000000ab\r\n\
 access-control-allow-origin: *\r\n\
@@ -71,7 +71,7 @@ content-type: application/json; charset=utf-8\r\n";
 #[test]
 fn a_live_page_has_a_cursor_and_no_schema() {
     let mode = Mode::LongPoll { cursor: None };
-    let response = responder().page(&asker(Method::Get, &[]), &page("50_0", mode), NOW, Body::Empty);
+    let response = responder().page(&context(Method::Get, &[]), &page("50_0", mode), NOW, Body::Empty);
     assert_eq!(line(&response, "electric-cursor").as_deref(), Some("120"));
     assert_eq!(line(&response, "electric-schema"), None);
     assert_eq!(line(&response, "cache-control").unwrap(), "public, max-age=5, stale-while-revalidate=5");
@@ -80,14 +80,14 @@ fn a_live_page_has_a_cursor_and_no_schema() {
 #[test]
 fn a_page_that_goes_on_is_not_up_to_date() {
     let page = Page { up_to_date: false, ..page("0_0", CATCH_UP) };
-    let response = responder().page(&asker(Method::Get, &[]), &page, NOW, Body::Empty);
+    let response = responder().page(&context(Method::Get, &[]), &page, NOW, Body::Empty);
     assert_eq!(line(&response, "electric-up-to-date"), None);
 }
 
 #[test]
 fn an_empty_page_has_a_tag_that_never_comes_again() {
     let page = Page { has_data: false, ..page("100_2", Mode::LongPoll { cursor: None }) };
-    let response = responder().page(&asker(Method::Get, &[]), &page, NOW, Body::Empty);
+    let response = responder().page(&context(Method::Get, &[]), &page, NOW, Body::Empty);
     assert_eq!(line(&response, "etag").unwrap(), "\"123-456:100_2:100_2:99\"");
     assert_eq!(line(&response, "electric-has-data").unwrap(), "false");
 }
@@ -95,7 +95,7 @@ fn an_empty_page_has_a_tag_that_never_comes_again() {
 #[test]
 fn caches_keep_the_beginning_long_and_streams_as_long_as_they_last() {
     let of = |method, asked, mode| {
-        line(&responder().page(&asker(method, &[]), &page(asked, mode), NOW, Body::Empty), "cache-control").unwrap()
+        line(&responder().page(&context(method, &[]), &page(asked, mode), NOW, Body::Empty), "cache-control").unwrap()
     };
     let first = "public, max-age=604800, s-maxage=3600, stale-while-revalidate=2629746";
     assert_eq!(of(Method::Get, "-1", CATCH_UP), first);
@@ -105,7 +105,8 @@ fn caches_keep_the_beginning_long_and_streams_as_long_as_they_last() {
     assert_eq!(of(Method::Post, "-1", CATCH_UP), "no-cache");
     let short =
         Responder::new(Settings { sse_timeout_ms: 500, max_age_s: 1, stale_age_s: 3, ..Settings::default() }, "");
-    let of = |mode| line(&short.page(&asker(Method::Get, &[]), &page("1_0", mode), NOW, Body::Empty), "cache-control");
+    let of =
+        |mode| line(&short.page(&context(Method::Get, &[]), &page("1_0", mode), NOW, Body::Empty), "cache-control");
     assert_eq!(of(Mode::Events { cursor: None }).unwrap(), "public, max-age=1");
     assert_eq!(of(CATCH_UP).unwrap(), "public, max-age=1, stale-while-revalidate=3");
 }
@@ -113,7 +114,7 @@ fn caches_keep_the_beginning_long_and_streams_as_long_as_they_last() {
 #[test]
 fn events_have_their_own_type() {
     let mode = Mode::Events { cursor: Some("7") };
-    let response = responder().page(&asker(Method::Get, &[]), &page("1_0", mode), NOW, Body::Empty);
+    let response = responder().page(&context(Method::Get, &[]), &page("1_0", mode), NOW, Body::Empty);
     assert_eq!(line(&response, "content-type").unwrap(), "text/event-stream");
 }
 
@@ -121,7 +122,7 @@ fn events_have_their_own_type() {
 fn a_cursor_is_the_end_of_the_interval_and_always_new_to_its_client() {
     let of = |long_poll_ms, now_s, given: Option<&str>| {
         let responder = Responder::new(Settings { long_poll_ms, ..Settings::default() }, "");
-        responder.cursor(given, Moment { now_s: CURSOR_EPOCH_S + now_s, ..NOW })
+        responder.cursor(given, RequestClock { now_s: CURSOR_EPOCH_S + now_s, ..NOW })
     };
     assert_eq!([of(20_000, 100, None), of(20_000, 101, None), of(20_000, 120, None)], [100, 120, 120]);
     assert_eq!(of(20_000, 101, Some("100")), 120);
@@ -130,7 +131,7 @@ fn a_cursor_is_the_end_of_the_interval_and_always_new_to_its_client() {
     assert_eq!([of(20_000, 101, Some("x")), of(20_000, 101, Some("-5")), of(20_000, 101, Some(""))], [120; 3]);
     assert_eq!(of(20_000, 101, Some("18446744073709551615")), u64::MAX);
     assert_eq!(of(999, 101, None), 0);
-    let random = Moment { random: u32::MAX, ..NOW };
+    let random = RequestClock { random: u32::MAX, ..NOW };
     assert!((121..=3720).contains(&responder().cursor(Some("120"), random)));
 }
 
@@ -144,7 +145,7 @@ fn a_client_that_has_the_answer_is_told_so() {
     assert!(known(&["\"123-456:50_0:100_2\""]) && known(&["x, \"y\" ,123-456:50_0:100_2"]));
     assert!(known(&["a", "\"123-456:50_0:100_2\""]));
     assert!(!known(&[]) && !known(&["\"123-456:50_0:100_4\"", "*"]) && !known(&["W/\"123-456:50_0:100_2\""]));
-    let response = responder().not_modified(&asker(Method::Get, &[]), &page, NOW);
+    let response = responder().not_modified(&context(Method::Get, &[]), &page, NOW);
     assert_eq!(response.status, 304);
     assert_eq!(line(&response, "etag").unwrap(), "\"123-456:50_0:100_2\"");
     assert_eq!(line(&response, "electric-schema"), None);
@@ -152,7 +153,7 @@ fn a_client_that_has_the_answer_is_told_so() {
 
 #[test]
 fn a_subset_is_never_cached() {
-    let response = responder().subset(&asker(Method::Post, &[]), "h", ShapeOffset::SNAPSHOT_END, "{}", Body::Empty);
+    let response = responder().subset(&context(Method::Post, &[]), "h", ShapeOffset::SNAPSHOT_END, "{}", Body::Empty);
     let line = |name| line(&response, name);
     assert_eq!(line("cache-control").as_deref(), Some("no-cache"));
     assert_eq!(line("electric-snapshot").as_deref(), Some("true"));
@@ -163,18 +164,18 @@ fn a_subset_is_never_cached() {
 #[test]
 fn pages_of_every_origin_may_read_the_same_answer() {
     for origin in [&b"https://a.b"[..], b"https://a.b\r\nx: y", b"null"] {
-        let response = responder().health(&asker(Method::Get, &[("Origin", origin)]), Health::Active);
+        let response = responder().health(&context(Method::Get, &[("Origin", origin)]), Health::Active);
         assert_eq!(line(&response, "access-control-allow-origin").unwrap(), "*");
     }
     let request = Request { method: Method::Get, path: "/x", query: None, headers: Headers(&[]), body: b"" };
-    let elsewhere = responder().refuse(&Asker::new(&request, Route::Unknown, 1), &Refusal::Unknown, NOW);
+    let elsewhere = responder().refuse(&RequestContext::new(&request, Route::Unknown, 1), &Refusal::Unknown, NOW);
     assert_eq!(line(&elsewhere, "access-control-allow-methods").unwrap(), "GET, HEAD");
     assert_eq!((elsewhere.status, body(&elsewhere)), (404, "Not found"));
 }
 
 #[test]
 fn requests_keep_their_names_if_they_are_names() {
-    let id = |given: &[u8]| asker(Method::Get, &[("x-request-id", given)]).request_id().to_owned();
+    let id = |given: &[u8]| context(Method::Get, &[("x-request-id", given)]).request_id().to_owned();
     assert_eq!(id(b"01234567890123456789"), "01234567890123456789");
     let made = format!("{:032x}", 0xab);
     for given in [b"short".to_vec(), vec![b'a'; 201], b"0123456789 0123456789".to_vec(), vec![0xff; 30]] {
@@ -186,7 +187,7 @@ fn requests_keep_their_names_if_they_are_names() {
 fn a_preflight_allows_what_clients_send() {
     let of = |wanted: &[u8]| {
         let headers: &[(&str, &[u8])] = &[("access-control-request-headers", wanted)];
-        let response = responder().preflight(&asker(Method::Options, &[]), Headers(headers));
+        let response = responder().preflight(&context(Method::Options, &[]), Headers(headers));
         assert_eq!((response.status, line(&response, "access-control-max-age").as_deref()), (204, Some("86400")));
         assert_eq!(line(&response, "cache-control"), None);
         line(&response, "access-control-allow-headers")
@@ -199,23 +200,23 @@ fn a_preflight_allows_what_clients_send() {
 
 #[test]
 fn what_a_token_gets_is_kept_by_no_cache_that_others_use() {
-    let asker = |method| asker(method, &[]).private(true);
+    let context = |method| context(method, &[]).private(true);
     let live = || Mode::LongPoll { cursor: None };
     let answers = [
-        responder().page(&asker(Method::Get), &page("-1", CATCH_UP), NOW, Body::Empty),
-        responder().page(&asker(Method::Head), &page("50_0", CATCH_UP), NOW, Body::Empty),
-        responder().page(&asker(Method::Get), &page("50_0", live()), NOW, Body::Empty),
-        responder().page(&asker(Method::Get), &page("50_0", Mode::Events { cursor: None }), NOW, Body::Empty),
-        responder().not_modified(&asker(Method::Get), &page("50_0", CATCH_UP), NOW),
-        responder().subset(&asker(Method::Get), "1-2", ShapeOffset::new(1, 2), "{}", Body::Empty),
-        responder().refuse(&asker(Method::Get), &Refusal::MustRefetch(Some("1-2".into())), NOW),
-        responder().refuse(&asker(Method::Get), &Refusal::MustRefetch(None), NOW),
+        responder().page(&context(Method::Get), &page("-1", CATCH_UP), NOW, Body::Empty),
+        responder().page(&context(Method::Head), &page("50_0", CATCH_UP), NOW, Body::Empty),
+        responder().page(&context(Method::Get), &page("50_0", live()), NOW, Body::Empty),
+        responder().page(&context(Method::Get), &page("50_0", Mode::Events { cursor: None }), NOW, Body::Empty),
+        responder().not_modified(&context(Method::Get), &page("50_0", CATCH_UP), NOW),
+        responder().subset(&context(Method::Get), "1-2", ShapeOffset::new(1, 2), "{}", Body::Empty),
+        responder().refuse(&context(Method::Get), &Refusal::MustRefetch(Some("1-2".into())), NOW),
+        responder().refuse(&context(Method::Get), &Refusal::MustRefetch(None), NOW),
     ];
     for answer in &answers {
         assert_eq!(line(answer, "cache-control").as_deref(), Some("private, no-cache"), "{:?}", lines(answer));
         assert_eq!(line(answer, "vary").as_deref(), Some("authorization, cookie"));
     }
-    let posted = responder().page(&asker(Method::Post), &page("50_0", CATCH_UP), NOW, Body::Empty);
+    let posted = responder().page(&context(Method::Post), &page("50_0", CATCH_UP), NOW, Body::Empty);
     assert_eq!(line(&posted, "cache-control").as_deref(), Some("no-cache"));
 }
 
@@ -223,7 +224,7 @@ fn what_a_token_gets_is_kept_by_no_cache_that_others_use() {
 fn a_token_that_does_not_allow_it_is_told_so() {
     for (status, code) in [(401, "expired_token"), (403, "scope_missing")] {
         let denied = Refusal::Denied(Denied { status, code, message: "why".into() });
-        let response = responder().refuse(&asker(Method::Get, &[]), &denied, NOW);
+        let response = responder().refuse(&context(Method::Get, &[]), &denied, NOW);
         assert_eq!((response.status, body(&response)), (status, &*format!(r#"{{"code":"{code}","message":"why"}}"#)));
         assert_eq!(line(&response, "cache-control").as_deref(), Some("no-store"));
         assert_eq!(line(&response, "www-authenticate").as_deref(), Some("Bearer realm=\"thalweg\""));
@@ -238,7 +239,7 @@ fn health_tells_the_state() {
         (Health::Waiting, 202, r#"{"status":"waiting"}"#),
         (Health::Starting, 202, r#"{"status":"starting"}"#),
     ] {
-        let response = responder().health(&asker(Method::Get, &[]), health);
+        let response = responder().health(&context(Method::Get, &[]), health);
         assert_eq!((response.status, body(&response)), (status, text));
         assert_eq!(line(&response, "cache-control").unwrap(), "no-cache, no-store, must-revalidate");
     }
@@ -246,7 +247,7 @@ fn health_tells_the_state() {
 
 /// Status, Retry-After, Cache-Control, known error, body.
 fn told(refusal: &Refusal) -> (u16, Option<String>, String, bool, String) {
-    let response = responder().refuse(&asker(Method::Get, &[]), refusal, NOW);
+    let response = responder().refuse(&context(Method::Get, &[]), refusal, NOW);
     assert_eq!(line(&response, "electric-has-data"), None);
     let cache = line(&response, "cache-control").unwrap();
     assert_eq!(line(&response, "surrogate-control").is_some(), cache == "no-store");
@@ -316,19 +317,20 @@ fn refusals_that_pass_say_when_to_come_back() {
 fn who_must_refetch_is_told_where_and_caches_may_help() {
     let refetch = r#"[{"headers":{"control":"must-refetch"}}]"#;
     let at = |handle: Option<&str>| {
-        let response = responder().refuse(&asker(Method::Get, &[]), &Refusal::MustRefetch(handle.map(Into::into)), NOW);
+        let response =
+            responder().refuse(&context(Method::Get, &[]), &Refusal::MustRefetch(handle.map(Into::into)), NOW);
         assert_eq!((response.status, body(&response)), (409, refetch));
         (line(&response, "electric-handle"), line(&response, "cache-control").unwrap())
     };
     assert_eq!(at(Some("h2")), (Some("h2".to_owned()), "public, max-age=60, must-revalidate".to_owned()));
     assert_eq!(at(None), (None, "no-store".to_owned()), "the same URL is asked for again at once");
-    let posted = responder().refuse(&asker(Method::Post, &[]), &Refusal::MustRefetch(None), NOW);
+    let posted = responder().refuse(&context(Method::Post, &[]), &Refusal::MustRefetch(None), NOW);
     assert_eq!(line(&posted, "cache-control").unwrap(), "no-cache");
 }
 
 #[test]
 fn a_deleted_shape_is_202() {
-    let response = responder().deleted(&asker(Method::Delete, &[]));
+    let response = responder().deleted(&context(Method::Delete, &[]));
     assert_eq!((response.status, body(&response)), (202, ""));
     assert_eq!(line(&response, "cache-control").unwrap(), "no-cache");
 }

@@ -1,4 +1,4 @@
-//! Which of the shapes' addresses a path is, however it is spelled: whoever checks a right must go by this, not by the path.
+//! Which of the shapes' addresses a path is, however it is spelled. Rights are checked by the route, never by the path.
 
 use thalweg_shapes_core::request::query::decoded;
 

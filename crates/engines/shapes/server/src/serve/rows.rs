@@ -1,5 +1,5 @@
-//! The rows of a large answer, read while they are sent: however large a chunk of a snapshot is, and however many clients fetch one, little
-//! of it is in memory.
+//! The rows of a large answer, read while they are sent: however large a chunk of a snapshot is, and however many
+//! clients fetch one, little of it is in memory.
 
 use super::service::Inner;
 use crate::store::read_from;
@@ -65,7 +65,7 @@ impl RowsBody {
             // Nothing more would come.
             Ok(chunk) if chunk.end.0 <= self.at => Pull::Abort,
             Ok(chunk) => self.push(chunk, sink),
-            // It was given up meanwhile, or the disk is at fault: who comes back is told.
+            // It was given up meanwhile, or the disk is at fault: the client's next request says which.
             Err(_) => Pull::Abort,
         }
     }
@@ -82,16 +82,16 @@ impl BodySource for RowsBody {
                 }
             };
         }
-        if self.inner.engine.is_memory_short() {
+        if self.inner.server.changes.is_memory_short() {
             cx.wake_after(AGAIN);
             return Pull::Wait;
         }
         let from = read_from(self.log, self.at..self.upto);
-        if let Some(read) = self.inner.engine.store.try_chunk(from) {
+        if let Some(read) = self.inner.server.changes.store.try_chunk(from) {
             return self.told(read, sink);
         }
-        let (engine, mut read) = (Arc::clone(&self.inner.engine), ChunkRead::new(from));
-        match self.inner.io.steps(move || read.step(engine.store.logs())) {
+        let (server, mut read) = (Arc::clone(&self.inner.server), ChunkRead::new(from));
+        match self.inner.io.steps(move || read.step(server.changes.store.logs())) {
             Some(fetch) => {
                 self.reading = Some(fetch);
                 self.pull(cx, sink)

@@ -19,7 +19,8 @@ impl Secret {
         pairs(query.unwrap_or_default()).any(|(name, _)| matches!(&*name, "secret" | "api_secret"))
     }
 
-    /// Whether a request with this query may pass. Takes as long for a near miss as for any other secret of that length.
+    /// Whether a request with this query may pass. Takes as long for a near miss as for any other secret of that
+    /// length.
     #[must_use]
     pub(crate) fn admits(&self, query: Option<&str>) -> bool {
         let Some(secret) = &self.0 else { return true };

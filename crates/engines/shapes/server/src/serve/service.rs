@@ -2,19 +2,20 @@
 
 use super::access::{Clause, Denied, Granted, Left};
 use super::admission::{Admission, Kind, Permit};
-use super::gather::{Batch, Gather, Wish};
-use super::look::{Answer, Look, look};
-use super::making::{Making, Makings};
+use super::create_batcher::{Batch, CreateBatcher, CreateRequest};
+use super::in_flight_creates::{InFlightCreate, InFlightCreates};
+use super::read_plan::{Answer, ReadPlan, plan_read};
 use super::refusal::Refusal;
-use super::respond::{self, Asker, Mode, Moment, Page, Responder};
+use super::respond::{self, Mode, Page, RequestClock, RequestContext, Responder};
 use super::route::Route;
 use super::rows::RowsBody;
 use super::secret::Secret;
 use super::sse;
 use super::subset;
-use crate::engine::{Counted, Engine};
+use crate::lifetime::Counted;
 use crate::make::scan;
 use crate::read::{self, Reading, Wanted};
+use crate::server::ShapesServer;
 use crate::shape::Shape;
 use bytes::Bytes;
 use std::borrow::Cow;
@@ -41,12 +42,12 @@ use thalweg_wire::http::{Body, Context, Fetch, Method, Pending, Poll, Pool, Repl
 const INLINE_BYTES: u64 = 256 << 10;
 /// Smaller answers are copied into one piece.
 const JOINED_BYTES: usize = 16 << 10;
-/// Live answers up to this size are kept for others who wait for the same.
+/// Live answers up to this size are kept for other requests that wait for the same.
 const SHARED_BYTES: usize = 1 << 20;
 /// Reads that wait for the disk, at most.
 const READS_MAX: usize = 4096;
-/// How long a request waits for its shape to begin, in milliseconds: less than the minute after which proxies usually give up. The shape goes
-/// on being made, and the next request waits for the same one.
+/// How long a request waits for its shape to begin, in milliseconds: less than the minute after which proxies usually
+/// give up. The shape goes on being made, and the next request waits for the same one.
 const MAKING_MS: u64 = 45_000;
 
 /// Serves shapes over HTTP.
@@ -54,12 +55,12 @@ const MAKING_MS: u64 = 45_000;
 pub struct ShapesService(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) server: Arc<ShapesServer>,
     pub(crate) responder: Responder,
     secret: Secret,
     pub(crate) admission: Arc<Admission>,
-    makings: Makings,
-    gather: Gather,
+    in_flight: InFlightCreates,
+    batcher: CreateBatcher,
     pub(crate) database: Database,
     pub(crate) io: Pool,
     random: RandomState,
@@ -67,18 +68,18 @@ pub(crate) struct Inner {
 }
 
 impl ShapesService {
-    pub(crate) fn new(engine: Arc<Engine>, database: Database) -> Self {
-        let http = engine.config.http.clone();
+    pub(crate) fn new(server: Arc<ShapesServer>, database: Database) -> Self {
+        let http = server.config.http.clone();
         Self(Arc::new(Inner {
             admission: Admission::new(http.initial_requests_max, http.existing_requests_max),
-            secret: Secret::new(engine.config.secret.as_deref()),
+            secret: Secret::new(server.config.secret.as_deref()),
             responder: Responder::new(http, env!("CARGO_PKG_VERSION")),
-            io: Pool::new("shapes-io", engine.config.io_threads, READS_MAX),
-            makings: Makings::default(),
-            gather: Gather::new(Arc::clone(&engine.clock)),
+            io: Pool::new("shapes-io", server.config.io_threads, READS_MAX),
+            in_flight: InFlightCreates::default(),
+            batcher: CreateBatcher::new(Arc::clone(&server.lifetime.clock)),
             random: RandomState::new(),
             unique: AtomicU64::new(0),
-            engine,
+            server,
             database,
         }))
     }
@@ -122,7 +123,7 @@ impl ShapesService {
         }
         let refusal = self.0.admit(head, access).err()?;
         let moment = self.0.moment(now_ms);
-        Some(self.0.responder.refuse(&self.0.asker(head, route, moment), &refusal, moment))
+        Some(self.0.responder.refuse(&self.0.context(head, route, moment), &refusal, moment))
     }
 }
 
@@ -147,19 +148,19 @@ impl Inner {
     ) -> Reply {
         let route = Route::of(request.path);
         let moment = self.moment(cx.now_ms);
-        let asker = self.asker(request, route, moment).private(matches!(access, Ok(Some(_))));
-        let refuse = |refusal: Refusal| Reply::Now(self.responder.refuse(&asker, &refusal, moment));
+        let context = self.context(request, route, moment).private(matches!(access, Ok(Some(_))));
+        let refuse = |refusal: Refusal| Reply::Now(self.responder.refuse(&context, &refusal, moment));
         match (route, request.method) {
             (Route::Health, Method::Get | Method::Head) => {
-                let health = match self.engine.health() {
+                let health = match self.server.source.health() {
                     // Electric says so too: the next request is served as ever.
                     Health::Active | Health::Asleep => respond::Health::Active,
                     Health::Waiting => respond::Health::Waiting,
                     Health::Starting => respond::Health::Starting,
                 };
-                return Reply::Now(self.responder.health(&asker, health));
+                return Reply::Now(self.responder.health(&context, health));
             }
-            (Route::Shape, Method::Options) => return Reply::Now(self.responder.preflight(&asker, request.headers)),
+            (Route::Shape, Method::Options) => return Reply::Now(self.responder.preflight(&context, request.headers)),
             (Route::Shape, Method::Get | Method::Head | Method::Post | Method::Delete) => {}
             _ => return refuse(Refusal::Unknown),
         }
@@ -169,15 +170,15 @@ impl Inner {
         };
         let done = match (request.method, granted) {
             (Method::Delete, Some(_)) => Err(Beyond::Delete.into()),
-            (Method::Delete, None) => self.delete(request, &asker),
-            (_, granted) => self.shape(request, granted.as_ref(), &asker, cx),
+            (Method::Delete, None) => self.delete(request, &context),
+            (_, granted) => self.shape(request, granted.as_ref(), &context, cx),
         };
         done.unwrap_or_else(refuse)
     }
 
-    fn asker(&self, request: &Request<'_>, route: Route, moment: Moment) -> Asker {
+    fn context(&self, request: &Request<'_>, route: Route, moment: RequestClock) -> RequestContext {
         let id = u128::from(self.random.hash_one(moment.unique)) << 64 | u128::from(moment.unique);
-        Asker::new(request, route, id)
+        RequestContext::new(request, route, id)
     }
 
     /// What the sender of a request may read, by a token or by the secret; all if nobody is asked for one.
@@ -193,35 +194,35 @@ impl Inner {
         }
     }
 
-    pub(crate) fn moment(&self, now_ms: u64) -> Moment {
+    pub(crate) fn moment(&self, now_ms: u64) -> RequestClock {
         let unique = self.unique.fetch_add(1, Ordering::Relaxed);
         // Never the same twice, also not after a restart.
         let unique = unique.wrapping_add(now_ms << 20);
-        Moment { now_s: now_ms / 1000, random: self.random.hash_one(unique) as u32, unique }
+        RequestClock { now_s: now_ms / 1000, random: self.random.hash_one(unique) as u32, unique }
     }
 
-    fn delete(self: &Arc<Self>, request: &Request<'_>, asker: &Asker) -> Result<Reply, Refusal> {
+    fn delete(self: &Arc<Self>, request: &Request<'_>, context: &RequestContext) -> Result<Reply, Refusal> {
         if !self.responder.settings().allow_delete {
             return Err(Refusal::NoDelete);
         }
         let wanted = DeleteRequest::parse(request.query.unwrap_or_default()).map_err(Refusal::Invalid)?;
-        let registry = self.engine.registry.read();
-        let by_words = wanted.shape.as_ref().map(|shape| registry.by_words(&shape.key()).cloned());
+        let registry = self.server.catalog.registry.read();
+        let by_query_key = wanted.shape.as_ref().map(|shape| registry.by_query_key(&shape.key()).cloned());
         let by_handle = wanted.handle.as_ref().map(|handle| registry.by_handle(Handle::parse(handle).shape).cloned());
         drop(registry);
-        let found = match (by_words, by_handle) {
+        let found = match (by_query_key, by_handle) {
             (Some(Some(shape)), Some(Some(named))) if shape.number != named.number => return Err(Refusal::Mismatch),
             (Some(Some(shape)), Some(None)) if shape.number > 0 => return Err(Refusal::Mismatch),
             (_, Some(Some(shape))) | (Some(Some(shape)), _) => shape,
             _ => return Err(Refusal::NoShape),
         };
         // Acknowledged means durable: a handle that was told to be gone never comes back.
-        let (inner, asker) = (Arc::clone(self), asker.clone());
-        let deleted = self.io.run(move || match inner.engine.drop_for_good(&found) {
-            Ok(()) => inner.responder.deleted(&asker),
+        let (inner, context) = (Arc::clone(self), context.clone());
+        let deleted = self.io.run(move || match inner.server.retirement.drop_for_good(&found) {
+            Ok(()) => inner.responder.deleted(&context),
             Err(error) => {
                 let refusal = Refusal::Unreadable(error.to_string());
-                inner.responder.refuse(&asker, &refusal, Moment::default())
+                inner.responder.refuse(&context, &refusal, RequestClock::default())
             }
         });
         deleted.map(|fetch| Reply::Later(Box::new(Deleting(fetch)))).ok_or_else(too_many_reads)
@@ -231,11 +232,11 @@ impl Inner {
         self: &Arc<Self>,
         request: &Request<'_>,
         granted: Option<&Granted>,
-        asker: &Asker,
+        context: &RequestContext,
         cx: &mut Context<'_>,
     ) -> Result<Reply, Refusal> {
         let body = matches!(request.method, Method::Post).then_some(request.body);
-        self.engine.idle.touch(self.engine.now_ms());
+        self.server.source.idle.touch(self.server.lifetime.now_ms());
         let mut wanted = ShapeRequest::parse(request.query.unwrap_or_default(), body)?;
         let mut rights = subset::Rights::default();
         if let Some(Granted { grants, .. }) = granted {
@@ -245,10 +246,10 @@ impl Inner {
             rights.by_token = true;
             Left { shape: wanted.shape, narrowing: rights.narrowing } = grants.narrow(wanted.shape)?;
         }
-        let words = wanted.shape.key();
+        let query_key = wanted.shape.key();
         let (known, named) = {
-            let registry = self.engine.registry.read();
-            let known = registry.by_words(&words).cloned();
+            let registry = self.server.catalog.registry.read();
+            let known = registry.by_query_key(&query_key).cloned();
             let named = wanted.handle.as_ref().map(|handle| registry.by_handle(Handle::parse(handle).shape).cloned());
             (known, named)
         };
@@ -261,20 +262,20 @@ impl Inner {
             (Some(shape), Some(_)) => return Err(Refusal::MustRefetch(Some(shape.newest_handle()))),
             // The words are new, the shape need not be.
             (None, _) => {
-                let (making, permit) = self.make(&wanted.shape, words, &rights.narrowing)?;
-                (Stage::Making(making), permit)
+                let (making, permit) = self.make(&wanted.shape, query_key, &rights.narrowing)?;
+                (Stage::Creating(making), permit)
             }
         };
-        let mut visit = Visit {
+        let mut task = ShapeRequestTask {
             inner: Arc::clone(self),
-            asker: asker.clone(),
+            context: context.clone(),
             permit,
             stage,
             from: wanted.offset,
             base: wanted.handle.as_ref().map(|handle| Handle::parse(handle).base),
             handle: wanted.handle.map(|handle| handle.as_ref().into()),
             live: wanted.live,
-            counted: wanted.live.then(|| Counted::new(&self.engine, |counters| &counters.live)),
+            counted: wanted.live.then(|| Counted::new(&self.server.lifetime, |counters| &counters.live)),
             sse: wanted.sse,
             cursor: wanted.cursor.map(|cursor| cursor.as_ref().into()),
             subset: wanted.subset.map(|subset| Box::new(subset::Owned::of(&subset, rights))),
@@ -283,21 +284,21 @@ impl Inner {
             expires_ms: granted.and_then(|granted| granted.expires_ms),
             ticket: None,
         };
-        Ok(match visit.poll(cx) {
+        Ok(match task.poll(cx) {
             Poll::Ready(reply) => reply,
-            Poll::Wait => Reply::Later(Box::new(visit)),
+            Poll::Wait => Reply::Later(Box::new(task)),
         })
     }
 
-    /// Has the shape made on a thread that may ask Postgres, unless that is under way: who only waits for what another one has asked
-    /// for costs no more than a reader.
+    /// Has the shape made on a thread that may ask Postgres, unless that is under way: a request that waits for another
+    /// one's attempt costs no more than a reader.
     fn make(
         self: &Arc<Self>,
         shape: &params::Shape<'_>,
-        words: Vec<u8>,
+        query_key: Vec<u8>,
         narrowing: &[Clause],
-    ) -> Result<(Arc<Making>, Permit), Refusal> {
-        let (making, new) = self.makings.join(&words);
+    ) -> Result<(Arc<InFlightCreate>, Permit), Refusal> {
+        let (making, new) = self.in_flight.join(&query_key);
         if !new {
             return Ok((making, self.admission.enter(Kind::Existing)?));
         }
@@ -305,13 +306,13 @@ impl Inner {
             Ok(permit) => permit,
             Err(overloaded) => {
                 let failure = Failure::unavailable("concurrent_request_limit_exceeded", overloaded, 6);
-                self.makings.finish(&words, Err(failure));
+                self.in_flight.finish(&query_key, Err(failure));
                 return Err(overloaded.into());
             }
         };
         let definition = shape.to_definition();
         let table = definition.table.clone();
-        if self.gather.add(Wish { definition, words, narrowing: narrowing.to_vec() }) {
+        if self.batcher.add(CreateRequest { definition, query_key, narrowing: narrowing.to_vec() }) {
             self.make_all(table);
         }
         Ok((making, permit))
@@ -321,39 +322,41 @@ impl Inner {
     fn make_all(self: &Arc<Self>, table: TableName) {
         let (inner, of) = (Arc::clone(self), table.clone());
         let queued = self.database.submit(move |session| {
-            let Some(batch) = inner.gather.take(&of) else { return };
+            let Some(batch) = inner.batcher.take(&of) else { return };
             if batch.more {
                 inner.make_all(of.clone());
             }
             let found = match session {
-                Ok(session) => inner.engine.table_of(session, &of).map(|found| (session, found)),
-                Err(error) => Err(crate::make::unavailable(error)),
+                Ok(session) => inner.server.table_of(session, &of).map(|found| (session, found)),
+                Err(error) => Err(crate::failures::unavailable(error)),
             };
             match found {
                 Ok((session, found)) => inner.make_batch(session, &found, &batch),
-                Err(failure) => inner.give_up(&batch.wishes, &failure),
+                Err(failure) => inner.give_up(&batch.requests, &failure),
             }
         });
         if let Err(error) = queued
-            && let Some(batch) = self.gather.take_now(&table)
+            && let Some(batch) = self.batcher.take_now(&table)
         {
-            self.give_up(&batch.wishes, &crate::make::unavailable(error));
+            self.give_up(&batch.requests, &crate::failures::unavailable(error));
         }
     }
 
-    fn give_up(&self, wishes: &[Wish], failure: &Failure) {
-        wishes.iter().for_each(|wish| self.makings.finish(&wish.words, Err(failure.clone())));
+    fn give_up(&self, requests: &[CreateRequest], failure: &Failure) {
+        requests.iter().for_each(|request| self.in_flight.finish(&request.query_key, Err(failure.clone())));
     }
 
     fn make_batch(self: &Arc<Self>, session: &mut Session, found: &Found, batch: &Batch<'_>) {
-        let micros = self.engine.clock.unix_us();
-        let mut fillings = Vec::with_capacity(batch.wishes.len());
-        for wish in &batch.wishes {
-            let checked = self.engine.check_narrowing(session, &found.table, &wish.narrowing);
-            match checked.and_then(|()| self.engine.begin(session, found, &wish.definition, &wish.words, micros)) {
-                Err(failure) => self.makings.finish(&wish.words, Err(failure)),
+        let micros = self.server.lifetime.clock.unix_us();
+        let mut fillings = Vec::with_capacity(batch.requests.len());
+        for request in &batch.requests {
+            let checked = self.server.check_narrowing(session, &found.table, &request.narrowing);
+            match checked
+                .and_then(|()| self.server.begin(session, found, &request.definition, &request.query_key, micros))
+            {
+                Err(failure) => self.in_flight.finish(&request.query_key, Err(failure)),
                 Ok((shape, filling)) => {
-                    self.makings.finish(&wish.words, Ok(shape));
+                    self.in_flight.finish(&request.query_key, Ok(shape));
                     fillings.extend(filling);
                 }
             }
@@ -365,18 +368,18 @@ impl Inner {
             let inner = Arc::clone(self);
             let shapes: Vec<Arc<Shape>> = fillings.iter().map(|filling| Arc::clone(&filling.shape)).collect();
             let queued = self.database.submit(move |session| match session {
-                Ok(session) => inner.engine.fill(session, fillings),
-                Err(error) => inner.engine.fail(&fillings, &crate::make::unavailable(error)),
+                Ok(session) => inner.server.fill(session, fillings),
+                Err(error) => inner.server.fail(&fillings, &crate::failures::unavailable(error)),
             });
             if let Err(error) = queued {
-                let failure = crate::make::unavailable(error);
+                let failure = crate::failures::unavailable(error);
                 for shape in shapes {
-                    self.engine.fail_shape(&shape, failure.clone());
+                    self.server.retirement.fail_shape(&shape, failure.clone());
                 }
             }
         }
         if let Some(fillings) = first {
-            self.engine.fill(session, fillings);
+            self.server.fill(session, fillings);
         }
     }
 }
@@ -392,7 +395,7 @@ fn tags(request: &Request<'_>) -> Box<[u8]> {
 }
 
 enum Stage {
-    Making(Arc<Making>),
+    Creating(Arc<InFlightCreate>),
     Shape(Arc<Shape>),
     /// No result: there was no memory for it.
     Reading(Arc<Shape>, Box<Answer>, Fetch<Option<Result<Vec<Bytes>, ReadError>>>),
@@ -400,9 +403,9 @@ enum Stage {
 }
 
 /// One request on its way.
-pub(crate) struct Visit {
+pub(crate) struct ShapeRequestTask {
     inner: Arc<Inner>,
-    asker: Asker,
+    context: RequestContext,
     permit: Permit,
     stage: Stage,
     from: From,
@@ -423,7 +426,7 @@ pub(crate) struct Visit {
     ticket: Option<(Arc<Shape>, u64)>,
 }
 
-impl Pending for Visit {
+impl Pending for ShapeRequestTask {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll {
         self.leave();
         if self.expires_ms.is_some_and(|at| at <= cx.now_ms) {
@@ -437,13 +440,13 @@ impl Pending for Visit {
     }
 }
 
-impl Drop for Visit {
+impl Drop for ShapeRequestTask {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
-impl Visit {
+impl ShapeRequestTask {
     fn leave(&mut self) {
         if let Some((shape, key)) = self.ticket.take() {
             shape.forget(key);
@@ -452,19 +455,19 @@ impl Visit {
 
     fn refuse(&self, refusal: &Refusal, cx: &Context<'_>) -> Poll {
         let seen;
-        let refusal = if self.asker.is_private() {
+        let refusal = if self.context.is_private() {
             seen = refusal.clone().without_values();
             &seen
         } else {
             refusal
         };
-        Poll::Ready(Reply::Now(self.inner.responder.refuse(&self.asker, refusal, self.inner.moment(cx.now_ms))))
+        Poll::Ready(Reply::Now(self.inner.responder.refuse(&self.context, refusal, self.inner.moment(cx.now_ms))))
     }
 
     fn step(&mut self, cx: &mut Context<'_>) -> Poll {
         loop {
             match &self.stage {
-                Stage::Making(making) => match making.result(|| cx.waker()) {
+                Stage::Creating(making) => match making.result(|| cx.waker()) {
                     None if cx.stopping() => {
                         return self.refuse(&Refusal::NotReady("The server is stopping".into()), cx);
                     }
@@ -487,7 +490,7 @@ impl Visit {
                 },
                 Stage::Shape(shape) => {
                     let shape = Arc::clone(shape);
-                    match self.look(&shape, cx) {
+                    match self.plan(&shape, cx) {
                         Some(poll) => return poll,
                         None => continue,
                     }
@@ -510,8 +513,13 @@ impl Visit {
                             };
                             let (handle, body) = (shape.handle_of(base), Body::Bytes(done.body));
                             let responder = &self.inner.responder;
-                            let response =
-                                responder.subset(&self.asker, &handle, offset, &self.inner.engine.schema(shape), body);
+                            let response = responder.subset(
+                                &self.context,
+                                &handle,
+                                offset,
+                                &self.inner.server.catalog.schema(shape),
+                                body,
+                            );
                             Poll::Ready(Reply::Now(response))
                         }
                         Err(refusal) => self.refuse(&refusal, cx),
@@ -522,38 +530,38 @@ impl Visit {
     }
 
     /// `None`: the stage has changed.
-    fn look(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
+    fn plan(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
         shape.used(cx.now_ms);
         let inner = Arc::clone(&self.inner);
-        let processed = inner.engine.positions.processed_lsn();
+        let processed = inner.server.watermarks.processed_lsn();
         let mut state = shape.lock();
         let from = if self.subset.is_some() { From::Now } else { self.from };
-        let found = look(&state, self.base, from, self.live, processed);
-        let http = &inner.engine.config.http;
+        let found = plan_read(&state, self.base, from, self.live, processed);
+        let http = &inner.server.config.http;
         match found {
-            Look::Failed(failure) => {
+            ReadPlan::Failed(failure) => {
                 drop(state);
                 Some(self.refuse(&refusal(&failure), cx))
             }
-            Look::Gone => {
+            ReadPlan::Gone => {
                 drop(state);
                 Some(self.refuse(&Refusal::MustRefetch(None), cx))
             }
-            Look::Past => {
+            ReadPlan::Past => {
                 drop(state);
                 Some(self.refuse(&Refusal::MustRefetch(Some(shape.newest_handle())), cx))
             }
             // A stream of events that begins beyond the shape's end would have none, for as long as it lasts.
-            _ if self.sse && !matches!(found, Look::Beyond) => {
+            _ if self.sse && !matches!(found, ReadPlan::Beyond) => {
                 drop(state);
                 Some(Poll::Ready(Reply::Now(self.events(shape, cx))))
             }
-            Look::Answer(_) if self.subset.is_some() => {
+            ReadPlan::Answer(_) if self.subset.is_some() => {
                 drop(state);
                 self.permit.now_reads();
                 self.begin_subset(shape, cx)
             }
-            Look::Answer(answer) => {
+            ReadPlan::Answer(answer) => {
                 self.permit.now_reads();
                 state.joined |= self.from == From::Start;
                 // A body that says that it is up to date is not for an answer that is not.
@@ -564,7 +572,7 @@ impl Visit {
                 }
                 self.read(shape, answer, cx)
             }
-            Look::WaitForRows => {
+            ReadPlan::WaitForRows => {
                 if cx.stopping() {
                     drop(state);
                     return Some(self.refuse(&Refusal::NotReady("The server is stopping".into()), cx));
@@ -573,7 +581,7 @@ impl Visit {
                 self.ticket = Some((Arc::clone(shape), key));
                 Some(Poll::Wait)
             }
-            Look::WaitForChange(nothing) => {
+            ReadPlan::WaitForChange(nothing) => {
                 let ends = self.began_ms + http.long_poll_ms;
                 if cx.now_ms >= ends || cx.stopping() {
                     drop(state);
@@ -585,12 +593,14 @@ impl Visit {
                 cx.wake_after(Duration::from_millis(ends - cx.now_ms));
                 Some(Poll::Wait)
             }
-            Look::Beyond => {
+            ReadPlan::Beyond => {
                 let ends = self.began_ms + http.long_poll_ms / 2;
                 if cx.now_ms >= ends || cx.stopping() {
                     drop(state);
-                    // After a crash, what was told and was not durable comes once more from Postgres, as soon as it can be stored.
-                    let late = inner.engine.stuck.is_stuck() || inner.engine.health() != Health::Active;
+                    // After a crash, what was told and was not durable comes once more from Postgres, as soon as it can
+                    // be stored.
+                    let late =
+                        inner.server.changes.write_stall.is_stuck() || inner.server.source.health() != Health::Active;
                     let refusal = if late {
                         Refusal::NotReady("Changes before this offset are on their way from Postgres".into())
                     } else {
@@ -608,12 +618,12 @@ impl Visit {
 
     fn read(&mut self, shape: &Arc<Shape>, answer: Answer, cx: &mut Context<'_>) -> Option<Poll> {
         let Some(wanted) = &answer.wanted else { return Some(self.answer(shape, &answer, Vec::new(), cx)) };
-        let engine = &self.inner.engine;
-        if wanted.bytes() >= read::UNCOUNTED_MAX && engine.is_memory_short() {
+        let server = &self.inner.server;
+        if wanted.bytes() >= read::UNCOUNTED_MAX && server.changes.is_memory_short() {
             return Some(self.refuse(&Refusal::unsent(), cx));
         }
         if wanted.bytes() <= INLINE_BYTES
-            && let Some(read) = read::try_read(shape.number, wanted, engine.sources())
+            && let Some(read) = read::try_read(shape.number, wanted, server.changes.sources())
         {
             return Some(match read {
                 Ok(messages) => self.answer(shape, &answer, messages, cx),
@@ -628,14 +638,14 @@ impl Visit {
             let body = RowsBody::new(Arc::clone(&self.inner), log, from, upto, ending);
             return Some(self.respond(shape, &answer, Body::Sized(body.len(), Box::new(body)), cx));
         }
-        let (engine, mut begun) = (Arc::clone(engine), false);
+        let (server, mut begun) = (Arc::clone(server), false);
         let mut reading = Reading::new(shape.number, wanted.clone());
         let step = move || {
             // Asked again when its turn comes: thousands may have passed the first question.
-            if !std::mem::replace(&mut begun, true) && engine.is_memory_short() {
+            if !std::mem::replace(&mut begun, true) && server.changes.is_memory_short() {
                 return Step::Done(None);
             }
-            reading.step(engine.sources()).map(Some)
+            reading.step(server.changes.sources()).map(Some)
         };
         match self.inner.io.steps(step) {
             Some(fetch) => {
@@ -648,15 +658,16 @@ impl Visit {
 
     /// What was to be read is not there: it was given up meanwhile, or the disk is at fault.
     fn unreadable(&self, shape: &Shape, base: u32, error: &ReadError, cx: &Context<'_>) -> Poll {
-        let again = look(&shape.lock(), Some(base), self.from, self.live, 0);
+        let again = plan_read(&shape.lock(), Some(base), self.from, self.live, 0);
         match again {
-            Look::Gone => self.refuse(&Refusal::MustRefetch(None), cx),
-            Look::Past => self.refuse(&Refusal::MustRefetch(Some(shape.newest_handle())), cx),
+            ReadPlan::Gone => self.refuse(&Refusal::MustRefetch(None), cx),
+            ReadPlan::Past => self.refuse(&Refusal::MustRefetch(Some(shape.newest_handle())), cx),
             _ => self.refuse(&Refusal::Unreadable(error.to_string()), cx),
         }
     }
 
-    /// Puts the body together: an array of the messages, and the word about where they end. What is large is sent as it was read.
+    /// Puts the body together: an array of the messages, and the word about where they end. What is large is sent as it
+    /// was read.
     fn answer(&mut self, shape: &Arc<Shape>, answer: &Answer, messages: Vec<Bytes>, cx: &mut Context<'_>) -> Poll {
         let messages = match answer.skip {
             Some(from) => vec![read::skip(&read::joined(messages), from)],
@@ -692,7 +703,7 @@ impl Visit {
     }
 
     fn respond(&mut self, shape: &Arc<Shape>, answer: &Answer, body: Body, cx: &mut Context<'_>) -> Poll {
-        let schema = if self.live { Cow::Borrowed("") } else { self.inner.engine.schema(shape) };
+        let schema = if self.live { Cow::Borrowed("") } else { self.inner.server.catalog.schema(shape) };
         let mode = match self.live {
             true => Mode::LongPoll { cursor: self.cursor.as_deref() },
             false => Mode::CatchUp { schema: &schema },
@@ -711,9 +722,9 @@ impl Visit {
         let headers = thalweg_wire::http::Headers(if self.known_tags.is_empty() { &[] } else { &fields });
         let responder = &self.inner.responder;
         let response = if page.is_known(headers) {
-            responder.not_modified(&self.asker, &page, moment)
+            responder.not_modified(&self.context, &page, moment)
         } else {
-            responder.page(&self.asker, &page, moment, body)
+            responder.page(&self.context, &page, moment, body)
         };
         Poll::Ready(Reply::Now(response))
     }
@@ -737,20 +748,20 @@ impl Visit {
         let feed =
             sse::Feed::new(Arc::clone(&self.inner), Arc::clone(shape), base, tail, counted, cx.now_ms, self.expires_ms);
         let moment = self.inner.moment(cx.now_ms);
-        let mut response = self.inner.responder.page(&self.asker, &page, moment, Body::Stream(Box::new(feed)));
+        let mut response = self.inner.responder.page(&self.context, &page, moment, Body::Stream(Box::new(feed)));
         response.close = true;
         response
     }
 
     fn begin_subset(&mut self, shape: &Arc<Shape>, cx: &mut Context<'_>) -> Option<Poll> {
-        if self.inner.engine.is_memory_short() {
+        if self.inner.server.changes.is_memory_short() {
             return Some(self.refuse(&Refusal::unsent(), cx));
         }
         let subset = self.subset.as_deref()?.clone();
-        let engine = Arc::clone(&self.inner.engine);
+        let server = Arc::clone(&self.inner.server);
         let for_job = Arc::clone(shape);
         let ran = self.inner.database.run_beside(move |session| match session {
-            Ok(session) => subset::run(&engine, session, &for_job, &subset),
+            Ok(session) => subset::run(&server, session, &for_job, &subset),
             Err(error) => Err(no_subset(error)),
         });
         match ran {
@@ -771,7 +782,7 @@ fn no_subset(error: SourceError) -> Refusal {
             message: "Too many subsets wait for Postgres, please retry".to_owned(),
             retry_after_s: 5,
         },
-        error => refusal(&crate::make::unavailable(error)),
+        error => refusal(&crate::failures::unavailable(error)),
     }
 }
 

@@ -1,8 +1,8 @@
 //! Live answers that do not end with the first change: one event for each message.
 
-use super::look::{Answer, Look, look};
+use super::read_plan::{Answer, ReadPlan, plan_read};
 use super::service::Inner;
-use crate::engine::Counted;
+use crate::lifetime::Counted;
 use crate::read;
 use crate::shape::Shape;
 use bytes::Bytes;
@@ -46,7 +46,7 @@ impl Feed {
         now_ms: u64,
         expires_ms: Option<u64>,
     ) -> Self {
-        let ends_ms = now_ms + inner.engine.config.http.sse_timeout_ms;
+        let ends_ms = now_ms + inner.server.config.http.sse_timeout_ms;
         let ends_ms = expires_ms.map_or(ends_ms, |at| at.min(ends_ms));
         Self { inner, shape, base, at, ends_ms, spoke_ms: now_ms, ticket: None, _counted: counted, reading: None }
     }
@@ -70,7 +70,7 @@ impl Feed {
         }
         let events = Bytes::from(events);
         let small = (events.len() as u64) < read::UNCOUNTED_MAX;
-        sink.push(if small { events } else { self.inner.engine.store.logs().hold(events) });
+        sink.push(if small { events } else { self.inner.server.changes.store.logs().hold(events) });
         (self.at, self.spoke_ms) = (answer.end, cx.now_ms);
         Pull::More
     }
@@ -93,28 +93,28 @@ impl BodySource for Feed {
             };
         }
         let (shape, inner) = (Arc::clone(&self.shape), Arc::clone(&self.inner));
-        let processed = inner.engine.positions.processed_lsn();
+        let processed = inner.server.watermarks.processed_lsn();
         let mut state = shape.lock();
         shape.used(cx.now_ms);
-        match look(&state, Some(self.base), From::After(self.at), true, processed) {
+        match plan_read(&state, Some(self.base), From::After(self.at), true, processed) {
             // The client comes back, and learns from the status why.
-            Look::Failed(_) | Look::Past | Look::Gone => Pull::End,
-            Look::Answer(mut answer) => {
+            ReadPlan::Failed(_) | ReadPlan::Past | ReadPlan::Gone => Pull::End,
+            ReadPlan::Answer(mut answer) => {
                 drop(state);
                 answer.cut(TURN_BYTES);
                 let Some(wanted) = &answer.wanted else { return self.tell(&answer, Vec::new(), cx, sink) };
-                let engine = &inner.engine;
-                if wanted.bytes() >= read::UNCOUNTED_MAX && engine.is_memory_short() {
+                let server = &inner.server;
+                if wanted.bytes() >= read::UNCOUNTED_MAX && server.changes.is_memory_short() {
                     cx.wake_after(MEMORY_AGAIN);
                     return Pull::Wait;
                 }
-                match read::try_read(shape.number, wanted, engine.sources()) {
+                match read::try_read(shape.number, wanted, server.changes.sources()) {
                     Some(Ok(messages)) => self.tell(&answer, messages, cx, sink),
                     Some(Err(_)) => Pull::Abort,
                     None => {
-                        let engine = Arc::clone(engine);
+                        let server = Arc::clone(server);
                         let mut reading = read::Reading::new(shape.number, wanted.clone());
-                        match inner.io.steps(move || reading.step(engine.sources())) {
+                        match inner.io.steps(move || reading.step(server.changes.sources())) {
                             Some(fetch) => {
                                 self.reading = Some((Box::new(answer), fetch));
                                 self.pull(cx, sink)
@@ -124,10 +124,10 @@ impl BodySource for Feed {
                     }
                 }
             }
-            Look::WaitForChange(_) | Look::WaitForRows | Look::Beyond => {
+            ReadPlan::WaitForChange(_) | ReadPlan::WaitForRows | ReadPlan::Beyond => {
                 self.ticket = Some(shape.wait(&mut state, cx.waker()));
                 drop(state);
-                let keep_alive = inner.engine.config.http.keep_alive_ms;
+                let keep_alive = inner.server.config.http.keep_alive_ms;
                 if cx.now_ms.saturating_sub(self.spoke_ms) >= keep_alive {
                     sink.push(Bytes::from_static(KEEP_ALIVE));
                     self.spoke_ms = cx.now_ms;

@@ -1,4 +1,4 @@
-//! One transaction on its way into the change log: bodies by projection, and who has which of them.
+//! One transaction on its way into the change log: encoded changes by projection, and the shapes that have them.
 
 use bytes::Bytes;
 use hashbrown::HashMap;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use thalweg_log::Lengths;
 use thalweg_shapes_model::row::RowChange;
 
-/// Bodies that lie together in the change log, and the slots of the shapes that have them.
+/// Bodies that lie together in the change log, and the route ids of the shapes that have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     pub at: u64,
@@ -14,7 +14,7 @@ pub struct Placed {
     /// The place of the last change in its transaction.
     pub op: u32,
     /// Ascending.
-    pub slots: Arc<[u32]>,
+    pub route_ids: Arc<[u32]>,
 }
 
 /// Most bytes of changes that are kept for the end of a transaction.
@@ -31,8 +31,8 @@ pub struct Transaction {
     next_op: u32,
     bytes: usize,
     told: Told,
-    /// Tables that it has upset.
-    upset: Vec<u32>,
+    /// Tables that it has invalidated.
+    invalidated: Vec<u32>,
     buffers: Vec<Buffer>,
     /// Their places, by their projections.
     by_projection: HashMap<u32, usize>,
@@ -64,7 +64,7 @@ struct Group {
     from: usize,
     to: usize,
     op: u32,
-    slots: Arc<[u32]>,
+    route_ids: Arc<[u32]>,
 }
 
 impl Transaction {
@@ -77,7 +77,7 @@ impl Transaction {
             next_op: 0,
             bytes: 0,
             told: Told::default(),
-            upset: Vec::new(),
+            invalidated: Vec::new(),
             buffers: Vec::new(),
             by_projection: HashMap::new(),
             placed: Vec::new(),
@@ -86,8 +86,8 @@ impl Transaction {
         }
     }
 
-    /// The place of the next change. Places go up by two, so that an update of a key can be a delete and, one place later, an
-    /// insert.
+    /// The place of the next change. Places go up by two, so that an update of a key can be a delete and, one place
+    /// later, an insert.
     pub fn op(&mut self) -> u32 {
         let op = self.next_op;
         self.next_op = op.saturating_add(2);
@@ -100,11 +100,11 @@ impl Transaction {
         self.bytes
     }
 
-    /// Whether a table is upset for the first time in this transaction.
-    pub fn first_upset(&mut self, table: u32) -> bool {
-        let first = !self.upset.contains(&table);
+    /// Whether a table is invalidated for the first time in this transaction.
+    pub fn first_invalidation(&mut self, table: u32) -> bool {
+        let first = !self.invalidated.contains(&table);
         if first {
-            self.upset.push(table);
+            self.invalidated.push(table);
         }
         first
     }
@@ -138,13 +138,13 @@ impl Transaction {
         if self.kept_bytes <= KEPT_BYTES_MAX { Ok(kept) } else { Err(kept.iter().map(|change| change.table).collect()) }
     }
 
-    /// Adds one body for these shapes, which all have this projection. `slots` ascend.
-    pub fn add(&mut self, projection: u32, slots: &[u32], op: u32, render: impl FnOnce(&mut Vec<u8>)) {
-        if slots.is_empty() {
+    /// Adds one body for these shapes, which all have this projection. `route_ids` ascend.
+    pub fn add(&mut self, projection: u32, route_ids: &[u32], op: u32, render: impl FnOnce(&mut Vec<u8>)) {
+        if route_ids.is_empty() {
             return;
         }
         self.told.bodies += 1;
-        self.told.shapes += slots.len() as u64;
+        self.told.shapes += route_ids.len() as u64;
         let buffers = &mut self.buffers;
         let at = *self.by_projection.entry(projection).or_insert_with(|| {
             buffers.push(Buffer::default());
@@ -157,16 +157,16 @@ impl Transaction {
         self.bytes += to - from;
         buffer.lengths.push(u32::try_from(to - from).unwrap_or(u32::MAX));
         match buffer.groups.last_mut() {
-            Some(last) if *last.slots == *slots && last.to - last.from < self.split_bytes => {
+            Some(last) if *last.route_ids == *route_ids && last.to - last.from < self.split_bytes => {
                 last.to = to;
                 last.op = op;
             }
             last => {
-                let slots = match last {
-                    Some(last) if *last.slots == *slots => Arc::clone(&last.slots),
-                    _ => slots.into(),
+                let route_ids = match last {
+                    Some(last) if *last.route_ids == *route_ids => Arc::clone(&last.route_ids),
+                    _ => route_ids.into(),
                 };
-                buffer.groups.push(Group { from, to, op, slots });
+                buffer.groups.push(Group { from, to, op, route_ids });
             }
         }
     }
@@ -180,7 +180,7 @@ impl Transaction {
         for buffer in std::mem::take(&mut self.buffers) {
             for group in buffer.groups {
                 let len = u32::try_from(group.to - group.from).unwrap_or(u32::MAX);
-                self.placed.push(Placed { at: at + group.from as u64, len, op: group.op, slots: group.slots });
+                self.placed.push(Placed { at: at + group.from as u64, len, op: group.op, route_ids: group.route_ids });
             }
             at += buffer.bodies.len() as u64;
             lengths.append(&buffer.lengths);
@@ -193,8 +193,8 @@ impl Transaction {
         (all.into(), lengths)
     }
 
-    /// Everything that was placed, in the order of the bodies' places in the change log. For each shape that is the order of its
-    /// changes: it has one projection.
+    /// Everything that was placed, in the order of the bodies' places in the change log. For each shape that is the
+    /// order of its changes: it has one projection.
     #[must_use]
     pub fn placed(&self) -> &[Placed] {
         &self.placed
@@ -205,13 +205,13 @@ impl Transaction {
 mod tests {
     use super::*;
 
-    fn add(t: &mut Transaction, projection: u32, slots: &[u32], body: &str) {
+    fn add(t: &mut Transaction, projection: u32, route_ids: &[u32], body: &str) {
         let op = t.op();
-        t.add(projection, slots, op, |out| out.extend_from_slice(body.as_bytes()));
+        t.add(projection, route_ids, op, |out| out.extend_from_slice(body.as_bytes()));
     }
 
     fn placed(t: &Transaction) -> Vec<(u64, u32, u32, Vec<u32>)> {
-        t.placed().iter().map(|p| (p.at, p.len, p.op, p.slots.to_vec())).collect()
+        t.placed().iter().map(|p| (p.at, p.len, p.op, p.route_ids.to_vec())).collect()
     }
 
     #[test]

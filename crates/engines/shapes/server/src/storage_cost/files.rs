@@ -1,5 +1,5 @@
-//! A file for each shape with copies of its changes, written at each transaction; ends of chunks are kept in memory. Nothing can be
-//! read with less, and nothing is written as often.
+//! A file for each shape with copies of its changes, written at each transaction; ends of chunks are kept in memory.
+//! Nothing can be read with less, and nothing is written as often.
 
 use super::{CHUNK_BYTES, Keeper, Reader, body, bytes_in};
 use std::fs::File;

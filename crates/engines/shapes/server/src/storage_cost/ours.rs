@@ -1,10 +1,10 @@
 //! The change log of this crate, on a kernel unit in a folder.
 
 use super::{CHUNK_BYTES, Keeper, Reader, body, bytes_in};
+use crate::change_cache::ChangeCache;
 use crate::format::references::{Group, References};
-use crate::hot::Hot;
-use crate::kept::Kept;
 use crate::read::{self, Sources, Wanted};
+use crate::recent_window::RecentWindow;
 use crate::state::transaction::Transaction;
 use crate::store::Store;
 use crate::unit;
@@ -20,13 +20,14 @@ const HOT_BYTES: usize = 64 << 20;
 const KEPT_BYTES: usize = 32 << 20;
 const SPLIT_BYTES: usize = 64 << 10;
 
-/// `SETTLED`: read from objects, where changes lie when they are no longer recent. `KEPT`: what was put together is kept for others.
+/// `SETTLED`: read from objects, where changes lie when they are no longer recent. `KEPT`: what was put together is
+/// kept for others.
 pub(super) struct Ours<const SETTLED: bool, const KEPT: bool> {
     folder: TempDir,
     store: Arc<Store>,
-    hot: Arc<Hot>,
-    kept: Arc<Kept>,
-    slots: Vec<u32>,
+    recent_window: Arc<RecentWindow>,
+    change_cache: Arc<ChangeCache>,
+    route_ids: Vec<u32>,
     shapes: Vec<Entries>,
     tail: u64,
     end: Lsn,
@@ -43,15 +44,15 @@ impl<const SETTLED: bool, const KEPT: bool> Keeper for Ours<SETTLED, KEPT> {
     fn open(shapes: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::open(unit::open(folder.path())).unwrap());
-        // Hot content is what settled reads are not about.
-        let hot = Arc::new(Hot::new(if SETTLED { 1 } else { HOT_BYTES }));
+        // RecentWindow content is what settled reads are not about.
+        let recent_window = Arc::new(RecentWindow::new(if SETTLED { 1 } else { HOT_BYTES }));
         let shapes = vec![Entries::default(); shapes as usize];
         Self {
             folder,
             store,
-            hot,
-            kept: Arc::new(Kept::new(if KEPT { KEPT_BYTES } else { 0 })),
-            slots: (0..shapes.len() as u32).collect(),
+            recent_window,
+            change_cache: Arc::new(ChangeCache::new(if KEPT { KEPT_BYTES } else { 0 })),
+            route_ids: (0..shapes.len() as u32).collect(),
             shapes,
             tail: 0,
             end: Lsn::ZERO,
@@ -62,10 +63,10 @@ impl<const SETTLED: bool, const KEPT: bool> Keeper for Ours<SETTLED, KEPT> {
         let mut transaction = Transaction::new(lsn as u32, lsn, SPLIT_BYTES);
         for _ in 0..changes {
             let op = transaction.op();
-            transaction.add(0, &self.slots, op, |out| out.extend_from_slice(&body(lsn, u64::from(op), false)));
+            transaction.add(0, &self.route_ids, op, |out| out.extend_from_slice(&body(lsn, u64::from(op), false)));
         }
         let (bodies, lengths) = transaction.place(self.tail);
-        let numbers: Arc<[u64]> = self.slots.iter().map(|&slot| u64::from(slot)).collect();
+        let numbers: Arc<[u64]> = self.route_ids.iter().map(|&route_id| u64::from(route_id)).collect();
         let group = |placed: &crate::state::transaction::Placed| Group {
             at: placed.at,
             len: placed.len,
@@ -77,10 +78,10 @@ impl<const SETTLED: bool, const KEPT: bool> Keeper for Ours<SETTLED, KEPT> {
         self.end = self.store.write_changes(&bodies, &lengths, &[references]).unwrap().end;
         let at = self.tail;
         self.tail += bodies.len() as u64;
-        self.hot.push(&self.store, at, bodies, self.end).unwrap();
+        self.recent_window.push(&self.store, at, bodies, self.end).unwrap();
         for placed in transaction.placed() {
             let entry = Entry { lsn, at: placed.at, op: placed.op, len: placed.len };
-            placed.slots.iter().for_each(|&slot| self.shapes[slot as usize].push(entry, CHUNK_BYTES));
+            placed.route_ids.iter().for_each(|&route_id| self.shapes[route_id as usize].push(entry, CHUNK_BYTES));
         }
     }
 
@@ -99,8 +100,8 @@ impl<const SETTLED: bool, const KEPT: bool> Keeper for Ours<SETTLED, KEPT> {
     fn reader(&self) -> OurReader {
         OurReader {
             store: Arc::clone(&self.store),
-            hot: Arc::clone(&self.hot),
-            kept: Arc::clone(&self.kept),
+            recent_window: Arc::clone(&self.recent_window),
+            change_cache: Arc::clone(&self.change_cache),
             entries: self.shapes[0].clone(),
         }
     }
@@ -108,8 +109,8 @@ impl<const SETTLED: bool, const KEPT: bool> Keeper for Ours<SETTLED, KEPT> {
 
 pub(super) struct OurReader {
     store: Arc<Store>,
-    hot: Arc<Hot>,
-    kept: Arc<Kept>,
+    recent_window: Arc<RecentWindow>,
+    change_cache: Arc<ChangeCache>,
     entries: Entries,
 }
 
@@ -119,7 +120,8 @@ impl Reader for OurReader {
         for _ in 0..chunks {
             let part = self.entries.after(from);
             let wanted = Wanted::Changes { entries: part.entries.to_vec(), whole: part.whole };
-            let sources = Sources { hot: &self.hot, store: &self.store, kept: &self.kept };
+            let sources =
+                Sources { recent_window: &self.recent_window, store: &self.store, change_cache: &self.change_cache };
             let messages = match read::try_read(1, &wanted, sources) {
                 Some(messages) => messages.unwrap(),
                 None => read::read(1, &wanted, sources).unwrap(),

@@ -1,12 +1,14 @@
-//! What the applier writes for shapes with subqueries, and what a start makes of it. Nothing of Postgres is in it but its messages.
+//! What the applier writes for shapes with subqueries, and what a start makes of it. Nothing of Postgres is in it but
+//! its messages.
 
-use super::making::{identity, inner_identity};
+use super::dependence::{identity, inner_identity};
 use super::tests::table;
 use crate::applier::Applier;
-use crate::engine::Engine;
 use crate::footprint::config;
 use crate::format::note::{ShapeNote, Stored};
 use crate::format::references::References;
+use crate::server::ShapesServer;
+use crate::shape::Phase;
 use crate::store::Store;
 use crate::unit;
 use std::path::Path;
@@ -26,7 +28,7 @@ const WHERE: &str = "a NOT IN (SELECT v FROM p WHERE g = 1)";
 const BEGAN: u64 = 1000;
 
 struct World {
-    engine: Arc<Engine>,
+    server: Arc<ShapesServer>,
     tables: [Arc<Table>; 2],
     outer: u64,
 }
@@ -41,14 +43,14 @@ impl World {
         let columns = Some(["g", "id", "v"].map(str::to_owned).to_vec());
         let inner =
             Definition { columns, replica: Replica::Full, log: LogMode::Inner, ..Definition::of_table("public", "p") };
-        let engine = Engine::new(config(), Store::open(unit::open(folder)).unwrap(), Arc::new(SystemClock));
+        let server = ShapesServer::new(config(), Store::open(unit::open(folder)).unwrap(), Arc::new(SystemClock));
         let snapshot = PgSnapshot { lsn: BEGAN, ..("10:10:".parse().unwrap()) };
         for (table, definition, identity, rows) in
             [(&tables[1], inner, inner_identity(&query), inner_rows), (&tables[0], outer, Identity::of(b"outer"), "")]
         {
-            engine.store.put_table(table).unwrap();
-            let number = engine.ids.new_number();
-            let handle = engine.ids.new_handle(identity, number);
+            server.changes.store.put_table(table).unwrap();
+            let number = server.catalog.ids.new_number();
+            let handle = server.catalog.ids.new_handle(identity, number);
             let stored = Stored {
                 number,
                 table: table.oid,
@@ -59,19 +61,19 @@ impl World {
                 complete: false,
                 rows_gone: false,
             };
-            let (log, _) = engine.store.create_shape(handle, &stored, None).unwrap();
+            let (log, _) = server.changes.store.create_shape(handle, &stored, None).unwrap();
             let lengths = if rows.is_empty() { Lengths::default() } else { Lengths::one(rows.len() as u32) };
-            engine.store.write_shape(log, Some(&ShapeNote::Complete), rows.as_bytes(), &lengths).unwrap();
+            server.changes.store.write_shape(log, Some(&ShapeNote::Complete), rows.as_bytes(), &lengths).unwrap();
         }
-        engine.store.wait(engine.store.logs().journal().end()).unwrap();
-        drop(engine);
-        let world = Self { engine: reopened(folder), tables, outer: 2 };
-        assert!(world.engine.subqueries.graph.lock().inner(&identity(&query)).is_some(), "it is back as what it was");
+        server.changes.store.wait(server.changes.store.logs().journal().end()).unwrap();
+        drop(server);
+        let world = Self { server: reopened(folder), tables, outer: 2 };
+        assert!(world.server.feed.lock().graph.inner(&identity(&query)).is_some(), "it is back as what it was");
         world
     }
 
     fn is_live(&self) -> bool {
-        self.engine.subqueries.graph.lock().shape(self.outer).is_some_and(|shape| shape.lock().is_live())
+        self.server.feed.lock().graph.shape(self.outer).is_some_and(|shape| shape.lock().is_live())
     }
 
     /// Applies one transaction, which writes rows of these tables.
@@ -112,32 +114,32 @@ enum Row {
     Goes([&'static str; 3]),
 }
 
-fn reopened(folder: &Path) -> Arc<Engine> {
-    let engine = Arc::new(Engine::new(config(), Store::open(unit::open(folder)).unwrap(), Arc::new(SystemClock)));
-    engine.recover().unwrap();
-    engine
+fn reopened(folder: &Path) -> Arc<ShapesServer> {
+    let server = Arc::new(ShapesServer::new(config(), Store::open(unit::open(folder)).unwrap(), Arc::new(SystemClock)));
+    server.recover().unwrap();
+    server
 }
 
 #[test]
 fn a_start_brings_shapes_with_subqueries_back_as_their_logs_say() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::open(folder.path(), "");
-    let mut applier = Applier::new(Arc::clone(&world.engine), BEGAN);
+    let mut applier = Applier::new(Arc::clone(&world.server), BEGAN);
     let rows = [(1, Row::Comes(["1", "5", "1"])), (0, Row::Comes(["1", "5", "0"])), (0, Row::Comes(["2", "6", "0"]))];
     world.write(&mut applier, 11, 1100, &rows);
     assert!(world.is_live());
-    let World { engine, tables, outer } = world;
-    engine.store.wait(engine.store.logs().journal().end()).unwrap();
-    drop((applier, engine));
-    let world = World { engine: reopened(folder.path()), tables, outer };
+    let World { server, tables, outer } = world;
+    server.changes.store.wait(server.changes.store.logs().journal().end()).unwrap();
+    drop((applier, server));
+    let world = World { server: reopened(folder.path()), tables, outer };
     assert!(world.is_live());
     let told = |world: &World| {
-        let shape = world.engine.subqueries.graph.lock().shape(world.outer).unwrap();
+        let shape = world.server.feed.lock().graph.shape(world.outer).unwrap();
         let state = shape.lock();
         state.entries.iter().map(|entry| entry.lsn).collect::<Vec<_>>()
     };
     assert_eq!(told(&world), [1100]);
-    let mut applier = Applier::new(Arc::clone(&world.engine), BEGAN);
+    let mut applier = Applier::new(Arc::clone(&world.server), BEGAN);
     world.write(&mut applier, 12, 1200, &[(0, Row::Comes(["3", "5", "0"]))]);
     assert_eq!(told(&world), [1100], "5 is among the values still");
     world.write(&mut applier, 13, 1300, &[(0, Row::Comes(["4", "7", "0"]))]);
@@ -149,17 +151,29 @@ fn a_transaction_that_ends_a_shape_is_not_written_before_the_shape_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let null = r#"{"key":"9","value":{"id":"9","v":null,"g":"1"},"headers":{"operation":"insert"}},"#;
     let world = World::open(folder.path(), null);
-    let mut applier = Applier::new(Arc::clone(&world.engine), BEGAN);
+    let mut applier = Applier::new(Arc::clone(&world.server), BEGAN);
     // Beside a null no row is NOT IN the values; without it every row may be.
     world.write(&mut applier, 12, 1200, &[(1, Row::Goes(["9", "NULL", "1"])), (0, Row::Comes(["2", "6", "0"]))]);
     assert!(!world.is_live());
-    assert!(world.engine.counters.changes.load(Ordering::Relaxed) > 1, "it would have been told of the row");
-    world.engine.store.wait(world.engine.store.logs().journal().end()).unwrap();
+    assert!(world.server.lifetime.counters.changes.load(Ordering::Relaxed) > 1, "it would have been told of the row");
+    world.server.changes.store.wait(world.server.changes.store.logs().journal().end()).unwrap();
     let mut named = Vec::new();
     let each = &mut |_, references: References| {
         named.extend(references.groups.iter().flat_map(|group| group.shapes.iter().copied()));
     };
-    world.engine.store.each_references(each).unwrap();
+    world.server.changes.store.each_references(each).unwrap();
     // A crash right after this would otherwise have left the shape with a transaction behind it that ends it.
     assert!(named.is_empty(), "{named:?}");
+}
+
+#[test]
+fn a_shape_goes_with_the_inner_shape_that_it_needs_before_another_transaction_is_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::open(folder.path(), "");
+    let mut feed = world.server.feed.lock();
+    let (inner, outer) = (feed.graph.shape(1).unwrap(), feed.graph.shape(world.outer).unwrap());
+    let retired = feed.retire(&inner, Phase::Gone, |_| {});
+    assert_eq!(retired.iter().map(|retired| retired.number).collect::<Vec<_>>(), [1, world.outer]);
+    assert!(feed.graph.is_empty() && feed.router.tables().is_empty());
+    assert!(matches!(outer.lock().phase, Phase::Gone));
 }

@@ -1,11 +1,13 @@
 //! Which nodes a changed row may concern, without asking each.
 //!
-//! A row concerns a node if the node's condition holds for it. In each alternative of a condition one position is enough to be looked for: a
-//! condition on the row alone as everywhere ([`Index`]), a membership through the value that the row asks for: it leads to the sets that have
-//! it ([`Sets::holders`]), and these to the nodes that ask them. Where an alternative has neither (`NOT IN` alone, `<>`), the node is
-//! evaluated for each row. What was found is evaluated whole, so this may find too much, and never too little.
+//! A row concerns a node if the node's condition holds for it. In each alternative of a condition one position is
+//! enough to be looked for: a condition on the row alone as everywhere ([`Index`]), a membership through the value that
+//! the row asks for: it leads to the sets that have it ([`Sets::holders`]), and these to the nodes that ask them. Where
+//! an alternative has neither (`NOT IN` alone, `<>`), the node is evaluated for each row. What was found is evaluated
+//! whole, so this may find too much, and never too little.
 //!
-//! A set is looked at as it is. Nodes for which rows are on their way see it without what has come: that is less, so nothing is missed.
+//! A set is looked at as it is. Nodes for which rows are on their way see it without what has come: that is less, so
+//! nothing is missed.
 
 use super::node::Node;
 use hashbrown::HashMap;
@@ -15,7 +17,8 @@ use thalweg_filter::{Condition, Explanation, Filing, Filter, Index, Membership, 
 use thalweg_shapes_core::subquery::sets::{Kind, Sets};
 use thalweg_shapes_model::row::{RowChange, borrowed};
 
-/// Nodes by their tables, and by how many levels of sets are below them: a set must be as the transaction leaves it before it leads anywhere.
+/// Nodes by their tables, and by how many levels of sets are below them: a set must be as the transaction leaves it
+/// before it leads anywhere.
 #[derive(Default)]
 pub(super) struct Finders {
     /// Nothing is looked for, everything is evaluated.

@@ -1,8 +1,9 @@
-//! All shapes that depend on other tables' rows, and the inner shapes that they depend on: who is there, and who needs whom.
+//! All shapes that depend on other tables' rows, and the inner shapes that they depend on: which needs which.
 
 use super::finder::Finders;
 use super::node::Node;
 use super::waiting::Waiting;
+use crate::faults::Faults;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
 use hashbrown::{HashMap, HashSet};
@@ -26,6 +27,7 @@ pub(crate) struct Graph {
     pub(super) young: BTreeSet<u64>,
     /// The last transaction that was seen.
     pub(super) last_lsn: u64,
+    pub(crate) faults: Faults,
 }
 
 /// What the caller has to do after the graph was told something.
@@ -69,6 +71,13 @@ pub(crate) struct Wanted {
     pub(crate) table: u32,
 }
 
+/// Rows for a shape, or why there are none.
+pub(crate) struct FetchedRows {
+    pub(crate) shape: u64,
+    pub(crate) pending: u64,
+    pub(crate) rows: Result<Vec<Cells>, String>,
+}
+
 /// Whether rows are to be asked for now.
 #[derive(Debug)]
 pub(crate) enum Turn {
@@ -96,6 +105,11 @@ impl Graph {
         self.nodes.is_empty()
     }
 
+    /// Another history begins; all shapes of the one before are dropped.
+    pub(crate) fn forget_source(&mut self) {
+        self.last_lsn = 0;
+    }
+
     /// Whether rows are on their way.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.is_any()
@@ -107,7 +121,7 @@ impl Graph {
     }
 
     /// Whether all was applied that a node's first rows may have; `None`: it is not there any more.
-    pub(super) fn is_grown(&self, number: u64) -> Option<bool> {
+    pub(crate) fn is_grown(&self, number: u64) -> Option<bool> {
         self.nodes.get(&number).map(|node| node.contained.is_none())
     }
 
@@ -117,7 +131,7 @@ impl Graph {
         users.flat_map(|user| self.shape(*user).into_iter().chain(self.above(*user))).collect()
     }
 
-    /// Slots of shapes whose changes must not be referred to yet.
+    /// Route ids of shapes whose changes must not be referred to yet.
     pub(crate) fn held(&self) -> &HashSet<u32> {
         self.waiting.held()
     }
@@ -137,18 +151,18 @@ impl Graph {
         numbers.filter_map(|number| self.shape(*number)).collect()
     }
 
-    pub(super) fn inner(&self, identity: &str) -> Option<(u64, &Node)> {
+    pub(crate) fn inner(&self, identity: &str) -> Option<(u64, &Node)> {
         let number = *self.by_identity.get(identity)?;
         Some((number, self.nodes.get(&number)?))
     }
 
     /// Whether all of these inner shapes are there.
-    pub(super) fn has(&self, sets: &[Option<u64>]) -> bool {
+    pub(crate) fn has(&self, sets: &[Option<u64>]) -> bool {
         sets.iter().flatten().all(|number| self.nodes.contains_key(number))
     }
 
     /// Whether these inner shapes have all of their rows, and those below them.
-    pub(super) fn is_settled(&self, sets: &[Option<u64>]) -> bool {
+    pub(crate) fn is_settled(&self, sets: &[Option<u64>]) -> bool {
         sets.iter().flatten().all(|number| {
             self.nodes.get(number).is_some_and(|node| {
                 node.pendings.is_empty()
@@ -163,7 +177,7 @@ impl Graph {
     }
 
     /// Takes a node in. Those whose sets it asks for must be there.
-    pub(super) fn insert(&mut self, mut node: Node) {
+    pub(crate) fn insert(&mut self, mut node: Node) {
         let number = node.shape.number;
         node.depth = self.depth_of(&node.sets);
         for set in node.sets.iter().flatten() {
@@ -227,7 +241,7 @@ impl Graph {
     }
 
     /// The first rows of an inner shape are all here.
-    pub(super) fn loaded(&mut self, number: u64, rows: Vec<Cells>) -> Result<(), TooCostly> {
+    pub(crate) fn loaded(&mut self, number: u64, rows: Vec<Cells>) -> Result<(), TooCostly> {
         let Some(mut node) = self.nodes.remove(&number) else { return Ok(()) };
         let mut told = Ok(());
         // Nobody asks for its values before it has them.

@@ -154,8 +154,9 @@ impl Node {
         Ok(())
     }
 
-    /// A changed row, of which it is not known yet whether it is among the first rows, as these are still being read: its log has the change, its
-    /// values get it with the rows. No set that the row asks for has changed since these were chosen.
+    /// A changed row, of which it is not known yet whether it is among the first rows, as these are still being read:
+    /// its log has the change, its values get it with the rows. No set that the row asks for has changed since these
+    /// were chosen.
     pub(super) fn inner_change_while_loading(
         &self,
         sets: &Sets,
@@ -180,20 +181,22 @@ impl Node {
         let op = change.op.saturating_add(INNER_OPS);
         let place = Place { xid: at.xid, lsn: at.lsn, op };
         let projection = &self.projection;
-        let slot = [self.slot];
+        let route_id = [self.route_id];
         match (&old, &new) {
             (Some(old), Some(new)) if was && is && same => {
                 if projection.difference(&old[..], &new[..]) != Difference::Nothing {
-                    out.add(private(self.slot), &slot, op, |out| projection.update(place, &old[..], &new[..], out));
+                    out.add(private(self.route_id), &route_id, op, |out| {
+                        projection.update(place, &old[..], &new[..], out)
+                    });
                 }
             }
             _ => {
                 if let Some(old) = old.as_ref().filter(|_| was) {
-                    out.add(private(self.slot), &slot, op, |out| projection.delete(place, &old[..], out));
+                    out.add(private(self.route_id), &route_id, op, |out| projection.delete(place, &old[..], out));
                 }
                 if let Some(new) = new.as_ref().filter(|_| is) {
                     let place = Place { op: op + 1, ..place };
-                    out.add(private(self.slot), &slot, op + 1, |out| projection.insert(place, &new[..], out));
+                    out.add(private(self.route_id), &route_id, op + 1, |out| projection.insert(place, &new[..], out));
                 }
             }
         }
@@ -225,7 +228,7 @@ impl Node {
             while let Some((cells, _)) = inner.rows.get(&key) {
                 let (projection, op) = (&self.projection, places.take());
                 let place = Place { xid: at.xid, lsn: at.lsn, op };
-                out.add(private(self.slot), &[self.slot], op, |out| {
+                out.add(private(self.route_id), &[self.route_id], op, |out| {
                     projection.delete(place, &borrowed(cells)[..], out)
                 });
                 inner.take(set, changes, &key);
@@ -250,12 +253,15 @@ impl Node {
         let (before, after) = self.see_at_boundary(&condition, sets, pending, &values)?;
         let holds = self.see(&condition, sets, &values)?.holds;
         let Some(mut inner) = self.inner.take() else { return Ok(()) };
-        // What was changed since the boundary is known better from the change, and values that went since then have taken the row with them.
+        // What was changed since the boundary is known better from the change, and values that went since then have
+        // taken the row with them.
         let comes = !before.holds && after.holds && !pending.touched.contains(&inner.key_of(&values)) && holds;
         if comes {
             let op = pending.next_op();
             let place = Place { xid: pending.xid(), lsn: pending.place.0, op };
-            out.add(private(self.slot), &[self.slot], op, |out| self.projection.insert(place, &values[..], out));
+            out.add(private(self.route_id), &[self.route_id], op, |out| {
+                self.projection.insert(place, &values[..], out)
+            });
             drop(values);
             inner.put(set, changes, cells);
         }

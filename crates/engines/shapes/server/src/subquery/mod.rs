@@ -12,75 +12,37 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | `set`, `sets` (in core) | values with their counts, and which come and go in a transaction; all of them, and who has which value |
+//! | `set`, `sets` (in core) | values with their counts, and which come and go in a transaction; all of them, and which sets have a value |
 //! | `seen` (in core) | what a where clause makes of a row: truths, tags |
 //! | `node` | one shape of the graph, how it sees sets while rows are on their way |
 //! | `pending` | values whose rows are on their way to a node |
 //! | `inner`, `outer` | the rows of an inner shape; what clients of an outer one are told |
-//! | `graph` | all of them, and who needs whom |
+//! | `graph` | all nodes, and which needs which |
 //! | `finder` | which of them a changed row may concern |
 //! | `spread` | what a transaction does, from node to node |
 //! | `waiting` | nodes that wait for rows, until these are in the log |
-//! | `asking` | fetching the rows that come |
-//! | `making`, `restore` | where nodes come from |
+//! | `dependence` | where clauses with subqueries, and the nodes that they come to |
+//!
+//! `make/dependent.rs` makes nodes, `recover/dependent.rs` brings them back, `move_in_fetcher.rs` fetches the rows that come.
 
 #[cfg(test)]
 mod applied_tests;
-mod asking;
+mod dependence;
 mod finder;
 mod graph;
 mod inner;
-mod making;
 mod node;
 mod outer;
 mod pending;
-mod restore;
-mod rows;
 mod spread;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
-pub(crate) use asking::Asking;
+pub(crate) use dependence::{
+    Dependence, cells, headers, identity, inner_columns, inner_identity, inner_node, outer_node, positions_list,
+};
 pub(crate) use finder::explain;
-pub(crate) use graph::{Ended, Graph, Verdict};
-pub(crate) use making::{Dependence, Making, headers, positions_list};
-pub(crate) use restore::Restoring;
-pub(crate) use waiting::Publication;
-
-use crate::shape::Shape;
-use parking_lot::Mutex;
-use std::sync::Arc;
-use thalweg_base::Lsn;
-use thalweg_shapes_source::session::Endpoint;
-
-impl Subqueries {
-    /// Another history begins; all shapes of the one before are dropped.
-    pub(crate) fn forget_source(&self) {
-        self.graph.lock().last_lsn = 0;
-        // Rows that are asked for are wanted by shapes that are gone.
-        self.holding.lock().clear();
-    }
-}
-
-/// What the engine keeps for shapes with subqueries.
-pub(crate) struct Subqueries {
-    /// Locks are taken in this order: the router, the graph, the recent transactions. None is held over a round trip to Postgres.
-    pub(crate) graph: Mutex<Graph>,
-    pub(crate) asking: Asking,
-    /// Shapes that show no more until the journal is durable up to there.
-    pub(crate) holding: Mutex<Vec<(Arc<Shape>, Lsn)>>,
-    pub(crate) making: Mutex<Making>,
-}
-
-impl Subqueries {
-    /// `endpoint`: where rows are fetched.
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
-        Self {
-            graph: Mutex::default(),
-            asking: Asking::new(endpoint),
-            holding: Mutex::default(),
-            making: Mutex::default(),
-        }
-    }
-}
+pub(crate) use graph::{Ask, Ended, FetchedRows, Graph, Turn, Verdict, Wanted};
+pub(crate) use node::Node;
+pub(crate) use waiting::MoveIn;

@@ -14,11 +14,11 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
 
 /// A shape with a condition on other tables' rows, or an inner shape.
-pub(super) struct Node {
+pub(crate) struct Node {
     pub(super) shape: Arc<Shape>,
-    pub(super) slot: u32,
+    pub(super) route_id: u32,
     pub(super) table: Arc<Table>,
-    pub(super) projection: Projection,
+    pub(crate) projection: Projection,
     pub(super) filter: Filter,
     /// For each position of the condition the number of the inner shape whose values it asks for.
     pub(super) sets: Vec<Option<u64>>,
@@ -48,7 +48,7 @@ impl Node {
     }
 
     /// Whether its first rows are still being read.
-    pub(super) fn is_loading(&self) -> bool {
+    pub(crate) fn is_loading(&self) -> bool {
         self.inner.as_ref().is_some_and(|inner| inner.loading.is_some())
     }
 

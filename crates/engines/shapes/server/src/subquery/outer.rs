@@ -38,7 +38,7 @@ impl Node {
         let (mut body, mut headers) = (Vec::new(), Vec::new());
         let projection = &self.projection;
         let mut tell = |op: u32, body: &mut Vec<u8>, headers: &mut Vec<u8>| {
-            out.add(private(self.slot), &[self.slot], op, |out| with_headers(out, body, headers));
+            out.add(private(self.route_id), &[self.route_id], op, |out| with_headers(out, body, headers));
             body.clear();
             headers.clear();
         };
@@ -82,7 +82,7 @@ impl Node {
     ) -> Result<(), TooCostly> {
         let (Some(condition), Some(snapshot)) = (self.condition(), &pending.snapshot) else { return Ok(()) };
         let handle = &self.shape.handle.to_string();
-        let slot = [self.slot];
+        let route_id = [self.route_id];
         if pending.keys.is_empty() {
             return Ok(());
         }
@@ -96,9 +96,11 @@ impl Node {
             let mut headers = IS_MOVE_IN.to_vec();
             after.push_headers(condition, handle, None, &mut headers);
             let op = pending.next_op();
-            out.add(private(self.slot), &slot, op, |out| self.projection.table_row_with(&row[..], &headers, out));
+            out.add(private(self.route_id), &route_id, op, |out| {
+                self.projection.table_row_with(&row[..], &headers, out)
+            });
         }
-        out.add(private(self.slot), &slot, pending.next_op(), |out| push_snapshot_end(out, snapshot, true));
+        out.add(private(self.route_id), &route_id, pending.next_op(), |out| push_snapshot_end(out, snapshot, true));
         Ok(())
     }
 
@@ -116,7 +118,7 @@ impl Node {
             let hashes: Vec<(u32, String)> = keys.iter().map(|(at, key)| (*at as u32, hash(&handle, key))).collect();
             let patterns: Vec<Pattern<'_>> =
                 hashes.iter().map(|(position, value)| Pattern { position: *position, value }).collect();
-            out.add(private(self.slot), &[self.slot], op(), |out| push_move(out, direction, &patterns, xids));
+            out.add(private(self.route_id), &[self.route_id], op(), |out| push_move(out, direction, &patterns, xids));
         }
     }
 }

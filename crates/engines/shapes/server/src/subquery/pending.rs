@@ -202,7 +202,8 @@ impl Node {
         Ok(step)
     }
 
-    /// The boundary of a pending is here: its values count from now on, and what comes from now on belongs behind its rows.
+    /// The boundary of a pending is here: its values count from now on, and what comes from now on belongs behind its
+    /// rows.
     pub(super) fn reach(&mut self, at: usize, last_lsn: u64) {
         self.after.at(last_lsn);
         let first = self.after.take(ROWS_MAX);

@@ -33,7 +33,8 @@ impl Graph {
         let (mut affected, mut found) = (Affected::default(), Vec::new());
         let Some(deepest) = self.finders.depth(changes.iter().map(|change| change.table)) else { return verdict };
         for depth in 0..=deepest {
-            // The sets below are as the transaction leaves them: only now is it known which nodes of this depth it concerns.
+            // The sets below are as the transaction leaves them: only now is it known which nodes of this depth it
+            // concerns.
             for change in changes {
                 found.clear();
                 self.finders.find(depth, change, &self.sets, &mut found);
@@ -165,7 +166,8 @@ impl Graph {
         moves
     }
 
-    /// The same for a node whose first rows are still being read: its log has what changes, its values get it when the rows are here.
+    /// The same for a node whose first rows are still being read: its log has what changes, its values get it when the
+    /// rows are here.
     fn act_while_loading(&self, node: &mut Node, moved: Moved, at: At, out: &mut Transaction) -> Result<(), Ended> {
         if !moved.moves.is_empty() {
             // Its rows were chosen by values that are others now.
@@ -180,8 +182,9 @@ impl Graph {
         Ok(())
     }
 
-    /// Rows are about to be on their way to a node because of a transaction: shapes above it whose own first rows have that transaction cannot go
-    /// on. What they began with was chosen by these rows, and by how they were then; they may be others when they are here.
+    /// Rows are about to be on their way to a node because of a transaction: shapes above it whose own first rows have
+    /// that transaction cannot go on. What they began with was chosen by these rows, and by how they were then; they
+    /// may be others when they are here.
     fn drop_began(&self, node: &Node, at: At, verdict: &mut Verdict) {
         for number in node.inner.iter().flat_map(|inner| &inner.users) {
             let Some(above) = self.nodes.get(number) else { continue };

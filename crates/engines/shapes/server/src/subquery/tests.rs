@@ -1,9 +1,9 @@
-//! The graph without a Postgres: tables in memory, a stream of transactions that lags behind them, rows that are asked for and come late, and
-//! transactions that become visible in another order than they commit in. Whatever the order, clients end with the rows that their conditions
-//! select.
+//! The graph without a Postgres: tables in memory, a stream of transactions that lags behind them, rows that are asked
+//! for and come late, and transactions that become visible in another order than they commit in. Whatever the order,
+//! clients end with the rows that their conditions select.
 
+use super::dependence::{identity, inner_node, outer_node};
 use super::graph::{Ask, Ended, Graph, Turn, Verdict, Wanted};
-use super::making::{identity, inner_node, outer_node};
 use crate::compact::merged;
 use crate::read::split;
 use crate::shape::{Phase, Shape, State, sample_of};
@@ -85,7 +85,8 @@ struct World {
     past: Vec<(u64, Rows)>,
     /// Everything that commits at or before this LSN was applied.
     processed: u64,
-    /// The end of the journal, and what waits for the disk to be there; with `slow_disk` it gets there when it is told to.
+    /// The end of the journal, and what waits for the disk to be there; with `slow_disk` it gets there when it is told
+    /// to.
     written: u64,
     holding: Vec<Arc<Shape>>,
     slow_disk: bool,
@@ -178,7 +179,8 @@ impl World {
         (!self.stream.is_empty() || self.hidden.is_some()).then(|| self.snapshot())
     }
 
-    /// Whether a client can begin: the snapshot has all that was applied, and no rows are on their way to what it depends on.
+    /// Whether a client can begin: the snapshot has all that was applied, and no rows are on their way to what it
+    /// depends on.
     fn may_follow(&mut self, table: usize, sql: &str) -> bool {
         if self.hidden.is_some() && self.hidden_was_applied {
             return false;
@@ -205,9 +207,9 @@ impl World {
                 projection.table_row_with(&borrowed(&cells)[..], &headers, &mut base);
             }
         }
-        let (slot, of) = (shape.number as u32, Arc::clone(&condition));
+        let (route_id, of) = (shape.number as u32, Arc::clone(&condition));
         let contained = self.contained();
-        self.graph.insert(outer_node(&shape, slot, &self.tables[table], projection, of, sets, contained));
+        self.graph.insert(outer_node(&shape, route_id, &self.tables[table], projection, of, sets, contained));
         let (mut reader, began) = (Client::default(), u64::from(self.committed) * 10);
         reader.take(&base);
         let (dropped, read, truths) = (false, 0, Vec::new());
@@ -325,8 +327,8 @@ impl World {
         self.changes.extend_from_slice(&bodies);
         for placed in transaction.placed() {
             let entry = Entry { lsn, at: placed.at, op: placed.op, len: placed.len };
-            for slot in placed.slots.iter() {
-                self.shapes[&u64::from(*slot)].lock().push(xid, entry, CHUNK);
+            for route_id in placed.route_ids.iter() {
+                self.shapes[&u64::from(*route_id)].lock().push(xid, entry, CHUNK);
             }
         }
         self.processed = lsn;
@@ -401,11 +403,11 @@ impl World {
             let (mut rows, mut others) = (Vec::new(), Vec::new());
             for placed in transaction.placed() {
                 let entry = Entry { lsn: transaction.lsn, at: placed.at, op: placed.op, len: placed.len };
-                for slot in placed.slots.iter() {
-                    if *slot == published.slot {
+                for route_id in placed.route_ids.iter() {
+                    if *route_id == published.route_id {
                         rows.push((transaction.xid, Entry { lsn: published.boundary, ..entry }));
                     } else {
-                        others.push((*slot, entry));
+                        others.push((*route_id, entry));
                     }
                 }
             }
@@ -414,9 +416,9 @@ impl World {
             let end = Lsn(self.written);
             published.shape.lock().open_barrier(published.pending, &rows, end);
             self.holding.push(Arc::clone(&published.shape));
-            for (slot, entry) in others {
+            for (route_id, entry) in others {
                 self.check_claims();
-                let other = &self.shapes[&u64::from(slot)];
+                let other = &self.shapes[&u64::from(route_id)];
                 other.lock().hold_until(end);
                 other.lock().push(transaction.xid, entry, CHUNK);
                 self.holding.push(Arc::clone(other));
@@ -500,7 +502,8 @@ impl World {
         split(&self.log(follower)).map(message).collect()
     }
 
-    /// Nobody is told of an LSN that the shape's log does not come up to: if what it selects has been the same from there on, its clients have it.
+    /// Nobody is told of an LSN that the shape's log does not come up to: if what it selects has been the same from
+    /// there on, its clients have it.
     fn check_claims(&mut self) {
         for at in 0..self.followers.len() {
             let Follower { shape, table, condition, dropped, began, truths, .. } = &self.followers[at];
@@ -631,8 +634,9 @@ impl Client {
 
 impl Row {
     fn stays(&self) -> bool {
-        let slots = |tag: &String| tag.split('/').enumerate().all(|(at, slot)| slot.is_empty() || self.active[at]);
-        self.tags.iter().any(slots)
+        let route_ids =
+            |tag: &String| tag.split('/').enumerate().all(|(at, route_id)| route_id.is_empty() || self.active[at]);
+        self.tags.iter().any(route_ids)
     }
 }
 
@@ -1005,8 +1009,8 @@ const CONDITIONS: &[&str] = &[
     "a NOT IN (SELECT v FROM p WHERE v >= 0 AND g IN (SELECT v FROM q))",
 ];
 
-/// One history: what everybody was told. In every other one rows are asked for when there is time, clients begin while changes are on their
-/// way, and some transactions become visible late.
+/// One history: what everybody was told. In every other one rows are asked for when there is time, clients begin while
+/// changes are on their way, and some transactions become visible late.
 fn history(seed: u64, one_by_one: bool) -> (Vec<Vec<String>>, u64) {
     let mut random = Random(seed);
     let mut world = World::new(one_by_one);

@@ -3,6 +3,7 @@
 use super::graph::{Ask, Ended, Graph, Turn, Verdict};
 use super::node::Node;
 use super::pending::Asked;
+use crate::faults::Fault;
 use crate::shape::Shape;
 use crate::state::transaction::Transaction;
 use hashbrown::HashSet;
@@ -16,11 +17,11 @@ use thalweg_shapes_model::snapshot::PgSnapshot;
 /// What one transaction did was seen by sets that did not have another one yet, and by rows that did.
 pub(super) const ANOTHER_ORDER: &str = "transactions became visible in another order";
 
-/// Who waits.
+/// The nodes whose rows are on their way.
 #[derive(Default)]
 pub(super) struct Waiting {
     numbers: BTreeSet<u64>,
-    /// Slots whose changes are not to be referred to yet: rows that belong before them are on their way.
+    /// Route ids whose changes are not to be referred to yet: rows that belong before them are on their way.
     held: HashSet<u32>,
     /// Those that may have rows which can be put into the log.
     ready: BTreeSet<u64>,
@@ -46,7 +47,7 @@ impl Waiting {
     pub(super) fn forget(&mut self, node: &Node) {
         self.numbers.remove(&node.shape.number);
         self.ready.remove(&node.shape.number);
-        self.held.remove(&node.slot);
+        self.held.remove(&node.route_id);
     }
 
     /// Notes how a node stands after something happened to what it waits for.
@@ -62,26 +63,27 @@ impl Waiting {
             self.ready.remove(&number);
         }
         if node.pendings.iter().any(|pending| pending.reached) {
-            self.held.insert(node.slot);
+            self.held.insert(node.route_id);
         } else {
-            self.held.remove(&node.slot);
+            self.held.remove(&node.route_id);
         }
     }
 }
 
 /// Rows that came, ready to be put into the log.
-pub(crate) struct Publication {
+pub(crate) struct MoveIn {
     pub(crate) transaction: Transaction,
     pub(crate) shape: Arc<Shape>,
     pub(crate) pending: u64,
-    /// The last transaction before the rows: they stand behind it. What others are told stands behind `transaction.lsn`.
+    /// The last transaction before the rows: they stand behind it. What others are told stands behind
+    /// `transaction.lsn`.
     pub(crate) boundary: u64,
-    pub(crate) slot: u32,
+    pub(crate) route_id: u32,
     pub(crate) verdict: Verdict,
 }
 
 impl Graph {
-    /// Somebody is about to ask for rows: what for. From now on nothing is added to them.
+    /// Rows are about to be fetched. Returns the query. From now on nothing is added to them.
     pub(crate) fn turn(&mut self, shape: u64, pending: u64) -> Turn {
         let Some(node) = self.nodes.get_mut(&shape) else { return Turn::Gone };
         let Some(at) = node.pendings.iter().position(|known| known.number == pending) else { return Turn::Gone };
@@ -130,7 +132,8 @@ impl Graph {
         }
     }
 
-    /// A transaction is about to be applied, or (`xid` is `None`) everything before `lsn` was: which boundaries that passes.
+    /// A transaction is about to be applied, or (`xid` is `None`) everything before `lsn` was: which boundaries that
+    /// passes.
     pub(crate) fn pass(&mut self, xid: Option<u32>, lsn: u64) -> Verdict {
         let mut verdict = Verdict::default();
         for number in self.waiting.numbers.clone() {
@@ -142,7 +145,7 @@ impl Graph {
                     None => (lsn < snapshot.lsn, lsn >= snapshot.lsn),
                 };
                 match (node.pendings[at].reached, contained) {
-                    (true, true) if xid.is_some() => {
+                    (true, true) if xid.is_some() && !self.faults.has(Fault::OrderUnnoticed) => {
                         // It committed after another that the snapshot does not have, and became visible before it.
                         verdict.drop.push((Arc::clone(&node.shape), Ended::Because(ANOTHER_ORDER)));
                         break;
@@ -161,7 +164,8 @@ impl Graph {
         verdict
     }
 
-    /// Everything before `lsn` was applied: nodes whose first rows are from a snapshot before that do not wait for more of it.
+    /// Everything before `lsn` was applied: nodes whose first rows are from a snapshot before that do not wait for more
+    /// of it.
     fn settle(&mut self, lsn: u64) {
         let nodes = &mut self.nodes;
         self.young.retain(|number| {
@@ -171,9 +175,9 @@ impl Graph {
         });
     }
 
-    /// The next rows that came and whose boundary is passed, as bodies after the last transaction. When shapes have them, that is to be said
-    /// ([`Graph::published`]).
-    pub(crate) fn publish(&mut self, split_bytes: usize) -> Option<Publication> {
+    /// The next rows that came and whose boundary is passed, as bodies after the last transaction. When shapes have
+    /// them, that is to be said ([`Graph::published`]).
+    pub(crate) fn publish(&mut self, split_bytes: usize) -> Option<MoveIn> {
         let number = *self.waiting.ready.first()?;
         let mut node = self.nodes.remove(&number)?;
         let mut pending = node.pendings.pop_front()?;
@@ -192,16 +196,17 @@ impl Graph {
         };
         self.waiting.note(&node);
         self.finders.watch(&node);
-        let (shape, slot) = (Arc::clone(&node.shape), node.slot);
+        let (shape, route_id) = (Arc::clone(&node.shape), node.route_id);
         self.nodes.insert(number, node);
         let mut verdict = self.moved(number, moves, at, &mut out);
         if let Err(costly) = told {
             verdict.drop.push((Arc::clone(&shape), costly.into()));
         }
-        Some(Publication { transaction: out, shape, pending: pending.number, boundary: pending.place.0, slot, verdict })
+        Some(MoveIn { transaction: out, shape, pending: pending.number, boundary: pending.place.0, route_id, verdict })
     }
 
-    /// Rows of a shape, and what they do to others, are in the shapes or held by them: from now on they are not awaited.
+    /// Rows of a shape, and what they do to others, are in the shapes or held by them: from now on they are not
+    /// awaited.
     pub(crate) fn published(&self, shape: u64) {
         self.uncap(shape);
     }

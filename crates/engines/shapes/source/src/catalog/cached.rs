@@ -5,12 +5,13 @@
 
 use super::{Found, LookupError, lookup};
 use crate::error::SourceError;
-use crate::session::Session;
+use crate::session::{Session, Sql};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_shapes_model::table::TableName;
+use thalweg_wire::pg::Error;
 
 /// How long a cached description is valid for facts that those rows do not show: labels of enums, keys, parts.
 const BELIEVED_FOR: Duration = Duration::from_secs(2);
@@ -47,7 +48,7 @@ impl Tables {
     /// As [`lookup`]: the columns and the name are those of now, everything else may be seconds old.
     pub fn find(&self, session: &mut Session, name: &TableName) -> Result<Option<Arc<Found>>, LookupError> {
         // The marks are read before the description: the next call notices a change between the two.
-        let Some(marks) = marks(session, name)? else {
+        let Some(marks) = session.connection.marks(name).map_err(SourceError::from)? else {
             self.seen.lock().remove(name);
             return Ok(None);
         };
@@ -68,7 +69,7 @@ impl Tables {
     }
 }
 
-fn marks(session: &mut Session, name: &TableName) -> Result<Option<String>, SourceError> {
-    let answer = session.ask(&format!("{MARKS}{}", super::regclass(name)))?;
+pub(crate) fn marks(sql: &mut Sql, name: &TableName) -> Result<Option<String>, Error> {
+    let answer = sql.ask(&format!("{MARKS}{}", super::regclass(name)))?;
     Ok(answer.row(0).map(|row| row.values().map(Option::unwrap_or_default).collect::<Vec<_>>().join("/")))
 }

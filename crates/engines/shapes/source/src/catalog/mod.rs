@@ -8,10 +8,12 @@ mod read;
 mod standing;
 
 pub use cached::Tables;
-pub use standing::{Identity, Relation, Standing, Unsupported};
+pub(crate) use cached::marks;
+pub use standing::{Class, Identity, Persistence, Relation, Standing, Unsupported};
 
 use super::error::SourceError;
-use super::session::Session;
+use super::postgres::Connection;
+use super::session::{Session, Sql};
 use thalweg_shapes_model::table::{Table, TableName};
 use thalweg_wire::pg::{ServerVersion, quote_literal};
 
@@ -33,12 +35,7 @@ pub enum LookupError {
 
 /// The table of exactly this name; `None` if it does not exist. One round trip.
 pub fn lookup(session: &mut Session, publication: &str, name: &TableName) -> Result<Option<Found>, LookupError> {
-    let which = format!(
-        "n.nspname OPERATOR(pg_catalog.=) {} AND c.relname OPERATOR(pg_catalog.=) {}",
-        quote_literal(&name.schema),
-        quote_literal(&name.name)
-    );
-    let found = ask(session, publication, &which)?.pop();
+    let found = session.connection.tables(publication, Which::Name(name))?.pop();
     let Some(found) = found else { return Ok(None) };
     found.standing.supported()?;
     Ok(Some(found))
@@ -49,12 +46,32 @@ pub fn lookup_oids(session: &mut Session, publication: &str, oids: &[u32]) -> Re
     if oids.is_empty() {
         return Ok(Vec::new());
     }
-    ask(session, publication, &format!("c.oid OPERATOR(pg_catalog.=) ANY ({})", array(oids)))
+    session.connection.tables(publication, Which::Oids(oids))
 }
 
-fn ask(session: &mut Session, publication: &str, which: &str) -> Result<Vec<Found>, SourceError> {
-    let sql = sql(session.server_version(), publication, which);
-    let answer = session.ask(&sql)?;
+/// The tables to look up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which<'a> {
+    Name(&'a TableName),
+    Oids(&'a [u32]),
+}
+
+impl Which<'_> {
+    fn sql(self) -> String {
+        match self {
+            Self::Name(name) => format!(
+                "n.nspname OPERATOR(pg_catalog.=) {} AND c.relname OPERATOR(pg_catalog.=) {}",
+                quote_literal(&name.schema),
+                quote_literal(&name.name)
+            ),
+            Self::Oids(oids) => format!("c.oid OPERATOR(pg_catalog.=) ANY ({})", array(oids)),
+        }
+    }
+}
+
+pub(crate) fn ask(sql: &mut Sql, publication: &str, which: Which<'_>) -> Result<Vec<Found>, SourceError> {
+    let statement = statement(sql.version(), publication, &which.sql());
+    let answer = sql.ask(&statement)?;
     answer.rows().map(|row| read::found(row.get(0).unwrap_or_default())).collect()
 }
 
@@ -66,7 +83,7 @@ const SCHEMA_ENTRIES: &str = "SELECT pg_catalog.format('n%s:%s', pn.oid, pn.xmin
     JOIN pg_catalog.pg_class a ON a.oid OPERATOR(pg_catalog.=) t.relid::pg_catalog.oid \
     WHERE a.relnamespace OPERATOR(pg_catalog.=) pn.pnnspid)";
 
-fn sql(version: ServerVersion, publication: &str, which: &str) -> String {
+fn statement(version: ServerVersion, publication: &str, which: &str) -> String {
     // Publications of schemas came with 15, and with them their table.
     let (by_schema, schema_entries) =
         if version.major >= 15 { (BY_SCHEMA, SCHEMA_ENTRIES) } else { ("false", "SELECT NULL") };

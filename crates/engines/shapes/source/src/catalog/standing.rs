@@ -10,9 +10,9 @@ pub struct Standing {
     /// Its partitions and the tables that inherit from it, at any depth, by oid.
     pub parts: Vec<Relation>,
     /// The publication has stored generated columns too (from Postgres 18 on).
-    pub(crate) publishes_generated: bool,
+    pub publishes_generated: bool,
     /// The publication publishes INSERT, UPDATE, DELETE and TRUNCATE; also true if the publication does not exist.
-    pub(crate) publishes_all: bool,
+    pub publishes_all: bool,
     /// The version of the publication, which every `ALTER PUBLICATION` changes; empty if the publication does not
     /// exist.
     pub publication: String,
@@ -23,19 +23,19 @@ pub struct Standing {
 pub struct Relation {
     pub oid: u32,
     pub name: TableName,
-    pub(crate) class: Class,
-    pub(crate) persistence: Persistence,
+    pub class: Class,
+    pub persistence: Persistence,
     pub identity: Identity,
     /// Whether the relation is Postgres's own.
     pub system: bool,
     /// Our role owns it, and may alter it.
     pub owned: bool,
     /// Our role may select from it, or from some of its columns.
-    pub(crate) readable: bool,
-    /// Whether the relation is a partition.
+    pub readable: bool,
+    /// It is a partition.
     pub partition: bool,
-    /// Created as a partition, so it had no rows when it became one.
-    pub(crate) made_as_part: bool,
+    /// It was created as a part, so it had no rows when it became one.
+    pub made_as_part: bool,
     /// The publication names it.
     pub member: bool,
     /// The publication has its changes: by its name, by that of a table that it is a partition of, by its schema, or
@@ -44,12 +44,12 @@ pub struct Relation {
     /// The publication leaves out rows or columns of it.
     pub cut: bool,
     /// The publication gives its changes as those of the table that it is a partition of.
-    pub(crate) as_root: bool,
+    pub as_root: bool,
 }
 
 /// `pg_class.relkind`, as far as one can select from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) enum Class {
+pub enum Class {
     #[serde(rename = "r")]
     Ordinary,
     #[serde(rename = "p")]
@@ -64,7 +64,7 @@ pub(crate) enum Class {
 
 /// `pg_class.relpersistence`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) enum Persistence {
+pub enum Persistence {
     #[serde(rename = "p")]
     Permanent,
     #[serde(rename = "u")]

@@ -32,7 +32,20 @@ const BESIDE_WAIT: Duration = Duration::from_secs(10);
 /// Connections that stay open while idle.
 pub const KEPT: usize = 1;
 
-type Job = Box<dyn FnOnce(Result<&mut Session, SourceError>) + Send>;
+/// Work that needs a connection; it gets one, or the reason why there is none.
+pub type Job = Box<dyn FnOnce(Result<&mut Session, SourceError>) + Send>;
+
+/// Runs jobs with a connection each.
+pub trait Jobs: Send + Sync {
+    /// Begins `job` as soon as there is a connection for it, and never waits. The returned handle cancels it.
+    fn submit(&self, job: Job) -> Result<Arc<Cancel>, SourceError>;
+}
+
+impl Jobs for Pool {
+    fn submit(&self, job: Job) -> Result<Arc<Cancel>, SourceError> {
+        Self::submit(self, job)
+    }
+}
 
 /// Settings of a pool.
 #[derive(Clone, Debug)]

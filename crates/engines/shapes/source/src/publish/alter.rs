@@ -4,15 +4,14 @@ use super::Turn;
 use super::error::PublishError;
 use super::verify::{Lacking, Verdict, verdict};
 use crate::catalog::{Found, lookup_oids};
-use crate::error::SourceError;
-use crate::session::Session;
+use crate::session::{Session, Sql};
 use std::fmt::Write;
 use std::time::Duration;
 use thalweg_shapes_model::table::{TableName, quoted};
 use thalweg_wire::pg::{Error, quote_literal};
 
 /// A waiting lock request blocks all later ones on the table: so each attempt gives up soon and is repeated.
-const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
+pub(super) const LOCK_TIMEOUT: Duration = Duration::from_millis(200);
 const ATTEMPTS: u32 = 12;
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -32,7 +31,7 @@ pub(super) fn publish(
         if not_ours {
             return Err(lacking.refusal(publication, false));
         }
-        let Err(error) = session.change(LOCK_TIMEOUT, &sql(publication, found, &lacking)) else { return Ok(()) };
+        let Err(error) = session.connection.publish(LOCK_TIMEOUT, publication, found, &lacking) else { return Ok(()) };
         match again(&error) {
             Again::Never if error.code() == Some("42501") => return Err(lacking.refusal(publication, false)),
             Again::Never => return Err(PublishError::Source(error.into())),
@@ -58,7 +57,7 @@ pub(super) fn publish(
 }
 
 /// One transaction, which takes its strongest lock first: raising a weaker lock could deadlock.
-fn sql(publication: &str, found: &Found, lacking: &Lacking) -> String {
+pub(crate) fn sql(publication: &str, found: &Found, lacking: &Lacking) -> String {
     let list = |names: Vec<String>| names.join(", ");
     let mode = if lacking.identities.is_empty() { "SHARE ROW EXCLUSIVE" } else { "ACCESS EXCLUSIVE" };
     let all = list(found.standing.relations().map(|relation| format!("ONLY {}", relation.name)).collect());
@@ -95,8 +94,8 @@ const MEMBERS: &str = "SELECT c.oid, n.nspname, c.relname FROM pg_catalog.pg_pub
     JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace WHERE p.pubname OPERATOR(pg_catalog.=) ";
 
 /// Tables that the publication names.
-pub(super) fn members(session: &mut Session, publication: &str) -> Result<Vec<(u32, TableName)>, SourceError> {
-    let answer = session.ask(&format!("{MEMBERS}{}", quote_literal(publication)))?;
+pub(crate) fn members(sql: &mut Sql, publication: &str) -> Result<Vec<(u32, TableName)>, Error> {
+    let answer = sql.ask(&format!("{MEMBERS}{}", quote_literal(publication)))?;
     let member = |row: thalweg_wire::pg::Row<'_>| {
         let name = TableName { schema: row.get(1)?.to_owned(), name: row.get(2)?.to_owned() };
         Some((row.get(0)?.parse().ok()?, name))
@@ -104,7 +103,7 @@ pub(super) fn members(session: &mut Session, publication: &str) -> Result<Vec<(u
     Ok(answer.rows().filter_map(member).collect())
 }
 
-pub(super) fn drop_table(session: &mut Session, publication: &str, table: &TableName) -> Result<(), Error> {
-    let sql = format!("ALTER PUBLICATION {} DROP TABLE ONLY {table}", quoted(publication));
-    session.change(LOCK_TIMEOUT, &sql).map(drop)
+pub(crate) fn drop_table(sql: &mut Sql, lock: Duration, publication: &str, table: &TableName) -> Result<(), Error> {
+    let statement = format!("ALTER PUBLICATION {} DROP TABLE ONLY {table}", quoted(publication));
+    sql.change(lock, &statement).map(drop)
 }

@@ -9,7 +9,10 @@ mod busy;
 mod error;
 mod verify;
 
+pub(crate) use alter::{drop_table, members, sql};
 pub use error::PublishError;
+pub use verify::Lacking;
+pub(crate) use verify::writers;
 
 use super::catalog::{Found, Standing, lookup_oids};
 use super::error::SourceError;
@@ -199,7 +202,7 @@ impl Publisher {
         if self.pausing.load(Ordering::Relaxed) > 0 {
             return Ok(Vec::new());
         }
-        let members = alter::members(session, &self.publication)?;
+        let members = session.connection.members(&self.publication).map_err(SourceError::from)?;
         let now = session.clock.now();
         let mut tables = self.tables.lock();
         let unused: Vec<(u32, TableName)> = members
@@ -216,7 +219,7 @@ impl Publisher {
         drop(tables);
         let mut released = Vec::new();
         for (_, name) in unused {
-            match alter::drop_table(session, &self.publication, &name) {
+            match session.connection.unpublish(alter::LOCK_TIMEOUT, &self.publication, &name) {
                 Ok(()) => released.push(name),
                 // Locked, dropped, or owned by another role: the next round tries again.
                 Err(error) if session.is_usable() => tracing::debug!(table = %name, "stays published: {error}"),

@@ -4,10 +4,11 @@ use super::Turn;
 use super::error::PublishError;
 use crate::catalog::{Found, Identity, Relation, Standing, array};
 use crate::error::SourceError;
-use crate::session::Session;
+use crate::session::{Session, Sql};
 use std::collections::HashSet;
 use std::time::Duration;
 use thalweg_shapes_model::table::TableName;
+use thalweg_wire::pg::Error;
 
 /// How long transactions that write may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,12 +30,13 @@ pub(super) enum Verdict {
 }
 
 /// The relations, of the table and its parts, that must be altered.
-pub(super) struct Lacking {
-    pub(super) table: TableName,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lacking {
+    pub table: TableName,
     /// Relations that are not in the publication.
-    pub(super) members: Vec<Relation>,
+    pub members: Vec<Relation>,
     /// Relations without `REPLICA IDENTITY FULL`.
-    pub(super) identities: Vec<Relation>,
+    pub identities: Vec<Relation>,
 }
 
 pub(super) fn verdict(standing: &Standing, publication: &str) -> Verdict {
@@ -89,14 +91,15 @@ pub(super) fn writers_have_ended(
     let relations = |found: &Found| found.standing.relations().map(|relation| relation.oid).collect::<Vec<u32>>();
     let all: Vec<u32> = tables.iter().flat_map(relations).collect();
     let until = session.clock.now() + PATIENCE;
-    let waited = writers(session, &all).and_then(|mut before| {
+    let waited = session.connection.writers(&all).and_then(|mut before| {
         while !before.is_empty() && session.clock.now() < until {
             turn.pause(LOOK_EVERY);
-            let now = writers(session, &all)?;
+            let now = session.connection.writers(&all)?;
             before.retain(|writer| now.contains(writer));
         }
         Ok(before)
     });
+    let waited = waited.map_err(SourceError::from);
     tables
         .into_iter()
         .map(|found| {
@@ -113,8 +116,8 @@ pub(super) fn writers_have_ended(
 }
 
 /// The transactions that write to these tables, as pairs of a table's oid and a transaction.
-fn writers(session: &mut Session, tables: &[u32]) -> Result<HashSet<(u32, String)>, SourceError> {
-    let answer = session.ask(&format!("{WRITERS}({})", array(tables)))?;
+pub(crate) fn writers(sql: &mut Sql, tables: &[u32]) -> Result<HashSet<(u32, String)>, Error> {
+    let answer = sql.ask(&format!("{WRITERS}({})", array(tables)))?;
     let pair = |row: thalweg_wire::pg::Row<'_>| Some((row.get(0)?.parse().ok()?, row.get(1)?.to_owned()));
     Ok(answer.rows().filter_map(pair).collect())
 }

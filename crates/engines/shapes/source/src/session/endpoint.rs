@@ -1,16 +1,19 @@
 //! Endpoints: addresses of the database, and the check that all of them lead to the same server.
 
 use super::Session;
-use super::settings::{self, Has};
 use crate::clock::Clock;
 use crate::error::SourceError;
-use parking_lot::{Condvar, Mutex};
+use crate::pool::{Jobs, Options};
+use crate::postgres::{Postgres, Server, Walsender};
+use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use thalweg_wire::pg::{Config, Conn, Error, ResultSet, replication};
+use thalweg_wire::pg::{Config, Error};
 
+/// How often it is looked whether the followed server is known by now.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// The `application_name` of sessions, unless the address sets another one.
 const APPLICATION: &str = "thalweg";
 
@@ -26,8 +29,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// `None`: the server does not report it.
-    pub(super) fn read(system: Option<&str>, timeline: Option<&str>) -> Option<Self> {
+    /// `None`: the server does not say.
+    pub(crate) fn read(system: Option<&str>, timeline: Option<&str>) -> Option<Self> {
         Some(Self { system: system?.to_owned(), timeline: u32::from_str_radix(timeline?, 16).ok()? })
     }
 }
@@ -42,7 +45,6 @@ impl fmt::Display for Place {
 #[derive(Debug, Default)]
 pub struct Followed {
     state: Mutex<State>,
-    changed: Condvar,
     left: AtomicU64,
 }
 
@@ -75,23 +77,29 @@ impl Followed {
 
     pub fn set(&self, place: Place) {
         *self.state.lock() = State::At(place);
-        self.changed.notify_all();
     }
 
-    /// Refuses another server than the followed one. `patience`: how long to wait until the followed server is known.
-    pub(super) fn check(&self, found: Option<&Place>, patience: Duration) -> Result<(), SourceError> {
-        let mut state = self.state.lock();
-        if matches!(*state, State::Unknown) && !patience.is_zero() {
-            let unknown = |state: &mut State| matches!(state, State::Unknown);
-            if self.changed.wait_while_for(&mut state, unknown, patience).timed_out() {
-                return Err(SourceError::NotFollowed);
+    /// Refuses another server than the one that is followed. `patience`: how long to wait until it is known which one
+    /// that is.
+    pub(super) fn check(
+        &self,
+        found: Option<&Place>,
+        patience: Duration,
+        clock: &dyn Clock,
+    ) -> Result<(), SourceError> {
+        let until = clock.now() + patience;
+        loop {
+            match (&*self.state.lock(), found) {
+                (State::Unknown, _) if patience.is_zero() => return Ok(()),
+                (State::Unknown, _) if clock.now() >= until => return Err(SourceError::NotFollowed),
+                (State::Unknown, _) => {}
+                (State::At(followed), Some(found)) if followed != found => {
+                    let (found, followed) = (found.to_string(), followed.to_string());
+                    return Err(SourceError::Elsewhere { found, followed });
+                }
+                _ => return Ok(()),
             }
-        }
-        match (&*state, found) {
-            (State::At(followed), Some(found)) if followed != found => {
-                Err(SourceError::Elsewhere { found: found.to_string(), followed: followed.to_string() })
-            }
-            _ => Ok(()),
+            clock.sleep(LOOK_EVERY);
         }
     }
 }
@@ -126,6 +134,7 @@ impl From<ConnectError> for SourceError {
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     pub config: Config,
+    postgres: Arc<dyn Postgres>,
     followed: Arc<Followed>,
     pub clock: Arc<dyn Clock>,
     /// The idle time after which a pool closes a session.
@@ -133,8 +142,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// For the server at the address of `config`.
     pub fn new(config: Config, followed: Arc<Followed>, clock: Arc<dyn Clock>) -> Self {
-        Self { config, followed, clock, unused_for: Duration::from_secs(60) }
+        Self::of(Arc::new(Server), config, followed, clock)
+    }
+
+    pub fn of(postgres: Arc<dyn Postgres>, config: Config, followed: Arc<Followed>, clock: Arc<dyn Clock>) -> Self {
+        Self { config, postgres, followed, clock, unused_for: Duration::from_secs(60) }
     }
 
     /// An endpoint for a database that may sleep after `idle`, unless that is zero: pools keep idle sessions no longer
@@ -158,41 +172,29 @@ impl Endpoint {
     /// Opens a session for queries.
     pub fn connect(&self) -> Result<Session, ConnectError> {
         let left = self.followed.left();
-        let mut session = Session {
-            conn: Conn::connect(&self.named())?,
+        let mut connection = self.postgres.connect(&self.named())?;
+        if let Some(place) = connection.place()? {
+            self.followed.check(Some(&place), Duration::ZERO, &*self.clock).map_err(ConnectError::Place)?;
+        }
+        Ok(Session {
+            connection,
             cancel: Arc::default(),
             followed: Arc::clone(&self.followed),
             clock: Arc::clone(&self.clock),
-            has: Has::default(),
-            tells_place: true,
             is_elsewhere: false,
             left,
-        };
-        session.has = has(&session.ask(&settings::optional_sql())?);
-        let place = match session.ask(&format!("SELECT {PLACE}")) {
-            Ok(place) => place,
-            // Functions that some providers keep from users, or do not have.
-            Err(error) if matches!(error.code(), Some("42501" | "42883" | "0A000")) => {
-                session.tells_place = false;
-                return Ok(session);
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let value = |at| place.row(0).and_then(|row| row.get(at));
-        let place = Place::read(value(0), value(1));
-        session.followed.check(place.as_ref(), Duration::ZERO).map_err(ConnectError::Place)?;
-        Ok(session)
+        })
     }
 
-    /// Opens a connection for replication. No pooler shares it, so its settings last to its end.
-    pub fn replicate(&self) -> Result<replication::Conn, Error> {
-        let mut conn = replication::Conn::connect(&self.named())?;
-        // The timeout of the role is lifted first; the query names its schema, so the role's `search_path` does not
-        // matter.
-        let answers = conn.simple(&format!("SET statement_timeout = 0; {}", settings::optional_sql()))?;
-        let has = answers.last().map(has).unwrap_or_default();
-        conn.simple(&settings::session(has))?;
-        Ok(conn)
+    /// Opens a connection for replication.
+    pub fn replicate(&self) -> Result<Box<dyn Walsender>, Error> {
+        self.postgres.replicate(&self.named())
+    }
+
+    /// What runs jobs with sessions of this endpoint: `connections` at a time, and as many that wait.
+    pub fn jobs(&self, connections: usize) -> Box<dyn Jobs> {
+        let (endpoint, idle) = (self.clone(), self.unused_for);
+        self.postgres.jobs(Options { endpoint, connections, jobs_max: connections, idle, kept: 0 })
     }
 
     fn named(&self) -> Config {
@@ -200,8 +202,4 @@ impl Endpoint {
         config.application_name.get_or_insert_with(|| APPLICATION.to_owned());
         config
     }
-}
-
-fn has(answer: &ResultSet) -> Has {
-    Has::of(answer.rows().filter_map(|row| row.get(0)))
 }

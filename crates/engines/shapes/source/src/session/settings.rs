@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 use std::time::Duration;
+use thalweg_wire::pg::ResultSet;
 
 /// Each is a name and a value as SQL.
 type Setting = (&'static str, &'static str);
@@ -69,10 +70,10 @@ impl Limits {
 
 /// Which of the optional settings a server has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Has([bool; OPTIONAL.len()]);
+pub(crate) struct Has([bool; OPTIONAL.len()]);
 
 /// The query for the optional settings that the server has.
-pub(super) fn optional_sql() -> String {
+pub(crate) fn optional_sql() -> String {
     let names: Vec<&str> = OPTIONAL.iter().map(|(name, _)| *name).collect();
     format!(
         "SELECT s.name FROM pg_catalog.pg_settings s \
@@ -82,7 +83,7 @@ pub(super) fn optional_sql() -> String {
 }
 
 impl Has {
-    pub(super) fn of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Self {
+    fn of<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Self {
         Self(OPTIONAL.map(|(name, _)| names.clone().any(|found| found == name)))
     }
 
@@ -110,7 +111,7 @@ pub(super) fn local(has: Has, limits: Limits) -> String {
 }
 
 /// `SET …; ` for a connection that is ours alone, to its end.
-pub(super) fn session(has: Has) -> String {
+pub(crate) fn session(has: Has) -> String {
     let mut sql = String::from("SET statement_timeout = 0; SET lock_timeout = 0; ");
     let _ = write!(sql, "SET idle_in_transaction_session_timeout = {IDLE_MS}; ");
     for (name, value) in MEANING.iter().chain(&DISPLAY).chain(&SESSION).chain(has.settings()) {
@@ -122,4 +123,9 @@ pub(super) fn session(has: Has) -> String {
 /// A limit of zero would be none.
 fn millis(limit: Duration) -> u32 {
     u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).clamp(1, i32::MAX as u32)
+}
+
+/// The optional settings that the answer to [`optional_sql`] names.
+pub(crate) fn has(answer: &ResultSet) -> Has {
+    Has::of(answer.rows().filter_map(|row| row.get(0)))
 }

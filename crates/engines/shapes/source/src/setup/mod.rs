@@ -7,15 +7,18 @@ mod publication;
 mod server;
 mod slot;
 
-pub use server::Server;
+pub use publication::Publication;
+pub use server::{Facts as ServerFacts, Server};
+pub use slot::Found as Slot;
 
 use super::clock::Clock;
 use super::error::SourceError;
-use super::session::Endpoint;
+use super::postgres::{Changes, Walsender};
+use super::session::{Endpoint, has, optional_sql, session_settings};
 use std::time::Duration;
 use thalweg_shapes_model::history::SourceIdentity;
-use thalweg_wire::pg::replication::{self, Conn};
-use thalweg_wire::pg::{DbError, Error, Lsn, ResultSet, ServerVersion};
+use thalweg_wire::pg::replication::{self, Conn, StartOptions, System};
+use thalweg_wire::pg::{Config, DbError, Error, Lsn, ResultSet, ServerVersion};
 
 /// Between two attempts to get the lock.
 const LOCK_EVERY: Duration = Duration::from_millis(250);
@@ -59,7 +62,7 @@ pub struct Known {
 /// Everything is in order.
 #[derive(Debug)]
 pub struct Ready {
-    pub conn: Conn,
+    pub conn: Box<dyn Walsender>,
     /// To be kept, and given as `known` the next time.
     pub identity: SourceIdentity,
     pub resume: Resume,
@@ -140,16 +143,17 @@ pub fn prepare(
 ) -> Result<Ready, SetupError> {
     let connected = endpoint.patient(PATIENCE).replicate();
     let mut conn = connected.map_err(|error| server::not_let_in(&endpoint.config, error))?;
-    let facts = server::check(&mut conn)?;
-    lock(&mut conn, &options.slot, waiting, stopping, &*endpoint.clock)?;
-    // After the server was found to be no standby: a promotion that ends in between would otherwise be read under the timeline before it.
-    let system = conn.identify_system()?;
+    let facts = conn.facts()?;
+    lock(&mut *conn, &options.slot, waiting, stopping, &*endpoint.clock)?;
+    // After the server was found to be no standby: a promotion that ends in between would otherwise be read under the
+    // timeline before it.
+    let system = conn.system()?;
     if options.failover && facts.version.major < FAILOVER_SINCE {
         return Err(SetupError::Failover(facts.version));
     }
-    let publication = publication::prepare(&mut conn, options, facts.version)?;
+    let publication = conn.publication(options, facts.version)?;
     let identity = SourceIdentity {
-        branches: server::branches(&mut conn, system.timeline)?,
+        branches: conn.branches(system.timeline)?,
         system: system.id,
         timeline: system.timeline,
         database: system.database.unwrap_or_default(),
@@ -162,7 +166,7 @@ pub fn prepare(
         None => Some("nothing is known of an earlier connection".to_owned()),
         Some(known) => judge::broken(known, &identity, system.end),
     };
-    let slot = slot::prepare(&mut conn, options, &facts, &identity, broken, stopping)?;
+    let slot = slot::prepare(&mut *conn, options, &facts, &identity, broken, stopping)?;
     let (resume, publication_passing) = (slot.resume, publication.passing);
     Ok(Ready {
         conn,
@@ -175,18 +179,75 @@ pub fn prepare(
     })
 }
 
+/// Opens a connection for replication. No pooler shares it, so its settings last to its end.
+pub(crate) fn connect(config: &Config) -> Result<Conn, Error> {
+    let mut conn = Conn::connect(config)?;
+    // The timeout of the role is lifted first; the query names its schema, so the role's `search_path` does not matter.
+    let answers = conn.simple(&format!("SET statement_timeout = 0; {}", optional_sql()))?;
+    let has = answers.last().map(has).unwrap_or_default();
+    conn.simple(&session_settings(has))?;
+    Ok(conn)
+}
+
+impl Walsender for Conn {
+    fn system(&mut self) -> Result<System, Error> {
+        self.identify_system()
+    }
+
+    fn facts(&mut self) -> Result<ServerFacts, SetupError> {
+        server::check(self)
+    }
+
+    fn try_lock(&mut self, key: i64) -> Result<bool, Error> {
+        let answers = self.simple(&format!("SELECT pg_catalog.pg_try_advisory_lock({key}::pg_catalog.int8)"))?;
+        Ok(value(&answers) == Some("t"))
+    }
+
+    fn publication(&mut self, options: &Options, version: ServerVersion) -> Result<Publication, SetupError> {
+        publication::prepare(self, options, version)
+    }
+
+    fn branches(&mut self, timeline: u32) -> Result<Vec<(u32, u64)>, SetupError> {
+        server::branches(self, timeline)
+    }
+
+    fn slot(&mut self, name: &str, database: &str) -> Result<Option<Slot>, SetupError> {
+        slot::find(self, name, database)
+    }
+
+    fn create_slot(
+        &mut self,
+        options: &Options,
+        facts: &ServerFacts,
+        stopping: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Lsn, SetupError> {
+        slot::create(self, options, facts, stopping)
+    }
+
+    fn keep_on_standbys(&mut self, slot: &str) -> Result<(), Error> {
+        self.alter_slot(slot, true)
+    }
+
+    fn drop_slot(&mut self, slot: &str) -> Result<(), Error> {
+        Self::drop_slot(self, slot, false)
+    }
+
+    fn start(self: Box<Self>, slot: &str, options: &StartOptions) -> Result<Box<dyn Changes>, Error> {
+        Ok(Box::new(Self::start(*self, slot, Lsn::ZERO, options)?))
+    }
+}
+
 /// Drops the publication, for an engine that leaves nothing behind.
 pub fn forget(endpoint: &Endpoint, publication: &str) -> Result<(), SourceError> {
     let mut endpoint = endpoint.patient(FORGET_MAX);
     endpoint.config.connect_timeout = Some(FORGET_MAX);
-    let drop_publication = format!("DROP PUBLICATION IF EXISTS {}", thalweg_shapes_model::table::quoted(publication));
-    endpoint.connect()?.change(FORGET_MAX, &drop_publication)?;
+    endpoint.connect()?.connection.drop_publication(FORGET_MAX, publication)?;
     Ok(())
 }
 
 /// One server owns a slot. The lock is bound to this session.
 fn lock(
-    conn: &mut Conn,
+    conn: &mut dyn Walsender,
     slot: &str,
     waiting: &dyn Fn(),
     stopping: &dyn Fn() -> bool,
@@ -195,8 +256,7 @@ fn lock(
     let key = i64::from(u32::from_be_bytes(*b"thal")) << 32 | i64::from(thalweg_base::crc(slot.as_bytes()));
     let mut told = false;
     loop {
-        let answers = conn.simple(&format!("SELECT pg_catalog.pg_try_advisory_lock({key}::pg_catalog.int8)"))?;
-        if value(&answers) == Some("t") {
+        if conn.try_lock(key)? {
             return Ok(());
         }
         waiting();

@@ -9,13 +9,15 @@ use thalweg_wire::pg::replication::Conn;
 /// The comment on a publication that goes when the engine ends: a run that was killed leaves it to the next one.
 const PASSING: &str = "made by thalweg dev, which drops it when it ends";
 
-pub(super) struct Publication {
+/// A publication that can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
     /// Changes if the publication is dropped and created again; the changes between are lost.
-    pub(super) oid: u32,
+    pub oid: u32,
     /// Changes with every `ALTER PUBLICATION`.
-    pub(super) version: String,
-    /// Made for this run, or for a killed one: no other server needs it.
-    pub(super) passing: bool,
+    pub version: String,
+    /// It was made for this run, or for one that was killed: no other server needs it.
+    pub passing: bool,
 }
 
 struct Found {

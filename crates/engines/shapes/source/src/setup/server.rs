@@ -4,11 +4,13 @@ use super::{SetupError, row};
 use thalweg_wire::pg::replication::Conn;
 use thalweg_wire::pg::{Config, Error, ServerVersion};
 
-pub(super) struct Facts {
-    pub(super) version: ServerVersion,
-    pub(super) slots_max: String,
-    pub(super) database_oid: u32,
-    pub(super) server: Server,
+/// What the preparation needs to know of the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    pub version: ServerVersion,
+    pub slots_max: String,
+    pub database_oid: u32,
+    pub server: Server,
 }
 
 /// Facts of the followed server.

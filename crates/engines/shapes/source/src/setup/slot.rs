@@ -3,6 +3,7 @@
 use super::judge;
 use super::server::Facts;
 use super::{Options, Resume, SetupError, SlotOptions, literal, row};
+use crate::postgres::Walsender;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use thalweg_shapes_model::history::SourceIdentity;
@@ -16,22 +17,25 @@ pub(super) struct Slot {
     pub(super) confirmed: Lsn,
 }
 
-struct Found {
+/// A replication slot as the server has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
     /// Why no stream of it would be ours.
-    foreign: Option<String>,
+    pub foreign: Option<String>,
     /// The process that reads it.
-    active: Option<String>,
+    pub active: Option<String>,
     /// The reason why Postgres no longer has the WAL that the slot needs.
-    lost: Option<String>,
-    confirmed: Option<Lsn>,
+    pub lost: Option<String>,
+    /// The slot has everything after it.
+    pub confirmed: Option<Lsn>,
     /// Standbys keep a copy of it.
-    failover: bool,
-    temporary: bool,
+    pub failover: bool,
+    pub temporary: bool,
 }
 
 /// `broken`: the reason why the slot's history is broken, if known already.
 pub(super) fn prepare(
-    conn: &mut Conn,
+    conn: &mut dyn Walsender,
     options: &Options,
     facts: &Facts,
     identity: &SourceIdentity,
@@ -39,20 +43,20 @@ pub(super) fn prepare(
     stopping: &(dyn Fn() -> bool + Sync),
 ) -> Result<Slot, SetupError> {
     let slot = &options.slot;
-    let found = find(conn, slot, &identity.database)?;
+    let found = conn.slot(slot, &identity.database)?;
     let why = match found {
         Some(Found { foreign: Some(what), .. }) => return Err(SetupError::ForeignSlot { slot: slot.clone(), what }),
         Some(Found { active: Some(pid), .. }) => return Err(SetupError::SlotInUse { slot: slot.clone(), pid }),
         Some(found) => match (found.lost, broken.or_else(|| skipped(options, found.confirmed)), found.confirmed) {
             (None, None, Some(confirmed)) if found.temporary == options.temporary => {
                 if options.failover && !found.failover {
-                    conn.alter_slot(slot, true)?;
+                    conn.keep_on_standbys(slot)?;
                 }
                 return Ok(Slot { resume: Resume::Continue, confirmed });
             }
             // A valid slot is dropped too if its changes are of no use.
             (lost, broken, _) => {
-                conn.drop_slot(slot, false)?;
+                conn.drop_slot(slot)?;
                 let lost = lost.map(|why| format!("Postgres no longer keeps what the replication slot needs ({why})"));
                 lost.or(broken)
                     .unwrap_or_else(|| "the replication slot was never ready, or is to be of another kind".to_owned())
@@ -60,7 +64,7 @@ pub(super) fn prepare(
         },
         None => broken.unwrap_or_else(|| "the replication slot was dropped".to_owned()),
     };
-    let confirmed = create(conn, options, facts, stopping)?;
+    let confirmed = conn.create_slot(options, facts, stopping)?;
     Ok(Slot { resume: Resume::Restart { why }, confirmed })
 }
 
@@ -68,7 +72,7 @@ fn skipped(options: &Options, confirmed: Option<Lsn>) -> Option<String> {
     judge::skipped(options.known.as_ref()?, confirmed?)
 }
 
-fn find(conn: &mut Conn, slot: &str, database: &str) -> Result<Option<Found>, SetupError> {
+pub(super) fn find(conn: &mut Conn, slot: &str, database: &str) -> Result<Option<Found>, SetupError> {
     let answers = conn.simple(&format!(
         "SELECT slot_type, plugin, database, active_pid, wal_status, confirmed_flush_lsn, temporary, \
          pg_catalog.to_jsonb(s) OPERATOR(pg_catalog.->>) 'failover' AS failover, \
@@ -105,9 +109,9 @@ fn find(conn: &mut Conn, slot: &str, database: &str) -> Result<Option<Found>, Se
     }))
 }
 
-/// Creates the slot, which is ready when all transactions of that moment have ended; until then a separate thread polls
-/// `stopping`.
-fn create(
+/// Creates the slot, which is ready when every transaction that runs now has ended; until then a thread of its own
+/// polls `stopping`.
+pub(super) fn create(
     conn: &mut Conn,
     options: &Options,
     facts: &Facts,

@@ -24,10 +24,10 @@ fn nothing_stays_on_a_connection_that_a_transaction_pooler_lends_to_others() {
                       SET statement_timeout = '7s'; SET TimeZone = 'Asia/Tokyo'";
         session.conn().simple(others).unwrap();
         let before = settings(&mut session);
-        session.ask("SELECT 1").unwrap();
-        assert!(session.ask("SELECT 1 / 0").is_err());
-        session.change(Duration::from_secs(1), "CREATE TABLE public.made (id int)").unwrap();
-        assert!(session.change(Duration::from_secs(1), "CREATE TABLE public.made (id int)").is_err());
+        session.sql().ask("SELECT 1").unwrap();
+        assert!(session.sql().ask("SELECT 1 / 0").is_err());
+        session.sql().change(Duration::from_secs(1), "CREATE TABLE public.made (id int)").unwrap();
+        assert!(session.sql().change(Duration::from_secs(1), "CREATE TABLE public.made (id int)").is_err());
         let name = TableName { schema: "public".into(), name: "t".into() };
         let table = lookup(&mut session, "none", &name).unwrap().unwrap().table;
         for stops in [false, true] {

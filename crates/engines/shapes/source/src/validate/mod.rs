@@ -44,8 +44,8 @@ pub fn filter(
     let (before, types) = row(table, scanned.parameters);
     // A comment may end the predicate: the parenthesis is on a separate line.
     let whole = format!("{before}{sql}\n)");
-    let read = session.describe(&whole, &types);
-    read.map(|_| true).map_err(|error| explain(error.into(), &before, sql))
+    let read = session.connection.read(&whole, &types);
+    read.map(|()| true).map_err(|error| explain(error.into(), &before, sql))
 }
 
 /// The statement before the predicate: a row with the table's columns as parameters behind those of the predicate, and

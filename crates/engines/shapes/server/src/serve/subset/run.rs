@@ -1,13 +1,13 @@
-//! Asking Postgres for a subset. Runs on a thread that may wait for it.
+//! MoveInFetcher Postgres for a subset. Runs on a thread that may wait for it.
 
 use super::answer::{mark_header, push_begin, push_end};
 use super::order::parse_order;
 use super::query::Query;
-use crate::engine::Engine;
-use crate::make;
+use crate::failures;
 use crate::serve::access::Clause;
 use crate::serve::refusal::Refusal;
 use crate::serve::service::refusal;
+use crate::server::ShapesServer;
 use crate::shape::Shape;
 use crate::subquery::{headers, positions_list};
 use bytes::Bytes;
@@ -79,18 +79,23 @@ impl Owned {
 }
 
 /// Fetches a subset of a shape's rows.
-pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset: &Owned) -> Result<Done, Refusal> {
+pub(crate) fn run(
+    server: &ShapesServer,
+    session: &mut Session,
+    shape: &Shape,
+    subset: &Owned,
+) -> Result<Done, Refusal> {
     let definition = &shape.definition();
     let failed = |failure| refusal(&failure);
-    let table = match catalog::lookup(session, &engine.config.publication(), &definition.table) {
+    let table = match catalog::lookup(session, &server.config.publication(), &definition.table) {
         Ok(Some(found)) if found.table.oid == shape.family.table => found.table,
         // The shape is of a table that is gone. It is about to be dropped.
         Ok(_) | Err(LookupError::Unsupported(_)) => return Err(Refusal::MustRefetch(None)),
-        Err(LookupError::Source(error)) => return Err(failed(make::unavailable(error))),
+        Err(LookupError::Source(error)) => return Err(failed(failures::unavailable(error))),
     };
     let selected = selected(&table, definition, true).map_err(Refusal::Invalid)?;
-    engine.check_narrowing(session, &table, &subset.rights.narrowing).map_err(failed)?;
-    let dependence = engine.dependence(session, definition, &table).map_err(|_| Refusal::MustRefetch(None))?;
+    server.check_narrowing(session, &table, &subset.rights.narrowing).map_err(failed)?;
+    let dependence = server.dependence(session, definition, &table).map_err(|_| Refusal::MustRefetch(None))?;
     let shape_where = match &definition.where_sql {
         None => None,
         Some(_) if dependence.is_some() => dependence.as_ref().map(|dependence| dependence.condition.sql()),
@@ -127,7 +132,7 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
     let projection = Projection::new(&table, &selected, definition.replica);
     let Some(dependence) = &dependence else {
         return rows(
-            engine,
+            server,
             session,
             &table,
             &query.sql(&table, &projection.select_list()),
@@ -141,7 +146,7 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
     let condition = &dependence.condition;
     let list = positions_list(&table, &columns, condition);
     let sql = query.sql(&table, &list);
-    rows(engine, session, &table, &sql, limit, |line: &CopyRow, mark: &[u8], body: &mut Vec<u8>| {
+    rows(server, session, &table, &sql, limit, |line: &CopyRow, mark: &[u8], body: &mut Vec<u8>| {
         let (cells, mut headers) = headers(&table, &columns, condition, &shape.handle.to_string(), line);
         headers.extend_from_slice(mark);
         projection.table_row_with(&borrowed(&cells)[..], &headers, body);
@@ -150,7 +155,7 @@ pub(crate) fn run(engine: &Engine, session: &mut Session, shape: &Shape, subset:
 
 /// Counts a body as it grows.
 struct Building<'a> {
-    engine: &'a Engine,
+    server: &'a ShapesServer,
     bytes: u64,
 }
 
@@ -162,20 +167,20 @@ impl Building<'_> {
             return true;
         }
         self.bytes += more;
-        self.engine.building.fetch_add(more, Ordering::Relaxed);
-        !self.engine.is_memory_short()
+        self.server.changes.building.fetch_add(more, Ordering::Relaxed);
+        !self.server.changes.is_memory_short()
     }
 }
 
 impl Drop for Building<'_> {
     fn drop(&mut self) {
-        self.engine.building.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.server.changes.building.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 /// `render` gets a row and the headers that all rows have.
 fn rows(
-    engine: &Engine,
+    server: &ShapesServer,
     session: &mut Session,
     table: &Table,
     sql: &str,
@@ -184,7 +189,7 @@ fn rows(
 ) -> Result<Done, Refusal> {
     let mark = RandomState::new().hash_one(sql) as u32 >> 1;
     let header = mark_header(mark);
-    let mut building = Building { engine, bytes: 0 };
+    let mut building = Building { server, bytes: 0 };
     let (mut body, mut line, mut wrong) = (Vec::new(), CopyRow::default(), None);
     let copied = copy(session, table, sql, Some(limit), |taken| {
         match taken {
@@ -206,11 +211,11 @@ fn rows(
         (_, Some(refusal)) => Err(refusal),
         (Ok(_), None) => {
             push_end(&mut body);
-            Ok(Done { body: engine.store.logs().hold(body.into()) })
+            Ok(Done { body: server.changes.store.logs().hold(body.into()) })
         }
         // A constant that is none of its type is found out by Postgres.
         (Err(SourceError::Invalid(error)), None) => Err(Invalid::subset("where", error.to_string()).into()),
-        (Err(error), None) => Err(refusal(&make::unavailable(error))),
+        (Err(error), None) => Err(refusal(&failures::unavailable(error))),
     }
 }
 

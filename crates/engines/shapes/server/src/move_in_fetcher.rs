@@ -1,14 +1,18 @@
 //! Fetching rows that come because an inner query's values did.
 //!
-//! The thread that applies changes only says what is wanted: it never waits for Postgres, nor for a queue behind it. Threads of a pool of
-//! their own take a snapshot, see to it that it has all that was applied by now, and read the rows. Until they know the snapshot the values
-//! count as before, and other values that come for the same shape are asked for with them.
+//! The thread that applies changes only says what is wanted: it never waits for Postgres, nor for a queue behind it.
+//! Threads of a pool of their own take a snapshot, see to it that it has all that was applied by now, and read the
+//! rows. Until they know the snapshot the values count as before, and other values that come for the same shape are
+//! asked for with them.
 //!
-//! What cannot be had now (the table is locked, the database cannot be reached, a commit is not visible yet) is asked for again later, one
-//! table independently of the others, until [`PATIENCE`] is over: then the shape is made anew.
+//! What cannot be had now (the table is locked, the database cannot be reached, a commit is not visible yet) is asked
+//! for again later, one table independently of the others, until [`PATIENCE`] is over: then the shape is made anew.
 
-use super::graph::{Ask, Turn, Wanted};
-use crate::engine::Engine;
+use crate::faults::Fault;
+use crate::feed_lock::SharedFeed;
+use crate::lifetime::Lifetime;
+use crate::source::Source;
+use crate::subquery::{Ask, FetchedRows, Turn, Wanted, cells};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -18,11 +22,11 @@ use std::time::{Duration, Instant};
 use thalweg_shapes_core::subquery::place::ROWS_MAX;
 use thalweg_shapes_model::copy::CopyRow;
 use thalweg_shapes_model::health::Health;
-use thalweg_shapes_model::row::{Cells, Row};
+use thalweg_shapes_model::row::Cells;
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_source::error::SourceError;
-use thalweg_shapes_source::pool::{Options, Pool};
-use thalweg_shapes_source::session::{Endpoint, Limits, Session};
+use thalweg_shapes_source::pool::Jobs;
+use thalweg_shapes_source::session::{Limits, Session};
 use thalweg_shapes_source::snapshot;
 
 /// Queries that run at a time: all, and those of one table.
@@ -49,17 +53,13 @@ const VISIBLE_AFTER: Duration = Duration::from_millis(2);
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Rows for a shape, or why there are none.
-pub(crate) struct Arrival {
-    pub(crate) shape: u64,
-    pub(crate) pending: u64,
-    pub(crate) rows: Result<Vec<Cells>, String>,
-}
-
-pub(crate) struct Asking {
-    pool: Mutex<Option<Pool>>,
+pub(crate) struct MoveInFetcher {
+    pool: Mutex<Option<Box<dyn Jobs>>>,
     queue: Mutex<Queue>,
-    arrivals: Mutex<Vec<Arrival>>,
+    arrivals: Mutex<Vec<FetchedRows>>,
+    feed: Arc<SharedFeed>,
+    lifetime: Arc<Lifetime>,
+    source: Arc<Source>,
 }
 
 #[derive(Default)]
@@ -88,7 +88,7 @@ struct Waiting {
 
 /// Why rows were not fetched.
 enum Unfetched {
-    /// Asking again may help.
+    /// MoveInFetcher again may help.
     Later(SourceError),
     Never(String),
 }
@@ -107,11 +107,16 @@ impl From<SourceError> for Unfetched {
     }
 }
 
-impl Asking {
-    pub(crate) fn new(endpoint: Endpoint) -> Self {
-        let idle = endpoint.unused_for;
-        let options = Options { endpoint, connections: RUNNING_MAX, jobs_max: RUNNING_MAX, idle, kept: 0 };
-        Self { pool: Mutex::new(Some(Pool::with(options))), queue: Mutex::default(), arrivals: Mutex::default() }
+impl MoveInFetcher {
+    pub(crate) fn new(feed: Arc<SharedFeed>, lifetime: Arc<Lifetime>, source: Arc<Source>) -> Self {
+        Self {
+            pool: Mutex::new(Some(source.queries.jobs(RUNNING_MAX))),
+            queue: Mutex::default(),
+            arrivals: Mutex::default(),
+            feed,
+            lifetime,
+            source,
+        }
     }
 
     /// Interrupts what runs. Nothing is fetched any more.
@@ -121,8 +126,8 @@ impl Asking {
     }
 
     /// Rows are wanted: at once if there is a thread for them. Never waits.
-    pub(crate) fn want(&self, engine: &Arc<Engine>, all: &[Wanted]) {
-        let since = engine.clock.now();
+    pub(crate) fn want(self: &Arc<Self>, all: &[Wanted]) {
+        let since = self.lifetime.clock.now();
         {
             let mut queue = self.queue.lock();
             for wanted in all {
@@ -135,23 +140,28 @@ impl Asking {
                 line.waiting.push_back(Waiting { wanted: *wanted, since });
             }
         }
-        self.start(engine);
+        self.start();
+        while self.lifetime.faults.has(Fault::ApplierWaits)
+            && !self.lifetime.stopping()
+            && self.queue.lock().running > 0
+        {
+            self.lifetime.clock.sleep(VISIBLE_AFTER);
+        }
     }
 
     /// Begins what can be begun.
-    pub(crate) fn start(&self, engine: &Arc<Engine>) {
-        let now = engine.clock.now();
+    pub(crate) fn start(self: &Arc<Self>) {
+        let now = self.lifetime.clock.now();
         let pool = self.pool.lock();
         let Some(pool) = &*pool else { return };
         loop {
             let next = self.queue.lock().next(now);
             let Some((table, batch)) = next else { return };
-            let (engine, again) = (Arc::clone(engine), batch.clone());
-            let queued = pool.submit(move |session| {
-                let asking = &engine.subqueries.asking;
-                let left = asking.work(&engine, session, &batch);
-                asking.ended(&engine, table, left);
-            });
+            let (fetcher, again) = (Arc::clone(self), batch.clone());
+            let queued = pool.submit(Box::new(move |session| {
+                let left = fetcher.work(session, &batch);
+                fetcher.ended(table, left);
+            }));
             if let Err(error) = queued {
                 tracing::debug!(%error, "rows of subqueries are asked for later");
                 self.queue.lock().end(table, again, true, now);
@@ -161,12 +171,12 @@ impl Asking {
     }
 
     /// What came since the last time.
-    pub(crate) fn arrivals(&self) -> Vec<Arrival> {
+    pub(crate) fn arrivals(&self) -> Vec<FetchedRows> {
         std::mem::take(&mut *self.arrivals.lock())
     }
 
     fn fail(&self, pendings: &[(u64, u64)], why: &str) {
-        let arrivals = pendings.iter().map(|(shape, pending)| Arrival {
+        let arrivals = pendings.iter().map(|(shape, pending)| FetchedRows {
             shape: *shape,
             pending: *pending,
             rows: Err(why.to_owned()),
@@ -175,11 +185,11 @@ impl Asking {
     }
 
     /// An attempt is over; what it left is asked for again, unless it has waited for too long.
-    fn ended(&self, engine: &Arc<Engine>, table: u32, left: Vec<Waiting>) {
-        let now = engine.clock.now();
+    fn ended(self: &Arc<Self>, table: u32, left: Vec<Waiting>) {
+        let now = self.lifetime.clock.now();
         let failed = !left.is_empty();
         // While nothing comes from Postgres there is nothing to be late for.
-        let away = engine.health() != Health::Active;
+        let away = self.source.health() != Health::Active;
         let (mut again, mut over) = (Vec::new(), Vec::new());
         for waiting in left {
             let since = if away { now } else { waiting.since };
@@ -191,18 +201,18 @@ impl Asking {
         }
         self.fail(&over, "Postgres did not give them in time");
         self.queue.lock().end(table, again, failed, now);
-        if !engine.stopping() {
-            self.start(engine);
+        if !self.lifetime.stopping() {
+            self.start();
         }
     }
 
     /// Fetches for all of one table, from one snapshot. Gives back what is to be asked for again.
-    fn work(&self, engine: &Engine, session: Result<&mut Session, SourceError>, batch: &[Waiting]) -> Vec<Waiting> {
+    fn work(&self, session: Result<&mut Session, SourceError>, batch: &[Waiting]) -> Vec<Waiting> {
         let (mut asks, mut later) = (Vec::with_capacity(batch.len()), Vec::new());
         {
-            let mut graph = engine.subqueries.graph.lock();
+            let mut feed = self.feed.lock();
             for waiting in batch {
-                match graph.turn(waiting.wanted.shape, waiting.wanted.pending) {
+                match feed.graph.turn(waiting.wanted.shape, waiting.wanted.pending) {
                     Turn::Ask(ask) => asks.push((ask, *waiting)),
                     Turn::Later => later.push(*waiting),
                     Turn::Gone => {}
@@ -212,23 +222,23 @@ impl Asking {
         let Some((first, _)) = asks.first() else { return later };
         let table = Arc::clone(&first.table);
         let taken = session.map_err(Unfetched::from).and_then(|session| {
-            let snapshot = take(engine, session, &table, &asks)?;
+            let snapshot = self.snapshot(session, &table, &asks)?;
             Ok((session, snapshot))
         });
         let (session, snapshot) = match taken {
             Ok(taken) => taken,
             Err(why) => {
-                self.leave(engine, &asks, &why, &mut later);
+                self.leave(&asks, &why, &mut later);
                 return later;
             }
         };
         for (at, (ask, _)) in asks.iter().enumerate() {
             match fetch(session, ask) {
                 Ok(rows) => {
-                    self.arrivals.lock().push(Arrival { shape: ask.shape, pending: ask.pending, rows: Ok(rows) });
+                    self.arrivals.lock().push(FetchedRows { shape: ask.shape, pending: ask.pending, rows: Ok(rows) });
                 }
                 Err(why) => {
-                    self.leave(engine, &asks[at..], &why, &mut later);
+                    self.leave(&asks[at..], &why, &mut later);
                     break;
                 }
             }
@@ -241,8 +251,9 @@ impl Asking {
         later
     }
 
-    /// These were not fetched: they are asked for again, if that may help and their place in the stream is still to come.
-    fn leave(&self, engine: &Engine, asks: &[(Ask, Waiting)], why: &Unfetched, later: &mut Vec<Waiting>) {
+    /// These were not fetched: they are asked for again, if that may help and their place in the stream is still to
+    /// come.
+    fn leave(&self, asks: &[(Ask, Waiting)], why: &Unfetched, later: &mut Vec<Waiting>) {
         let (error, again) = match why {
             Unfetched::Later(error) => (error.to_string(), true),
             Unfetched::Never(error) => (error.clone(), false),
@@ -255,14 +266,40 @@ impl Asking {
         } else {
             tracing::warn!(shapes = asks.len(), error, again, "rows of subqueries cannot be fetched");
         }
-        let mut graph = engine.subqueries.graph.lock();
+        let mut feed = self.feed.lock();
         for (ask, waiting) in asks {
-            if again && graph.unask(ask.shape, ask.pending) {
+            if again && feed.graph.unask(ask.shape, ask.pending) {
                 later.push(*waiting);
             } else {
                 self.fail(&[(ask.shape, ask.pending)], &error);
             }
         }
+    }
+
+    /// Takes a snapshot for these, and tells the graph before anything is applied that the snapshot has not.
+    fn snapshot(
+        &self,
+        session: &mut Session,
+        table: &Arc<thalweg_shapes_model::table::Table>,
+        asks: &[(Ask, Waiting)],
+    ) -> Result<PgSnapshot, Unfetched> {
+        for _ in 0..SNAPSHOTS_MAX {
+            let limits = Limits { statement: Some(FETCH), lock: LOCK };
+            let snapshot = snapshot::begin(session, table, limits).inspect_err(|_| session.roll_back())?;
+            {
+                let mut feed = self.feed.lock();
+                if !feed.missed_any(&snapshot) {
+                    feed.graph.asked(asks.iter().map(|(ask, _)| ask), &snapshot);
+                    return Ok(snapshot);
+                }
+            }
+            session.roll_back();
+            if self.lifetime.stopping() {
+                break;
+            }
+            self.lifetime.clock.sleep(VISIBLE_AFTER);
+        }
+        Err(Unfetched::Later(SourceError::Other("transactions that were applied are not visible yet".to_owned())))
     }
 }
 
@@ -315,33 +352,6 @@ impl Line {
     }
 }
 
-/// Takes a snapshot for these, and tells the graph before anything is applied that the snapshot has not.
-fn take(
-    engine: &Engine,
-    session: &mut Session,
-    table: &Arc<thalweg_shapes_model::table::Table>,
-    asks: &[(Ask, Waiting)],
-) -> Result<PgSnapshot, Unfetched> {
-    for _ in 0..SNAPSHOTS_MAX {
-        let limits = Limits { statement: Some(FETCH), lock: LOCK };
-        let snapshot = snapshot::begin(session, table, limits).inspect_err(|_| session.roll_back())?;
-        {
-            let mut graph = engine.subqueries.graph.lock();
-            let recent = engine.recent.lock();
-            if !recent.missed(recent.mark(), &snapshot) {
-                graph.asked(asks.iter().map(|(ask, _)| ask), &snapshot);
-                return Ok(snapshot);
-            }
-        }
-        session.roll_back();
-        if engine.stopping() {
-            break;
-        }
-        engine.clock.sleep(VISIBLE_AFTER);
-    }
-    Err(Unfetched::Later(SourceError::Other("transactions that were applied are not visible yet".to_owned())))
-}
-
 fn fetch(session: &mut Session, ask: &Ask) -> Result<Vec<Cells>, Unfetched> {
     let Some(filter) = &ask.filter else { return Ok(Vec::new()) };
     let select = snapshot::select(&ask.table, &ask.columns, Some(filter));
@@ -365,17 +375,6 @@ fn fetch(session: &mut Session, ask: &Ask) -> Result<Vec<Cells>, Unfetched> {
         (Err(error), None) => Err(error.into()),
         (Ok(()), None) => Ok(rows),
     }
-}
-
-/// A row by the table's columns, of one that has only some of them, in this order.
-pub(super) fn cells(columns: &[usize], line: &CopyRow, width: usize) -> Cells {
-    let mut cells: Vec<Option<Box<[u8]>>> = vec![None; width];
-    for (place, at) in columns.iter().enumerate() {
-        if let Some(cell) = cells.get_mut(*at) {
-            *cell = line.cell(place).map(Into::into);
-        }
-    }
-    cells.into()
 }
 
 #[cfg(test)]

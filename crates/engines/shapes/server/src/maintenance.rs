@@ -1,9 +1,10 @@
-//! Looks after what nobody asks for: tables that were changed without a write to them, tables that no shape needs any more, and more
-//! shapes than there may be.
+//! Periodic upkeep: compares tables with the catalog, takes unused tables out of the publication, trims the change log,
+//! and drops the least recently used shapes if there are too many.
 
-use crate::engine::Engine;
+use crate::server::ShapesServer;
 use crate::shape::Shape;
 use crate::store::StoreError;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,142 +20,147 @@ const RECONCILE_EVERY: Duration = Duration::from_secs(2);
 const RECONCILE_EVERY_PER_TABLE: Duration = Duration::from_millis(10);
 /// A table that no shape has asked for in this time leaves the publication.
 const UNUSED: Duration = Duration::from_secs(600);
-/// How often shapes are looked through for changes that nobody needs: this, and so much longer for each shape that it costs little.
+/// How often the change log is trimmed: this, and so much longer for each shape that it costs little.
 const CUT_EVERY: Duration = Duration::from_secs(1);
 const CUT_EVERY_PER_SHAPE: Duration = Duration::from_micros(10);
-/// How often inner shapes are looked for that nobody needs: twice, and they go.
+/// How often unused inner shapes are counted: one that is found twice goes.
 const ORPHANS_EVERY: Duration = Duration::from_secs(60);
-/// How often it is looked whether there is something to do.
+/// The pause between two rounds.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Runs until the engine stops.
-pub(crate) fn run(engine: &Arc<Engine>) {
-    let clock = &engine.clock;
+/// Runs until the server stops.
+pub(crate) fn run(server: &Arc<ShapesServer>) {
+    let clock = &server.lifetime.clock;
     let start = clock.now();
     let (mut next, mut last_cut, mut last_orphans) = (start, start, start);
     let mut was = Health::Starting;
-    while !engine.stopping() {
+    while !server.lifetime.stopping() {
         clock.sleep(TICK);
-        engine.evict();
-        let shapes = u32::try_from(engine.registry.read().len()).unwrap_or(u32::MAX);
+        server.evict();
+        let shapes = u32::try_from(server.catalog.registry.read().len()).unwrap_or(u32::MAX);
         if clock.since(last_cut) >= CUT_EVERY + CUT_EVERY_PER_SHAPE * shapes {
             last_cut = clock.now();
-            engine.look_after();
+            server.trim_change_log();
         }
         if clock.since(last_orphans) >= ORPHANS_EVERY {
             last_orphans = clock.now();
-            // Made for shapes that were then not made after all.
-            let orphans = engine.subqueries.graph.lock().orphans();
+            // Inner shapes of shapes that could not be made.
+            let orphans = server.feed.lock().graph.orphans();
             orphans.iter().for_each(|shape| {
-                engine.drop_shape(shape);
+                server.retirement.drop_shape(shape);
             });
         }
-        let health = engine.health();
-        // While nobody listened, anything may have happened.
+        let health = server.source.health();
+        // While no stream was open, anything may have happened.
         let back = health == Health::Active && was != Health::Active;
         was = health;
         if was != Health::Active || !back && clock.now() < next {
             continue;
         }
-        let tables = u32::try_from(engine.router.lock().tables().len()).unwrap_or(u32::MAX);
+        let tables = u32::try_from(server.feed.lock().router.tables().len()).unwrap_or(u32::MAX);
         next = clock.now() + RECONCILE_EVERY + RECONCILE_EVERY_PER_TABLE * tables;
-        if let Err(error) = look(engine) {
+        if let Err(error) = reconcile_tables(server) {
             tracing::warn!(%error, "tables could not be compared with the catalog; it is tried again");
         }
     }
 }
 
-fn look(engine: &Arc<Engine>) -> Result<(), SourceError> {
-    let tables = engine.router.lock().tables();
+fn reconcile_tables(server: &Arc<ShapesServer>) -> Result<(), SourceError> {
+    let tables = server.feed.lock().router.tables();
     if tables.is_empty() {
-        engine.counters.compared.fetch_add(1, Ordering::Relaxed);
+        server.lifetime.counters.compared.fetch_add(1, Ordering::Relaxed);
         return Ok(());
     }
-    let mut session = engine.queries.connect()?;
+    let mut session = server.source.queries.connect()?;
     let known: Vec<&Table> = tables.iter().map(AsRef::as_ref).collect();
-    let found = reconcile(&mut session, &engine.config.publication(), known.iter().copied())?;
+    let found = reconcile(&mut session, &server.config.publication(), known.iter().copied())?;
     if let Some(version) = &found.publication
-        && let Err(error) = engine.publication_is(version)
+        && let Err(error) = server.publication_is(version)
     {
         tracing::warn!(%error, "the publication's version cannot be stored; the catalog is compared again soon");
     }
     for (table, why) in &found.gone {
-        engine.drop_table(*table, &why.to_string());
-        if let Err(error) = engine.store.forget_table(*table) {
+        server.retirement.drop_table(*table, &why.to_string());
+        if let Err(error) = server.changes.store.forget_table(*table) {
             tracing::warn!(%error, "a table cannot be forgotten");
         }
     }
     for moved in &found.moved {
-        // With the parts that it had, all of its changes come: the catalog was compared. Asking again would wait for its writers.
+        // With the parts that it had, all of its changes come: the catalog was compared. MoveInFetcher again would wait
+        // for its writers.
         let same_parts = tables.iter().any(|table| table.oid == moved.table.oid && table.parts == moved.table.parts);
         if !same_parts {
-            publish_parts(engine, &mut session, &moved.table)?;
+            publish_parts(server, &mut session, &moved.table)?;
         }
-        if let Err(error) = engine.store.put_table(&moved.table) {
+        if let Err(error) = server.changes.store.put_table(&moved.table) {
             tracing::warn!(%error, "a table cannot be noted");
         }
         let table = Arc::new(moved.table.clone());
-        if engine.router.lock().moved(Arc::clone(&table)) {
-            engine.described(table);
+        if server.feed.lock().router.moved(Arc::clone(&table)) {
+            server.catalog.described(table);
         }
     }
-    engine.counters.compared.fetch_add(1, Ordering::Relaxed);
-    let in_use = |oid: u32| engine.router.lock().table(oid).is_some();
-    for table in engine.publisher.release(&mut session, UNUSED, in_use)? {
+    server.lifetime.counters.compared.fetch_add(1, Ordering::Relaxed);
+    // A table that gets its first shape after this was asked for a moment ago: the publisher keeps it.
+    let in_use: HashSet<u32> = server.feed.lock().router.tables().iter().map(|table| table.oid).collect();
+    let in_use = |oid: u32| in_use.contains(&oid);
+    for table in server.source.publisher.release(&mut session, UNUSED, in_use)? {
         tracing::info!(%table, "no shape needs the table: it leaves the publication");
     }
     Ok(())
 }
 
-/// Sees to it that changes of a table's new parts come, or drops its shapes.
-fn publish_parts(engine: &Engine, session: &mut Session, table: &Table) -> Result<(), SourceError> {
+/// Publishes a table's new parts, or drops its shapes.
+fn publish_parts(server: &ShapesServer, session: &mut Session, table: &Table) -> Result<(), SourceError> {
     // That the table was busy a moment ago is no answer.
-    engine.publisher.forget(table.oid);
-    match engine.publisher.ensure(session, table) {
+    server.source.publisher.forget(table.oid);
+    match server.source.publisher.ensure(session, table) {
         Ok(()) => {}
         Err(PublishError::Source(error)) => return Err(error),
         Err(error) => {
-            engine.drop_table(table.oid, &format!("has a part whose changes do not come: {error}"));
+            server.retirement.drop_table(table.oid, &format!("has a part whose changes do not come: {error}"));
         }
     }
     Ok(())
 }
 
-impl Engine {
-    /// Takes note of the publication's version, as it was found just now. When the version is not the one known, somebody has changed what the
-    /// publication publishes. Changes may then be missing from the stream, also if everything was set back since: all shapes are dropped. While
-    /// there is no publication (`version` is empty) the known version stays, so that the next publication is found to be another one.
+impl ShapesServer {
+    /// Takes note of the publication's version, as it was found just now. When the version is not the one known,
+    /// somebody has changed what the publication publishes. Changes may then be missing from the stream, also if
+    /// everything was set back since: all shapes are dropped. While there is no publication (`version` is empty) the
+    /// known version stays, so that the next publication is found to be another one.
     pub(crate) fn publication_is(&self, version: &str) -> Result<(), StoreError> {
-        let known = self.bookmark.publication();
+        let known = self.source.bookmark.publication();
         if known == version || version.is_empty() {
             return Ok(());
         }
         if !known.is_empty() {
-            self.drop_all("somebody has changed what the publication publishes");
-            self.publisher.forget_all();
-            self.tables.forget();
+            self.retirement.drop_all("somebody has changed what the publication publishes");
+            self.source.publisher.forget_all();
+            self.source.tables.forget();
         }
-        self.bookmark.set_publication(&self.store, version)
+        self.source.bookmark.set_publication(&self.changes.store, version)
     }
 
-    /// Gives up changes that no shape needs, has shapes rebased that hold too many of them, and drops those that still do.
-    pub(crate) fn look_after(&self) {
-        let published = self.positions.published();
+    /// Gives up changes that no shape needs, has shapes rebased that hold too many of them, and drops those that still
+    /// do.
+    pub(crate) fn trim_change_log(&self) {
+        let published = self.watermarks.published();
         let kept_from = published.saturating_sub(self.config.log_bytes_max);
-        let limits = self.limits(published.saturating_sub(self.config.log_bytes_max / 2));
-        let shapes: Vec<Arc<Shape>> = self.registry.read().all().cloned().collect();
-        let (mut floor, applied) = (published, self.positions.applied());
+        let limits = self.compactor.limits(published.saturating_sub(self.config.log_bytes_max / 2));
+        let shapes: Vec<Arc<Shape>> = self.catalog.registry.read().all().cloned().collect();
+        let (mut floor, applied) = (published, self.watermarks.applied());
         let mut dropped = 0;
         let mut found = Vec::new();
         for shape in shapes {
             shape.lock().rest(applied);
-            let mut standing = self.consider(&shape, &limits, &mut found);
+            let mut standing = self.compactor.consider(&shape, &limits, &mut found);
             // The space that may be used goes before the time for which offsets are kept.
             let forced =
                 standing.held.is_some_and(|at| at < kept_from) && standing.needed.is_none_or(|at| at >= kept_from);
             if standing.may_leave || forced {
                 let before_ms = if forced { u64::MAX } else { limits.now_ms.saturating_sub(self.config.log_keep_ms) };
-                if let Err(error) = self.release(&shape, before_ms) {
+                if let Err(error) = self.retirement.release_bases(&shape, before_ms) {
                     tracing::warn!(%error, "old bases cannot be deleted; it is tried again");
                 }
                 standing.held = shape.lock().oldest_body();
@@ -162,12 +168,12 @@ impl Engine {
             let Some(oldest) = standing.held else { continue };
             if oldest < kept_from && !forced {
                 dropped += 1;
-                self.drop_shape(&shape);
+                self.retirement.drop_shape(&shape);
             } else {
                 floor = floor.min(oldest);
             }
         }
-        self.want(found);
+        self.compactor.want(found);
         if dropped > 0 {
             tracing::warn!(
                 shapes = dropped,
@@ -175,11 +181,11 @@ impl Engine {
             );
         }
         // The references say which shapes wait for rows; they are kept until those have come.
-        if self.subqueries.graph.lock().is_waiting() {
+        if self.feed.lock().graph.is_waiting() {
             return;
         }
-        let Some(mark) = self.marks.lock().cut(floor) else { return };
-        if let Err(error) = self.store.trim_changes(mark.bodies, mark.references) {
+        let Some(mark) = self.changes.trim_index.lock().cut(floor) else { return };
+        if let Err(error) = self.changes.store.trim_changes(mark.bodies, mark.references) {
             tracing::warn!(%error, "old changes cannot be given up; it is tried again");
         }
     }
@@ -188,20 +194,20 @@ impl Engine {
     fn evict(&self) {
         let max = self.config.shapes_max;
         let all: Vec<Arc<Shape>> = {
-            let registry = self.registry.read();
+            let registry = self.catalog.registry.read();
             if registry.len() <= max {
                 return;
             }
             registry.all().filter(|shape| !shape.is_inner()).cloned().collect()
         };
-        // A few more than needed, so that the next ones need no look at all of them.
+        // A few more than needed, so that not every new shape has all others sorted.
         let count = ((all.len() + max / 100).saturating_sub(max)).min(all.len());
         if count == 0 {
             return;
         }
         tracing::info!(shapes = count, max, "shapes that nobody has asked for longest are dropped");
         longest_unused(all, count).iter().for_each(|shape| {
-            self.drop_shape(shape);
+            self.retirement.drop_shape(shape);
         });
     }
 }

@@ -1,14 +1,15 @@
-//! Logs of rows that several shapes have (`r/<n>`): which shapes refer to them. One that nobody refers to any more is deleted.
+//! Logs of rows that several shapes have (`r/<n>`): which shapes refer to them.
 //!
-//! A scan holds such a log for its shapes before the first of them refers to it. Whoever deletes a shape's log, or its rows, lets go of what
-//! the shape has held, after that. So a log goes with the last one, or at the next start if a crash came between.
+//! A scan acquires such a log for its shapes before the first of them refers to it. The thread that deletes a shape's
+//! log, or its rows, releases the shape's references after that, and deletes the logs that no shape refers to. A crash
+//! in between leaves a log to the next start.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use thalweg_base::LogId;
 
 #[derive(Debug, Default)]
-pub(crate) struct Joint(Mutex<Inner>);
+pub(crate) struct SharedRows(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -16,13 +17,13 @@ struct Inner {
     holders: HashMap<LogId, u32>,
     /// The logs of each shape, numbered from 0: nearly all have one at most.
     held: hashbrown::HashMap<(u64, u32), LogId>,
-    /// Nobody holds them, but they could not be deleted.
+    /// No shape refers to them, but they could not be deleted.
     left: Vec<LogId>,
 }
 
-impl Joint {
+impl SharedRows {
     /// `shapes`, by their numbers, are about to refer to this log.
-    pub(crate) fn hold(&self, log: LogId, shapes: &[u64]) {
+    pub(crate) fn acquire(&self, log: LogId, shapes: &[u64]) {
         let mut inner = self.0.lock();
         for shape in shapes {
             let free = (0..).find(|at| !inner.held.contains_key(&(*shape, *at)));
@@ -31,8 +32,8 @@ impl Joint {
         *inner.holders.entry(log).or_default() += u32::try_from(shapes.len()).unwrap_or(u32::MAX);
     }
 
-    /// The shape, or its rows, are gone: what nobody holds any more, which the caller deletes.
-    pub(crate) fn let_go(&self, shape: u64) -> Vec<LogId> {
+    /// The shape, or its rows, are gone. Returns the logs that no shape refers to any more: the caller deletes them.
+    pub(crate) fn release(&self, shape: u64) -> Vec<LogId> {
         let mut inner = self.0.lock();
         let mut free = std::mem::take(&mut inner.left);
         for at in 0.. {
@@ -47,8 +48,8 @@ impl Joint {
         free
     }
 
-    /// They could not be deleted: the next one to let go tries again.
-    pub(crate) fn give_back(&self, logs: Vec<LogId>) {
+    /// They could not be deleted: the next release returns them again.
+    pub(crate) fn requeue(&self, logs: Vec<LogId>) {
         self.0.lock().left.extend(logs);
     }
 
@@ -65,14 +66,14 @@ mod tests {
 
     #[test]
     fn a_log_goes_with_the_last_who_holds_it() {
-        let (joint, a, b) = (Joint::default(), LogId(1), LogId(2));
-        joint.hold(a, &[7, 8]);
-        joint.hold(b, &[8, 9]);
-        assert_eq!(joint.let_go(7), []);
-        assert_eq!(joint.let_go(7), [], "it holds nothing any more");
-        assert_eq!(joint.let_go(8), [a]);
-        joint.give_back(vec![a]);
-        assert_eq!(joint.let_go(9), [a, b]);
-        assert_eq!(joint.len(), 0);
+        let (shared_rows, a, b) = (SharedRows::default(), LogId(1), LogId(2));
+        shared_rows.acquire(a, &[7, 8]);
+        shared_rows.acquire(b, &[8, 9]);
+        assert_eq!(shared_rows.release(7), []);
+        assert_eq!(shared_rows.release(7), [], "it holds nothing any more");
+        assert_eq!(shared_rows.release(8), [a]);
+        shared_rows.requeue(vec![a]);
+        assert_eq!(shared_rows.release(9), [a, b]);
+        assert_eq!(shared_rows.len(), 0);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use thalweg_shapes_model::history::Anchor;
 
 #[derive(Debug, Default)]
-pub(crate) struct Positions {
+pub(crate) struct Watermarks {
     /// Every transaction that commits at or before this LSN was applied.
     processed: AtomicU64,
     /// The last transaction that the change log has.
@@ -16,13 +16,14 @@ pub(crate) struct Positions {
     published: AtomicU64,
 }
 
-impl Positions {
+impl Watermarks {
     /// Everything that commits at or before `lsn` was applied.
     pub(crate) fn processed(&self, lsn: u64) {
         self.processed.fetch_max(lsn, Ordering::AcqRel);
     }
 
-    /// Ask before the shape: then what it says is true of what the shape is found to have.
+    /// Every transaction that commits at or before it was applied. Read it before the shape: then the shape has them
+    /// all.
     pub(crate) fn processed_lsn(&self) -> u64 {
         self.processed.load(Ordering::Acquire)
     }

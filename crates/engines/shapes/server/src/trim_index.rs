@@ -1,33 +1,33 @@
-//! Where the change log can be cut: places of bodies and of the references to them that belong together.
+//! Where the change log can be cut: places of encoded changes, each with the place of the references to them.
 
 use std::collections::VecDeque;
 
-/// There is a mark about every so many bytes of bodies.
+/// Bytes of encoded changes between two points, about.
 const EVERY: u64 = 1 << 20;
 
 /// A transaction's bodies begin at `bodies` in the change log, and its references stand at `references`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mark {
+pub(crate) struct TrimPoint {
     pub(crate) bodies: u64,
     pub(crate) references: u64,
 }
 
-/// Marks, oldest first. The last transaction's references always stay: they say how far the changes were applied.
+/// Points, oldest first. The last transaction's references always stay: they say how far the changes were applied.
 #[derive(Debug, Default)]
-pub(crate) struct Marks(VecDeque<Mark>);
+pub(crate) struct TrimIndex(VecDeque<TrimPoint>);
 
-impl Marks {
+impl TrimIndex {
     /// A transaction was written.
-    pub(crate) fn note(&mut self, mark: Mark) {
+    pub(crate) fn note(&mut self, mark: TrimPoint) {
         if self.0.back().is_none_or(|last| mark.bodies >= last.bodies + EVERY) {
             self.0.push_back(mark);
         }
     }
 
-    /// Nobody needs what is before `bodies`: where to cut, if anywhere.
-    pub(crate) fn cut(&mut self, bodies: u64) -> Option<Mark> {
+    /// No shape needs what is before `bodies`: where to cut, if anywhere.
+    pub(crate) fn cut(&mut self, bodies: u64) -> Option<TrimPoint> {
         let count = self.0.partition_point(|mark| mark.bodies <= bodies);
-        // The first mark is where the log begins already.
+        // The first point is where the log begins already.
         if count < 2 {
             return None;
         }
@@ -42,13 +42,13 @@ mod tests {
 
     #[test]
     fn a_cut_is_never_after_what_somebody_needs() {
-        let mut marks = Marks::default();
-        (0..100).for_each(|n| marks.note(Mark { bodies: n * EVERY / 4, references: n }));
+        let mut marks = TrimIndex::default();
+        (0..100).for_each(|n| marks.note(TrimPoint { bodies: n * EVERY / 4, references: n }));
         assert_eq!(marks.0.len(), 25);
         assert_eq!(marks.cut(0), None);
-        assert_eq!(marks.cut(3 * EVERY + 7), Some(Mark { bodies: 3 * EVERY, references: 12 }));
+        assert_eq!(marks.cut(3 * EVERY + 7), Some(TrimPoint { bodies: 3 * EVERY, references: 12 }));
         assert_eq!(marks.cut(3 * EVERY + 9), None, "it is cut there already");
-        assert_eq!(marks.cut(u64::MAX), Some(Mark { bodies: 24 * EVERY, references: 96 }));
+        assert_eq!(marks.cut(u64::MAX), Some(TrimPoint { bodies: 24 * EVERY, references: 96 }));
         assert_eq!(marks.cut(u64::MAX), None);
     }
 }

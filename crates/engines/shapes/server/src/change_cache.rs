@@ -1,7 +1,7 @@
-//! Changes of shapes that were put together lately, as long as others may ask for the same: a table of fixed size in memory.
+//! Encoded changes of shapes that were put together lately: a cache of fixed size in memory.
 //!
-//! What is asked for a second time is kept. Changes never change, so what is here is right for as long as its shape is there, and who asks
-//! has looked at the shape.
+//! Changes are kept when they are asked for a second time. Changes never change, so an entry is right for as long as
+//! its shape lives, and every reader has seen the shape before.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -37,7 +37,7 @@ impl Weighter<Key, Bytes> for Weigh {
     }
 }
 
-pub(crate) struct Kept {
+pub(crate) struct ChangeCache {
     cache: Mutex<Cache<Key, Bytes, Weigh>>,
     /// Larger ones would drive out all others.
     bytes_max: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Kept {
     hasher: RandomState,
 }
 
-impl Kept {
+impl ChangeCache {
     /// Holds about this many bytes at most.
     pub(crate) fn new(bytes: usize) -> Self {
         let items = (bytes / (64 << 10)).max(16);
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_twice_is_kept() {
-        let kept = Kept::new(1 << 20);
+        let kept = ChangeCache::new(1 << 20);
         kept.note(key(0), changes(1));
         assert_eq!(kept.get(&key(0)), None);
         kept.note(key(0), changes(1));
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn there_is_never_more_than_its_size() {
-        let kept = Kept::new(100_000);
+        let kept = ChangeCache::new(100_000);
         for from in 0..10_000 {
             (0..2).for_each(|_| drop(kept.note(key(from), changes(2))));
             assert!(kept.bytes() <= 100_000);

@@ -1,26 +1,26 @@
 //! Making shapes with subqueries, and the inner shapes that they need.
 
-use super::asking::cells;
-use super::inner::Inner;
-use super::node::Node;
-use super::rows::Rows;
-use crate::engine::Engine;
+use super::dependent_rows::Rows;
+use crate::failures::{cannot_store, invalid, not_published, unavailable};
+use crate::feed::{Claim, NotRegistered};
 use crate::format::note::Stored;
-use crate::make::{cannot_store, invalid, not_published, unavailable};
+use crate::no_wait;
+use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape, State};
-use hashbrown::{HashMap, HashSet};
-use std::collections::{BTreeSet, VecDeque};
+use crate::subquery::{
+    Dependence, Node, cells, headers, identity, inner_columns, inner_identity, inner_node, outer_node, positions_list,
+};
+use hashbrown::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_filter::{Condition, Filter, Position, Query};
 use thalweg_shapes_core::encode::projection::Projection;
-use thalweg_shapes_core::subquery::seen::Seen;
 use thalweg_shapes_model::copy::CopyRow;
-use thalweg_shapes_model::definition::{self, Definition, Identity, LogMode, Replica};
+use thalweg_shapes_model::definition::{self, Definition, LogMode, Replica};
 use thalweg_shapes_model::failure::Failure;
 use thalweg_shapes_model::family::Family;
-use thalweg_shapes_model::row::{Cells, Row as _, borrowed};
+use thalweg_shapes_model::row::{Cells, borrowed};
 use thalweg_shapes_model::snapshot::PgSnapshot;
 use thalweg_shapes_model::table::Table;
 use thalweg_shapes_source::session::Session;
@@ -30,113 +30,7 @@ use thalweg_shapes_source::snapshot::{self, Taken};
 const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
-/// A where clause with subqueries, and the tables that those select from.
-#[derive(Clone)]
-pub(crate) struct Dependence {
-    pub(crate) condition: Arc<Condition>,
-    pub(crate) tables: HashMap<u32, Arc<Table>>,
-}
-
-/// What to select so that rows say which positions are true of them: these columns, and behind them one boolean for each position.
-pub(crate) fn positions_list(table: &Table, columns: &[usize], condition: &Condition) -> String {
-    let names = columns.iter().map(|at| thalweg_shapes_model::table::quoted(&table.columns[*at].name));
-    let truths = condition.positions().iter().map(|position| format!("({}) IS TRUE", position.sql()));
-    names.chain(truths).collect::<Vec<_>>().join(", ")
-}
-
-/// JSON members for the headers of a row of a [`positions_list`], and the row by the table's columns.
-pub(crate) fn headers(
-    table: &Table,
-    columns: &[usize],
-    condition: &Condition,
-    handle: &str,
-    line: &CopyRow,
-) -> (Cells, Vec<u8>) {
-    let cells = cells(columns, line, table.columns.len());
-    let truths = (0..condition.positions().len()).map(|at| line.cell(columns.len() + at) == Some(b"t")).collect();
-    let seen = Seen::told(condition, &borrowed(&cells), truths);
-    let mut headers = Vec::new();
-    seen.push_headers(condition, handle, None, &mut headers);
-    (cells, headers)
-}
-
-impl Dependence {
-    /// The columns of the shape's table that are needed, ascending.
-    pub(crate) fn columns(&self, selected: &[usize]) -> Vec<usize> {
-        let all: BTreeSet<usize> = selected.iter().copied().chain(self.condition.columns()).collect();
-        all.into_iter().collect()
-    }
-}
-
-/// What distinguishes an inner shape from all others. No definition of a client looks like this.
-pub(super) fn identity(query: &Query) -> String {
-    format!("inner {} {}", query.table.oid, query.canonical())
-}
-
-/// The same as shapes have it.
-pub(super) fn inner_identity(query: &Query) -> Identity {
-    Identity::of(identity(query).as_bytes())
-}
-
-/// The columns of an inner shape: the key, and what the query looks at.
-pub(super) fn inner_columns(table: &Table, query: &Query) -> Vec<usize> {
-    let all: BTreeSet<usize> = table.key().into_iter().chain(query.columns()).collect();
-    all.into_iter().collect()
-}
-
-/// A node for an outer shape.
-pub(super) fn outer_node(
-    shape: &Arc<Shape>,
-    slot: u32,
-    table: &Arc<Table>,
-    projection: Projection,
-    condition: Arc<Condition>,
-    sets: Vec<Option<u64>>,
-    contained: Option<PgSnapshot>,
-) -> Node {
-    Node {
-        shape: Arc::clone(shape),
-        slot,
-        table: Arc::clone(table),
-        projection,
-        filter: Filter::Nested(condition),
-        sets,
-        depth: 0,
-        contained,
-        overtaken: false,
-        pendings: VecDeque::new(),
-        after: Default::default(),
-        inner: None,
-    }
-}
-
-/// A node for an inner shape whose rows are still to come.
-pub(super) fn inner_node(
-    shape: &Arc<Shape>,
-    slot: u32,
-    table: &Arc<Table>,
-    query: &Arc<Query>,
-    sets: Vec<Option<u64>>,
-    contained: Option<PgSnapshot>,
-) -> Node {
-    let projection = Projection::new(table, &inner_columns(table, query), Replica::Full);
-    Node {
-        shape: Arc::clone(shape),
-        slot,
-        table: Arc::clone(table),
-        projection,
-        filter: query.filter.clone(),
-        sets,
-        depth: 0,
-        contained,
-        overtaken: false,
-        pendings: VecDeque::new(),
-        after: Default::default(),
-        inner: Some(Inner::new(identity(query), query, table.key())),
-    }
-}
-
-impl Engine {
+impl ShapesServer {
     /// The inner shapes that a condition asks for, by position: found, or made.
     pub(crate) fn inner_shapes(
         self: &Arc<Self>,
@@ -162,34 +56,30 @@ impl Engine {
             Filter::All | Filter::Row(_) => Vec::new(),
         };
         let table = tables.get(&query.table.oid).ok_or(Failure::Rotated)?;
-        self.publisher.ensure(session, table).map_err(not_published)?;
+        let epoch = self.catalog.registry.read().epoch();
+        self.source.publisher.ensure(session, table).map_err(not_published)?;
         let identity = identity(query);
-        // One makes it, others wait.
-        let until = self.clock.now() + SETTLED_WITHIN;
+        // One thread makes the inner shape, others wait.
+        let until = self.lifetime.clock.now() + SETTLED_WITHIN;
         loop {
-            {
-                let graph = self.subqueries.graph.lock();
-                if let Some((number, node)) = graph.inner(&identity) {
-                    if node.inner.as_ref().is_some_and(|inner| inner.loading.is_none()) {
-                        return Ok(number);
-                    }
-                } else if self.subqueries.making.lock().insert(identity.clone()) {
-                    break;
-                }
+            let claim = self.feed.lock().claim_inner(&identity);
+            match claim {
+                Claim::Made(number) => return Ok(number),
+                Claim::Ours => break,
+                Claim::Others => self.wait_until(until)?,
             }
-            self.wait_until(until)?;
         }
-        let made = self.make_inner(session, query, table, &sets);
-        self.subqueries.making.lock().remove(&identity);
+        let made = self.make_inner(session, query, table, &sets, epoch);
+        self.feed.lock().inner_in_flight.remove(&identity);
         made
     }
 
-    /// Waits until all was applied that the first rows of a shape may have. Only then it is known that these are a state between two
-    /// transactions of the stream; if they are not, the shape is dropped meanwhile.
+    /// Waits until all was applied that the first rows of a shape may have. Only then it is known that these are a
+    /// state between two transactions of the stream; if they are not, the shape is dropped meanwhile.
     fn until_grown(&self, shape: &Shape) -> Result<(), Failure> {
-        let until = self.clock.now() + SETTLED_WITHIN;
+        let until = self.lifetime.clock.now() + SETTLED_WITHIN;
         loop {
-            let grown = self.subqueries.graph.lock().is_grown(shape.number);
+            let grown = self.feed.lock().graph.is_grown(shape.number);
             match grown {
                 None => return Err(Failure::Rotated),
                 Some(true) => return Ok(()),
@@ -200,11 +90,12 @@ impl Engine {
     }
 
     fn wait_until(&self, until: Instant) -> Result<(), Failure> {
-        if self.stopping() || self.clock.now() > until {
+        if self.lifetime.stopping() || self.lifetime.clock.now() > until {
             let why = "changes of Postgres that the rows of a subquery depend on are still on their way";
             return Err(Failure::unavailable("snapshot_error", why, 5));
         }
-        self.clock.sleep(LOOK_AGAIN);
+        no_wait::assert_may_wait();
+        self.lifetime.clock.sleep(LOOK_AGAIN);
         Ok(())
     }
 
@@ -214,6 +105,7 @@ impl Engine {
         query: &Arc<Query>,
         table: &Arc<Table>,
         sets: &[Option<u64>],
+        epoch: u64,
     ) -> Result<u64, Failure> {
         let columns = inner_columns(table, query);
         let definition = Definition {
@@ -222,30 +114,36 @@ impl Engine {
             log: LogMode::Inner,
             ..Definition::of_table(&table.name.schema, &table.name.name)
         };
-        let (number, identity) = (self.ids.new_number(), inner_identity(query));
-        let handle = self.ids.new_handle(identity, self.clock.unix_us());
-        let family = self.families.share(Family::of(&definition, table.oid, String::new()));
+        let (number, identity) = (self.catalog.ids.new_number(), inner_identity(query));
+        let handle = self.catalog.ids.new_handle(identity, self.lifetime.clock.unix_us());
+        let family = self.catalog.families.share(Family::of(&definition, table.oid, String::new()));
         let mut state = State::default();
         state.phase = Phase::Snapshotting;
         let shape =
             Arc::new(Shape::new(number, handle, family, definition::Condition::of(&definition), identity, state));
-        self.registry.write().insert(Arc::clone(&shape));
+        {
+            let mut registry = self.catalog.registry.write();
+            if registry.epoch() != epoch {
+                return Err(Failure::Rotated);
+            }
+            registry.insert(Arc::clone(&shape));
+        }
         let made = self.fill_dependent(
             session,
             &shape,
             table,
             sets,
-            &mut |slot, snapshot| inner_node(&shape, slot, table, query, sets.to_vec(), Some(snapshot)),
+            &mut |route_id, snapshot| inner_node(&shape, route_id, table, query, sets.to_vec(), Some(snapshot)),
             &Filled { columns: &columns, condition: None, filter: query.filter.sql().as_deref() },
         );
         let made = made.and_then(|rows| {
-            let loaded = self.subqueries.graph.lock().loaded(number, rows);
+            let loaded = self.feed.lock().graph.loaded(number, rows);
             loaded.map_err(|costly| invalid("where", costly))
         });
         match made {
             Ok(()) => Ok(number),
             Err(failure) => {
-                self.fail_shape(&shape, failure.clone());
+                self.retirement.fail_shape(&shape, failure.clone());
                 Err(failure)
             }
         }
@@ -263,7 +161,7 @@ impl Engine {
     ) -> Result<(), Failure> {
         let sets = self.inner_shapes(session, &dependence.condition, &dependence.tables)?;
         for inner in dependence.tables.values() {
-            self.store.put_table(inner).map_err(cannot_store)?;
+            self.changes.store.put_table(inner).map_err(cannot_store)?;
         }
         let columns = dependence.columns(selected);
         let projection = Projection::new(table, selected, shape.family.replica);
@@ -273,9 +171,9 @@ impl Engine {
             shape,
             table,
             &sets,
-            &mut |slot, snapshot| {
+            &mut |route_id, snapshot| {
                 let condition = Arc::clone(condition);
-                outer_node(shape, slot, table, projection.clone(), condition, sets.clone(), Some(snapshot))
+                outer_node(shape, route_id, table, projection.clone(), condition, sets.clone(), Some(snapshot))
             },
             &Filled { columns: &columns, condition: Some(condition), filter },
         )
@@ -306,14 +204,14 @@ impl Engine {
             complete: false,
             rows_gone: false,
         };
-        self.store.put_table(table).map_err(cannot_store)?;
-        let (log, _) = self.store.create_shape(shape.handle, &stored, None).map_err(cannot_store)?;
+        self.changes.store.put_table(table).map_err(cannot_store)?;
+        let (log, _) = self.changes.store.create_shape(shape.handle, &stored, None).map_err(cannot_store)?;
         if !shape.change(|state| {
             let wanted = matches!(state.phase, Phase::Snapshotting);
             state.log = wanted.then_some(log);
             wanted
         }) {
-            self.store.delete_shape(&[log]).map_err(cannot_store)?;
+            self.changes.store.delete_shape(&[log]).map_err(cannot_store)?;
             return Err(Failure::Rotated);
         }
         let select = match filled.condition {
@@ -324,41 +222,30 @@ impl Engine {
             }
             None => snapshot::select(table, filled.columns, filled.filter),
         };
-        let until = self.clock.now() + SETTLED_WITHIN;
+        let until = self.lifetime.clock.now() + SETTLED_WITHIN;
         let handle = shape.handle.to_string();
+        let chunk_bytes = self.config.http.chunk_bytes;
         loop {
             let projection_columns = filled.columns;
-            let mut rows = Rows::new(self, shape, log);
+            let mut rows = Rows::new(&self.changes, &self.lifetime, chunk_bytes, shape, log);
             let mut kept = Vec::new();
             let (mut again, mut gone) = (false, false);
             let mut line = CopyRow::default();
             let mut projection = None;
             let copied = snapshot::copy(session, table, &select, None, |taken| match taken {
                 Taken::Snapshot(snapshot) => {
-                    // The shape sees changes from here on; the snapshot has all that was applied before, or another one is taken.
-                    let mut router = self.router.lock();
-                    let mut graph = self.subqueries.graph.lock();
-                    let recent = self.recent.lock();
-                    // Shapes of one table see its changes by the same columns.
-                    let altered = router.table(table.oid).is_some_and(|known| !known.same_shape(table));
-                    gone = altered || !graph.has(sets) || !matches!(shape.lock().phase, Phase::Snapshotting);
-                    let (missed, settled) = (recent.missed(recent.mark(), snapshot), graph.is_settled(sets));
-                    if gone || missed || !settled {
-                        tracing::debug!(table = %table.name, gone, missed, settled, "a snapshot is taken once more");
-                        again = true;
-                        return ControlFlow::Break(());
+                    // The shape sees changes from here on; the snapshot has all that was applied before, or another one
+                    // is taken.
+                    let shared = self.catalog.shared_snapshot(snapshot);
+                    let registered = self.feed.lock().register_dependent(shape, table, sets, shared, chunk_bytes, node);
+                    match registered {
+                        Ok(of) => projection = Some(of),
+                        Err(why) => {
+                            tracing::debug!(table = %table.name, ?why, "a shape with subqueries is not registered");
+                            (gone, again) = (why == NotRegistered::Gone, true);
+                            return ControlFlow::Break(());
+                        }
                     }
-                    let slot = router.insert_dependent(Arc::clone(shape), table);
-                    // Rows and changes that come from here on are ordered by the shape, and it drops what its snapshot has.
-                    {
-                        let mut state = shape.lock();
-                        state.slot = Some(slot);
-                        state.snapshot_taken(self.shared_snapshot(snapshot), self.config.http.chunk_bytes);
-                    }
-                    let node = node(slot, snapshot.clone());
-                    projection = Some(node.projection.clone());
-                    graph.insert(node);
-                    drop((recent, graph, router));
                     rows.begin(snapshot)
                 }
                 Taken::Row(text) => {
@@ -385,7 +272,7 @@ impl Engine {
                 }
             });
             match copied {
-                // What it depends on was dropped meanwhile, or it was itself: who asks again has it made anew.
+                // The shape, or an inner shape that it needs, was dropped meanwhile: the next request has it made anew.
                 _ if gone => return Err(Failure::Rotated),
                 _ if again => self.wait_until(until)?,
                 Ok(_) => {
@@ -407,6 +294,3 @@ struct Filled<'a> {
     condition: Option<&'a Condition>,
     filter: Option<&'a str>,
 }
-
-/// Who makes inner shapes now, by their identities.
-pub(crate) type Making = HashSet<String>;

@@ -1,4 +1,4 @@
-//! Shapes that are being made: whoever asks for the same one meanwhile waits for it too.
+//! Shapes that are being made: requests for the same definition wait for the one attempt.
 
 use crate::shape::Shape;
 use parking_lot::Mutex;
@@ -9,7 +9,7 @@ use thalweg_wire::http::Waker;
 
 /// A shape on its way, until it is registered or it is clear why it cannot be.
 #[derive(Default)]
-pub(crate) struct Making(Mutex<Inner>);
+pub(crate) struct InFlightCreate(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -17,7 +17,7 @@ struct Inner {
     waiters: Vec<Waker>,
 }
 
-impl Making {
+impl InFlightCreate {
     /// The result, if it is there; else `waker` is woken when it is.
     pub(crate) fn result(&self, waker: impl FnOnce() -> Waker) -> Option<Result<Arc<Shape>, Failure>> {
         let mut inner = self.0.lock();
@@ -37,25 +37,25 @@ impl Making {
     }
 }
 
-/// What is being made, by the words of its definition.
+/// What is being made, by the query key of its definition.
 #[derive(Default)]
-pub(crate) struct Makings(Mutex<HashMap<Vec<u8>, Arc<Making>>>);
+pub(crate) struct InFlightCreates(Mutex<HashMap<Vec<u8>, Arc<InFlightCreate>>>);
 
-impl Makings {
+impl InFlightCreates {
     /// The one that is under way for these words, or a new one, that the caller must see to.
-    pub(crate) fn join(&self, words: &[u8]) -> (Arc<Making>, bool) {
+    pub(crate) fn join(&self, query_key: &[u8]) -> (Arc<InFlightCreate>, bool) {
         let mut all = self.0.lock();
-        if let Some(making) = all.get(words) {
+        if let Some(making) = all.get(query_key) {
             return (Arc::clone(making), false);
         }
-        let making = Arc::new(Making::default());
-        all.insert(words.to_vec(), Arc::clone(&making));
+        let making = Arc::new(InFlightCreate::default());
+        all.insert(query_key.to_vec(), Arc::clone(&making));
         (making, true)
     }
 
-    /// It is made, or it failed: the next who asks begins anew.
-    pub(crate) fn finish(&self, words: &[u8], result: Result<Arc<Shape>, Failure>) {
-        let making = self.0.lock().remove(words);
+    /// The shape is made, or the attempt failed: the next request begins anew.
+    pub(crate) fn finish(&self, query_key: &[u8], result: Result<Arc<Shape>, Failure>) {
+        let making = self.0.lock().remove(query_key);
         if let Some(making) = making {
             making.finish(result);
         }

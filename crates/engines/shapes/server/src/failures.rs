@@ -1,4 +1,4 @@
-//! Why a shape cannot be made, in words for its clients.
+//! Failures to make a shape, as its clients are told.
 
 use crate::store::StoreError;
 use thalweg_shapes_model::failure::Failure;
@@ -7,7 +7,7 @@ use thalweg_shapes_model::table::TableName;
 use thalweg_shapes_source::error::SourceError;
 use thalweg_shapes_source::publish::PublishError;
 
-pub(super) fn no_table(name: &TableName) -> Failure {
+pub(crate) fn no_table(name: &TableName) -> Failure {
     invalid(
         "table",
         format!(
@@ -40,7 +40,7 @@ pub(crate) fn not_published(error: PublishError) -> Failure {
     }
 }
 
-/// Changes were told that no snapshot has.
+/// No snapshot has a transaction that was applied already.
 pub(crate) fn not_visible() -> Failure {
     let why = "a transaction that was told already is not visible yet: its commit may wait for a standby (synchronous_standby_names)";
     Failure::unavailable("transaction_not_visible", why, 5)

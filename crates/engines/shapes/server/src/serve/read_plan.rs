@@ -1,4 +1,4 @@
-//! What a request gets of a shape as it is now, or what it has to wait for.
+//! The plan of a read: the messages that a request gets of a shape as it is now, or the event that it waits for.
 
 use crate::read::Wanted;
 use crate::shape::{Phase, State};
@@ -46,71 +46,73 @@ impl Answer {
     }
 }
 
-/// What a look at a shape comes to.
+/// What a request for a position of a shape gets.
 #[derive(Clone, Debug)]
-pub(crate) enum Look {
+pub(crate) enum ReadPlan {
     Answer(Answer),
     /// Rows are on their way.
     WaitForRows,
     /// There is nothing new. (An answer without messages, if the time is up.)
     WaitForChange(Answer),
-    /// The position is after everything that there is: a crash may have taken what came before it, and Postgres sends it again.
+    /// The position is after everything that there is: a crash may have taken what came before it, and Postgres sends
+    /// it again.
     Beyond,
     Failed(Arc<Failure>),
-    /// What was asked for is given up; who begins again with another base gets everything.
+    /// The position is given up. A client that begins again with another base gets everything.
     Past,
     Gone,
 }
 
-/// Looks at a shape. `base`: the one of the client's handle; `None`: it has none. `processed`: asked for before the state was locked.
-pub(crate) fn look(state: &State, base: Option<u32>, from: From, live: bool, processed: u64) -> Look {
+/// Looks at a shape. `base`: the one of the client's handle; `None`: it has none. `processed`: asked for before the
+/// state was locked.
+pub(crate) fn plan_read(state: &State, base: Option<u32>, from: From, live: bool, processed: u64) -> ReadPlan {
     match &state.phase {
-        Phase::Failed(failure) => return Look::Failed(Arc::clone(failure)),
-        Phase::Gone => return Look::Gone,
+        Phase::Failed(failure) => return ReadPlan::Failed(Arc::clone(failure)),
+        Phase::Gone => return ReadPlan::Gone,
         Phase::Preparing | Phase::Snapshotting | Phase::Live => {}
     }
     let processed = state.complete(processed);
     let base = base.unwrap_or(state.newest());
     if base > state.newest() {
-        return Look::Past;
+        return ReadPlan::Past;
     }
     // What is known of a shape is durable when its first chunk is.
     if base == 0 && state.newest() == 0 && state.chunks.is_empty() {
-        return Look::WaitForRows;
+        return ReadPlan::WaitForRows;
     }
     match from {
         From::Start => chunk(state, base, 0),
-        From::Now => Look::Answer(nothing(state, base, state.tail(), processed)),
+        From::Now => ReadPlan::Answer(nothing(state, base, state.tail(), processed)),
         From::After(offset) if offset.is_snapshot() => {
-            let Some(rows) = state.rows(base) else { return Look::Past };
+            let Some(rows) = state.rows(base) else { return ReadPlan::Past };
             let next = offset.op.saturating_add(1);
             if offset.op == ShapeOffset::END {
-                if state.is_live() { changes(state, base, rows.end, live, processed) } else { Look::WaitForRows }
+                if state.is_live() { changes(state, base, rows.end, live, processed) } else { ReadPlan::WaitForRows }
             } else if next < rows.chunks.len() as u64 {
                 chunk(state, base, next as usize)
             } else if !state.is_live() {
-                Look::WaitForRows
+                ReadPlan::WaitForRows
             } else if next > rows.chunks.len() as u64 {
-                Look::Beyond
+                ReadPlan::Beyond
             } else {
                 changes(state, base, rows.end, live, processed)
             }
         }
-        From::After(_) if !state.is_live() => Look::WaitForRows,
-        From::After(offset) if offset < state.start() => Look::Past,
-        From::After(offset) if offset > state.tail() => Look::Beyond,
+        From::After(_) if !state.is_live() => ReadPlan::WaitForRows,
+        From::After(offset) if offset < state.start() => ReadPlan::Past,
+        From::After(offset) if offset > state.tail() => ReadPlan::Beyond,
         From::After(offset) => changes(state, base, offset, live, processed),
     }
 }
 
 /// A chunk of rows. Never up to date, so that caches can keep it for long.
-fn chunk(state: &State, base: u32, n: usize) -> Look {
-    let Some(rows) = state.rows(base) else { return Look::Past };
+fn chunk(state: &State, base: u32, n: usize) -> ReadPlan {
+    let Some(rows) = state.rows(base) else { return ReadPlan::Past };
     let from = n.checked_sub(1).and_then(|before| rows.chunks.get(before)).copied().unwrap_or(0);
-    let (Some(upto), Some(log)) = (rows.chunks.get(n).copied(), rows.log) else { return Look::WaitForRows };
+    let (Some(upto), Some(log)) = (rows.chunks.get(n).copied(), rows.log) else { return ReadPlan::WaitForRows };
     // A chunk that is shown before the snapshot is complete has another one after it.
     let is_last = n + 1 == rows.chunks.len() && state.is_live();
-    Look::Answer(Answer {
+    ReadPlan::Answer(Answer {
         base,
         after: ShapeOffset::chunk(0),
         wanted: (upto > from).then_some(Wanted::Rows { log, from, upto }),
@@ -122,15 +124,15 @@ fn chunk(state: &State, base: u32, n: usize) -> Look {
 }
 
 /// Changes after `from`.
-fn changes(state: &State, base: u32, from: ShapeOffset, live: bool, processed: u64) -> Look {
+fn changes(state: &State, base: u32, from: ShapeOffset, live: bool, processed: u64) -> ReadPlan {
     let part = state.entries.after(from);
     let Some(last) = part.entries.last() else {
         let nothing = nothing(state, base, from, processed);
-        return if live { Look::WaitForChange(nothing) } else { Look::Answer(nothing) };
+        return if live { ReadPlan::WaitForChange(nothing) } else { ReadPlan::Answer(nothing) };
     };
     let inside = part.entries.first().is_some_and(|first| first.lsn == from.lsn && from.op != ShapeOffset::END);
     let known = state.complete(if live { last.lsn } else { processed.max(part.end.lsn) });
-    Look::Answer(Answer {
+    ReadPlan::Answer(Answer {
         base,
         after: from,
         wanted: Some(Wanted::Changes { entries: part.entries.to_vec(), whole: part.whole }),
@@ -160,9 +162,9 @@ mod tests {
         state
     }
 
-    fn answer(look: Look) -> Answer {
-        match look {
-            Look::Answer(answer) => answer,
+    fn answer(plan_read: ReadPlan) -> Answer {
+        match plan_read {
+            ReadPlan::Answer(answer) => answer,
             other => panic!("{other:?}"),
         }
     }
@@ -174,39 +176,39 @@ mod tests {
     #[test]
     fn the_first_answer_is_a_chunk_of_the_snapshot_and_never_up_to_date() {
         let state = state(Phase::Live, &[100, 150], &[(7, 0)]);
-        let first = answer(look(&state, None, From::Start, false, 50));
+        let first = answer(plan_read(&state, None, From::Start, false, 50));
         assert_eq!(first.wanted, Some(Wanted::Rows { log: LogId(1), from: 0, upto: 100 }));
         assert_eq!((first.end.to_string().as_str(), first.snapshot_end, first.up_to_date), ("0_0", false, None));
-        let last = answer(look(&state, None, after("0_0"), false, 50));
+        let last = answer(plan_read(&state, None, after("0_0"), false, 50));
         assert_eq!((last.end.to_string().as_str(), last.snapshot_end, last.up_to_date), ("0_1", true, None));
-        let changes = answer(look(&state, None, after("0_1"), false, 50));
+        let changes = answer(plan_read(&state, None, after("0_1"), false, 50));
         assert_eq!((changes.end.to_string().as_str(), changes.up_to_date), ("7_0", Some(50)));
     }
 
     #[test]
     fn an_empty_snapshot_is_an_answer() {
         let state = state(Phase::Live, &[0], &[]);
-        let first = answer(look(&state, None, From::Start, false, 50));
+        let first = answer(plan_read(&state, None, From::Start, false, 50));
         assert_eq!((first.wanted, first.snapshot_end), (None, true));
-        let log = answer(look(&state, None, after("0_0"), false, 50));
+        let log = answer(plan_read(&state, None, after("0_0"), false, 50));
         assert_eq!((log.end.to_string().as_str(), log.up_to_date), ("0_inf", Some(50)));
     }
 
     #[test]
     fn who_is_ahead_of_the_snapshot_waits() {
         let making = state(Phase::Snapshotting, &[], &[]);
-        assert!(matches!(look(&making, None, From::Start, false, 0), Look::WaitForRows));
-        assert!(matches!(look(&making, None, From::Now, false, 0), Look::WaitForRows));
+        assert!(matches!(plan_read(&making, None, From::Start, false, 0), ReadPlan::WaitForRows));
+        assert!(matches!(plan_read(&making, None, From::Now, false, 0), ReadPlan::WaitForRows));
         let streaming = state(Phase::Snapshotting, &[100], &[]);
-        assert!(!answer(look(&streaming, None, From::Start, false, 0)).snapshot_end);
-        assert!(matches!(look(&streaming, None, after("0_0"), false, 0), Look::WaitForRows));
-        assert!(matches!(look(&streaming, None, after("0_inf"), false, 0), Look::WaitForRows));
+        assert!(!answer(plan_read(&streaming, None, From::Start, false, 0)).snapshot_end);
+        assert!(matches!(plan_read(&streaming, None, after("0_0"), false, 0), ReadPlan::WaitForRows));
+        assert!(matches!(plan_read(&streaming, None, after("0_inf"), false, 0), ReadPlan::WaitForRows));
     }
 
     #[test]
     fn an_answer_can_be_cut_after_every_entry() {
         let state = state(Phase::Live, &[0], &[(7, 0), (7, 2), (8, 0)]);
-        let whole = answer(look(&state, None, after("0_inf"), true, 90));
+        let whole = answer(plan_read(&state, None, after("0_inf"), true, 90));
         let cut = |bytes_max| {
             let mut cut = whole.clone();
             cut.cut(bytes_max);
@@ -222,20 +224,20 @@ mod tests {
     #[test]
     fn live_requests_wait_and_others_are_told_that_there_is_nothing() {
         let state = state(Phase::Live, &[0], &[(7, 0)]);
-        assert!(matches!(look(&state, None, after("7_0"), true, 90), Look::WaitForChange(_)));
-        let nothing = answer(look(&state, None, after("7_0"), false, 90));
+        assert!(matches!(plan_read(&state, None, after("7_0"), true, 90), ReadPlan::WaitForChange(_)));
+        let nothing = answer(plan_read(&state, None, after("7_0"), false, 90));
         assert_eq!((nothing.end, nothing.up_to_date), (ShapeOffset::new(7, 0), Some(90)));
-        let live = answer(look(&state, None, after("0_inf"), true, 90));
+        let live = answer(plan_read(&state, None, after("0_inf"), true, 90));
         assert_eq!(live.up_to_date, Some(7), "a live answer with changes says their own LSN");
-        let now = answer(look(&state, None, From::Now, false, 90));
+        let now = answer(plan_read(&state, None, From::Now, false, 90));
         assert_eq!((now.wanted, now.end, now.up_to_date), (None, ShapeOffset::new(7, 0), Some(90)));
     }
 
     #[test]
     fn positions_after_the_end_are_noticed() {
         let state = state(Phase::Live, &[0], &[(7, 0)]);
-        assert!(matches!(look(&state, None, after("8_0"), true, 90), Look::Beyond));
-        assert!(matches!(look(&state, None, after("0_4"), false, 90), Look::Beyond));
+        assert!(matches!(plan_read(&state, None, after("8_0"), true, 90), ReadPlan::Beyond));
+        assert!(matches!(plan_read(&state, None, after("0_4"), false, 90), ReadPlan::Beyond));
     }
 
     /// Changes at 7, 8 and 9; base 1 has the first, base 2 the second.
@@ -258,23 +260,23 @@ mod tests {
     #[test]
     fn who_begins_gets_the_newest_base_and_what_follows_it() {
         let state = rebased();
-        let first = answer(look(&state, None, From::Start, false, 50));
+        let first = answer(plan_read(&state, None, From::Start, false, 50));
         assert_eq!(first.wanted, Some(Wanted::Rows { log: LogId(3), from: 0, upto: 20 }));
         assert_eq!((first.base, first.snapshot_end), (2, false));
-        let last = answer(look(&state, Some(2), after("0_0"), false, 50));
+        let last = answer(plan_read(&state, Some(2), after("0_0"), false, 50));
         assert_eq!((last.end.to_string().as_str(), last.snapshot_end), ("0_1", true));
         for end in ["0_1", "0_inf", "8_0"] {
-            let changes = answer(look(&state, Some(2), after(end), false, 50));
+            let changes = answer(plan_read(&state, Some(2), after(end), false, 50));
             assert!(matches!(&changes.wanted, Some(Wanted::Changes { entries, .. }) if entries.len() == 1));
             assert_eq!((changes.after, changes.end), (ShapeOffset::new(8, 0), ShapeOffset::new(9, 0)));
         }
-        assert_eq!(answer(look(&state, None, From::Now, false, 50)).base, 2);
+        assert_eq!(answer(plan_read(&state, None, From::Now, false, 50)).base, 2);
     }
 
     #[test]
     fn who_began_earlier_goes_on_where_he_is() {
         let state = rebased();
-        let count = |base, from: &str| match answer(look(&state, Some(base), after(from), false, 50)).wanted {
+        let count = |base, from: &str| match answer(plan_read(&state, Some(base), after(from), false, 50)).wanted {
             Some(Wanted::Changes { entries, .. }) => entries.len(),
             other => panic!("{other:?}"),
         };
@@ -282,7 +284,7 @@ mod tests {
             [count(0, "0_1"), count(0, "0_inf"), count(1, "0_0"), count(1, "0_inf"), count(0, "7_0")],
             [3, 3, 2, 2, 2]
         );
-        let rows = answer(look(&state, Some(0), after("0_0"), false, 50));
+        let rows = answer(plan_read(&state, Some(0), after("0_0"), false, 50));
         assert_eq!(rows.wanted, Some(Wanted::Rows { log: LogId(1), from: 100, upto: 150 }));
     }
 
@@ -305,13 +307,13 @@ mod tests {
             (0, "7_inf"),
             (3, "9_0"),
         ] {
-            assert!(matches!(look(&state, Some(base), after(from), false, 50), Look::Past), "{base} {from}");
+            assert!(matches!(plan_read(&state, Some(base), after(from), false, 50), ReadPlan::Past), "{base} {from}");
         }
         for base in 0..3 {
-            assert_eq!(answer(look(&state, Some(base), after("8_0"), false, 50)).end, ShapeOffset::new(9, 0));
-            assert!(matches!(look(&state, Some(base), after("9_0"), true, 50), Look::WaitForChange(_)));
+            assert_eq!(answer(plan_read(&state, Some(base), after("8_0"), false, 50)).end, ShapeOffset::new(9, 0));
+            assert!(matches!(plan_read(&state, Some(base), after("9_0"), true, 50), ReadPlan::WaitForChange(_)));
         }
-        assert_eq!(answer(look(&state, Some(2), after("0_1"), false, 50)).end, ShapeOffset::new(9, 0));
+        assert_eq!(answer(plan_read(&state, Some(2), after("0_1"), false, 50)).end, ShapeOffset::new(9, 0));
         let tail = ShapeOffset::new(9, 0);
         state.entries.cut(tail);
         assert_eq!(state.tail(), start, "all that there is has been merged");

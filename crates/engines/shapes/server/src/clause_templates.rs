@@ -1,4 +1,5 @@
-//! Where clauses that Postgres has read, without their constants: many shapes differ in nothing else, and need not ask it again.
+//! Where clauses that Postgres has read, without their constants: many shapes differ in nothing else, and need not ask
+//! it again.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -21,7 +22,7 @@ struct Known {
 }
 
 impl Templates {
-    /// The table as shapes of it share it. Whatever was known of it when it was another one is forgotten.
+    /// The table as shapes of it share it. Templates of an earlier description of the table are forgotten.
     pub(crate) fn table(&self, table: &Table) -> Arc<Table> {
         let mut all = self.0.lock();
         if let Some(known) = all.get(&table.oid)
@@ -43,13 +44,13 @@ impl Templates {
     }
 
     /// Whether a clause was agreed to that differs from this one in constants only.
-    pub(super) fn knows(&self, table: &Table, sql: &str) -> bool {
+    pub(crate) fn knows(&self, table: &Table, sql: &str) -> bool {
         let Some(template) = template(sql) else { return false };
         let all = self.0.lock();
         all.get(&table.oid).is_some_and(|known| *known.table == *table && known.clauses.contains(&*template))
     }
 
-    pub(super) fn learn(&self, table: &Table, sql: &str) {
+    pub(crate) fn learn(&self, table: &Table, sql: &str) {
         let Some(template) = template(sql) else { return };
         let mut all = self.0.lock();
         let Some(known) = all.get_mut(&table.oid) else { return };
@@ -62,8 +63,8 @@ impl Templates {
     }
 }
 
-/// The clause with every text and every run of digits made equal. `None` if it is longer, or has texts that are not plain, or comments:
-/// it is not told here where those end.
+/// The clause with every text and every run of digits made equal. `None` if it is longer, or has texts that are not
+/// plain, or comments: it is not told here where those end.
 fn template(sql: &str) -> Option<String> {
     if sql.len() > TEMPLATE_BYTES_MAX {
         return None;
@@ -92,7 +93,8 @@ fn template(sql: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// How much of `rest` belongs to the text that it is the inside of, with the quote that ends it. A doubled quote does not.
+/// How much of `rest` belongs to the text that it is the inside of, with the quote that ends it. A doubled quote does
+/// not.
 fn quoted(rest: &[u8], quote: u8) -> Option<usize> {
     let mut at = 0;
     loop {

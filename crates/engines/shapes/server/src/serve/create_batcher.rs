@@ -1,7 +1,9 @@
-//! Definitions of shapes that wait for a connection to the database, by their tables: who gets one takes all of a table's with it.
+//! Definitions of shapes that wait for a connection to the database, by their tables: the job that gets a connection
+//! takes all of one table.
 //!
-//! One job takes all that waits for a table, so no more connections are asked for than are needed. While a batch looks its table up, the
-//! next one waits for it, as it would ask the same; while its rows are fetched, for a moment: what comes meanwhile is made together.
+//! One job takes all that waits for a table, so no more connections are asked for than are needed. While a batch looks
+//! its table up, the next one waits for it, as it would ask the same; while its rows are fetched, for a moment: what
+//! comes meanwhile is made together.
 
 use super::access::Clause;
 use parking_lot::{Condvar, Mutex};
@@ -17,17 +19,17 @@ const WAIT: Duration = Duration::from_millis(20);
 /// Of one batch.
 const BATCH_MAX: usize = 1024;
 
-/// A shape that somebody wants.
+/// A request to make a shape.
 #[derive(Debug)]
-pub(crate) struct Wish {
+pub(crate) struct CreateRequest {
     pub(crate) definition: Definition,
-    pub(crate) words: Vec<u8>,
+    pub(crate) query_key: Vec<u8>,
     /// Parts of its clause that may not fail on any row.
     pub(crate) narrowing: Vec<Clause>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Gather {
+pub(crate) struct CreateBatcher {
     clock: Arc<dyn Clock>,
     tables: Mutex<HashMap<TableName, Queue>>,
     went_on: Condvar,
@@ -35,10 +37,10 @@ pub(crate) struct Gather {
 
 #[derive(Debug, Default)]
 struct Queue {
-    wishes: Vec<Wish>,
+    requests: Vec<CreateRequest>,
     /// The batch that is under way.
     under_way: Option<UnderWay>,
-    /// Somebody is about to take all.
+    /// A job is about to take all.
     awaited: bool,
 }
 
@@ -52,29 +54,29 @@ struct UnderWay {
 /// What was taken. Others of the table go ahead when it is dropped, or is prepared for a moment.
 #[derive(Debug)]
 pub(crate) struct Batch<'a> {
-    gather: &'a Gather,
+    batcher: &'a CreateBatcher,
     table: TableName,
     began: Instant,
-    pub(crate) wishes: Vec<Wish>,
+    pub(crate) requests: Vec<CreateRequest>,
     /// There were more than one batch has.
     pub(crate) more: bool,
 }
 
-impl Gather {
+impl CreateBatcher {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, tables: Mutex::default(), went_on: Condvar::new() }
     }
 
-    /// Whether the caller must see to it that [`Gather::take`] is called after this; else somebody is about to.
+    /// Whether the caller must see to it that [`CreateBatcher::take`] is called after this; else a job is about to.
     #[must_use]
-    pub(crate) fn add(&self, wish: Wish) -> bool {
+    pub(crate) fn add(&self, request: CreateRequest) -> bool {
         let mut tables = self.tables.lock();
-        let queue = tables.entry(wish.definition.table.clone()).or_default();
-        queue.wishes.push(wish);
+        let queue = tables.entry(request.definition.table.clone()).or_default();
+        queue.requests.push(request);
         !std::mem::replace(&mut queue.awaited, true)
     }
 
-    /// All that wait for a table, the oldest first. If there are more than one batch has, somebody must call this again.
+    /// All that wait for a table, the oldest first. If there are more than one batch has, another job must call this.
     pub(crate) fn take(&self, table: &TableName) -> Option<Batch<'_>> {
         let mut tables = self.tables.lock();
         while let Some(before) = tables.get(table)?.under_way {
@@ -96,10 +98,10 @@ impl Gather {
         let queue = tables.get_mut(table)?;
         let began = self.clock.now();
         queue.under_way = Some(UnderWay { began, prepared: false });
-        let rest = queue.wishes.split_off(queue.wishes.len().min(BATCH_MAX));
-        let wishes = std::mem::replace(&mut queue.wishes, rest);
-        queue.awaited = !queue.wishes.is_empty();
-        Some(Batch { gather: self, table: table.clone(), began, wishes, more: queue.awaited })
+        let rest = queue.requests.split_off(queue.requests.len().min(BATCH_MAX));
+        let requests = std::mem::replace(&mut queue.requests, rest);
+        queue.awaited = !queue.requests.is_empty();
+        Some(Batch { batcher: self, table: table.clone(), began, requests, more: queue.awaited })
     }
 
     /// The batch of this table that began then has come further.
@@ -110,7 +112,7 @@ impl Gather {
                 mine.prepared = true;
                 queue.under_way.take_if(|_| ended);
             }
-            if queue.wishes.is_empty() && queue.under_way.is_none() && !queue.awaited {
+            if queue.requests.is_empty() && queue.under_way.is_none() && !queue.awaited {
                 tables.remove(table);
             }
         }
@@ -121,13 +123,13 @@ impl Gather {
 impl Batch<'_> {
     /// The table is looked up and published, and the shapes listen: another batch of it may begin.
     pub(crate) fn prepared(&self) {
-        self.gather.note(&self.table, self.began, false);
+        self.batcher.note(&self.table, self.began, false);
     }
 }
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        self.gather.note(&self.table, self.began, true);
+        self.batcher.note(&self.table, self.began, true);
     }
 }
 
@@ -136,10 +138,10 @@ mod tests {
     use super::*;
     use thalweg_shapes_source::clock::SystemClock;
 
-    fn wish(table: &str, n: usize) -> Wish {
-        Wish {
+    fn request(table: &str, n: usize) -> CreateRequest {
+        CreateRequest {
             definition: Definition::of_table("public", table),
-            words: n.to_le_bytes().to_vec(),
+            query_key: n.to_le_bytes().to_vec(),
             narrowing: Vec::new(),
         }
     }
@@ -150,64 +152,64 @@ mod tests {
 
     #[test]
     fn who_comes_first_takes_all_of_a_table() {
-        let gather = Gather::new(Arc::new(SystemClock));
-        let first: Vec<bool> = (0..3).map(|n| gather.add(wish("a", n))).collect();
+        let batcher = CreateBatcher::new(Arc::new(SystemClock));
+        let first: Vec<bool> = (0..3).map(|n| batcher.add(request("a", n))).collect();
         assert_eq!(first, [true, false, false], "one takes all");
-        assert!(gather.add(wish("b", 3)));
-        let batch = gather.take(&name("a")).unwrap();
-        assert_eq!((batch.wishes.len(), batch.more), (3, false));
-        assert_eq!(gather.take(&name("b")).unwrap().wishes.len(), 1);
-        assert!(gather.add(wish("a", 4)), "the one before has taken what it takes");
+        assert!(batcher.add(request("b", 3)));
+        let batch = batcher.take(&name("a")).unwrap();
+        assert_eq!((batch.requests.len(), batch.more), (3, false));
+        assert_eq!(batcher.take(&name("b")).unwrap().requests.len(), 1);
+        assert!(batcher.add(request("a", 4)), "the one before has taken what it takes");
         drop(batch);
-        assert_eq!(gather.take(&name("a")).unwrap().wishes.len(), 1);
-        assert!(gather.tables.lock().is_empty());
+        assert_eq!(batcher.take(&name("a")).unwrap().requests.len(), 1);
+        assert!(batcher.tables.lock().is_empty());
     }
 
     #[test]
     fn the_next_batch_waits_for_the_table_and_a_moment_for_its_rows() {
-        let gather = Gather::new(Arc::new(SystemClock));
-        assert!(gather.add(wish("a", 0)));
-        let first = gather.take(&name("a")).unwrap();
-        assert!(gather.add(wish("a", 1)));
+        let batcher = CreateBatcher::new(Arc::new(SystemClock));
+        assert!(batcher.add(request("a", 0)));
+        let first = batcher.take(&name("a")).unwrap();
+        assert!(batcher.add(request("a", 1)));
         std::thread::scope(|scope| {
-            let next = scope.spawn(|| gather.take(&name("a")).map(|batch| batch.wishes.len()));
+            let next = scope.spawn(|| batcher.take(&name("a")).map(|batch| batch.requests.len()));
             // However long it takes to look the table up.
             std::thread::sleep(2 * WAIT);
             assert!(!next.is_finished());
-            assert!(!gather.add(wish("a", 2)), "somebody waits already");
+            assert!(!batcher.add(request("a", 2)), "somebody waits already");
             first.prepared();
             assert_eq!(next.join().unwrap(), Some(2));
         });
         drop(first);
-        assert!(gather.tables.lock().is_empty());
+        assert!(batcher.tables.lock().is_empty());
     }
 
     #[test]
     fn a_batch_whose_rows_take_long_is_not_waited_for() {
-        let gather = Gather::new(Arc::new(SystemClock));
-        assert!(gather.add(wish("a", 0)));
-        let first = gather.take(&name("a")).unwrap();
+        let batcher = CreateBatcher::new(Arc::new(SystemClock));
+        assert!(batcher.add(request("a", 0)));
+        let first = batcher.take(&name("a")).unwrap();
         first.prepared();
-        assert!(gather.add(wish("a", 1)));
-        let second = gather.take(&name("a")).unwrap();
-        assert_eq!(second.wishes.len(), 1);
+        assert!(batcher.add(request("a", 1)));
+        let second = batcher.take(&name("a")).unwrap();
+        assert_eq!(second.requests.len(), 1);
         // The first one's end says nothing of the second.
         drop(first);
-        assert!(gather.tables.lock()[&name("a")].under_way.is_some());
+        assert!(batcher.tables.lock()[&name("a")].under_way.is_some());
         drop(second);
-        assert!(gather.tables.lock().is_empty());
+        assert!(batcher.tables.lock().is_empty());
     }
 
     #[test]
     fn a_batch_has_a_size() {
-        let gather = Gather::new(Arc::new(SystemClock));
-        (0..BATCH_MAX + 5).for_each(|n| assert_eq!(gather.add(wish("a", n)), n == 0));
-        let batch = gather.take(&name("a")).unwrap();
-        assert_eq!((batch.wishes.len(), batch.more), (BATCH_MAX, true));
-        assert_eq!(batch.wishes[7].words, 7_usize.to_le_bytes());
-        assert!(!gather.add(wish("a", 0)), "who was told that there are more takes it");
+        let batcher = CreateBatcher::new(Arc::new(SystemClock));
+        (0..BATCH_MAX + 5).for_each(|n| assert_eq!(batcher.add(request("a", n)), n == 0));
+        let batch = batcher.take(&name("a")).unwrap();
+        assert_eq!((batch.requests.len(), batch.more), (BATCH_MAX, true));
+        assert_eq!(batch.requests[7].query_key, 7_usize.to_le_bytes());
+        assert!(!batcher.add(request("a", 0)), "who was told that there are more takes it");
         drop(batch);
-        assert_eq!(gather.take(&name("a")).unwrap().wishes.len(), 6);
-        assert!(gather.tables.lock().is_empty());
+        assert_eq!(batcher.take(&name("a")).unwrap().requests.len(), 6);
+        assert!(batcher.tables.lock().is_empty());
     }
 }

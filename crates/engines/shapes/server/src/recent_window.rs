@@ -1,4 +1,4 @@
-//! The recent end of the change log, in memory: what live readers ask for, often before it is durable.
+//! The recent end of the change log, in memory: live readers ask for it, often before it is durable.
 
 use crate::store::{Store, StoreError};
 use bytes::Bytes;
@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use thalweg_base::Lsn;
 
-/// Blocks of bodies, oldest first. Blocks leave at the front when there is too much, but not before they are durable: until then
-/// they are nowhere else.
-pub(crate) struct Hot {
+/// Blocks of bodies, oldest first. Blocks leave at the front when there is too much, but not before they are durable:
+/// until then they are nowhere else.
+pub(crate) struct RecentWindow {
     blocks: Mutex<Blocks>,
     bytes_max: usize,
 }
@@ -26,12 +26,13 @@ struct Block {
     end: Lsn,
 }
 
-impl Hot {
+impl RecentWindow {
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self { blocks: Mutex::default(), bytes_max }
     }
 
-    /// Adds what was just written at `at`, by a frame that ends at `end`; waits for the disk if there is too much that is not durable.
+    /// Adds what was just written at `at`, by a frame that ends at `end`; waits for the disk if there is too much that
+    /// is not durable.
     pub(crate) fn push(&self, store: &Store, at: u64, bytes: Bytes, end: Lsn) -> Result<(), StoreError> {
         loop {
             let oldest = {
@@ -95,8 +96,8 @@ impl Hot {
 mod tests {
     use super::*;
 
-    fn hot(blocks: &[(u64, &'static [u8])]) -> Hot {
-        let hot = Hot::new(100);
+    fn hot(blocks: &[(u64, &'static [u8])]) -> RecentWindow {
+        let hot = RecentWindow::new(100);
         let block =
             |(at, bytes): &(u64, &'static [u8])| Block { at: *at, bytes: Bytes::from_static(bytes), end: Lsn::ZERO };
         hot.blocks.lock().list.extend(blocks.iter().map(block));

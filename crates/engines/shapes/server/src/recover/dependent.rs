@@ -1,13 +1,14 @@
 //! Shapes with subqueries after a restart.
 //!
-//! The values of an inner query are those of its shape's log: its first rows and all changes since. A shape for which rows were on their way
-//! when the server ended is not brought back: nobody knows which of its changes clients have seen.
+//! The values of an inner query are those of its shape's log: its first rows and all changes since. A shape for which
+//! rows were on their way when the server ended is not brought back: nobody knows which of its changes clients have
+//! seen.
 
-use super::making::{Dependence, identity, inner_identity, inner_node, outer_node};
-use crate::engine::Engine;
 use crate::read::split;
+use crate::server::ShapesServer;
 use crate::shape::Shape;
 use crate::store::{StoreError, joined};
+use crate::subquery::{Dependence, identity, inner_identity, inner_node, outer_node};
 use hashbrown::{HashMap, HashSet};
 use std::collections::HashMap as StdHashMap;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ impl Restoring<'_> {
     }
 }
 
-impl Engine {
+impl ShapesServer {
     /// Brings a shape back, and the inner shapes that it needs; whether that was possible.
     pub(crate) fn restore_outer(
         &self,
@@ -58,14 +59,10 @@ impl Engine {
             return Ok(false);
         };
         let projection = Projection::new(table, selected, shape.family.replica);
-        let mut router = self.router.lock();
-        let slot = router.insert_dependent(Arc::clone(shape), table);
-        shape.lock().slot = Some(slot);
-        let mut graph = self.subqueries.graph.lock();
         let condition = Arc::clone(&dependence.condition);
-        // What its rows contained was applied long ago, or is not applied by what its log says.
-        let contained = shape.lock().contained().cloned();
-        graph.insert(outer_node(shape, slot, table, projection, condition, sets, contained));
+        self.feed.lock().restore(shape, table, |route_id, contained| {
+            outer_node(shape, route_id, table, projection, condition, sets, contained)
+        });
         Ok(true)
     }
 
@@ -95,8 +92,9 @@ impl Engine {
         tables: &HashMap<u32, Arc<Table>>,
     ) -> Result<Option<u64>, StoreError> {
         let identity = identity(query);
-        if let Some((number, _)) = self.subqueries.graph.lock().inner(&identity) {
-            return Ok(Some(number));
+        let known = self.feed.lock().graph.inner(&identity).map(|(number, _)| number);
+        if known.is_some() {
+            return Ok(known);
         }
         let sets = match &query.filter {
             Filter::Nested(condition) => match self.restore_sets(restoring, condition, tables)? {
@@ -113,12 +111,9 @@ impl Engine {
             return Ok(None);
         }
         let Some(rows) = self.rows_of(shape, table)? else { return Ok(None) };
-        let slot = self.router.lock().insert_dependent(Arc::clone(shape), table);
-        shape.lock().slot = Some(slot);
-        let contained = shape.lock().contained().cloned();
-        let mut graph = self.subqueries.graph.lock();
-        graph.insert(inner_node(shape, slot, table, query, sets, contained));
-        Ok(graph.loaded(shape.number, rows).is_ok().then_some(shape.number))
+        let mut feed = self.feed.lock();
+        feed.restore(shape, table, |route_id, contained| inner_node(shape, route_id, table, query, sets, contained));
+        Ok(feed.graph.loaded(shape.number, rows).is_ok().then_some(shape.number))
     }
 
     /// The rows that an inner shape's log comes to; `None`: it cannot be read.
@@ -131,7 +126,7 @@ impl Engine {
             (log, rows.chunks.last().copied().unwrap_or(0), entries.copied().collect())
         };
         let mut rows = Replay { table, rows: HashMap::new(), broken: false };
-        self.store.each_rows(log, upto, &mut |messages| -> Result<(), StoreError> {
+        self.changes.store.each_rows(log, upto, &mut |messages| -> Result<(), StoreError> {
             rows.take(messages);
             Ok(())
         })?;
@@ -140,7 +135,7 @@ impl Engine {
             let upto = entry.at + u64::from(entry.len);
             let mut messages = Vec::new();
             while from < upto {
-                let chunk = self.store.chunk(self.store.bodies(from..upto))?;
+                let chunk = self.changes.store.chunk(self.changes.store.bodies(from..upto))?;
                 from = chunk.end.0;
                 messages.extend_from_slice(&joined(chunk));
             }

@@ -1,14 +1,15 @@
-//! Changes that came and cannot be stored: the disk is full, or settling is behind. They are tried again until they can.
+//! Whether changes wait because they cannot be stored: the disk is full, or settling is behind. Their write is tried
+//! again.
 
 use crate::store::StoreError;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// How often it is said while it lasts.
+/// The pause between two warnings.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
-pub(crate) struct Stuck(Mutex<Option<Since>>);
+pub(crate) struct WriteStall(Mutex<Option<Since>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Since {
@@ -17,7 +18,7 @@ struct Since {
     no_space: bool,
 }
 
-impl Stuck {
+impl WriteStall {
     /// Changes could not be stored.
     pub(crate) fn failed(&self, error: &StoreError, now: Instant) {
         let mut since = self.0.lock();
@@ -34,7 +35,7 @@ impl Stuck {
         tracing::warn!(%error, "changes of Postgres cannot be stored: they wait, and Postgres keeps its log; rows are read as before");
     }
 
-    /// They could.
+    /// Changes are stored again.
     pub(crate) fn over(&self, now: impl FnOnce() -> Instant) {
         let since = self.0.lock().take();
         if let Some(since) = since {
@@ -42,7 +43,7 @@ impl Stuck {
         }
     }
 
-    /// Nothing is known any more: what could not be stored will be sent again.
+    /// A new stream begins: Postgres sends again what could not be stored.
     pub(crate) fn forget(&self) {
         *self.0.lock() = None;
     }
@@ -51,7 +52,7 @@ impl Stuck {
         self.0.lock().is_some()
     }
 
-    /// It is for want of space, which somebody has to see to.
+    /// Whether changes wait for want of space, which an operator has to see to.
     pub(crate) fn is_full(&self) -> bool {
         self.0.lock().is_some_and(|since| since.no_space)
     }

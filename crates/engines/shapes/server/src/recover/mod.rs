@@ -1,11 +1,14 @@
 //! What a start finds in the kernel unit, and makes shapes of.
 
-use crate::engine::Engine;
+mod dependent;
+
+use crate::faults::Fault;
 use crate::format::note::Stored;
-use crate::marks::Mark;
+use crate::server::ShapesServer;
 use crate::shape::{Phase, Shape, State};
-use crate::store::{Kept, KeptBase, KeptJoint, StoreError};
-use crate::subquery::Restoring;
+use crate::store::{Kept, KeptBase, StoreError, StoredSharedRows};
+use crate::trim_index::TrimPoint;
+use dependent::Restoring;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use thalweg_base::LogId;
@@ -27,11 +30,11 @@ pub(crate) struct Recovered {
     pub(crate) transactions: usize,
 }
 
-impl Engine {
-    /// Brings every shape back whose snapshot is complete; nobody was told of the others' ends, and they are made again when they are
-    /// asked for.
+impl ShapesServer {
+    /// Brings every shape back whose snapshot is complete; no client has seen the others' ends, and they are made again
+    /// when they are asked for.
     pub(crate) fn recover(self: &Arc<Self>) -> Result<Recovered, StoreError> {
-        let found = self.store.found()?;
+        let found = self.changes.store.found()?;
         let tables: HashMap<u32, Arc<Table>> =
             found.tables.into_iter().map(|table| (table.oid, Arc::new(table))).collect();
         // Those with subqueries get their place when it is known what all of them have.
@@ -42,17 +45,17 @@ impl Engine {
             bases.entry(base.stored.shape).or_default().push(base);
         }
         let mut shared = Shared::default();
-        let count = self.store.logs().len();
-        self.registry.write().reserve(count);
+        let count = self.changes.store.logs().len();
+        self.catalog.registry.write().reserve(count);
         let mut shapes: hashbrown::HashMap<u64, Arc<Shape>> = hashbrown::HashMap::with_capacity(count);
         let mut gone: Vec<Vec<LogId>> = Vec::new();
         self.each_read(&tables, &mut |log, stored, read| {
-            self.ids.reserve_number(stored.number);
+            self.catalog.ids.reserve_number(stored.number);
             let its_bases = bases.remove(&stored.number).unwrap_or_default();
             let base_logs: Vec<LogId> = its_bases.iter().map(|base| base.log).collect();
             match read.and_then(|read| self.restore(&mut shared, log, stored, read, its_bases)) {
                 Some(shape) => {
-                    if shape.lock().slot.is_none() {
+                    if shape.lock().route_id.is_none() {
                         dependents.push(Arc::clone(&shape));
                     }
                     if !base_logs.is_empty() {
@@ -65,27 +68,32 @@ impl Engine {
             }
         });
         for logs in gone.iter().filter(|logs| !logs.is_empty()) {
-            self.store.delete_shape(logs)?;
+            self.changes.store.delete_shape(logs)?;
         }
         // Their shapes are gone.
         for base in bases.into_values().flatten() {
-            self.store.delete_shape(&[base.log])?;
+            self.changes.store.delete_shape(&[base.log])?;
         }
-        for KeptJoint { log, number, mut holders } in found.joint {
-            self.ids.reserve_number(number);
+        for StoredSharedRows { log, number, mut holders } in found.shared_rows {
+            self.catalog.ids.reserve_number(number);
             let has_rows = |shape: &Arc<Shape>| !shape.lock().bases.as_ref().is_some_and(|bases| bases.first_is_gone());
             holders.retain(|number| shapes.get(number).is_some_and(has_rows));
             if holders.is_empty() {
-                self.store.delete_shape(&[log])?;
+                self.changes.store.delete_shape(&[log])?;
             } else {
-                self.joint.hold(log, &holders);
+                self.changes.shared_rows.acquire(log, &holders);
             }
         }
         let mut recovered = Recovered { shapes: shapes.len(), transactions: 0 };
-        self.store.each_references(&mut |at, references| {
+        if !self.lifetime.faults.has(Fault::RecentForgotten) {
+            // Transactions of which no shape has anything left no references.
+            let noted = found.source.iter().flat_map(|note| &note.recent);
+            noted.for_each(|xid| self.feed.lock().recent.push(*xid));
+        }
+        self.changes.store.each_references(&mut |at, references| {
             recovered.transactions += 1;
             if let Some(first) = references.groups.first() {
-                self.marks.lock().note(Mark { bodies: first.at, references: at });
+                self.changes.trim_index.lock().note(TrimPoint { bodies: first.at, references: at });
             }
             for group in &references.groups {
                 let entry = Entry { lsn: references.lsn, at: group.at, op: group.op, len: group.len };
@@ -99,15 +107,17 @@ impl Engine {
                 let count = waiting.entry(*number).or_default();
                 *count = (*count - 1).max(0);
             });
-            self.recent.lock().push(references.xid);
-            self.positions.set_applied(references.lsn);
-            self.positions.processed(references.lsn);
+            if !self.lifetime.faults.has(Fault::RecentForgotten) {
+                self.feed.lock().recent.push(references.xid);
+            }
+            self.watermarks.set_applied(references.lsn);
+            self.watermarks.processed(references.lsn);
         })?;
         if let Some(note) = &found.source {
-            self.positions.set_anchor(note.anchor);
-            note.acknowledged.into_iter().for_each(|before| self.positions.processed(before.saturating_sub(1)));
+            self.watermarks.set_anchor(note.anchor);
+            note.acknowledged.into_iter().for_each(|before| self.watermarks.processed(before.saturating_sub(1)));
         }
-        self.bookmark.found(found.source);
+        self.source.bookmark.found(found.source);
         let waiting = waiting.into_iter().filter(|(_, count)| *count > 0).map(|(number, _)| number).collect();
         self.restore_dependents(&tables, &dependents, waiting)?;
         Ok(recovered)
@@ -134,12 +144,12 @@ impl Engine {
             };
             if !back {
                 tracing::info!(table = %table.name, "a shape with subqueries is dropped: rows were on their way to it");
-                self.drop_shape(shape);
+                self.retirement.drop_shape(shape);
             }
         }
         // Nobody needs these any more.
-        inner.into_iter().filter(|shape| shape.lock().slot.is_none()).for_each(|shape| {
-            self.drop_shape(shape);
+        inner.into_iter().filter(|shape| shape.lock().route_id.is_none()).for_each(|shape| {
+            self.retirement.drop_shape(shape);
         });
         Ok(())
     }
@@ -153,7 +163,7 @@ impl Engine {
         bases: Vec<KeptBase>,
     ) -> Option<Arc<Shape>> {
         let Read { handle, table, selected, dependent, predicate } = read;
-        self.ids.reserve_handle(handle);
+        self.catalog.ids.reserve_handle(handle);
         let snapshot = stored.snapshot.as_ref().filter(|_| stored.complete)?;
         let bases = whole(bases, stored.rows_gone);
         if stored.rows_gone && bases.is_none() {
@@ -169,10 +179,10 @@ impl Engine {
         let condition = Condition::of(definition);
         let shape = Arc::new(Shape::new(stored.number, handle, family, condition, stored.identity, state));
         if !dependent {
-            let slot = self.router.lock().insert(Arc::clone(&shape), &table, &selected, predicate);
-            shape.lock().slot = Some(slot);
+            let route_id = self.feed.lock().router.insert(Arc::clone(&shape), &table, &selected, predicate);
+            shape.lock().route_id = Some(route_id);
         }
-        self.registry.write().insert(Arc::clone(&shape));
+        self.catalog.registry.write().insert(Arc::clone(&shape));
         Some(shape)
     }
 }
@@ -217,17 +227,17 @@ impl Read {
     }
 }
 
-impl Engine {
+impl ShapesServer {
     /// Visits every shape. A second thread reads them ahead, as there may be a million.
     fn each_read(&self, tables: &HashMap<u32, Arc<Table>>, f: &mut dyn FnMut(LogId, Stored, Option<Read>)) {
         let (send, receive) = std::sync::mpsc::sync_channel::<Vec<Found>>(AHEAD);
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let (mut rows, mut together) = (HashMap::new(), Vec::with_capacity(TOGETHER));
-                self.store.each_shape(&mut |kept| {
+                self.changes.store.each_shape(&mut |kept| {
                     together.push((kept.log, kept.stored.clone(), Read::of(kept, tables, &mut rows)));
                     if together.len() == TOGETHER {
-                        // Who does not take it has panicked, and takes us with it.
+                        // If the receiver is gone, its thread has panicked, and the scope ends with that.
                         let _ = send.send(std::mem::replace(&mut together, Vec::with_capacity(TOGETHER)));
                     }
                 });
@@ -247,12 +257,18 @@ struct Shared {
 }
 
 impl Shared {
-    fn family(&mut self, engine: &Engine, table: &Table, selected: &[usize], definition: &Definition) -> Arc<Family> {
+    fn family(
+        &mut self,
+        server: &ShapesServer,
+        table: &Table,
+        selected: &[usize],
+        definition: &Definition,
+    ) -> Arc<Family> {
         if let Some(last) = self.last.as_ref().filter(|last| last.is_of(definition, table.oid)) {
             return Arc::clone(last);
         }
         let header = thalweg_shapes_core::encode::schema::header(table, selected);
-        let family = engine.families.share(Family::of(definition, table.oid, header));
+        let family = server.catalog.families.share(Family::of(definition, table.oid, header));
         Arc::clone(self.last.insert(family))
     }
 

@@ -1,9 +1,10 @@
-//! Rows of a shape with subqueries on their way from Postgres into its log: the shape is there before they are, so that its place between
-//! transactions is known.
+//! Rows of a shape with subqueries on their way from Postgres into its log: the shape is there before they are, so that
+//! its place between transactions is known.
 
-use crate::engine::Engine;
+use crate::change_store::ChangeStore;
+use crate::failures::cannot_store;
 use crate::format::note::ShapeNote;
-use crate::make::cannot_store;
+use crate::lifetime::Lifetime;
 use crate::shape::{Copied, Phase, Shape};
 use crate::store::StoreError;
 use std::ops::ControlFlow;
@@ -18,7 +19,9 @@ const BLOCK_BYTES: usize = 256 << 10;
 
 /// Rows on their way from Postgres into a shape's log.
 pub(crate) struct Rows<'a> {
-    engine: &'a Engine,
+    changes: &'a ChangeStore,
+    lifetime: &'a Lifetime,
+    chunk_bytes: u64,
     shape: &'a Shape,
     log: LogId,
     block: Vec<u8>,
@@ -33,9 +36,17 @@ pub(crate) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    pub(crate) fn new(engine: &'a Engine, shape: &'a Shape, log: LogId) -> Self {
+    pub(crate) fn new(
+        changes: &'a ChangeStore,
+        lifetime: &'a Lifetime,
+        chunk_bytes: u64,
+        shape: &'a Shape,
+        log: LogId,
+    ) -> Self {
         Self {
-            engine,
+            changes,
+            lifetime,
+            chunk_bytes,
             shape,
             log,
             block: Vec::new(),
@@ -49,7 +60,7 @@ impl<'a> Rows<'a> {
 
     pub(crate) fn begin(&mut self, snapshot: &PgSnapshot) -> ControlFlow<()> {
         let note = ShapeNote::SnapshotTaken(snapshot.clone());
-        let kept = self.engine.store.write_shape(self.log, Some(&note), b"", &Lengths::default());
+        let kept = self.changes.store.write_shape(self.log, Some(&note), b"", &Lengths::default());
         self.kept(kept)
     }
 
@@ -66,7 +77,7 @@ impl<'a> Rows<'a> {
     /// Takes one row.
     pub(crate) fn put(&mut self, render: impl FnOnce(&mut Vec<u8>)) -> ControlFlow<()> {
         // A chunk that is shown before the last one has a row after it, so that only the last one need say that it is.
-        if self.written + self.block.len() as u64 - self.chunk >= self.engine.config.http.chunk_bytes {
+        if self.written + self.block.len() as u64 - self.chunk >= self.chunk_bytes {
             self.end_chunk()?;
         }
         let before = self.block.len();
@@ -77,11 +88,11 @@ impl<'a> Rows<'a> {
     }
 
     fn write(&mut self, note: Option<&ShapeNote>) -> ControlFlow<()> {
-        let written = self.engine.store.write_shape(self.log, note, &self.block, &self.lengths);
+        let written = self.changes.store.write_shape(self.log, note, &self.block, &self.lengths);
         self.written += self.block.len() as u64;
         self.block.clear();
         let rows = self.lengths.count();
-        self.engine.counters.rows_copied.fetch_add(rows, Ordering::Relaxed);
+        self.lifetime.counters.rows_copied.fetch_add(rows, Ordering::Relaxed);
         self.shape.lock().set_copied(Copied { rows: self.rows, bytes: self.written });
         self.lengths = Lengths::default();
         self.kept(written)
@@ -92,7 +103,7 @@ impl<'a> Rows<'a> {
         let end = self.written + self.block.len() as u64;
         self.write(Some(&ShapeNote::ChunkEnd(end)))?;
         self.chunk = end;
-        let durable = self.engine.store.wait(self.engine.store.logs().journal().end());
+        let durable = self.changes.store.wait(self.changes.store.logs().journal().end());
         self.kept(durable.map(|()| Lsn::ZERO))?;
         self.shape.change(|state| state.chunks.push(end));
         ControlFlow::Continue(())
@@ -113,8 +124,8 @@ impl<'a> Rows<'a> {
         if let Some(end) = last {
             self.write(Some(&ShapeNote::ChunkEnd(end)))?;
         }
-        let complete = self.engine.store.write_shape(self.log, Some(&ShapeNote::Complete), b"", &Lengths::default());
-        let durable = complete.and_then(|end| self.engine.store.wait(end));
+        let complete = self.changes.store.write_shape(self.log, Some(&ShapeNote::Complete), b"", &Lengths::default());
+        let durable = complete.and_then(|end| self.changes.store.wait(end));
         self.kept(durable.map(|()| Lsn::ZERO))?;
         self.shape.change(|state| {
             if let Some(end) = last {
