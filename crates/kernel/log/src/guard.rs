@@ -265,7 +265,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
                     return Err(CommitError::Range { log: *log, offset: *start, start: found.start, tail: found.tail });
                 }
                 plan.builder.trim(*log, *start);
-                plan.steps.push(Step::Other);
+                plan.steps.push(Step::Trim { log: *log, start: *start });
             }
             Op::Unpin { log } => {
                 let kind = self.must(*log)?.frame_durability(unsaid, reached);
@@ -278,7 +278,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
                 // If a crash lost the delete, a log would be back that a client was told is gone.
                 plan.durability = Durability::Durable;
                 plan.builder.delete(*log);
-                plan.steps.push(Step::Other);
+                plan.steps.push(Step::Delete { log: *log });
             }
         }
         Ok(())
@@ -295,7 +295,10 @@ impl<'a, A: Attachment> Guard<'a, A> {
         let Some(Append::Reference { source, from, lengths }) = append else { return Ok(()) };
         let unsaid = self.logs.options.durability;
         let found = self.must(*source)?;
-        let (kind, start) = (found.frame_durability(unsaid, reached), found.start);
+        let (kind, start) = (found.frame_durability(unsaid, reached), plan.start_of(*source).max(found.start));
+        if plan.deletes(*source) {
+            return Err(CommitError::Missing(*source));
+        }
         let tail = found.tail.plus(plan.appended_to(*source));
         if *from < start || from.0.checked_add(lengths.bytes()).is_none_or(|end| end > tail.0) {
             return Err(CommitError::Range { log: *source, offset: *from, start, tail });
@@ -503,6 +506,20 @@ impl Plan<'_> {
     fn appended_to(&self, log: LogId) -> u64 {
         self.steps.iter().map(|step| step.appended_to(log)).sum()
     }
+
+    /// Whether one of the operations so far deletes `log`.
+    fn deletes(&self, log: LogId) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Delete { log: deleted } if *deleted == log))
+    }
+
+    /// Where `log` starts as far as the operations so far trim it.
+    fn start_of(&self, log: LogId) -> Offset {
+        let start = |step: &Step| match step {
+            Step::Trim { log: trimmed, start } if *trimmed == log => Some(*start),
+            _ => None,
+        };
+        self.steps.iter().filter_map(start).max().unwrap_or(Offset::ZERO)
+    }
 }
 
 /// A frame that the journal has accepted.
@@ -526,6 +543,8 @@ impl Frame {
 enum Step {
     Create { log: LogId, start: Offset, lineage: Box<[Ancestor]> },
     Write { log: LogId, bytes: u64 },
+    Trim { log: LogId, start: Offset },
+    Delete { log: LogId },
     Other,
 }
 

@@ -227,6 +227,19 @@ fn a_log_may_begin_with_a_reference_but_not_to_nothing() {
         assert_eq!(refused, CommitError::Range { log: bodies, offset: Offset(outside), start, tail });
     }
     assert_eq!(begin(LogId(bodies.0 + 64_000)).unwrap_err(), CommitError::Missing(LogId(bodies.0 + 64_000)));
+    let lengths = Lengths::one(4);
+    let append = Some(Append::Reference { source: bodies, from: Offset(5), lengths: &lengths });
+    let refer = Op::Create { name: "x", note: b"", origin: None, append };
+    for (before, refused) in [
+        (Op::Delete { log: bodies }, CommitError::Missing(bodies)),
+        (
+            Op::Trim { log: bodies, start: Offset(9) },
+            CommitError::Range { log: bodies, offset: Offset(5), start: Offset(9), tail: Offset(9) },
+        ),
+    ] {
+        let ops = [before, refer];
+        assert_eq!(logs.lock_logs(&[bodies], &["x"]).commit(Class::User, &ops).unwrap_err(), refused);
+    }
     let x = begin(bodies).unwrap().created.unwrap();
     assert_eq!(read(&logs, x), b"one;");
     settle_all(&logs);
