@@ -76,30 +76,32 @@ impl Client {
         let Some(shape) = server.catalog.registry.read().by_handle(&self.handle).cloned() else { return Seen::Gone };
         assert_eq!(shape.number, self.number, "a handle is used again");
         let processed = server.watermarks.processed_lsn();
-        let (entries, told, tail) = {
+        let (entries, told, tail, start) = {
             let state = shape.lock();
             if !state.is_live() || self.offset < state.start() {
                 return Seen::Gone;
             }
             let entries: Vec<Entry> = state.entries.iter().copied().collect();
-            (entries, state.complete(processed), state.tail())
+            (entries, state.complete(processed), state.tail(), state.start())
         };
         // A transaction may be cut into other entries when it comes again: its messages are the same.
-        let mut again: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        for entry in entries {
-            let bytes = bytes_of(server, &shape, &Wanted::Changes { entries: vec![entry], whole: false });
-            if entry.offset() > self.offset {
-                self.take(&bytes);
-                self.told.entry(entry.lsn).or_default().extend(bytes);
-                self.offset = entry.offset();
-            } else {
-                again.entry(entry.lsn).or_default().extend(bytes);
-            }
+        let (again, new): (Vec<Entry>, Vec<Entry>) =
+            entries.into_iter().partition(|entry| entry.offset() <= self.offset);
+        let read = |entry: Entry| bytes_of(server, &shape, &Wanted::Changes { entries: vec![entry], whole: false });
+        let mut known: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+        for entry in again {
+            known.entry(entry.lsn).or_default().extend(read(entry));
         }
-        for (lsn, bytes) in again.iter().filter(|(lsn, _)| **lsn < self.offset.lsn) {
-            let Some(known) = self.told.get(lsn) else { continue };
-            let [known, now] = [known, bytes].map(|bytes| String::from_utf8_lossy(bytes));
-            assert_eq!(known, now, "{} is told otherwise at {lsn}", self.handle);
+        for (lsn, now) in known.iter().filter(|(lsn, _)| **lsn > start.lsn) {
+            let Some(told) = self.told.get(lsn) else { continue };
+            let [told, now] = [told, now].map(|bytes| String::from_utf8_lossy(bytes));
+            assert_eq!(told, now, "{} is told otherwise at {lsn}", self.handle);
+        }
+        for entry in new {
+            let bytes = read(entry);
+            self.take(&bytes);
+            self.told.entry(entry.lsn).or_default().extend(bytes);
+            self.offset = entry.offset();
         }
         // What was shown before it was durable comes again after a crash, at the same places.
         let is_at_end = tail <= self.offset && tail.lsn <= told && self.offset.lsn <= told;
