@@ -17,12 +17,31 @@ struct State {
     note: Option<SourceNote>,
     /// Why the history that is noted cannot go on, if the stream has shown that.
     broken: Option<String>,
+    /// Clients were shown nothing of the history beyond this LSN, except what is stored. `None`: the last run ended
+    /// without a clean stop, and nothing was followed since, so this is unknown.
+    shown_at_most: Option<u64>,
 }
 
 impl Bookmark {
     /// What a start found.
     pub(crate) fn found(&self, note: Option<SourceNote>) {
-        self.0.lock().note = note;
+        let mut state = self.0.lock();
+        state.shown_at_most = note.as_ref().is_none_or(|note| note.clean).then_some(0);
+        state.note = note;
+    }
+
+    /// Clients were shown nothing beyond this LSN, except what is stored. `None`: unknown.
+    pub(crate) fn shown_at_most(&self) -> Option<u64> {
+        self.0.lock().shown_at_most
+    }
+
+    /// Notes a clean stop: every change that clients were shown has been handed to the store before.
+    pub(crate) fn close(&self, store: &Store) -> Result<(), StoreError> {
+        // Nothing was followed since an unclean end: what clients were shown then is still unknown.
+        if self.shown_at_most().is_none() {
+            return Ok(());
+        }
+        store.wait(self.change(store, |note| note.clean = true)?)
     }
 
     pub(crate) fn note(&self) -> Option<SourceNote> {
@@ -40,20 +59,33 @@ impl Bookmark {
 
     /// Another history begins: the slot has everything after `confirmed`. Durable when this returns.
     pub(crate) fn begin(&self, store: &Store, identity: SourceIdentity, confirmed: u64) -> Result<(), StoreError> {
-        let note = SourceNote { identity, acknowledged: Some(confirmed), anchor: None, recent: Vec::new() };
+        let note =
+            SourceNote { identity, acknowledged: Some(confirmed), anchor: None, recent: Vec::new(), clean: false };
         self.put(store, note)?;
-        self.0.lock().broken = None;
+        let mut state = self.0.lock();
+        (state.broken, state.shown_at_most) = (None, Some(0));
         Ok(())
     }
 
-    /// The history goes on, perhaps by another name: on another timeline. Durable when this returns.
-    pub(crate) fn go_on(&self, store: &Store, identity: SourceIdentity, confirmed: u64) -> Result<(), StoreError> {
+    /// The history goes on, perhaps by another name: on another timeline. Durable when this returns. `end`: the end of
+    /// the server's WAL, and so an upper bound of what an earlier run has shown of the same timeline.
+    pub(crate) fn go_on(
+        &self,
+        store: &Store,
+        identity: SourceIdentity,
+        confirmed: u64,
+        end: u64,
+    ) -> Result<(), StoreError> {
         let known = self.note();
         let before = known.as_ref().and_then(|note| note.acknowledged);
         let anchor = known.as_ref().and_then(|note| note.anchor);
         let recent = known.as_ref().map(|note| note.recent.clone()).unwrap_or_default();
-        let note = SourceNote { identity, acknowledged: before.or(Some(confirmed)), anchor, recent };
-        if known.as_ref() == Some(&note) { Ok(()) } else { self.put(store, note) }
+        let note = SourceNote { identity, acknowledged: before.or(Some(confirmed)), anchor, recent, clean: false };
+        if known.as_ref() != Some(&note) {
+            self.put(store, note)?;
+        }
+        self.0.lock().shown_at_most.get_or_insert(end);
+        Ok(())
     }
 
     fn put(&self, store: &Store, note: SourceNote) -> Result<(), StoreError> {

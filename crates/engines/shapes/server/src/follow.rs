@@ -82,7 +82,7 @@ fn follow(server: &Arc<ShapesServer>, first: &mut bool) -> Result<(), FollowErro
     let (identity, confirmed) = (ready.identity, ready.confirmed.0);
     let place = Place { system: identity.system.clone(), timeline: identity.timeline };
     match &ready.resume {
-        Resume::Continue => server.source.bookmark.go_on(&server.changes.store, identity, confirmed)?,
+        Resume::Continue => server.source.bookmark.go_on(&server.changes.store, identity, confirmed, ready.end.0)?,
         Resume::Restart { why } => {
             server.leave_source(why)?;
             server.source.bookmark.begin(&server.changes.store, identity, confirmed)?;
@@ -112,8 +112,10 @@ fn follow(server: &Arc<ShapesServer>, first: &mut bool) -> Result<(), FollowErro
 /// What is known of the source from earlier connections.
 fn known_source(server: &ShapesServer) -> Option<Known> {
     let known = server.known_source()?;
-    let seen = if server.lifetime.faults.has(Fault::SetBackUnnoticed) { 0 } else { known.seen };
-    Some(Known { seen, ..known })
+    if server.lifetime.faults.has(Fault::SetBackUnnoticed) {
+        return Some(Known { seen: 0, unclean: false, ..known });
+    }
+    Some(known)
 }
 
 /// Warns of a superuser, and trusts the tables in use, when a Postgres is followed for the first time since the start.

@@ -106,9 +106,11 @@ impl ShapesServer {
         };
         let snapshots = self.catalog.registry.read().all().filter_map(of_shape).max();
         let changes = self.watermarks.processed_lsn().max(self.watermarks.applied());
+        let shown_at_most = self.source.bookmark.shown_at_most();
         Some(Known {
             identity: note.identity,
-            seen: changes.max(snapshots.unwrap_or(0)),
+            seen: changes.max(snapshots.unwrap_or(0)).max(shown_at_most.unwrap_or(0)),
+            unclean: shown_at_most.is_none(),
             acknowledged: note.acknowledged,
             broken: self.source.bookmark.broken(),
         })

@@ -68,6 +68,9 @@ pub struct SourceNote {
     /// The xids of the last transactions that were read before, oldest first: snapshots may not show them yet.
     #[serde(default)]
     pub recent: Vec<u32>,
+    /// A clean stop wrote this note: everything that clients were shown is stored. Absent: a start or a run did.
+    #[serde(default)]
+    pub clean: bool,
 }
 
 /// A shape as it is kept.

@@ -153,6 +153,8 @@ pub(super) struct Cluster {
     pub(super) run: u64,
     /// Counts the histories: positions mean something in one of them.
     pub(super) history: u64,
+    /// The history that a stream was started in last.
+    pub(super) followed: u64,
     /// Sessions that hold a lock on a table, against its being altered.
     pub(super) readers: BTreeMap<u64, usize>,
     pub(super) next_session: u64,
@@ -493,6 +495,7 @@ impl Cluster {
             is_up: true,
             run: 0,
             history: 0,
+            followed: 0,
             readers: BTreeMap::new(),
             next_session: 0,
             streams: None,

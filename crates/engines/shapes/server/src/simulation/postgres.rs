@@ -516,7 +516,10 @@ impl Walsender for Sender {
                 Some((slot.confirmed, cluster.history, cluster.run))
             })?
             .ok_or_else(|| refused("42704"))?;
-        self.of.cluster.lock().streams = Some((history, run));
+        {
+            let mut cluster = self.of.cluster.lock();
+            (cluster.streams, cluster.followed) = (Some((history, run)), history);
+        }
         self.of.scheduler.say(|| format!("a stream begins after {from}"));
         Ok(Box::new(Stream {
             of: self.of.clone(),

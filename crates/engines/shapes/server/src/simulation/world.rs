@@ -38,6 +38,7 @@ pub(super) struct Tally {
     claims: u64,
     kills: u64,
     power_cuts: u64,
+    stops: u64,
     server_restarts: u64,
     promotions: u64,
     set_backs: u64,
@@ -51,7 +52,7 @@ pub(super) struct Tally {
 impl Tally {
     pub(super) fn add(&mut self, other: &Self) {
         let Self { commits, streamed, aborts, hidden, shapes, reads, exact, claims, kills, .. } = other;
-        let Self { power_cuts, server_restarts, promotions, set_backs, replacements, .. } = other;
+        let Self { power_cuts, stops, server_restarts, promotions, set_backs, replacements, .. } = other;
         let Self { locks, alterations, rests, compared, .. } = other;
         for (sum, more) in [
             (&mut self.commits, commits),
@@ -64,6 +65,7 @@ impl Tally {
             (&mut self.claims, claims),
             (&mut self.kills, kills),
             (&mut self.power_cuts, power_cuts),
+            (&mut self.stops, stops),
             (&mut self.server_restarts, server_restarts),
             (&mut self.promotions, promotions),
             (&mut self.set_backs, set_backs),
@@ -78,7 +80,7 @@ impl Tally {
     }
 
     /// What eighty histories must reach at least.
-    pub(super) fn least(&self) -> [(&'static str, u64, u64); 17] {
+    pub(super) fn least(&self) -> [(&'static str, u64, u64); 18] {
         [
             ("commits", self.commits, 1500),
             ("streamed transactions", self.streamed, 150),
@@ -88,11 +90,12 @@ impl Tally {
             ("reads of clients", self.reads, 500),
             ("comparisons of rows at a moment", self.exact, 200),
             ("comparisons of rows at an LSN that was told", self.claims, 40),
-            ("kills", self.kills, 25),
-            ("power cuts", self.power_cuts, 25),
+            ("kills", self.kills, 15),
+            ("power cuts", self.power_cuts, 15),
+            ("clean stops", self.stops, 8),
             ("restarts of the server", self.server_restarts, 25),
-            ("promotions", self.promotions, 8),
-            ("servers that were set back", self.set_backs, 8),
+            ("promotions", self.promotions, 4),
+            ("servers that were set back", self.set_backs, 4),
             ("servers that were replaced", self.replacements, 8),
             ("tables that were locked for long", self.locks, 15),
             ("alterations of tables", self.alterations, 6),
@@ -159,6 +162,8 @@ pub(super) struct World {
     /// Files of a server as they were.
     copies: Vec<Files>,
     systems: u64,
+    /// The history that began when the storage was last set back.
+    set_back_to: Option<u64>,
     /// Something happened that the stream does not tell: shapes may be wrong until the catalog was compared.
     disturbed: bool,
     /// One of so many commits is shown to snapshots late.
@@ -191,6 +196,7 @@ impl World {
             clients: Vec::new(),
             copies: Vec::new(),
             systems: 1,
+            set_back_to: None,
             disturbed: false,
             late_one_in: if matches!(fault, Some(Fault::OrderUnnoticed | Fault::RecentForgotten)) { 2 } else { 3 },
             alters: seed % 3 == 1,
@@ -250,15 +256,35 @@ impl World {
 
     /// Our process is killed, or the machine loses its power.
     fn crash(&mut self) {
-        self.scheduler.say(|| "our process is killed".into());
         let power = self.one_in(2);
+        self.scheduler.say(|| format!("our process is killed, with the machine: {power}"));
+        *(if power { &mut self.tally.power_cuts } else { &mut self.tally.kills }) += 1;
+        self.end_process(power);
+    }
+
+    /// Our process is told to stop, ends what it does, and is started again.
+    fn stop_and_start(&mut self) {
+        self.scheduler.say(|| "our process stops".into());
+        let server = self.server();
+        server.lifetime.stop();
+        self.scheduler.wake(FOLLOWS);
+        let until = self.scheduler.now() + REST_WITHIN;
+        while [FOLLOWS, "maintenance", "compact"].iter().any(|name| self.scheduler.is_running(name)) {
+            self.scheduler.sleep(Duration::from_millis(20));
+            self.write();
+            assert!(self.scheduler.now() < until, "our process does not stop");
+        }
+        server.source.bookmark.close(&server.changes.store).expect("a clean stop is noted");
+        self.tally.stops += 1;
+        self.end_process(false);
+    }
+
+    fn end_process(&mut self, power: bool) {
         self.scheduler.kill();
         if power {
             self.disk.crash_power();
-            self.tally.power_cuts += 1;
         } else {
             self.disk.crash_kill();
-            self.tally.kills += 1;
         }
         {
             // Connections of a process that is gone break.
@@ -577,6 +603,7 @@ impl World {
             files.timeline += 1;
         }
         cluster.history += 1;
+        self.set_back_to = Some(cluster.history);
         drop(cluster);
         self.disturbed = true;
         self.make();
@@ -621,6 +648,12 @@ impl World {
     fn is_current(&self) -> bool {
         let cluster = self.postgres.cluster.lock();
         cluster.streams == Some((cluster.history, cluster.run))
+    }
+
+    /// Whether the process has noticed that the storage was set back. A kill before that is left out: if the copy is
+    /// younger than the last note of what clients were shown, nothing tells it from the history that they know.
+    fn is_set_back_noticed(&self) -> bool {
+        self.set_back_to.is_none_or(|history| self.postgres.cluster.lock().followed >= history)
     }
 
     fn join(&mut self) {
@@ -731,12 +764,14 @@ impl World {
             },
             95 if self.one_in(2) => self.rest(),
             96..98 if self.fails => match self.upto(10) {
-                0..4 => self.crash(),
+                0..3 if self.is_set_back_noticed() => self.crash(),
+                3 if self.is_set_back_noticed() => self.stop_and_start(),
                 4 | 5 => self.restart_server(),
                 6 => self.copy(),
                 7 => self.promote(),
-                8 => self.set_back(),
-                _ => self.replace(),
+                8 if self.is_current() => self.set_back(),
+                9 => self.replace(),
+                _ => {}
             },
             _ => {}
         }

@@ -252,10 +252,17 @@ impl Node {
         let values = borrowed(&cells);
         let (before, after) = self.see_at_boundary(&condition, sets, pending, &values)?;
         let holds = self.see(&condition, sets, &values)?.holds;
+        // A value that went since the boundary and is there again brings the row a second time: then only that counts.
+        let mut comes_again = false;
+        for later in self.pendings.iter().filter(|later| later.reached) {
+            let (before, after) = self.see_at_boundary(&condition, sets, later, &values)?;
+            comes_again |= !before.holds && after.holds;
+        }
         let Some(mut inner) = self.inner.take() else { return Ok(()) };
         // What was changed since the boundary is known better from the change, and values that went since then have
         // taken the row with them.
-        let comes = !before.holds && after.holds && !pending.touched.contains(&inner.key_of(&values)) && holds;
+        let comes =
+            !before.holds && after.holds && holds && !comes_again && !pending.touched.contains(&inner.key_of(&values));
         if comes {
             let op = pending.next_op();
             let place = Place { xid: pending.xid(), lsn: pending.place.0, op };

@@ -1087,6 +1087,27 @@ fn history(seed: u64, one_by_one: bool) -> (Vec<Vec<String>>, u64) {
 }
 
 #[test]
+fn a_row_of_an_inner_query_that_comes_twice_before_it_is_here_counts_once() {
+    for arrived in [[0, 0], [1, 0]] {
+        let mut world = World::new(false);
+        world.write(T, 1, Some([Some(1), None]));
+        world.write(P, 1, Some([Some(1), Some(2)]));
+        let shape = world.follow(T, "a IN (SELECT v FROM p WHERE g IN (SELECT v FROM q))", Replica::Default);
+        world.write(Q, 1, Some([Some(2), None]));
+        world.write(Q, 1, None);
+        world.write(Q, 1, Some([Some(2), None]));
+        world.write(T, 9, Some([None, None]));
+        assert_eq!(world.coming.len(), 2, "the row of p is asked for twice");
+        arrived.into_iter().for_each(|at| world.arrive(at));
+        world.settle();
+        world.check(shape);
+        world.write(P, 1, Some([Some(5), Some(2)]));
+        world.settle();
+        world.check(shape);
+    }
+}
+
+#[test]
 fn no_lsn_is_claimed_before_rows_of_rows_that_came_are_shown() {
     let mut world = World::new(false);
     world.slow_disk = true;

@@ -33,7 +33,7 @@ pub struct Publisher {
     publication: String,
     /// Tables and the publication are checked and never altered.
     manual: bool,
-    tables: Mutex<HashMap<u32, Known>>,
+    tables: Mutex<Complete>,
     waiting: Mutex<Vec<Arc<Request>>>,
     /// The thread that holds it queries Postgres for all waiting threads.
     working: Mutex<()>,
@@ -71,6 +71,18 @@ impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.publisher.ended.notify_all();
     }
+}
+
+/// How often a check of tables is repeated that something else invalidated while it ran.
+const CHECKS_MAX: usize = 3;
+
+/// The tables whose changes are complete, by oid.
+#[derive(Debug, Default)]
+struct Complete {
+    tables: HashMap<u32, Known>,
+    /// Counts the times that tables were forgotten. A check that began before the last of them is out of date: a
+    /// transaction that it did not wait for may have committed before the slot that replaced the checked one.
+    epoch: u64,
 }
 
 /// A table whose changes are complete.
@@ -112,20 +124,23 @@ impl Publisher {
         {
             let mut turn = self.turn(clock);
             // Another thread may have done it, or found the table busy, while this one waited.
-            if !self.is_known(&found.table, clock) {
-                self.busy.check(&found.table, clock)?;
-                let outcome = alter::publish(session, &self.publication, found, lacking, &mut turn);
-                self.busy.noted(&found.table, outcome, clock)?;
-                self.know(found, clock.now());
+            if self.is_known(&found.table, clock) {
+                return Ok(());
             }
-            return Ok(());
+            self.busy.check(&found.table, clock)?;
+            let epoch = self.tables.lock().epoch;
+            let outcome = alter::publish(session, &self.publication, found, lacking, &mut turn);
+            self.busy.noted(&found.table, outcome, clock)?;
+            if self.know([found], clock.now(), epoch) {
+                return Ok(());
+            }
         }
         self.ensure(session, &found.table)
     }
 
     fn is_known(&self, table: &Table, clock: &dyn Clock) -> bool {
         let mut tables = self.tables.lock();
-        let known = tables.get_mut(&table.oid).filter(|known| known.parts == table.parts);
+        let known = tables.tables.get_mut(&table.oid).filter(|known| known.parts == table.parts);
         known.map(|known| known.asked = clock.now()).is_some()
     }
 
@@ -171,19 +186,24 @@ impl Publisher {
     pub fn trust<'a>(&self, tables: impl IntoIterator<Item = &'a Table>, now: Instant) {
         let mut known = self.tables.lock();
         for table in tables {
-            known.insert(table.oid, Known { parts: table.parts.clone(), asked: now });
+            known.tables.insert(table.oid, Known { parts: table.parts.clone(), asked: now });
         }
     }
 
     /// A table was altered: the next call of [`Publisher::ensure`] checks it again.
     pub fn forget(&self, table: u32) {
-        self.tables.lock().remove(&table);
+        let mut known = self.tables.lock();
+        known.tables.remove(&table);
+        known.epoch += 1;
+        drop(known);
         self.busy.forget(table);
     }
 
     /// The publication or the slot was replaced: all tables are checked again.
     pub fn forget_all(&self) {
-        self.tables.lock().clear();
+        let mut known = self.tables.lock();
+        known.tables.clear();
+        known.epoch += 1;
     }
 
     /// Removes from the publication the tables that no shape needed during `idle` and that are not `in_use`. Returns
@@ -204,7 +224,8 @@ impl Publisher {
         }
         let members = session.connection.members(&self.publication).map_err(SourceError::from)?;
         let now = session.clock.now();
-        let mut tables = self.tables.lock();
+        let mut known = self.tables.lock();
+        let tables = &mut known.tables;
         let unused: Vec<(u32, TableName)> = members
             .into_iter()
             .filter(|(oid, _)| {
@@ -216,7 +237,7 @@ impl Publisher {
             })
             .collect();
         unused.iter().for_each(|(oid, _)| drop(tables.remove(oid)));
-        drop(tables);
+        drop(known);
         let mut released = Vec::new();
         for (_, name) in unused {
             match session.connection.unpublish(alter::LOCK_TIMEOUT, &self.publication, &name) {
@@ -243,23 +264,46 @@ impl Publisher {
         }
     }
 
-    /// The results by oid; tables that do not exist are left out.
+    /// The results by oid; tables that do not exist are left out. Tables that are complete are known afterwards.
     fn tables_ready(
         &self,
         session: &mut Session,
         oids: &[u32],
         turn: &mut Turn<'_>,
     ) -> HashMap<u32, Result<(), PublishError>> {
-        let found = match self.inspect(session, oids) {
-            Ok(found) => found,
-            Err(error) => {
-                let error = PublishError::Source(error);
-                return oids.iter().map(|oid| (*oid, Err(error.clone()))).collect();
+        let mut checks = 0;
+        loop {
+            checks += 1;
+            let epoch = self.tables.lock().epoch;
+            let checked = match self.inspect(session, oids) {
+                Ok(found) => self.check(session, found, turn),
+                Err(error) => {
+                    let error = PublishError::Source(error);
+                    return oids.iter().map(|oid| (*oid, Err(error.clone()))).collect();
+                }
+            };
+            let complete = checked.iter().filter(|(_, result)| result.is_ok()).map(|(found, _)| found);
+            let is_current = self.know(complete, turn.clock.now(), epoch);
+            if is_current || checks == CHECKS_MAX {
+                let out_of_date = |found: &Found| PublishError::Busy { table: found.table.name.clone() };
+                let result = |(found, result): (Found, Result<(), PublishError>)| {
+                    let oid = found.table.oid;
+                    (oid, if is_current { result } else { result.and(Err(out_of_date(&found))) })
+                };
+                return checked.into_iter().map(result).collect();
             }
-        };
-        let (mut results, mut quiet) = (HashMap::new(), Vec::new());
-        for found in found {
-            let oid = found.table.oid;
+        }
+    }
+
+    /// Checks tables, and alters the publication for those that it lacks.
+    fn check(
+        &self,
+        session: &mut Session,
+        tables: Vec<Found>,
+        turn: &mut Turn<'_>,
+    ) -> Vec<(Found, Result<(), PublishError>)> {
+        let (mut results, mut quiet) = (Vec::new(), Vec::new());
+        for found in tables {
             match verify::verdict(&found.standing, &self.publication) {
                 // The lock of the table has waited for its writers.
                 Verdict::Lacking(lacking) => {
@@ -267,22 +311,14 @@ impl Publisher {
                         true => Err(lacking.refusal(&self.publication, true)),
                         false => alter::publish(session, &self.publication, &found, lacking, turn),
                     };
-                    if done.is_ok() {
-                        self.know(&found, turn.clock.now());
-                    }
-                    results.insert(oid, done);
+                    results.push((found, done));
                 }
-                Verdict::Impossible(error) => drop(results.insert(oid, Err(error))),
+                Verdict::Impossible(error) => results.push((found, Err(error))),
                 Verdict::Ready => quiet.push(found),
             }
         }
         if !quiet.is_empty() {
-            for (found, result) in verify::writers_have_ended(session, quiet, turn) {
-                if result.is_ok() {
-                    self.know(&found, turn.clock.now());
-                }
-                results.insert(found.table.oid, result);
-            }
+            results.extend(verify::writers_have_ended(session, quiet, turn));
         }
         results
     }
@@ -291,8 +327,16 @@ impl Publisher {
         lookup_oids(session, &self.publication, oids)
     }
 
-    fn know(&self, found: &Found, now: Instant) {
-        let known = Known { parts: found.table.parts.clone(), asked: now };
-        self.tables.lock().insert(found.table.oid, known);
+    /// Marks tables as complete that a check since `epoch` found to be so. `false`: tables were forgotten in the
+    /// meantime, so the check is out of date and nothing is marked.
+    fn know<'a>(&self, tables: impl IntoIterator<Item = &'a Found>, now: Instant, epoch: u64) -> bool {
+        let mut known = self.tables.lock();
+        if known.epoch != epoch {
+            return false;
+        }
+        for found in tables {
+            known.tables.insert(found.table.oid, Known { parts: found.table.parts.clone(), asked: now });
+        }
+        true
     }
 }

@@ -66,6 +66,12 @@ fn another_history(known: &Known, now: &SourceIdentity, end: Lsn) -> Option<Stri
     let Some((_, left)) = now.branches.iter().find(|(timeline, _)| *timeline == before) else {
         return Some(format!("the server is on another timeline: {is}, which does not come from {before}"));
     };
+    if known.unclean {
+        return Some(format!(
+            "the server is on another timeline: {is}, not {before}, and this server ended without a clean stop: how far it had read {before} is \
+             not known"
+        ));
+    }
     let left = Lsn(*left);
     (left < seen).then(|| {
         format!(
@@ -100,7 +106,7 @@ mod tests {
     }
 
     fn known(identity: SourceIdentity, seen: u64) -> Known {
-        Known { identity, seen, acknowledged: Some(90), broken: None }
+        Known { identity, seen, unclean: false, acknowledged: Some(90), broken: None }
     }
 
     fn why(known: &Known, now: &SourceIdentity, end: u64) -> String {

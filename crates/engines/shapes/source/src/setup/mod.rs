@@ -53,6 +53,9 @@ pub struct Known {
     pub identity: SourceIdentity,
     /// The LSN up to which the server's WAL was read, in changes or in snapshots.
     pub seen: u64,
+    /// The last run ended without a clean stop, and nothing was followed since: clients may have been shown changes
+    /// beyond `seen`, which were not stored yet.
+    pub unclean: bool,
     /// The last LSN that was acknowledged to Postgres. `None`: unknown.
     pub acknowledged: Option<u64>,
     /// The reason why the history is broken, if the stream has proved it.

@@ -23,7 +23,7 @@ fn ready(db: &Database, options: &Options) -> Ready {
 }
 
 fn known(identity: &SourceIdentity) -> Option<Known> {
-    Some(Known { identity: identity.clone(), seen: 0, acknowledged: None, broken: None })
+    Some(Known { identity: identity.clone(), seen: 0, unclean: false, acknowledged: None, broken: None })
 }
 
 fn why(ready: &Ready) -> &str {
