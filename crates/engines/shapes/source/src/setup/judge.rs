@@ -134,6 +134,15 @@ mod tests {
     }
 
     #[test]
+    fn a_promoted_standby_does_not_go_on_if_it_is_unknown_how_far_clients_were() {
+        let (first, second) = (identity(1, &[]), identity(2, &[(1, 100)]));
+        let unclean = |identity: &SourceIdentity| Known { unclean: true, ..known(identity.clone(), 50) };
+        assert_eq!(why(&unclean(&first), &first, 100), "", "the same server has everything that it has sent");
+        assert!(why(&unclean(&first), &second, 120).contains("without a clean stop"));
+        assert_eq!(why(&unclean(&second), &second, 120), "");
+    }
+
+    #[test]
     fn a_branch_that_is_no_continuation_does_not_go_on() {
         let restored = identity(2, &[(1, 70)]);
         let other = identity(2, &[(1, 100)]);
