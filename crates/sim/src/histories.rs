@@ -1,4 +1,5 @@
-//! Running one simulation with many seeds, in the same way everywhere: `SEEDS=n` says how many, `SEED=n` replays one.
+//! Running one simulation with many seeds, in the same way everywhere: `SEEDS=n` says how many, `SEED=n` replays one, and
+//! both together say how many from which one on.
 //!
 //! The test that calls it is named `simulation_...`: the soak finds it by that, and `tests/simulations.sh` sees to it.
 
@@ -12,14 +13,14 @@ fn number(name: &str) -> Option<u64> {
 /// Whether one history is replayed: then it may say what happens.
 #[must_use]
 pub fn is_replay() -> bool {
-    number("SEED").is_some()
+    number("SEED").is_some() && number("SEEDS").is_none()
 }
 
 /// The seeds to run, if it is to be `default` many unless the environment says otherwise.
 #[must_use]
 pub fn seeds(default: u64) -> Range<u64> {
     match number("SEED") {
-        Some(seed) => seed..seed + 1,
+        Some(seed) => seed..seed + number("SEEDS").unwrap_or(1),
         None => 0..number("SEEDS").unwrap_or(default),
     }
 }

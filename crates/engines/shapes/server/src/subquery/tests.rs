@@ -1148,10 +1148,7 @@ fn no_lsn_is_claimed_before_rows_of_rows_that_came_are_shown() {
 #[test]
 fn simulation_of_subqueries_tells_found_shapes_what_asking_all_shapes_would_tell() {
     let (mut found, mut asked, mut compared) = (0, 0, 0);
-    // SEED=7 SEEDS=1 for one, SEEDS=100000 for more.
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let first = number("SEED").unwrap_or(0);
-    for seed in first..first + number("SEEDS").unwrap_or(40) {
+    for seed in thalweg_sim::seeds(40) {
         let run = |one_by_one| {
             let outcome = std::panic::catch_unwind(|| history(seed, one_by_one));
             outcome.unwrap_or_else(|_| panic!("seed {seed}, one by one: {one_by_one}"))
