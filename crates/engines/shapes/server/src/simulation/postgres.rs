@@ -518,7 +518,7 @@ impl Walsender for Sender {
             .ok_or_else(|| refused("42704"))?;
         {
             let mut cluster = self.of.cluster.lock();
-            (cluster.streams, cluster.followed) = (Some((history, run)), history);
+            (cluster.streams, cluster.followed, cluster.asked) = (Some((history, run)), history, None);
         }
         self.of.scheduler.say(|| format!("a stream begins after {from}"));
         Ok(Box::new(Stream {
