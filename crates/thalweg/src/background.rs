@@ -12,7 +12,7 @@ use thalweg_base::Millis;
 const RELOAD_EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) fn now() -> Millis {
-    Millis(thalweg_wire::clock::unix_ms())
+    Millis(thalweg_http::clock::unix_ms())
 }
 
 /// The threads; stopping waits for the current step of each.

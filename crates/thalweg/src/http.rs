@@ -7,7 +7,7 @@ use crate::host::{Paths, Routes};
 use crate::live;
 use crate::metrics;
 use std::sync::Arc;
-use thalweg_wire::http::{Context, Method, Reply, Request, Response, Service};
+use thalweg_http::{Context, Method, Reply, Request, Response, Service};
 
 const BACKUPS: Paths = Paths::Below(SERVED);
 
@@ -158,7 +158,7 @@ pub(crate) fn plain(status: u16, content_type: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thalweg_wire::http::Body;
+    use thalweg_http::Body;
 
     struct Patient(Health);
 

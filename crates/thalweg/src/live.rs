@@ -3,7 +3,7 @@
 use rust_embed::Embed;
 use std::fmt::Write;
 use std::sync::OnceLock;
-use thalweg_wire::http::Response;
+use thalweg_http::Response;
 
 #[derive(Embed)]
 #[folder = "live"]
@@ -62,7 +62,7 @@ fn nonce() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use thalweg_wire::http::Body;
+    use thalweg_http::Body;
 
     fn shown() -> (String, String) {
         let response = page(Response::new(200));

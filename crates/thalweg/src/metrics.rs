@@ -7,9 +7,9 @@ use crate::door::RefusedCounts;
 use crate::host::Unit;
 use crate::host::scrub;
 use std::fmt::Write;
+use thalweg_http::{ServerStats, Waits};
 use thalweg_log::{DamageStats, Place};
 use thalweg_rounds as rounds;
-use thalweg_wire::http::{ServerStats, Waits};
 
 /// A metric for Prometheus: name, kind, help, value.
 pub(crate) type Figure = (&'static str, Kind, &'static str, f64);

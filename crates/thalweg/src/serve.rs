@@ -23,8 +23,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 use thalweg_disk::RealDisk;
+use thalweg_http::{Gate, Server, ServerConfig, SharedPages, TlsIdentity};
 use thalweg_rounds::{Options, Rounds};
-use thalweg_wire::http::{Gate, Server, ServerConfig, SharedPages, TlsIdentity};
 
 /// How long requests under way may take after a stop.
 const GRACE: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use crate::reload::Reload;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use thalweg_wire::http::TlsIdentity;
+use thalweg_http::TlsIdentity;
 
 /// The certificate and key that the settings name, if any.
 pub(crate) fn identity(config: &Config, reload: &mut Reload) -> anyhow::Result<Option<Arc<TlsIdentity>>> {

@@ -7,8 +7,8 @@ use crate::http::{Health, Vitals};
 use crate::metrics::{self, Page};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
+use thalweg_http::Server;
 use thalweg_rounds::Rounds;
-use thalweg_wire::http::Server;
 
 pub(crate) struct ServerVitals {
     engines: Arc<Engines>,

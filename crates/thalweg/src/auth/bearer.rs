@@ -2,7 +2,7 @@
 
 use super::denied::Denied;
 use std::borrow::Cow;
-use thalweg_wire::http::Request;
+use thalweg_http::Request;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CredentialSource {

@@ -3,7 +3,7 @@
 use super::scope::Scope;
 use crate::http::plain;
 use std::sync::atomic::{AtomicU64, Ordering};
-use thalweg_wire::http::Response;
+use thalweg_http::Response;
 use thiserror::Error;
 
 const MESSAGE_CHARS_MAX: usize = 600;

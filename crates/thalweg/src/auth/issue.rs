@@ -6,8 +6,8 @@ use super::signed::{self, Claim};
 use super::{Bearer, Known};
 use crate::config::Span;
 use crate::http::plain;
+use thalweg_http::{Method, Request, Response};
 use thalweg_shapes::Grants;
-use thalweg_wire::http::{Method, Request, Response};
 
 /// Request body.
 #[derive(serde::Deserialize)]

@@ -36,8 +36,8 @@ use scope::{Prefix, Rights};
 use signed::Key;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
+use thalweg_http::{Method, Request, Response};
 use thalweg_shapes::Granted;
-use thalweg_wire::http::{Method, Request, Response};
 use tokens::Tokens;
 
 /// The route that issues signed tokens.

@@ -3,8 +3,8 @@
 
 use super::scope::Scope;
 use std::borrow::Cow;
+use thalweg_http::{Method, Request};
 use thalweg_streams::{Place, listed_prefix, place_of_path};
-use thalweg_wire::http::{Method, Request};
 
 /// The right that a request's sender must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +171,7 @@ impl Demand {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use thalweg_wire::http::Headers;
+    use thalweg_http::Headers;
 
     fn ask<'a>(
         method: Method<'a>,

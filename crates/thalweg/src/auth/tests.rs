@@ -2,7 +2,7 @@ use super::signed::Claim;
 use super::*;
 use crate::config::{Settings, load};
 use scope::Scope;
-use thalweg_wire::http::{Body, Headers};
+use thalweg_http::{Body, Headers};
 
 const NOW: u64 = 1_000_000;
 

@@ -24,10 +24,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use thalweg_base::ObjectId;
+use thalweg_http::{Context, Method, Pending, Poll, Reply, Request, Response, Waker};
 use thalweg_journal::{FileJournal, HeldSegments, Journal};
 use thalweg_log::{FileUnit, HeldCut, Logs};
 use thalweg_streams::StreamState;
-use thalweg_wire::http::{Context, Method, Pending, Poll, Reply, Request, Response, Waker};
 
 /// The path of these requests.
 pub(crate) const SERVED: &str = "/v1/admin/backup";
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
     use crate::config::{Settings, load};
     use crate::folder::Folder;
-    use thalweg_wire::http::Headers;
+    use thalweg_http::Headers;
 
     fn request<'a>(method: Method<'a>, path: &'a str, query: Option<&'a str>) -> Request<'a> {
         Request { method, path, query, headers: Headers(&[]), body: b"" }

@@ -14,7 +14,7 @@ use crate::{logs, metrics};
 use origins::Origins;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use thalweg_wire::http::{Method, Request, Response};
+use thalweg_http::{Method, Request, Response};
 
 /// Why a request was refused, other than by its token. `docs/protocol/refusals.md` lists the codes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,7 +8,7 @@
 use super::Refused;
 use crate::config::{Config, Names};
 use std::net::IpAddr;
-use thalweg_wire::http::{Method, Request};
+use thalweg_http::{Method, Request};
 
 /// Bytes of a header that an answer or a log line repeats.
 const SHOWN_BYTES_MAX: usize = 100;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::config::{Settings, load};
-use thalweg_wire::http::{Body, Headers};
+use thalweg_http::{Body, Headers};
 
 const PORT: u16 = 4437;
 

@@ -10,11 +10,11 @@ use crate::metrics::{Families, Kind, Page};
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use thalweg_http::{Context, Method, Reply, Request, Response};
 use thalweg_journal::Journal;
 use thalweg_log::FileUnit;
+use thalweg_pg as pg;
 use thalweg_shapes::{Denied, Granted, LogState, Settings, Shapes, ShapesConfig, ShapesService, ShapesStats};
-use thalweg_wire::http::{Context, Method, Reply, Request, Response};
-use thalweg_wire::pg;
 
 /// The unit that shapes are kept in, and its folder beside the files of the streams' unit.
 const NAME: &str = "shapes";

@@ -11,10 +11,10 @@ use crate::metrics::{Kind, Page};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use thalweg_http::{Context, Gate, Reply, Request, Service};
 use thalweg_journal::Journal;
 use thalweg_log::FileUnit;
 use thalweg_streams::{Retention, StreamState, Streams, StreamsConfig};
-use thalweg_wire::http::{Context, Gate, Reply, Request, Service};
 
 /// The path under which streams live.
 const ROOT: &str = "/v1/stream";

@@ -9,8 +9,8 @@ use crate::metrics::{Kind, Page};
 use anyhow::Context as _;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use thalweg_http::{Context, Reply, Request};
 use thalweg_subscriptions::{Keys, Subscriptions, SubscriptionsConfig, Targets};
-use thalweg_wire::http::{Context, Reply, Request};
 
 /// The file in the data folder that holds the keys with which webhooks are signed.
 pub(crate) const KEYS: &str = "subscriptions.keys";

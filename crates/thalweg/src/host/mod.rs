@@ -22,8 +22,8 @@ use crate::folder::Folder;
 use crate::metrics::Page;
 use anyhow::Context as _;
 use std::sync::Arc;
+use thalweg_http::{Context, Gate, Reply, Request, Response, SharedPages};
 use thalweg_log::{Attachment, FileUnit};
-use thalweg_wire::http::{Context, Gate, Reply, Request, Response, SharedPages};
 
 /// Parameters with which engines are opened.
 #[derive(Clone, Copy)]

@@ -3,7 +3,7 @@
 use super::Engine;
 use crate::auth::{self, Need};
 use std::sync::Arc;
-use thalweg_wire::http::Request;
+use thalweg_http::Request;
 
 /// Requests of one engine.
 pub(crate) struct Route {

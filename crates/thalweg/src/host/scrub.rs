@@ -15,9 +15,9 @@ use serde_json::json;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use thalweg_base::Millis;
+use thalweg_http::{Method, Request, Response};
 use thalweg_log::{DamageStats, Scrub};
 use thalweg_rounds::{Behind, Done as Turn, Handle, Kind, Next, Rounds};
-use thalweg_wire::http::{Method, Request, Response};
 
 /// The path of these requests.
 pub(crate) const SERVED: &str = "/v1/admin/check";

@@ -8,11 +8,11 @@ use crate::host::scrub::{Scrubber, Scrubs};
 use crate::http::{Front, Health, Vitals};
 use crate::vitals::ServerVitals;
 use std::time::Duration;
+use thalweg_http::{Body, Headers, Method, Service, SharedPages, Waker};
 use thalweg_journal::{Class, Journal, Options};
 use thalweg_log::{FileUnit, LogsOptions, Loss};
 use thalweg_rounds::{Done, Next, Rounds};
 use thalweg_streams::{StreamState, Streams};
-use thalweg_wire::http::{Body, Headers, Method, Service, SharedPages, Waker};
 
 /// A server without sockets and background work, on a folder of its own.
 pub(crate) struct Rig {
