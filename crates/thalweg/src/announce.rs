@@ -1,10 +1,11 @@
 //! Announces a ready server and its address: a banner for people on standard output, a log line, and the ready file.
 
-use crate::config::{AuthMode, Config, Durability, LogFormat, Switch, without_password};
+use crate::config::{AuthMode, Config, LogFormat, Switch, without_password};
 use crate::logs;
 use anyhow::Context;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use thalweg_base::Durability;
 
 /// The announcement of a serving address; withdrawn when dropped.
 #[derive(Debug)]

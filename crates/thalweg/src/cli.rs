@@ -1,7 +1,7 @@
 //! The command line: its commands, their help, and the program's version text.
 
 use crate::config::{Layers, Settings, Source};
-use crate::{auth, backup, check, client, folder};
+use crate::{auth, backup, check, folder};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
@@ -109,13 +109,13 @@ pub(crate) enum Command {
     /// Make tokens with rights, and sign short-lived ones.
     Token(auth::TokenArgs),
     /// Show the state of a running server: health, rates, the backlog of its disk.
-    Status(client::StatusArgs),
+    Status(thalweg_cli::StatusArgs),
     /// Work with streams of a running server: create, append, read, tail, …
-    Stream(client::StreamArgs),
+    Stream(thalweg_cli::StreamArgs),
     /// Work with shapes of a running server: create, tail, ls, drop, explain.
-    Shape(client::ShapeArgs),
+    Shape(thalweg_cli::ShapeArgs),
     /// Keep servers and their tokens under names.
-    Context(client::ContextArgs),
+    Context(thalweg_cli::ContextArgs),
     /// Read all data, contents included, and list damage.
     ///
     /// Of a stopped server, by its data folder; a running one reads its data itself. Exit code 0: everything is as it

@@ -12,10 +12,11 @@ mod values;
 
 pub(crate) use show::{Source, described, example, without_password};
 
-pub(crate) use values::{AuthMode, Durability, Listen, LogFormat, Names, Size, Span, Switch, WebhookTargets};
+pub(crate) use values::{AuthMode, Listen, LogFormat, Names, Switch, WebhookTargets};
 
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
+use thalweg_base::{Durability, Size, Span};
 
 /// A setting, as the command line, the example file and the documentation show it.
 #[derive(Clone, Copy, Debug)]

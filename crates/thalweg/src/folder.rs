@@ -8,7 +8,6 @@
 //!
 //! Only the owner may read any of it: folders are made with mode 0700, files with 0600.
 
-use crate::config::Durability;
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File};
@@ -17,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use thalweg_base::Durability;
 use thalweg_log::Loss;
 
 /// The format of data folders that this program writes; it reads this one and older ones.

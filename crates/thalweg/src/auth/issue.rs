@@ -4,8 +4,8 @@ use super::denied::Denied;
 use super::scope::{Prefix, Scope};
 use super::signed::{self, Claim};
 use super::{Bearer, Known};
-use crate::config::Span;
 use crate::http::plain;
+use thalweg_base::Span;
 use thalweg_http::{Method, Request, Response};
 use thalweg_shapes::Grants;
 

@@ -4,11 +4,11 @@
 
 use super::scope::{Prefix, Rights};
 use super::secret::{self, Hash};
-use crate::config::Span;
 use anyhow::{Context, bail, ensure};
 use std::collections::HashMap;
 use std::path::Path;
 use thalweg_base::Millis;
+use thalweg_base::Span;
 use thalweg_shapes::Grants;
 use thalweg_streams::format::timestamp;
 

@@ -7,7 +7,6 @@ use super::description::{Description, Kept, NAME, generations};
 use super::{place, sync_folder};
 use crate::check;
 use crate::folder::{self, FORMAT, Folder};
-use crate::progress::Progress;
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,6 +14,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use thalweg_base::{Crc, Lsn};
+use thalweg_cli::Progress;
 use thalweg_disk::{Disk, RealDisk};
 
 const PIECE_BYTES: usize = 1 << 20;

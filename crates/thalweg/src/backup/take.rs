@@ -3,11 +3,8 @@
 use super::description::{Description, Kept, generations};
 use super::{Listed, Listing, Place, ROOT, Source, folder, place, remote, sync_folder};
 use crate::check;
-use crate::client::Target;
 use crate::folder::FORMAT;
 use crate::host::kernel::MANIFEST;
-use crate::human;
-use crate::progress::Progress;
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
 use std::collections::HashMap;
@@ -18,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use thalweg_base::{Crc, Lsn, crc};
+use thalweg_cli::{Progress, Target, human};
 use thalweg_disk::RealDisk;
 use thalweg_manifest::{FileManifest, Manifest};
 

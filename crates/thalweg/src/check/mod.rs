@@ -6,16 +6,14 @@ mod remote;
 
 pub(crate) use listed::{Counts, Listed, Progress};
 
-use crate::client::Target;
 use crate::folder::Folder;
 use crate::host::kernel::{MANIFEST, OBJECTS};
-use crate::human;
-use crate::progress;
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use thalweg_base::Lsn;
+use thalweg_cli::{Target, human};
 use thalweg_disk::{Disk, RealDisk};
 use thalweg_journal::{JournalDamage, Report};
 use thalweg_log::{CheckError, Checked};
@@ -83,7 +81,7 @@ fn folder(dir: &Path) -> anyhow::Result<()> {
 fn sealed(disk: &Arc<dyn Disk>, damage: &mut Vec<Listed>) -> anyhow::Result<Checked> {
     let storage: Arc<dyn Storage> =
         Arc::new(FileStorage::open_read_only(Arc::clone(disk), OBJECTS).context("cannot open the objects")?);
-    let mut shown = progress::Progress::new(None, false);
+    let mut shown = thalweg_cli::Progress::new(None, false);
     let checked = FileManifest::open(Arc::clone(disk), MANIFEST, 0)
         .map_err(CheckError::from)
         .and_then(|manifest| thalweg_log::find_damage(&storage, &manifest, &mut |so_far| shown.set(so_far.bytes)));

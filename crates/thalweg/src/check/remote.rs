@@ -1,12 +1,10 @@
 //! `thalweg check` of a running server, which reads all of its data now.
 
 use super::listed;
-use crate::client::{Call, PATIENCE, Server, Target};
-use crate::human;
-use crate::progress::Progress;
 use anyhow::{Context, bail};
 use std::io::Read;
 use std::time::Duration;
+use thalweg_cli::{Call, PATIENCE, Progress, Server, Target, human};
 use ureq::http::Method;
 
 const POLL_EVERY: Duration = Duration::from_millis(200);

@@ -3,10 +3,11 @@
 //! They win over the file and lose against our own names. Variables without a meaning here are ignored.
 
 use super::Settings;
-use super::values::{Listen, Size, Span, Switch};
+use super::values::{Listen, Switch};
 use anyhow::Context;
 use std::str::FromStr;
 use std::time::Duration;
+use thalweg_base::{Size, Span};
 
 /// The variables that are read.
 pub(super) const NAMES: &[&str] = &[

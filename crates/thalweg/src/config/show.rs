@@ -1,9 +1,10 @@
 //! Settings as text: the example file, and the values in force with their sources.
 
-use super::values::{AuthMode, Durability, Listen, LogFormat, Names, Size, Span, Switch, WebhookTargets};
+use super::values::{AuthMode, Listen, LogFormat, Names, Switch, WebhookTargets};
 use super::{Config, Layers, Setting, Settings};
 use std::fmt::Write;
 use std::path::PathBuf;
+use thalweg_base::{Durability, Size, Span};
 
 /// How wide comments of the example file are.
 const WIDTH: usize = 96;

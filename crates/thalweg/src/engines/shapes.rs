@@ -150,7 +150,7 @@ fn settings(config: &Config, spill: std::path::PathBuf) -> anyhow::Result<Shapes
         url => self::database(config, url).context("--query-database-url")?,
     };
     let secret = (config.shape_insecure == Switch::Off).then(|| config.shape_secret.clone());
-    let millis = |span: crate::config::Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
+    let millis = |span: thalweg_base::Span| u64::try_from(span.0.as_millis()).unwrap_or(u64::MAX);
     Ok(ShapesConfig {
         database,
         query_database,

@@ -1,11 +1,12 @@
 //! Opens the kernel of a data folder: disk, journal, storage, manifest, and the logs on them.
 
-use crate::config::{Config, Durability, Span};
+use crate::config::Config;
 use crate::folder::Folder;
 use anyhow::Context;
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
+use thalweg_base::{Durability, Span};
 use thalweg_disk::RealDisk;
 use thalweg_journal::{Opened, Options, WriterPool};
 use thalweg_log::{Attachment, FileUnit, LogsOptions, Loss};
@@ -50,7 +51,7 @@ pub(crate) fn open_derived<A: Attachment>(path: &Path, config: &Config) -> anyho
     let mut journal = journal_options(config)?;
     journal.window_bytes = journal.window_bytes.min(DERIVED_WINDOW_BYTES);
     let mut logs = logs_options(config);
-    (logs.durability, logs.chunk_bytes) = (thalweg_base::Durability::Durable, DERIVED_CHUNK_BYTES);
+    (logs.durability, logs.chunk_bytes) = (Durability::Durable, DERIVED_CHUNK_BYTES);
     open_unit(path, journal, logs, Loss::Nothing)
         .with_context(|| format!("{} holds only derived data: it can be removed", path.display()))
 }
@@ -97,10 +98,7 @@ fn logs_options(config: &Config) -> LogsOptions {
         purge_after_ms: millis(config.purge_after),
         chunk_cache_bytes: config.chunk_cache_bytes.0,
         reclaim_every_ms: (millis(config.purge_after) / 10).clamp(100, 5_000),
-        durability: match config.durability {
-            Durability::Durable => thalweg_base::Durability::Durable,
-            Durability::Buffered => thalweg_base::Durability::Buffered,
-        },
+        durability: config.durability,
         ..LogsOptions::default()
     }
 }

@@ -332,3 +332,15 @@ fn closing_closes_every_unit_also_behind_one_that_fails() {
         assert!(unit.journal.append(Class::User, &[b"late"]).is_err(), "a closed journal accepts nothing");
     }
 }
+
+#[test]
+fn every_figure_of_the_status_command_is_a_metric_of_the_server() {
+    let sample = thalweg_cli::Sample::read(&Rig::with_shapes().page());
+    assert_eq!(sample.version(), Some(env!("CARGO_PKG_VERSION")));
+    assert!(sample.has_shapes() && sample.damage().is_some_and(|damage| damage.is_empty()));
+    let source = include_str!("../../../cli/src/status.rs").split("#[cfg(test)]").next().unwrap();
+    let asked = ["rates.of(\"", "now.bytes(\"", "now.seconds(\"", "now.get(\"", " n(\""];
+    let names = asked.iter().flat_map(|call| source.split(call).skip(1)).filter_map(|rest| rest.split('"').next());
+    let unknown: Vec<_> = names.filter(|name| !sample.has(&format!("thalweg_{name}"))).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+}
