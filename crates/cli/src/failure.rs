@@ -6,11 +6,13 @@ use std::time::Duration;
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
+    /// The server refused.
     #[error("{0}")]
     Refused(Refusal),
     /// No answer, or not the whole of it: the request may or may not have been served.
     #[error("{server} does not answer: {why}")]
     Unreachable { server: String, why: String },
+    /// The name of the server is not known.
     #[error("no host has the name in {server}: check its spelling, or name another --server")]
     UnknownHost { server: String },
     /// Something on this side is not as it must be.
@@ -19,6 +21,7 @@ pub enum Failure {
     /// An answer that the protocol does not have.
     #[error("the server's answer is not understood: {0}")]
     Strange(String),
+    /// A file or a pipe of this side.
     #[error("{0}")]
     Io(io::Error),
     /// Standard output was closed.

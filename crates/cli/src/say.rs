@@ -9,17 +9,20 @@ use parking_lot::Mutex;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
+/// Like the macro of the standard library, but a write that fails does not panic: see [`finish`](crate::say::finish).
 #[macro_export]
 macro_rules! print {
     ($($arg:tt)*) => { $crate::say::out(format_args!($($arg)*)) };
 }
 
+/// Like [`print!`], with a line break.
 #[macro_export]
 macro_rules! println {
     () => { $crate::say::out(format_args!("\n")) };
     ($($arg:tt)*) => { $crate::say::out(format_args!("{}\n", format_args!($($arg)*))) };
 }
 
+/// Writes a line to standard error. A failure is ignored.
 #[macro_export]
 macro_rules! eprintln {
     () => { $crate::say::note(format_args!("\n")) };

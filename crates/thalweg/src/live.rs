@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn every_figure_of_the_page_is_a_metric() {
-        let metrics = crate::host::tests::Rig::with_shapes().page();
+        let metrics = crate::tests::Rig::with_shapes().page();
         let page = shown().1;
         let names =
             page.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| word.starts_with("thalweg_"));

@@ -4,35 +4,29 @@
 extern crate thalweg_cli;
 
 mod announce;
-mod auth;
-mod background;
 mod backup;
 mod caution;
 mod check;
 mod cli;
-mod config;
-mod door;
 mod engines;
-mod folder;
-mod host;
 mod http;
 mod live;
 mod logs;
 mod manual;
-mod metrics;
-mod reload;
 mod serve;
 mod shutdown;
-mod tls;
+#[cfg(test)]
+mod tests;
+mod token;
 mod vitals;
 
 use anyhow::Context;
 use clap::ArgMatches;
 use cli::{Command, ConfigCommand, ServeArgs};
-use config::LogFormat;
 use logs::Audience;
 use std::process::ExitCode;
 use thalweg_cli::{Failure, say};
+use thalweg_host::config::{self, LogFormat};
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -72,7 +66,7 @@ fn run(command: Command, matches: &ArgMatches) -> anyhow::Result<()> {
                 Ok(())
             }
         },
-        Command::Token(args) => auth::run_command(args),
+        Command::Token(args) => token::run(args),
         Command::Status(args) => Ok(thalweg_cli::run_status(args)?),
         Command::Stream(args) => Ok(thalweg_cli::run_stream(args)?),
         Command::Shape(args) => Ok(thalweg_cli::run_shape(args)?),

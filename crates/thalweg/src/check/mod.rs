@@ -1,13 +1,8 @@
 //! `thalweg check`: walks manifest, storage and journal of a data folder, contents included; or asks a running server
 //! to.
 
-mod listed;
 mod remote;
 
-pub(crate) use listed::{Counts, Listed, Progress};
-
-use crate::folder::Folder;
-use crate::host::kernel::{MANIFEST, OBJECTS};
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +10,9 @@ use std::time::Instant;
 use thalweg_base::Lsn;
 use thalweg_cli::{Target, human};
 use thalweg_disk::{Disk, RealDisk};
+use thalweg_host::folder::Folder;
+use thalweg_host::kernel::{MANIFEST, OBJECTS};
+use thalweg_host::listed::Listed;
 use thalweg_journal::{JournalDamage, Report};
 use thalweg_log::{CheckError, Checked};
 use thalweg_manifest::{FileManifest, ManifestError};

@@ -1,15 +1,15 @@
 //! The engine of shapes. It serves if a database is configured; its kernel unit is derived from that database.
 
-use crate::auth::{self, Auth};
-use crate::config::{Config, Switch};
-use crate::folder::Folder;
-use crate::host::kernel;
-use crate::host::{Boot, Engine, Guard, Paths, Route, Unit};
-use crate::http::plain;
-use crate::metrics::{Families, Kind, Page};
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use std::sync::Arc;
+use thalweg_host::auth::{self, Auth};
+use thalweg_host::config::{Config, Switch};
+use thalweg_host::folder::Folder;
+use thalweg_host::kernel;
+use thalweg_host::metrics::{Families, Kind, Page};
+use thalweg_host::plain;
+use thalweg_host::{Boot, Engine, Guard, Paths, Route, Unit};
 use thalweg_http::{Context, Method, Reply, Request, Response};
 use thalweg_journal::Journal;
 use thalweg_log::FileUnit;
