@@ -7,8 +7,8 @@
 //! was read does not come again ([`crate::anchor`]).
 
 use super::Known;
+use thalweg_pg::Lsn;
 use thalweg_shapes_model::history::SourceIdentity;
-use thalweg_wire::pg::Lsn;
 
 /// The reason why existing shapes are invalid, if any. `end`: the end of the server's WAL.
 pub(super) fn broken(known: &Known, now: &SourceIdentity, end: Lsn) -> Option<String> {

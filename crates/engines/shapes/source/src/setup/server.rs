@@ -1,8 +1,8 @@
 //! Requirements on the server.
 
 use super::{SetupError, row};
-use thalweg_wire::pg::replication::Conn;
-use thalweg_wire::pg::{Config, Error, ServerVersion};
+use thalweg_pg::replication::Conn;
+use thalweg_pg::{Config, Error, ServerVersion};
 
 /// What the preparation needs to know of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
