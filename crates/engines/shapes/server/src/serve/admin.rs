@@ -7,7 +7,8 @@
 //! | `DELETE /v1/admin/shapes/HANDLE` | 204: its clients must refetch |
 //! | `GET /v1/admin/shapes/explain?table=T&where=W&params[1]=V` | 200 and how the clause is indexed |
 
-use super::service::{Inner, ShapesService};
+use super::service::ShapesService;
+use super::state::ServeState;
 use crate::explain::explain;
 use crate::view::{PAGE_MAX, view};
 use serde::Serialize;
@@ -63,7 +64,7 @@ impl ShapesService {
     }
 }
 
-impl Inner {
+impl ServeState {
     /// Of a million shapes a page takes a while: not on the event loop.
     fn list(&self, query: &str, now_ms: u64) -> Result<Fetch<Answer>, Refused> {
         let (mut after, mut limit, mut table) = (0, PAGE_MAX, None);

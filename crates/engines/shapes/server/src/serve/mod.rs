@@ -3,10 +3,13 @@
 pub(crate) mod access;
 mod admin;
 pub(crate) mod admission;
+mod body;
+mod create;
 mod create_batcher;
 mod in_flight_creates;
 pub(crate) mod read_plan;
 mod refusal;
+mod request_task;
 mod respond;
 mod route;
 mod rows;
@@ -14,6 +17,7 @@ mod secret;
 mod service;
 pub(crate) mod settings;
 mod sse;
+mod state;
 mod subset;
 
 pub use access::{Denied, Grant, Granted, Grants};

@@ -7,7 +7,7 @@ use serde_json::json;
 use thalweg_shapes_core::encode::message::MUST_REFETCH;
 use thalweg_shapes_core::request::params::RequestError;
 use thalweg_shapes_core::request::raw_params::BodyError;
-use thalweg_shapes_model::failure::Beyond;
+use thalweg_shapes_model::failure::{Beyond, Failure};
 use thalweg_shapes_model::invalid::Invalid;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +42,21 @@ pub(crate) enum Refusal {
     Snapshot(String),
     /// 503: anything else that may be better later.
     Unavailable { code: &'static str, message: String, retry_after_s: u32 },
+}
+
+impl From<&Failure> for Refusal {
+    fn from(failure: &Failure) -> Self {
+        match failure {
+            Failure::Invalid(invalid) => Self::Invalid(invalid.clone()),
+            Failure::Rotated => Self::MustRefetch(None),
+            Failure::Beyond(beyond) => beyond.clone().into(),
+            Failure::Unavailable { code: "database_unreachable", .. } => Self::Database,
+            Failure::Unavailable { code: "snapshot_error", message, .. } => Self::Snapshot(message.clone()),
+            Failure::Unavailable { code, message, retry_after_s } => {
+                Self::Unavailable { code, message: message.clone(), retry_after_s: *retry_after_s }
+            }
+        }
+    }
 }
 
 impl From<RequestError> for Refusal {

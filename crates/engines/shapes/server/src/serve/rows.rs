@@ -1,7 +1,7 @@
 //! The rows of a large answer, read while they are sent: however large a chunk of a snapshot is, and however many
 //! clients fetch one, little of it is in memory.
 
-use super::service::Inner;
+use super::state::ServeState;
 use crate::store::read_from;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 /// An array of the rows between two positions of a log, and of what comes after them.
 pub(crate) struct RowsBody {
-    inner: Arc<Inner>,
+    inner: Arc<ServeState>,
     log: LogId,
     at: u64,
     upto: u64,
@@ -26,7 +26,7 @@ pub(crate) struct RowsBody {
 
 impl RowsBody {
     /// `tail` are messages without a comma after the last one.
-    pub(crate) fn new(inner: Arc<Inner>, log: LogId, from: u64, upto: u64, tail: Vec<u8>) -> Self {
+    pub(crate) fn new(inner: Arc<ServeState>, log: LogId, from: u64, upto: u64, tail: Vec<u8>) -> Self {
         Self { inner, log, at: from, upto, begun: false, tail: tail.into(), reading: None }
     }
 

@@ -1,7 +1,7 @@
 //! Live answers that do not end with the first change: one event for each message.
 
 use super::read_plan::{Answer, ReadPlan, plan_read};
-use super::service::Inner;
+use super::state::ServeState;
 use crate::lifetime::Counted;
 use crate::read;
 use crate::shape::Shape;
@@ -20,7 +20,7 @@ const MEMORY_AGAIN: Duration = Duration::from_millis(100);
 
 /// One client's stream.
 pub(crate) struct Feed {
-    inner: Arc<Inner>,
+    inner: Arc<ServeState>,
     shape: Arc<Shape>,
     /// The base that the client began with.
     base: u32,
@@ -38,7 +38,7 @@ type Reading = (Box<Answer>, Fetch<Result<Vec<Bytes>, ReadError>>);
 
 impl Feed {
     pub(crate) fn new(
-        inner: Arc<Inner>,
+        inner: Arc<ServeState>,
         shape: Arc<Shape>,
         base: u32,
         at: ShapeOffset,

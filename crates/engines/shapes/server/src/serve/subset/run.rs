@@ -6,7 +6,6 @@ use super::query::Query;
 use crate::failures;
 use crate::serve::access::Clause;
 use crate::serve::refusal::Refusal;
-use crate::serve::service::refusal;
 use crate::server::ShapesServer;
 use crate::shape::Shape;
 use crate::subquery::{headers, positions_list};
@@ -86,7 +85,7 @@ pub(crate) fn run(
     subset: &Owned,
 ) -> Result<Done, Refusal> {
     let definition = &shape.definition();
-    let failed = |failure| refusal(&failure);
+    let failed = |failure| Refusal::from(&failure);
     let table = match catalog::lookup(session, &server.config.publication(), &definition.table) {
         Ok(Some(found)) if found.table.oid == shape.family.table => found.table,
         // The shape is of a table that is gone. It is about to be dropped.
@@ -215,7 +214,7 @@ fn rows(
         }
         // A constant that is none of its type is found out by Postgres.
         (Err(SourceError::Invalid(error)), None) => Err(Invalid::subset("where", error.to_string()).into()),
-        (Err(error), None) => Err(refusal(&failures::unavailable(error))),
+        (Err(error), None) => Err(Refusal::from(&failures::unavailable(error))),
     }
 }
 
