@@ -1,7 +1,7 @@
 //! The bytes of one file: what the cache shows, what the medium holds, and the writes in between.
 //!
-//! A write is remembered as the whole sectors that it left in the cache, so that any one of a sector's successive states may be what
-//! a power cut leaves, but never a state that no moment had.
+//! A write is remembered as the whole sectors that it left in the cache, so that any one of a sector's successive
+//! states may be what a power cut leaves, but never a state that no moment had.
 
 use oorandom::Rand64;
 use std::collections::BTreeMap;

@@ -113,8 +113,8 @@ impl Folder {
         }
     }
 
-    /// A sync that failed: the first `n` changes reached the medium, and the others are dropped. The cache goes on showing them, but no
-    /// later sync makes them durable.
+    /// A sync that failed: the first `n` changes reached the medium, and the others are dropped. The cache goes on
+    /// showing them, but no later sync makes them durable.
     pub(crate) fn fail_sync(&mut self, n: usize) {
         self.settle(n, &BTreeSet::new());
         self.pending.clear();

@@ -25,11 +25,12 @@ pub struct Options {
     /// A data block is closed when its entries take so many bytes.
     pub block_bytes: usize,
     pub compression: Compression,
-    /// Whether it has a section of content. It stands before the entries, so that these are held in memory, packed, until
-    /// the end: [`HELD_BYTES_MAX`] at most.
+    /// Whether it has a section of content. It stands before the entries, so that these are held in memory, packed,
+    /// until the end: [`HELD_BYTES_MAX`] at most.
     pub has_content: bool,
-    /// Whether the index is one partition, whatever its length. A reader then takes it with the checksums of content, the root and the
-    /// footer in one piece ([`crate::Index`]), and has all of it in memory: for containers of bounded size.
+    /// Whether the index is one partition, whatever its length. A reader then takes it with the checksums of content,
+    /// the root and the footer in one piece ([`crate::Index`]), and has all of it in memory: for containers of bounded
+    /// size.
     pub has_one_partition: bool,
 }
 
@@ -46,8 +47,8 @@ pub struct Written {
     pub stats: Stats,
 }
 
-/// Writes one container from entries in key order. Holds one block and one partition in memory, and the list of partitions; with a
-/// section of content all blocks.
+/// Writes one container from entries in key order. Holds one block and one partition in memory, and the list of
+/// partitions; with a section of content all blocks.
 pub struct Builder<C> {
     writer: Box<dyn ObjectWriter>,
     object: ObjectId,

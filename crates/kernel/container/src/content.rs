@@ -1,5 +1,5 @@
-//! The section of content: opaque bytes that lie in one piece, so that a range of them can be sent as it is, with a checksum for each
-//! page of 16 KiB. Entries point into it; the container does not know how.
+//! The section of content: opaque bytes that lie in one piece, so that a range of them can be sent as it is, with a
+//! checksum for each page of 16 KiB. Entries point into it; the container does not know how.
 
 use crate::error::ContainerError;
 use crate::footer::HEADER_BYTES;

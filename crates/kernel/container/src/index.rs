@@ -1,4 +1,5 @@
-//! Everything of a container but its entries and its content, in one piece: for containers whose index is one partition.
+//! Everything of a container but its entries and its content, in one piece: for containers whose index is one
+//! partition.
 //!
 //! Such a container ends with its partition, the checksums of its content, its root and its footer. A reader that takes
 //! them together needs one range more for an entry, and another one for content; it keeps the index, and finds and
@@ -32,8 +33,8 @@ pub struct Index {
 }
 
 impl Index {
-    /// Takes it from `tail`, the last bytes of an object of `bytes` bytes; or says which tail it wants. Keeps nothing of `tail` alive.
-    /// A container with several partitions is refused: its writer must have been asked for one.
+    /// Takes it from `tail`, the last bytes of an object of `bytes` bytes; or says which tail it wants. Keeps nothing
+    /// of `tail` alive. A container with several partitions is refused: its writer must have been asked for one.
     pub fn decode<C: Codec>(object: ObjectId, bytes: u64, tail: &Bytes) -> Result<Need<Self>, ContainerError> {
         let corrupt = |at: u64, what: &str| ContainerError::corrupt(object, at, what);
         let Some(tail_at) = bytes.checked_sub(tail.len() as u64) else {

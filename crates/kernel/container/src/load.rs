@@ -1,4 +1,5 @@
-//! Loading the parts of a container by ranges: every reader asks a cache first, then for a range, and goes on when it is fed.
+//! Loading the parts of a container by ranges: every reader asks a cache first, then for a range, and goes on when it
+//! is fed.
 
 use crate::block::Block;
 use crate::cache::{BlockCache, Cached, Part};

@@ -39,8 +39,8 @@ impl<C: Codec> Lookup<C> {
         Self { load: Loader::new(object, C::ID), key: key.to_vec(), is_exact: true, codec: PhantomData }
     }
 
-    /// The first entry at or after this key which has the key's prefix (or any prefix, if the index has no filter): the newest version
-    /// at or before a sequence number, the extent that covers an offset.
+    /// The first entry at or after this key which has the key's prefix (or any prefix, if the index has no filter): the
+    /// newest version at or before a sequence number, the extent that covers an offset.
     #[must_use]
     pub fn at_or_after(object: Object, key: &[u8]) -> Self {
         Self { is_exact: false, ..Self::exact(object, key) }

@@ -1,4 +1,5 @@
-//! Partitions of the index: which data blocks follow each other, the last key of each, and a filter over the keys in them.
+//! Partitions of the index: which data blocks follow each other, the last key of each, and a filter over the keys in
+//! them.
 //!
 //! The index of a large container is read a partition at a time; only the list of partitions stays in memory.
 

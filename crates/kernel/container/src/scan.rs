@@ -21,8 +21,8 @@ use thalweg_storage::Storage;
 /// Data blocks are read in pieces of about this size.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Walks over the entries of one container. Every byte is checked before an entry of it is given out; what the root says of all of
-/// them is checked at the end.
+/// Walks over the entries of one container. Every byte is checked before an entry of it is given out; what the root
+/// says of all of them is checked at the end.
 pub struct Scan<C> {
     storage: Arc<dyn Storage>,
     load: Loader,

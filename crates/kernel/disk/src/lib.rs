@@ -14,7 +14,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Whether an error says that the disk, a quota or the process's open files are at their limit: later it may work again, and nothing is broken.
+/// Whether an error says that the disk, a quota or the process's open files are at their limit: later it may work
+/// again, and nothing is broken.
 #[must_use]
 pub fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;

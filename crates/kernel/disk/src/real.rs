@@ -46,8 +46,8 @@ impl RealDisk {
         Ok(Self { root: root.canonicalize()?, access: Access::Write })
     }
 
-    /// The data folder at `root`, which must be there. Files are opened for reading alone, so that it may be on a medium that cannot be
-    /// written.
+    /// The data folder at `root`, which must be there. Files are opened for reading alone, so that it may be on a
+    /// medium that cannot be written.
     pub fn open_read_only(root: &Path) -> io::Result<Self> {
         Ok(Self { root: root.canonicalize()?, access: Access::Read })
     }

@@ -1,9 +1,9 @@
 //! Ordered, durable frames: the only place where anything becomes durable.
 //!
-//! Vocabulary. A *frame* is one payload with its header; it is what callers append and read. A *batch* is what one write and one
-//! sync make durable: a batch header and the frames that gathered while the batch before was being synced. A *segment* is one
-//! file with a *number* of its own. *Accepted* means ordered and in memory; *written* means that the operating system
-//! has it, so that it survives the process; *durable* means that it survives loss of power.
+//! Vocabulary. A *frame* is one payload with its header; it is what callers append and read. A *batch* is what one
+//! write and one sync make durable: a batch header and the frames that gathered while the batch before was being
+//! synced. A *segment* is one file with a *number* of its own. *Accepted* means ordered and in memory; *written* means
+//! that the operating system has it, so that it survives the process; *durable* means that it survives loss of power.
 
 mod faults;
 mod format;
@@ -149,13 +149,13 @@ pub struct JournalStats {
 
 /// An ordered sequence of frames that becomes durable in order.
 ///
-/// `append` never waits for a device. A caller of `append` calls [`Journal::kick`] once per round of work, so that a batch holds what
-/// a round produced. A batch to which nothing more can be added is written without a kick, and so is everything before an append that is
-/// refused for want of space: its caller may try again until there is space. A subscriber learns of every advance of the durable position,
-/// and of the written one if anybody waits for it.
+/// `append` never waits for a device. A caller of `append` calls [`Journal::kick`] once per round of work, so that a
+/// batch holds what a round produced. A batch to which nothing more can be added is written without a kick, and so is
+/// everything before an append that is refused for want of space: its caller may try again until there is space. A
+/// subscriber learns of every advance of the durable position, and of the written one if anybody waits for it.
 pub trait Journal: Send + Sync + 'static {
-    /// Accepts one frame whose payload is the concatenation of `parts`. A durable one is synced as soon as possible; a buffered
-    /// one is written as soon as possible, and synced with the next durable one or after some time.
+    /// Accepts one frame whose payload is the concatenation of `parts`. A durable one is synced as soon as possible; a
+    /// buffered one is written as soon as possible, and synced with the next durable one or after some time.
     fn append_as(&self, durability: Durability, class: Class, parts: &[&[u8]]) -> Result<Appended, AppendError>;
 
     /// Accepts one durable frame.
@@ -178,8 +178,9 @@ pub trait Journal: Send + Sync + 'static {
         Reached { written: self.written(), durable }
     }
 
-    /// The position just after the last accepted frame. The next frame stands here or, where a header comes between, a little
-    /// further on; no later frame stands before it. Everything accepted is durable once `durable` has reached it.
+    /// The position just after the last accepted frame. The next frame stands here or, where a header comes between, a
+    /// little further on; no later frame stands before it. Everything accepted is durable once `durable` has reached
+    /// it.
     fn end(&self) -> Lsn;
 
     /// The position just after the last durable frame; only buffered frames follow, whose acknowledgements wait for no
@@ -191,8 +192,8 @@ pub trait Journal: Send + Sync + 'static {
     /// Set once a write or sync has failed.
     fn poisoned(&self) -> Option<Poisoned>;
 
-    /// `f` is called on the thread that writes, after every advance of `durable`, after every advance of `written` over a buffered frame,
-    /// once on poisoning, and when accepted frames begin to wait for space. It must not block.
+    /// `f` is called on the thread that writes, after every advance of `durable`, after every advance of `written` over
+    /// a buffered frame, once on poisoning, and when accepted frames begin to wait for space. It must not block.
     fn subscribe(&self, f: Arc<dyn Fn() + Send + Sync>);
 
     /// Kicks the writer, and blocks until the journal is durable up to `upto`, whatever was promised to users. Callers
@@ -205,12 +206,12 @@ pub trait Journal: Send + Sync + 'static {
         Ok(self.wait(upto)?)
     }
 
-    /// The payloads of frames, in the order asked, if none of them needs a device; each is checked. Frames need not be durable,
-    /// but must be written: one still in the filling batch is `NotWritten`.
+    /// The payloads of frames, in the order asked, if none of them needs a device; each is checked. Frames need not be
+    /// durable, but must be written: one still in the filling batch is `NotWritten`.
     fn try_read(&self, frames: &[FrameRef]) -> Option<Result<Vec<Bytes>, ReadError>>;
 
-    /// Like `try_read`, but may wait for a device. A local journal blocks the caller and returns a resolved ticket: call it from
-    /// an I/O thread.
+    /// Like `try_read`, but may wait for a device. A local journal blocks the caller and returns a resolved ticket:
+    /// call it from an I/O thread.
     fn read(&self, frames: &[FrameRef]) -> Ticket<Result<Vec<Bytes>, ReadError>>;
 
     /// Frees everything below `upto`. Space comes back segment by segment, never under a reader.
@@ -219,8 +220,8 @@ pub trait Journal: Send + Sync + 'static {
     /// The oldest position that is still readable.
     fn start(&self) -> Lsn;
 
-    /// Bytes of buffers that readers hold payloads of, beside what the journal keeps in memory anyway: a payload keeps the batch, or the
-    /// read, that it came with.
+    /// Bytes of buffers that readers hold payloads of, beside what the journal keeps in memory anyway: a payload keeps
+    /// the batch, or the read, that it came with.
     fn pinned_bytes(&self) -> u64 {
         0
     }

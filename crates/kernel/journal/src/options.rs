@@ -4,14 +4,14 @@ use crate::faults::Faults;
 use crate::format::{BATCH_HEADER, FRAME_HEADER, SEGMENT_HEADER, Seal, SegmentHeader};
 use std::time::Duration;
 
-/// How much larger a segment is than the one before. A journal that becomes busy has a few small segments to get through, in each of which the
-/// writer may have to wait for the next: 3 until 64 MiB.
+/// How much larger a segment is than the one before. A journal that becomes busy has a few small segments to get
+/// through, in each of which the writer may have to wait for the next: 3 until 64 MiB.
 const GROWTH: u64 = 8;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Size of a segment file, header included. The first ones of an opening are smaller: from `first_segment_bytes` on each is 8 times
-    /// as large as the one before.
+    /// Size of a segment file, header included. The first ones of an opening are smaller: from `first_segment_bytes` on
+    /// each is 8 times as large as the one before.
     pub segment_bytes: u64,
     pub first_segment_bytes: u64,
     /// Largest payload of a frame.
@@ -32,7 +32,8 @@ pub struct Options {
     /// thread runs, so much time.
     pub sync_bytes: u64,
     pub sync_after: Duration,
-    /// The term of this opening, as its owner chose it: larger than any before. Zero: one above the largest that is known.
+    /// The term of this opening, as its owner chose it: larger than any before. Zero: one above the largest that is
+    /// known.
     pub term: u64,
     /// Drawn at random for each opening: a client that chooses payloads cannot forge a batch, and bytes that an earlier
     /// opening left in a reused file are not taken for a batch of this one.

@@ -1,4 +1,5 @@
-//! What every journal promises: the same claims against the one in memory and the one in files, stepped and with its thread.
+//! What every journal promises: the same claims against the one in memory and the one in files, stepped and with its
+//! thread.
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;

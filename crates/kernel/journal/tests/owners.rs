@@ -1,5 +1,5 @@
-//! Owners that follow each other on one remote sink: several batches in flight, answers in any order, messages that are lost, repeated or
-//! late, and owners that die or go on without knowing that they are deposed.
+//! Owners that follow each other on one remote sink: several batches in flight, answers in any order, messages that are
+//! lost, repeated or late, and owners that die or go on without knowing that they are deposed.
 //!
 //! `SEED=n` replays one history, `SEEDS=n` sets how many are run.
 #![allow(clippy::unwrap_used)]

@@ -2,21 +2,21 @@
 
 use thalweg_base::{DecodeError, Durability, Lsn};
 
-/// What an engine keeps with each log. It changes only by notes, which stand in the journal: what recovery does is what happened
-/// live, by the same code.
+/// What an engine keeps with each log. It changes only by notes, which stand in the journal: what recovery does is what
+/// happened live, by the same code.
 pub trait Attachment: Sized + Send + 'static {
     /// The state of a log just created with `note` in the frame that ends at `at`.
     fn create(note: &[u8], at: Lsn) -> Result<Self, DecodeError>;
 
-    /// Whether [`Attachment::apply`] would take `note` in this state. It is asked before the note's frame is in the journal: one that
-    /// cannot be applied then would keep the unit from being opened ever again.
+    /// Whether [`Attachment::apply`] would take `note` in this state. It is asked before the note's frame is in the
+    /// journal: one that cannot be applied then would keep the unit from being opened ever again.
     fn check(&self, note: &[u8]) -> Result<(), DecodeError>;
 
     /// Changes the state as `note` says. An empty note never comes here.
     fn apply(&mut self, note: &[u8], at: Lsn) -> Result<(), DecodeError>;
 
-    /// What acknowledgements of this log promise; `None` if it follows [`crate::LogsOptions::durability`]. It is the same for as long
-    /// as the log lives, and a fork's is its source's.
+    /// What acknowledgements of this log promise; `None` if it follows [`crate::LogsOptions::durability`]. It is the
+    /// same for as long as the log lives, and a fork's is its source's.
     fn durability(&self) -> Option<Durability> {
         None
     }

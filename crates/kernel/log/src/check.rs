@@ -50,8 +50,8 @@ impl Checked {
     }
 }
 
-/// Reads the manifest and every object that it names, contents included; fails with the first thing that is wrong. `progress` is
-/// told of each object.
+/// Reads the manifest and every object that it names, contents included; fails with the first thing that is wrong.
+/// `progress` is told of each object.
 pub fn check(
     storage: &Arc<dyn Storage>,
     manifest: &dyn Manifest,
@@ -84,7 +84,8 @@ pub fn check(
     Ok(checked)
 }
 
-/// Reads what [`check`] reads, goes on behind damage, and lists all of it, with the names that the directory has of logs.
+/// Reads what [`check`] reads, goes on behind damage, and lists all of it, with the names that the directory has of
+/// logs.
 pub fn find_damage(
     storage: &Arc<dyn Storage>,
     manifest: &dyn Manifest,

@@ -10,8 +10,8 @@ use thalweg_storage::Storage;
 use thalweg_unit::Section as _;
 pub use thalweg_unit::{Cut, HeldCut};
 
-/// The cut of a unit that no one has open; `None` if nothing was ever written to it. Reads the lists of objects that the root names: what
-/// they list belongs to the cut.
+/// The cut of a unit that no one has open; `None` if nothing was ever written to it. Reads the lists of objects that
+/// the root names: what they list belongs to the cut.
 pub fn read_cut(manifest: &dyn Manifest, storage: &Arc<dyn Storage>) -> Result<Option<Cut>, CheckError> {
     let Some((unit, mut section)) = Root::read(manifest)? else { return Ok(None) };
     section.read_lists(storage)?;

@@ -1,4 +1,5 @@
-//! The register of damage: which stored bytes of a unit are known to differ from what was written, and to which logs they belong.
+//! The register of damage: which stored bytes of a unit are known to differ from what was written, and to which logs
+//! they belong.
 //!
 //! Reads, rounds and the scrub note the damage that they meet; [`Logs::refresh_damage`] locates it, and forgets damage
 //! that nothing needs, because its object or segment is gone, or the logs that it belongs to. The register is in memory
@@ -18,8 +19,8 @@ use thalweg_base::{Lsn, Millis, ObjectId, Offset};
 use thalweg_storage::{Storage, StorageError};
 use thalweg_unit::sync::Mutex;
 
-/// Damaged places that are remembered one by one. Of further ones the first of each object is, since merging has to leave that object out;
-/// the others are only counted.
+/// Damaged places that are remembered one by one. Of further ones the first of each object is, since merging has to
+/// leave that object out; the others are only counted.
 pub const DAMAGES_MAX: usize = 1024;
 
 /// Where damage is.
@@ -114,7 +115,8 @@ pub struct DamagedLog {
 pub struct DamageStats {
     /// Places that are damaged now, in the order of [`Place::KINDS`].
     pub places: [u64; Place::KINDS.len()],
-    /// Places that the pass under way, or the last one, has found and that are not remembered, because there are too many.
+    /// Places that the pass under way, or the last one, has found and that are not remembered, because there are too
+    /// many.
     pub left_out: u64,
 }
 
@@ -288,8 +290,8 @@ impl State {
 }
 
 impl<A: Attachment> Logs<A> {
-    /// `tell` is called when damage is met that was not known: [`Logs::refresh_damage`] has work. Locks may be held then, so `tell` must
-    /// neither block nor call the logs. Only the first call of this counts.
+    /// `tell` is called when damage is met that was not known: [`Logs::refresh_damage`] has work. Locks may be held
+    /// then, so `tell` must neither block nor call the logs. Only the first call of this counts.
     pub fn on_damage(&self, tell: impl Fn() + Send + Sync + 'static) {
         let _ = self.damage.tell.set(Box::new(tell));
     }
@@ -339,8 +341,8 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Locates damage that was noted since the last time, and forgets what nothing needs any longer. Waits for the device: call it from a
-    /// thread of background work, now and then.
+    /// Locates damage that was noted since the last time, and forgets what nothing needs any longer. Waits for the
+    /// device: call it from a thread of background work, now and then.
     pub fn refresh_damage(&self, now: Millis) {
         if self.damage.is_empty() {
             return;

@@ -1,7 +1,9 @@
-//! Planted faults, and moments inside of background work, where a test can act as if it were another thread: no lock is held there.
+//! Planted faults, and moments inside of background work, where a test can act as if it were another thread: no lock is
+//! held there.
 
 thalweg_base::planted_faults! {
-    /// A round neither sees nor waits for the delete of a log that is deleted while the round takes the logs of its shard.
+    /// A round neither sees nor waits for the delete of a log that is deleted while the round takes the logs of its
+    /// shard.
     round_misses_deletes,
     /// A merge does not wait for the deaths that it acts on to be durable.
     merge_ignores_undurable_deaths,

@@ -1,7 +1,8 @@
 //! The bytes of a transaction: the part of a journal frame that belongs to logs.
 //!
-//! Form: a version byte, a varint count of operations, then each operation: a tag byte and its fields. An append's bytes stand
-//! where the operation stands, so a frame is written by parts and read without copying. See `docs/format/log.md`.
+//! Form: a version byte, a varint count of operations, then each operation: a tag byte and its fields. An append's
+//! bytes stand where the operation stands, so a frame is written by parts and read without copying. See
+//! `docs/format/log.md`.
 
 use crate::lengths::Lengths;
 use bytes::Bytes;
@@ -44,7 +45,8 @@ pub(crate) fn lineage(d: &mut Decoder<'_>) -> Result<Box<[Ancestor]>, DecodeErro
     (0..count).map(|_| Ok(Ancestor { upto: Offset(d.varint()?), id: LogId(d.varint()?) })).collect()
 }
 
-/// Builds a frame as a list of parts: heads of operations from one scratch buffer, payloads as they lie with the caller.
+/// Builds a frame as a list of parts: heads of operations from one scratch buffer, payloads as they lie with the
+/// caller.
 pub(crate) struct FrameBuilder<'a> {
     /// What a frame of logs alone begins with stands before the heads.
     heads: Vec<u8>,

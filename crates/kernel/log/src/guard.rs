@@ -1,7 +1,8 @@
 //! Locked shards: here engines read the state of logs and commit transactions.
 //!
-//! Check, assign offsets, reserve the frame, apply: one step under the shards' locks, so journal order is log order. The locks are
-//! held for microseconds and never across IO: appending to the journal only copies into its filling batch.
+//! Check, assign offsets, reserve the frame, apply: one step under the shards' locks, so journal order is log order.
+//! The locks are held for microseconds and never across IO: appending to the journal only copies into its filling
+//! batch.
 
 use crate::attachment::Attachment;
 use crate::error::CommitError;
@@ -67,9 +68,9 @@ pub struct LogView<'a, A> {
 }
 
 impl<A> LogView<'_, A> {
-    /// The incarnation that positions carry at `offset`: an ancestor's inside what a fork inherited (but none from before a loss),
-    /// else the log's own. It never decreases with `offset`, and under one name no pair of incarnation and offset ever stands for
-    /// two different byte histories.
+    /// The incarnation that positions carry at `offset`: an ancestor's inside what a fork inherited (but none from
+    /// before a loss), else the log's own. It never decreases with `offset`, and under one name no pair of incarnation
+    /// and offset ever stands for two different byte histories.
     #[must_use]
     pub fn incarnation(&self, offset: Offset) -> u64 {
         incarnation(self.lineage, self.id, self.loss_mark, offset)
@@ -164,8 +165,9 @@ impl<'a, A: Attachment> Guard<'a, A> {
         self.awake(log).map(|log| &mut log.attachment)
     }
 
-    /// Commits one transaction: one frame, all or nothing. On an error nothing has changed. The frame is buffered if every log that
-    /// it touches is, if it removes none, and if nothing durable is still pending for one of them or its name.
+    /// Commits one transaction: one frame, all or nothing. On an error nothing has changed. The frame is buffered if
+    /// every log that it touches is, if it removes none, and if nothing durable is still pending for one of them or its
+    /// name.
     pub fn commit(&mut self, class: Class, ops: &[Op<'_>]) -> Result<Committed, CommitError> {
         self.commit_as(Durability::Buffered, class, ops, &[])
     }

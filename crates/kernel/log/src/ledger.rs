@@ -5,7 +5,8 @@
 //! the log retained *when it was last counted* ([`crate::shard::Moved`]). For every object in the ledger this holds at
 //! all times:
 //!
-//! > its number is the sum, over its entries, of the bytes that the entry's log retained when that log was last counted.
+//! > its number is the sum, over its entries, of the bytes that the entry's log retained when that log was last
+//! counted.
 //!
 //! A pass ([`Logs::count`]) takes the logs that have moved, finds in each run the index blocks that hold some of the
 //! changed ranges, adds the differences, and then marks these logs as counted with their present bounds. So a pass
@@ -15,11 +16,12 @@
 //! - A round counts its objects when it names them. It holds [`Counting`] from there to the end of its edit, so no pass
 //!   marks one of its logs as counted in between. A pass reads every run of the root in force, those that came during
 //!   the pass too, before it adds anything.
-//! - [`Counting`] is held over an edit of the root, which waits for the device. The numbers have a short lock of their own ([`Ledger::lock`]),
-//!   under which nothing waits and no other lock is taken: event loops read sums for metrics.
+//! - [`Counting`] is held over an edit of the root, which waits for the device. The numbers have a short lock of their
+//!   own ([`Ledger::lock`]), under which nothing waits and no other lock is taken: event loops read sums for metrics.
 //! - Merges and rewrites leave out content that is dead now or was dead when it was counted: all that they write is
 //!   live by the ledger. No pass runs at the same time (`Pace::upkeep`).
-//! - An object is dropped only after its index was read and held nothing that is live: an error in the ledger could cost space, and no data.
+//! - An object is dropped only after its index was read and held nothing that is live: an error in the ledger could
+//!   cost space, and no data.
 //!
 //! **Objects that are not counted.** The ledger is in memory. After a start it is empty, and passes fill it in the
 //! background, each from a bounded number of index bytes; until then the numbers of the root serve. The same happens if
@@ -81,7 +83,8 @@ impl Ledger {
         Counting(self.counting.lock())
     }
 
-    /// The numbers. The caller holds them for a moment: no device is waited for, and no other lock taken, under this lock.
+    /// The numbers. The caller holds them for a moment: no device is waited for, and no other lock taken, under this
+    /// lock.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock()
     }
@@ -334,7 +337,8 @@ impl<A: Attachment> Logs<A> {
         noted
     }
 
-    /// Counts objects that a round has made, of these ranges of logs. The round goes on counting until they are in the root.
+    /// Counts objects that a round has made, of these ranges of logs. The round goes on counting until they are in the
+    /// root.
     pub(crate) fn count_made(
         &self,
         _: &Counting<'_>,

@@ -1,11 +1,11 @@
 //! The lengths of messages that stand one after the other, run-length coded.
 //!
-//! A list of lengths says where messages begin and end in a piece of a log. Positions here are relative to the start of the
-//! piece; a *boundary* is a position where a message starts or ends, so 0 and [`Lengths::bytes`] are always boundaries. A list
-//! of one message, or of many equal ones, costs no allocation.
+//! A list of lengths says where messages begin and end in a piece of a log. Positions here are relative to the start of
+//! the piece; a *boundary* is a position where a message starts or ends, so 0 and [`Lengths::bytes`] are always
+//! boundaries. A list of one message, or of many equal ones, costs no allocation.
 //!
-//! Form: a varint count of runs, then per run a varint `length << 1 | repeated`, followed, if `repeated`, by a varint of the
-//! number of messages. Runs are canonical: two neighbours never have the same length.
+//! Form: a varint count of runs, then per run a varint `length << 1 | repeated`, followed, if `repeated`, by a varint
+//! of the number of messages. Runs are canonical: two neighbours never have the same length.
 
 use std::ops::Range;
 use thalweg_base::{DecodeError, Decoder, Encoder};
@@ -153,8 +153,8 @@ impl Lengths {
         self.locate(at).map(|found| found.messages)
     }
 
-    /// The end of the `n`-th message after the boundary `from` (`from` itself for 0); `None` if `from` is no boundary or fewer
-    /// than `n` messages follow it.
+    /// The end of the `n`-th message after the boundary `from` (`from` itself for 0); `None` if `from` is no boundary
+    /// or fewer than `n` messages follow it.
     #[must_use]
     pub fn nth_after(&self, from: u64, n: u64) -> Option<u64> {
         let found = self.locate(from).filter(|found| found.inside == 0)?;

@@ -58,7 +58,8 @@ impl<A: Attachment> Logs<A> {
                 };
                 let storage: Arc<dyn thalweg_storage::Storage> = Arc::clone(&self.sealed.storage);
                 let (bytes, keys) = run::keys_at(&storage, &sealed.meta, at);
-                // While a round is under way its run may be in the root before its logs know that their content is settled.
+                // While a round is under way its run may be in the root before its logs know that their content is
+                // settled.
                 let no_round = self.pace.round.try_lock();
                 let mut located = Located { bytes, is_provisional: no_round.is_none(), ..Located::default() };
                 for keys in keys {

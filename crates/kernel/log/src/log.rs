@@ -49,8 +49,8 @@ impl<A: Attachment> Log<A> {
         self.attachment.durability().unwrap_or(unsaid)
     }
 
-    /// What a frame that touches it must be: while a durable one is pending, so are those that follow, so that one position says
-    /// what an answer waits for.
+    /// What a frame that touches it must be: while a durable one is pending, so are those that follow, so that one
+    /// position says what an answer waits for.
     pub(crate) fn frame_durability(&self, unsaid: Durability, reached: Reached) -> Durability {
         if self.durable_end > reached.durable { Durability::Durable } else { self.durability(unsaid) }
     }

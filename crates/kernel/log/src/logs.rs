@@ -35,7 +35,8 @@ pub(crate) fn shard_of_log(log: LogId) -> usize {
     log.0 as usize % SHARDS
 }
 
-/// What may be tuned. Answers never depend on it, except for `chunk_bytes`, which the first start of a data folder fixes.
+/// What may be tuned. Answers never depend on it, except for `chunk_bytes`, which the first start of a data folder
+/// fixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogsOptions {
     /// A read ends at the first message boundary at or after the next multiple of this many bytes of the log.
@@ -54,14 +55,15 @@ pub struct LogsOptions {
     pub reclaim_every_ms: u64,
     /// How much of the indexes of objects one such pass reads to count those that are not counted yet, in bytes, about.
     pub count_bytes: u64,
-    /// How many logs are remembered whose content died since the pass before; if it is more, all indexes are read. Bounds memory.
+    /// How many logs are remembered whose content died since the pass before; if it is more, all indexes are read.
+    /// Bounds memory.
     pub moved_logs: usize,
     /// Where lists of objects are kept.
     pub lists: ListOptions,
     /// Bounded memory for index blocks of sealed data.
     pub index_cache_bytes: u64,
-    /// No id below this one (without the shard's bits) is given out: they may name what another history of this unit wrote. Only
-    /// grows in effect: a lower value than before changes nothing.
+    /// No id below this one (without the shard's bits) is given out: they may name what another history of this unit
+    /// wrote. Only grows in effect: a lower value than before changes nothing.
     pub ids_from: u64,
     /// How many ids a start, and each round of settling, reserves: so many logs can be made between two rounds.
     pub id_reserve: u64,
@@ -235,8 +237,8 @@ impl<A: Attachment> Logs<A> {
         self.shards[shard_of_log(log)].lock().retained(log)
     }
 
-    /// Visits logs without waking them: at most `count` slots from `cursor` on. The next cursor, or `None` when all were seen.
-    /// Logs that come or go during a sweep may be missed or seen twice; `f` runs under the shard's lock.
+    /// Visits logs without waking them: at most `count` slots from `cursor` on. The next cursor, or `None` when all
+    /// were seen. Logs that come or go during a sweep may be missed or seen twice; `f` runs under the shard's lock.
     pub fn sweep(&self, cursor: SweepCursor, count: usize, f: &mut dyn FnMut(LogId, &str, &A)) -> Option<SweepCursor> {
         self.sweep_all(cursor, count, &mut |seen| f(seen.id, seen.name, seen.attachment))
     }
@@ -358,9 +360,10 @@ pub enum Loss {
     Everything,
 }
 
-/// The incarnation that positions of a log carry at `offset`: the id of the log that owns the position or, if that is from before
-/// the loss mark, of the first log after it through which the position was inherited. Where all of these logs are from before the mark,
-/// it is the mark: when the loss happened a name stood for one log, and a log that takes the name afterwards has an id above the mark.
+/// The incarnation that positions of a log carry at `offset`: the id of the log that owns the position or, if that is
+/// from before the loss mark, of the first log after it through which the position was inherited. Where all of these
+/// logs are from before the mark, it is the mark: when the loss happened a name stood for one log, and a log that takes
+/// the name afterwards has an id above the mark.
 pub(crate) fn incarnation(lineage: &[Ancestor], log: LogId, loss_mark: LogId, offset: Offset) -> u64 {
     let mut heirs = lineage.iter().skip_while(|a| offset > a.upto).map(|a| a.id).chain([log]);
     heirs.find(|id| *id >= loss_mark).unwrap_or(loss_mark).0

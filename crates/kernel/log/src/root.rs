@@ -14,8 +14,8 @@ use thalweg_unit::{self as unit, Claim, IndexId, Section, Stored};
 /// The version of the section. Version 1 listed every object of every run.
 const VERSION: u8 = 2;
 const WITHOUT_LISTS: u8 = 1;
-/// Roots that held nothing but logs, the oldest first: without marks by kind, as logs did not say what they promise; without the
-/// journal's term; with both.
+/// Roots that held nothing but logs, the oldest first: without marks by kind, as logs did not say what they promise;
+/// without the journal's term; with both.
 const ROOT_VERSIONS: std::ops::RangeInclusive<u8> = 1..=3;
 
 /// Incarnations below a mark may have lost positions. Each mark is of a set of logs that contains the next: `all` of

@@ -1,7 +1,8 @@
 //! One shard of the table of logs: slots, and two indexes into them.
 //!
-//! A log is *awake* while something about it is in memory only or in the journal only, and *at rest* otherwise: then one compact
-//! record is all there is of it. Both indexes hold slot numbers, not keys, so a log at rest costs its record and about 40 bytes.
+//! A log is *awake* while something about it is in memory only or in the journal only, and *at rest* otherwise: then
+//! one compact record is all there is of it. Both indexes hold slot numbers, not keys, so a log at rest costs its
+//! record and about 40 bytes.
 
 use crate::attachment::Attachment;
 use crate::log::{Head, Log, record_name};

@@ -26,7 +26,8 @@ impl<A: Attachment> FileUnit<A> {
     pub fn open(disk: Arc<dyn Disk>, journal: Options, logs: LogsOptions, loss: Loss) -> Result<Self, UnitError> {
         let storage = FileStorage::open(Arc::clone(&disk), OBJECTS).map_err(UnitError::Objects)?;
         let manifest = FileManifest::open(Arc::clone(&disk), MANIFEST, journal.salt).map_err(UnitError::Manifest)?;
-        // Journals from before owners had epochs, and those of openings that ended early, may have larger terms than the root.
+        // Journals from before owners had epochs, and those of openings that ended early, may have larger terms than
+        // the root.
         let newest_term = FileJournal::newest_term(disk.as_ref()).map_err(UnitError::Journal)?;
         let opening = Logs::begin_above(newest_term, logs, Arc::new(storage), Arc::new(manifest), loss);
         let mut opening = opening.map_err(UnitError::Logs)?;

@@ -1,7 +1,7 @@
 //! Background work besides settling: merging runs, and reclaiming the space of dead data.
 //!
-//! Plans are pure functions ([`crate::run::plan`]); the work reads immutable objects and ends in one edit of the root. Killed at
-//! any moment it leaves objects that no root names, which the next start removes.
+//! Plans are pure functions ([`crate::run::plan`]); the work reads immutable objects and ends in one edit of the root.
+//! Killed at any moment it leaves objects that no root names, which the next start removes.
 
 use crate::attachment::Attachment;
 use crate::directory::DirectoryError;
@@ -205,8 +205,8 @@ impl<A: Attachment> Logs<A> {
         Ok((built, stats.copied_bytes))
     }
 
-    /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is gone. Not while the
-    /// journal has no space: the thread that waits here is the one that frees some.
+    /// Waits until every death that was seen so far is durable: a crash must not bring a log back whose content is
+    /// gone. Not while the journal has no space: the thread that waits here is the one that frees some.
     pub(crate) fn deaths_are_durable(&self) -> Result<(), WaitError> {
         if self.options.faults().merge_ignores_undurable_deaths() {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Two indexes on one unit: logs, and counters that are there for this test. They share the journal, its syncs, the storage and the root;
-//! each settles at its own pace.
+//! Two indexes on one unit: logs, and counters that are there for this test. They share the journal, its syncs, the
+//! storage and the root; each settles at its own pace.
 //!
 //! `SEED=n` replays one history, `SEEDS=n` says how many are run.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

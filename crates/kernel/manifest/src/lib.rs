@@ -1,8 +1,9 @@
 //! The one root of a unit, changed only by compare-and-swap, and by its owner alone.
 //!
-//! An owner begins by acquiring the root, which gives it an epoch above all earlier ones: from then on commits of earlier owners
-//! fail. Every stored body carries a version that only grows, the owner's epoch and a writer's nonce, so that two bodies are never
-//! equal by accident (an object store's ETag is a content hash: without these, compare-and-swap would have an ABA hole).
+//! An owner begins by acquiring the root, which gives it an epoch above all earlier ones: from then on commits of
+//! earlier owners fail. Every stored body carries a version that only grows, the owner's epoch and a writer's nonce, so
+//! that two bodies are never equal by accident (an object store's ETag is a content hash: without these,
+//! compare-and-swap would have an ABA hole).
 
 mod file;
 mod frame;
@@ -62,14 +63,14 @@ pub trait Manifest: Send + Sync + 'static {
     /// more.
     fn load(&self) -> Result<Option<Root>, ManifestError>;
 
-    /// Makes the caller the owner: commits the root as it is, or an empty one if there is none, with an epoch above that of the root
-    /// and above `above`. When it returns, no earlier owner can commit. May block.
+    /// Makes the caller the owner: commits the root as it is, or an empty one if there is none, with an epoch above
+    /// that of the root and above `above`. When it returns, no earlier owner can commit. May block.
     ///
     /// After an error no owner has the epoch that was tried, although a restart may find it in the root.
     fn acquire(&self, above: u64) -> Result<Root, ManifestError>;
 
-    /// Replaces the root if it is still at version `expected` and of this owner's `epoch`; the new version. Durable when it returns.
-    /// May block.
+    /// Replaces the root if it is still at version `expected` and of this owner's `epoch`; the new version. Durable
+    /// when it returns. May block.
     ///
     /// After an `Io` error it is unknown which of the two roots a restart will find; [`Manifest::load`] decides it.
     fn commit(&self, epoch: u64, expected: u64, body: &[u8]) -> Result<u64, ManifestError>;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// No turn waits longer for those before it: the budget is one for all units, and one turn may merge any number of bytes.
+/// No turn waits longer for those before it: the budget is one for all units, and one turn may merge any number of
+/// bytes.
 const DEBT_MAX: Duration = Duration::from_secs(5);
 
 /// What turns have read and written is paid for at a fixed rate; the next turn may begin when all of it is, or

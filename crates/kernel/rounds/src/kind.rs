@@ -5,7 +5,8 @@
 pub enum Kind {
     /// Segments made ahead for a journal, and trimmed ones made blank: a batch that finds none waits.
     Segments,
-    /// Rounds of settling, and making space on a full disk: writers are refused when the journal is at its bound, or the disk full.
+    /// Rounds of settling, and making space on a full disk: writers are refused when the journal is at its bound, or
+    /// the disk full.
     Settle,
     /// Merging and reclaiming while there is space.
     Merge,

@@ -1,5 +1,5 @@
-//! Which job has the next turn: a function of what jobs have said and of the time, which is a parameter. See the crate's page for the
-//! rules.
+//! Which job has the next turn: a function of what jobs have said and of the time, which is a parameter. See the
+//! crate's page for the rules.
 
 use crate::budget::Budget;
 use crate::kind::{Behind, CLASSES, Kind};
@@ -326,7 +326,8 @@ impl Plan {
     }
 }
 
-/// How long a job rests after one more failure than `before`. A journal without a segment is tried again each second: appends wait for it.
+/// How long a job rests after one more failure than `before`. A journal without a segment is tried again each second:
+/// appends wait for it.
 fn retry_after(kind: Kind, before: u32) -> Duration {
     let max = match kind {
         Kind::Segments => RETRY_FIRST,

@@ -43,14 +43,15 @@ pub enum StorageError {
 
 /// A set of immutable objects.
 pub trait Storage: Send + Sync + 'static {
-    /// Starts a new object. It does not exist for readers, or after a crash, until [`ObjectWriter::finish`] has returned.
+    /// Starts a new object. It does not exist for readers, or after a crash, until [`ObjectWriter::finish`] has
+    /// returned.
     fn create(&self, object: ObjectId) -> Result<Box<dyn ObjectWriter>, StorageError>;
 
     /// The bytes of one range if no device has to be waited for.
     fn try_read(&self, object: ObjectId, range: Range<u64>) -> Option<Result<Bytes, StorageError>>;
 
-    /// The bytes of one range. A local backend blocks the caller and returns a resolved ticket: call it from an I/O thread. A remote
-    /// one returns at once, and resolves the ticket from a thread of its own.
+    /// The bytes of one range. A local backend blocks the caller and returns a resolved ticket: call it from an I/O
+    /// thread. A remote one returns at once, and resolves the ticket from a thread of its own.
     fn read(&self, object: ObjectId, range: Range<u64>) -> Ticket<Result<Bytes, StorageError>>;
 
     /// The object's length in bytes.
@@ -66,8 +67,9 @@ pub trait Storage: Send + Sync + 'static {
         self.len(object)
     }
 
-    /// Removes an object; its space returns when its last reader is done. Removing a missing object is not an error. After a
-    /// crash a removed object may exist again: the unit that names objects removes those that its root does not name.
+    /// Removes an object; its space returns when its last reader is done. Removing a missing object is not an error.
+    /// After a crash a removed object may exist again: the unit that names objects removes those that its root does not
+    /// name.
     fn remove(&self, object: ObjectId) -> Result<(), StorageError>;
 
     /// Every finished object, in order of id. Unfinished ones of an earlier run are removed on opening.

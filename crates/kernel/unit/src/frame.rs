@@ -1,7 +1,7 @@
 //! What a journal frame of a unit holds: the part of one index, or the parts of several in one transaction.
 //!
-//! The first byte says the form (`docs/format/unit.md`). A frame from before frames named their index begins with 1, which is the version of
-//! a transaction of logs: all of it is the logs' part.
+//! The first byte says the form (`docs/format/unit.md`). A frame from before frames named their index begins with 1,
+//! which is the version of a transaction of logs: all of it is the logs' part.
 
 use crate::root::IndexId;
 use bytes::Bytes;
@@ -24,7 +24,8 @@ pub const fn frame_head(index: IndexId) -> [u8; 2] {
     [OF_ONE, index.0]
 }
 
-/// What a frame begins with whose rest is the parts of several indexes, one after the other: each with its length in bytes.
+/// What a frame begins with whose rest is the parts of several indexes, one after the other: each with its length in
+/// bytes.
 ///
 /// # Panics
 ///

@@ -1,7 +1,7 @@
 //! Holding everything that one root names, while background work goes on: for backups.
 //!
-//! A held object is not removed when an edit drops it, but when its last hold goes. Nothing of this is durable: after a crash the
-//! next owner removes what its root does not name.
+//! A held object is not removed when an edit drops it, but when its last hold goes. Nothing of this is durable: after a
+//! crash the next owner removes what its root does not name.
 
 use crate::sync::Mutex;
 use bytes::Bytes;

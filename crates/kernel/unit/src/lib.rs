@@ -10,8 +10,9 @@
 //! 1. [`Opening::read`] reads the root and changes nothing; every index checks that the objects which its section names
 //!    exist.
 //! 2. [`Opening::acquire`] takes the next epoch. From here on no edit of an earlier owner succeeds.
-//! 3. Every index puts its section in force ([`Index::new`]). The caller opens the journal, which it may trim and append to only now,
-//!    within [`Unit::bounds`], and passes its frames to [`Unit::replay`], which gives each part to its index.
+//! 3. Every index puts its section in force ([`Index::new`]). The caller opens the journal, which it may trim and
+//!    append to only now, within [`Unit::bounds`], and passes its frames to [`Unit::replay`], which gives each part to
+//!    its index.
 //! 4. [`Unit::start`] commits the journal's term, how far the journal is durable, and the sections of new indexes.
 //!    Objects are made only after it.
 //! 5. [`Unit::start`] then removes the objects of earlier owners that no section names.
@@ -19,8 +20,8 @@
 //! One journal serves all indexes: each part of a frame names its index ([`frame_parts`]), one sync makes the frames of
 //! all indexes durable, and the unit trims the frames that no index needs ([`Index::release`]).
 //!
-//! Object ids hold the epoch of their maker ([`object_id`]), so no two owners ever make the same one: an object that a deposed owner
-//! finishes late is an orphan, and never stands for another one.
+//! Object ids hold the epoch of their maker ([`object_id`]), so no two owners ever make the same one: an object that a
+//! deposed owner finishes late is an orphan, and never stands for another one.
 
 mod error;
 mod faults;

@@ -38,8 +38,8 @@ pub enum ReplayError {
 }
 
 impl Unit {
-    /// Takes the next frame of the journal: passes its parts to `indexes`, which are all that the unit has. After an error
-    /// [`Unit::start`] refuses, also if the caller passes over it.
+    /// Takes the next frame of the journal: passes its parts to `indexes`, which are all that the unit has. After an
+    /// error [`Unit::start`] refuses, also if the caller passes over it.
     pub fn replay(&self, at: FrameRef, frame: &Bytes, indexes: &mut [&mut dyn Replay]) -> Result<(), ReplayError> {
         self.route(at, frame, indexes).inspect_err(|_| self.refuse(at.lsn))
     }

@@ -40,8 +40,8 @@ pub struct Stored {
     pub body: Bytes,
 }
 
-/// How far the journal is durable for certain, and in which term it was open when that was noted (0: not known). A journal that
-/// ends before has lost something.
+/// How far the journal is durable for certain, and in which term it was open when that was noted (0: not known). A
+/// journal that ends before has lost something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     pub durable: Lsn,

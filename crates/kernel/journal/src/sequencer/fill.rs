@@ -1,7 +1,7 @@
 //! The batch that is filling, and those that wait for the writer.
 //!
-//! A frame's checksum needs its position, which is given when it is appended: what does not fit the rest of the extent opens a batch in
-//! the next one, whose base is where this one ends. The lock around a `Fill` is never held over IO.
+//! A frame's checksum needs its position, which is given when it is appended: what does not fit the rest of the extent
+//! opens a batch in the next one, whose base is where this one ends. The lock around a `Fill` is never held over IO.
 
 use crate::format::{BATCH_HEADER, BatchHeader, FRAME_HEADER, Seal, frame_header};
 use crate::options::Options;
@@ -160,8 +160,8 @@ impl Fill {
         self.open.is_none() && self.waiting.is_empty()
     }
 
-    /// The position of a batch without frames, if nothing waits and the extent that was opened last is still in use. Each keeps room for
-    /// one beyond what frames may fill.
+    /// The position of a batch without frames, if nothing waits and the extent that was opened last is still in use.
+    /// Each keeps room for one beyond what frames may fill.
     pub(crate) fn mark(&mut self, extent: u64) -> Option<Lsn> {
         let at = self.next;
         let end = at.since(self.base).saturating_add(BATCH_HEADER as u64);

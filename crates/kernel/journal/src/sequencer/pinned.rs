@@ -1,4 +1,5 @@
-//! Counts the memory behind payloads: a payload is a slice of the batch or of the read that it came with, and keeps all of it.
+//! Counts the memory behind payloads: a payload is a slice of the batch or of the read that it came with, and keeps all
+//! of it.
 
 use bytes::Bytes;
 use parking_lot::Mutex;

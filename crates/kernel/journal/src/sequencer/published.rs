@@ -47,7 +47,8 @@ impl Published {
         Lsn(self.synced.load(Ordering::Acquire))
     }
 
-    /// Advances the synced and the durable position. The caller calls [`Published::notify`] after this, once it holds no lock.
+    /// Advances the synced and the durable position. The caller calls [`Published::notify`] after this, once it holds
+    /// no lock.
     pub(crate) fn set_synced(&self, to: Lsn) {
         self.synced.fetch_max(to.0, Ordering::AcqRel);
         self.set_durable(to);

@@ -1,5 +1,5 @@
-//! The writer's steps on a thread of a pool: takes one when there is work, parks on it during short pauses, and gives it back. The only place
-//! with a clock.
+//! The writer's steps on a thread of a pool: takes one when there is work, parks on it during short pauses, and gives
+//! it back. The only place with a clock.
 //!
 //! *Gathering.* A sync costs about the same however many frames it makes durable, and clients that were just answered
 //! append again soon. So after a sync the next batch waits until it holds a frame for half of the clients that appended
@@ -57,7 +57,8 @@ enum Next {
 }
 
 impl Shell {
-    /// `accepted` frames wait or are written. While the writer is busy, or gathers more than these, this is two atomic loads.
+    /// `accepted` frames wait or are written. While the writer is busy, or gathers more than these, this is two atomic
+    /// loads.
     pub(crate) fn kick(&self, accepted: u64) {
         if accepted < self.goal.load(Ordering::SeqCst) {
             return;

@@ -47,10 +47,12 @@ struct Found {
 }
 
 impl<S: Sink> Sequencer<S> {
-    /// Opens the journal in a remote sink as the owner of term `term`, which must be above the terms of all owners before.
+    /// Opens the journal in a remote sink as the owner of term `term`, which must be above the terms of all owners
+    /// before.
     ///
-    /// Every frame from the floor on is given to `replay`, in order. An end before what `bounds` says is corruption. When this returns, no
-    /// earlier owner can append, the replayed frames are durable, and the sink keeps nothing at or behind the end.
+    /// Every frame from the floor on is given to `replay`, in order. An end before what `bounds` says is corruption.
+    /// When this returns, no earlier owner can append, the replayed frames are durable, and the sink keeps nothing at
+    /// or behind the end.
     pub fn take_over<E>(
         sink: S,
         options: Options,
@@ -110,7 +112,8 @@ fn read_kept<E>(
 }
 
 impl Found {
-    /// Checks the batches of a piece and replays their frames. A batch is kept whole or not at all: damage is corruption wherever it is.
+    /// Checks the batches of a piece and replays their frames. A batch is kept whole or not at all: damage is
+    /// corruption wherever it is.
     fn take<E>(
         &mut self,
         piece: Piece,

@@ -596,7 +596,8 @@ impl World {
                     } else {
                         self.disk.crash_kill();
                     }
-                    // Files that the opening has made may prove what nothing proved before: that the segment before them is lost.
+                    // Files that the opening has made may prove what nothing proved before: that the segment before
+                    // them is lost.
                     report = verify(&self.disk, bounds);
                 }
                 Err(e) => return Err(format!("open: {e}")),

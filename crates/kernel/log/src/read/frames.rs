@@ -80,7 +80,8 @@ impl Frames {
         };
         let payloads = loop {
             given = match given {
-                // What a log's creating frame gave it may be asked for before that frame is written: the answer waits for it anyway.
+                // What a log's creating frame gave it may be asked for before that frame is written: the answer waits
+                // for it anyway.
                 Ok(Answer::Frames(Err(JournalError::NotWritten(_)))) if !self.waited => {
                     self.waited = true;
                     let end = frames.last().map_or(Lsn::ZERO, |last| last.end());

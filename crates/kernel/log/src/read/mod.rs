@@ -178,7 +178,8 @@ impl<A: Attachment> Logs<A> {
         self.chunk_cache.asked_before(from, bytes as usize)
     }
 
-    /// Reads a chunk if no device has to be waited for; else `None`: then take the steps of a [`ChunkRead`] on an I/O thread.
+    /// Reads a chunk if no device has to be waited for; else `None`: then take the steps of a [`ChunkRead`] on an I/O
+    /// thread.
     pub fn try_read(&self, from: ReadFrom) -> Option<Result<Chunk, ReadError>> {
         Attempts::new(Chunks::new(from), Mode::NoWait).try_once(self)
     }
@@ -195,8 +196,8 @@ impl<A: Attachment> Logs<A> {
         self.chunk_cache.get(from).unwrap_or_else(|| self.chunk_cache.keep(from, chunk))
     }
 
-    /// Every chunk that is kept for several readers goes through `prepare`, which returns the same bytes: in a form that costs less to
-    /// send, perhaps. Only the first call has an effect.
+    /// Every chunk that is kept for several readers goes through `prepare`, which returns the same bytes: in a form
+    /// that costs less to send, perhaps. Only the first call has an effect.
     pub fn prepare_shared(&self, prepare: impl Fn(Bytes) -> Bytes + Send + Sync + 'static) {
         let _ = self.chunk_cache.prepare.set(Box::new(prepare));
     }
@@ -208,8 +209,8 @@ impl<A: Attachment> Logs<A> {
         Offset((from.0 / chunk + 1).saturating_mul(chunk))
     }
 
-    /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made or wait for, and batches
-    /// of the journal of which they have a part.
+    /// How much memory answers hold that are not sent yet, and the cache that they share: buffers that reads made or
+    /// wait for, and batches of the journal of which they have a part.
     pub fn held_bytes(&self) -> u64 {
         self.chunk_cache.held_bytes.bytes() + self.journal.pinned_bytes()
     }
@@ -224,8 +225,8 @@ impl<A: Attachment> Logs<A> {
         self.chunk_cache.held_bytes.count(bytes)
     }
 
-    /// The position at a distance from a message boundary, if no device has to be waited for; else `None`: then take the steps of a
-    /// [`SeekRead`] on an I/O thread.
+    /// The position at a distance from a message boundary, if no device has to be waited for; else `None`: then take
+    /// the steps of a [`SeekRead`] on an I/O thread.
     pub fn try_seek(&self, log: LogId, from: Offset, upto: Offset, by: Seek) -> Option<Result<Offset, SeekError>> {
         Attempts::new(Distance::new(log, from, upto, by), Mode::NoWait).try_once(self).map(sought)
     }
@@ -235,7 +236,8 @@ impl<A: Attachment> Logs<A> {
         sought(Attempts::new(Distance::new(log, from, upto, by), Mode::Block).block(self))
     }
 
-    /// The last message boundary that is not after `at`, which lies between the log's start and `upto`, a published tail. Blocks.
+    /// The last message boundary that is not after `at`, which lies between the log's start and `upto`, a published
+    /// tail. Blocks.
     pub fn boundary(&self, log: LogId, at: Offset, upto: Offset) -> Result<Offset, ReadError> {
         Attempts::new(Boundary::new(log, at, upto), Mode::Block).block(self)
     }

@@ -42,7 +42,8 @@ pub(super) struct Visit {
     pub(super) span: Range<Offset>,
 }
 
-/// Goes over a range of a log in order. It may end before the range does: what lies further than its target may be left out.
+/// Goes over a range of a log in order. It may end before the range does: what lies further than its target may be left
+/// out.
 pub(super) struct Walk {
     log: LogId,
     own: Snapshot,
@@ -68,8 +69,8 @@ struct Stay {
 }
 
 impl Walk {
-    /// A walk over `from..upto`, of which at least what lies before `target` is of use. `from` must be a message boundary, unless it may
-    /// lie `anywhere`.
+    /// A walk over `from..upto`, of which at least what lies before `target` is of use. `from` must be a message
+    /// boundary, unless it may lie `anywhere`.
     pub(super) fn open<A: Attachment>(
         logs: &Logs<A>,
         log: LogId,

@@ -40,7 +40,8 @@ impl Block {
         }
     }
 
-    /// The entry that covers `offset` of `log`, else the next one of that log in this block; `None` if there is neither.
+    /// The entry that covers `offset` of `log`, else the next one of that log in this block; `None` if there is
+    /// neither.
     pub(super) fn find(&self, object: ObjectId, log: LogId, offset: Offset) -> Result<Option<Entry>, DecodeError> {
         match self {
             Self::Container(block) => {

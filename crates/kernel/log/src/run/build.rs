@@ -18,8 +18,8 @@ pub(crate) const ENTRY_BYTES_MAX: u64 = 256 << 10;
 
 /// A block of entries is closed when it has so many bytes: a lookup in a cold object reads one of them.
 const BLOCK_BYTES: usize = 4 << 10;
-/// One partition, so that a reader takes it with the checksums of data in one piece: objects are bounded by [`RunOptions`]. Blocks are cached
-/// as they are when unpacked, and unpacking one takes 2 µs.
+/// One partition, so that a reader takes it with the checksums of data in one piece: objects are bounded by
+/// [`RunOptions`]. Blocks are cached as they are when unpacked, and unpacking one takes 2 µs.
 const OPTIONS: Options =
     Options { block_bytes: BLOCK_BYTES, compression: Compression::Lz4, has_content: true, has_one_partition: true };
 

@@ -1,7 +1,7 @@
 //! Entries of extents in a container.
 //!
-//! The key is the log and where the extent *ends*, so that the first entry at or after (log, offset + 1) is the one that covers the
-//! offset, or else the next one of that log. Where it starts follows from its lengths.
+//! The key is the log and where the extent *ends*, so that the first entry at or after (log, offset + 1) is the one
+//! that covers the offset, or else the next one of that log. Where it starts follows from its lengths.
 
 use super::extent::{Entry, Place};
 use super::meta::ObjectMeta;

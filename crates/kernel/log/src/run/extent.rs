@@ -15,8 +15,8 @@ pub(crate) struct Extent {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// The bytes, in parts that concatenate. `lengths` are those of the messages in them, in order; they add up to the bytes. The
-    /// last message may be cut where a fork cut it.
+    /// The bytes, in parts that concatenate. `lengths` are those of the messages in them, in order; they add up to the
+    /// bytes. The last message may be cut where a fork cut it.
     Bytes { parts: Vec<Bytes>, lengths: Lengths },
     /// The bytes stand in another log: in `source`, from `from` on.
     Reference { source: LogId, from: Offset, lengths: Lengths },

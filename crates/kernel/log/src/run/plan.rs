@@ -1,10 +1,11 @@
 //! What to merge and what to rewrite: pure functions.
 //!
-//! **Merging** is size-tiered. A run of *b* bytes is in tier ⌊log_T(b / 64 KiB)⌋ + 1, or 0 below 64 KiB. Only neighbours merge, because runs are ordered by
-//! time. A run's *rank* is the highest tier among itself and all newer runs, so ranks only fall from the oldest run to the newest.
-//! Where T neighbours have the same rank, the T of them that are cheapest to merge are merged. Hence, when nothing is left to do,
-//! every rank has fewer than T runs: there are at most (T − 1) × tiers runs, whatever sizes arrived in what order. The cheapest
-//! window first keeps a large run from being copied again for every few small ones before it.
+//! **Merging** is size-tiered. A run of *b* bytes is in tier ⌊log_T(b / 64 KiB)⌋ + 1, or 0 below 64 KiB. Only
+//! neighbours merge, because runs are ordered by time. A run's *rank* is the highest tier among itself and all newer
+//! runs, so ranks only fall from the oldest run to the newest. Where T neighbours have the same rank, the T of them
+//! that are cheapest to merge are merged. Hence, when nothing is left to do, every rank has fewer than T runs: there
+//! are at most (T − 1) × tiers runs, whatever sizes arrived in what order. The cheapest window first keeps a large run
+//! from being copied again for every few small ones before it.
 //!
 //! **Rewriting** bounds the space that dead bytes take and the time that they exist.
 
@@ -82,8 +83,8 @@ impl Rewrite {
     }
 }
 
-/// What to do now. An object goes when nothing of it is live, is rewritten when less than half is, and in any case when some of it
-/// has been dead for `purge_after` milliseconds.
+/// What to do now. An object goes when nothing of it is live, is rewritten when less than half is, and in any case when
+/// some of it has been dead for `purge_after` milliseconds.
 #[must_use]
 pub(crate) fn plan_rewrite(objects: &[Liveness], now: Millis, purge_after: u64) -> Vec<Rewrite> {
     objects.iter().filter_map(|object| plan_object(object, now, purge_after)).collect()

@@ -23,8 +23,8 @@ use thalweg_storage::{Storage, StorageError};
 
 /// How many blocks one caller holds beside the shared cache.
 const KNOWN_BLOCKS: usize = 64;
-/// How many maps a caller holds that goes over many objects: more than twice as many as it asks for ahead, so that it comes to each
-/// before it lets go of it.
+/// How many maps a caller holds that goes over many objects: more than twice as many as it asks for ahead, so that it
+/// comes to each before it lets go of it.
 const KNOWN_MAPS: usize = 128;
 
 /// Looks things up in objects. Shared by all threads; its memory is what the caches are given.
@@ -89,7 +89,8 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Lets go of the maps that came first, if there are many: for a caller that goes from object to object and does not come back.
+    /// Lets go of the maps that came first, if there are many: for a caller that goes from object to object and does
+    /// not come back.
     pub(crate) fn trim(&mut self) {
         self.maps.drain(..self.maps.len().saturating_sub(KNOWN_MAPS));
         self.ends.drain(..self.ends.len().saturating_sub(KNOWN_MAPS));
@@ -109,7 +110,8 @@ pub(crate) struct Hit {
 }
 
 impl RunReader {
-    /// `cache_bytes` bounds the memory that it takes: a quarter for maps (about 0.1 % of the data), the rest for index blocks.
+    /// `cache_bytes` bounds the memory that it takes: a quarter for maps (about 0.1 % of the data), the rest for index
+    /// blocks.
     #[must_use]
     pub(crate) fn new(cache_bytes: u64) -> Self {
         let map_bytes = cache_bytes / 4;
@@ -119,7 +121,8 @@ impl RunReader {
         Self { maps, blocks }
     }
 
-    /// The entry that covers `offset` of `log`, else the next one of that log in this object; `None` if there is neither.
+    /// The entry that covers `offset` of `log`, else the next one of that log in this object; `None` if there is
+    /// neither.
     pub(crate) fn find(
         &self,
         known: &Known,
@@ -202,7 +205,8 @@ impl RunReader {
         }
         self.maps.insert(meta.id, Arc::clone(&map));
         known.maps.push_back(Arc::clone(&map));
-        // Of an index that was not read as a whole only some blocks at its end happen to be here: they are not worth opening.
+        // Of an index that was not read as a whole only some blocks at its end happen to be here: they are not worth
+        // opening.
         let is_whole = map.block_range(0).start >= at;
         for number in (0..map.blocks()).filter(|_| is_whole) {
             let range = map.block_range(number);

@@ -1,4 +1,5 @@
-//! Reading objects and runs from front to back, in large pieces and with bounded memory. Nothing goes through the caches.
+//! Reading objects and runs from front to back, in large pieces and with bounded memory. Nothing goes through the
+//! caches.
 
 use super::error::RunError;
 use super::extent::{Content, Entry, Extent, Place};

@@ -481,7 +481,8 @@ fn play_with(seed: u64, fault: Fault, late: bool) -> (u64, u64, Vec<Moment>, See
         object_bytes: 1_500,
         fan_in: 2 + (seed % 3) as usize,
         reclaim_every_ms: 0,
-        // Some histories keep nearly all lists in objects, count little in one pass, or remember few of the logs that have moved.
+        // Some histories keep nearly all lists in objects, count little in one pass, or remember few of the logs that
+        // have moved.
         lists: match seed % 5 {
             0..3 => ListOptions { root_bytes: seed % 5 * 150, page_objects: 1 + (seed % 7) as usize },
             _ => ListOptions::default(),

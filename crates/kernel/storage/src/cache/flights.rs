@@ -5,8 +5,8 @@
 //!                      └───── error ──────────────────────────────────────────► (none)
 //! ```
 //!
-//! Reads join an *asked* block, and take the bytes of a *filling* one from memory. A fill makes its block resident only if the flight
-//! still stands: removing an object ends its flights.
+//! Reads join an *asked* block, and take the bytes of a *filling* one from memory. A fill makes its block resident only
+//! if the flight still stands: removing an object ends its flights.
 
 use super::format::BlockKey;
 use super::gather::Gather;
@@ -69,7 +69,8 @@ impl Flights {
         }
     }
 
-    /// The answer for a block is there. It goes on as filling if `fill`, and if its object was not removed; whether it does.
+    /// The answer for a block is there. It goes on as filling if `fill`, and if its object was not removed; whether it
+    /// does.
     pub(crate) fn answered(&mut self, key: BlockKey, bytes: Bytes, fill: bool) -> (Vec<Arc<Gather>>, bool) {
         match self.0.remove(&key) {
             Some(Flight::Asked { waiters, removed }) => {

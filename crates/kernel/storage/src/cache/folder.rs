@@ -1,8 +1,8 @@
 //! The two files of a cache folder. `docs/format/cache.md` describes them.
 //!
-//! No block is ever synced: it is believed only if its checksum fits the entry of its slot, so that any mixture of old and new bytes,
-//! which a kill or a power cut may leave, is either a block that is right or none. The names of the files are synced once, so that a
-//! power cut rarely costs all of the cache.
+//! No block is ever synced: it is believed only if its checksum fits the entry of its slot, so that any mixture of old
+//! and new bytes, which a kill or a power cut may leave, is either a block that is right or none. The names of the
+//! files are synced once, so that a power cut rarely costs all of the cache.
 
 use super::format::{BlockKey, ENTRY_BYTES, Entry, HEADER_BYTES, HEADER_SPAN, Header};
 use super::index::Place;

@@ -1,4 +1,5 @@
-//! The bytes of `cache.index`: a header, then one entry for each slot of `cache.blocks`. `docs/format/cache.md` describes both files.
+//! The bytes of `cache.index`: a header, then one entry for each slot of `cache.blocks`. `docs/format/cache.md`
+//! describes both files.
 
 use super::options::StoreId;
 use thalweg_base::{Crc, Decoder, Encoder, ObjectId, crc};

@@ -22,7 +22,8 @@ impl Assembly {
         Self { object, range, block_bytes, bytes: Vec::new() }
     }
 
-    /// Takes what the range needs of one block. A block that ends too early is the last one: then the range is outside the object.
+    /// Takes what the range needs of one block. A block that ends too early is the last one: then the range is outside
+    /// the object.
     pub(crate) fn put(&mut self, block: u32, bytes: &[u8]) -> Result<(), StorageError> {
         let block_start = u64::from(block) * self.block_bytes;
         let block_end = block_start + bytes.len() as u64;

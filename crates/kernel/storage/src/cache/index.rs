@@ -1,6 +1,8 @@
-//! Which blocks are on the local disk, and where: the eviction policy, the slots, and the lengths of objects. No IO, no lock.
+//! Which blocks are on the local disk, and where: the eviction policy, the slots, and the lengths of objects. No IO, no
+//! lock.
 //!
-//! A slot is in exactly one of these states: *free*, *held* by the fill that writes it, or *resident*: named by one entry of `blocks`.
+//! A slot is in exactly one of these states: *free*, *held* by the fill that writes it, or *resident*: named by one
+//! entry of `blocks`.
 
 use super::format::{BlockKey, Entry};
 use quick_cache::unsync::Cache;
@@ -106,8 +108,8 @@ impl Index {
         self.objects.get(&object)?.len
     }
 
-    /// Remembers the length of an object, unless something was removed since [`Index::removals`] was `removals`: then it may have
-    /// been this object.
+    /// Remembers the length of an object, unless something was removed since [`Index::removals`] was `removals`: then
+    /// it may have been this object.
     pub(crate) fn learn(&mut self, object: ObjectId, len: u64, removals: u64) {
         if self.removals == removals {
             self.known(object, |known| known.len = Some(len));
@@ -124,9 +126,9 @@ impl Index {
         self.objects.insert(object, known);
     }
 
-    /// Notes a read, and how it uses its blocks. A scan in small steps meets each block several times in a row; this counts as one use,
-    /// else every scan would look like a hot set. So a read that starts inside a block, where the last read of that object ended,
-    /// continues the use of that block.
+    /// Notes a read, and how it uses its blocks. A scan in small steps meets each block several times in a row; this
+    /// counts as one use, else every scan would look like a hot set. So a read that starts inside a block, where the
+    /// last read of that object ended, continues the use of that block.
     pub(crate) fn note_read(&mut self, object: ObjectId, range: &Range<u64>, block_bytes: u64) -> Uses {
         let mut continued = None;
         self.known(object, |known| {

@@ -3,8 +3,8 @@
 use super::format::{ENTRY_BYTES, HEADER_SPAN};
 use thiserror::Error;
 
-/// Names the remote storage that a cache stands before, so that a folder with blocks of another storage is never believed: object
-/// ids of two storages may be equal. It must be made at random with the storage, and kept in it.
+/// Names the remote storage that a cache stands before, so that a folder with blocks of another storage is never
+/// believed: object ids of two storages may be equal. It must be made at random with the storage, and kept in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreId(pub [u8; 16]);
 
@@ -18,7 +18,8 @@ pub struct CacheOptions {
     /// The size of a block, which is fetched, kept, checked and evicted as one: a power of two from 512 bytes to 4 MiB.
     /// If it differs from that of the folder, the folder is emptied.
     pub block_bytes: u32,
-    /// Threads that read and write the local disk. With 0 the thread that asks does it: for simulations, which need one order.
+    /// Threads that read and write the local disk. With 0 the thread that asks does it: for simulations, which need one
+    /// order.
     pub threads: usize,
     /// How many reads may wait for these threads; the ones beyond go to the remote storage.
     pub queued_reads_max: usize,
@@ -50,8 +51,8 @@ const BLOCKS_MIN: u64 = 16;
 pub(crate) const REQUEST_BYTES_MAX: u64 = 4 << 20;
 
 impl CacheOptions {
-    /// A cache of `capacity_bytes` before the storage named `store`. Its index takes about 100 bytes of memory per block: 1.6 MB for
-    /// each GB of capacity.
+    /// A cache of `capacity_bytes` before the storage named `store`. Its index takes about 100 bytes of memory per
+    /// block: 1.6 MB for each GB of capacity.
     #[must_use]
     pub fn new(store: StoreId, capacity_bytes: u64) -> Self {
         Self {

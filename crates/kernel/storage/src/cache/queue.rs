@@ -1,5 +1,5 @@
-//! Work for the threads that own the local disk: reads first, then fills. Both are bounded; at the bound the work is refused, and the
-//! caller goes to the remote storage, or does not cache.
+//! Work for the threads that own the local disk: reads first, then fills. Both are bounded; at the bound the work is
+//! refused, and the caller goes to the remote storage, or does not cache.
 
 use super::format::BlockKey;
 use super::gather::Gather;

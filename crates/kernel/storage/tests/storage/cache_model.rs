@@ -1,5 +1,5 @@
-//! Random reads, writes, removals, evictions, restarts, kills at any change of the local disk, flipped bits and errors: what a cache
-//! answers is what plain bytes say, and its files stay within their bound.
+//! Random reads, writes, removals, evictions, restarts, kills at any change of the local disk, flipped bits and errors:
+//! what a cache answers is what plain bytes say, and its files stay within their bound.
 
 use bytes::Bytes;
 use std::cell::Cell;

@@ -1,7 +1,7 @@
 //! Copying the journal's files while it goes on: for backups.
 //!
-//! A copy is what a crash at its end would have left: the files from the floor's on, the last one cut off at a position that was
-//! synced. Opening it recovers exactly the frames below that position.
+//! A copy is what a crash at its end would have left: the files from the floor's on, the last one cut off at a position
+//! that was synced. Opening it recovers exactly the frames below that position.
 
 use crate::Journal;
 use crate::format::{SEGMENT_HEADER, segment_path};
@@ -66,7 +66,8 @@ impl FileJournal {
         let first = segments.find(floor)?;
         let mut files = Vec::new();
         for segment in segments.live_from(&first) {
-            // One that starts at the end belongs to the copy although nothing is in it: it may be the only one of its term.
+            // One that starts at the end belongs to the copy although nothing is in it: it may be the only one of its
+            // term.
             if segment.base > end {
                 break;
             }

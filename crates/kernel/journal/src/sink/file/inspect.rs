@@ -95,8 +95,8 @@ impl Walker {
         self.at >= self.limit
     }
 
-    /// Takes the bytes that stand at the position, of which there are at least a few or all up to the limit; moves on over those that it
-    /// needs no more.
+    /// Takes the bytes that stand at the position, of which there are at least a few or all up to the limit; moves on
+    /// over those that it needs no more.
     pub(crate) fn feed(&mut self, bytes: &[u8], found: &mut Found) {
         let start = self.at;
         let is_last = start.plus(bytes.len() as u64) >= self.limit;

@@ -10,8 +10,8 @@
 //! Damage below the floor is passed over if a whole batch starts between it and the floor: all frames there are
 //! settled, and none is read again.
 //!
-//! Files are numbered without a hole, so a segment that is lost from the middle is corruption, and so is the loss of the last one that
-//! holds frames as long as a blank behind it is there.
+//! Files are numbered without a hole, so a segment that is lost from the middle is corruption, and so is the loss of
+//! the last one that holds frames as long as a blank behind it is there.
 
 use crate::format::{
     BATCH_HEADER, BatchHeader, FOLDER, SEGMENT_HEADER, SegmentError, SegmentHeader, segment_number, segment_path,
@@ -67,7 +67,8 @@ pub struct Opened {
     pub discarded: Option<Discarded>,
 }
 
-/// Bytes behind the last whole frame that were written, but not known to be durable. A crash leaves such; so does damage.
+/// Bytes behind the last whole frame that were written, but not known to be durable. A crash leaves such; so does
+/// damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discarded {
     pub at: Lsn,
@@ -222,7 +223,8 @@ pub(crate) fn list<E>(disk: &dyn Disk) -> Result<Lists, OpenError<E>> {
     Ok((live, blank, term))
 }
 
-/// Files follow each other without a hole, and each is made whole before the next. In folders of format version 1 they did not.
+/// Files follow each other without a hole, and each is made whole before the next. In folders of format version 1 they
+/// did not.
 fn check_numbers<E>(live: &[(Found, SegmentHeader)], blank: &[Found]) -> Result<(), OpenError<E>> {
     let corrupt = |at: Lsn, proof: String| Err(OpenError::Corrupt { at, proof });
     for pair in live.windows(2) {
@@ -335,14 +337,15 @@ impl Scanned {
         }
     }
 
-    /// A blank may be a segment whose header is damaged, or did not reach the disk. It would start at the end that was found, and its
-    /// batches would tell.
+    /// A blank may be a segment whose header is damaged, or did not reach the disk. It would start at the end that was
+    /// found, and its batches would tell.
     fn check_blanks<E>(&mut self, options: &Options) -> Result<(), OpenError<E>> {
         let Some((last, header)) = self.live.last() else { return Ok(()) };
         let next = |blank: &&Found| blank.number > last.number && !blank.is_spare();
         let Some(blank) = self.blank.iter().find(next) else { return Ok(()) };
         let path = segment_path(blank.number);
-        // That of an opening's first segment is not known here, but its header is durable before it is used: see `check_term`.
+        // That of an opening's first segment is not known here, but its header is durable before it is used: see
+        // `check_term`.
         let seal = if header.term == 0 {
             SegmentHeader { number: blank.number, ..*header }.seal()
         } else {
@@ -444,7 +447,8 @@ impl FileJournal {
         let next = if options.term > 0 { options.term } else { term.max(bounds.term) + 1 };
         let opened = Opened { term: next, end, segments: live.len(), discarded };
         let (term, seal) = (opened.term, options.seal(opened.term));
-        // The last segment may be empty, as after two crashes in a row: it gets another header in place of the one that it has.
+        // The last segment may be empty, as after two crashes in a row: it gets another header in place of the one that
+        // it has.
         let empty = live.pop_if(|(found, header)| header.base == end && options.is_size(found.len));
         let headers: Vec<_> = live.iter().chain(&empty).map(|(_, header)| *header).collect();
         let mut segments = Segments::default();

@@ -40,7 +40,8 @@ impl Body {
         self.bytes.get(lsn.since(self.base) as usize..).unwrap_or_default()
     }
 
-    /// Calls `f` for each frame from the base on. Ends at `limit` exactly, or at the first header or frame that is not whole.
+    /// Calls `f` for each frame from the base on. Ends at `limit` exactly, or at the first header or frame that is not
+    /// whole.
     pub(crate) fn walk<E>(
         &self,
         limit: Option<Lsn>,
@@ -118,7 +119,8 @@ impl Body {
         self.batches_from(at).find_map(knew)
     }
 
-    /// The largest position that any batch of this segment, wherever it stands, says was durable; the base if none does.
+    /// The largest position that any batch of this segment, wherever it stands, says was durable; the base if none
+    /// does.
     pub(crate) fn known_upto(&self) -> Lsn {
         self.batches_from(self.base).map(|(_, header)| header.known_durable).max().unwrap_or(self.base)
     }
@@ -138,7 +140,8 @@ impl Body {
     }
 }
 
-/// A fuzz target's way in: takes `data` for a segment header and for what stands behind one, in a term and salt that it may know.
+/// A fuzz target's way in: takes `data` for a segment header and for what stands behind one, in a term and salt that it
+/// may know.
 #[doc(hidden)]
 pub fn fuzz_segment(data: &[u8]) {
     let header = crate::format::SegmentHeader::decode(data);

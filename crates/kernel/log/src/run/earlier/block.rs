@@ -1,7 +1,7 @@
 //! Index blocks: entries in key order, under one checksum.
 //!
-//! A block is read from front to back: a log is stored as the distance to the one before, a start within the same log as the gap
-//! to the end before, and data positions not at all, since data stands in the order of the entries.
+//! A block is read from front to back: a log is stored as the distance to the one before, a start within the same log
+//! as the gap to the end before, and data positions not at all, since data stands in the order of the entries.
 
 use crate::lengths::Lengths;
 use crate::run::codec::Head;

@@ -1,4 +1,5 @@
-//! The end of an object: the map (block directory, page sums, filter) and the fixed footer that says where everything is.
+//! The end of an object: the map (block directory, page sums, filter) and the fixed footer that says where everything
+//! is.
 
 use super::filter;
 use crate::run::error::RunError;
@@ -173,8 +174,8 @@ impl Map {
         self.blocks.partition_point(|block| block.first <= key).saturating_sub(1)
     }
 
-    /// The blocks, one after the other, in which the entry that covers `offset` of `log` is, or else the next one of that log: the first
-    /// entry of a later block may be that.
+    /// The blocks, one after the other, in which the entry that covers `offset` of `log` is, or else the next one of
+    /// that log: the first entry of a later block may be that.
     pub(in crate::run) fn blocks_from(&self, log: LogId, offset: Offset) -> Range<usize> {
         let start = self.block_of((log, offset));
         let end = self.blocks.partition_point(|block| block.first.0 <= log);
