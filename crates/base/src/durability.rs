@@ -1,4 +1,4 @@
-//! What an acknowledgement promises, and what an answer waits for.
+//! The durability that an acknowledgement promises, and the condition that an answer waits for.
 
 use crate::Lsn;
 
@@ -13,7 +13,7 @@ pub enum Durability {
     Durable,
 }
 
-/// What an answer waits for: that everything below a position is written, or that it is durable.
+/// The condition that an answer waits for: that everything below a position is written, or that it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Until {
     Written(Lsn),

@@ -56,8 +56,8 @@ number!(
 );
 
 impl Millis {
-    /// How long ago this was at `now`. If the clock was set back behind it, it becomes `now`: what waits for a time to
-    /// pass waits for that time once more, not until the clock has caught up.
+    /// How long ago this was at `now`. If the clock was set back behind it, it becomes `now`: a wait begins again, and
+    /// does not last until the clock has caught up.
     pub fn elapsed(&mut self, now: Self) -> u64 {
         *self = (*self).min(now);
         now.since(*self)

@@ -2,7 +2,7 @@
 
 use crate::Ticket;
 
-/// What came of one step.
+/// The outcome of one step.
 pub enum Step<T> {
     /// The work is done.
     Done(T),

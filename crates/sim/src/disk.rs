@@ -81,13 +81,13 @@ impl SimDisk {
     }
 
     /// Each read goes wrong with this probability: it fails, it gives bytes of another place, or a sector as it was
-    /// before its last write. What the medium holds stays right.
+    /// before its last write. The medium's bytes stay right.
     pub fn misreads(&self, p: f64) {
         self.state.lock().faults.misreads = p;
     }
 
-    /// Disarms what the next sync, read or write would fail with; whether one of them has failed since, or the process
-    /// has died.
+    /// Disarms the failure of the next sync, read or write; whether one of them has failed since, or the process has
+    /// died.
     pub fn take_armed(&self) -> bool {
         let mut state = self.state.lock();
         let faults = &mut state.faults;
@@ -185,13 +185,13 @@ impl SimDisk {
         paths.collect()
     }
 
-    /// What a power cut that loses all it may lose would leave: path and bytes.
+    /// The files after a power cut that loses as much as it may: path and bytes.
     #[must_use]
     pub fn durable(&self) -> BTreeMap<String, Vec<u8>> {
         self.every(|f| &f.durable, |c| &c.durable)
     }
 
-    /// What readers see now: path and bytes.
+    /// The files as readers see them now: path and bytes.
     #[must_use]
     pub fn cached(&self) -> BTreeMap<String, Vec<u8>> {
         self.every(|f| &f.cached, |c| &c.cached)

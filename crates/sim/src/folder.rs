@@ -1,4 +1,4 @@
-//! The names in one folder: what the cache shows, what the medium holds, and the changes in between, in order.
+//! The names in one folder: as the cache shows them, as the medium holds them, and the changes in between, in order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -131,7 +131,7 @@ impl Folder {
         });
     }
 
-    /// The power is gone: what did not settle never was.
+    /// Forgets the changes that had not reached the medium, after a power cut.
     pub(crate) fn forget_pending(&mut self) {
         self.pending.clear();
         self.cached = self.durable.clone();

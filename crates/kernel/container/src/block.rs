@@ -120,7 +120,7 @@ impl Block {
         bytes.map_or(usize::MAX, |bytes| u32::from_le_bytes(*bytes) as usize)
     }
 
-    /// Every restart point must be an entry with its whole key, or searches would not find what a walk does.
+    /// Every restart point must be an entry with its whole key, or a search would miss entries that a walk finds.
     pub(crate) fn check_restarts(&self) -> Result<(), DecodeError> {
         let (mut at, mut restart) = (0, 0);
         while at < self.end {
@@ -233,7 +233,7 @@ impl BlockCursor {
             return Err(DecodeError::Range("length of a key"));
         }
         let own = &self.block.bytes[parts.key];
-        // What two keys share is equal, so the rest decides which comes first.
+        // The shared prefix is equal, so the rest decides the order.
         if !self.is_after_jump && *own <= self.key[parts.shared..] {
             return Err(DecodeError::Range("order of keys"));
         }

@@ -70,7 +70,7 @@ impl Weighter<(ObjectId, u64), Cached> for ByWeight {
     }
 }
 
-/// What a block takes, about: for the size of the cache's table only.
+/// A block's approximate size in bytes, for the size of the cache's table only.
 const WEIGHT_GUESSED: u64 = 16 << 10;
 
 impl SharedCache {

@@ -1,4 +1,4 @@
-//! What can go wrong with containers.
+//! Errors of containers.
 
 use thalweg_base::{DecodeError, ObjectId};
 use thalweg_storage::StorageError;

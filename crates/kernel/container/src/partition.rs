@@ -17,7 +17,7 @@ const INDEX_BYTES: usize = 16 << 10;
 /// or when its filter has so many prefixes.
 const PREFIXES_MAX: usize = 32 << 10;
 
-/// Gathers what a partition says of its data blocks.
+/// Builds a partition's table of data blocks.
 #[derive(Default)]
 pub(crate) struct PartitionBuilder {
     index: Vec<u8>,
@@ -109,7 +109,7 @@ impl Partition {
         if end == data.end { Ok(Self { bytes, filter, blocks }) } else { Err(DecodeError::Range("length of a block")) }
     }
 
-    /// Takes a partition out of its frame. `part` is what the root says of it.
+    /// Decodes a framed partition. `part` is its entry in the root.
     pub(crate) fn open(object: ObjectId, part: &Part, framed: &Bytes) -> Result<Self, ContainerError> {
         let place = Place { object, at: part.at };
         let content = frame::open(place, BlockType::Partition, framed)?;

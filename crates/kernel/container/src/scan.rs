@@ -21,8 +21,8 @@ use thalweg_storage::Storage;
 /// Data blocks are read in pieces of about this size.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// Walks over the entries of one container. Every byte is checked before an entry of it is given out; what the root
-/// says of all of them is checked at the end.
+/// Walks over the entries of one container. The scan verifies the bytes of each entry before it returns the entry, and
+/// the root's totals at the end.
 pub struct Scan<C> {
     storage: Arc<dyn Storage>,
     load: Loader,
@@ -83,7 +83,7 @@ impl<C: Codec> Scan<C> {
         self.load.object()
     }
 
-    /// What the root says of the entries.
+    /// The root's totals of the entries.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.root.stats

@@ -27,7 +27,7 @@ pub fn is_exhausted(error: &io::Error) -> bool {
 #[must_use]
 pub fn is_damage(error: &io::Error) -> bool {
     use rustix::io::Errno;
-    // EUCLEAN and EBADMSG are what file systems say whose own checksums differ.
+    // File systems return EUCLEAN and EBADMSG when their own checksums differ.
     let damage = [Errno::IO, Errno::UCLEAN, Errno::BADMSG].map(|errno| Some(errno.raw_os_error()));
     damage.contains(&error.raw_os_error()) || error.kind() == io::ErrorKind::UnexpectedEof
 }

@@ -1,9 +1,9 @@
 //! Ordered, durable frames: the only place where anything becomes durable.
 //!
-//! Vocabulary. A *frame* is one payload with its header; it is what callers append and read. A *batch* is what one
-//! write and one sync make durable: a batch header and the frames that gathered while the batch before was being
-//! synced. A *segment* is one file with a *number* of its own. *Accepted* means ordered and in memory; *written* means
-//! that the operating system has it, so that it survives the process; *durable* means that it survives loss of power.
+//! Vocabulary. A *frame* is one payload with its header: callers append and read frames. A *batch* becomes durable by
+//! one write and one sync: a batch header and the frames that gathered while the batch before was being synced. A
+//! *segment* is one file with a *number* of its own. *Accepted* means ordered and in memory; *written* means that the
+//! operating system has it, so that it survives the process; *durable* means that it survives loss of power.
 
 mod faults;
 mod format;
@@ -73,7 +73,7 @@ pub struct Appended {
 pub enum Class {
     /// New data of users: refused first.
     User,
-    /// What frees space or only moves it: deletes, checkpoints, settling. May use the reserve.
+    /// Frames that free space or only move it: deletes, checkpoints, settling. They may use the reserve.
     Upkeep,
 }
 
@@ -220,8 +220,8 @@ pub trait Journal: Send + Sync + 'static {
     /// The oldest position that is still readable.
     fn start(&self) -> Lsn;
 
-    /// Bytes of buffers that readers hold payloads of, beside what the journal keeps in memory anyway: a payload keeps
-    /// the batch, or the read, that it came with.
+    /// Bytes of buffers that readers' payloads keep in memory, beyond the journal's own window: a payload keeps its
+    /// whole batch, or the whole read that it came with.
     fn pinned_bytes(&self) -> u64 {
         0
     }

@@ -36,7 +36,7 @@ pub struct Checked {
     pub bytes: u64,
     /// Records of logs in directory objects, superseded ones included.
     pub records: u64,
-    /// What the journal must hold; `None` if there is no manifest yet.
+    /// The range that the journal must hold; `None` if there is no manifest yet.
     pub journal: Option<Bounds>,
 }
 
@@ -84,8 +84,8 @@ pub fn check(
     Ok(checked)
 }
 
-/// Reads what [`check`] reads, goes on behind damage, and lists all of it, with the names that the directory has of
-/// logs.
+/// Reads the same bytes as [`check`], continues behind damage, and lists every damaged place, with the names of its
+/// logs from the directory.
 pub fn find_damage(
     storage: &Arc<dyn Storage>,
     manifest: &dyn Manifest,

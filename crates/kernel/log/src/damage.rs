@@ -1,5 +1,4 @@
-//! The register of damage: which stored bytes of a unit are known to differ from what was written, and to which logs
-//! they belong.
+//! The register of damage: the stored bytes of a unit that are known to differ from those written, and their logs.
 //!
 //! Reads, rounds and the scrub note the damage that they meet; [`Logs::refresh_damage`] locates it, and forgets damage
 //! that nothing needs, because its object or segment is gone, or the logs that it belongs to. The register is in memory
@@ -102,7 +101,7 @@ impl Damage {
     }
 }
 
-/// What of a log is damaged.
+/// The damaged part of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedLog {
     pub name: String,
@@ -341,7 +340,7 @@ impl<A: Attachment> Logs<A> {
         }
     }
 
-    /// Locates damage that was noted since the last time, and forgets what nothing needs any longer. Waits for the
+    /// Locates damage that was noted since the last time, and forgets damage of bytes that nothing needs. Waits for the
     /// device: call it from a thread of background work, now and then.
     pub fn refresh_damage(&self, now: Millis) {
         if self.damage.is_empty() {

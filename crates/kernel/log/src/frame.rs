@@ -48,7 +48,7 @@ pub(crate) fn lineage(d: &mut Decoder<'_>) -> Result<Box<[Ancestor]>, DecodeErro
 /// Builds a frame as a list of parts: heads of operations from one scratch buffer, payloads as they lie with the
 /// caller.
 pub(crate) struct FrameBuilder<'a> {
-    /// What a frame of logs alone begins with stands before the heads.
+    /// In a frame of logs alone the frame's head comes before these heads.
     heads: Vec<u8>,
     /// Where each head ends, and the payload parts that follow it.
     cuts: Vec<(usize, &'a [&'a [u8]])>,

@@ -38,9 +38,9 @@ pub struct Committed {
     /// Where the frame stands.
     pub at: FrameRef,
     pub end: Lsn,
-    /// What its acknowledgement waits for.
+    /// The condition that its acknowledgement waits for.
     pub until: Until,
-    /// What the last `Create` made.
+    /// The log of the last `Create`.
     pub created: Option<LogId>,
 }
 
@@ -53,9 +53,9 @@ pub struct LogView<'a, A> {
     pub start: Offset,
     /// Where the next append goes: accepted, perhaps not durable.
     pub tail: Offset,
-    /// The durable tail, or the written one of a buffered log: what readers may see.
+    /// The end of visible content: the durable tail, or the written one of a buffered log.
     pub published: Offset,
-    /// End of the last frame that changed the log: what everything in this view waits for, see [`LogView::when`].
+    /// End of the last frame that changed the log: answers from this view wait for it, see [`LogView::when`].
     pub changed: Lsn,
     /// End of the frame that created the log; zero if that was before the last start.
     pub created: Lsn,
@@ -63,7 +63,7 @@ pub struct LogView<'a, A> {
     lineage: &'a [Ancestor],
     /// Incarnations below this one may have lost positions (see [`crate::Loss`]).
     loss_mark: LogId,
-    /// What an answer waits for: durable frames that are not yet durable count like those of a durable log.
+    /// The durability that an answer waits for: while a durable frame of the log is pending, that of a durable log.
     durability: Durability,
 }
 
@@ -76,7 +76,7 @@ impl<A> LogView<'_, A> {
         incarnation(self.lineage, self.id, self.loss_mark, offset)
     }
 
-    /// What an answer waits for that follows from a frame of this log, which ends at `at`.
+    /// The condition that an answer waits for if it follows from a frame of this log that ends at `at`.
     #[must_use]
     pub fn when(&self, at: Lsn) -> Until {
         Until::of(self.durability, at)
@@ -335,7 +335,7 @@ impl<'a, A: Attachment> Guard<'a, A> {
         Ok(freed.max(found.frame_durability(unsaid, reached)))
     }
 
-    /// What a fork inherits: the source's earliest position, its ancestors below the fork point, then the source.
+    /// The inheritance of a fork: the source's earliest position, its ancestors below the fork point, then the source.
     fn inherited(&mut self, origin: Origin) -> Result<(Offset, Box<[Ancestor]>), CommitError> {
         let source = self.must(origin.source)?;
         if origin.at > source.tail || origin.at < source.start {
@@ -533,7 +533,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// What [`Log::durable_end`] must be raised to: zero for a buffered frame.
+    /// The least [`Log::durable_end`] after this frame: zero for a buffered frame.
     fn durable_end(self) -> Lsn {
         match self.durability {
             Durability::Durable => self.end,

@@ -119,16 +119,16 @@ struct MovedLog {
     change: LiveChange,
 }
 
-/// What a pass has made its numbers from.
+/// The source of a pass's numbers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NumbersFrom {
     /// The whole index of each object.
     Indexes,
-    /// The number before, and what moved logs have changed.
+    /// The earlier number, and the changes of moved logs.
     Differences,
 }
 
-/// What a pass has found of objects; `None` of those that cannot be counted.
+/// Live bytes of the objects that a pass has counted; `None` for objects that cannot be counted.
 type Found = HashMap<ObjectId, Option<u64>>;
 
 impl<A: Attachment> Logs<A> {
@@ -207,7 +207,7 @@ impl<A: Attachment> Logs<A> {
         all
     }
 
-    /// Counts what these logs have changed in the objects of a run that are counted.
+    /// Counts the changes of these logs in the counted objects of a run.
     fn look(&self, run: &Run, moved: &[MovedLog], found: &mut Found) -> Result<(), UpkeepError> {
         for RunObject { meta, .. } in &run.objects {
             let from = moved.partition_point(|moved| moved.change.log < meta.first.0);
@@ -370,7 +370,8 @@ impl<A: Attachment> Logs<A> {
         sealed
     }
 
-    /// Objects whose number in the ledger is not what their index says; and how many are not counted. For tests.
+    /// Objects whose number in the ledger differs from a count of their index, and the number of uncounted objects. For
+    /// tests.
     #[cfg(feature = "faults")]
     pub fn miscounted(&self) -> Result<(Vec<Miscount>, usize), RunError> {
         let _upkeep = self.pace.upkeep.lock();

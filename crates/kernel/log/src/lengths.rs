@@ -182,7 +182,8 @@ impl Lengths {
         self.is_boundary(at).then(|| (self.slice(0..at), self.slice(at..self.bytes)))
     }
 
-    /// What stands in `range`: a message that it cuts keeps the part inside. `range` is clipped to the list.
+    /// The messages in `range`, which is clipped to the list. A message that crosses an end of `range` keeps the part
+    /// inside.
     #[must_use]
     pub fn slice(&self, range: Range<u64>) -> Self {
         let mut sliced = Self::new();
@@ -202,7 +203,7 @@ impl Lengths {
         sliced
     }
 
-    /// Pushes what `from..to` (from < to) covers of equal messages of `length` bytes.
+    /// Pushes the part of equal messages of `length` bytes that lies in `from..to` (from < to).
     fn push_within(&mut self, length: u32, from: u64, to: u64) {
         let step = u64::from(length);
         let (first, last) = (from.div_ceil(step), to / step);

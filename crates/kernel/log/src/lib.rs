@@ -7,7 +7,7 @@
 //! rounds, and the manifest names runs and directory objects, not logs. See `README.md` beside this crate for states,
 //! invariants and failure cases.
 //!
-//! This crate knows nothing of protocols: what a log means is its engine's business, kept as an [`Attachment`].
+//! This crate knows nothing of protocols: the meaning of a log is its engine's, in an [`Attachment`].
 
 mod attachment;
 mod check;

@@ -23,7 +23,7 @@ pub(crate) struct Affected {
     pub(crate) range: Range<Offset>,
 }
 
-/// What lies at a damaged place and is still wanted.
+/// The live content of a damaged place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Located {
     pub(crate) bytes: u64,

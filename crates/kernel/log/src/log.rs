@@ -44,13 +44,13 @@ pub(crate) struct Log<A> {
 }
 
 impl<A: Attachment> Log<A> {
-    /// What acknowledgements promise, if logs that do not say so promise `unsaid`.
+    /// The durability that acknowledgements promise; `unsaid` is that of logs that do not say so themselves.
     pub(crate) fn durability(&self, unsaid: Durability) -> Durability {
         self.attachment.durability().unwrap_or(unsaid)
     }
 
-    /// What a frame that touches it must be: while a durable one is pending, so are those that follow, so that one
-    /// position says what an answer waits for.
+    /// The least durability of a frame that touches the log: while a durable frame is pending, all later ones are
+    /// durable, so that an answer waits for one position.
     pub(crate) fn frame_durability(&self, unsaid: Durability, reached: Reached) -> Durability {
         if self.durable_end > reached.durable { Durability::Durable } else { self.durability(unsaid) }
     }

@@ -35,8 +35,7 @@ pub(crate) fn shard_of_log(log: LogId) -> usize {
     log.0 as usize % SHARDS
 }
 
-/// What may be tuned. Answers never depend on it, except for `chunk_bytes`, which the first start of a data folder
-/// fixes.
+/// Tuning. Answers never depend on it, except for `chunk_bytes`, which the first start of a data folder fixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogsOptions {
     /// A read ends at the first message boundary at or after the next multiple of this many bytes of the log.
@@ -62,8 +61,8 @@ pub struct LogsOptions {
     pub lists: ListOptions,
     /// Bounded memory for index blocks of sealed data.
     pub index_cache_bytes: u64,
-    /// No id below this one (without the shard's bits) is given out: they may name what another history of this unit
-    /// wrote. Only grows in effect: a lower value than before changes nothing.
+    /// The lowest id to assign (without the shard's bits): lower ones may name logs of another history of this unit.
+    /// Only grows in effect: a lower value than before changes nothing.
     pub ids_from: u64,
     /// How many ids a start, and each round of settling, reserves: so many logs can be made between two rounds.
     pub id_reserve: u64,
@@ -71,7 +70,7 @@ pub struct LogsOptions {
     pub chunk_cache_bytes: u64,
     /// Chunks below this many bytes are not kept: they are as cheap to read as to find.
     pub kept_bytes_min: usize,
-    /// What acknowledgements of logs promise that do not say so themselves.
+    /// The durability of logs whose attachment does not say one.
     pub durability: Durability,
     #[cfg(feature = "faults")]
     pub faults: Faults,
@@ -191,7 +190,7 @@ impl<A: Attachment> Logs<A> {
         self.journal.reached()
     }
 
-    /// What an answer waits for that follows from everything there is now.
+    /// The condition that an answer waits for if it follows from the present state of all logs.
     pub fn when_all(&self) -> Until {
         let (end, durable_end) = (self.journal.end(), self.journal.durable_end());
         if durable_end > self.durable() { Until::Durable(end) } else { Until::Written(end) }
@@ -340,7 +339,7 @@ pub struct Seen<'a, A> {
     pub start: Offset,
     /// The tail that readers may see.
     pub published: Offset,
-    /// What positions carry there.
+    /// The incarnation that positions carry there.
     pub incarnation: u64,
     pub attachment: &'a A,
 }

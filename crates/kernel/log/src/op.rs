@@ -1,4 +1,4 @@
-//! What one transaction does: a list of operations that become one journal frame, all or none.
+//! Transactions: lists of operations that become one journal frame, all or none.
 
 use crate::lengths::Lengths;
 use thalweg_base::{LogId, Offset};

@@ -82,8 +82,8 @@ pub fn decode_root(body: &[u8]) -> Result<thalweg_unit::Root, DecodeError> {
 }
 
 impl<A: Attachment> Logs<A> {
-    /// Reads everything of the logs that comes before the journal. `loss` says what may have been lost since the last
-    /// start.
+    /// Reads the state of the logs below the journal: section, lists and directory. `loss` says which frames the
+    /// machine may have lost since the last start.
     pub fn load(options: LogsOptions, unit: &mut thalweg_unit::Opening, loss: Loss) -> Result<Loaded<A>, OpenError> {
         let new = Root { floor: unit.floor(), ..Root::new(options.chunk_bytes) };
         let mut root = unit.section::<Root>()?.unwrap_or(new);
@@ -103,8 +103,8 @@ impl<A: Attachment> Logs<A> {
         };
         tables.load(&root, unit.storage())?;
         let next_id = root.id_ceiling.max(options.ids_from);
-        // Each start skips what the one before it reserved: an id that was given out, but lost before it was durable,
-        // stays unused.
+        // Each start skips the ids that the one before it reserved: an id that was assigned, and lost before it was
+        // durable, stays unused.
         root.id_ceiling = next_id + options.id_reserve;
         root.loss.raise(loss, LogId(next_id << SHARDS.trailing_zeros()));
         let options = LogsOptions { chunk_bytes: root.chunk_bytes, ..options };
@@ -148,7 +148,7 @@ impl<A: Attachment> Loaded<A> {
 }
 
 impl<A: Attachment> Alone<A> {
-    /// What the root knows of the journal: where it must begin, and how far it was durable.
+    /// The root's bounds of the journal: where it must begin, and how far it was durable.
     #[must_use]
     pub fn bounds(&self) -> Bounds {
         self.unit.bounds()
@@ -394,7 +394,7 @@ impl<A: Attachment> Tables<A> {
         Ok(())
     }
 
-    /// What must hold once every frame was seen.
+    /// Checks the state after the last frame.
     fn finish(&mut self) -> Result<(), OpenError> {
         if let Some(log) = self.missed.iter().min() {
             return Err(OpenError::Directory(format!("frames write to log {log}, which is not there")));

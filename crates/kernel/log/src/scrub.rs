@@ -67,7 +67,7 @@ impl<A: Attachment> Logs<A> {
     }
 
     /// The next step of a pass: how many bytes it has read, `None` at the end. Waits for the device. After an error the
-    /// pass goes on with what follows.
+    /// pass continues behind the damage.
     pub fn scrub(&self, scrub: &mut Scrub) -> Result<Option<u64>, Unchecked> {
         let Some(objects) = &mut scrub.objects else {
             self.damage.doubt_all();

@@ -58,7 +58,7 @@ pub enum When {
     Now,
 }
 
-/// What a round took up, shard by shard.
+/// The logs and pieces that a round took up, shard by shard.
 #[derive(Default)]
 struct Taken {
     /// The lists of active slots, to be given back.

@@ -9,7 +9,8 @@ use thalweg_journal::{FileJournal, OpenError as JournalError, Options};
 use thalweg_manifest::FileManifest;
 use thalweg_storage::FileStorage;
 
-/// What an engine stands on. The parts outlive each other: each is shared by whatever works with it.
+/// The kernel unit of an engine, with its parts. Every user of a part shares it, so no part depends on the life of
+/// another.
 pub struct FileUnit<A: Attachment> {
     pub disk: Arc<dyn Disk>,
     pub journal: Arc<FileJournal>,

@@ -54,11 +54,11 @@ impl UpkeepError {
 pub(crate) struct Pace {
     /// When the oldest unsettled frame was first seen, and where the floor was.
     pub(crate) unsettled_since: Mutex<Option<(Lsn, Millis)>>,
-    /// One round at a time: a second would move the floor past what the first has taken up.
+    /// One round at a time: a second one would move the floor past pieces that the first has taken up.
     pub(crate) round: Mutex<()>,
     pub(crate) rested: Mutex<Millis>,
     reclaim: Mutex<Reclaim>,
-    /// Held by what replaces objects or counts them: a merge, a pass of reclaiming.
+    /// Held by jobs that replace objects or count them: a merge, a pass of reclaiming.
     pub(crate) upkeep: Mutex<()>,
     pub(crate) settled_bytes: AtomicU64,
     pub(crate) merged_bytes: AtomicU64,

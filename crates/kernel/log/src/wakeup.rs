@@ -1,5 +1,5 @@
 //! When background work of logs has its next wake-up, so that no thread polls: at a journal position, after a time, or
-//! when it is told.
+//! when it is woken.
 
 use crate::attachment::Attachment;
 use crate::logs::Logs;

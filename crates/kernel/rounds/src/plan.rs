@@ -1,5 +1,5 @@
-//! Which job has the next turn: a function of what jobs have said and of the time, which is a parameter. See the
-//! crate's page for the rules.
+//! The choice of the job that has the next turn: a function of the jobs' announcements and of the time, both
+//! parameters. See the crate's page for the rules.
 
 use crate::budget::Budget;
 use crate::kind::{Behind, CLASSES, Kind};
@@ -20,7 +20,7 @@ const RETRY_SETTLE_MAX: Duration = Duration::from_secs(2);
 pub struct Options {
     /// How many turns are taken at the same time. At least [`THREADS_MIN`].
     pub threads: usize,
-    /// What long work may read and write in a second, in bytes; zero: no limit.
+    /// The bytes that long work may read and write per second; zero: no limit.
     pub bytes_per_second: u64,
 }
 
@@ -44,7 +44,7 @@ pub enum Next {
     WhenNudged,
 }
 
-/// What a turn has done.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     pub next: Next,
@@ -64,7 +64,7 @@ impl Done {
     }
 }
 
-/// What a thread is to do.
+/// The next action of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
     /// Take this turn, and tell [`Plan::done`].
@@ -155,7 +155,7 @@ impl Plan {
         self.options
     }
 
-    /// Adds a job. It is due at once: its first turn looks what there is to do.
+    /// Adds a job. The job is due at once: its first turn finds out how much work there is.
     pub fn add(&mut self, kind: Kind, now: Duration) -> JobId {
         let id = JobId(self.next_id);
         self.next_id += 1;
@@ -212,7 +212,7 @@ impl Plan {
         !self.timers.is_empty() || self.due.iter().any(|due| !due.is_empty())
     }
 
-    /// What a thread that is free is to do.
+    /// The next action of an idle thread.
     pub fn next(&mut self, now: Duration) -> Pick {
         while let Some((at, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, id));

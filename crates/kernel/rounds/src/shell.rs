@@ -113,7 +113,7 @@ impl Rounds {
                 tracing::error!("a thread of background work panicked");
             }
         }
-        // What the jobs hold of their units is let go.
+        // Drops the jobs' references to their units.
         let work = std::mem::take(&mut self.shared.state.lock().work);
         drop(work);
     }
@@ -175,7 +175,7 @@ impl Shared {
             self.changed.notify_one();
         }
         let taken = state.work.get_mut(&id).and_then(|owned| {
-            // From here on what happens wants another turn.
+            // An event from here on needs another turn.
             owned.nudged.store(false, Ordering::Release);
             Some((owned.work.take()?, Arc::clone(&owned.unit), owned.kind))
         });

@@ -1,9 +1,8 @@
 //! One owner of a journal, a storage and a manifest, and the services that every index over them needs.
 //!
 //! A *unit* has one root, kept in the manifest: the owner's epoch, how far the journal is known to be durable, and a
-//! *section* for each *index* (an index says which bytes of the journal and of the objects belong to what:
-//! `thalweg-log` is one). Several indexes share the root, the journal and the storage of a unit, and each edits its own
-//! section.
+//! *section* for each *index* (an index maps bytes of the journal and of the objects to names: `thalweg-log` is one).
+//! Several indexes share the root, the journal and the storage of a unit, and each edits its own section.
 //!
 //! The safety of an opening rests on the order of its steps:
 //!

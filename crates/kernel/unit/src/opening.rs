@@ -71,7 +71,7 @@ impl Opening {
         self.root.bounds().floor
     }
 
-    /// The fault that a start had: it removes what its root does not name before it owns the unit. For tests.
+    /// A planted fault: the start removes objects that its root does not name before it owns the unit. For tests.
     #[cfg(feature = "faults")]
     pub fn remove_orphans_before_owning(&self, named: &[(ObjectId, u64)]) -> Result<(), OpenError> {
         let is_orphan = |id: &&ObjectId| !named.iter().any(|(named, _)| named == *id);

@@ -8,7 +8,7 @@ use thalweg_base::{DecodeError, Lsn};
 use thalweg_journal::FrameRef;
 use thiserror::Error;
 
-/// An index whose section is in force, and which takes what the journal has above its floor.
+/// An index whose section is in force, and which replays the journal's frames above its floor.
 pub trait Replay {
     fn index(&self) -> IndexId;
 

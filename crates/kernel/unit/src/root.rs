@@ -17,7 +17,7 @@ impl IndexId {
     pub const LOG: Self = Self(1);
 }
 
-/// What an index keeps in the root.
+/// The state of one index in the root.
 pub trait Section: Clone + PartialEq + Send + Sync + 'static {
     const INDEX: IndexId;
 
@@ -94,7 +94,7 @@ impl Root {
         Ok(root)
     }
 
-    /// What the journal must hold: all that the index needs which has settled least.
+    /// The range that the journal must hold: from the lowest floor of all indexes on.
     #[must_use]
     pub fn bounds(&self) -> Bounds {
         let floor = self.sections.values().map(|section| section.floor).min().unwrap_or_default();

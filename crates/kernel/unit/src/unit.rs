@@ -154,8 +154,8 @@ impl Unit {
     ///
     /// # Panics
     ///
-    /// If the index was entered before: each would overwrite the edits of the other. If its floor is below what the
-    /// journal holds: see [`crate::Opening::floor`].
+    /// If the index was entered before: each would overwrite the edits of the other. If its floor is below the
+    /// journal's first frame: see [`crate::Opening::floor`].
     pub(crate) fn enter<S: Section>(&self, section: &S) {
         let mut state = self.state.write();
         let mut after = State::clone(&state);

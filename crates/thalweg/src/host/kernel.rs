@@ -11,7 +11,7 @@ use thalweg_journal::{Opened, Options, WriterPool};
 use thalweg_log::{Attachment, FileUnit, LogsOptions, Loss};
 pub(crate) use thalweg_log::{MANIFEST, OBJECTS};
 
-/// The engine of a derived unit keeps in memory what its clients read again. So the unit keeps little of its journal's
+/// The engine of a derived unit caches the data that its clients read again. So the unit keeps little of its journal's
 /// end, and its chunks are small: large answers are read in pieces as they are sent.
 const DERIVED_WINDOW_BYTES: usize = 8 << 20;
 const DERIVED_CHUNK_BYTES: u64 = 256 << 10;

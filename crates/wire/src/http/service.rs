@@ -71,8 +71,8 @@ pub struct Response {
     /// The connection closes after this answer, and the answer says so. An endless stream should set it: then clients
     /// take a lost connection for the stream's end, and reconnect.
     pub close: bool,
-    /// The body is a page of the service's own, whose head says what browsers may do with it. Other bodies are data,
-    /// often by unknown authors: the event loop adds a policy under which browsers run none of it.
+    /// The body is a page of the service's own, whose head says how browsers may use it. Other bodies are data, often
+    /// by unknown authors: the event loop adds a policy under which browsers run none of it.
     pub page: bool,
 }
 

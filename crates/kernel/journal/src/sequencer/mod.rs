@@ -46,7 +46,7 @@ pub struct Sequencer<S: Sink> {
     pub(crate) options: Options,
     pub(crate) opened: Opened,
     pub(crate) term: Term,
-    /// What this opening writes is marked as its own.
+    /// The mark of everything that this opening writes.
     pub(crate) seal: Seal,
     pub(crate) fill: Mutex<Fill>,
     /// One thread at a time takes the writer's steps: so no two syncs are under way, of which only one might learn of a
@@ -58,7 +58,7 @@ pub struct Sequencer<S: Sink> {
     pub(crate) early: AtomicBool,
     pub(crate) window: Mutex<Window>,
     pub(crate) large: Large,
-    /// Batches of the window, and what readers hold.
+    /// Buffers of the window, and of readers.
     pub(crate) pinned: Pinned,
     pub(crate) published: Published,
     pub(crate) shell: Arc<Shell>,
@@ -80,7 +80,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// A thread that sees the sum also sees what this thread has counted before.
+    /// A thread that sees the sum also sees this thread's earlier counts.
     pub(crate) fn add(counter: &AtomicU64, n: u64) {
         counter.fetch_add(n, Ordering::Release);
     }

@@ -1,4 +1,4 @@
-//! What the writer tells the world: how far frames are written and durable, and whether it stopped.
+//! The published state of the writer: the written and the durable position, and whether the writer stopped.
 
 use crate::Poisoned;
 use parking_lot::{Condvar, Mutex};

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// What a sync counts for at most, however slow the device: a batch is gathered for twice as long.
+/// The longest sync time that counts, even for a slower device: a batch fills for twice this time.
 const SYNC_TIME_MAX: Duration = Duration::from_millis(1);
 /// How long nothing must have come in before the writer says so in the journal and gives its thread back.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ pub(crate) struct Shell {
     left: Condvar,
 }
 
-/// What the writer remembers from one step to the next, whichever thread takes it.
+/// The writer's state between steps, which different threads may take.
 #[derive(Default)]
 struct Pace {
     /// Since when buffered frames are written and not synced: no acknowledgement waits for that sync.
@@ -48,7 +48,7 @@ struct Pace {
     quiet: bool,
 }
 
-/// What the thread does after a step.
+/// The thread's next action after a step.
 enum Next {
     Look,
     Park(Duration),
@@ -127,7 +127,7 @@ impl<S: Sink> Sequencer<S> {
         Ok(())
     }
 
-    /// Takes a step, and says what comes next.
+    /// Takes a step, and returns the next action.
     fn look(&self, pace: &mut Pace) -> Result<Next, Poisoned> {
         let (before, began) = (self.written_frames(), Instant::now());
         let (worked, synced) = self.timed_step()?;
@@ -138,7 +138,7 @@ impl<S: Sink> Sequencer<S> {
             self.gather(self.written_frames() - before, 2 * pace.sync_time);
             return Ok(Next::Look);
         }
-        // What others wrote by themselves is found by looking.
+        // Batches that callers wrote themselves announce nothing: the writer checks for them.
         if self.is_dirty() {
             pace.quiet = false;
             let waited = pace.dirty_since.get_or_insert(began).elapsed();

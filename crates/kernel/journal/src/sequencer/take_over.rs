@@ -39,7 +39,7 @@ impl<E> TakeOverError<E> {
     }
 }
 
-/// What a take-over found, up to the first hole.
+/// The batches that a take-over found, up to the first hole.
 struct Found {
     end: Lsn,
     /// The largest position that a batch says was durable.
@@ -50,9 +50,9 @@ impl<S: Sink> Sequencer<S> {
     /// Opens the journal in a remote sink as the owner of term `term`, which must be above the terms of all owners
     /// before.
     ///
-    /// Every frame from the floor on is given to `replay`, in order. An end before what `bounds` says is corruption.
-    /// When this returns, no earlier owner can append, the replayed frames are durable, and the sink keeps nothing at
-    /// or behind the end.
+    /// Calls `replay` with every frame from the floor on, in order. A journal that ends before the durable end in
+    /// `bounds` is corrupt. When this returns, no earlier owner can append, the replayed frames are durable, and the
+    /// sink keeps nothing at or behind the end.
     pub fn take_over<E>(
         sink: S,
         options: Options,

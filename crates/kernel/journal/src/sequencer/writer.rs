@@ -55,7 +55,7 @@ enum FlightState {
     Kept,
 }
 
-/// What became of an attempt to open an extent.
+/// The outcome of an attempt to open an extent.
 #[derive(Clone, Copy, PartialEq)]
 enum Opening {
     Opened,
@@ -139,9 +139,9 @@ impl<S: Sink> Sequencer<S> {
         self.sink.in_flight_max().max(1)
     }
 
-    /// Writes what waits on the caller's thread, if that needs neither a new extent nor waiting for another thread;
-    /// whether the writer's thread has something to see to. A write to allocated blocks goes to the page cache; it is
-    /// not held up by the device while little is waiting to be synced, which is seen to.
+    /// Writes the waiting batches on the caller's thread, if that needs neither a new extent nor waiting for another
+    /// thread; whether the writer's thread has something to see to. A write to allocated blocks goes to the page cache;
+    /// it is not held up by the device while little is waiting to be synced, which is seen to.
     pub(crate) fn write_through(&self) -> bool {
         if !S::LOCAL {
             return true;
@@ -179,8 +179,8 @@ impl<S: Sink> Sequencer<S> {
         wanted
     }
 
-    /// Syncs what `begin` wrote, and publishes it, if a durable frame is among it or enough has gathered. `false` if
-    /// there was nothing to do.
+    /// Syncs the batches that `begin` wrote, and publishes them, if a durable frame is among it or enough has gathered.
+    /// `false` if there was nothing to do.
     pub fn finish(&self) -> Result<bool, Poisoned> {
         let bytes = self.options.sync_bytes;
         self.sync_if(|writer| writer.is_waited_for() || writer.written.since(writer.synced) > bytes)

@@ -175,7 +175,7 @@ impl State {
         while let Some((term, bytes)) = self.batches.get(&at)
             && at < range.end
         {
-            // A copy: what an answer holds is its own.
+            // A copy: an answer owns its bytes.
             pieces.push(Piece::new(at, *term, Bytes::copy_from_slice(bytes)));
             at = at.plus(bytes.len() as u64);
         }

@@ -1,8 +1,8 @@
-//! What makes batches durable: the half of a journal below its sequencer.
+//! The half of a journal below its sequencer: it makes batches durable.
 //!
 //! A *sink* keeps batches at the positions that the sequencer gave them. It knows nothing of frames, readers or
-//! waiters, and publishes nothing. What a *kept* batch survives is said by [`Kept`]. An *extent* is a piece of the sink
-//! that batches are packed into; a sink without extents is one extent without end.
+//! waiters, and publishes nothing. [`Kept`] says which failures a *kept* batch survives. An *extent* is a piece of the
+//! sink that batches are packed into; a sink without extents is one extent without end.
 //!
 //! Two kinds of sinks exist, told apart by [`Sink::LOCAL`]:
 //!
@@ -68,7 +68,7 @@ impl SinkBatch {
     }
 }
 
-/// What a batch that was appended survives.
+/// The failures that an appended batch survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// The end of the process. [`Sink::sync`] makes it durable.

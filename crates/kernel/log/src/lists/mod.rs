@@ -1,4 +1,4 @@
-//! List objects: what the root does not hold itself of the lists of objects that runs are.
+//! List objects: the parts of runs' object lists that the root does not hold itself.
 //!
 //! A run has thousands of objects, and the root is written with every edit. So a list is cut into *pages*, in the order
 //! of keys, and each page is an immutable object. The root names the pages of a run and holds how the run differs from

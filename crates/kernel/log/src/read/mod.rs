@@ -37,7 +37,7 @@ use seek::{Boundary, ChunkEnd, Distance};
 use thalweg_base::{LogId, Offset, Step};
 use thiserror::Error;
 
-/// What a read gave: whole messages, except where a fork cut its last inherited one.
+/// The result of a read: whole messages, except where a fork cut its last inherited one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
     /// The content, in parts that concatenate.

@@ -31,7 +31,7 @@ pub(crate) struct ObjectBuilder {
     /// Room for the value of an entry.
     value: Vec<u8>,
     last_log: Option<LogId>,
-    /// What the object holds so far. Its index is not counted.
+    /// The object's content so far, without its index.
     meta: ObjectMeta,
 }
 
@@ -260,7 +260,7 @@ impl RunBuilder {
 impl Drop for RunBuilder {
     fn drop(&mut self) {
         for object in &self.written {
-            // What stays is named nowhere, so it is removed at the next start.
+            // No root names the object, so the next start removes it.
             let _ = self.storage.remove(*object);
         }
     }

@@ -104,7 +104,7 @@ pub(super) fn head<'a>(object: ObjectId, stored: &Stored<'a>) -> Result<(Head, D
     Ok((Head { log, start, end, place }, lengths))
 }
 
-/// What of an object's meta neither its length nor the container's statistics say.
+/// The fields of an object's meta that neither its length nor the container's statistics contain.
 pub(super) fn encode_note(meta: &ObjectMeta) -> Vec<u8> {
     let mut out = Vec::new();
     for n in [meta.first.1.0, meta.reference_bytes, meta.logs, meta.messages] {

@@ -1,4 +1,4 @@
-//! What can go wrong with runs.
+//! Errors of runs.
 
 use super::read::Lack;
 use thalweg_base::{LogId, ObjectId, Offset};

@@ -1,4 +1,4 @@
-//! Extents, and what the index holds of them.
+//! Extents, and their entries in the index.
 
 use crate::lengths::Lengths;
 use bytes::Bytes;
@@ -36,7 +36,7 @@ impl Extent {
         self.start.plus(self.lengths().bytes())
     }
 
-    /// The piece of it that stands in `range`, positions of the log; `None` if that is nothing.
+    /// The part of it in `range`, positions of the log; `None` if it is empty.
     #[must_use]
     pub(crate) fn clip(&self, range: &Range<Offset>) -> Option<Self> {
         let within = within(self.start, self.end(), range)?;
@@ -54,7 +54,7 @@ impl Extent {
     }
 }
 
-/// What the index of an object holds of an extent.
+/// The entry of an extent in an object's index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub log: LogId,
@@ -85,7 +85,7 @@ impl Entry {
     }
 }
 
-/// What of `start..end` stands in `range`, relative to `start`; `None` if nothing does.
+/// The part of `start..end` in `range`, relative to `start`; `None` if it is empty.
 pub(super) fn within(start: Offset, end: Offset, range: &Range<Offset>) -> Option<Range<u64>> {
     let from = start.max(range.start);
     let to = end.min(range.end);

@@ -19,10 +19,9 @@ const _: () = assert!(PAGE_BYTES == earlier::PAGE_BYTES);
 
 /// An index of up to this many bytes is read as a whole: one read instead of one for the map and one for each block.
 const WHOLE_INDEX_BYTES: u64 = 64 << 10;
-/// The bytes of all parts of an object's end whose length does not depend on what the object holds, and some more.
+/// The bytes of all parts of an object's end whose length does not depend on the object's content, and some more.
 const FIXED_BYTES: u64 = 512;
-/// What a map has for each page, for each log, and for each block, which takes so many bytes or more when it is
-/// compressed.
+/// Bytes in a map for each page, for each log, and for each block (compressed, at least).
 const SUM_BYTES: u64 = 4;
 const BITS_PER_LOG: u64 = 10;
 const BLOCK_ADDRESS_BYTES: u64 = 28;
@@ -138,7 +137,7 @@ impl Map {
         }
     }
 
-    /// The keys that a block may have, by what stands around it.
+    /// The keys that a block may have, by its neighbours.
     pub(super) fn keys_of_block(&self, block: usize) -> Range<Key> {
         let all = self.meta.first..(self.meta.last, self.meta.end);
         match &self.form {
@@ -212,7 +211,7 @@ impl Map {
     }
 }
 
-/// How much of an object's end is read for its map: the whole index if that is short, else what the map takes at most.
+/// How much of an object's end is read for its map: the whole index if that is short, else the largest size of the map.
 /// A map of another shape than expected costs a second read.
 pub(super) fn end_bytes(meta: &ObjectMeta) -> u64 {
     if meta.index_bytes <= WHOLE_INDEX_BYTES {

@@ -1,4 +1,4 @@
-//! What a run knows of an object without opening it.
+//! The facts of an object that a run knows without opening it.
 
 use thalweg_base::{DecodeError, Decoder, Encoder, LogId, ObjectId, Offset};
 

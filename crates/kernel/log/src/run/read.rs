@@ -27,7 +27,7 @@ const KNOWN_BLOCKS: usize = 64;
 /// comes to each before it lets go of it.
 const KNOWN_MAPS: usize = 128;
 
-/// Looks things up in objects. Shared by all threads; its memory is what the caches are given.
+/// Lookups in objects. Shared by all threads; its memory is that of the caches.
 pub(crate) struct RunReader {
     maps: Cache<ObjectId, Arc<Map>, ByBytes>,
     blocks: Cache<BlockId, Block, ByBytes>,
@@ -79,7 +79,7 @@ impl Lack {
     }
 }
 
-/// What one caller was given for its lookups.
+/// The parts of indexes that one caller has for its lookups.
 #[derive(Default)]
 pub(crate) struct Known {
     maps: VecDeque<Arc<Map>>,
@@ -296,7 +296,7 @@ impl RunReader {
     }
 }
 
-/// The pages around a range of an object's data: what must be read of it to check it.
+/// The pages around a range of an object's data, which must be read to verify the range.
 #[derive(Clone, Debug)]
 pub(crate) struct Pages {
     map: Arc<Map>,
@@ -347,7 +347,7 @@ fn cut(object: ObjectId, at: u64, got: usize) -> RunError {
     RunError::corrupt(object, at, format!("only {got} bytes were read"))
 }
 
-/// Looks up as [`RunReader::find`] does, and reads what that lacks. Waits.
+/// Looks up as [`RunReader::find`] does, and reads missing parts of the index. Waits.
 pub(crate) fn find_waiting(
     reader: &RunReader,
     storage: &dyn Storage,
@@ -368,7 +368,7 @@ pub(crate) fn find_waiting(
     }
 }
 
-/// What an object says of itself. Waits.
+/// The meta that an object holds of itself. Waits.
 pub(crate) fn load_meta(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<ObjectMeta, RunError> {
     Ok(load_map(storage, object)?.meta)
 }

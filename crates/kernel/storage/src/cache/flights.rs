@@ -29,9 +29,9 @@ enum Flight {
     Filling(Bytes),
 }
 
-/// What a read finds in flight.
+/// The outcome of joining the flight of a block.
 pub(crate) enum Joined {
-    /// Nothing: a flight begins, and the caller asks the remote storage.
+    /// There was no flight: one begins, and the caller asks the remote storage.
     First,
     /// The read waits for the answer to an earlier one.
     Waiting,

@@ -86,7 +86,7 @@ impl Index {
         }
     }
 
-    /// Takes over what an earlier run left: `entries` of slots below `used`.
+    /// Takes over the state of an earlier run: `entries` of slots below `used`.
     pub(crate) fn restore(&mut self, used: u32, entries: impl IntoIterator<Item = (u32, Entry)>) {
         let mut taken = vec![false; used as usize];
         for (slot, entry) in entries {

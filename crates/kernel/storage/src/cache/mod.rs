@@ -16,8 +16,8 @@
 //! - Cached blocks are found again after a restart, also one after a kill; a power cut may cost some. No block is
 //!   synced for that.
 //!
-//! It must not know what objects contain, nor how the remote storage is reached. One folder belongs to one cache of one
-//! process at a time: the lock of the data folder around it ensures that. `docs/format/cache.md` has the bytes.
+//! It must not know the content of objects, nor how the remote storage is reached. One folder belongs to one cache of
+//! one process at a time: the lock of the data folder around it ensures that. `docs/format/cache.md` has the bytes.
 
 mod fetch;
 mod flights;
@@ -168,7 +168,7 @@ impl Storage for CachedStorage {
         self.shared.len(object)
     }
 
-    /// What the remote storage has, whatever is cached of it.
+    /// Reads from the remote storage, never from the cache.
     fn read_device(&self, object: ObjectId, range: Range<u64>) -> Result<Bytes, StorageError> {
         self.shared.remote.read_device(object, range)
     }

@@ -123,7 +123,7 @@ impl Queue {
         }
     }
 
-    /// Nothing more is taken in; what waits is still done.
+    /// Refuses new work; waiting work is still done.
     pub(crate) fn close(&self) {
         self.waiting.lock().closed = true;
         self.more.notify_all();

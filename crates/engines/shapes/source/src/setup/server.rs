@@ -4,7 +4,7 @@ use super::{SetupError, row};
 use thalweg_wire::pg::replication::Conn;
 use thalweg_wire::pg::{Config, Error, ServerVersion};
 
-/// What the preparation needs to know of the server.
+/// The facts of the server that the preparation needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub version: ServerVersion,

@@ -1,6 +1,6 @@
 //! Copying the journal's files while it goes on: for backups.
 //!
-//! A copy is what a crash at its end would have left: the files from the floor's on, the last one cut off at a position
+//! A copy equals the files after a crash at its end: the files from the floor's on, the last one cut off at a position
 //! that was synced. Opening it recovers exactly the frames below that position.
 
 use crate::Journal;

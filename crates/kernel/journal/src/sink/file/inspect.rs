@@ -41,14 +41,14 @@ pub struct Inspection {
     walker: Option<Walker>,
 }
 
-/// What one step of an inspection has read.
+/// The result of one step of an inspection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Inspected {
     pub bytes: u64,
     pub damage: Vec<JournalDamage>,
 }
 
-/// What the walk expects at its position.
+/// The structure that the walk expects at its position.
 #[derive(Debug)]
 enum Expected {
     Batch,

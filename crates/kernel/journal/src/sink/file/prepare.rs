@@ -43,8 +43,7 @@ pub(crate) fn create_blank(disk: &dyn Disk, path: &str, bytes: u64) -> io::Resul
     match made {
         Ok(()) => Ok(file),
         Err(e) => {
-            // Best effort: recovery takes care of what stays.
-            let _ = disk.remove(path);
+            // Best effort: recovery removes a remaining file. let _ = disk.remove(path);
             Err(e)
         }
     }
@@ -159,7 +158,7 @@ impl FileSink {
         Ok(())
     }
 
-    /// Puts a larger blank in the place of those that are too small for what comes in. It is made under another name
+    /// Replaces blanks that are too small for the frames that come in. The larger blank is made under another name
     /// first, so that a full disk leaves the others where they are.
     fn make_larger(&self) -> io::Result<()> {
         let bytes = self.wanted_bytes();

@@ -99,7 +99,7 @@ impl Found {
     }
 }
 
-/// What a scan of the folder found.
+/// The result of a scan of the folder.
 pub(crate) struct Scanned {
     /// Segments from the one that holds the floor on.
     live: Vec<(Found, SegmentHeader)>,
@@ -110,14 +110,14 @@ pub(crate) struct Scanned {
     /// The largest that a header names.
     term: u64,
     pub(crate) end: Lsn,
-    /// What of the last segment may not be durable yet: from here to `end`.
+    /// The last segment's bytes from here to `end` may not be durable yet.
     proven: Lsn,
     tail: Option<Body>,
     pub(crate) discarded: Option<Discarded>,
     pub(crate) passed: Option<Passed>,
 }
 
-/// Damage below the floor, with what follows it up to the batch in which reading went on: nothing of it is needed.
+/// Damage below the floor, and everything up to the next readable batch. No index needs any of it.
 pub(crate) struct Passed {
     range: Range<Lsn>,
     path: String,

@@ -8,7 +8,7 @@ use std::io;
 use thalweg_base::Lsn;
 use thalweg_disk::File;
 
-/// What lies behind the header of one segment.
+/// The content of one segment behind its header.
 pub(crate) struct Body {
     pub(crate) bytes: Bytes,
     pub(crate) base: Lsn,
@@ -23,7 +23,7 @@ pub(crate) struct Walk {
     pub(crate) known: Lsn,
     /// Where the batch ends in which the walk did: it may be further.
     pub(crate) batch_end: Lsn,
-    /// What stopped it, if it did not reach its limit.
+    /// The reason why the walk stopped before its limit.
     pub(crate) damage: Option<&'static str>,
 }
 
@@ -140,8 +140,8 @@ impl Body {
     }
 }
 
-/// A fuzz target's way in: takes `data` for a segment header and for what stands behind one, in a term and salt that it
-/// may know.
+/// The entry of a fuzz target: decodes `data` as a segment header and as a segment's content, in a term and salt that
+/// `data` may hold.
 #[doc(hidden)]
 pub fn fuzz_segment(data: &[u8]) {
     let header = crate::format::SegmentHeader::decode(data);

@@ -1,4 +1,4 @@
-//! Which segment files there are and what each is for. No IO happens here.
+//! The segment files and the use of each. No IO happens here.
 //!
 //! A file is *live* (holds frames that may be read), *retired* (trimmed, maybe still held by a reader) or *ready*
 //! (blank, under the number it will be used with). The numbers of live and ready files follow each other without a

@@ -92,7 +92,7 @@ impl Footer {
         let meta =
             ObjectMeta { id, first, last, end, data_bytes, reference_bytes, index_bytes, entries, logs, messages };
         let footer = Self { meta, blocks, filter_bytes };
-        // The lengths are what later reads rely on: they must add up within the object.
+        // Later reads rely on the lengths: they must add up within the object.
         let whole = data_bytes.checked_add(index_bytes) == Some(len);
         let map = footer.map_bytes().and_then(|map| map.checked_add(FOOTER_BYTES));
         if !whole || map.is_none_or(|tail| tail > index_bytes) {
