@@ -132,7 +132,7 @@ impl Folder {
             other => {
                 tracing::warn!(
                     found = other.unwrap_or("nothing"),
-                    "RUN does not say how the last server on this folder ran: it is taken for a restored one"
+                    "RUN does not say how the last server on this folder ran: the folder counts as a restored one"
                 );
                 Loss::Everything
             }

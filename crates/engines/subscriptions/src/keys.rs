@@ -20,11 +20,11 @@ use thiserror::Error;
 pub enum KeysError {
     #[error("the keys in {} cannot be read or written: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
-    #[error("line {line} of {} is no key", path.display())]
+    #[error("line {line} of {} is not a key", path.display())]
     Line { path: PathBuf, line: usize },
     #[error("{} holds no {what} key", path.display())]
     Missing { path: PathBuf, what: &'static str },
-    #[error("the system gives no random bytes")]
+    #[error("the operating system returned no random bytes")]
     Random,
 }
 

@@ -189,7 +189,7 @@ impl Store {
                 stored.snapshot_bytes = line.len();
                 stored.event_bytes = 0;
             }
-            Err(error) => tracing::warn!(id = stored.id, %error, "a subscription's log is not compacted now"),
+            Err(error) => tracing::warn!(id = stored.id, %error, "a subscription's log could not be compacted"),
         }
     }
 

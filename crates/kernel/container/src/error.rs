@@ -21,7 +21,7 @@ pub enum ContainerError {
     #[error("{what} of {len} bytes is too large for a container; the largest has {max}")]
     TooLarge { what: &'static str, len: usize, max: usize },
     /// A bug of the writer: only a container that is made for content can take some.
-    #[error("this container was begun without a section of content")]
+    #[error("this container was begun without a content section")]
     NoContent,
     /// A rule reads keys: those of another codec, or damaged ones.
     #[error("a key cannot be decoded as the merge's rule expects: {0}")]

@@ -256,7 +256,7 @@ impl<A: Attachment> Logs<A> {
             if !is_whole {
                 damaged.push(id);
             } else if let Some(counted) = counted.filter(|counted| Some(*counted) != live) {
-                tracing::warn!(object = %id, counted, ?live, "the number of live bytes of an object was wrong");
+                tracing::warn!(object = %id, counted, ?live, "the ledger's number of live bytes of an object was wrong");
             }
             found.insert(id, live);
         }

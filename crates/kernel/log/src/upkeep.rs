@@ -306,7 +306,7 @@ impl<A: Attachment> Logs<A> {
             Some(0) => Ok(true),
             Some(live) => {
                 let id = object.meta.id;
-                tracing::warn!(object = %id, live, "an object was counted as dead, and is not: it is kept and counted once more");
+                tracing::warn!(object = %id, live, "the ledger counted a live object as dead: the object is kept and counted again");
                 self.ledger.forget(id);
                 Ok(false)
             }

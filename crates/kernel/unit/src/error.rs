@@ -6,7 +6,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum OpenError {
     #[error(
-        "{}: {objects} objects are there that nothing names. Remove nothing, and restore a backup into a new folder",
+        "{}: {objects} objects exist that no manifest names. Remove nothing, and restore a backup into a new folder",
         Self::ROOT_IS_MISSING
     )]
     RootMissing { objects: usize },
@@ -20,11 +20,11 @@ pub enum OpenError {
     #[error("the manifest's body is damaged: {0}")]
     Root(DecodeError),
     /// The unit holds data of an index that this program does not know.
-    #[error("the manifest names data of an index that is not known here (number {0}): use a newer thalweg")]
+    #[error("the manifest names data of an unknown index (number {0}): use a newer thalweg")]
     UnknownIndex(u8),
     #[error("another owner has changed the manifest while it was read: start again")]
     Changed,
-    #[error("no epochs are left after {0} starts: restore a backup into a new folder")]
+    #[error("all {0} epochs are used: restore a backup into a new folder")]
     Epochs(u64),
     #[error("storage: {0}")]
     Storage(#[from] thalweg_storage::StorageError),

@@ -110,7 +110,7 @@ impl Holds {
     fn remove_now(&self, objects: &[ObjectId]) {
         for object in objects {
             if let Err(error) = self.storage.remove(*object) {
-                tracing::warn!(%object, %error, "an object that is not needed could not be removed before the next start");
+                tracing::warn!(%object, %error, "an unneeded object could not be removed: the next start removes it");
             }
         }
     }

@@ -27,9 +27,7 @@ pub enum ReplayError {
         crate::OpenError::ROOT_IS_MISSING
     )]
     RootMissing { at: Lsn },
-    #[error(
-        "journal frame at {at} holds data of an index that is not known here (number {index}): use a newer thalweg"
-    )]
+    #[error("journal frame at {at} holds data of an unknown index (number {index}): use a newer thalweg")]
     UnknownIndex { at: Lsn, index: u8 },
     #[error("journal frame at {at} is not one of a unit: {error}")]
     Form { at: Lsn, error: DecodeError },

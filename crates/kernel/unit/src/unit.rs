@@ -134,7 +134,7 @@ impl Unit {
     pub fn mend_manifest(&self) {
         let _editing = self.editing.lock();
         if let Err(error) = self.manifest.load() {
-            tracing::error!(%error, "the manifest is damaged and could not be written once more");
+            tracing::error!(%error, "the manifest is damaged, and rewriting it failed");
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) enum Failure {
     #[error("{0}")]
     Local(String),
     /// An answer that the protocol does not have.
-    #[error("the server's answer is not understood: {0}")]
+    #[error("the server's answer cannot be decoded: {0}")]
     Strange(String),
     #[error("{0}")]
     Io(io::Error),

@@ -74,7 +74,7 @@ NAME is what follows /v1/stream/ in the stream's URL, or the whole URL; characte
 
 Exit codes: 0 done; 1 something else failed; 2 wrong usage; 3 there is no such stream; 4 the stream's state refuses it (closed, exists \
 differently, …); 5 the request is refused as it is; 6 the server cannot be reached or is overloaded, and retrying did not help; 7 not \
-allowed, or not who one says.
+allowed, or no valid token.
 ";
 
 #[derive(Subcommand)]

@@ -24,12 +24,12 @@ pub(crate) fn open<A: Attachment>(folder: &Folder, config: &Config) -> anyhow::R
     let loss = folder.loss();
     match loss {
         Loss::Nothing => {}
-        Loss::Buffered => tracing::info!("the machine went down: buffered streams get a new incarnation"),
+        Loss::Buffered => tracing::info!("the machine crashed: buffered streams get a new incarnation"),
         Loss::Unsaid => tracing::warn!(
-            "the machine went down under a buffered server: every stream that is not durable gets a new incarnation"
+            "the machine crashed under a buffered server: every stream that is not durable gets a new incarnation"
         ),
         Loss::Everything => {
-            tracing::info!("positions may have been given out for other bytes: every stream gets a new incarnation");
+            tracing::info!("clients may hold positions of other bytes: every stream gets a new incarnation");
             logs_options.ids_from = fresh_ids()?;
         }
     }
@@ -64,7 +64,7 @@ fn open_unit<A: Attachment>(
     let disk = Arc::new(RealDisk::open(path).context("cannot open the data folder")?);
     let unit = FileUnit::open(disk, journal, logs, loss)?;
     let Opened { end, segments, .. } = unit.journal.opened();
-    tracing::info!(folder = %path.display(), logs = unit.logs.len(), segments, %end, "the data is open");
+    tracing::info!(folder = %path.display(), logs = unit.logs.len(), segments, %end, "opened the data folder");
     unit.journal.start_writer_on(&writers().context("cannot start the journals' writers")?);
     Ok(unit)
 }

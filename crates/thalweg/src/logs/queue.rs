@@ -69,7 +69,7 @@ fn write_all(queue: &Receiver<Message>, mut out: impl Write, dropped: &AtomicU64
                 let now = dropped.load(Ordering::Relaxed);
                 if now > told {
                     // This line passes the queue too: same format, and dropped if the queue is full again.
-                    tracing::warn!(lines = now - told, "log lines were dropped: nobody read standard error");
+                    tracing::warn!(lines = now - told, "dropped log lines: the reader of standard error is too slow");
                     told = now;
                 }
             }

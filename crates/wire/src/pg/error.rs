@@ -25,7 +25,7 @@ pub enum Error {
     #[error("authentication: {0}")]
     Auth(#[from] AuthError),
     /// Connected, but to a server that does not take writes, which `target_session_attrs` asks for.
-    #[error("{address} takes no writes")]
+    #[error("{address} refuses writes: it is a standby or read-only")]
     ReadOnly { address: String },
     /// No byte was received or sent for this long.
     #[error("no progress for {0:?}")]
@@ -36,7 +36,7 @@ pub enum Error {
     #[error("the connection broke: {0}")]
     Io(io::Error),
     /// The server breaks the protocol as we know it.
-    #[error("unexpected from the server: {0}")]
+    #[error("unexpected message of the server: {0}")]
     Protocol(&'static str),
     /// A message, or a result that is held in memory, is beyond its bound (bytes).
     #[error("{what} of more than {max} bytes")]
@@ -56,7 +56,7 @@ pub enum TlsError {
     File { file: String, why: String },
     #[error("the system has no certificates to trust: name some with sslrootcert")]
     NoSystemRoots,
-    #[error("{0:?} is no name that a certificate can have")]
+    #[error("{0:?} is not a valid name for a certificate")]
     Name(String),
     #[error("{0}")]
     Session(#[from] rustls::Error),
@@ -66,7 +66,7 @@ pub enum TlsError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
-    #[error("the server asks for a password, and there is none")]
+    #[error("the server asks for a password, and the address has none")]
     PasswordMissing,
     #[error("the server asks for {0}, which is not supported")]
     Unsupported(String),

@@ -92,7 +92,7 @@ impl WriterPool {
             if let Err(error) = spawned {
                 // The running threads take the work: the first one never ends.
                 state.threads -= 1;
-                tracing::warn!(%error, "no further thread for journals");
+                tracing::warn!(%error, "another writer thread for journals could not be started");
             }
         }
     }

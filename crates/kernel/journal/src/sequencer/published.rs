@@ -88,7 +88,11 @@ impl Published {
     pub(crate) fn poison(&self, poisoned: Poisoned) -> Poisoned {
         let Poisoned { operation, .. } = poisoned;
         if self.poisoned.set(poisoned.clone()).is_ok() {
-            tracing::error!(operation, cause = poisoned.cause, "the journal stops");
+            tracing::error!(
+                operation,
+                cause = poisoned.cause,
+                "the journal stopped: it accepts nothing until a restart"
+            );
             self.notify();
         }
         self.poisoned().unwrap_or(poisoned)

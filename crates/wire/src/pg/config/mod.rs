@@ -122,15 +122,15 @@ pub enum TrustError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    #[error("no user is named")]
+    #[error("the address has no user")]
     UserMissing,
-    #[error("no host is named")]
+    #[error("the address has no host")]
     HostMissing,
     #[error("{0}: a % is not followed by two hexadecimal digits, or the result is not UTF-8")]
     Percent(&'static str),
-    #[error("{0:?} is no port")]
+    #[error("{0:?} is not a port")]
     Port(String),
-    #[error("{0:?} is no host")]
+    #[error("{0:?} is not a host")]
     Host(String),
     #[error("{hosts} hosts and {ports} ports: there must be one port, or one for each host")]
     Ports { hosts: usize, ports: usize },

@@ -238,7 +238,7 @@ impl FileSink {
             }
             Err(e) if is_exhausted(&e) => {
                 if !self.told_full.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(error = %e, "no file for the next journal segment: appends wait for one");
+                    tracing::warn!(error = %e, "the next journal segment could not be created: appends wait until a retry succeeds");
                 }
                 self.segments.lock().note_out();
                 Ok(None)

@@ -418,14 +418,14 @@ impl FileJournal {
         if let Some(Discarded { at, bytes, cause }) = scanned.discarded {
             tracing::warn!(
                 %at, bytes, cause,
-                "the end of the journal is not whole: what was written there is discarded. After a crash it was not acknowledged as \
-                 durable; if the disk has damaged it, acknowledged appends are lost"
+                "recovery discards the torn end of the journal. After a crash its frames were not acknowledged as durable; if the \
+                 disk has damaged them, acknowledged appends are lost"
             );
         }
         if let Some(Passed { range, path, what }) = &scanned.passed {
             tracing::warn!(
                 at = %range.start, upto = %range.end, path, what,
-                "the journal is damaged where everything is settled: nothing is lost, and the file is removed or used again in time"
+                "the journal is damaged below its floor, where all content is settled: nothing is lost, and the file will be recycled"
             );
         }
         Self::resume(disk, options, bounds, scanned)
