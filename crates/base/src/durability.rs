@@ -16,7 +16,9 @@ pub enum Durability {
 /// The condition that an answer waits for: that everything below a position is written, or that it is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Until {
+    /// The journal must be written below this position: the operating system has the bytes.
     Written(Lsn),
+    /// The journal must be durable below this position: the disk has the bytes.
     Durable(Lsn),
 }
 
@@ -24,6 +26,7 @@ impl Until {
     /// Nothing to wait for.
     pub const NOW: Self = Self::Written(Lsn::ZERO);
 
+    /// The wait for `position` that `durability` asks for.
     #[must_use]
     pub const fn of(durability: Durability, position: Lsn) -> Self {
         match durability {
@@ -32,6 +35,7 @@ impl Until {
         }
     }
 
+    /// The position to wait for.
     #[must_use]
     pub const fn position(self) -> Lsn {
         match self {
@@ -61,7 +65,9 @@ impl From<Lsn> for Until {
 /// How far a journal is written, and how far durable, which is never further.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
+    /// The end of the written frames.
     pub written: Lsn,
+    /// The end of the durable frames.
     pub durable: Lsn,
 }
 
@@ -82,6 +88,7 @@ impl Reached {
         }
     }
 
+    /// Whether the wait is over.
     #[must_use]
     pub fn covers(self, until: Until) -> bool {
         match until {

@@ -10,7 +10,9 @@ macro_rules! number {
         pub struct $name(pub u64);
 
         impl $name {
+            /// The number 0.
             pub const ZERO: Self = Self(0);
+            /// The largest number.
             pub const MAX: Self = Self(u64::MAX);
 
             /// `self + n`, saturating: positions never wrap.

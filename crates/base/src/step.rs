@@ -11,6 +11,7 @@ pub enum Step<T> {
 }
 
 impl<T> Step<T> {
+    /// Applies `f` to a finished step's value.
     pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Step<U> {
         match self {
             Step::Done(value) => Step::Done(f(value)),

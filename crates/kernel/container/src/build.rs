@@ -24,6 +24,7 @@ pub const HELD_BYTES_MAX: usize = 256 << 20;
 pub struct Options {
     /// A data block is closed when its entries take so many bytes.
     pub block_bytes: usize,
+    /// How data blocks and partitions are compressed.
     pub compression: Compression,
     /// Whether it has a section of content. It stands before the entries, so that these are held in memory, packed,
     /// until the end: [`HELD_BYTES_MAX`] at most.
@@ -43,7 +44,9 @@ impl Default for Options {
 /// A container that was written, or was read to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
+    /// The object that holds the container.
     pub object: Object,
+    /// Totals of its entries.
     pub stats: Stats,
 }
 
@@ -66,6 +69,7 @@ pub struct Builder<C> {
 }
 
 impl<C: Codec> Builder<C> {
+    /// Begins a container in the object that `writer` writes. Fails if the storage does.
     pub fn new(object: ObjectId, mut writer: Box<dyn ObjectWriter>, options: Options) -> Result<Self, ContainerError> {
         writer.write(&footer::header(object, C::ID))?;
         Ok(Self {
@@ -137,6 +141,7 @@ impl<C: Codec> Builder<C> {
         self.sums.bytes()
     }
 
+    /// Whether no entry was added.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.root.stats.entries() == 0

@@ -35,8 +35,11 @@ impl Kind {
 /// One entry, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
+    /// At most [`KEY_BYTES_MAX`] bytes, compared as bytes.
     pub key: &'a [u8],
+    /// The effect on the key.
     pub kind: Kind,
+    /// At most [`VALUE_BYTES_MAX`] bytes.
     pub value: &'a [u8],
 }
 

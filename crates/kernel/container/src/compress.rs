@@ -11,6 +11,7 @@ const ZSTD_LEVEL: i32 = 3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Compression {
+    /// Blocks are stored as they are.
     #[default]
     None = 0,
     /// For data that is read often: it unpacks as fast as memory is copied.

@@ -77,6 +77,7 @@ impl Index {
         Ok(Need::Done(Self { object, range: start..bytes, root, partition, layout, sums }))
     }
 
+    /// The object that the index is of.
     #[must_use]
     pub fn object(&self) -> ObjectId {
         self.object
@@ -88,11 +89,13 @@ impl Index {
         self.range.clone()
     }
 
+    /// Totals of the container's entries.
     #[must_use]
     pub fn stats(&self) -> &Stats {
         &self.root.stats
     }
 
+    /// The note that the builder's caller left in the root.
     #[must_use]
     pub fn note(&self) -> &Bytes {
         &self.root.note

@@ -12,8 +12,11 @@ use std::marker::PhantomData;
 /// An entry that was found. The value shares the memory of its block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
+    /// The entry's key.
     pub key: Vec<u8>,
+    /// The entry's effect on its key.
     pub kind: Kind,
+    /// The entry's value.
     pub value: Bytes,
 }
 

@@ -13,6 +13,7 @@ const TAIL_BYTES: u64 = 32 << 10;
 /// The object of a container, as its reader must know it to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {
+    /// The object's id in its storage.
     pub id: ObjectId,
     /// Its length.
     pub bytes: u64,

@@ -21,21 +21,26 @@ pub struct Stats {
     pub raw_bytes: u64,
     /// Of data blocks, as they are stored.
     pub stored_bytes: u64,
+    /// Number of data blocks.
     pub blocks: u64,
     /// Of the section of content.
     pub content_bytes: u64,
     /// The least and the greatest of [`crate::Codec::measure`].
     pub measures: Option<(u64, u64)>,
+    /// The least key; empty without entries.
     pub first: Vec<u8>,
+    /// The greatest key; empty without entries.
     pub last: Vec<u8>,
 }
 
 impl Stats {
+    /// Number of entries of all kinds.
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.entries.iter().sum()
     }
 
+    /// Number of entries of one kind.
     #[must_use]
     pub fn entries_of(&self, kind: Kind) -> u64 {
         self.entries[kind as usize]

@@ -44,6 +44,7 @@ pub struct Scan<C> {
 }
 
 impl<C: Codec> Scan<C> {
+    /// Reads the root, and begins before the first entry. Waits for the storage.
     pub fn open(storage: &Arc<dyn Storage>, object: Object) -> Result<Self, ContainerError> {
         let mut load = Loader::new(object, C::ID);
         let root = wait(storage, object, |fed| {
@@ -78,6 +79,7 @@ impl<C: Codec> Scan<C> {
         Self { is_thorough: true, ..self }
     }
 
+    /// The scanned object.
     #[must_use]
     pub fn object(&self) -> Object {
         self.load.object()
@@ -89,6 +91,7 @@ impl<C: Codec> Scan<C> {
         &self.root.stats
     }
 
+    /// The note that the builder's caller left in the root.
     #[must_use]
     pub fn note(&self) -> &Bytes {
         &self.root.note

@@ -40,6 +40,7 @@ pub trait Disk: Send + Sync + 'static {
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>>;
     /// Replaces `to` by `from`, atomically.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file. The removal is durable after `sync_dir` of its folder.
     fn remove(&self, path: &str) -> io::Result<()>;
     /// The file names in a folder, sorted; empty if the folder does not exist.
     fn list(&self, dir: &str) -> io::Result<Vec<String>>;
@@ -93,7 +94,9 @@ pub trait File: Send + Sync + 'static {
     fn forget(&self, range: Range<u64>) {
         let _ = range;
     }
+    /// The file's length in bytes.
     fn len(&self) -> io::Result<u64>;
+    /// Whether the file has no bytes.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
     }

@@ -48,7 +48,9 @@ pub struct Bounds {
 /// Where one frame stands: `lsn` of its first byte and the length of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameRef {
+    /// The position of the frame's first byte.
     pub lsn: Lsn,
+    /// The length of its payload in bytes, without the header.
     pub len: u32,
 }
 
@@ -63,6 +65,7 @@ impl FrameRef {
 /// An accepted frame. It is durable once [`Journal::durable`] has reached `end`: that is the append's ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
+    /// The place of the frame.
     pub frame: FrameRef,
     /// The position just after the frame.
     pub end: Lsn,
@@ -77,16 +80,21 @@ pub enum Class {
     Upkeep,
 }
 
+/// Why a frame was not accepted. Nothing of it is in the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AppendError {
+    /// The payload has `len` bytes, more than [`Options::max_payload`].
     #[error("a frame of {len} bytes is over the limit of {max}")]
     TooLarge { len: usize, max: usize },
+    /// The journal would hold more than [`Options::bound_bytes`]. A retry after settling may succeed.
     #[error(
         "the journal holds {held} of at most {bound} bytes that are not settled yet; retry when settling has caught up"
     )]
     Full { held: u64, bound: u64 },
+    /// The disk is full. A retry may succeed when there is space.
     #[error("the disk has no space for another journal segment; delete data or add space")]
     NoSpace,
+    /// The journal has stopped.
     #[error("{0}")]
     Poisoned(#[from] Poisoned),
 }
@@ -96,7 +104,9 @@ pub enum AppendError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the journal stopped after a failed {operation}: {cause}; restart after the cause is mended")]
 pub struct Poisoned {
+    /// The operation of the sink that failed.
     pub operation: &'static str,
+    /// The sink's error.
     pub cause: String,
     /// Set if a later owner has taken the journal over: then no restart of this owner helps.
     pub fenced: Option<Fenced>,
@@ -116,18 +126,24 @@ pub enum WaitError {
     /// The frame stays accepted, and becomes durable when there is space again.
     #[error("accepted frames wait for space on the disk for another journal segment; delete data or add space")]
     NoSpace,
+    /// The journal has stopped: the frame may or may not be durable.
     #[error(transparent)]
     Poisoned(#[from] Poisoned),
 }
 
+/// Why a frame cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ReadError {
+    /// The position is below the trim point.
     #[error("journal position {0} is trimmed")]
     Trimmed(Lsn),
+    /// The frame is accepted, and not in the sink yet.
     #[error("journal frame at {0} is not written yet")]
     NotWritten(Lsn),
+    /// The bytes at the position are not those of a frame of this length. Final.
     #[error("journal frame at {at} is damaged: {what}")]
     Corrupt { at: Lsn, what: String },
+    /// The device failed. A retry may succeed.
     #[error("reading the journal at {at} failed: {cause}")]
     Io { at: Lsn, cause: String },
 }
@@ -135,15 +151,19 @@ pub enum ReadError {
 /// Counters for metrics; all monotonic except `held_bytes` and `window_bytes`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JournalStats {
+    /// Frames accepted.
     pub frames: u64,
+    /// Batches written.
     pub batches: u64,
     /// Bytes written to segments, headers included.
     pub written_bytes: u64,
+    /// Syncs of the sink.
     pub syncs: u64,
     /// Time spent in sync, in nanoseconds. Zero where the journal has no clock (simulation).
     pub sync_nanos: u64,
     /// From the trim point to the end.
     pub held_bytes: u64,
+    /// Bytes of the journal's end in memory.
     pub window_bytes: u64,
 }
 
@@ -172,6 +192,7 @@ pub trait Journal: Send + Sync + 'static {
     /// Everything below is written. Never goes back, and is never behind `durable`.
     fn written(&self) -> Lsn;
 
+    /// The written and the durable position, as of one moment.
     fn reached(&self) -> Reached {
         // In this order, so that `written` is never behind `durable`.
         let durable = self.durable();
@@ -254,5 +275,6 @@ pub trait Journal: Send + Sync + 'static {
     /// Which opening of the journal this is: each has a larger one, if the journal survives it.
     fn term(&self) -> u64;
 
+    /// Counters since the start.
     fn stats(&self) -> JournalStats;
 }

@@ -8,11 +8,13 @@ use std::time::Duration;
 /// through, in each of which the writer may have to wait for the next: 3 until 64 MiB.
 const GROWTH: u64 = 8;
 
+/// Parameters of one opening of a journal. Sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Size of a segment file, header included. The first ones of an opening are smaller: from `first_segment_bytes` on
     /// each is 8 times as large as the one before.
     pub segment_bytes: u64,
+    /// Size of the first segment file of an opening, header included.
     pub first_segment_bytes: u64,
     /// Largest payload of a frame.
     pub max_payload: usize,
@@ -31,6 +33,7 @@ pub struct Options {
     /// Buffered frames, for whose durability no acknowledgement waits, are synced after so many bytes or, if a writer
     /// thread runs, so much time.
     pub sync_bytes: u64,
+    /// The longest time that buffered frames stay unsynced, if a writer thread runs.
     pub sync_after: Duration,
     /// The term of this opening, as its owner chose it: larger than any before. Zero: one above the largest that is
     /// known.

@@ -25,6 +25,7 @@ pub trait Attachment: Sized + Send + 'static {
     /// leaves out.
     fn encode(&self, out: &mut Vec<u8>);
 
+    /// The state of an encoded form, see [`Attachment::encode`].
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 
     /// Whether the log may rest with its state encoded, while everything below `durable` is durable.

@@ -14,16 +14,22 @@ use thalweg_manifest::{Manifest, ManifestError};
 use thalweg_storage::Storage;
 use thiserror::Error;
 
+/// Why a unit of logs is not whole.
 #[derive(Debug, Error)]
 pub enum CheckError {
+    /// The manifest cannot be read.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// The root's bytes cannot be decoded.
     #[error("the manifest's body is damaged: {0}")]
     Root(thalweg_base::DecodeError),
+    /// An object of a run is damaged.
     #[error(transparent)]
     Run(#[from] run::RunError),
+    /// An object's content differs from its entry in the root.
     #[error("object {object} is whole, but it is another than the manifest describes: a file was replaced")]
     Other { object: ObjectId },
+    /// A directory object is damaged.
     #[error("the directory of logs: {0}")]
     Directory(#[from] directory::DirectoryError),
 }
@@ -31,8 +37,11 @@ pub enum CheckError {
 /// How much a check has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
+    /// Runs of the root.
     pub runs: u64,
+    /// Objects of these runs.
     pub objects: u64,
+    /// Bytes of all objects read.
     pub bytes: u64,
     /// Records of logs in directory objects, superseded ones included.
     pub records: u64,

@@ -38,6 +38,7 @@ pub enum Place {
 }
 
 impl Place {
+    /// The kinds of places, as labels of metrics.
     pub const KINDS: [&str; 5] = ["manifest", "journal", "directory", "object", "list"];
 
     pub(crate) fn object(&self) -> Option<ObjectId> {
@@ -73,11 +74,13 @@ impl Place {
 /// A damaged place, with the names that its logs have now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
+    /// Where it is.
     pub place: Place,
     /// The file and the byte in it, where the journal knows them better than the place says.
     pub file: Option<(String, u64)>,
     /// How many bytes are not as they were written, at most; zero if that is not known.
     pub bytes: u64,
+    /// The kind of damage, for operators.
     pub what: String,
     /// Some of the logs that have live content there.
     pub logs: Vec<DamagedLog>,
@@ -95,6 +98,7 @@ impl Damage {
         Self { place, file: None, bytes: 0, what, logs: Vec::new(), more_logs: 0, first_seen: None, times: 1 }
     }
 
+    /// Damage of the root's file.
     #[must_use]
     pub fn of_manifest(what: String) -> Self {
         Self::of(Place::Manifest, what)
@@ -104,8 +108,11 @@ impl Damage {
 /// The damaged part of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedLog {
+    /// The log's name.
     pub name: String,
+    /// The first damaged position of the log.
     pub start: Offset,
+    /// The end of the damaged positions.
     pub end: Offset,
 }
 
@@ -120,6 +127,7 @@ pub struct DamageStats {
 }
 
 impl DamageStats {
+    /// The sum of both.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.places.iter_mut().zip(other.places).for_each(|(sum, places)| *sum += places);
@@ -127,6 +135,7 @@ impl DamageStats {
         self
     }
 
+    /// Damaged places of all kinds, those that are not remembered included.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.places.iter().sum::<u64>() + self.left_out
@@ -295,6 +304,7 @@ impl<A: Attachment> Logs<A> {
         let _ = self.damage.tell.set(Box::new(tell));
     }
 
+    /// The number of damaged places now.
     pub fn damage_stats(&self) -> DamageStats {
         self.damage.stats()
     }

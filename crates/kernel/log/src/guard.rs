@@ -37,6 +37,7 @@ enum Locked<'a, A> {
 pub struct Committed {
     /// Where the frame stands.
     pub at: FrameRef,
+    /// The position just after the frame.
     pub end: Lsn,
     /// The condition that its acknowledgement waits for.
     pub until: Until,
@@ -47,7 +48,9 @@ pub struct Committed {
 /// A log's state at this moment.
 #[derive(Clone, Copy)]
 pub struct LogView<'a, A> {
+    /// The log's id.
     pub id: LogId,
+    /// The log's name.
     pub name: &'a str,
     /// The earliest retained position.
     pub start: Offset,
@@ -59,6 +62,7 @@ pub struct LogView<'a, A> {
     pub changed: Lsn,
     /// End of the frame that created the log; zero if that was before the last start.
     pub created: Lsn,
+    /// The engine's state of the log.
     pub attachment: &'a A,
     lineage: &'a [Ancestor],
     /// Incarnations below this one may have lost positions (see [`crate::Loss`]).

@@ -46,6 +46,7 @@ impl Run {
 }
 
 impl Lengths {
+    /// A list without messages.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -114,11 +115,13 @@ impl Lengths {
         self.count
     }
 
+    /// Whether the list has no messages.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
+    /// The messages as runs of equal lengths, in order.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
         std::iter::once(self.first).filter(|run| run.count > 0).chain(self.rest.iter().copied())
     }
@@ -235,6 +238,7 @@ impl Lengths {
         Some(Found { messages, inside: 0, length: 0 })
     }
 
+    /// The stored form: `docs/format/log.md`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.put_varint(self.rest.len() as u64 + u64::from(self.first.count > 0));
         for run in self.runs() {

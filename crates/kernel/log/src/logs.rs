@@ -186,6 +186,7 @@ impl<A: Attachment> Logs<A> {
         self.journal.durable()
     }
 
+    /// The journal's written and durable position.
     pub fn reached(&self) -> Reached {
         self.journal.reached()
     }
@@ -196,10 +197,12 @@ impl<A: Attachment> Logs<A> {
         if durable_end > self.durable() { Until::Durable(end) } else { Until::Written(end) }
     }
 
+    /// The journal of the unit.
     pub fn journal(&self) -> &Arc<dyn Journal> {
         &self.journal
     }
 
+    /// The options in force.
     pub fn options(&self) -> &LogsOptions {
         &self.options
     }
@@ -210,6 +213,7 @@ impl<A: Attachment> Logs<A> {
         self.low_on_space.store(low, Ordering::Relaxed);
     }
 
+    /// See [`Logs::set_low_on_space`].
     pub fn is_low_on_space(&self) -> bool {
         self.low_on_space.load(Ordering::Relaxed)
     }
@@ -219,6 +223,7 @@ impl<A: Attachment> Logs<A> {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }
 
+    /// Whether there is no log.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -333,7 +338,9 @@ pub struct SweepCursor {
 /// A log as a sweep sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a, A> {
+    /// The log's id.
     pub id: LogId,
+    /// The log's name.
     pub name: &'a str,
     /// The earliest retained position.
     pub start: Offset,
@@ -341,6 +348,7 @@ pub struct Seen<'a, A> {
     pub published: Offset,
     /// The incarnation that positions carry there.
     pub incarnation: u64,
+    /// The engine's state of the log.
     pub attachment: &'a A,
 }
 
@@ -349,6 +357,7 @@ pub struct Seen<'a, A> {
 /// includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
+    /// No acknowledged position is lost.
     #[default]
     Nothing,
     /// The machine went down: content that was acknowledged as buffered may be lost.
@@ -380,6 +389,7 @@ fn resting<A: Attachment>(record: &[u8]) -> Result<Resting<'_, A>, thalweg_base:
 /// A read's wish: content of `log` from `from` on, to the end of the chunk that `from` lies in, never past `upto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadFrom {
+    /// The log to read.
     pub log: LogId,
     /// A message boundary.
     pub from: Offset,

@@ -14,6 +14,7 @@ pub enum Append<'a> {
 }
 
 impl Append<'_> {
+    /// The lengths of the messages.
     #[must_use]
     pub fn lengths(&self) -> &Lengths {
         match self {
@@ -25,7 +26,9 @@ impl Append<'_> {
 /// Where a fork begins: it shares the source's content below `at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
+    /// The log to fork.
     pub source: LogId,
+    /// The end of the shared content, in the source's positions.
     pub at: Offset,
 }
 

@@ -25,7 +25,9 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{what} could not be checked: {cause}")]
 pub struct Unchecked {
+    /// The file or object.
     pub what: String,
+    /// The device's error.
     pub cause: String,
 }
 

@@ -12,8 +12,11 @@ use thalweg_storage::FileStorage;
 /// The kernel unit of an engine, with its parts. Every user of a part shares it, so no part depends on the life of
 /// another.
 pub struct FileUnit<A: Attachment> {
+    /// The data folder's files.
     pub disk: Arc<dyn Disk>,
+    /// The unit's journal.
     pub journal: Arc<FileJournal>,
+    /// The logs, the unit's only index.
     pub logs: Arc<Logs<A>>,
 }
 

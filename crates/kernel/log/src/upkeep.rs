@@ -21,16 +21,22 @@ use thalweg_unit::sync::Mutex;
 use thalweg_unit::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
+/// Why a round, a merge or a pass failed. Its edit counts as not made, and the job tries again.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum UpkeepError {
+    /// An object of a run cannot be read or written.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// A directory object cannot be read or written.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
+    /// The manifest refused or failed.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// The journal cannot become durable.
     #[error(transparent)]
     Journal(#[from] WaitError),
+    /// Journal frames cannot be read.
     #[error("journal frames cannot be read, so they are not settled: {0}")]
     Read(String),
 }
@@ -88,21 +94,29 @@ struct Reclaim {
 /// Numbers for metrics: how settling keeps up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogsStats {
+    /// Number of logs.
     pub logs: u64,
     /// Payload bytes that were appended since the start.
     pub appended_bytes: u64,
-    /// Bytes of objects written by settling, by merging and rewriting, and for the directory, since the start.
+    /// Bytes of objects written by settling, since the start.
     pub settled_bytes: u64,
+    /// Bytes of objects written by merging and rewriting, since the start.
     pub merged_bytes: u64,
+    /// Bytes of directory objects written since the start.
     pub directory_bytes: u64,
+    /// Rounds of settling since the start.
     pub rounds: u64,
+    /// Merges since the start.
     pub merges: u64,
     /// Runs there are: no log's content is spread over more.
     pub runs: u64,
+    /// Objects that the root names: of runs, of lists and of the directory.
     pub objects: u64,
-    /// Bytes of all objects, and how many of their data are still wanted as last counted.
+    /// Bytes of all objects.
     pub object_bytes: u64,
+    /// Bytes of data in objects of runs.
     pub data_bytes: u64,
+    /// Of these, bytes that were live at the last count.
     pub live_bytes: u64,
     /// Durable bytes in the journal that are not settled yet.
     pub lag_bytes: u64,
@@ -111,6 +125,7 @@ pub struct LogsStats {
 }
 
 impl<A: Attachment> Logs<A> {
+    /// Figures of now.
     pub fn stats(&self) -> LogsStats {
         let (root, pace) = (self.sealed.root(), &self.pace);
         let sealed = || root.runs.iter().flat_map(|run| &run.objects);

@@ -28,27 +28,34 @@ pub struct Root {
     pub body: Bytes,
 }
 
+/// Why a root cannot be read or committed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ManifestError {
+    /// The stored version is not the one that the owner has read: a second process writes the same manifest. Final.
     #[error(
         "the manifest has version {found}, and its owner expected {expected}: another process has replaced it; let one server \
          run on this data, and restart it"
     )]
     Conflict { expected: u64, found: u64 },
+    /// A later owner has acquired the root: epoch `found` is above `epoch`. Final for this owner.
     #[error(
         "the manifest was taken over by the owner of epoch {found}, and this one has epoch {epoch}: another server has started on \
          this data; let one of them run"
     )]
     Fenced { epoch: u64, found: u64 },
+    /// The stored format `found` is above the newest that this program reads, `known`.
     #[error(
         "the manifest has format {found}, and this program reads formats up to {known}: use a newer thalweg, unless the manifest \
          is damaged"
     )]
     Newer { found: u32, known: u32 },
+    /// The stored bytes are damaged; the text says how.
     #[error("the manifest is damaged: {0}")]
     Corrupt(String),
+    /// The commit was not made: the disk is full. A retry may succeed.
     #[error("no space left for the manifest")]
     NoSpace,
+    /// The device failed during `operation`. Whether a commit was made is unknown until the root is read again.
     #[error("{operation} of the manifest failed: {cause}")]
     Io { operation: &'static str, cause: String },
 }

@@ -15,6 +15,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds, in the order of [`crate::Stats::kinds`].
     pub const ALL: [Self; 4] = [Self::Segments, Self::Settle, Self::Merge, Self::Scrub];
 
     /// The value of the label `kind` of its metrics.
@@ -49,6 +50,7 @@ const LONG: usize = 2;
 pub struct Behind(u16);
 
 impl Behind {
+    /// Nothing has gathered.
     pub const ZERO: Self = Self(0);
     /// At its bound, or beyond.
     pub const BOUND: Self = Self(Self::MAX);

@@ -16,6 +16,7 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// How long settling rests after many failures: less, because writers are refused until it works.
 const RETRY_SETTLE_MAX: Duration = Duration::from_secs(2);
 
+/// Parameters of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How many turns are taken at the same time. At least [`THREADS_MIN`].
@@ -41,13 +42,16 @@ pub enum Next {
     Now,
     /// After this time, or when it is nudged.
     In(Duration),
+    /// When it is nudged.
     WhenNudged,
 }
 
 /// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
+    /// When the job wants its next turn.
     pub next: Next,
+    /// How full the thing is that the job empties.
     pub behind: Behind,
     /// The bytes that the turn has read from and written to devices, as far as they count against the budget of long
     /// work.
@@ -58,6 +62,7 @@ impl Done {
     /// Nothing is to do until the job is nudged.
     pub const IDLE: Self = Self::then(Next::WhenNudged);
 
+    /// A turn that was free for the budget, with nothing behind.
     #[must_use]
     pub const fn then(next: Next) -> Self {
         Self { next, behind: Behind::ZERO, bytes: 0 }
@@ -76,12 +81,15 @@ pub enum Pick {
 /// Figures of one kind since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindStats {
+    /// Turns taken, failed ones included.
     pub turns: u64,
+    /// Turns that ended with an error.
     pub failed: u64,
     /// Time spent in turns.
     pub busy: Duration,
     /// Time that turns were due before they began.
     pub waited: Duration,
+    /// Bytes that turns have read from and written to devices, as far as they count against the budget.
     pub bytes: u64,
     /// Jobs that are due now and have no thread.
     pub due: u64,
@@ -135,6 +143,7 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// A plan without jobs.
     #[must_use]
     pub fn new(options: Options) -> Self {
         let options = Options { threads: options.threads.max(THREADS_MIN), ..options };
@@ -150,6 +159,7 @@ impl Plan {
         }
     }
 
+    /// The options in force.
     #[must_use]
     pub fn options(&self) -> Options {
         self.options

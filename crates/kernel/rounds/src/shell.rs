@@ -62,6 +62,7 @@ pub struct Stats {
     pub kinds: [KindStats; Kind::ALL.len()],
     /// How often a waiting thread woke up and searched for work.
     pub wakes: u64,
+    /// Threads that take turns.
     pub threads: usize,
 }
 
@@ -98,6 +99,7 @@ impl Rounds {
         Handle { shared: Arc::clone(&self.shared), id, nudged }
     }
 
+    /// Figures since the start.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let state = self.shared.state.lock();

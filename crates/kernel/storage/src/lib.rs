@@ -22,21 +22,28 @@ use std::ops::Range;
 use thalweg_base::{ObjectId, Ticket};
 use thiserror::Error;
 
+/// Why an object cannot be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StorageError {
+    /// The object does not exist.
     #[error("object {0} does not exist")]
     Missing(ObjectId),
+    /// An object of this id exists.
     #[error("object {0} exists already: objects are written once")]
     Exists(ObjectId),
+    /// The byte range `start..end` is not within the object's `len` bytes.
     #[error("range {start}..{end} is outside object {object} of {len} bytes")]
     Range { object: ObjectId, start: u64, end: u64, len: u64 },
+    /// The object was not written: the disk is full. A retry may succeed.
     #[error("no space left for object {0}")]
     NoSpace(ObjectId),
+    /// The folder of objects cannot be listed, opened or synced.
     #[error("{operation} of the folder of objects failed: {cause}")]
     Folder { operation: &'static str, cause: String },
     /// The device does not read back data that was written to it. A later try may succeed.
     #[error("object {object} cannot be read at byte {at}: {cause}")]
     Unreadable { object: ObjectId, at: u64, cause: String },
+    /// Another failure of the device during `operation`.
     #[error("{operation} of object {object} failed: {cause}")]
     Io { object: ObjectId, operation: &'static str, cause: String },
 }
@@ -78,6 +85,7 @@ pub trait Storage: Send + Sync + 'static {
 
 /// Writes one object from front to back. Dropping it unfinished removes the bytes that were written.
 pub trait ObjectWriter: Send {
+    /// Appends bytes to the object.
     fn write(&mut self, bytes: &[u8]) -> Result<(), StorageError>;
     /// How much was written so far, in bytes.
     fn written(&self) -> u64;

@@ -14,7 +14,9 @@ const OF_SEVERAL: u8 = 3;
 /// The part of one index in a frame: its bytes, in pieces.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
+    /// The index that wrote the part.
     pub index: IndexId,
+    /// The part's bytes, in pieces that concatenate.
     pub pieces: &'a [&'a [u8]],
 }
 

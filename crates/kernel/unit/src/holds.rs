@@ -25,6 +25,7 @@ pub struct Cut {
 
 /// A cut whose objects stay until this is dropped. Dropping it may remove files: not on a reactor.
 pub struct HeldCut {
+    /// The root's content that is held.
     pub cut: Cut,
     holds: Arc<Holds>,
 }

@@ -20,10 +20,12 @@ impl<S: Section> Index<S> {
         Self { unit, section: RwLock::new(Arc::new(section)) }
     }
 
+    /// The unit of the index.
     pub fn unit(&self) -> &Arc<Unit> {
         &self.unit
     }
 
+    /// The section in force.
     pub fn section(&self) -> Arc<S> {
         Arc::clone(&self.section.read())
     }

@@ -78,6 +78,7 @@ impl Opening {
         Ok(self.objects.iter().filter(is_orphan).try_for_each(|orphan| self.storage.remove(*orphan))?)
     }
 
+    /// The unit's storage.
     #[must_use]
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage

@@ -19,11 +19,13 @@ impl IndexId {
 
 /// The state of one index in the root.
 pub trait Section: Clone + PartialEq + Send + Sync + 'static {
+    /// The number under which the root and frames name the index. It never changes.
     const INDEX: IndexId;
 
     /// The stored form, without the floor.
     fn encode(&self) -> Vec<u8>;
 
+    /// The section of a stored form, see [`Section::encode`].
     fn decode(floor: Lsn, body: &[u8]) -> Result<Self, DecodeError>;
 
     /// The index needs nothing of the journal below.
@@ -36,7 +38,9 @@ pub trait Section: Clone + PartialEq + Send + Sync + 'static {
 /// A section in its stored form.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {
+    /// The journal position below which the index needs nothing.
     pub floor: Lsn,
+    /// The index's own form of its state.
     pub body: Bytes,
 }
 
@@ -44,7 +48,9 @@ pub struct Stored {
 /// journal that ends before has lost something.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
+    /// The journal is durable below this position.
     pub durable: Lsn,
+    /// The term in which that was noted; 0 if it is not known.
     pub term: u64,
 }
 
@@ -54,11 +60,14 @@ pub struct Root {
     /// The epoch of the owner that wrote the root. The manifest has it too; a copy of the root in another manifest
     /// begins above it.
     pub epoch: u64,
+    /// How far the journal is durable for certain.
     pub claim: Claim,
+    /// The section of each index.
     pub sections: BTreeMap<IndexId, Stored>,
 }
 
 impl Root {
+    /// The stored form: `docs/format/unit.md`.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION];

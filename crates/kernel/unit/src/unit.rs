@@ -102,6 +102,7 @@ impl Unit {
         }
     }
 
+    /// The storage of the unit's objects.
     #[must_use]
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage

@@ -23,6 +23,7 @@ struct Buffers {
 pub struct PinnedBuffer {
     /// Two slices with the same `id`, both still held, keep the same buffer.
     pub id: usize,
+    /// The buffer's length in bytes.
     pub bytes: usize,
 }
 

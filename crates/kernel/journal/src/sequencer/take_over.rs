@@ -20,12 +20,16 @@ pub enum TakeOverError<E> {
     /// A later owner has the journal, or the term was used before: acquire a larger one.
     #[error(transparent)]
     Fenced(#[from] Fenced),
+    /// The sink lacks or damages bytes that were durable; `proof` says how that is known.
     #[error("the journal is damaged at {at}, which was durable: {proof}")]
     Corrupt { at: Lsn, proof: String },
+    /// A call of the sink failed.
     #[error("{operation} of the journal failed: {error}")]
     Sink { operation: &'static str, error: SinkError },
+    /// The caller's replay refused the frame at this position.
     #[error("the frame at {at} was refused: {error}")]
     Replay { at: Lsn, error: E },
+    /// The options contradict each other; the text says how.
     #[error("journal options: {0}")]
     Options(&'static str),
 }

@@ -33,7 +33,9 @@ use thiserror::Error;
 /// every checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Term {
+    /// The opening's number, from 1.
     pub number: u64,
+    /// Random for each opening.
     pub salt: u64,
 }
 
@@ -47,7 +49,9 @@ impl Term {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the journal belongs to the owner of term {by}; the owner of term {term} must open it again")]
 pub struct Fenced {
+    /// The deposed owner's term.
     pub term: u64,
+    /// The later owner's term.
     pub by: u64,
 }
 
@@ -55,8 +59,11 @@ pub struct Fenced {
 /// `docs/format/journal.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SinkBatch {
+    /// The position of the batch's header.
     pub at: Lsn,
+    /// The opening that wrote the batch.
     pub term: Term,
+    /// The batch's header and frames.
     pub bytes: Bytes,
 }
 
@@ -110,12 +117,15 @@ impl SinkError {
 /// Bytes of one term that stand at a position. The bytes of each answer are its own: readers are charged for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
+    /// The position of the first byte.
     pub at: Lsn,
+    /// The bytes as they are stored.
     pub bytes: Bytes,
     pub(crate) seal: Seal,
 }
 
 impl Piece {
+    /// Bytes at `at` that the opening `term` wrote.
     #[must_use]
     pub fn new(at: Lsn, term: Term, bytes: Bytes) -> Self {
         Self { at, bytes, seal: term.seal() }

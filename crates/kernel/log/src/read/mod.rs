@@ -47,6 +47,7 @@ pub struct Chunk {
 }
 
 impl Chunk {
+    /// The length of the content in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.parts.iter().map(Bytes::len).sum()
@@ -56,15 +57,19 @@ impl Chunk {
 /// A distance from a message boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
+    /// This many messages.
     Messages(u64),
     /// Not past the next message boundary; equal to it is allowed.
     Bytes(u64),
 }
 
+/// Why a position at a distance cannot be found.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SeekError {
+    /// The distance goes past the next boundary, or past the tail.
     #[error("the distance goes past the next boundary or the tail")]
     Overshoot,
+    /// The log cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
 }
@@ -73,11 +78,13 @@ pub enum SeekError {
 pub struct ChunkRead(Attempts<Chunks>);
 
 impl ChunkRead {
+    /// A read at its first step.
     #[must_use]
     pub fn new(from: ReadFrom) -> Self {
         Self(Attempts::new(Chunks::new(from), Mode::Ask))
     }
 
+    /// Takes a step, see [`Step`]; done, it has the chunk.
     pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Chunk, ReadError>> {
         self.0.step(logs)
     }
@@ -88,11 +95,13 @@ impl ChunkRead {
 pub struct EndRead(Attempts<ChunkEnd>);
 
 impl EndRead {
+    /// A search at its first step.
     #[must_use]
     pub fn new(from: ReadFrom) -> Self {
         Self(Attempts::new(ChunkEnd::new(from), Mode::Ask))
     }
 
+    /// Takes a step; done, it has the chunk's end.
     pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Offset, ReadError>> {
         self.0.step(logs)
     }
@@ -114,6 +123,7 @@ impl PieceRead {
         Self(Attempts::new(Chunks::of(piece, Part::Later), Mode::Ask))
     }
 
+    /// Takes a step; done, it has the piece.
     pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Chunk, ReadError>> {
         self.0.step(logs)
     }
@@ -129,6 +139,7 @@ impl SeekRead {
         Self(Attempts::new(Distance::new(log, from, upto, by), Mode::Ask))
     }
 
+    /// Takes a step; done, it has the position.
     pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Offset, SeekError>> {
         self.0.step(logs).map(sought)
     }
@@ -151,6 +162,7 @@ impl BoundaryRead {
         Self(Attempts::new(Boundary::new(log, at, upto), Mode::Ask))
     }
 
+    /// Takes a step; done, it has the boundary.
     pub fn step<A: Attachment>(&mut self, logs: &Logs<A>) -> Step<Result<Offset, ReadError>> {
         self.0.step(logs)
     }

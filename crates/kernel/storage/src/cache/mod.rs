@@ -116,6 +116,7 @@ impl CachedStorage {
         Ok(())
     }
 
+    /// Figures since the start.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
         let mut stats = self.shared.counters.snapshot();

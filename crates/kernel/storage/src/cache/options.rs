@@ -29,18 +29,23 @@ pub struct CacheOptions {
     pub queued_fill_bytes_max: usize,
 }
 
+/// Why a cache cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CacheError {
+    /// The folder holds a file that no cache has written; nothing was changed.
     #[error(
         "the cache folder {dir} holds {name:?}, which is no file of a cache: give the cache a folder of its own, or empty this one"
     )]
     Foreign { dir: String, name: String },
+    /// The capacity in bytes holds too few blocks; `needed` is the least one.
     #[error(
         "a cache of {capacity} bytes is too small for blocks of {block_bytes} bytes: give it {needed} bytes at least"
     )]
     TooSmall { capacity: u64, block_bytes: u32, needed: u64 },
+    /// The block size in bytes is no power of two from 512 to 4 MiB.
     #[error("a cache block of {0} bytes is not possible: choose a power of two from 512 to 4194304")]
     BlockBytes(u32),
+    /// The system refused a thread.
     #[error("the threads of the cache could not be started ({0}): raise the limit of threads")]
     Threads(String),
 }

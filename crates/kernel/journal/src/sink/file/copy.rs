@@ -36,6 +36,7 @@ impl HeldSegments {
         self.end
     }
 
+    /// The files of the copy, each with the bytes that belong to it.
     pub fn files(&self) -> impl Iterator<Item = &SegmentFile> {
         self.files.iter().map(|(file, _)| file)
     }

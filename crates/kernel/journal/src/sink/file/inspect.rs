@@ -24,9 +24,11 @@ const PIECE_BYTES: usize = 256 << 10;
 pub struct JournalDamage {
     /// Empty if it is the header of the segment that starts there.
     pub range: Range<Lsn>,
-    /// The segment's file, and the byte in it.
+    /// The segment's file.
     pub file: String,
+    /// The byte in the file.
     pub at: u64,
+    /// The kind of damage, for operators.
     pub what: String,
 }
 
@@ -44,7 +46,9 @@ pub struct Inspection {
 /// The result of one step of an inspection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Inspected {
+    /// Bytes read from the device.
     pub bytes: u64,
+    /// The damaged ranges that the step has found.
     pub damage: Vec<JournalDamage>,
 }
 

@@ -36,22 +36,28 @@ use thalweg_base::Lsn;
 use thalweg_disk::{Disk, File};
 use thiserror::Error;
 
+/// Why a journal in files cannot be opened. `E` is the error of the caller's replay.
 #[derive(Debug, Error)]
 pub enum OpenError<E> {
+    /// Bytes that were durable are damaged or missing; `proof` says how that is known. Final.
     #[error("the journal is damaged at {at}, which was durable: {proof}")]
     Corrupt { at: Lsn, proof: String },
+    /// The format `found` of a segment is above the newest that this program reads.
     #[error(
         "{path} has journal format {found}, and this program reads formats up to {known}: use a newer thalweg",
         known = crate::format::VERSION
     )]
     Version { path: String, found: u32 },
+    /// The device failed during `operation`. A retry may succeed.
     #[error("{operation} {path} failed: {source}")]
     Io { operation: &'static str, path: String, source: io::Error },
+    /// The caller's replay refused the frame at this position.
     #[error("the frame at {at} was refused: {error}")]
     Replay { at: Lsn, error: E },
     /// The term that the owner chose was used before: a later owner has the folder, or it must acquire a larger one.
     #[error(transparent)]
     Fenced(#[from] Fenced),
+    /// The options contradict each other; the text says how.
     #[error("journal options: {0}")]
     Options(&'static str),
 }
@@ -59,11 +65,13 @@ pub enum OpenError<E> {
 /// How a journal was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {
+    /// The number of this opening.
     pub term: u64,
     /// The position where the journal goes on.
     pub end: Lsn,
     /// How many segment files hold the replayed frames.
     pub segments: usize,
+    /// The torn end that was discarded, if there was one.
     pub discarded: Option<Discarded>,
 }
 
@@ -71,9 +79,11 @@ pub struct Opened {
 /// damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discarded {
+    /// The position of the first discarded byte.
     pub at: Lsn,
     /// At least so many.
     pub bytes: u64,
+    /// Why the walk ended there.
     pub cause: &'static str,
 }
 

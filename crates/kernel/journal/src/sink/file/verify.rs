@@ -13,10 +13,13 @@ use thalweg_disk::Disk;
 /// The content of a journal from its floor on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
+    /// Number of segment files that hold it.
     pub segments: usize,
     /// The files that hold it, each up to where its frames end.
     pub files: Vec<SegmentFile>,
+    /// Number of whole frames.
     pub frames: u64,
+    /// Bytes of their payloads.
     pub payload_bytes: u64,
     /// Where recovery would go on.
     pub end: Lsn,
