@@ -174,6 +174,7 @@ pub(crate) fn quoted(tail: Position) -> [u8; OFFSET_BYTES + 2] {
 }
 
 impl Refusal {
+    /// The HTTP status.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.mapping().0
@@ -315,11 +316,14 @@ impl Refusal {
 /// A refusal, and the state that must be durable before it may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
+    /// The refusal.
     pub refusal: Refusal,
+    /// The refusal is sent when the journal has come so far.
     pub after: Until,
 }
 
 impl Refusal {
+    /// The refusal, to be sent once `after` is reached.
     #[must_use]
     pub fn after(self, after: impl Into<Until>) -> Refused {
         Refused { refusal: self, after: after.into() }

@@ -3,6 +3,7 @@
 use crate::webhook::Targets;
 use std::time::Duration;
 
+/// Parameters of the engine.
 #[derive(Clone, Debug)]
 pub struct SubscriptionsConfig {
     /// Prefix of all paths of streams, and of `__ds`.

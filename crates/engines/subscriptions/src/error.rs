@@ -4,6 +4,7 @@ use crate::keys::KeysError;
 use thalweg_log::{CommitError, ReadError};
 use thiserror::Error;
 
+/// Why a request is refused. `docs/protocol/refusals.md` lists status, code and remedy of each.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     #[error("{0}")]
@@ -43,6 +44,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// The HTTP status.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.mapping().0

@@ -16,6 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
+/// Why the signing keys cannot be used.
 #[derive(Debug, Error)]
 pub enum KeysError {
     #[error("the keys in {} cannot be read or written: {error}", path.display())]
@@ -28,6 +29,7 @@ pub enum KeysError {
     Random,
 }
 
+/// The keys that sign webhooks and callback tokens.
 pub struct Keys {
     /// The first one signs.
     signing: Vec<Signing>,
