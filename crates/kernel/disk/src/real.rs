@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Zeros are written in pieces of this size where the file system cannot reserve space.
 const ZEROS: usize = 1 << 20;
 
-/// The data folder on a real file system. Only the user who owns the process may read files that are made in it.
+/// The data folder on a real file system. Only the process's own user may read files that are created in it.
 #[derive(Clone, Debug)]
 pub struct RealDisk {
     root: PathBuf,

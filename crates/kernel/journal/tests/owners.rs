@@ -45,7 +45,7 @@ struct World {
     owners: Vec<Opening>,
     /// The frames that any owner acknowledged, from the floor on.
     truth: BTreeMap<Lsn, Frame>,
-    /// What the last take-over found, and what its owner has accepted since: the only history there is.
+    /// The frames of the last take-over and those that its owner has accepted since: the only history.
     history: Vec<Frame>,
     floor: Lsn,
     term: u64,
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// What became durable is acknowledged, and must be the truth from here on.
+    /// Durable frames are acknowledged, and must survive from here on.
     fn acknowledge(&mut self) -> Check {
         if self.sink.in_flight() > 1 {
             self.tally.note("several in flight");

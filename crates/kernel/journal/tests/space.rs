@@ -1,4 +1,4 @@
-//! Segments: made ahead, recycled, held, and what happens when there is no space for more.
+//! Segments: made ahead, recycled, held, and refused without space.
 #![allow(clippy::unwrap_used)]
 
 use std::convert::Infallible;

@@ -165,7 +165,7 @@ fn damage_of(
 /// Logs of one damaged place that are named.
 const NAMES_MAX: usize = 16;
 
-/// Looks for the logs of damaged places in the directory, newest records first.
+/// Finds the logs of damaged places in the directory, newest records first.
 fn name_logs(storage: &Arc<dyn Storage>, root: &Root, damages: &mut [Damage]) {
     let mut keys: Vec<(usize, Range<Key>)> = Vec::new();
     for (number, damage) in damages.iter_mut().enumerate() {

@@ -9,7 +9,7 @@ thalweg_base::planted_faults! {
     merge_ignores_undurable_deaths,
     /// A round counts all content that it settles as live, although some was trimmed or deleted before its edit.
     round_counts_all_as_live,
-    /// A pass takes logs for counted that have changed again since it looked at them.
+    /// A pass takes logs for counted that have changed again since it counted them.
     pass_forgets_later_deaths,
     /// Objects that the root found does not name are removed before the unit is owned.
     orphans_go_first,

@@ -1,5 +1,5 @@
-//! What the plan promises, with a clock that the tests move. `SEED=n` replays one schedule, `SEEDS=n` says how many are
-//! run.
+//! The promises of the plan, with a clock that the tests move. `SEED=n` replays one schedule, `SEEDS=n` says how many
+//! are run.
 #![allow(clippy::unwrap_used, reason = "a test that fails should say where")]
 
 use oorandom::Rand32;

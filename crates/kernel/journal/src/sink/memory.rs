@@ -92,7 +92,7 @@ impl MemorySink {
         Self { shared, in_flight_max, _timer: timer }
     }
 
-    /// Something happens to one of the messages on their way, as the seed decides; whether there was one.
+    /// Delivers, repeats or loses one message in flight, or its answer, as the seed decides; whether there was one.
     pub fn deliver(&self) -> bool {
         let mut state = self.shared.state.lock();
         let Network::Held { lost, unanswered, repeated } = self.shared.network else { return false };
@@ -120,7 +120,7 @@ impl MemorySink {
         true
     }
 
-    /// How many messages are on their way, those of dead owners included.
+    /// The number of messages in flight, those of dead owners included.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.shared.state.lock().messages.len()

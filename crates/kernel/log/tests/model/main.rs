@@ -38,7 +38,7 @@ struct Modelled {
     kind: Kind,
 }
 
-/// What a log says that it promises.
+/// The durability that a log says it has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Kind {
     #[default]
@@ -433,7 +433,7 @@ impl World {
     }
 }
 
-/// What steps come to whose answers are awaited.
+/// The results of steps whose answers are awaited.
 fn done<T>(mut step: impl FnMut() -> Step<T>) -> T {
     loop {
         match step() {

@@ -1,4 +1,4 @@
-//! Blocks on their way: each is asked for once, however many reads wait for it. No IO, no lock.
+//! Blocks in flight: the cache requests each once, for all reads that wait for it. No IO, no lock.
 //!
 //! ```text
 //! (none) ── read ──► asked ── answer ──► filling ── written, or not cached ──► (none)

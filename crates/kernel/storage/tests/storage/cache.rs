@@ -1,4 +1,4 @@
-//! What a cache before a remote storage promises, beyond what every storage does.
+//! The promises of a cache in front of a remote storage, beyond those of every storage.
 
 use crate::support::RamDisk;
 use bytes::Bytes;

@@ -28,7 +28,7 @@ struct World {
     remote: Arc<SlowStorage>,
     options: CacheOptions,
     cache: CachedStorage,
-    /// What every object is, those that were removed included.
+    /// The bytes of every object, removed ones included.
     objects: BTreeMap<u64, Vec<u8>>,
     removed: Vec<u64>,
     asked: Vec<Asked>,
