@@ -111,7 +111,7 @@ impl Folder {
         &self.path
     }
 
-    /// Which acknowledged data may be lost. If the last server did not stop in order and the machine has rebooted
+    /// The acknowledged data that may be lost. If the last server did not stop in order and the machine has rebooted
     /// since: data that only the operating system had. If the folder was restored from a backup and has not been served
     /// since: everything, because positions that the server will assign were assigned before, to other bytes. The same
     /// holds if the record of the last run is unreadable.

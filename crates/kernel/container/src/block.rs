@@ -76,7 +76,7 @@ impl BlockBuilder {
 #[derive(Clone, Debug)]
 pub struct Block {
     bytes: Bytes,
-    /// Where entries end and restart points begin.
+    /// The byte where entries end and restart points begin.
     end: usize,
     restarts: usize,
 }
@@ -195,9 +195,9 @@ struct Parts {
 #[derive(Clone, Debug)]
 pub struct BlockCursor {
     block: Block,
-    /// Where the entry at hand begins.
+    /// The first byte of the entry at hand.
     at: usize,
-    /// Where the next one begins.
+    /// The first byte of the next entry.
     next: usize,
     /// The key of the current entry; empty before the first one and before a restart point that was jumped to.
     key: Vec<u8>,

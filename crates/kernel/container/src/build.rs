@@ -58,7 +58,7 @@ pub struct Builder<C> {
     options: Options,
     block: BlockBuilder,
     partition: PartitionBuilder,
-    /// Where the data of the partition at hand begins.
+    /// The first byte of the partition's data.
     data: u64,
     /// The length of the object, with the blocks that are held in memory.
     end: u64,

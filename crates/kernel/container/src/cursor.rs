@@ -20,7 +20,7 @@ pub struct Cursor {
     is_at_entry: bool,
 }
 
-/// Where the cursor goes.
+/// The destination of the cursor.
 enum Goal {
     Stay,
     Key(Vec<u8>),

@@ -23,7 +23,7 @@ use thalweg_base::ObjectId;
 #[derive(Debug)]
 pub struct Index {
     object: ObjectId,
-    /// Where it begins, and the object ends.
+    /// The byte where the index begins, and the one where the object ends.
     range: Range<u64>,
     root: Root,
     partition: Option<Partition>,
@@ -83,7 +83,7 @@ impl Index {
         self.object
     }
 
-    /// Where the index stands in the object: from the partition to the end.
+    /// The bytes of the index in the object: from the partition to the end.
     #[must_use]
     pub fn range(&self) -> Range<u64> {
         self.range.clone()
@@ -107,7 +107,7 @@ impl Index {
         self.partition.as_ref().map_or(0, Partition::len)
     }
 
-    /// Where a data block stands; nowhere if there is no such block.
+    /// The bytes of a data block; `None` if there is no such block.
     #[must_use]
     pub fn block_range(&self, block: usize) -> Range<u64> {
         match (&self.partition, self.root.parts.first()) {
@@ -134,7 +134,7 @@ impl Index {
         self.partition.as_ref().is_some_and(|partition| partition.may_hold::<C>(key))
     }
 
-    /// Where content stands in the object.
+    /// The bytes of the content in the object.
     #[must_use]
     pub fn content(&self) -> Range<u64> {
         self.layout.range()

@@ -63,7 +63,7 @@ impl<S: Source> PartialEq for Head<S> {
 impl<S: Source> Eq for Head<S> {}
 
 impl<S: Source, R: Rule> Merge<S, R> {
-    /// Of sources, the oldest first.
+    /// A merge of sources, the oldest first.
     pub fn new(sources: impl IntoIterator<Item = S>, rule: R) -> Result<Self, ContainerError> {
         let mut heads = BinaryHeap::new();
         for (age, mut source) in sources.into_iter().enumerate() {

@@ -77,7 +77,7 @@ pub(crate) struct Partition {
 #[derive(Debug)]
 struct Handle {
     last: Range<u32>,
-    /// Where it ends, from the first data block of the partition on.
+    /// The end of the block, in bytes from the first data block of the partition on.
     end: u64,
 }
 
@@ -133,7 +133,7 @@ impl Partition {
         self.blocks.get(block).map_or(&[], |handle| &self.bytes[handle.last.start as usize..handle.last.end as usize])
     }
 
-    /// Where a block stands. `start` is where the partition's data does.
+    /// The bytes of a block. `start` is the first byte of the partition's data.
     pub(crate) fn range(&self, block: usize, start: u64) -> Range<u64> {
         let end = |n: usize| self.blocks.get(n).map_or(start, |handle| handle.end);
         let from = if block == 0 { start } else { end(block - 1) };

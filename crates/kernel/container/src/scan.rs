@@ -36,7 +36,7 @@ pub struct Scan<C> {
     piece_at: u64,
     entries: Option<BlockCursor>,
     is_block_begun: bool,
-    /// Where the block at hand stands.
+    /// The place of the block at hand.
     at: u64,
     seen: Stats,
     is_thorough: bool,

@@ -45,7 +45,7 @@ pub struct Bounds {
     pub term: u64,
 }
 
-/// Where one frame stands: `lsn` of its first byte and the length of its payload.
+/// The place of one frame: `lsn` of its first byte and the length of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameRef {
     /// The position of the frame's first byte.
@@ -113,7 +113,7 @@ pub struct Poisoned {
 }
 
 impl Poisoned {
-    /// By a cause of this owner's own.
+    /// A journal that stopped for a cause of its owner's own.
     #[must_use]
     pub fn new(operation: &'static str, cause: impl Into<String>) -> Self {
         Self { operation, cause: cause.into(), fenced: None }
@@ -161,7 +161,7 @@ pub struct JournalStats {
     pub syncs: u64,
     /// Time spent in sync, in nanoseconds. Zero where the journal has no clock (simulation).
     pub sync_nanos: u64,
-    /// From the trim point to the end.
+    /// Bytes from the trim point to the end.
     pub held_bytes: u64,
     /// Bytes of the journal's end in memory.
     pub window_bytes: u64,
@@ -253,7 +253,7 @@ pub trait Journal: Send + Sync + 'static {
         None
     }
 
-    /// Where the oldest frames stand that the next opening would read, needed or not.
+    /// The position of the oldest frames that the next opening would read, needed or not.
     fn oldest(&self) -> Lsn {
         self.start()
     }
@@ -272,7 +272,7 @@ pub trait Journal: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Which opening of the journal this is: each has a larger one, if the journal survives it.
+    /// The number of this opening of the journal, larger than that of any earlier one, if the journal survives the process.
     fn term(&self) -> u64;
 
     /// Counters since the start.

@@ -32,7 +32,7 @@ pub trait Attachment: Sized + Send + 'static {
     fn may_rest(&self, durable: Lsn) -> bool;
 }
 
-/// Nothing is attached to a log: for units whose logs need no state of an engine, such as those of tests.
+/// No attachment: for units whose logs need no state of an engine, such as those of tests.
 impl Attachment for () {
     fn create(_: &[u8], _: Lsn) -> Result<Self, DecodeError> {
         Ok(())

@@ -22,7 +22,7 @@ use thalweg_unit::sync::Mutex;
 /// leave that object out; the others are only counted.
 pub const DAMAGES_MAX: usize = 1024;
 
-/// Where damage is.
+/// The place of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// The root's file.
@@ -58,7 +58,7 @@ impl Place {
         }
     }
 
-    /// Which of [`Place::KINDS`] it is.
+    /// The kind's index in [`Place::KINDS`].
     #[must_use]
     pub fn kind(&self) -> usize {
         match self {
@@ -74,7 +74,7 @@ impl Place {
 /// A damaged place, with the names that its logs have now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where it is.
+    /// The damaged place.
     pub place: Place,
     /// The file and the byte in it, where the journal knows them better than the place says.
     pub file: Option<(String, u64)>,

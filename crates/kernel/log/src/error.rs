@@ -56,7 +56,7 @@ pub enum ReadError {
     /// The device or the journal failed. A retry may succeed.
     #[error("reading log {log} at {offset} failed: {cause}; a retry may help")]
     Io { log: LogId, offset: Offset, cause: String },
-    /// Nothing that is stored and no device is the cause.
+    /// A bug: neither stored data nor a device is the cause.
     #[error("a bug of the program: reading log {log} at {offset} {what}; report it, a retry does not help")]
     Bug { log: LogId, offset: Offset, what: &'static str },
 }

@@ -18,7 +18,7 @@ thalweg_base::planted_faults! {
     reads_believe_their_root,
 }
 
-/// Where background work stands when it holds no lock of a shard.
+/// Points of background work at which it holds no lock of a shard.
 #[cfg_attr(not(feature = "faults"), allow(unreachable_pub))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {

@@ -50,7 +50,7 @@ pub(crate) fn lineage(d: &mut Decoder<'_>) -> Result<Box<[Ancestor]>, DecodeErro
 pub(crate) struct FrameBuilder<'a> {
     /// In a frame of logs alone the frame's head comes before these heads.
     heads: Vec<u8>,
-    /// Where each head ends, and the payload parts that follow it.
+    /// The end of each head, and the payload parts that follow it.
     cuts: Vec<(usize, &'a [&'a [u8]])>,
 }
 

@@ -22,7 +22,7 @@ pub const NAME_BYTES_MAX: usize = 4096;
 /// Some locked shards of [`Logs`].
 pub struct Guard<'a, A: Attachment> {
     logs: &'a Logs<A>,
-    /// In order of shard number, so that two guards never wait for each other.
+    /// The locked shards, by number, so that two guards never wait for each other.
     shards: Locked<'a, A>,
 }
 
@@ -35,7 +35,7 @@ enum Locked<'a, A> {
 /// A committed transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Where the frame stands.
+    /// The place of the frame.
     pub at: FrameRef,
     /// The position just after the frame.
     pub end: Lsn,
@@ -54,7 +54,7 @@ pub struct LogView<'a, A> {
     pub name: &'a str,
     /// The earliest retained position.
     pub start: Offset,
-    /// Where the next append goes: accepted, perhaps not durable.
+    /// The position of the next append: the end of accepted content, perhaps not durable.
     pub tail: Offset,
     /// The end of visible content: the durable tail, or the written one of a buffered log.
     pub published: Offset,
@@ -518,7 +518,7 @@ impl Plan<'_> {
         self.steps.iter().any(|step| matches!(step, Step::Delete { log: deleted } if *deleted == log))
     }
 
-    /// Where `log` starts as far as the operations so far trim it.
+    /// The start of `log` after the trims among the operations so far.
     fn start_of(&self, log: LogId) -> Offset {
         let start = |step: &Step| match step {
             Step::Trim { log: trimmed, start } if *trimmed == log => Some(*start),

@@ -164,7 +164,7 @@ impl Lengths {
         self.end_of(found.messages.checked_add(n)?)
     }
 
-    /// Where the first `n` messages end; `None` if there are fewer.
+    /// The end of the first `n` messages; `None` if there are fewer.
     #[must_use]
     pub fn end_of(&self, mut n: u64) -> Option<u64> {
         let mut end = 0;
@@ -287,7 +287,7 @@ impl FromIterator<u32> for Lengths {
     }
 }
 
-/// Where a position falls.
+/// The place of a position among messages.
 struct Found {
     /// Messages that end at or before it.
     messages: u64,

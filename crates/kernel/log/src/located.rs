@@ -1,4 +1,4 @@
-//! Which logs have content at a damaged place.
+//! The logs that have content at a damaged place.
 
 use crate::attachment::Attachment;
 use crate::damage::Place;

@@ -57,7 +57,7 @@ pub struct LogsOptions {
     /// How many logs are remembered whose content died since the pass before; if it is more, all indexes are read.
     /// Bounds memory.
     pub moved_logs: usize,
-    /// Where lists of objects are kept.
+    /// The bounds of lists of objects.
     pub lists: ListOptions,
     /// Bounded memory for index blocks of sealed data.
     pub index_cache_bytes: u64,
@@ -236,7 +236,7 @@ impl<A: Attachment> Logs<A> {
         self.counters.deaths.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Which content a log retains; `None` if the log is gone.
+    /// The content that a log retains; `None` if the log is gone.
     pub(crate) fn retained(&self, log: LogId) -> Option<Retained> {
         self.shards[shard_of_log(log)].lock().retained(log)
     }
@@ -352,7 +352,7 @@ pub struct Seen<'a, A> {
     pub attachment: &'a A,
 }
 
-/// Which acknowledged positions of a unit may have been lost since its last start. Logs that may have lost some get
+/// The acknowledged positions of a unit that may have been lost since its last start. Logs that may have lost some get
 /// another incarnation, so that a position from before is never taken for a position of the new history. Each loss
 /// includes those before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

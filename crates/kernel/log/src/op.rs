@@ -23,7 +23,7 @@ impl Append<'_> {
     }
 }
 
-/// Where a fork begins: it shares the source's content below `at`.
+/// The origin of a fork: it shares the source's content below `at`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The log to fork.

@@ -84,7 +84,7 @@ impl RunObject {
 pub(crate) struct Run {
     /// Unique and growing; runs are ordered by time, and merging keeps the newest one's id.
     pub(crate) id: u64,
-    /// In the order of their keys.
+    /// The objects in the order of their keys.
     pub(crate) objects: Vec<RunObject>,
     /// The pages that hold them in list objects, in the same order: the root holds only the difference of `objects` to
     /// these.

@@ -91,7 +91,7 @@ impl<A: Attachment> Logs<A> {
         done.map(|()| true)
     }
 
-    /// Where the next floor is to be, if a round is due.
+    /// The next floor, if a round is due.
     fn due(&self, now: Millis, when: When) -> Option<Lsn> {
         let (old, durable) = (self.sealed.root().floor, self.durable());
         if self.is_directory_damaged() {
@@ -362,7 +362,7 @@ impl ToSettle {
     }
 }
 
-/// Which range of each log a round settles, in the order of logs.
+/// The range of each log that a round settles, in the order of logs.
 type Ranges = Vec<(LogId, Range<Offset>)>;
 
 /// Adds an extent, which comes after those before it in the order of keys.

@@ -192,7 +192,7 @@ impl<A: Attachment> Shard<A> {
         }
     }
 
-    /// Which content a log retains, without waking it; `None` if there is no such log.
+    /// The content that a log retains, without waking it; `None` if there is no such log.
     pub(crate) fn retained(&self, id: LogId) -> Option<Retained> {
         match &self.slots[self.slot_of(id)? as usize] {
             Slot::Vacant => None,

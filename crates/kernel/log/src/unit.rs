@@ -20,9 +20,9 @@ pub struct FileUnit<A: Attachment> {
     pub logs: Arc<Logs<A>>,
 }
 
-/// Where the objects lie in a unit's folder.
+/// The folder of objects in a unit's folder.
 pub const OBJECTS: &str = "objects";
-/// Where the manifest lies in it.
+/// The manifest's file in a unit's folder.
 pub const MANIFEST: &str = "manifest/root";
 
 impl<A: Attachment> FileUnit<A> {

@@ -55,7 +55,7 @@ impl UpkeepError {
     }
 }
 
-/// Where background work stands. Each part has a lock of its own, and the turn of one job changes it.
+/// The state of background work. Each part has a lock of its own, and the turn of one job changes it.
 #[derive(Default)]
 pub(crate) struct Pace {
     /// When the oldest unsettled frame was first seen, and where the floor was.

@@ -59,7 +59,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// Nothing is to do until the job is nudged.
+    /// A job without work until it is nudged.
     pub const IDLE: Self = Self::then(Next::WhenNudged);
 
     /// A turn that was free for the budget, with nothing behind.
@@ -74,7 +74,7 @@ impl Done {
 pub enum Pick {
     /// Take this turn, and tell [`Plan::done`].
     Run(JobId),
-    /// Nothing before this time, if it is known, or before something changes.
+    /// Wait until this time, if it is known, or until something changes.
     Wait(Option<Duration>),
 }
 
@@ -123,7 +123,7 @@ struct Job {
     failures: u32,
     /// The end of its last turn.
     served: Duration,
-    /// It goes with the end of its turn.
+    /// The job is removed at the end of its turn.
     leaves: bool,
 }
 
@@ -133,7 +133,7 @@ pub struct Plan {
     options: Options,
     jobs: BTreeMap<JobId, Job>,
     next_id: u64,
-    /// By class.
+    /// Due jobs by class.
     due: [BTreeSet<JobId>; CLASSES],
     running: [usize; CLASSES],
     timers: BTreeSet<(Duration, JobId)>,

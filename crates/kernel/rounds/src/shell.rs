@@ -51,7 +51,7 @@ struct Owned {
 pub struct Handle {
     shared: Arc<Shared>,
     id: JobId,
-    /// It is due already, for all that the nudging know.
+    /// Whether nudges take the job for due already.
     nudged: Arc<AtomicBool>,
 }
 
@@ -122,7 +122,7 @@ impl Rounds {
 }
 
 impl Handle {
-    /// There is work for the job. Cheap while it is due already; never waits for a turn.
+    /// Nudges the job: it has work. Cheap while the job is due already; never waits for a turn.
     pub fn nudge(&self) {
         if !self.nudged.swap(true, Ordering::AcqRel) {
             self.wake(None);

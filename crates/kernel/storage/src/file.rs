@@ -250,7 +250,7 @@ struct Writer {
     file: Option<Arc<dyn File>>,
     /// Written by the caller, not yet to the file.
     gathered: Vec<u8>,
-    /// Where `gathered` will stand.
+    /// The place of `gathered` in the file.
     at: u64,
     /// Written to the file since its last sync.
     unsynced: u64,

@@ -65,7 +65,7 @@ impl Opening {
         Ok(section)
     }
 
-    /// Where an index begins that has no section yet: the journal has nothing below, and nothing of this index above.
+    /// The floor of an index that has no section yet: the journal has nothing below, and nothing of this index above.
     #[must_use]
     pub fn floor(&self) -> Lsn {
         self.root.bounds().floor

@@ -8,7 +8,7 @@ use thalweg_journal::Bounds;
 /// Versions below are those of roots that had one index and no epoch; the index that wrote them reads them.
 pub(crate) const VERSION: u8 = 4;
 
-/// Which index a section belongs to. Numbers are part of the stored form: `docs/format/unit.md`.
+/// The number of an index, to which sections belong. Numbers are part of the stored form: `docs/format/unit.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IndexId(pub u8);
 

@@ -61,7 +61,7 @@ impl State {
     }
 }
 
-/// Where the manifest stands.
+/// The version of the manifest that the next edit expects, and edits whose outcome is unknown.
 struct Editing {
     version: u64,
     /// The body of an edit that failed: a restart may find it, or the root in force.

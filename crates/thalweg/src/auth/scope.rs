@@ -109,7 +109,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// Which scopes over which prefixes.
+/// Scopes over prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub(crate) read: Vec<Prefix>,

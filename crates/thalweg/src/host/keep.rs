@@ -35,7 +35,7 @@ pub(crate) struct Keeping {
     pub(crate) reserve: Reserve,
     /// Off for measurements.
     pub(crate) settles: bool,
-    /// Where writers are refused.
+    /// The bytes of the journal beyond which writers are refused.
     pub(crate) bound_bytes: u64,
 }
 

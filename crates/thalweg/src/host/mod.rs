@@ -31,7 +31,7 @@ pub(crate) struct Boot<'a> {
     pub(crate) config: &'a Config,
     pub(crate) folder: &'a Folder,
     pub(crate) auth: Option<&'a Arc<Auth>>,
-    /// Where the event loop holds replies. It counts positions of the streams' journal: `Reply::Held` of every engine
+    /// The gate at which the event loop holds replies. It counts positions of the streams' journal: `Reply::Held` of every engine
     /// means those.
     pub(crate) gate: &'a Arc<Gate>,
     /// Shared pages of answers, which go to many clients without a copy for each.

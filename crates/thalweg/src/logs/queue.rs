@@ -22,7 +22,7 @@ enum Message {
     Flush(SyncSender<()>),
 }
 
-/// Where lines are put. Never waits.
+/// The end that takes lines. Never waits.
 #[derive(Clone)]
 pub(super) struct Queue {
     messages: SyncSender<Message>,

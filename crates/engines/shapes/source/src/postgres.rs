@@ -96,7 +96,7 @@ pub trait Connection: Any + Debug + Send {
     /// Has the server write all of its WAL to its disk soon. `lock`: how long to wait for a lock.
     fn flush(&mut self, lock: Duration) -> Result<(), Error>;
 
-    /// Where the server's WAL ends, and how many bytes of it the server keeps for `slot`.
+    /// The end of the server's WAL, and the bytes of it that the server keeps for `slot`.
     fn wal_end(&mut self, slot: &str) -> Result<(Lsn, u64), Error>;
 
     /// Whether no transaction is open and the connection has not failed.

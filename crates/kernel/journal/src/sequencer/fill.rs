@@ -18,7 +18,7 @@ pub(crate) struct Fill {
     /// The extent's number, because its base is not unique: an extent without batches has the base of the one behind
     /// it.
     extent: u64,
-    /// Where the next batch starts.
+    /// The position of the next batch.
     next: Lsn,
     /// Just after the last frame, and the last durable one.
     end: Lsn,
@@ -81,7 +81,7 @@ impl Fill {
         self.urgent
     }
 
-    /// Where the next batch would start, or the open one ends.
+    /// The position of the next batch, or the end of the open one.
     pub(crate) fn head(&self) -> Lsn {
         self.next
     }

@@ -63,7 +63,7 @@ pub struct Sequencer<S: Sink> {
     pub(crate) published: Published,
     pub(crate) shell: Arc<Shell>,
     pub(crate) counters: Counters,
-    /// Nothing below is readable.
+    /// The trim point: frames below it cannot be read.
     pub(crate) start: AtomicU64,
 }
 

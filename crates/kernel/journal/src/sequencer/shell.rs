@@ -44,7 +44,7 @@ struct Pace {
     /// Since when buffered frames are written and not synced: no acknowledgement waits for that sync.
     dirty_since: Option<Instant>,
     sync_time: Duration,
-    /// Nothing came in during the last pause.
+    /// No frame came in during the last pause.
     quiet: bool,
 }
 
@@ -52,7 +52,7 @@ struct Pace {
 enum Next {
     Look,
     Park(Duration),
-    /// There is nothing to do, or nothing can be done.
+    /// End: there is no work, or none is possible.
     Leave,
 }
 

@@ -213,7 +213,7 @@ pub trait Sink: Send + Sync + 'static {
     /// May be repeated.
     fn truncate(&self, from: Lsn, term: Term) -> Ticket<Result<(), SinkError>>;
 
-    /// Where the oldest bytes stand that the next opening would read, needed or not; `None` if that is where frames are
+    /// The position of the oldest bytes that the next opening would read, needed or not; `None` if that is where frames are
     /// readable from.
     fn oldest(&self) -> Option<Lsn> {
         None

@@ -28,7 +28,7 @@ use thalweg_storage::{Storage, StorageError};
 /// No page is longer: one that says so is damaged.
 const PAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// Where lists of objects are kept. Nothing but the root's size depends on it.
+/// The bounds of lists in the root and in list objects. They affect the root's size only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListOptions {
     /// How many bytes of lists the root holds itself, at most, as long as list objects can be written.

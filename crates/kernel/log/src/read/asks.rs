@@ -127,7 +127,7 @@ impl Asks {
         }
     }
 
-    /// Nothing more is asked for ahead until an answer comes.
+    /// Whether the bound on requests ahead is reached: none more until an answer comes.
     pub(super) fn is_far_ahead(&self) -> bool {
         self.lacks.len() >= AHEAD_MAX
     }

@@ -121,7 +121,7 @@ mod tests {
     use thalweg_manifest::MemoryManifest;
     use thalweg_storage::MemoryStorage;
 
-    /// It waits, and has asked for nothing.
+    /// A bug: the read waits, and has requested nothing.
     struct Idle(Arc<AtomicU32>);
 
     impl Goal for Idle {

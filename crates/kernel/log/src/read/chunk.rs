@@ -113,7 +113,7 @@ impl Goal for Chunks {
 /// The parts of a range of one log that were read, and the requests under way for the others.
 struct Gathering {
     walk: Walk,
-    /// Nothing is gathered after the first message boundary from here on.
+    /// The read ends at the first message boundary from here on.
     target: Offset,
     end: Offset,
     walked: bool,

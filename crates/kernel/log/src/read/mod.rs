@@ -42,7 +42,7 @@ use thiserror::Error;
 pub struct Chunk {
     /// The content, in parts that concatenate.
     pub parts: Vec<Bytes>,
-    /// Where the next read starts.
+    /// The start of the next read.
     pub end: Offset,
 }
 
@@ -59,7 +59,7 @@ impl Chunk {
 pub enum Seek {
     /// This many messages.
     Messages(u64),
-    /// Not past the next message boundary; equal to it is allowed.
+    /// This many bytes, at most up to the next message boundary.
     Bytes(u64),
 }
 

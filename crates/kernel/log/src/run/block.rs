@@ -8,7 +8,7 @@ use bytes::Bytes;
 use thalweg_base::{DecodeError, LogId, ObjectId, Offset};
 use thalweg_container::BlockCursor;
 
-/// Which form an object has.
+/// The format of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Container,
@@ -57,7 +57,7 @@ impl Block {
         }
     }
 
-    /// Its entries, from the first one on.
+    /// The block's entries, from the first one on.
     pub(super) fn entries(&self, object: ObjectId) -> Result<Entries<'_>, DecodeError> {
         match self {
             Self::Container(block) => Ok(Entries::Container { object, cursor: block.cursor() }),
@@ -73,7 +73,7 @@ pub(super) enum Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// Where the data of the next entry that has any stands, if the block says so.
+    /// The place of the data of the next entry that has any, if the block says so.
     pub(super) fn data(&self) -> Option<u64> {
         match self {
             Self::Container { .. } => None,

@@ -63,7 +63,7 @@ pub(crate) struct Entry {
     pub lengths: Lengths,
 }
 
-/// Where the bytes of an entry stand.
+/// The place of an entry's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// In `object`, from its byte `at` on.

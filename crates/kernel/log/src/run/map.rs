@@ -100,7 +100,7 @@ impl Map {
         }
     }
 
-    /// Where a block stands.
+    /// The bytes of a block.
     pub(super) fn block_range(&self, block: usize) -> Range<u64> {
         match &self.form {
             FormMap::Container(index) => index.block_range(block),
@@ -177,7 +177,7 @@ impl Map {
         }
     }
 
-    /// Where the data stands.
+    /// The bytes of the data.
     pub(super) fn data(&self) -> Range<u64> {
         match &self.form {
             FormMap::Container(index) => index.content(),

@@ -67,7 +67,7 @@ pub(crate) struct Liveness {
 /// The action on the dead bytes of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rewrite {
-    /// Nothing of it is live.
+    /// Remove the object: none of it is live.
     Drop(ObjectId),
     /// Write its live content into a new object, by [`super::merge()`].
     Rewrite(ObjectId),

@@ -72,7 +72,7 @@ impl Lack {
         matches!(self.part, Part::End(_))
     }
 
-    /// This lack with a range of at most the object's last `len` bytes.
+    /// The same missing part with a range of at most the object's last `len` bytes.
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(super) fn ending_with(&self, len: u64) -> Self {
         Self { range: self.range.end - len..self.range.end, ..self.clone() }

@@ -48,7 +48,7 @@ pub(crate) fn verify(storage: &Arc<dyn Storage>, object: ObjectId) -> Result<Obj
 /// The totals of the entries so far.
 struct Seen {
     meta: ObjectMeta,
-    /// Where the data of the next entry that has any must stand.
+    /// The required place of the data of the next entry that has any.
     data_at: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Which blocks are on the local disk, and where: the eviction policy, the slots, and the lengths of objects. No IO, no
+//! The blocks on the local disk and their places: the eviction policy, the slots, and the lengths of objects. No IO, no
 //! lock.
 //!
 //! A slot is in exactly one of these states: *free*, *held* by the fill that writes it, or *resident*: named by one
@@ -10,7 +10,7 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, UnitWeighter};
 use std::ops::Range;
 use thalweg_base::ObjectId;
 
-/// Where a block stands, and the checksum that it must have.
+/// The slot of a block, and the checksum that it must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) slot: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Index {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     len: Option<u64>,
-    /// Where the last read of this object ended.
+    /// The end of the last read of this object.
     read_to: u64,
 }
 

@@ -169,7 +169,7 @@ impl<'a> OldTuple<'a> {
     }
 }
 
-/// Which old columns an update or delete has (`pg_class.relreplident`).
+/// The old columns that an update or delete has (`pg_class.relreplident`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicaIdentity {
     /// The primary key's.

@@ -15,7 +15,7 @@ use thalweg_base::Lsn;
 /// One journal file of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentFile {
-    /// In the data folder.
+    /// The file's path in the data folder.
     pub path: String,
     /// How much of it belongs to the copy, header included.
     pub bytes: u64,

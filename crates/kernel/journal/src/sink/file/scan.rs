@@ -15,7 +15,7 @@ pub(crate) struct Body {
     pub(crate) seal: Seal,
 }
 
-/// Where a walk ended.
+/// The end of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Walk {
     pub(crate) end: Lsn,

@@ -229,7 +229,7 @@ impl Segments {
         self.live.iter().skip_while(move |segment| segment.number != first.number)
     }
 
-    /// Where a live segment ends, if it has a successor.
+    /// The end of a live segment, if it has a successor.
     pub(crate) fn end_of(&self, segment: &Segment) -> Option<Lsn> {
         let at = self.live.iter().rposition(|live| live.number == segment.number)?;
         self.live.get(at + 1).map(|next| next.base)

@@ -21,7 +21,7 @@ pub struct Report {
     pub frames: u64,
     /// Bytes of their payloads.
     pub payload_bytes: u64,
-    /// Where recovery would go on.
+    /// The position at which recovery would continue.
     pub end: Lsn,
     /// The bytes behind it that recovery would discard.
     pub discarded: Option<Discarded>,

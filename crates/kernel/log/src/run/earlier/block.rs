@@ -61,7 +61,7 @@ impl<'a> Entries<'a> {
         Ok(Self { object, from, log: LogId::ZERO, end: Offset::ZERO, data })
     }
 
-    /// Where the data of the next entry that has any stands.
+    /// The place of the data of the next entry that has any.
     pub(in crate::run) fn data(&self) -> u64 {
         self.data
     }

@@ -18,7 +18,7 @@ pub(super) const CRC_BYTES: u64 = 4;
 pub(super) const ADDRESS_BYTES: u64 = 28;
 pub(super) const SUM_BYTES: u64 = 4;
 
-/// Where one index block stands, and the key of its first entry.
+/// The place of one index block, and the key of its first entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::run) struct Address {
     pub(in crate::run) first: (LogId, Offset),
@@ -106,7 +106,7 @@ impl Footer {
         (u64::from(self.blocks) * ADDRESS_BYTES + sums + CRC_BYTES).checked_add(self.filter_bytes)
     }
 
-    /// Where the map stands in the object. Only for a decoded footer.
+    /// The bytes of the map in the object. Only for a decoded footer.
     pub(super) fn map_range(&self) -> Range<u64> {
         let end = self.meta.bytes() - FOOTER_BYTES;
         end - self.map_bytes().unwrap_or(end)..end
