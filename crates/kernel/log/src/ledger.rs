@@ -6,7 +6,7 @@
 //! all times:
 //!
 //! > its number is the sum, over its entries, of the bytes that the entry's log retained when that log was last
-//! counted.
+//! > counted.
 //!
 //! A pass ([`Logs::count`]) takes the logs that have moved, finds in each run the index blocks that hold some of the
 //! changed ranges, adds the differences, and then marks these logs as counted with their present bounds. So a pass
