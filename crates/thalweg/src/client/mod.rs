@@ -66,9 +66,9 @@ Examples:
                                               or doubled
   thalweg stream tail events --from start | jq .
   thalweg stream ls --long --prefix ev
-  thalweg stream bench                        what this server can do from here
+  thalweg stream bench                        throughput and latency from here
 
-NAME is what follows /v1/stream/ in the stream's URL, or the whole URL; characters that no URL holds are encoded. A server elsewhere:
+NAME is the part of the stream's URL behind /v1/stream/, or the whole URL; characters that no URL holds are encoded. A server elsewhere:
   export THALWEG_SERVER=https://streams.example.org THALWEG_TOKEN=…
   thalweg context add prod --server https://streams.example.org --token -
 
