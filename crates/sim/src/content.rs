@@ -1,7 +1,7 @@
 //! The bytes of one file: as the cache shows them, as the medium holds them, and the writes in between.
 //!
 //! A write is remembered as the whole sectors that it left in the cache, so that any one of a sector's successive
-//! states may be what a power cut leaves, but never a state that no moment had.
+//! states may remain after a power cut, but never a state that no moment had.
 
 use oorandom::Rand64;
 use std::collections::BTreeMap;

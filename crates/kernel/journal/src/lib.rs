@@ -170,7 +170,7 @@ pub struct JournalStats {
 /// An ordered sequence of frames that becomes durable in order.
 ///
 /// `append` never waits for a device. A caller of `append` calls [`Journal::kick`] once per round of work, so that a
-/// batch holds what a round produced. A batch to which nothing more can be added is written without a kick, and so is
+/// batch holds the frames of one round. A batch to which nothing more can be added is written without a kick, and so is
 /// everything before an append that is refused for want of space: its caller may try again until there is space. A
 /// subscriber learns of every advance of the durable position, and of the written one if anybody waits for it.
 pub trait Journal: Send + Sync + 'static {
@@ -272,7 +272,8 @@ pub trait Journal: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// The number of this opening of the journal, larger than that of any earlier one, if the journal survives the process.
+    /// The number of this opening of the journal, larger than that of any earlier one, if the journal survives the
+    /// process.
     fn term(&self) -> u64;
 
     /// Counters since the start.

@@ -226,7 +226,7 @@ pub(crate) fn entries(part: &Bytes) -> Result<Vec<Entry>, DecodeError> {
     Ok(entries)
 }
 
-/// The append of `log` that starts at `start` in a whole frame, without decoding what follows it.
+/// The append of `log` that starts at `start` in a whole frame, without decoding the rest of the frame.
 pub(crate) fn find_append(frame: &Bytes, log: LogId, start: Offset) -> Result<Option<Appended>, DecodeError> {
     let Some(part) = frame_part(frame, IndexId::LOG)? else { return Ok(None) };
     let mut d = Decoder::new(&part);

@@ -72,9 +72,9 @@ pub struct LogView<'a, A> {
 }
 
 impl<A> LogView<'_, A> {
-    /// The incarnation that positions carry at `offset`: an ancestor's inside what a fork inherited (but none from
-    /// before a loss), else the log's own. It never decreases with `offset`, and under one name no pair of incarnation
-    /// and offset ever stands for two different byte histories.
+    /// The incarnation that positions carry at `offset`: an ancestor's inside inherited content (but none from before a
+    /// loss), else the log's own. It never decreases with `offset`, and under one name no pair of incarnation and
+    /// offset ever stands for two different byte histories.
     #[must_use]
     pub fn incarnation(&self, offset: Offset) -> u64 {
         incarnation(self.lineage, self.id, self.loss_mark, offset)

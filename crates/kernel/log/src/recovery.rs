@@ -231,7 +231,8 @@ struct Tables<A> {
 }
 
 /// Does the log's state include the frame already? A frame in replay sets `changed` to its position + 1, and to + 2
-/// when it is done; what the log learnt live, or from a replay before, is further. Every frame is longer than that.
+/// when it is done; a log that has applied later frames, live or in an earlier replay, is further. Every frame is
+/// longer than that.
 fn knows<A>(log: &Log<A>, at: FrameRef) -> bool {
     log.changed > at.lsn.plus(1)
 }

@@ -2,9 +2,9 @@
 //! unordered and lossy.
 //!
 //! Every append is a *message*. A message that arrives is judged by the store, and its answer goes back; both ways may
-//! lose it. With [`Network::Held`] the seed decides what happens to which message when [`MemorySink::deliver`] is
-//! called, and nothing else happens: no thread and no clock. With [`Network::After`] a thread delivers each message
-//! after a time, and loses none.
+//! lose it. With [`Network::Held`] the seed decides the fate of each message when [`MemorySink::deliver`] is called,
+//! and nothing else happens: no thread and no clock. With [`Network::After`] a thread delivers each message after a
+//! time, and loses none.
 
 use crate::Faults;
 use crate::sink::{Fenced, Kept, Piece, Sink, SinkBatch, SinkError, Term};

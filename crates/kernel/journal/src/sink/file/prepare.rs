@@ -207,7 +207,7 @@ impl FileSink {
             self.disk.sync_dir(FOLDER)
         })();
         let Err(e) = placed else { return Ok(Blank { number, bytes, file }) };
-        // Best effort: under a name that may not be durable it must not be used, and recovery takes care of what stays.
+        // Best effort: a file whose name may not be durable must not be used, and recovery removes it.
         let _ = self.disk.remove(unused);
         if smaller.is_empty() {
             let _ = self.disk.remove(&segment_path(number));

@@ -84,7 +84,7 @@ impl Segments {
     }
 
     /// The size of the next blank, where `ahead` blanks of `bytes` are wanted beside those that are promised. `None` if
-    /// there are enough, or if what is promised next needs a file that is larger than may stand behind the last one.
+    /// there are enough, or if the next promised bytes need a file that is larger than the last one allows.
     pub(crate) fn next_bytes(&self, ahead: usize, bytes: u64) -> Option<u64> {
         let max = self.ready_max();
         match self.uncovered() {
@@ -203,7 +203,7 @@ impl Segments {
         self.retired.iter().any(|segment| Arc::strong_count(segment) == 1)
     }
 
-    /// Retires what lies below `start`. A segment stays until something in its successor is synced: until then the
+    /// Retires segments below `start`. A segment stays until something in its successor is synced: until then the
     /// successor's header, and with it the proof that this one is whole, may be lost.
     pub(crate) fn trim(&mut self, start: Lsn, synced: Lsn) {
         while let [_, next, ..] = self.live.make_contiguous()
